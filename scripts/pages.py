@@ -17,15 +17,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the bench is 
 
 from bench.kit import pictures, reckoned
 from bench.kit.page import PAGE
-from twinshore.advisor.page import with_habits, with_rules
-from twinshore.cli.entry import EXIT_CODES
-from twinshore.cli.examples import command
-from twinshore.delay.simulation.trial import with_table
-from twinshore.fleet.settings.page import render_settings_page
-from twinshore.mirror.incidents.kinds import render_incidents_page
-from twinshore.mirror.lane.track import MOVES, Phase
-from twinshore.mirror.metrics.table import render_metrics_page
-from twinshore.switch.deeds import DEEDS, DUTIES, UNHELD, Deed, Kind
+from twinshore.advisor.core.rules.table import with_habits, with_rules
+from twinshore.cli.app import EXIT_CODES, command
+from twinshore.config.settings import render_settings_page
+from twinshore.monitoring.simulate import with_table
+from twinshore.replication.core.incident_kinds import render_incidents_page
+from twinshore.replication.metric_table import render_metrics_page
+from twinshore.replication.task.core.partition import MOVES, Phase
+from twinshore.switch.core.steps import DEEDS, DUTIES, UNHELD, Deed, Kind
 
 ROOT = Path(__file__).resolve().parent.parent
 PHASES_BEGIN, PHASES_END = "<!-- phases -->\n", "<!-- end of phases -->\n"

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from twinshore.fleet import TwinshoreError
-from twinshore.lab import (
+from twinshore.config.errors import TwinshoreError
+from twinshore.lab.databases import mariadb_folder, postgres_folder
+from twinshore.lab.jars import (
     KAFKA_3,
     KAFKA_NEWEST,
     KAFKA_OLDEST,
@@ -15,7 +16,6 @@ from twinshore.lab import (
     kafka_classpath,
     tools_classpath,
 )
-from twinshore.lab.databases import mariadb_folder, postgres_folder
 
 SERVERS: tuple[Callable[[], str | Path], ...] = (
     *(lambda version=version: kafka_classpath(version) for version in (KAFKA_NEWEST, KAFKA_3, KAFKA_OLDEST)),

@@ -14,10 +14,10 @@ import hypothesis
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from twinshore.fleet import Cluster
-from twinshore.lab import LabCluster, MariaDbServer, PostgresServer
+from twinshore.config.model import Cluster
 from twinshore.lab.clients import admin_of, forget_links
-from twinshore.lab.databases import DatabaseServer
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.databases import DatabaseServer, MariaDbServer, PostgresServer
 from twinshore.lab.watermarks import close_kept
 
 _numbers = itertools.count(1)

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from twinshore.delay.metrics import DelayCollector
-from twinshore.links.link_state import STATES
-from twinshore.mirror.metrics.table import METRICS
-from twinshore.proof import metrics as proof
+from twinshore.monitoring.monitor import DelayCollector
+from twinshore.proof import service as proof
+from twinshore.replication.core.model import STATES
+from twinshore.replication.metric_table import METRICS
 
 RULES = ("alerts.yml", "proof.yml", "delay.yml")
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"

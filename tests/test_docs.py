@@ -12,8 +12,8 @@ import pytest
 
 from scripts import pages
 from tests.each_file import each_of
-from twinshore.fleet.settings import parse_settings
-from twinshore.mirror.follow.topic_settings import AT_PROMOTION, FOLLOWS, NEVER
+from twinshore.config.settings import parse_settings
+from twinshore.replication.sync.core.decisions import AT_PROMOTION, FOLLOWS, NEVER
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -14,9 +14,9 @@ import pytest
 
 from tests.test_packaging import build_all, wheel
 from twinshore import __version__
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import forget_links
-from twinshore.store import open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.store import open_store
 
 SETTINGS = """
 [clusters.east]

@@ -13,11 +13,12 @@ from confluent_kafka import Producer
 
 from tests.conftest import ClusterFactory
 from tests.scenarios.warm_mirrors import IN_THREADS, start_warm
-from twinshore.fleet import Cluster, NamedPartition
+from twinshore.config.model import Cluster, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
-from twinshore.lab import LabCluster, LabSecurity
+from twinshore.lab.access import LabSecurity
 from twinshore.lab.clients import allow, client_settings, topic_id
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.processes import Child
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.each_file import each_of
-from twinshore.fleet.incidents import IncidentKind
+from twinshore.config.incidents import IncidentKind
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted(path for room in ("src", "tests", "bench", "scripts") for path in (ROOT / room).rglob("*.py"))
@@ -147,7 +147,7 @@ def is_held_pure(path: Path) -> bool:
 
 @each_of(sorted((ROOT / "src" / "twinshore").rglob("*.py")))
 def test_what_is_pure_takes_values_and_no_store(path: Path) -> None:
-    """`store/values.py` and those beside it are values; the package has what opens databases."""
+    """`state/core/values.py` and those beside it are values; the package has what opens databases."""
     if re.search(r"^ *(?:from twinshore\.store import|import twinshore\.store$)", path.read_text(), re.M):
         assert not is_held_pure(path)
 

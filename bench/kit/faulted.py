@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.kit.claims import Finding
-from twinshore.lab.stages.faults import FaultReport
+from testkit.faults import FaultReport
 
 # Of the rate. The source's own deaths take from it, and so does a small machine that carries everything.
 RATE_KEPT = 0.8

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from bench.clients.client import NO, RECORDS, YES, Job
 from bench.kit.makes import Outcome
-from twinshore.lab import java, tools_classpath
-from twinshore.lab.jars import ONE_COMPILER
+from twinshore.lab.jars import ONE_COMPILER, java, tools_classpath
 
 _TOOLS = "org.apache.kafka.tools"
 _CLASSES = {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from twinshore.lab import KAFKA_NEWEST, java
+from twinshore.lab.jars import KAFKA_NEWEST, java
 
 
 @dataclass(frozen=True, slots=True)

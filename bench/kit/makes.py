@@ -18,8 +18,7 @@ from typing import Any
 
 from bench.clients.client import NO, Job
 from bench.kit.programs import program
-from twinshore.lab import java
-from twinshore.lab.jars import ONE_COMPILER, Module, fetched, ivy_jar, packages
+from twinshore.lab.jars import ONE_COMPILER, Module, fetched, ivy_jar, java, packages
 
 ROOT = Path(__file__).resolve().parents[2]
 STEP_S = 150.0

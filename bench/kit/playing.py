@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.kit.claims import Claim, Finding, NotPlayed
-from twinshore.lab.stages.figures import StageError
+from testkit.figures import StageError
 
 ROOT = Path(__file__).resolve().parents[2]
 TEST_S_MAX = 600

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from twinshore.lab import LabError
+from twinshore.lab.errors import LabError
 from twinshore.lab.home import cache_folder, made_once, tell
 
 SOURCES = Path(__file__).resolve().parents[1] / "clients"

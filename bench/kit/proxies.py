@@ -16,15 +16,15 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 import twinshore
-from twinshore.fleet import Cluster
-from twinshore.lab import LabCluster, LabError, java
-from twinshore.lab.errors import log_tail
-from twinshore.lab.jars import Module, compiled, fetched, packages
+from testkit.copiers import KAFKA_JVM
+from twinshore.config.model import Cluster
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.errors import LabError, log_tail
+from twinshore.lab.jars import Module, compiled, fetched, java, packages
 from twinshore.lab.ports import run_of_ports
 from twinshore.lab.processes import Child, start_child
-from twinshore.lab.stages.copiers import KAFKA_JVM
-from twinshore.proxy.operations.fuses import Guard, act, limits_of, named, plan_limits
-from twinshore.store import open_store
+from twinshore.proxy.operations.breakers import Guard, act, limits_of, named, plan_limits
+from twinshore.state.store import open_store
 
 UVLOOP = "uvloop==0.23.0"
 KROXYLICIOUS = "0.12.0"

@@ -11,14 +11,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from twinshore.lab import LabCluster
+from testkit.copiers import bench_cluster
+from testkit.figures import StageError, ratio
+from testkit.loader import PARTITIONS, Workload, load, plain, warm_broker
+from testkit.mirror_process import MirrorProcess, Verb, delay_text, settings_of
 from twinshore.lab.clients import clear, forget_links
-from twinshore.lab.stages.copiers import bench_cluster
-from twinshore.lab.stages.figures import StageError, ratio
-from twinshore.lab.stages.loader import PARTITIONS, Workload, load, plain, warm_broker
-from twinshore.lab.stages.mirror_process import MirrorProcess, Verb, delay_text, settings_of
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.watermarks import TopicEnd
-from twinshore.store import open_store
+from twinshore.state.store import open_store
 
 LINK = "east->west"
 BACKLOG = 7_000_000

@@ -22,11 +22,11 @@ from pathlib import Path
 import psutil
 
 from bench.kit.tree import ProcessTree
-from twinshore.lab import LabCluster
+from testkit.figures import StageError
+from testkit.loader import PARTITIONS, Workload, load, lz4, plain
+from testkit.mirror_process import MirrorProcess
 from twinshore.lab.clients import forget_links
-from twinshore.lab.stages.figures import StageError
-from twinshore.lab.stages.loader import PARTITIONS, Workload, load, lz4, plain
-from twinshore.lab.stages.mirror_process import MirrorProcess
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.watermarks import TopicEnd
 
 SOURCE = "source"

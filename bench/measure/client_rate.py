@@ -17,11 +17,11 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from testkit.figures import StageError, median
 from twinshore.client import HotProducer
-from twinshore.client.clients import OURS
-from twinshore.lab import LabCluster
+from twinshore.client.producer_routing import OURS
 from twinshore.lab.clients import client_settings
-from twinshore.lab.stages.figures import StageError, median
+from twinshore.lab.cluster import LabCluster
 
 VALUE = b"x" * 200
 KEYS = [b"key %d" % number for number in range(100)]

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from bench.measure.markers import PARTITIONS, Stage
 from bench.measure.unseen_topics import SOURCE_SETTINGS, write_markers
-from twinshore.lab import LabCluster, LabSecurity
+from testkit.mirror_process import MirrorProcess, settings_of
+from twinshore.lab.access import LabSecurity
 from twinshore.lab.clients import allow
-from twinshore.lab.stages.mirror_process import MirrorProcess, settings_of
+from twinshore.lab.cluster import LabCluster
 
 MARKERS = 100_000
 USER = "mirror"

@@ -10,12 +10,13 @@ from pathlib import Path
 
 from bench.kit.ballast import Ballast
 from bench.kit.tree import ProcessTree, machine_cpu_s, own_cpu_s
-from twinshore.lab import FaultProxy, LabCluster
+from testkit.copiers import Copier, CopyJob
+from testkit.figures import Sample, StageError, Window, WindowRule, window_of
+from testkit.loader import PARTITIONS, Workload
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import log_tail
 from twinshore.lab.processes import Child
-from twinshore.lab.stages.copiers import Copier, CopyJob
-from twinshore.lab.stages.figures import Sample, StageError, Window, WindowRule, window_of
-from twinshore.lab.stages.loader import PARTITIONS, Workload
+from twinshore.lab.proxy import FaultProxy
 from twinshore.lab.watermarks import TopicEnd
 
 _SAMPLE_EVERY_S = 0.1

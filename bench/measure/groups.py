@@ -16,18 +16,19 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from bench.kit.tree import ProcessTree
-from twinshore.fleet import Cluster, Link
-from twinshore.fleet.settings import Settings, parse_settings
-from twinshore.groups.place import MARK
-from twinshore.groups.rounds import Round, Rounds
+from testkit.figures import StageError
+from twinshore.config.model import Cluster, Link
+from twinshore.config.settings import Settings, parse_settings
+from twinshore.groups.core.rules import MARK
+from twinshore.groups.sync import Round, Rounds
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import Groups
-from twinshore.lab import LabCluster
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.offsets import Place, Where
 from twinshore.lab.clients import client_settings
-from twinshore.lab.stages.figures import StageError
-from twinshore.store import Store, TwinRow, open_store
-from twinshore.wire.group_places import Place, Where
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.core.values import TwinRow
+from twinshore.state.store import Store, open_store
 
 GROUPS = 2_000
 PARTITIONS = 50

@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.measure.broadcast import ARRIVE_S_MAX, PACE_S, RECORDS, RECORDS_SHORT, Place, stage
-from twinshore.lab import LabCluster
+from testkit.faults import dead, on_slow_line, stalled
+from testkit.figures import StageError, percentile
+from testkit.loader import PARTITIONS, plain
+from testkit.mirror_process import MirrorProcess
 from twinshore.lab.clients import client_settings
-from twinshore.lab.stages.faults import dead, on_slow_line, stalled
-from twinshore.lab.stages.figures import StageError, percentile
-from twinshore.lab.stages.loader import PARTITIONS, plain
-from twinshore.lab.stages.mirror_process import MirrorProcess
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.watermarks import TopicEnd
 
 TARGETS = 4

@@ -13,11 +13,11 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from bench.kit.tree import ProcessTree
 from bench.measure.drain import stop
-from twinshore.fleet import Cluster
+from testkit.copiers import Copier, CopyJob
+from testkit.figures import StageError, percentile
+from testkit.loader import PARTITIONS
+from twinshore.config.model import Cluster
 from twinshore.lab.clients import client_settings
-from twinshore.lab.stages.copiers import Copier, CopyJob
-from twinshore.lab.stages.figures import StageError, percentile
-from twinshore.lab.stages.loader import PARTITIONS
 from twinshore.lab.watermarks import TopicEnd
 
 _SENT = struct.Struct(">qi")  # when, and which record it is

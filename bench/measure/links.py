@@ -21,11 +21,11 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from bench.kit.playing import ROOT
-from twinshore.fleet import Cluster
-from twinshore.lab import LabCluster
+from testkit.figures import StageError, percentile
+from testkit.mirror_process import MirrorProcess
+from twinshore.config.model import Cluster
 from twinshore.lab.clients import client_settings
-from twinshore.lab.stages.figures import StageError, percentile
-from twinshore.lab.stages.mirror_process import MirrorProcess
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.watermarks import TopicEnd
 
 LINKS = 20

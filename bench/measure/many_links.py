@@ -20,12 +20,12 @@ from typing import Any
 
 import psutil
 
-from twinshore.fleet.settings import MirrorSettings
-from twinshore.lab import LabCluster
+from testkit.mirror_process import MirrorProcess
+from twinshore.config.sections.mirror import MirrorSettings
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
-from twinshore.lab.stages.mirror_process import MirrorProcess
-from twinshore.mirror.driver import engine
-from twinshore.mirror.driver.engine import Engine
+from twinshore.replication import task_pool
+from twinshore.replication.task_pool import Engine
 
 SPOKES = 20  # of one source
 
@@ -143,7 +143,7 @@ def main() -> None:
     if sys.argv[1:2] == ["mirror"]:
         from twinshore.cli.__main__ import main as twinshore
 
-        engine.begin = parked
+        task_pool.begin = parked
         twinshore()
         return
     parser = argparse.ArgumentParser(description=__doc__)

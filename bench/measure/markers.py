@@ -24,13 +24,14 @@ from bench.measure.unseen_topics import (
     write_holes,
     write_markers,
 )
-from twinshore.fleet import KafkaError, NamedPartition
+from testkit.figures import StageError
+from testkit.mirror_process import MirrorProcess, settings_of
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import forget_links
-from twinshore.lab.stages.figures import StageError
-from twinshore.lab.stages.mirror_process import MirrorProcess, settings_of
+from twinshore.lab.cluster import LabCluster
 
 PARTITIONS = 50
 MARKERS = 100_000

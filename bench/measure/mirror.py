@@ -18,10 +18,10 @@ from bench.kit.page import write_section
 from bench.kit.tree import end_in_order_on_sigterm
 from bench.measure.drain import Drain, Sides, drain
 from bench.measure.latency import Latency, Pace, copied_latency, direct_latency
+from testkit.copiers import Copier, CopyJob, MirrorMaker, Twinshore, bench_cluster, mirror_makers
+from testkit.figures import WindowRule, median, ratio
+from testkit.loader import PARTITIONS, WARM_PART, WORKLOADS, Workload, load, warm_broker, warm_source
 from twinshore.lab.clients import clear
-from twinshore.lab.stages.copiers import Copier, CopyJob, MirrorMaker, Twinshore, bench_cluster, mirror_makers
-from twinshore.lab.stages.figures import WindowRule, median, ratio
-from twinshore.lab.stages.loader import PARTITIONS, WARM_PART, WORKLOADS, Workload, load, warm_broker, warm_source
 from twinshore.lab.watermarks import TopicEnd
 
 OURS, THEIRS = Twinshore().name, MirrorMaker().name

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bench.kit.page import table
 from bench.measure.drain import Drain
 from bench.measure.mirror import MirrorBench, middle
-from twinshore.lab.stages.loader import WORKLOADS
+from testkit.loader import WORKLOADS
 
 _HOW = """\
 **How.** A topic of 4 partitions lies ready in the source. A copier is started afresh, without anything from an earlier

@@ -14,14 +14,14 @@ import psutil
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from bench.kit.tree import ProcessTree
-from twinshore.fleet import Cluster, Link, NamedPartition
-from twinshore.fleet.settings import load_settings
-from twinshore.lab import LabCluster
+from testkit.figures import StageError
+from twinshore.config.model import Cluster, Link, NamedPartition
+from twinshore.config.settings import load_settings
 from twinshore.lab.clients import client_settings
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.demo_stage import DemoMirror
-from twinshore.lab.stages.figures import StageError
 from twinshore.lab.watermarks import LogEnds
-from twinshore.service.connections import once
+from twinshore.runtime.endpoints import once
 
 TOPICS = 10
 PARTITIONS_EACH = 100
@@ -110,9 +110,9 @@ def run_partitions_bench(
 
 def _planned(settings_file: Path, topics: int) -> float:
     """Seconds for the same planning as the mirror's, by itself."""
-    from twinshore.mirror.driver.preview import preview
-    from twinshore.mirror.planned import Create, Refuse
-    from twinshore.store import open_store
+    from twinshore.replication.core.model import Create, Refuse
+    from twinshore.replication.preview import preview
+    from twinshore.state.store import open_store
 
     settings = load_settings(settings_file, {})
     (link,) = settings.links

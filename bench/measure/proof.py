@@ -20,26 +20,28 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 
-from twinshore.fleet import Cluster, NamedPartition
-from twinshore.fleet.settings import Settings, parse_settings
+from testkit.figures import StageError, median, ratio
+from testkit.loader import Batch, Workload, load, lz4, plain
+from twinshore.config.model import Cluster, NamedPartition
+from twinshore.config.settings import Settings, parse_settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster, compare_topic
-from twinshore.lab.stages.figures import StageError, median, ratio
-from twinshore.lab.stages.loader import Batch, Workload, load, lz4, plain
-from twinshore.lab.watermarks import TopicEnd
-from twinshore.proof import DifferenceKind, Way
-from twinshore.proof.job import in_this_process
-from twinshore.proof.planning import Wishes
-from twinshore.proof.proving import Proving, Report
-from twinshore.store import open_store
-from twinshore.wire.batch import HEADER_BYTES, split_batches
-from twinshore.wire.codecs import codec_of
-from twinshore.wire.produce import (
-    PRODUCE_KEY,
-    encode_produce,
-    parse_produce,
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
+from twinshore.kafka.protocol.record_batch import (
+    HEADER_BYTES,
+    Record,
+    codec_of,
+    decode_batch,
+    encode_batch,
+    split_batches,
 )
-from twinshore.wire.records import Record, decode_batch, encode_batch
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.compare import compare_topic
+from twinshore.lab.watermarks import TopicEnd
+from twinshore.proof.core.model import DifferenceKind, Way
+from twinshore.proof.core.planning import Wishes
+from twinshore.proof.jobs import in_this_process
+from twinshore.proof.rounds import Proving, Report
+from twinshore.state.store import open_store
 
 LINK = "east->west"
 SHORT_RECORDS = 2_000_000

@@ -29,13 +29,13 @@ from bench.kit.machine import Machine, this_machine
 from bench.kit.page import write_section
 from bench.kit.proxies import PEERS, Between, Direct, Opaque, Ours, Serving, Site
 from bench.kit.tree import ProcessTree, end_in_order_on_sigterm, machine_cpu_s
-from twinshore.lab import LabCluster, LabError
+from testkit.copiers import bench_cluster
+from testkit.figures import StageError, median, ratio
 from twinshore.lab.clients import admin_of
-from twinshore.lab.errors import log_tail
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.errors import LabError, log_tail
 from twinshore.lab.processes import Child, start_child
-from twinshore.lab.stages.copiers import bench_cluster
-from twinshore.lab.stages.figures import StageError, median, ratio
-from twinshore.service.open_files import allow_most
+from twinshore.runtime.process import allow_most
 
 OURS, NONE = Ours().name, Direct().name
 ALL: tuple[Between, ...] = (Direct(), Opaque(), Ours(), *PEERS)
@@ -275,7 +275,7 @@ class _Stage:
             empty_mb = tree.memory_mb()
             job = {"bootstrap": serving.bootstrap, "topic": topic, "every_s": _EVERY_S}
             job |= {"idle": self._plan.idle, "busy": self._plan.busy}
-            command = [sys.executable, "-m", "twinshore.lab.stages.crowd", json.dumps(job)]
+            command = [sys.executable, "-m", "testkit.crowd", json.dumps(job)]
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinshore-crowd-")))
             log = folder / "log"
             child = start_child(command, folder=folder, log=log, environment=_path(), pipes=True)

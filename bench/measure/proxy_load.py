@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from twinshore.lab.stages.figures import percentile
+from testkit.figures import percentile
 
 RECORD_BYTES = 1000
 # So many records go to one partition before the next one gets any: batches are full whatever the linger.

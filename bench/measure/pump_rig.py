@@ -29,29 +29,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.measure.rig_peers import END, TOPIC, TOPIC_ID, WORKLOADS, peers
-from twinshore.fleet import Cluster, NamedPartition, Security
-from twinshore.fleet.settings import MirrorSettings
-from twinshore.kafka.opening import open_connection
+from twinshore.config.model import Cluster, NamedPartition, Security
+from twinshore.config.sections.mirror import MirrorSettings
+from twinshore.kafka.connection import open_connection
 
-if TYPE_CHECKING or find_spec("twinshore.mirror.driver"):
-    import twinshore.mirror.pump.loop as shipped
-    from twinshore.mirror.driver.desk import Desk
-    from twinshore.mirror.lane.observe import Observation
-    from twinshore.mirror.lane.orders import LaneLimits, TideOrder, TrackOrder, limits_of
-    from twinshore.mirror.lane.track import Route
-    from twinshore.mirror.pump import tide
-    from twinshore.mirror.pump.scout import Dialled, Looked, Routes
+if TYPE_CHECKING or find_spec("twinshore.replication"):
+    import twinshore.replication.task.runner as shipped
+    from twinshore.replication.coordinator_server import Desk
+    from twinshore.replication.task import runner
+    from twinshore.replication.task.core.config import LaneLimits, TideOrder, TrackOrder, limits_of
+    from twinshore.replication.task.core.partition import Route
+    from twinshore.replication.task.core.position import Observation
+    from twinshore.replication.task.lookups import Dialled, Looked, Routes
 else:  # a tree from before the rooms were parted
-    import twinshore.mirror.pump as shipped
-    import twinshore.mirror.pump as tide
-    from twinshore.mirror.driver.desk import Desk
-    from twinshore.mirror.lane.observe import Observation
-    from twinshore.mirror.lane.orders import LaneLimits, TideOrder, TrackOrder, limits_of
-    from twinshore.mirror.lane.track import Route
-    from twinshore.mirror.pump.scout import Dialled, Looked, Routes
+    import twinshore.replication.task as shipped
+    from twinshore.replication.coordinator_server import Desk
+    from twinshore.replication.task.core.config import LaneLimits, TideOrder, TrackOrder, limits_of
+    from twinshore.replication.task.core.partition import Route
+    from twinshore.replication.task.core.position import Observation
+    from twinshore.replication.task.lookups import Dialled, Looked, Routes
 
 if TYPE_CHECKING:
-    from twinshore.mirror.desk.desk_core import Account
+    from twinshore.replication.core.coordinator import Account
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE = "a6ed841"
@@ -132,8 +131,8 @@ def finish_once(done: threading.Event, desk: Desk) -> None:
 
 def begin_as_a_tide() -> None:
     """An older tree does this within `carry`."""
-    if hasattr(tide, "spare_the_collector"):
-        tide.spare_the_collector()
+    if hasattr(runner, "spare_the_collector"):
+        runner.spare_the_collector()
     else:
         gc.collect()
         gc.freeze()

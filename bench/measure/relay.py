@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from twinshore.wire.batch import HEADER_BYTES
+from twinshore.kafka.protocol.record_batch import HEADER_BYTES
 
 BATCH_BYTES = (16 << 10, 64 << 10, 512 << 10)
 COPIED = 0

@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from twinshore.wire.codecs import Codec
-from twinshore.wire.primitives import read_count, read_uvarint, uvarint
-from twinshore.wire.records import Record, encode_batch
+from twinshore.kafka.protocol.primitives import read_count, read_uvarint, uvarint
+from twinshore.kafka.protocol.record_batch import Codec, Record, encode_batch
 
 TOPIC, TOPIC_ID = "rig", bytes(range(16))
 FETCH, PRODUCE, LOG_ENDS, MARKERS, VERSIONS = 1, 0, 2, 27, 18

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from bench.measure.broadcast import ARRIVE_S_MAX, Place, stage
-from twinshore.lab import LabCluster
+from testkit.figures import StageError
+from testkit.loader import PARTITIONS, plain
 from twinshore.lab.clients import client_settings
-from twinshore.lab.stages.figures import StageError
-from twinshore.lab.stages.loader import PARTITIONS, plain
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.watermarks import TopicEnd
 
 LINE_BYTES_S = 5_000_000.0

@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.kit.sizes import EVIDENCE, Sizes, page_of
-from twinshore.fleet import SourceOffset, TargetOffset
-from twinshore.fleet.extents import Extent
-from twinshore.store import Receipt, SourceBatch, SourceProducer, Store, TwinRow, open_store
-from twinshore.store.receipt_rules import PRODUCERS_MAX
-from twinshore.store.values import BATCHES_KEPT
+from twinshore.config.model import Extent, SourceOffset, TargetOffset
+from twinshore.state.core.progress import PRODUCERS_MAX
+from twinshore.state.core.values import BATCHES_KEPT, Receipt, SourceBatch, SourceProducer, TwinRow
+from twinshore.state.store import Store, open_store
 
 LINK, TOPIC = "east->west", "orders"
 PARTITIONS = 2_000

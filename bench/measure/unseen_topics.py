@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from twinshore.fleet import NamedPartition
+from testkit.figures import StageError
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
-from twinshore.lab.clients import alter_topic, client_settings
-from twinshore.lab.stages.figures import StageError
-from twinshore.wire.batch import SEQUENCE_SPAN
-from twinshore.wire.markers import (
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
+from twinshore.kafka.protocol.record_batch import SEQUENCE_SPAN
+from twinshore.kafka.protocol.transactions import (
     FILLER_RECORDS_MAX,
     MARKERS_KEY,
     MARKERS_VERSION,
@@ -22,11 +21,8 @@ from twinshore.wire.markers import (
     filler,
     parse_markers,
 )
-from twinshore.wire.produce import (
-    PRODUCE_KEY,
-    encode_produce,
-    parse_produce,
-)
+from twinshore.lab.clients import alter_topic, client_settings
+from twinshore.lab.cluster import LabCluster
 
 # Cleans within seconds.
 SOURCE_SETTINGS = {"log.cleaner.backoff.ms": "200", "log.cleaner.min.cleanable.ratio": "0.01"}

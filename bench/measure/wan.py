@@ -15,10 +15,10 @@ from bench.kit.page import table, write_section
 from bench.kit.tree import end_in_order_on_sigterm
 from bench.measure.drain import Drain, Sides, drain
 from bench.measure.mirror import OURS, THEIRS, middle
+from testkit.copiers import Copier, CopyJob, Twinshore, bench_cluster, mirror_makers
+from testkit.figures import WindowRule, ratio
+from testkit.loader import PARTITIONS, WORKLOADS, load, warm_broker
 from twinshore.lab.clients import clear
-from twinshore.lab.stages.copiers import Copier, CopyJob, Twinshore, bench_cluster, mirror_makers
-from twinshore.lab.stages.figures import WindowRule, ratio
-from twinshore.lab.stages.loader import PARTITIONS, WORKLOADS, load, warm_broker
 from twinshore.lab.watermarks import TopicEnd
 
 ROUND_TRIP_MS = 60.0

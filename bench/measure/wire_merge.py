@@ -13,10 +13,8 @@ import os
 from itertools import pairwise
 from time import perf_counter
 
-from twinshore.wire.batch import BatchHeader, restamp, split_batches
-from twinshore.wire.codecs import Codec
-from twinshore.wire.merge import can_merge, merge_small
-from twinshore.wire.records import Record, encode_batch
+from twinshore.kafka.protocol.record_batch import BatchHeader, Codec, Record, encode_batch, restamp, split_batches
+from twinshore.kafka.protocol.rewrite import can_merge, merge_small
 
 RECORDS = 30_000
 RUNS = 9

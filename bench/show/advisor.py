@@ -18,10 +18,10 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench.kit.claims import Claim, Finding
 from bench.kit.showing import run_show
-from twinshore.fleet import Cluster
-from twinshore.lab import LabCluster
+from testkit.figures import StageError
+from twinshore.config.model import Cluster
 from twinshore.lab.clients import admin_of, commit
-from twinshore.lab.stages.figures import StageError
+from twinshore.lab.cluster import LabCluster
 
 HEAD = """\
 # The advisor, shown

@@ -19,7 +19,7 @@ from bench.measure.markers import (
     Figures,
     run_markers_bench,
 )
-from twinshore.lab.stages.figures import StageError
+from testkit.figures import StageError
 
 UNITS_S_MIN = 3_000
 

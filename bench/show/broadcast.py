@@ -13,8 +13,8 @@ from bench.kit.faulted import finding
 from bench.kit.showing import run_show, to_stderr
 from bench.measure import in_trouble, senders
 from bench.measure.broadcast import RATE, RECORDS, RECORDS_SHORT, stage
-from twinshore.lab.stages.faults import run_faults
-from twinshore.lab.stages.loader import plain
+from testkit.faults import run_faults
+from testkit.loader import plain
 
 HEAD = """\
 # Broadcasts, shown

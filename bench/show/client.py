@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from bench.kit.claims import Claim, Finding, Once
 from bench.kit.showing import run_show, to_stderr
 from bench.measure.client_rate import idle_ratio
-from twinshore.lab.stages.switch_under_load import Outcome, planned
+from testkit.switch_under_load import Outcome, planned
 
 HEAD = """\
 # The client library, shown

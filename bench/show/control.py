@@ -14,8 +14,7 @@ from pathlib import Path
 
 from bench.kit.claims import Claim, Finding, Once
 from bench.kit.showing import run_show
-from twinshore.lab import LabCluster
-from twinshore.lab.stages.control import (
+from testkit.control import (
     IN_FORCE_S,
     SETTLE_S,
     ControlStage,
@@ -26,7 +25,8 @@ from twinshore.lab.stages.control import (
     prioritised,
     throttle,
 )
-from twinshore.lab.stages.mirror_process import MirrorProcess, settings_of
+from testkit.mirror_process import MirrorProcess, settings_of
+from twinshore.lab.cluster import LabCluster
 
 HEAD = """\
 # Live control, shown

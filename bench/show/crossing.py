@@ -21,9 +21,9 @@ from bench.measure.mirror import MirrorBench, run_mirror_bench
 from bench.measure.partitions import FLOWING_S_MAX, LATE_MS_MAX, PLAN_S_MAX, run_partitions_bench
 from bench.measure.relay import bare_relay
 from bench.measure.wan import ROUND_TRIP_MS, WanBench, run_wan_bench
-from twinshore.lab.stages.faults import run_faults
-from twinshore.lab.stages.figures import StageError
-from twinshore.lab.stages.loader import WORKLOADS
+from testkit.faults import run_faults
+from testkit.figures import StageError
+from testkit.loader import WORKLOADS
 
 HEAD = """\
 # The crossing, shown

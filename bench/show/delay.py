@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection
 from random import Random
 
 from bench.kit.claims import Claim, Finding
-from twinshore.delay.alarms import AlarmKind
-from twinshore.delay.simulation.trial import FAULTS, KINDS, TRAFFIC, detection, false_alarms_a_day, trace, watch
-from twinshore.fleet.settings.sections.delay import DelaySettings
+from twinshore.config.sections.delay import DelaySettings
+from twinshore.monitoring.core.alerts import AlarmKind
+from twinshore.monitoring.simulate import FAULTS, KINDS, TRAFFIC, detection, false_alarms_a_day, trace, watch
 
 RUNS, RUNS_LONG = 40, 400
 HOURS, HOURS_LONG = 24, 240

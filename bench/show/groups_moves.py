@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from bench.kit.claims import Claim, Finding, Once
 from bench.kit.showing import run_show, to_stderr
 from bench.measure.groups import run_groups_bench
-from twinshore.lab.stages.groups import KINDS, Moved, TwoMoves, run_moves
+from testkit.groups import KINDS, Moved, TwoMoves, run_moves
 
 HEAD = """\
 # Groups move across, shown

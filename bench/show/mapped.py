@@ -15,11 +15,11 @@ from statistics import median
 
 from bench.kit.claims import Claim, Finding, Once
 from bench.kit.showing import run_show
-from twinshore.fleet import SourceOffset, TargetOffset
-from twinshore.fleet.extents import Extent
-from twinshore.lab import LabCluster
-from twinshore.lab.stages.mapped import Move, Moved
-from twinshore.store import Receipt, TwinRow, open_store
+from testkit.mapped import Move, Moved
+from twinshore.config.model import Extent, SourceOffset, TargetOffset
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.core.values import Receipt, TwinRow
+from twinshore.state.store import open_store
 
 HEAD = """\
 # Mapped twins, shown

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from bench.kit.claims import Claim, Finding
 from bench.kit.playing import ROOT
 from bench.kit.showing import run_show, to_stderr
-from twinshore.lab.stages.figures import StageError
+from testkit.figures import StageError
 
 HEAD = """\
 # The simulation, shown

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from bench.kit.claims import Claim, Finding, Once
 from bench.kit.showing import run_show, to_stderr
-from twinshore.lab.stages.switch_under_load import Outcome, planned, returned
+from testkit.switch_under_load import Outcome, planned, returned
 
 HEAD = """\
 # The switch, shown

@@ -22,7 +22,7 @@ from bench.show import proxy as show_proxy
 from bench.show import switch as show_switch
 from bench.show import topics as show_topics
 from bench.show.crossing import AGAINST_MIRROR_MAKER, OVER_DISTANCE, bench_parts
-from twinshore.lab.stages.log_kinds import KINDS
+from testkit.log_kinds import KINDS
 
 
 def _gives(finding: Finding) -> Callable[[bool], Finding]:

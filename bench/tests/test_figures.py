@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.lab.stages.figures import Sample, StageError, WindowRule, percentile, ratio, window_of
+from testkit.figures import Sample, StageError, WindowRule, percentile, ratio, window_of
 
 RULE = WindowRule(warm_s=2, warm_part=0.5, window_s=5)
 

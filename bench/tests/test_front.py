@@ -17,8 +17,8 @@ import pytest
 from bench.kit import pictures
 from bench.kit.page import PAGE
 from scripts import pages
-from twinshore.cli.entry import EXIT_CODES
-from twinshore.fleet.settings import parse_settings
+from twinshore.cli.app import EXIT_CODES
+from twinshore.config.settings import parse_settings
 from twinshore.lab.standing import StandingCluster, settings_snippet
 
 ROOT = Path(__file__).resolve().parents[2]

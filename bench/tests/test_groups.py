@@ -9,7 +9,7 @@ import pytest
 from bench.kit.claims import Once
 from bench.measure.groups import GroupRounds
 from bench.show.groups_moves import claims, verdict_of
-from twinshore.lab.stages.groups import Moved, Record, TwoMoves, compared
+from testkit.groups import Moved, Record, TwoMoves, compared
 
 GOOD = GroupRounds(2_000, 100_000, 1_000, 20, 2.9, 0.43, 0.8, 0.26, 0.5, 816.0, 826.0, 0)
 OURS = tuple(Moved("plain", lag, 0, 0, placed=True) for lag in ("at the end", "90 % behind"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench.measure.in_trouble import Load
-from twinshore.lab.stages.figures import StageError
+from testkit.figures import StageError
 
 
 class Full:

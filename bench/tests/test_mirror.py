@@ -14,12 +14,12 @@ from bench.measure.latency import Latency
 from bench.measure.mirror import FULL, OURS, THEIRS, MirrorBench
 from bench.measure.mirror_page import mirror_section
 from bench.measure.wan import ROUND_TRIP_MS, Crossing, WanBench, wan_section
-from twinshore.fleet import Cluster
-from twinshore.fleet.settings import parse_settings
-from twinshore.lab.stages.copiers import CopyJob, MirrorMaker, Twinshore, mirror_makers
-from twinshore.lab.stages.figures import StageError, Window
-from twinshore.lab.stages.loader import LZ4_BATCH_BYTES, WORKLOADS
-from twinshore.wire.batch import check_crc, split_batches
+from testkit.copiers import CopyJob, MirrorMaker, Twinshore, mirror_makers
+from testkit.figures import StageError, Window
+from testkit.loader import LZ4_BATCH_BYTES, WORKLOADS
+from twinshore.config.model import Cluster
+from twinshore.config.settings import parse_settings
+from twinshore.kafka.protocol.record_batch import check_crc, split_batches
 
 MACHINE = Machine("a processor", 2, 24, "Linux", "3.11", "17", "4.3.1", "4.1")
 JOB = CopyJob(Cluster("east", ("127.0.0.1:1",)), Cluster("west", ("127.0.0.1:2",)), "bench-plain", 3)

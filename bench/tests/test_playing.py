@@ -24,7 +24,7 @@ from bench.kit.playing import (
     play,
     read_run,
 )
-from twinshore.lab.stages.figures import StageError
+from testkit.figures import StageError
 
 FILE = """
 import pytest

@@ -12,11 +12,12 @@ from bench.kit.proxies import PEERS, KafkaProxy, Ours, Site, guard_all
 from bench.measure.proxy import BULK, FETCH, FULL, NONE, ONE, OURS, Crowd, ProxyBench, Run
 from bench.measure.proxy_load import RECORD_BYTES, values
 from bench.measure.proxy_page import proxy_section
-from twinshore.fleet import Cluster
-from twinshore.fleet.settings import parse_settings
-from twinshore.fleet.settings.sections.proxy import SECTION
-from twinshore.lab import LabCluster, LabError
-from twinshore.store import open_store
+from twinshore.config.model import Cluster
+from twinshore.config.sections.proxy import SECTION
+from twinshore.config.settings import parse_settings
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.errors import LabError
+from twinshore.state.store import open_store
 
 MACHINE = Machine("a processor", 2, 24, "Linux", "3.11", "17", "4.3.1", "4.1")
 FIRST, SECOND = (peer.name for peer in PEERS)

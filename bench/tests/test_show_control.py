@@ -8,7 +8,7 @@ import pytest
 
 from bench.show import control as show_control
 from bench.show.control import Trial, claims
-from twinshore.lab.stages.control import Latency, Throttled
+from testkit.control import Latency, Throttled
 
 GOOD = Trial(
     link=Throttled(5_100_000, 5_000_000, 1.0),

@@ -6,11 +6,10 @@ import pytest
 
 from bench.measure.proof import SPOILT, Found, Speed, Spoil, spoilt
 from bench.show.proof import claims
-from twinshore.lab.stages.loader import lz4
-from twinshore.proof import DifferenceKind
-from twinshore.proof.comparison import first_difference
-from twinshore.wire.batch import check_crc, split_batches
-from twinshore.wire.records import Record, decode_batch
+from testkit.loader import lz4
+from twinshore.kafka.protocol.record_batch import Record, check_crc, decode_batch, split_batches
+from twinshore.proof.core.compare import first_difference
+from twinshore.proof.core.model import DifferenceKind
 
 
 def records(data: bytes) -> list[Record]:

@@ -212,7 +212,7 @@ void it_reads_on_where_it_was_though_a_neighbour_leaves_another_home() {
 int main(int count, char** words) try {
     it_refuses_to_be_a_static_member();
     a_hold_ends_by_itself();
-    it_writes_by_what_it_was_answered(count > 1 ? words[1] : "../../tests/homes/client_orders.json");
+    it_writes_by_what_it_was_answered(count > 1 ? words[1] : "../../tests/routing/client_orders.json");
     a_line_that_no_switch_writes_is_far();
     it_commits_by_itself_as_it_is_set();
     it_reads_on_where_it_was_though_a_neighbour_leaves_another_home();

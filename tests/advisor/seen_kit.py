@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from twinshore.advisor.advice import advise
-from twinshore.advisor.policy import Policy
-from twinshore.advisor.rule import Finding
-from twinshore.advisor.rules.table import RULES
-from twinshore.advisor.seen import (
+from twinshore.advisor.core.model import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
     Before,
     Broker,
+    Finding,
     Group,
     GroupPlace,
     Known,
     Partition,
+    Policy,
     Seen,
     Topic,
 )
+from twinshore.advisor.core.report import advise
+from twinshore.advisor.core.rules.table import RULES
 
 NOW_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000

@@ -8,15 +8,33 @@ from dataclasses import replace
 import pytest
 
 from tests.advisor.seen_kit import NOW_MS, SOUND, broker, found, group, having, part, place, topic, with_group
-from twinshore.advisor.advice import Advice, Looked, advise, as_values, difference, from_values, with_before
-from twinshore.advisor.policy import Policy, parse_policy
-from twinshore.advisor.profiles import Kind, profile_of, profiles_of
-from twinshore.advisor.rule import Finding, Weight
-from twinshore.advisor.rules.table import RULES
-from twinshore.advisor.seen import Before, Seen, Topic, Unseen
-from twinshore.advisor.telling import difference_in_words, sentences_of
-from twinshore.fleet import ConfigError
-from twinshore.loss.stories import STORIES
+from twinshore.advisor.core.model import (
+    Before,
+    Finding,
+    Kind,
+    Policy,
+    Seen,
+    Topic,
+    Unseen,
+    Weight,
+    parse_policy,
+    profile_of,
+    profiles_of,
+)
+from twinshore.advisor.core.report import (
+    Advice,
+    Looked,
+    advise,
+    as_values,
+    difference,
+    difference_in_words,
+    from_values,
+    sentences_of,
+    with_before,
+)
+from twinshore.advisor.core.rules.table import RULES
+from twinshore.advisor.core.simulator.search import STORIES
+from twinshore.config.errors import ConfigError
 
 WEAK = having(topic("orders", min_insync_replicas="1"), topic("clicks", unclean_leader_election_enable="true"))
 WAIVER = '[[waivers]]\nrule = "min-insync-low"\nsubject = "topic ord.*"\nreason = "a test"\nuntil = {}\n'

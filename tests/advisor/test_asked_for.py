@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 
 from tests.advisor.seen_kit import having, part, topic
-from twinshore.advisor.advice import advise
-from twinshore.advisor.needs import Availability, Duplicates, Latency, Loss, Needs, Order, Side, choose
-from twinshore.advisor.policy import Policy
-from twinshore.advisor.rule import Weight
-from twinshore.advisor.rules.table import RULES
+from twinshore.advisor.core.model import Policy, Weight
+from twinshore.advisor.core.report import advise
+from twinshore.advisor.core.rules.table import RULES
+from twinshore.advisor.core.settings import Availability, Duplicates, Latency, Loss, Needs, Order, Side, choose
 
 EVERY = [
     Needs(*words, replicas=replicas)

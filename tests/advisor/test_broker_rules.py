@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.advisor.seen_kit import SOUND, broker, found, having, part, topic
-from twinshore.advisor.rule import Change
-from twinshore.advisor.seen import OFFSETS_TOPIC, SHARES_TOPIC, TRANSACTIONS_TOPIC, Broker, Seen
+from twinshore.advisor.core.model import OFFSETS_TOPIC, SHARES_TOPIC, TRANSACTIONS_TOPIC, Broker, Change, Seen
 
 
 def brokers(*those: Broker, finalized: int = 25) -> Seen:

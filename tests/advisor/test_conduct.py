@@ -11,25 +11,18 @@ from xml.etree import ElementTree
 
 import pytest
 
-from twinshore.advisor.conduct.job import READ_MS, Slice, in_this_process, read
-from twinshore.advisor.conduct.judging import conduct_of, judge, of_habit
-from twinshore.advisor.conduct.rules.table import HABITS
-from twinshore.advisor.conduct.telling import bars, course
-from twinshore.advisor.conduct.uses import Client, Use, Uses, uses_of, weakly_written
-from twinshore.advisor.looking import Eyes
-from twinshore.advisor.operations.conduct import (
-    Answer,
-    Look,
-    conducted,
-    min_insync,
-    page_of,
-    sentences_of,
-    values_of,
-)
-from twinshore.advisor.policy import Policy, parse_policy
-from twinshore.fleet import ConfigError, Secret
-from twinshore.fleet.settings import Settings, parse_settings
-from twinshore.store import Flow, FlowKey, FlowKind, FlowRow, open_store
+from twinshore.advisor.client_job import READ_MS, Slice, in_this_process, read
+from twinshore.advisor.collect import Eyes
+from twinshore.advisor.core.clients.model import Client, Use, Uses, uses_of, weakly_written
+from twinshore.advisor.core.clients.report import bars, conduct_of, course, judge, of_habit
+from twinshore.advisor.core.clients.rules import HABITS
+from twinshore.advisor.core.model import Policy, parse_policy
+from twinshore.advisor.operations.clients import Answer, Look, conducted, min_insync, page_of, sentences_of, values_of
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Secret
+from twinshore.config.settings import Settings, parse_settings
+from twinshore.state.core.proxy_values import Flow, FlowKey, FlowKind, FlowRow
+from twinshore.state.store import open_store
 
 NOW_MS = 1_790_000_000_000
 WINDOW_MS = 10_000

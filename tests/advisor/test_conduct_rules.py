@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from twinshore.advisor.conduct.judging import judge
-from twinshore.advisor.conduct.rule import Habit
-from twinshore.advisor.conduct.rules.table import HABITS
-from twinshore.advisor.conduct.uses import Client, Use
-from twinshore.advisor.policy import Policy
-from twinshore.store import Flow, FlowKey, FlowKind
+from twinshore.advisor.core.clients.model import Client, Habit, Use
+from twinshore.advisor.core.clients.report import judge
+from twinshore.advisor.core.clients.rules import HABITS
+from twinshore.advisor.core.model import Policy
+from twinshore.state.core.proxy_values import Flow, FlowKey, FlowKind
 
 LASTED_S = 100
 # What nobody could say anything against: large compressed batches of an idempotent producer, patient reading.

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.advisor.seen_kit import HOUR_MS, NONE, found, group, having, place, topic, with_group
-from twinshore.advisor.rules.groups import hours_left
-from twinshore.advisor.seen import Before, Seen
+from twinshore.advisor.core.model import Before, Seen
+from twinshore.advisor.core.rules.clusters import hours_left
 
 RETENTION_MS = 100 * HOUR_MS
 

@@ -8,11 +8,9 @@ from html import escape
 from html.parser import HTMLParser
 
 from tests.advisor.seen_kit import SOUND, group, having, place, topic, with_group
-from twinshore.advisor.advice import advise, difference
-from twinshore.advisor.policy import Policy
-from twinshore.advisor.rules.table import RULES
-from twinshore.advisor.seen import Unseen
-from twinshore.advisor.telling import page
+from twinshore.advisor.core.model import Policy, Unseen
+from twinshore.advisor.core.report import advise, difference, page
+from twinshore.advisor.core.rules.table import RULES
 
 WEAK = having(topic("orders", min_insync_replicas="1"), topic("clicks", unclean_leader_election_enable="true"))
 

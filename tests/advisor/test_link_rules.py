@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.advisor.seen_kit import SOUND, found
-from twinshore.advisor.seen import LinkSeen, Seen, TwinSeen
-from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.advisor.core.model import LinkSeen, Seen, TwinSeen
+from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
 
 TWIN = TwinSeen("orders", "orders", 0, 0)
 LINK = LinkSeen("east->west", ("west-1:9092",), False, True, "flowing", (TWIN,))

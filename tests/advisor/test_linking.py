@@ -13,16 +13,17 @@ from tests.pages.shell import kafka_tools, play
 from tests.scenarios.loss_stage import until
 from tests.scenarios.mirror_rig import settings_text, url_in
 from tests.scenarios.rights_stage import acl, client, guarded, may_read
+from twinshore.advisor.core.model import Finding
 from twinshore.advisor.operations.advise import Advise, Answer, advised
-from twinshore.advisor.rule import Finding
-from twinshore.fleet import Cluster
-from twinshore.fleet.settings import parse_settings
-from twinshore.kafka.rights import Operation
-from twinshore.kafka.rights_requests import create_acls
-from twinshore.lab import LabCluster
+from twinshore.config.model import Cluster
+from twinshore.config.settings import parse_settings
+from twinshore.kafka.admin import create_acls
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.protocol.rights import Operation
 from twinshore.lab.clients import client_settings, topic_id
-from twinshore.service.clock import wall_ms
-from twinshore.store import Receipt, TwinRow, open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.core.values import Receipt, TwinRow
+from twinshore.state.store import open_store
 
 LINK = "east->west"
 

@@ -11,17 +11,19 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.advisor import watching
-from twinshore.advisor.advice import Advice
-from twinshore.advisor.looking import Wanted, look
+from twinshore.advisor import collect
+from twinshore.advisor.collect import Wanted, look_at_cluster
+from twinshore.advisor.core.model import Seen
+from twinshore.advisor.core.report import Advice
 from twinshore.advisor.operations.advise import Advise, Answer, advised, sentences_of, values_of
-from twinshore.advisor.seen import Seen
-from twinshore.fleet import Cluster, ConfigError, KafkaError
-from twinshore.fleet.settings import Settings, parse_settings
-from twinshore.lab import LabCluster, LabSecurity
+from twinshore.config.errors import ConfigError, KafkaError
+from twinshore.config.model import Cluster
+from twinshore.config.settings import Settings, parse_settings
+from twinshore.kafka.clock import wall_ms
+from twinshore.lab.access import LabSecurity
 from twinshore.lab.clients import allow, client_settings, commit
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
-from twinshore.service.clock import wall_ms
 
 HOUR_MS = 3_600_000
 
@@ -106,7 +108,7 @@ def test_a_marker_is_no_record_to_read(east: LabCluster, unique_topic: str, tmp_
 def test_where_more_would_have_to_be_read_than_is_that_is_told(
     east: LabCluster, lagging: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "READ_MAX", 0)
+    monkeypatch.setattr(collect, "READ_MAX", 0)
     unseen = {one.what: one.why for one in asked_of(tmp_path, east.cluster, lagging).advice.unseen}
     why = unseen[f"whether records or markers are left to a group in {lagging}-0"]
     assert why.endswith("more than 0 logs would have to be read")
@@ -159,7 +161,7 @@ def test_a_group_with_members_that_commits_nothing(east: LabCluster, lagging: st
             assert time.monotonic() < deadline
         waited: list[float] = []
         wanted = Wanted((lagging,), apart_s=3)
-        seen = look(east.cluster, wanted, clock=wall_ms, wait=waited.append)
+        seen = look_at_cluster(east.cluster, wanted, clock=wall_ms, wait=waited.append)
     finally:
         consumer.close()
     (group,) = [one for one in seen.groups if one.name == lagging]
@@ -226,7 +228,7 @@ def test_an_older_kafka_and_the_newest_tell_all_that_is_asked(
 ) -> None:
     cluster = cluster_factory("old", version=version)
     cluster.create_topic("orders")
-    seen = look(cluster.cluster, Wanted(apart_s=0), clock=wall_ms, wait=time.sleep)
+    seen = look_at_cluster(cluster.cluster, Wanted(apart_s=0), clock=wall_ms, wait=time.sleep)
     assert seen.unseen == ()
     (broker,) = seen.brokers
     assert broker.supports == seen.finalized > 20

@@ -11,23 +11,15 @@ import pytest
 
 from tests.advisor.seen_kit import SOUND, broker, having, part, topic
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.advisor.losing import Stake, sentences_of, stake_of
-from twinshore.advisor.operations.losing import (
-    Losing,
-    answered,
-    exit_code,
-    lost_of,
-    page_of,
-    told,
-    values_of,
-)
-from twinshore.advisor.seen import NO_LEADER, Seen, Unseen
-from twinshore.fleet import ConfigError
-from twinshore.fleet.settings import Settings, parse_settings
-from twinshore.lab import LabCluster
-from twinshore.loss.operations import explore
-from twinshore.loss.operations.explore import Asked
-from twinshore.loss.settings import Acks, Harm
+from twinshore.advisor.core.model import NO_LEADER, Seen, Unseen
+from twinshore.advisor.core.settings import Stake, sentences_of, stake_of
+from twinshore.advisor.core.simulator import explore
+from twinshore.advisor.core.simulator.explore import Asked
+from twinshore.advisor.core.simulator.model import Acks, Harm
+from twinshore.advisor.operations.loss import Losing, answered, exit_code, lost_of, page_of, told, values_of
+from twinshore.config.errors import ConfigError
+from twinshore.config.settings import Settings, parse_settings
+from twinshore.lab.cluster import LabCluster
 
 CRASHES = ("crash", "slow")
 

@@ -11,21 +11,18 @@ import pytest
 from tests.advisor.seen_kit import having, part, topic
 from tests.pages.shell import kafka_tools, play
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.advisor.advice import Advice, advise
-from twinshore.advisor.commands import Place, set_on_topic
+from twinshore.advisor.core.model import MIN_ISR, OFFSETS_TOPIC, Known, Policy
+from twinshore.advisor.core.report import Advice, Place, advise, set_on_topic
+from twinshore.advisor.core.rules.table import RULES
 from twinshore.advisor.operations.advise import Advise, advised
 from twinshore.advisor.operations.mend import MendStep, act, against, left_of, plan
-from twinshore.advisor.policy import Policy
-from twinshore.advisor.profiles import MIN_ISR
-from twinshore.advisor.rules.table import RULES
-from twinshore.advisor.seen import OFFSETS_TOPIC, Known
-from twinshore.fleet import KafkaError, RefusedError
-from twinshore.fleet.settings import parse_settings
+from twinshore.config.errors import KafkaError, RefusedError
+from twinshore.config.settings import parse_settings
+from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import PartitionMetadata, TopicMetadata
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import alter_topic
-from twinshore.service.clock import wall_ms
+from twinshore.lab.cluster import LabCluster
 
 UNCLEAN = "unclean.leader.election.enable"
 

@@ -12,14 +12,12 @@ from tests.advisor.test_looking import asked_of
 from tests.conftest import ClusterFactory
 from tests.pages.shell import kafka_tools, play
 from tests.scenarios.loss_stage import until
-from twinshore.advisor.advice import advise
-from twinshore.advisor.commands import reassign
-from twinshore.advisor.looking import Wanted, look, look_at_topic
-from twinshore.advisor.policy import Policy
-from twinshore.advisor.rules.table import RULES
-from twinshore.advisor.seen import Partition
+from twinshore.advisor.collect import Wanted, look_at_cluster, look_at_topic
+from twinshore.advisor.core.model import Partition, Policy
+from twinshore.advisor.core.report import advise, reassign
+from twinshore.advisor.core.rules.table import RULES
+from twinshore.kafka.clock import wall_ms
 from twinshore.lab.clients import client_settings
-from twinshore.service.clock import wall_ms
 
 SLOW = " --throttle 1000"
 
@@ -28,7 +26,7 @@ SLOW = " --throttle 1000"
 def test_a_topic_that_is_copied_elsewhere_is_not_called_weak(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
     """Metadata names old and new replicas together: four of two, three of which are in sync."""
     cluster = cluster_factory("moving", brokers=3, heap_mb=256)
-    seen = look(cluster.cluster, Wanted(apart_s=0), clock=wall_ms, wait=time.sleep)
+    seen = look_at_cluster(cluster.cluster, Wanted(apart_s=0), clock=wall_ms, wait=time.sleep)
     tools = kafka_tools(tmp_path / "tools")
     where = f"--bootstrap-server {cluster.cluster.bootstrap[0]}"
     made = "--create --topic orders --replica-assignment 1:2"
@@ -46,7 +44,7 @@ def test_a_topic_that_is_copied_elsewhere_is_not_called_weak(cluster_factory: Cl
 
     until(lambda: partition().moves, "brokers tell of the move")
     assert (partition().replicas, partition().adding, partition().removing) == ((2, 1), (3,), (1,))
-    now = look(cluster.cluster, Wanted(("orders",), apart_s=0), clock=wall_ms, wait=time.sleep)
+    now = look_at_cluster(cluster.cluster, Wanted(("orders",), apart_s=0), clock=wall_ms, wait=time.sleep)
     assert now.unseen == ()
     told = [one for one in advise(now, Policy(), RULES).findings if one.subject == "topic orders"]
     assert {one.rule for one in told} == {"few-copies", "min-insync-low", "unclean-election"}

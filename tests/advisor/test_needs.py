@@ -6,11 +6,10 @@ import itertools
 
 import pytest
 
-from twinshore.advisor.needs import DECISIONS, Availability, Duplicates, Latency, Loss, Needs, Order, choose
+from twinshore.advisor.core.model import Kind, Known, Partition, Topic, majority, profile_of
+from twinshore.advisor.core.settings import DECISIONS, Availability, Duplicates, Latency, Loss, Needs, Order, choose
 from twinshore.advisor.operations.settings import chosen, sentences_of, topic_command, values_of
-from twinshore.advisor.profiles import Kind, majority, profile_of
-from twinshore.advisor.seen import Known, Partition, Topic
-from twinshore.fleet import ConfigError
+from twinshore.config.errors import ConfigError
 
 EVERY = [
     Needs(*words, replicas=replicas)

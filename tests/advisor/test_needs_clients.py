@@ -8,10 +8,10 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from tests.wire.serving.java_clients import java_clients
-from twinshore.advisor.needs import Availability, Choice, Duplicates, Latency, Loss, Needs, Order, Side, choose
+from tests.kafka.protocol.serving.java_clients import java_clients
+from twinshore.advisor.core.settings import Availability, Choice, Duplicates, Latency, Loss, Needs, Order, Side, choose
 from twinshore.advisor.operations.settings import sentences_of, values_of
-from twinshore.lab import KAFKA_NEWEST
+from twinshore.lab.jars import KAFKA_NEWEST
 
 # How many replicas there are is no client's setting.
 CHOICES = [choose(Needs(*words)) for words in itertools.product(Loss, Order, Duplicates, Latency, Availability)]

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from twinshore.advisor.needs import ELR, Availability, Choice, Duplicates, Latency, Loss, Needs, Order, choose
-from twinshore.loss.search import explore
-from twinshore.loss.settings import Acks, Commit, Fault, Harm, Reset, Setup
+from twinshore.advisor.core.settings import ELR, Availability, Choice, Duplicates, Latency, Loss, Needs, Order, choose
+from twinshore.advisor.core.simulator.model import Acks, Commit, Fault, Harm, Reset, Setup
+from twinshore.advisor.core.simulator.search import explore
 
 # How far back a reader finds records is retention's, as the reason beside auto.offset.reset says.
 KINDS = frozenset(Fault) - {Fault.RETENTION}

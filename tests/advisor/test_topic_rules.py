@@ -9,12 +9,10 @@ from dataclasses import replace
 import pytest
 
 from tests.advisor.seen_kit import SOUND, broker, found, having, part, topic
-from twinshore.advisor import telling
-from twinshore.advisor.advice import advise
-from twinshore.advisor.policy import Policy
-from twinshore.advisor.rule import Change
-from twinshore.advisor.rules.table import RULES
-from twinshore.advisor.seen import Seen
+from twinshore.advisor.core import report
+from twinshore.advisor.core.model import Change, Policy, Seen
+from twinshore.advisor.core.report import advise
+from twinshore.advisor.core.rules.table import RULES
 
 WHERE = "--bootstrap-server kafka-1:9092,kafka-2:9092"
 
@@ -73,7 +71,7 @@ def test_what_an_owner_asked_for_is_a_note() -> None:
     other = topic("other", min_insync_replicas="1")
     told = found(having(kept, other), "min-insync-low")
     assert [(one.subject, one.weight) for one in told] == [("topic other", "warning"), ("topic orders", "note")]
-    text = "\n".join(telling.sentences_of(advise(having(kept, other), Policy(), RULES)))
+    text = "\n".join(report.sentences_of(advise(having(kept, other), Policy(), RULES)))
     assert "WARNING min-insync-low" in text and "NOTE min-insync-low" in text
     (one,) = found(having(topic("orders", also={"min.insync.replicas": "1", unclean: "true"})), "unclean-election")
     assert (one.weight, one.safe) == ("warning", None), "neither CP nor AP: what was acknowledged is lost"

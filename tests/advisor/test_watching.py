@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
-from tests.wire.strategies import raw_batch
-from twinshore.advisor.watching import markers_in
+from tests.kafka.protocol.strategies import raw_batch
+from twinshore.advisor.collect import markers_in
 from twinshore.kafka.groups import assigned
-from twinshore.wire.batch import CONTROL, split_batches
+from twinshore.kafka.protocol.record_batch import CONTROL, split_batches
 
 # Records 0 to 2, a marker at 3, records 4 to 6, markers at 7 and 8.
 LOG = b"".join(

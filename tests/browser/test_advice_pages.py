@@ -8,13 +8,12 @@ import pytest
 
 from tests.advisor.seen_kit import having, topic
 from tests.browser.chromium import NONE, Chromium, found
-from twinshore.advisor.advice import advise
-from twinshore.advisor.losing import stake_of
-from twinshore.advisor.operations.losing import answered, page_of
-from twinshore.advisor.policy import Policy
-from twinshore.advisor.rules.table import RULES
-from twinshore.advisor.telling import page
-from twinshore.loss.operations.explore import Asked
+from twinshore.advisor.core.model import Policy
+from twinshore.advisor.core.report import advise, page
+from twinshore.advisor.core.rules.table import RULES
+from twinshore.advisor.core.settings import stake_of
+from twinshore.advisor.core.simulator.explore import Asked
+from twinshore.advisor.operations.loss import answered, page_of
 
 WEAK = having(topic("orders", min_insync_replicas="1", unclean_leader_election_enable="true"))
 AGAIN = pytest.mark.claim(

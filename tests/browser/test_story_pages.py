@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import NONE, Chromium, found
-from twinshore.loss.operations.stories import page_of, story_named
-from twinshore.loss.stories import STORIES, play
+from twinshore.advisor.core.simulator.search import STORIES, play
+from twinshore.advisor.core.simulator.stories import page_of, story_named
 
 SHOWN = (
     "()=>({at:document.getElementById('at').textContent,says:document.getElementById('says').textContent,"

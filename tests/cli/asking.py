@@ -6,8 +6,8 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from twinshore.cli.entry import app, gather
-from twinshore.store import Store, open_store
+from twinshore.cli.app import app, gather
+from twinshore.state.store import Store, open_store
 
 LINK = "east->west"
 

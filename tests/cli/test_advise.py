@@ -8,10 +8,10 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.advisor.rules.table import RULES
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import ConfigError
-from twinshore.lab import LabCluster
+from twinshore.advisor.core.rules.table import RULES
+from twinshore.cli.app import app, gather
+from twinshore.config.errors import ConfigError
+from twinshore.lab.cluster import LabCluster
 
 
 def test_it_shows_what_it_found_and_ends_by_that(east: LabCluster, unique_topic: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
-from twinshore.store import AuditRow
+from twinshore.state.core.values import AuditRow
 
 OTHER = "west->east"
 

@@ -9,15 +9,13 @@ import pytest
 
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
-from twinshore.fleet import ConfigError, RefusedError, SourceOffset, TargetOffset
-from twinshore.fleet.extents import Extent
-from twinshore.fleet.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC
-from twinshore.mirror.follow.acts import Remember, State
-from twinshore.mirror.follow.last_resort import Span, Word, word_from_json
-from twinshore.mirror.follow.lifecycle import ALLOWED, Presence, SeenTopic
-from twinshore.mirror.follow.memories import row_of
-from twinshore.mirror.operations import deletion
-from twinshore.store import Incident, IncidentKind, TwinRow
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
+from twinshore.config.model import Extent, SourceOffset, TargetOffset
+from twinshore.replication.operations import deletion
+from twinshore.replication.sync.core.decisions import Remember, State
+from twinshore.replication.sync.core.lifecycle import ALLOWED, Presence, SeenTopic, Span, Word, row_of, word_from_json
+from twinshore.state.core.values import Incident, TwinRow
 
 
 @pytest.fixture

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from twinshore.cli.entry import app, gather
-from twinshore.delay.watchers import name_of
-from twinshore.fleet import ConfigError
-from twinshore.store import AlarmRow, DelayPlace, WatchRow, open_store
+from twinshore.cli.app import app, gather
+from twinshore.config.errors import ConfigError
+from twinshore.monitoring.watchers import name_of
+from twinshore.state.core.values import AlarmRow, DelayPlace, WatchRow
+from twinshore.state.store import open_store
 
 LINK = "east->west"
 MONITOR = name_of([LINK])

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from twinshore.fleet import ConfigError
+from twinshore.config.errors import ConfigError
 from twinshore.lab.demo_stage import KEPT_FILE, end_kept
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"

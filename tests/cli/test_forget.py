@@ -9,11 +9,11 @@ import pytest
 
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
-from twinshore.fleet import ConfigError, RefusedError
-from twinshore.fleet.incidents import POLICY_TOPIC
-from twinshore.mirror.driver import no_mirror
-from twinshore.mirror.follow import lifecycle
-from twinshore.store import Incident, IncidentKind, Remembered, TwinRow
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.incidents import POLICY_TOPIC, IncidentKind
+from twinshore.replication import recovery
+from twinshore.replication.sync.core import lifecycle
+from twinshore.state.core.values import Incident, Remembered, TwinRow
 
 BACK = "west->east"
 LEASE = f"link {LINK}"
@@ -99,7 +99,7 @@ def test_a_link_that_a_mirror_carries_is_left_alone(file: Path) -> None:
 
 
 def test_a_lease_that_runs_out_is_waited_for(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(no_mirror, "GRACE_S", 0.0)
+    monkeypatch.setattr(recovery, "GRACE_S", 0.0)
     with opened(file) as store:
         store.leases.take(LEASE, "a mirror that was killed", 500, seen=None)
     said = forget(file, "bills")

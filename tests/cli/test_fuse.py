@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import ConfigError
-from twinshore.service.clock import wall_ms
-from twinshore.store import DropRow, FuseCountRow, FuseKind, InstanceRow, open_store
+from twinshore.cli.app import app, gather
+from twinshore.config.errors import ConfigError
+from twinshore.kafka.clock import wall_ms
+from twinshore.state.core.proxy_values import DropRow, FuseCountRow, FuseKind, InstanceRow
+from twinshore.state.store import open_store
 
 
 @pytest.fixture

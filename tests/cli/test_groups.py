@@ -9,11 +9,12 @@ import pytest
 
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
-from twinshore.fleet import ConfigError, SourceOffset, TargetOffset
-from twinshore.fleet.extents import Extent
-from twinshore.fleet.settings import load_settings
-from twinshore.groups import Spot, open_translator
-from twinshore.store import Receipt, TwinRow
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Extent, SourceOffset, TargetOffset
+from twinshore.config.settings import load_settings
+from twinshore.groups.core.rules import Spot
+from twinshore.groups.view import open_translator
+from twinshore.state.core.values import Receipt, TwinRow
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from twinshore.cli.entry import EXIT_CODES, OWN_MISTAKE, app, main
-from twinshore.cli.examples import EXAMPLES, command
+from twinshore.cli.app import EXAMPLES, EXIT_CODES, OWN_MISTAKE, app, command, main
 
 TWINSHORE = Path(sys.executable).with_name("twinshore")
 
@@ -79,10 +78,8 @@ def test_a_shell_that_nobody_knows_is_refused() -> None:
 
 
 def test_help_and_completion_load_no_settings_no_protocol_and_no_store() -> None:
-    heavy = ["pydantic", "kio", "hypothesis", "sqlalchemy", "pyspark", "twinshore.kafka.cluster", "twinshore.store"]
-    code = (
-        f"import sys; from twinshore.cli.examples import command; command(); print(set({heavy!r}) & set(sys.modules))"
-    )
+    heavy = ["pydantic", "kio", "hypothesis", "sqlalchemy", "pyspark", "twinshore.kafka.cluster", "twinshore.state"]
+    code = f"import sys; from twinshore.cli.app import command; command(); print(set({heavy!r}) & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
@@ -93,7 +90,7 @@ def test_a_mistake_of_its_own_is_no_answer(monkeypatch: pytest.MonkeyPatch, caps
     def broken() -> None:
         raise ZeroDivisionError("by hand")
 
-    monkeypatch.setattr("twinshore.cli.examples.command", lambda: broken)
+    monkeypatch.setattr("twinshore.cli.app.command", lambda: broken)
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == OWN_MISTAKE

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from twinshore.cli.entry import interrupt_of
+from twinshore.cli.app import interrupt_of
 from twinshore.lab.ports import free_port
-from twinshore.service.signals import INTERRUPTED, STOPPED, say_interrupted
+from twinshore.runtime.process import INTERRUPTED, STOPPED, say_interrupted
 
 # The verbs that wait for clusters and have no end of their own for Ctrl-C; all come out of the command's one entry.
 WAITS_S = 2.0
@@ -60,7 +60,7 @@ def one_line_behind_ctrl_c(verb: str, file: Path) -> None:
 
 
 def test_a_verb_that_still_loads_says_the_same() -> None:
-    code = "from twinshore.service.signals import end_when_interrupted as end; end(); print('on', flush=True); input()"
+    code = "from twinshore.runtime.process import end_when_interrupted as end; end(); print('on', flush=True); input()"
     running = subprocess.Popen(
         [sys.executable, "-c", code],
         stdin=subprocess.PIPE,

@@ -9,12 +9,13 @@ import pytest
 
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
-from twinshore.fleet import ConfigError, Link
-from twinshore.links.wishes import remark
-from twinshore.mirror.lane.reading import JOINED, QUEUED, READ
-from twinshore.mirror.metrics.words import reading_row
-from twinshore.service.clock import wall_ms
-from twinshore.store import TwinRow
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Link
+from twinshore.kafka.clock import wall_ms
+from twinshore.replication.core.lag import reading_row
+from twinshore.replication.core.link_config import remark
+from twinshore.replication.task.core.shared_read import JOINED, QUEUED, READ
+from twinshore.state.core.values import TwinRow
 
 LINKS = f"""
 [links."{LINK}"]

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import RefusedError, TwinshoreError
-from twinshore.lab import LabCluster
+from twinshore.cli.app import app, gather
+from twinshore.config.errors import RefusedError, TwinshoreError
+from twinshore.config.incidents import IncidentKind
 from twinshore.lab.clients import admin_of
-from twinshore.mirror.incidents.kinds import halt_policy
-from twinshore.store import Incident, IncidentKind, open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.replication.core.incident_kinds import halt_policy
+from twinshore.state.core.values import Incident
+from twinshore.state.store import open_store
 
 pytestmark = pytest.mark.claim(
     "groups",

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import ConfigError
-from twinshore.fleet.settings import parse_settings
+from twinshore.cli.app import app, gather
+from twinshore.config.errors import ConfigError
+from twinshore.config.settings import parse_settings
 
 CLUSTERS = '[clusters.east]\nbootstrap = ["127.0.0.1:1"]\n[clusters.west]\nbootstrap = ["127.0.0.1:2"]\n'
 LINK = '[links."east->west"]\ntopics = ["orders"]\n'

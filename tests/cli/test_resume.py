@@ -8,10 +8,10 @@ import pytest
 
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
-from twinshore.fleet import ConfigError
-from twinshore.fleet.incidents import POLICY_KEEP_TWIN, POLICY_RETRY, POLICY_STOP
-from twinshore.mirror.incidents.kinds import known
-from twinshore.store import Incident, IncidentKind, TwinRow
+from twinshore.config.errors import ConfigError
+from twinshore.config.incidents import POLICY_KEEP_TWIN, POLICY_RETRY, POLICY_STOP, IncidentKind
+from twinshore.replication.core.incident_kinds import known
+from twinshore.state.core.values import Incident, TwinRow
 
 GAP = known(IncidentKind.RETENTION_GAP).policy
 

@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import ConfigError
-from twinshore.lab import LabCluster
-from twinshore.loss.stories import STORIES
+from twinshore.advisor.core.simulator.search import STORIES
+from twinshore.cli.app import app, gather
+from twinshore.config.errors import ConfigError
+from twinshore.lab.cluster import LabCluster
 
 SMALL = ["simulate", "explore", "--replicas", "2", "--records", "1"]
 

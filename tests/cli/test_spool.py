@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.client.spool.spooling import put, record, segments
-from twinshore.cli.entry import app, gather
-from twinshore.client.spool import Spool
-from twinshore.fleet import RefusedError
+from twinshore.cli.app import app, gather
+from twinshore.client.spool.spool import Spool
+from twinshore.config.errors import RefusedError
 
 
 def run(*words: object) -> tuple[int, str]:

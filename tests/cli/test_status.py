@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import ConfigError
-from twinshore.fleet.incidents import POLICY_STOP, POLICY_WAIT, IncidentSide
-from twinshore.mirror.incidents.watch_rules import silent_sentence
-from twinshore.mirror.lane.reading import JOINED, QUEUED, READ
-from twinshore.mirror.metrics.words import LagWord, TopicLag, lag_row, reading_row
-from twinshore.store import Incident, IncidentKind, LinkStatus, Receipt, Store, TwinRow, open_store
-from twinshore.store.proof_values import ProofRow, ProofState
+from twinshore.cli.app import app, gather
+from twinshore.config.errors import ConfigError
+from twinshore.config.incidents import POLICY_STOP, POLICY_WAIT, IncidentKind, IncidentSide
+from twinshore.replication.core.incident_rules import silent_sentence
+from twinshore.replication.core.lag import LagWord, TopicLag, lag_row, reading_row
+from twinshore.replication.task.core.shared_read import JOINED, QUEUED, READ
+from twinshore.state.core.values import Incident, LinkStatus, ProofRow, ProofState, Receipt, TwinRow
+from twinshore.state.store import Store, open_store
 
 pytestmark = pytest.mark.claim(
     "groups",

@@ -11,8 +11,9 @@ import pytest
 
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
-from twinshore.mirror.metrics.words import standby_row
-from twinshore.store import LinkStatus, Store
+from twinshore.replication.core.lag import standby_row
+from twinshore.state.core.values import LinkStatus
+from twinshore.state.store import Store
 
 WHO = "b-host process 3 5f"
 WAITS = "carried by a-host process 7; standing by, to take over 9 s after its last sign of life"

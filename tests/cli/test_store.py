@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import create_engine, inspect
 from typer.testing import CliRunner
 
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import StoreError
-from twinshore.lab import PostgresServer
-from twinshore.store import open_store
-from twinshore.store.schema import SCHEMA
+from twinshore.cli.app import app, gather
+from twinshore.config.errors import StoreError
+from twinshore.lab.databases import PostgresServer
+from twinshore.state.migrate import SCHEMA
+from twinshore.state.store import open_store
 
 SETTINGS = """\
 [store]

@@ -10,7 +10,7 @@ import typer
 from tests.cli import asking
 from tests.cli.asking import LINK, write_settings
 from twinshore.cli.switch import agree
-from twinshore.fleet import ConfigError, RefusedError
+from twinshore.config.errors import ConfigError, RefusedError
 
 
 @pytest.mark.parametrize("words", [("plan",), ("run",), ("run", "--dry-run"), ("drill",)])

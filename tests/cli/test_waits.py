@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.kafka.patience import Wait
+from twinshore.kafka.pool import Wait
 from twinshore.lab.ports import free_port
-from twinshore.service.waits import AGAIN_S, LOOK_S, UNWATCHED_S, WATCHED_S, Teller
+from twinshore.runtime.logging import AGAIN_S, LOOK_S, UNWATCHED_S, WATCHED_S, Teller
 
 WEST = Wait("west", "west:9092", 100.0)
 

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from twinshore.client import AsyncHotConsumer, AsyncHotProducer
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
+from twinshore.lab.cluster import LabCluster
 
 
 class Slow:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.client.centres.apollo import Apollo
-from twinshore.fleet import ConfigError
+from twinshore.client.discovery.http import Apollo
+from twinshore.config.errors import ConfigError
 from twinshore.lab.jars import Module, compiled, fetched, java
 
 SOURCE = Path(__file__).with_name("apollo") / "Pushing.java"

@@ -11,7 +11,7 @@ from tests.client.test_consumer_moves import hears
 from tests.client.test_farewell import mute, reads
 from tests.client.turning import ByHand
 from twinshore.client import HotConsumer
-from twinshore.fleet import ConfigError
+from twinshore.config.errors import ConfigError
 from twinshore.kafka.clock import steady_s
 
 __all__ = ["mute"]
@@ -75,7 +75,7 @@ class Two:
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> Iterator[Two]:
     """All of both partitions was read, on east."""
-    monkeypatch.setattr("twinshore.client.reach.HomesCentre", ByHand)
+    monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomesCentre", ByHand)
     made = Two()
     made.consumer.subscribe(["orders"])
     hears(made.consumer, "east", 1, address=made.addresses["east"])

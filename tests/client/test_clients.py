@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from twinshore.client import HotConsumer, HotProducer
-from twinshore.client.handed_out import Habits, habits
-from twinshore.client.member import Farewell, Member
-from twinshore.fleet import ConfigError, NotYetError
-from twinshore.lab import LabCluster
+from twinshore.client.core.delivered import Habits, habits
+from twinshore.client.group_member import Farewell, Member
+from twinshore.config.errors import ConfigError, NotYetError
 from twinshore.lab.clients import client_settings
+from twinshore.lab.cluster import LabCluster
 
 AWAY: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 

@@ -10,11 +10,11 @@ from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
 
 from tests.client.turning import CLUSTERS, ByHand
 from twinshore.client import HotConsumer
-from twinshore.client.centres.pushed import Pushed
+from twinshore.client.core.pushes import Pushed
 from twinshore.client.sites import sites_of
-from twinshore.homes.following import Order
-from twinshore.homes.home_lines import HomeLine, HomeState
 from twinshore.kafka.clock import steady_s
+from twinshore.routing.core.followers import Order
+from twinshore.routing.core.records import HomeLine, HomeState
 
 PLACE, HANDED_OUT = 17, 5_000
 
@@ -64,8 +64,8 @@ def follow(consumer: HotConsumer) -> PlayedReader:
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[HotConsumer]:
     """It reads orders on east."""
-    monkeypatch.setattr("twinshore.client.member.Consumer", PlayedReader)
-    monkeypatch.setattr("twinshore.client.reach.HomesCentre", ByHand)
+    monkeypatch.setattr("twinshore.client.group_member.Consumer", PlayedReader)
+    monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomesCentre", ByHand)
     with HotConsumer({"group.id": "billing"}, clusters=CLUSTERS) as consumer:
         consumer.subscribe(["orders"])
         follow(consumer)
@@ -77,8 +77,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[HotConsumer]:
 def test_behind_a_push_it_reads_on_where_it_was_on_the_same_cluster_alone(
     monkeypatch: pytest.MonkeyPatch, address: str, begins: list[int], told: bool
 ) -> None:
-    monkeypatch.setattr("twinshore.client.member.Consumer", PlayedReader)
-    monkeypatch.setattr("twinshore.client.reach.HomesCentre", ByHand)
+    monkeypatch.setattr("twinshore.client.group_member.Consumer", PlayedReader)
+    monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomesCentre", ByHand)
     consumer = HotConsumer({"group.id": "billing"}, clusters=CLUSTERS)
     consumer.subscribe(["orders"])
     follow(consumer)
@@ -187,7 +187,7 @@ def test_what_it_leaves_is_committed_no_further_than_it_was_handed_out_where_a_n
         server.produce("orders", b"%d" % number, partition=0)
     server.produce("stays", b"", partition=0)
     assert server.flush(10) == 0
-    monkeypatch.setattr("twinshore.client.reach.HomesCentre", ByHand)
+    monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomesCentre", ByHand)
     usual = {"auto.offset.reset": "earliest", "auto.commit.interval.ms": 50, "log_level": 0}
     if "group.protocol" not in strategy:
         usual |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 200}

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from tests.client.spool.spooling import put
 from tests.client.turning import Stage, stage
-from twinshore.client.doubts import BACK_MS, Search, marked
-from twinshore.client.kept import Kept
-from twinshore.client.spool import Spool
-from twinshore.client.spool.books import HEADER, mark_of, own_mark
-from twinshore.client.spool.frames import SpoolRecord
+from twinshore.client.core.spool_format import HEADER, SpoolRecord, mark_of, own_mark
+from twinshore.client.dedupe import BACK_MS, Search, marked
+from twinshore.client.pending import Kept
+from twinshore.client.spool.spool import Spool
 from twinshore.kafka.clock import steady_s, wall_ms
 
 __all__ = ["stage"]
@@ -107,7 +106,7 @@ def test_what_an_earlier_process_left_is_looked_for_from_the_earliest_of_its_tim
     """Times that an application sets fall and rise; and the first call was kept before calls bore marks."""
     there = [(b"before-%d" % number, time_ms - (1 - number % 2) * HOUR_MS) for number in range(1, 20)]
     log = Log([(None, time_ms - 2 * HOUR_MS), *sorted(there, key=lambda one: one[1])])
-    monkeypatch.setattr("twinshore.client.doubts.Consumer", log.consumer)
+    monkeypatch.setattr("twinshore.client.dedupe.Consumer", log.consumer)
     left = [(number, time_ms - (1 - number % 2) * HOUR_MS, b"before-%d" % number) for number in range(1, 25)]
     left_there(tmp_path, (0, time_ms - 500 * HOUR_MS, None), *left)
     assert sent_by_the_next_process(stage, tmp_path) == [b"%d" % number for number in (0, *range(20, 25))]
@@ -120,7 +119,7 @@ def test_where_nothing_that_is_left_bears_a_mark_of_its_own_nothing_is_looked_fo
 ) -> None:
     """A program that sends records on may hand a mark on: it is another call's, which is there."""
     log = Log([(b"another-7", NOW_MS), (b"another-0", NOW_MS)])
-    monkeypatch.setattr("twinshore.client.doubts.Consumer", log.consumer)
+    monkeypatch.setattr("twinshore.client.dedupe.Consumer", log.consumer)
     left_there(tmp_path, (0, NOW_MS, None), (1, NOW_MS, b"another-7"), (2, NOW_MS, b"9" * 9_999))
     assert sent_by_the_next_process(stage, tmp_path) == [b"0", b"1", b"2"]
     assert log.begins == []
@@ -150,9 +149,9 @@ def test_no_more_is_kept_in_mind_of_a_log_than_is_in_doubt(
     crossed = [b"%s-%d" % (who, number) for number in range(1, 5)]  # the first call of all was answered
     others = [b"another-%d" % number for number in range(500)] + [b"%s-%d" % (who, 999_000 + n) for n in range(500)]
     log = Log([(mark, wall_ms()) for mark in (*others, *crossed)])
-    monkeypatch.setattr("twinshore.client.doubts.Consumer", log.consumer)
-    monkeypatch.setattr("twinshore.client.doubts.Search", searched)
-    monkeypatch.setattr("twinshore.client.doubts.FOUND_MAX", 4)
+    monkeypatch.setattr("twinshore.client.dedupe.Consumer", log.consumer)
+    monkeypatch.setattr("twinshore.client.dedupe.Search", searched)
+    monkeypatch.setattr("twinshore.client.dedupe.FOUND_MAX", 4)
     stage.hears("west", 2, "orders")
     stage.turn()
     turns(stage)
@@ -168,15 +167,15 @@ def test_a_search_that_finds_more_than_it_may_hold_says_so_and_what_it_found_cou
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = Log([(b"before-%d" % number, NOW_MS) for number in range(6)])
-    monkeypatch.setattr("twinshore.client.doubts.Consumer", log.consumer)
-    monkeypatch.setattr("twinshore.client.doubts.FOUND_MAX", 3)
+    monkeypatch.setattr("twinshore.client.dedupe.Consumer", log.consumer)
+    monkeypatch.setattr("twinshore.client.dedupe.FOUND_MAX", 3)
     left_there(tmp_path, *((number, NOW_MS, b"before-%d" % number) for number in range(6)))
     assert sent_by_the_next_process(stage, tmp_path) == [b"3", b"4", b"5"]
     assert ["may be there twice" in one for one in stage.said] == [True]
 
 
 def test_a_refusal_that_comes_once_is_no_doubt(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twinshore.client.doubts.Consumer", Log([]).consumer)
+    monkeypatch.setattr("twinshore.client.dedupe.Consumer", Log([]).consumer)
     producer = stage.opens("orders", recognise=True)
     producer.produce("orders", b"refused")
     stage.at("east").answers(KafkaError.MSG_SIZE_TOO_LARGE)

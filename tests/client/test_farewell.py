@@ -39,9 +39,9 @@ class Mute(PlayedReader):
 
 @pytest.fixture
 def mute(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Mute]]:
-    monkeypatch.setattr("twinshore.client.member.Consumer", Mute)
-    monkeypatch.setattr("twinshore.client.reach.HomesCentre", ByHand)
-    monkeypatch.setattr("twinshore.client.member.LEAVE_S", 0.2)
+    monkeypatch.setattr("twinshore.client.group_member.Consumer", Mute)
+    monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomesCentre", ByHand)
+    monkeypatch.setattr("twinshore.client.group_member.LEAVE_S", 0.2)
     Mute.answers.set()
     Mute.commits.clear()
     yield Mute

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Consumer
 
-from twinshore.client.handed_out import habits, since
-from twinshore.homes.home_lines import HomeLine
+from twinshore.client.core.delivered import habits, since
+from twinshore.routing.core.records import HomeLine
 
 
 def line(term: int, *points: int) -> HomeLine:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import OFFSET_BEGINNING
 
-from twinshore.client.handed_out import HandedOut
-from twinshore.homes.home_lines import HomeLine
+from twinshore.client.core.delivered import HandedOut
+from twinshore.routing.core.records import HomeLine
 
 ORDERS = "orders", 0
 

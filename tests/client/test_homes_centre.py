@@ -9,15 +9,14 @@ from typing import Any, cast
 import pytest
 
 from twinshore.client import HotProducer
-from twinshore.client.centres import homes
-from twinshore.client.centres.homes import HomesCentre
-from twinshore.client.sites import sites_of
-from twinshore.client.warned import Warned
-from twinshore.homes.following import Park, Write
-from twinshore.homes.home_lines import HomeLog
-from twinshore.homes.home_notes import FollowerNotes, HomeNotes
+from twinshore.client.discovery import routing_topic
+from twinshore.client.discovery.routing_topic import HomesCentre
+from twinshore.client.sites import Warned, sites_of
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.ports import free_port
+from twinshore.routing.core.followers import Park, Write
+from twinshore.routing.core.records import HomeLog
+from twinshore.routing.topic import FollowerNotes, HomeNotes
 
 
 class Answers:
@@ -89,7 +88,7 @@ def test_clusters_that_answer_nobody_are_told_of_and_named_where_a_call_finds_no
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both at dead ports. Whoever waits for room hears why, and what is on the disk keeps nobody from ending."""
-    monkeypatch.setattr(homes, "SILENT_S", 0.5)
+    monkeypatch.setattr(routing_topic, "SILENT_S", 0.5)
     said: list[str] = []
     dead = {name: {"bootstrap.servers": f"127.0.0.1:{free_port()}", "log_level": 0} for name in ("east", "west")}
     producer = HotProducer(

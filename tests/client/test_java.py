@@ -11,7 +11,7 @@ import pytest
 from twinshore.lab.jars import compiled, java, kafka_classpath
 
 CLIENTS = Path(__file__).resolve().parents[2] / "clients" / "java" / "src" / "main" / "java"
-PLAYED = Path(__file__).parents[1] / "homes" / "client_orders.json"
+PLAYED = Path(__file__).parents[1] / "routing" / "client_orders.json"
 CHECKS = Path(__file__).with_name("java") / "Checks.java"
 
 

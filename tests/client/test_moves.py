@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from tests.client.turning import CLUSTERS, Stage, fault, stage
-from twinshore.client import moves
-from twinshore.client.spool import Spool
+from twinshore.client import producer_routing
+from twinshore.client.spool.spool import Spool
 from twinshore.kafka.clock import steady_s
 
 __all__ = ["stage"]
@@ -46,7 +46,7 @@ def test_a_topic_on_a_client_which_was_given_up_is_parked_once_nothing_of_it_can
     stage.turn(2)
     assert "payments" in stage.centre.held(), "what the old client had sent may still arrive"
     assert stage.at("west").log == [("orders", b"never acknowledged")]
-    monkeypatch.setattr(moves, "steady_s", lambda: steady_s() + moves.LATE_S)
+    monkeypatch.setattr(producer_routing, "steady_s", lambda: steady_s() + producer_routing.LATE_S)
     stage.turn()
     assert "payments" not in stage.centre.held()
 
@@ -236,7 +236,7 @@ def test_nothing_that_was_kept_is_sent_once_the_lease_is_over(stage: Stage, monk
     stage.hears("east", 1, "orders", step=2)
 
     def sleeps() -> None:
-        monkeypatch.setattr("twinshore.client.moves.steady_s", lambda: steady_s() + 3600)
+        monkeypatch.setattr("twinshore.client.producer_routing.steady_s", lambda: steady_s() + 3600)
 
     stage.centre.meanwhile = sleeps
     stage.turn()

@@ -9,9 +9,10 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from twinshore.client.log_ends import PATIENCE_S, LogEnds, Silences
-from twinshore.client.pair_consumer import HotPairConsumer
+from twinshore.client.paired_consumer import HotPairConsumer
 from twinshore.client.sites import sites_of
-from twinshore.fleet import ConfigError, NamedPartition
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.clock import steady_s
 
 CLUSTERS = {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}}

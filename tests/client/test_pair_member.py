@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
-from twinshore.client.centres.pushed import Pushed
+from twinshore.client.core.pushes import Pushed
 from twinshore.client.log_ends import End
-from twinshore.client.pair_consumer import HotPairConsumer
+from twinshore.client.paired_consumer import HotPairConsumer
 from twinshore.client.sites import sites_of
-from twinshore.fleet import NamedPartition
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.clock import steady_s
 
 CLUSTERS = {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}}
@@ -156,9 +156,9 @@ class Stage:
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     made = Stage()
-    monkeypatch.setattr("twinshore.client.pair_member.Consumer", lambda settings: Played(settings, made))
-    monkeypatch.setattr("twinshore.client.pair_member.LogEnds", lambda *_: made.ends)
-    monkeypatch.setattr("twinshore.client.member.LEAVE_S", 0.2)
+    monkeypatch.setattr("twinshore.client.paired_consumer.Consumer", lambda settings: Played(settings, made))
+    monkeypatch.setattr("twinshore.client.paired_consumer.LogEnds", lambda *_: made.ends)
+    monkeypatch.setattr("twinshore.client.group_member.LEAVE_S", 0.2)
     yield made
     made.answers.set()
 
@@ -277,7 +277,7 @@ def test_a_pushed_pair_that_cannot_join_for_a_moment_joins_as_soon_as_it_can(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
     """Nothing that it has read is forgotten meanwhile, and poll raises nothing."""
-    monkeypatch.setattr("twinshore.client.pair_consumer.AGAIN_S", 0.05)
+    monkeypatch.setattr("twinshore.client.paired_consumer.AGAIN_S", 0.05)
     with stage.reads(config={"enable.auto.commit": False}) as consumer:
         assert stage.takes(consumer, 5, 6) == [5, 6]
         made = 0
@@ -289,7 +289,7 @@ def test_a_pushed_pair_that_cannot_join_for_a_moment_joins_as_soon_as_it_can(
                 raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "ssl.ca.location failed: No such file"))
             return Played(settings, stage)
 
-        monkeypatch.setattr("twinshore.client.pair_member.Consumer", fails_twice)
+        monkeypatch.setattr("twinshore.client.paired_consumer.Consumer", fails_twice)
         pushed = {**CLUSTERS, named or "west": {"bootstrap.servers": "127.0.0.1:3"}}
         consumer._reach._push(Pushed(sites_of(pushed, {"group.id": "ours"}), "west", "another one"))
         assert consumer.consume(1, 0) == []

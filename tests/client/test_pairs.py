@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twinshore.client.pairs import NOWHERE, Held, Pair, name_at, unequal
+from twinshore.client.core.pairs import NOWHERE, Held, Pair, name_at, unequal
 
 HOMES = ("east", "west")
 AT = "east"  # where it is read

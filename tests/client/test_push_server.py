@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.client.centres import served
-from twinshore.client.centres.pushed import Tag, digest_of, read_tag
-from twinshore.client.centres.served import PushServer
-from twinshore.fleet import ConfigError
+from twinshore.client.core.pushes import Tag, digest_of, read_tag
+from twinshore.client.discovery import http
+from twinshore.client.discovery.http import PushServer
+from twinshore.config.errors import ConfigError
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -65,7 +65,7 @@ def lying() -> Iterator[Lying]:
 
 @pytest.fixture
 def source(lying: Lying, monkeypatch: pytest.MonkeyPatch) -> PushServer:
-    monkeypatch.setattr(served, "PAUSE_S", 0.01)
+    monkeypatch.setattr(http, "PAUSE_S", 0.01)
     return PushServer(lying.address, "shop", token="abc\n")
 
 
@@ -93,7 +93,7 @@ def test_a_server_that_is_behind_takes_nobody_back(
     lying.says("north", 3)
     assert source.news(GO_ON) == "north"
     # A store that was put back to an older state stays so: it is believed in the end.
-    monkeypatch.setattr(served, "BELIEVED_S", 0.0)
+    monkeypatch.setattr(http, "BELIEVED_S", 0.0)
     lying.says("east", 1)
     assert source.news(GO_ON) == "east"
 

@@ -12,14 +12,11 @@ from typing import Any
 
 import pytest
 
-from twinshore.client.centres import pushes as pushed_module
-from twinshore.client.centres.apollo import Apollo
-from twinshore.client.centres.last_good import keep, kept
-from twinshore.client.centres.pushed import OwnSettings, Pushed, read_pushed
-from twinshore.client.centres.pushes import Pushes
-from twinshore.client.centres.served import PushServer
-from twinshore.client.centres.sources import PushFile, PushQuery
-from twinshore.fleet import ConfigError
+from twinshore.client.core.pushes import OwnSettings, Pushed, read_pushed
+from twinshore.client.discovery import config_service as pushed_module
+from twinshore.client.discovery.config_service import Pushes, PushFile, PushQuery, keep, kept
+from twinshore.client.discovery.http import Apollo, PushServer
+from twinshore.config.errors import ConfigError
 
 EAST, WEST = {"bootstrap.servers": "east:9092", "sasl.password": "hidden"}, {"bootstrap.servers": "west:9092"}
 PUSH: dict[str, Any] = {"clusters": {"east": EAST, "west": WEST}, "home": "west", "settings": {"linger.ms": 5}}

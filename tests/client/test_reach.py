@@ -6,12 +6,11 @@ import threading
 
 import pytest
 
-from twinshore.client.centres.homes import HomesCentre
-from twinshore.client.centres.pushed import Pushed
-from twinshore.client.reach import Reach, lasting
+from twinshore.client.core.pushes import Pushed
+from twinshore.client.discovery.routing_topic import HomesCentre, Reach, lasting
 from twinshore.client.sites import sites_of
-from twinshore.homes.following import Following, Write
-from twinshore.homes.home_lines import HomeLine, HomeState
+from twinshore.routing.core.followers import Following, Write
+from twinshore.routing.core.records import HomeLine, HomeState
 
 CLUSTERS = {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}}
 

@@ -13,9 +13,8 @@ import pytest
 from confluent_kafka import KafkaException
 
 from twinshore.client import AsyncHotProducer, HotConsumer, HotPairConsumer, HotProducer
-from twinshore.client.centres.pushes import Pushes
-from twinshore.client.centres.sources import PushFile
-from twinshore.fleet import ConfigError, RefusedError, TwinshoreError
+from twinshore.client.discovery.config_service import Pushes, PushFile
+from twinshore.config.errors import ConfigError, RefusedError, TwinshoreError
 
 EAST: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 WEST: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:2", "log_level": 0}
@@ -127,7 +126,7 @@ def test_a_producer_that_no_thread_is_left_for_leaves_its_spool_to_the_next_one(
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr("twinshore.client.centres.homes.HomesCentre.start", no_thread)
+        meanwhile.setattr("twinshore.client.discovery.routing_topic.HomesCentre.start", no_thread)
         with pytest.raises(RuntimeError, match="new thread"):
             HotProducer({}, clusters=BOTH, spool=tmp_path)
     HotProducer({}, clusters=BOTH, spool=tmp_path).kill()

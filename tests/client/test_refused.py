@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaError, Message
 
-from twinshore.client.answers import refused
-from twinshore.client.kept import Kept
+from twinshore.client.pending import Kept, refused
 
 ERROR = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from twinshore.client.sites import sites_of
-from twinshore.fleet import Cluster, ConfigError, NotYetError, SaslMechanism
+from twinshore.config.errors import ConfigError, NotYetError
+from twinshore.config.model import Cluster, SaslMechanism
 
 EAST = {"bootstrap.servers": "east-1:9092, east-2:9092"}
 

@@ -18,16 +18,15 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from tests.client.turning import Stage, stage
 from tests.kafka.peers import peer
-from tests.wire.serving.relay import frames
+from tests.kafka.protocol.serving.relay import frames
 from twinshore.client import HotProducer
-from twinshore.client.answers import Answers
-from twinshore.client.clients import Client, Straight
-from twinshore.client.kept import Kept
+from twinshore.client.pending import Answers, Kept
+from twinshore.client.producer_routing import Client, Straight
 from twinshore.kafka.clock import steady_s
-from twinshore.lab import LabCluster
+from twinshore.kafka.protocol.apis import PRODUCE
+from twinshore.kafka.protocol.server import read_request
 from twinshore.lab.clients import client_settings
-from twinshore.wire.apis import PRODUCE
-from twinshore.wire.serving.requests import read_request
+from twinshore.lab.cluster import LabCluster
 
 __all__ = ["stage"]
 AWAY: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import twinshore.client
 from twinshore.client import HotConsumer, HotPairConsumer, HotProducer
-from twinshore.client.threads import thread_name
+from twinshore.client.sites import thread_name
 
 AWAY = {name: {"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0} for port, name in ((1, "east"), (2, "west"))}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twinshore.client.warned import NEWS_S, SENTENCES_MAX, Warned
+from twinshore.client.sites import NEWS_S, SENTENCES_MAX, Warned
 
 
 def test_a_trouble_that_goes_on_is_told_once_and_one_that_comes_back_again() -> None:

@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from twinshore.client import HotProducer
-from twinshore.client.centres.homes import HomesCentre
-from twinshore.client.centres.pushed import Pushed
-from twinshore.client.moves import Moves
+from twinshore.client.core.pushes import Pushed
+from twinshore.client.discovery.routing_topic import HomesCentre
+from twinshore.client.producer_routing import Moves
 from twinshore.client.sites import sites_of
-from twinshore.homes.following import Order, Write
-from twinshore.homes.home_lines import HomeLine, HomeState
 from twinshore.kafka.clock import steady_s
+from twinshore.routing.core.followers import Order, Write
+from twinshore.routing.core.records import HomeLine, HomeState
 
 CLUSTERS = {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}}
 LEASE_S = 60.0
@@ -179,8 +179,8 @@ class Stage:
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     made = Stage()
-    monkeypatch.setattr("twinshore.client.clients.Producer", lambda settings: Played(settings, made.made))
-    monkeypatch.setattr("twinshore.client.reach.HomesCentre", ByHand)
+    monkeypatch.setattr("twinshore.client.producer_routing.Producer", lambda settings: Played(settings, made.made))
+    monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomesCentre", ByHand)
     monkeypatch.setattr(Moves, "_run", lambda _: None)
     yield made
     made.end()

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from twinshore.fleet import KafkaError, NamedPartition
-from twinshore.kafka.errors import kafka_error
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.groups import GroupListing, Listed, Located, always
+from twinshore.kafka.protocol.errors import kafka_error
+from twinshore.kafka.protocol.offsets import GroupPlaces, Place, Where
 from twinshore.kafka.questions import OffsetKind
-from twinshore.wire.group_places import GroupPlaces, Place, Where
 
 UNKNOWN_MEMBER = 25
 NODE = 1

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.groups.test_direction import PARTS, TWINS, Stage
-from twinshore.wire.group_places import Place
+from twinshore.kafka.protocol.offsets import Place
 
 STEPS = st.lists(
     st.tuples(

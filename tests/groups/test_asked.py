@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.fleet import ConfigError, KafkaError
-from twinshore.fleet.settings import parse_settings
-from twinshore.groups.look import GroupView, PartView
-from twinshore.groups.operations.move import Move, plan
-from twinshore.groups.operations.show import as_values, group_views, remarks
-from twinshore.groups.operations.translate import Translate, translate
-from twinshore.groups.place import State
-from twinshore.lab import LabCluster
+from twinshore.config.errors import ConfigError, KafkaError
+from twinshore.config.settings import parse_settings
+from twinshore.groups.core.rules import State
+from twinshore.groups.operations import Move, Translate, as_values, group_views, plan, remarks, translate
+from twinshore.groups.view import GroupView, PartView
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
-from twinshore.store import Receipt, Store, TwinRow, open_store
+from twinshore.state.core.values import Receipt, TwinRow
+from twinshore.state.store import Store, open_store
 
 LINK = "east->west"
 CLUSTERS = '[clusters.east]\nbootstrap = ["127.0.0.1:1"]\n[clusters.west]\nbootstrap = ["127.0.0.1:2"]\n'

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.fleet.settings import Settings, parse_settings
-from twinshore.groups.companion import GroupsCompanion, begin
+from twinshore.config.settings import Settings, parse_settings
+from twinshore.groups.task import GroupsCompanion, begin
 from twinshore.lab.ports import free_port
-from twinshore.service.companions import Beside
-from twinshore.service.scheduler import tasks
-from twinshore.store import Store, open_store
+from twinshore.runtime.endpoints import Beside
+from twinshore.runtime.scheduler import tasks
+from twinshore.state.store import Store, open_store
 
 
 def settings(folder: Path, rules: str = "") -> Settings:

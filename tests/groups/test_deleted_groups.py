@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.groups.test_direction import PARTS, SCOPE, TWINS, Stage
-from twinshore.groups.book import Book
-from twinshore.groups.direction import Direction
-from twinshore.groups.place import MARK, Rules, State, decide_back
-from twinshore.groups.rounds import standing
-from twinshore.wire.group_places import Place
+from twinshore.groups.cluster_groups import Direction
+from twinshore.groups.core.progress import Book
+from twinshore.groups.core.rules import MARK, Rules, State, decide_back
+from twinshore.groups.sync import standing
+from twinshore.kafka.protocol.offsets import Place
 
 
 class BothWays(Stage):

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from tests.groups.model_sides import ModelSide
-from twinshore.fleet import KafkaError, NamedPartition
-from twinshore.groups.book import Book, Turn
-from twinshore.groups.direction import FRESH_S, Direction
-from twinshore.groups.place import MARK, State, decide_back
-from twinshore.groups.rounds import Round, standing
-from twinshore.groups.translation import AS_IS, Scope
-from twinshore.groups.word import compared_among, last_said, word_of
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import NamedPartition
+from twinshore.groups.cluster_groups import FRESH_S, Direction
+from twinshore.groups.core.progress import Book, Turn
+from twinshore.groups.core.rules import AS_IS, MARK, Scope, State, decide_back
+from twinshore.groups.sync import Round, standing
+from twinshore.groups.task import compared_among, last_said, word_of
 from twinshore.kafka.groups import GroupListing
+from twinshore.kafka.protocol.offsets import Place, Where
 from twinshore.kafka.questions import OffsetKind
-from twinshore.wire.group_places import Place, Where
 
 PARTS: list[Where] = [("orders", 0), ("orders", 1)]
 SCOPE = Scope(

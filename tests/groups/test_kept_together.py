@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from tests.groups.model_sides import ModelSide
 from tests.groups.test_direction import PARTS, SCOPE, TWINS
-from twinshore.fleet import KafkaError, Link, NamedPartition
-from twinshore.groups.book import Book
-from twinshore.groups.direction import Direction
-from twinshore.groups.kept_together import ASKED_ANEW_S, KeptTogether, LinkCrossing
-from twinshore.groups.outputs import outputs_of, waits_for
-from twinshore.groups.rounds import Round
-from twinshore.groups.translation import AS_IS, Scope
-from twinshore.groups.word import compared_among, last_said, word_of
-from twinshore.wire.group_places import Place, Where
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Link, NamedPartition
+from twinshore.groups.cluster_groups import Direction
+from twinshore.groups.core.progress import Book
+from twinshore.groups.core.rules import AS_IS, Scope, outputs_of, waits_for
+from twinshore.groups.output_groups import ASKED_ANEW_S, KeptTogether, LinkCrossing
+from twinshore.groups.sync import Round
+from twinshore.groups.task import compared_among, last_said, word_of
+from twinshore.kafka.protocol.offsets import Place, Where
 
 INVOICES: list[Where] = [("invoices", 0), ("invoices", 1)]
 RULES = (("billing", ("invoices",)), (".*-app", ("{group}-.*",)))

@@ -8,10 +8,10 @@ import pytest
 
 from tests.groups.model_sides import ModelSide
 from tests.groups.test_direction import PARTS, SCOPE, TWINS
-from twinshore.groups.look import ONLY_THERE, PARTLY_THERE, GroupView, Sight, _parts, _view, sight_of
-from twinshore.groups.place import MARK, PLAIN, Rules, State
+from twinshore.groups.core.rules import MARK, PLAIN, Rules, State
+from twinshore.groups.view import ONLY_THERE, PARTLY_THERE, GroupView, Sight, _parts, _view, sight_of
 from twinshore.kafka.groups import Listed
-from twinshore.wire.group_places import Place, Where
+from twinshore.kafka.protocol.offsets import Place, Where
 
 
 def shown(there: Place, rules: Rules = PLAIN, *, own: bool = False) -> str:

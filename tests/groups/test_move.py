@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.groups.model_sides import ModelSide
-from twinshore.fleet import ConfigError, KafkaError, Link
-from twinshore.groups.goals import Goal, goals_of
-from twinshore.groups.look import GroupView, PartView
+from twinshore.config.errors import ConfigError, KafkaError
+from twinshore.config.model import Link
+from twinshore.groups.core.goals import Goal, goals_of
 from twinshore.groups.offset_move import Step, Wishes, commit_offsets
-from twinshore.groups.operations.move import nothing_moved, whys_left
+from twinshore.groups.operations import nothing_moved, whys_left
+from twinshore.groups.view import GroupView, PartView
 from twinshore.kafka.groups import always
-from twinshore.store import Store, open_store
-from twinshore.wire.group_places import Place, Where
+from twinshore.kafka.protocol.offsets import Place, Where
+from twinshore.state.store import Store, open_store
 
 TWIN = ("east.orders", 0)
 LINK = Link("east", "west")

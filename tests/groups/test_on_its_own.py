@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.groups.test_direction import PARTS, TWINS, Stage
-from twinshore.groups.book import Book
-from twinshore.groups.direction import Direction
-from twinshore.groups.place import MARK, State
-from twinshore.wire.group_places import Place, Where
+from twinshore.groups.cluster_groups import Direction
+from twinshore.groups.core.progress import Book
+from twinshore.groups.core.rules import MARK, State
+from twinshore.kafka.protocol.offsets import Place, Where
 
 
 def test_who_reads_on_its_own_at_the_target_is_left_alone_until_it_is_asked_for() -> None:

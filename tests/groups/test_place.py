@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinshore.groups.place import MARK, NOTHING, PLAIN, Memory, Rules, State, decide, decide_back
-from twinshore.groups.translation import Spot
-from twinshore.wire.group_places import Place
+from twinshore.groups.core.rules import MARK, NOTHING, PLAIN, Memory, Rules, Spot, State, decide, decide_back
+from twinshore.kafka.protocol.offsets import Place
 
 OFFSETS = st.integers(0, 60)
 NOTES = st.sampled_from(["", MARK, "note"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.groups.test_direction import PARTS, TWINS, Stage
-from twinshore.groups.book import refusals_in_words
+from twinshore.groups.core.progress import refusals_in_words
 
 
 @pytest.mark.parametrize("code", [-1, 12])

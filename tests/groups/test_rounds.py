@@ -12,13 +12,15 @@ import pytest
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from tests.groups.test_direction import PARTS, TWINS, Stage
-from twinshore.fleet import GroupRules, KafkaError, NamedPartition, StoreError
-from twinshore.fleet.settings import Settings, parse_settings
-from twinshore.groups.place import MARK, State
-from twinshore.groups.rounds import EVERYBODY, MARKS_KIND, Rounds, names_row
-from twinshore.links.homes import pair_of
-from twinshore.store import Asked, Store, TopicInSwitch, TwinRow
-from twinshore.wire.group_places import Place
+from twinshore.config.errors import KafkaError, StoreError
+from twinshore.config.model import GroupRules, NamedPartition
+from twinshore.config.settings import Settings, parse_settings
+from twinshore.groups.core.rules import MARK, State
+from twinshore.groups.sync import EVERYBODY, MARKS_KIND, Rounds, names_row
+from twinshore.kafka.protocol.offsets import Place
+from twinshore.replication.core.ownership import pair_of
+from twinshore.state.core.values import Asked, TopicInSwitch, TwinRow
+from twinshore.state.store import Store
 
 
 def test_a_filter_for_groups_holds_from_the_next_round_on_without_a_restart(tmp_path: Path) -> None:

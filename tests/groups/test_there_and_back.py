@@ -9,11 +9,10 @@ import pytest
 from tests.groups.model_sides import ModelSide
 from tests.groups.test_direction import PARTS, SCOPE, TWINS
 from tests.groups.test_kept_together import INVOICES, Stage
-from twinshore.groups.book import Book
-from twinshore.groups.direction import ROUNDS_UNTIL_GONE, Direction
-from twinshore.groups.place import MARK, Rules, decide_back
-from twinshore.groups.translation import NOWHERE, Scope
-from twinshore.wire.group_places import Place, Where
+from twinshore.groups.cluster_groups import ROUNDS_UNTIL_GONE, Direction
+from twinshore.groups.core.progress import Book
+from twinshore.groups.core.rules import MARK, NOWHERE, Rules, Scope, decide_back
+from twinshore.kafka.protocol.offsets import Place, Where
 
 OTHERS: Where = ("refunds", 0)
 # The link keeps twins of orders and of refunds, and of refunds alone while orders are at home on the other side.

@@ -7,9 +7,8 @@ import bisect
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinshore.fleet import SourceOffset, TargetOffset
-from twinshore.fleet.extents import Extent
-from twinshore.groups.translation import AS_IS, Around, AsCarried, ByExtents, Reversed, Spot
+from twinshore.config.model import Extent, SourceOffset, TargetOffset
+from twinshore.groups.core.rules import AS_IS, Around, AsCarried, ByExtents, Reversed, Spot
 
 
 def extent(source: int, target: int, length: int) -> Extent:

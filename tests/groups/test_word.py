@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from twinshore.groups.book import Entry
-from twinshore.groups.place import State
-from twinshore.groups.rounds import NAMES_MAX, Round, names_in, names_row
-from twinshore.groups.word import (
+from twinshore.groups.core.progress import Entry
+from twinshore.groups.core.rules import State
+from twinshore.groups.sync import NAMES_MAX, Round, names_in, names_row
+from twinshore.groups.task import (
     COMPARED_KIND,
     NAMED_MAX,
     NEVER_SAID,
@@ -19,8 +19,8 @@ from twinshore.groups.word import (
     refused_in,
     word_of,
 )
-from twinshore.store import open_store
-from twinshore.wire.group_places import GroupPlaces
+from twinshore.kafka.protocol.offsets import GroupPlaces
+from twinshore.state.store import open_store
 
 
 def entry(name: str, behind: int = 0) -> Entry:

@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from twinshore.wire.api_versions import Offer, VersionsAnswer, encode_versions
-from twinshore.wire.primitives import Buffer
-from twinshore.wire.serving import requests as serving
-from twinshore.wire.serving.requests import Request
+from twinshore.kafka.protocol import server as serving
+from twinshore.kafka.protocol.handshake import Offer, VersionsAnswer, encode_versions
+from twinshore.kafka.protocol.primitives import Buffer
+from twinshore.kafka.protocol.server import Request
 
 Talk = Callable[[socket.socket], None]
 

@@ -10,13 +10,15 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.conftest import ClusterFactory
-from twinshore.fleet import Cluster, KafkaError, NamedPartition
-from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.kafka.rights import QuotaEntity
-from twinshore.kafka.rights_requests import alter_quotas
-from twinshore.lab import LabCluster
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Cluster, NamedPartition
+from twinshore.kafka.admin import alter_quotas
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.protocol.rights import QuotaEntity
+from twinshore.kafka.questions import OffsetKind
 from twinshore.lab.clients import alter_brokers, client_settings, delete_topic, topic_id
-from twinshore.mirror.incidents.slow_looks import SETTING, STATE_EXPIRY_MS_DEFAULT, state_expiry_ms
+from twinshore.lab.cluster import LabCluster
+from twinshore.replication.incidents.watch import SETTING, STATE_EXPIRY_MS_DEFAULT, state_expiry_ms
 
 NOWHERE = Cluster("nowhere", ("127.0.0.1:1",))
 

@@ -9,10 +9,10 @@ from contextlib import closing, contextmanager
 import pytest
 
 from tests.kafka.peers import peer
-from twinshore.fleet import Cluster, KafkaError
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Cluster
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.nodes import Pool
-from twinshore.kafka.patience import waits
+from twinshore.kafka.pool import Pool, waits
 
 CLUSTERS = 20
 

@@ -15,12 +15,14 @@ from confluent_kafka.admin import AdminClient
 
 from tests.conftest import ClusterFactory
 from tests.kafka.peers import peer, silent
-from twinshore.fleet import Cluster, ConfigError, KafkaError, NamedPartition
-from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.kafka.nodes import Pool, parse_address
-from twinshore.kafka.opening import client_settings
-from twinshore.lab import LabCluster
+from twinshore.config.errors import ConfigError, KafkaError
+from twinshore.config.model import Cluster, NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.connection import client_settings
+from twinshore.kafka.pool import Pool, parse_address
+from twinshore.kafka.questions import OffsetKind
 from twinshore.lab.clients import delete_topic, topic_id
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.proxy import FaultProxy
 
 

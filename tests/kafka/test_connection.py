@@ -13,11 +13,11 @@ from kio.schema.init_producer_id.v4 import InitProducerIdRequest, InitProducerId
 from kio.static.primitive import i32Timedelta
 
 from tests.kafka.peers import answer, greet, peer, read_request, silent
-from twinshore.fleet import KafkaError, Security
-from twinshore.kafka.connection import Connection
-from twinshore.kafka.opening import open_connection
-from twinshore.lab import LabCluster
-from twinshore.wire import apis
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Security
+from twinshore.kafka.connection import Connection, open_connection
+from twinshore.kafka.protocol import apis
+from twinshore.lab.cluster import LabCluster
 
 PRODUCER_ID = (apis.INIT_PRODUCER_ID, 0, 5)
 

@@ -4,7 +4,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from twinshore.kafka.backoff import delay_s
-from twinshore.kafka.errors import Code, describe, in_brief, kafka_error
+from twinshore.kafka.protocol.errors import Code, describe, in_brief, kafka_error
 
 
 def test_the_table_calls_codes_by_kafkas_own_names() -> None:

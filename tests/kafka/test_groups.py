@@ -10,9 +10,9 @@ from confluent_kafka import Consumer
 
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.groups import GROUPS_PER_FETCH, Groups
-from twinshore.lab import LabCluster
+from twinshore.kafka.protocol.offsets import Place, Where
 from twinshore.lab.clients import client_settings
-from twinshore.wire.group_places import Place, Where
+from twinshore.lab.cluster import LabCluster
 
 UNKNOWN_TOPIC, UNKNOWN_MEMBER = 3, 25
 LOADING = {14, 15, 16}

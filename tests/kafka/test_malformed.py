@@ -11,16 +11,16 @@ from random import Random
 import pytest
 
 from tests.kafka.peers import answer, greet, peer, read_request
-from twinshore.fleet import Cluster, KafkaError, NamedPartition, Security
-from twinshore.kafka.connection import Connection
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Cluster, NamedPartition, Security
+from twinshore.kafka.connection import Connection, open_connection
 from twinshore.kafka.metadata import BrokerAddress
-from twinshore.kafka.nodes import Nodes
-from twinshore.kafka.opening import open_connection
+from twinshore.kafka.pool import Nodes
+from twinshore.kafka.protocol import apis
+from twinshore.kafka.protocol.offsets import parse_offset_commit, parse_offset_fetch
+from twinshore.kafka.protocol.produce import parse_produce
+from twinshore.kafka.protocol.transactions import parse_transactions
 from twinshore.kafka.questions import Wanted, ask_batch, ask_records
-from twinshore.wire import apis
-from twinshore.wire.group_places import parse_offset_commit, parse_offset_fetch
-from twinshore.wire.produce import parse_produce
-from twinshore.wire.transactions import parse_transactions
 
 WANTED = Wanted(NamedPartition("t", 0), bytes(15) + b"\1", 0)
 Asking = Callable[[Connection], object]

@@ -8,10 +8,11 @@ import struct
 import pytest
 
 from tests.kafka.peers import answer, greet, peer, read_request
-from twinshore.fleet import KafkaError, Security
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Security
+from twinshore.kafka.connection import open_connection
 from twinshore.kafka.metadata import PARTITIONS_MAX, ClusterMetadata, ask_metadata
-from twinshore.kafka.opening import open_connection
-from twinshore.wire import apis
+from twinshore.kafka.protocol import apis
 
 NEW_TAG = b"\1\x63\2ab"
 

@@ -10,12 +10,13 @@ from random import Random
 import pytest
 
 from tests.kafka.peers import answer, greet, peer, read_request
-from twinshore.fleet import Cluster, KafkaError
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Cluster
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.errors import Code
-from twinshore.kafka.notes import Notebook
-from twinshore.wire import apis
-from twinshore.wire.serving.produce import Appended, ProduceAnswer, write_answer
+from twinshore.kafka.protocol import apis
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.produce import Appended, ProduceAnswer, write_answer
+from twinshore.kafka.state_topic import Notebook
 
 TOPIC_ID = bytes(15) + b"\7"
 

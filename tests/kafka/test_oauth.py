@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from tests.kafka.peers import Talk, peer
-from twinshore.fleet import ConfigError, KafkaError, SaslMechanism, Secret, Security
+from twinshore.config.errors import ConfigError, KafkaError
+from twinshore.config.model import SaslMechanism, Secret, Security
 from twinshore.kafka.oauth import Token, fetch_token
 
 Endpoint = Callable[..., "tuple[str, list[Any]]"]

@@ -11,10 +11,11 @@ from contextlib import ExitStack, closing
 import pytest
 
 from tests.kafka.peers import answer, greet, peer, read_request, silent
-from twinshore.fleet import Cluster, KafkaError, NamedPartition
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Cluster, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.protocol import apis
 from twinshore.kafka.questions import OffsetKind
-from twinshore.wire import apis
 
 Errand = Callable[[KafkaCluster], object]
 ERRANDS: dict[str, Errand] = {

@@ -13,10 +13,10 @@ import pytest
 
 from tests.kafka.peers import answer, greet, peer, read_request
 from tests.kafka.test_connection import PRODUCER_ID, ask_id, id_body
-from twinshore.fleet import KafkaError, Security
-from twinshore.kafka.connection import Connection
-from twinshore.kafka.nodes import Pool
-from twinshore.kafka.opening import open_connection
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Security
+from twinshore.kafka.connection import Connection, open_connection
+from twinshore.kafka.pool import Pool
 
 Address = tuple[str, int]
 

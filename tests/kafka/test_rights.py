@@ -8,11 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from twinshore.fleet import Cluster, KafkaError, SaslMechanism, Secret, Security
-from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.errors import Code
-from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, QuotaEntity, Resource, ScramUser
-from twinshore.kafka.rights_requests import (
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Cluster, SaslMechanism, Secret, Security
+from twinshore.kafka.admin import (
     alter_quotas,
     create_acls,
     delete_acls,
@@ -22,7 +20,11 @@ from twinshore.kafka.rights_requests import (
     read_scram_users,
     set_scram_password,
 )
-from twinshore.lab import LabCluster, LabSecurity
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, QuotaEntity, Resource, ScramUser
+from twinshore.lab.access import LabSecurity
+from twinshore.lab.cluster import LabCluster
 
 READ = Acl(Resource.TOPIC, "orders", Pattern.LITERAL, "User:anna", "*", Operation.READ, Permission.ALLOW)
 DENY = Acl(Resource.TOPIC, "or", Pattern.PREFIXED, "User:*", "10.0.0.7", Operation.ALL, Permission.DENY)

@@ -15,13 +15,13 @@ import pytest
 
 from tests.kafka.peers import Talk as PeerTalk
 from tests.kafka.peers import answer, greet, peer, read_message
-from twinshore.fleet import KafkaError, SaslMechanism, Secret, Security, WireError
-from twinshore.kafka.opening import open_connection
-from twinshore.kafka.sasl import Credentials, choose, log_in
-from twinshore.wire import apis
-from twinshore.wire.api_versions import Software
-from twinshore.wire.exchange import Exchange, Learnt, Talk, offered
-from twinshore.wire.sasl import parse_authenticate, parse_handshake
+from twinshore.config.errors import KafkaError, WireError
+from twinshore.config.model import SaslMechanism, Secret, Security
+from twinshore.kafka.connection import open_connection
+from twinshore.kafka.protocol import apis
+from twinshore.kafka.protocol.framing import Exchange, Learnt, Talk, offered
+from twinshore.kafka.protocol.handshake import Software, parse_authenticate, parse_handshake
+from twinshore.kafka.protocol.sasl import Credentials, choose, log_in
 
 SALT, ROUNDS = b"salt of the sea", 4096
 

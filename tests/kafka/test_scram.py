@@ -6,8 +6,9 @@ import hmac
 
 import pytest
 
-from twinshore.fleet import KafkaError, SaslMechanism
-from twinshore.kafka.sasl import ScramClient
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import SaslMechanism
+from twinshore.kafka.protocol.sasl import ScramClient
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 SERVER_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kafka.test_scram import NONCE, SERVER_FINAL, SERVER_FIRST
-from twinshore.fleet import ConfigError, SaslMechanism
-from twinshore.kafka.sasl import LoginRefusedError, ScramClient, ScramKeys, ScramServer, keys_of, read_keys
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import SaslMechanism
+from twinshore.kafka.protocol.sasl import LoginRefusedError, ScramClient, ScramKeys, ScramServer, keys_of, read_keys
 
 SHA_512 = SaslMechanism.SCRAM_SHA_512
 KEYS = keys_of("sesame", SHA_512, b"of the sea", 4096)

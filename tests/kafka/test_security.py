@@ -13,11 +13,15 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.conftest import ClusterFactory
-from twinshore.fleet import Cluster, KafkaError, NamedPartition, SaslMechanism, Secret, Security
-from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.kafka.opening import client_settings
-from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster, LabSecurity
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Cluster, NamedPartition, SaslMechanism, Secret, Security
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.connection import client_settings
+from twinshore.kafka.questions import OffsetKind
+from twinshore.lab.access import LabSecurity
 from twinshore.lab.clients import allow, topic_id
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 
 
 def use_everything(cluster: Cluster) -> None:

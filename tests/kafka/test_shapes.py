@@ -29,8 +29,8 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
 from tests.kafka.peers import answer, peer, read_request
-from twinshore.fleet import WireError
-from twinshore.kafka.shapes import checked
+from twinshore.config.errors import WireError
+from twinshore.kafka.protocol.shapes import checked
 
 ANSWERS = (
     ApiVersionsResponse,
@@ -129,8 +129,8 @@ def test_a_count_beyond_all_memory_does_not_end_the_process(body: bytes) -> None
 
     script = textwrap.dedent("""
         import sys
-        from twinshore.fleet import KafkaError, Security
-        from twinshore.kafka.opening import open_connection
+        from twinshore.config import KafkaError, Security
+        from twinshore.kafka.connection import open_connection
         try:
             open_connection(("127.0.0.1", int(sys.argv[1])), Security())
         except KafkaError as error:

@@ -9,10 +9,10 @@ from contextlib import closing
 import pytest
 
 from tests.kafka.peers import peer, silent
-from twinshore.fleet import Cluster, KafkaError
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Cluster
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.nodes import Pool
-from twinshore.kafka.patience import GATE_AFTER_S, PROBE_AGAIN_S, Silence, SilentError
+from twinshore.kafka.pool import GATE_AFTER_S, PROBE_AGAIN_S, Pool, Silence, SilentError
 
 AWAY = KafkaError("east 127.0.0.1:1: cannot connect", retriable=True, hint="is it up?")
 

@@ -9,10 +9,11 @@ from contextlib import closing
 import pytest
 
 from tests.kafka.peers import answer, greet, peer, read_request
-from twinshore.fleet import Cluster, KafkaError
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Cluster
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.protocol import apis
 from twinshore.kafka.transactions import Transactions
-from twinshore.wire import apis
 
 FIND_COORDINATOR = 10
 

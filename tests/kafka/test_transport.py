@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from tests.kafka.peers import peer, silent
-from twinshore.fleet import ConfigError, KafkaError, Secret, Security
+from twinshore.config.errors import ConfigError, KafkaError
+from twinshore.config.model import Secret, Security
 from twinshore.kafka.transport import WOULD_BLOCK, Transport, dial
 from twinshore.lab.keys import Authority
 

@@ -10,12 +10,14 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.conftest import ClusterFactory
-from twinshore.fleet import Cluster, ConfigError
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Cluster
+from twinshore.kafka.connection import open_connection
 from twinshore.kafka.metadata import ask_metadata
-from twinshore.kafka.opening import open_connection
-from twinshore.lab import KAFKA_3, KAFKA_OLDEST, LabCluster, LabError
 from twinshore.lab.clients import admin_of, client_settings
-from twinshore.lab.jars import ONE_COMPILER
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.errors import LabError
+from twinshore.lab.jars import KAFKA_3, KAFKA_OLDEST, ONE_COMPILER
 
 
 def write(cluster: Cluster, topic: str, values: list[bytes]) -> None:

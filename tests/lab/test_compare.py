@@ -9,8 +9,11 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.conftest import ClusterFactory
-from twinshore.lab import LabCluster, LabError, Workload, compare_topic
 from twinshore.lab.clients import client_settings
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.compare import compare_topic
+from twinshore.lab.errors import LabError
+from twinshore.lab.produce import Workload
 
 
 class Sent(NamedTuple):

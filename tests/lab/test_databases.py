@@ -9,8 +9,7 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
-from twinshore.lab import MariaDbServer, PostgresServer
-from twinshore.lab.databases import DatabaseServer
+from twinshore.lab.databases import DatabaseServer, MariaDbServer, PostgresServer
 
 
 @pytest.fixture(params=["postgres", "mariadb"])

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from twinshore.kafka.protocol.record_batch import Record
 from twinshore.lab.demo_clients import Account, Rescued
 from twinshore.lab.errors import LabError
-from twinshore.switch.rescued import Count, Ending, Origin, Saved, head_line, last_line, record_line
-from twinshore.wire.records import Record
+from twinshore.switch.core.unreplicated import Count, Ending, Origin, Saved, head_line, last_line, record_line
 
 MADE_MS = 1_000_000
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.lab import LabError, connect_mirror_classpath, kafka_classpath
+from twinshore.lab.errors import LabError
 from twinshore.lab.home import cache_folder
-from twinshore.lab.jars import Module, Seen, fetched
+from twinshore.lab.jars import Module, Seen, connect_mirror_classpath, fetched, kafka_classpath
 
 _MODULE = Module("org.example", "tide", "1.0")
 _SETTINGS = """

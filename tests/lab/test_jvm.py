@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.fleet import ConfigError
-from twinshore.lab import java
+from twinshore.config.errors import ConfigError
+from twinshore.lab.jars import java
 
 
 def fake_java(folder: Path, version: str) -> Path:

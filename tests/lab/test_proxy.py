@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from twinshore.lab import FaultProxy
+from twinshore.lab.proxy import FaultProxy
 
 
 class Echo:

@@ -9,9 +9,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tests.conftest import ClusterFactory
-from twinshore.fleet import Cluster, ConfigError, Security
-from twinshore.lab import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST, LabCluster, LabSecurity
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Cluster, Security
+from twinshore.lab.access import LabSecurity
 from twinshore.lab.clients import admin_of, allow, create_topic
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST
 
 
 def refusal(cluster: Cluster, topic: str) -> str:

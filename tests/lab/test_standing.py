@@ -13,7 +13,8 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from twinshore.fleet import Cluster, ConfigError
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Cluster
 from twinshore.lab.clients import admin_of, create_topic
 from twinshore.lab.processes import mark_of
 from twinshore.lab.standing import bring_down, bring_up, standing

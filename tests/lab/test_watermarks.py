@@ -7,8 +7,8 @@ from confluent_kafka import Producer
 
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import until
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, delete_topic
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.watermarks import NOBODY_SAYS, watermarks
 
 

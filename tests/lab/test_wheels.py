@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.lab import LabError
+from twinshore.lab.errors import LabError
 from twinshore.lab.jars import packages
 
 

@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from twinshore.lab import java, tools_classpath
+from twinshore.lab.jars import java, tools_classpath
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -10,9 +10,9 @@ from pathlib import Path
 from sqlalchemy.engine import make_url
 
 from tests.pages.shell import block, play, replaced
-from twinshore.lab import MariaDbServer, PostgresServer
-from twinshore.lab.databases import mariadb_folder
-from twinshore.store import ControlRow, open_store
+from twinshore.lab.databases import MariaDbServer, PostgresServer, mariadb_folder
+from twinshore.state.core.values import ControlRow
+from twinshore.state.store import open_store
 
 LINK = "east->west"
 BACKUP = block("store", "pg_dump").splitlines()

@@ -6,10 +6,9 @@ import json
 import re
 from pathlib import Path
 
-from twinshore.homes.follower_lines import LEASE_MS_MAX, FollowerLog
-from twinshore.homes.following import POLL_S, SAY_AGAIN_S, SWITCH_POLL_S
-from twinshore.homes.home_lines import HomeLog, HomeState
-from twinshore.homes.home_notes import FOLLOWERS_SETTINGS, HOMES_SETTINGS
+from twinshore.routing.core.followers import LEASE_MS_MAX, POLL_S, SAY_AGAIN_S, SWITCH_POLL_S, FollowerLog
+from twinshore.routing.core.records import HomeLog, HomeState
+from twinshore.routing.topic import FOLLOWERS_SETTINGS, HOMES_SETTINGS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "client-protocol.md").read_text()
 HOME, FOLLOWER = (block.strip().split("\n") for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL))

@@ -11,9 +11,10 @@ from confluent_kafka import Producer
 from tests.conftest import ClusterFactory
 from tests.pages.shell import PAGES, block, blocks, kafka_tools, play, replaced
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
-from twinshore.fleet import RefusedError
-from twinshore.lab import LabCluster, LabSecurity
+from twinshore.config.errors import RefusedError
+from twinshore.lab.access import LabSecurity
 from twinshore.lab.clients import allow, client_settings
+from twinshore.lab.cluster import LabCluster
 
 ADMIN = """security.protocol=SASL_PLAINTEXT
 sasl.mechanism=SCRAM-SHA-256

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from tests.pages.shell import PAGES, ROOT, blocks
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import TwinshoreError
-from twinshore.lab import LabCluster
+from twinshore.cli.app import app, gather
+from twinshore.config.errors import TwinshoreError
 from twinshore.lab.clients import client_settings, forget_links
+from twinshore.lab.cluster import LabCluster
 
 LINK = "east->west"
 TOPICS = {"orders": 4, "payments": 1, "clicks.page": 1}
@@ -29,7 +29,7 @@ ELSEWHERE = {
     "twinshore lab": "tests/lab/test_standing.py",
     "twinshore proxy groups": "tests/scenarios/test_proxy_groups_home.py",
     "twinshore proxy run": "tests/scenarios/test_proxy.py",
-    "twinshore push serve": "tests/centre/test_served.py",
+    "twinshore push serve": "tests/switch/config_service/test_served.py",
     "twinshore prove --continuous": "tests/scenarios/test_proof_again.py",
     "twinshore status --watch": "tests/cli/test_status.py",
     "twinshore status --settings twinshore.toml --watch": "tests/cli/test_status.py",

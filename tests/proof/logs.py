@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from twinshore.proof.chunks import Chunk, Chunker
-from twinshore.wire.codecs import Codec
-from twinshore.wire.records import Record, encode_batch
+from twinshore.kafka.protocol.record_batch import Codec, Record, encode_batch
+from twinshore.proof.core.records import Chunk, Chunker
 
 
 def records(chance: random.Random, count: int, *, start: int = 0, holes: float = 0.0) -> list[Record]:

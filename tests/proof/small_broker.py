@@ -34,13 +34,13 @@ from kio.serial import entity_writer
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from tests.kafka.peers import next_request, peer, say
-from twinshore.fleet import Cluster
-from twinshore.kafka.errors import Code
-from twinshore.wire.api_versions import Offer, VersionsAnswer, encode_versions
-from twinshore.wire.apis import API_VERSIONS, DESCRIBE_CONFIGS, FETCH, LIST_OFFSETS, METADATA
-from twinshore.wire.batch import split_batches
-from twinshore.wire.serving.fetch import FetchAnswer, Fetched, read_request, write_answer
-from twinshore.wire.serving.requests import Request, answer_frame
+from twinshore.config.model import Cluster
+from twinshore.kafka.protocol.apis import API_VERSIONS, DESCRIBE_CONFIGS, FETCH, LIST_OFFSETS, METADATA
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.fetch import FetchAnswer, Fetched, read_request, write_answer
+from twinshore.kafka.protocol.handshake import Offer, VersionsAnswer, encode_versions
+from twinshore.kafka.protocol.record_batch import split_batches
+from twinshore.kafka.protocol.server import Request, answer_frame
 
 OFFERS = [
     Offer(METADATA, 0, 12),

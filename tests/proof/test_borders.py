@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from tests.proof.test_planning import LOOK, answer, cut
-from twinshore.fleet.incidents import POLICY_STOP, IncidentKind
-from twinshore.proof.borders import PartitionLook, narrowed
-from twinshore.proof.planning import outcome, rested
-from twinshore.proof.values import Way
-from twinshore.store.proof_values import ProofRow, ProofState
-from twinshore.store.values import Incident, LedgerRow
+from twinshore.config.incidents import POLICY_STOP, IncidentKind
+from twinshore.proof.core.borders import PartitionLook, narrowed
+from twinshore.proof.core.model import Way
+from twinshore.proof.core.planning import outcome, rested
+from twinshore.state.core.values import Incident, LedgerRow, ProofRow, ProofState
 
 LEVEL = replace(LOOK, target_end=1_000)
 MAPPED = replace(LOOK, way=Way.EXTENTS, extents=((10, 100, 300), (310, 900, 400)), target_end=1_300)

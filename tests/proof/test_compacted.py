@@ -7,8 +7,8 @@ import random
 import pytest
 
 from tests.proof.logs import batched, chunks
-from twinshore.proof.comparison import Latest, Lone, Tally, compare_compacted, still_shown
-from twinshore.wire.records import Record
+from twinshore.kafka.protocol.record_batch import Record
+from twinshore.proof.core.compare import Latest, Lone, Tally, compare_compacted, still_shown
 
 
 def written(chance: random.Random, count: int = 200) -> list[Record]:

@@ -9,13 +9,20 @@ from itertools import pairwise
 import pytest
 
 from tests.proof.logs import batched, chunks, records
-from twinshore.proof import rows
-from twinshore.proof.chunks import ByExtents, Extent
-from twinshore.proof.comparison import Tally, compare_content, compare_placed
-from twinshore.wire.batch import HEADER_BYTES, head_bytes, seal, split_batches
-from twinshore.wire.codecs import Codec
-from twinshore.wire.primitives import varint
-from twinshore.wire.records import Record, encode_batch, record_rest
+from twinshore.kafka.protocol.primitives import varint
+from twinshore.kafka.protocol.record_batch import (
+    HEADER_BYTES,
+    Codec,
+    Record,
+    encode_batch,
+    head_bytes,
+    record_rest,
+    seal,
+    split_batches,
+)
+from twinshore.proof.core import records as rows
+from twinshore.proof.core.compare import Tally, compare_content, compare_placed
+from twinshore.proof.core.records import ByExtents, Extent
 
 
 @pytest.fixture(params=["compiled", "plain"])

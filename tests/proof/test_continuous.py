@@ -7,13 +7,13 @@ import threading
 import pytest
 
 from tests.proof.test_telling import BAD, GOOD, report
-from twinshore.fleet import ConfigError, KafkaError
-from twinshore.fleet.settings import parse_settings
-from twinshore.fleet.settings.sections.proof import ProofSettings
-from twinshore.proof.continuous import keep_proving, wishes_of
-from twinshore.proof.operations.prove import Prove, wishes_asked
-from twinshore.proof.planning import Wishes
-from twinshore.proof.proving import Report
+from twinshore.config.errors import ConfigError, KafkaError
+from twinshore.config.sections.proof import ProofSettings
+from twinshore.config.settings import parse_settings
+from twinshore.proof.core.planning import Wishes
+from twinshore.proof.operations import Prove, wishes_asked
+from twinshore.proof.rounds import Report
+from twinshore.proof.service import keep_proving, wishes_of
 
 
 def test_rounds_go_on_until_stopped_whatever_one_of_them_says() -> None:

@@ -6,11 +6,11 @@ import random
 from dataclasses import replace
 
 from tests.proof.test_planning import LOOK, answer, cut
-from twinshore.proof.borders import emptied, extended, narrowed, read_again
-from twinshore.proof.planning import outcome
-from twinshore.proof.rows import digest_sum
-from twinshore.proof.values import Proven, Stretch, Way
-from twinshore.store.proof_values import ProofRow, ProofState
+from twinshore.proof.core.borders import emptied, extended, narrowed, read_again
+from twinshore.proof.core.model import Proven, Stretch, Way
+from twinshore.proof.core.planning import outcome
+from twinshore.proof.core.records import digest_sum
+from twinshore.state.core.values import ProofRow, ProofState
 
 ROW = replace(outcome(LOOK, cut(LOOK), [answer(one, bytes=100) for one in cut(LOOK)], 5), oldest_ms=5)
 WHOLE = cut(LOOK)[0]

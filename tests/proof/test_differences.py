@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from twinshore.proof.comparison import beginning, first_difference
-from twinshore.proof.values import SHOWN_BYTES_MAX, DifferenceKind
-from twinshore.wire.records import Record
+from twinshore.kafka.protocol.record_batch import Record
+from twinshore.proof.core.compare import beginning, first_difference
+from twinshore.proof.core.model import SHOWN_BYTES_MAX, DifferenceKind
 
 
 def log(count: int = 20, start: int = 100) -> list[Record]:

@@ -10,14 +10,14 @@ import pytest
 from tests.proof.logs import batched, chunks, records
 from tests.proof.small_broker import TOPIC, SmallBroker
 from tests.proof.test_planning import LOOK, cut
-from twinshore.fleet import NamedPartition
-from twinshore.fleet.incidents import POLICY_DROP, IncidentKind
-from twinshore.proof.chunks import without
-from twinshore.proof.comparison import Tally, compare_placed
+from twinshore.config.incidents import POLICY_DROP, IncidentKind
+from twinshore.config.model import NamedPartition
+from twinshore.proof.core.compare import Tally, compare_placed
+from twinshore.proof.core.model import DifferenceKind, Stretch, Way
+from twinshore.proof.core.records import without
 from twinshore.proof.prover import prove_all
-from twinshore.proof.surveying import dropped_of
-from twinshore.proof.values import DifferenceKind, Stretch, Way
-from twinshore.store.values import Incident, LedgerRow, TwinRow
+from twinshore.proof.survey import dropped_of
+from twinshore.state.core.values import Incident, LedgerRow, TwinRow
 
 MADE_MS = 1_000
 TWIN = TwinRow("a->b", "orders", 3, "aa", "bb", 0, 0, MADE_MS, ledger_before=6)

@@ -7,12 +7,11 @@ import random
 import pytest
 
 from tests.proof.logs import batched, records
-from twinshore.fleet import WireError
-from twinshore.logs.reader import offset_behind
-from twinshore.proof import rows
-from twinshore.proof.chunks import Chunker
-from twinshore.wire.batch import HEADER_BYTES, head_bytes, seal, split_batches
-from twinshore.wire.codecs import Codec
+from twinshore.config.errors import WireError
+from twinshore.kafka.log_reader import offset_behind
+from twinshore.kafka.protocol.record_batch import HEADER_BYTES, Codec, head_bytes, seal, split_batches
+from twinshore.proof.core import records as rows
+from twinshore.proof.core.records import Chunker
 
 ROUNDS = 300
 
@@ -49,7 +48,7 @@ def test_what_the_compiled_loop_takes_is_what_plain_python_takes(seed: int, monk
         found: list[object] = []
         for compiled in (rows.compiled(), None):
             with monkeypatch.context() as patch:
-                patch.setattr("twinshore.proof.rows.compiled", lambda compiled=compiled: compiled)
+                patch.setattr("twinshore.proof.core.records.compiled", lambda compiled=compiled: compiled)
                 try:
                     found.append(rows.index_batch(body, header).tolist())
                 except WireError:

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.proof.test_telling import BAD_ROW, ROW
-from twinshore.proof.borders import gone, incident_of, mended
-from twinshore.store import IncidentKind, open_store
+from twinshore.config.incidents import IncidentKind
+from twinshore.proof.core.borders import gone, incident_of, mended
+from twinshore.state.store import open_store
 
 
 def test_a_difference_is_told_without_what_is_in_the_records() -> None:

@@ -7,9 +7,9 @@ import threading
 import time
 
 from tests.proof.test_planning import LOOK, SMALL, cut
-from twinshore.logs.reader import Pace
-from twinshore.proof.job import run_bundles
-from twinshore.proof.values import Proven, Stretch
+from twinshore.kafka.log_reader import Pace
+from twinshore.proof.core.model import Proven, Stretch
+from twinshore.proof.jobs import run_bundles
 
 
 def test_no_more_than_so_many_run_at_once_and_all_are_answered() -> None:

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from twinshore.fleet import NamedPartition
-from twinshore.proof.borders import PartitionLook
-from twinshore.proof.key_looks import (
+from twinshore.config.incidents import IncidentKind
+from twinshore.config.model import NamedPartition
+from twinshore.proof.core.borders import PartitionLook
+from twinshore.proof.core.keys import (
     DELETE_RETENTION_MS,
     OWED_AGAIN_MS,
     Keys,
@@ -20,8 +21,8 @@ from twinshore.proof.key_looks import (
     retention_of,
     stands_ms,
 )
-from twinshore.proof.values import Proven, Way
-from twinshore.store import IncidentKind, KeyLookRow, LedgerRow
+from twinshore.proof.core.model import Proven, Way
+from twinshore.state.core.values import KeyLookRow, LedgerRow
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

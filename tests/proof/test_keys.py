@@ -7,10 +7,10 @@ import random
 import pytest
 
 from tests.proof.logs import batched, chunks, records
-from twinshore.proof import keys as keys_module
-from twinshore.proof.keys import KnownKeys, LiveKeys, Slice, Suspects, Work, hashed
-from twinshore.proof.rows import hash_of
-from twinshore.wire.records import Record
+from twinshore.kafka.protocol.record_batch import Record
+from twinshore.proof.core import keys as keys_module
+from twinshore.proof.core.keys import KnownKeys, LiveKeys, Slice, Suspects, Work, hashed
+from twinshore.proof.core.records import hash_of
 
 
 def of(chance: random.Random, log: list[Record]) -> bytes:

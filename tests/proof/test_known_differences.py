@@ -10,9 +10,9 @@ import pytest
 from tests.proof.logs import batched
 from tests.proof.small_broker import SmallBroker
 from tests.proof.test_proving import AT, COUNT, log, rig, spoilt
-from twinshore.kafka.errors import Code
-from twinshore.proof.telling import exit_code, in_words
-from twinshore.wire.batch import split_batches
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.record_batch import split_batches
+from twinshore.proof.core.report import exit_code, in_words
 
 
 @pytest.mark.parametrize("most", [5, 1_000])

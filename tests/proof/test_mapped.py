@@ -10,17 +10,18 @@ import pytest
 from tests.proof.small_broker import TOPIC
 from tests.proof.test_planning import EAST, LOOK, WEST
 from tests.proof.test_proving import Rig, rig
-from twinshore.fleet.settings import load_settings
-from twinshore.proof.job import in_this_process
-from twinshore.proof.planning import Wishes, errands
-from twinshore.proof.proving import Proving
-from twinshore.proof.surveying import mapped
-from twinshore.proof.telling import exit_code, in_words
-from twinshore.proof.values import Stretch, Way
-from twinshore.store import ProofRow, ProofState, Store, open_store
-from twinshore.store.dialects import put
-from twinshore.store.tables import extents
-from twinshore.wire.records import Record
+from twinshore.config.settings import load_settings
+from twinshore.kafka.protocol.record_batch import Record
+from twinshore.proof.core.model import Stretch, Way
+from twinshore.proof.core.planning import Wishes, errands
+from twinshore.proof.core.report import exit_code, in_words
+from twinshore.proof.jobs import in_this_process
+from twinshore.proof.rounds import Proving
+from twinshore.proof.survey import mapped
+from twinshore.state.core.values import ProofRow, ProofState
+from twinshore.state.engine import put
+from twinshore.state.schema import extents
+from twinshore.state.store import Store, open_store
 
 LINK = "east->west"
 MANY, AT = 100_020, 10

@@ -12,11 +12,10 @@ import pytest
 from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
 from tests.proof.test_proving import COUNT, log, rig, spoilt
-from twinshore.fleet.extents import Extent
-from twinshore.fleet.nouns import SourceOffset, TargetOffset
-from twinshore.proof.telling import as_values, exit_code, in_words
-from twinshore.proof.values import Way
-from twinshore.store import Receipt, TwinRow
+from twinshore.config.model import Extent, SourceOffset, TargetOffset
+from twinshore.proof.core.model import Way
+from twinshore.proof.core.report import as_values, exit_code, in_words
+from twinshore.state.core.values import Receipt, TwinRow
 
 TOPIC_ID = uuid.UUID(int=7).hex
 

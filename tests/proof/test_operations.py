@@ -8,11 +8,11 @@ import pytest
 
 from tests.proof.small_broker import TOPIC
 from tests.proof.test_proving import AT, log, rig, spoilt
-from twinshore.fleet import ConfigError
-from twinshore.fleet.settings import load_settings
-from twinshore.proof.job import in_this_process
-from twinshore.proof.operations.prove import Prove, prepare, prove, sentences_of, values_of
-from twinshore.proof.proving import Report
+from twinshore.config.errors import ConfigError
+from twinshore.config.settings import load_settings
+from twinshore.proof.jobs import in_this_process
+from twinshore.proof.operations import Prove, prepare, prove, sentences_of, values_of
+from twinshore.proof.rounds import Report
 
 
 def test_a_proof_tells_each_report_and_comes_back_with_its_exit_code(tmp_path: Path) -> None:

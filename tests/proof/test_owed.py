@@ -11,15 +11,14 @@ import pytest
 
 from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
-from twinshore.fleet import NamedPartition
+from twinshore.config.model import NamedPartition
+from twinshore.kafka import log_reader as log_reader
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.errors import Code
-from twinshore.logs import reader as log_reader
-from twinshore.proof.keys import HASHES_MAX, KEYS_MAX
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.record_batch import Record, split_batches
+from twinshore.proof.core.keys import HASHES_MAX, KEYS_MAX
+from twinshore.proof.core.model import OwedKey, Proven, Stretch, Way
 from twinshore.proof.prover import KeyLook, prove_all
-from twinshore.proof.values import OwedKey, Proven, Stretch, Way
-from twinshore.wire.batch import split_batches
-from twinshore.wire.records import Record
 
 COUNT = 300
 

@@ -8,13 +8,12 @@ import pytest
 
 from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
-from twinshore.fleet import NamedPartition
+from twinshore.config.model import NamedPartition
+from twinshore.kafka import log_reader as log_reader
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.logs import reader as log_reader
+from twinshore.kafka.protocol.record_batch import Record, split_batches
+from twinshore.proof.core.model import Stretch, Way
 from twinshore.proof.prover import KeyLook
-from twinshore.proof.values import Stretch, Way
-from twinshore.wire.batch import split_batches
-from twinshore.wire.records import Record
 
 KEYS, STEPS_KEPT = 200, 3
 

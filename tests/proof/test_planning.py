@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from twinshore.fleet import Cluster, NamedPartition
-from twinshore.proof.borders import PartitionLook
-from twinshore.proof.planning import RENEWED_MS, Wishes, bundled, outcome, rested, sampled_outcome, stretches
-from twinshore.proof.rows import digest_sum
-from twinshore.proof.values import Difference, DifferenceKind, Proven, Shown, Stretch, Way
-from twinshore.store.proof_values import ProofState
+from twinshore.config.model import Cluster, NamedPartition
+from twinshore.proof.core.borders import PartitionLook
+from twinshore.proof.core.model import Difference, DifferenceKind, Proven, Shown, Stretch, Way
+from twinshore.proof.core.planning import RENEWED_MS, Wishes, bundled, outcome, rested, sampled_outcome, stretches
+from twinshore.proof.core.records import digest_sum
+from twinshore.state.core.values import ProofState
 
 EAST, WEST = Cluster("east", ("one:1",)), Cluster("west", ("two:1",))
 LOOK = PartitionLook(

@@ -11,16 +11,16 @@ import pytest
 
 from tests.proof.logs import batched, chunks, records
 from tests.proof.small_broker import TOPIC, TOPIC_ID, SmallBroker
-from twinshore.fleet import NamedPartition
-from twinshore.kafka.errors import Code
-from twinshore.logs import reader as log_reader
-from twinshore.proof.borders import PartitionLook
-from twinshore.proof.job import in_this_process, run_bundles
-from twinshore.proof.planning import Wishes, outcome, stretches
+from twinshore.config.model import NamedPartition
+from twinshore.kafka import log_reader as log_reader
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.record_batch import Record
+from twinshore.proof.core.borders import PartitionLook
+from twinshore.proof.core.model import DifferenceKind, Proven, Stretch, Way
+from twinshore.proof.core.planning import Wishes, outcome, stretches
+from twinshore.proof.core.records import record_at
+from twinshore.proof.jobs import in_this_process, run_bundles
 from twinshore.proof.prover import prove_all
-from twinshore.proof.rows import record_at
-from twinshore.proof.values import DifferenceKind, Proven, Stretch, Way
-from twinshore.wire.records import Record
 
 COUNT = 400
 

@@ -14,21 +14,21 @@ from typer.testing import CliRunner
 
 from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import ConfigError
-from twinshore.fleet.incidents import POLICY_HEAL, POLICY_STOP
-from twinshore.fleet.settings import load_settings
-from twinshore.kafka.errors import Code
-from twinshore.proof.borders import GONE
-from twinshore.proof.job import in_this_process
-from twinshore.proof.operations.prove import Prove, check_topics, prepare
-from twinshore.proof.planning import RENEWED_MS, Wishes
-from twinshore.proof.proving import Proving, Report
-from twinshore.proof.telling import exit_code, in_words
-from twinshore.proof.values import Way
-from twinshore.store import Incident, IncidentKind, LinkIdentity, Store, TwinRow, open_store
-from twinshore.wire.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, head_bytes, seal
-from twinshore.wire.records import Record
+from twinshore.cli.app import app, gather
+from twinshore.config.errors import ConfigError
+from twinshore.config.incidents import POLICY_HEAL, POLICY_STOP, IncidentKind
+from twinshore.config.settings import load_settings
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.record_batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, Record, head_bytes, seal
+from twinshore.proof.core.borders import GONE
+from twinshore.proof.core.model import Way
+from twinshore.proof.core.planning import RENEWED_MS, Wishes
+from twinshore.proof.core.report import exit_code, in_words
+from twinshore.proof.jobs import in_this_process
+from twinshore.proof.operations import Prove, check_topics, prepare
+from twinshore.proof.rounds import Proving, Report
+from twinshore.state.core.values import Incident, LinkIdentity, TwinRow
+from twinshore.state.store import Store, open_store
 
 COUNT, AT = 100, 40
 

@@ -11,16 +11,16 @@ import pytest
 
 from tests.proof.small_broker import TOPIC
 from tests.proof.test_proving import AT, COUNT, Rig, log, rig, spoilt
-from twinshore.fleet.settings import load_settings
-from twinshore.fleet.settings.sections import proof
-from twinshore.proof.continuous import Rereading
-from twinshore.proof.job import in_this_process
-from twinshore.proof.planning import Wishes, lasting, pass_in_words, refusal, whole_pass
-from twinshore.proof.proving import Proving
-from twinshore.proof.telling import exit_code
-from twinshore.proof.values import Way
-from twinshore.store import ProofRow
-from twinshore.wire.records import Record
+from twinshore.config.sections import proof
+from twinshore.config.settings import load_settings
+from twinshore.kafka.protocol.record_batch import Record
+from twinshore.proof.core.model import Way
+from twinshore.proof.core.planning import Wishes, lasting, pass_in_words, refusal, whole_pass
+from twinshore.proof.core.report import exit_code
+from twinshore.proof.jobs import in_this_process
+from twinshore.proof.rounds import Proving
+from twinshore.proof.service import Rereading
+from twinshore.state.core.values import ProofRow
 
 HOUR_MS = 3_600_000
 

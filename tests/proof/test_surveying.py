@@ -11,26 +11,16 @@ import pytest
 
 from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
-from twinshore.fleet import Link
-from twinshore.fleet.control import Control
-from twinshore.fleet.incidents import POLICY_RETRY, POLICY_TOPIC
+from twinshore.config.incidents import POLICY_RETRY, POLICY_TOPIC, IncidentKind
+from twinshore.config.model import Control, Link
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.follow.memories import COMPACTED, Cleaned, cleaned_row
-from twinshore.proof.borders import NEVER, PAUSED
-from twinshore.proof.surveying import Surveyor, way_of
-from twinshore.proof.values import Way
-from twinshore.store import (
-    HomeRow,
-    Incident,
-    IncidentKind,
-    LinkIdentity,
-    PartitionState,
-    Receipt,
-    Store,
-    TwinRow,
-    open_store,
-)
-from twinshore.wire.records import Record
+from twinshore.kafka.protocol.record_batch import Record
+from twinshore.proof.core.borders import NEVER, PAUSED
+from twinshore.proof.core.model import Way
+from twinshore.proof.survey import Surveyor, way_of
+from twinshore.replication.sync.core.lifecycle import COMPACTED, Cleaned, cleaned_row
+from twinshore.state.core.values import HomeRow, Incident, LinkIdentity, PartitionState, Receipt, TwinRow
+from twinshore.state.store import Store, open_store
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,15 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.proof.test_planning import DIFFERENCE, LOOK, answer, cut
-from twinshore.proof.key_looks import Keys
-from twinshore.proof.metrics import TABLE, ProofCollector
-from twinshore.proof.planning import outcome
-from twinshore.proof.proving import PartitionReport, Report
-from twinshore.proof.surveying import Lack
-from twinshore.proof.telling import as_values, exit_code, in_words
-from twinshore.proof.values import OwedKey, Way
-from twinshore.store import KeyLookRow, ProofState, open_store
+from twinshore.proof.core.keys import Keys
+from twinshore.proof.core.model import OwedKey, Way
+from twinshore.proof.core.planning import outcome
+from twinshore.proof.core.report import as_values, exit_code, in_words
+from twinshore.proof.rounds import PartitionReport, Report
+from twinshore.proof.service import TABLE, ProofCollector
+from twinshore.proof.survey import Lack
+from twinshore.state.core.values import KeyLookRow, ProofState
+from twinshore.state.store import open_store
 
 ROOT = Path(__file__).resolve().parents[2]
 ROW = outcome(LOOK, cut(LOOK), [answer(one) for one in cut(LOOK)], 5_000)

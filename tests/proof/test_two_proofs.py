@@ -13,14 +13,14 @@ from tests.proof.test_known_differences import spoil
 from tests.proof.test_planning import DIFFERENCE, LOOK, answer, cut
 from tests.proof.test_proving import AT, Rig, log, rig
 from tests.proof.test_rereading import Again
-from twinshore.fleet.settings import load_settings
-from twinshore.proof.borders import PartitionLook
-from twinshore.proof.job import in_this_process
-from twinshore.proof.planning import Wishes, differing, meeting, outcome
-from twinshore.proof.proving import Proving, Report
-from twinshore.proof.telling import exit_code, in_words
-from twinshore.proof.values import Way
-from twinshore.store import ProofRow, ProofState
+from twinshore.config.settings import load_settings
+from twinshore.proof.core.borders import PartitionLook
+from twinshore.proof.core.model import Way
+from twinshore.proof.core.planning import Wishes, differing, meeting, outcome
+from twinshore.proof.core.report import exit_code, in_words
+from twinshore.proof.jobs import in_this_process
+from twinshore.proof.rounds import Proving, Report
+from twinshore.state.core.values import ProofRow, ProofState
 
 
 def typed(two: Rig, meanwhile: Callable[[], None], *, again: bool) -> Report:

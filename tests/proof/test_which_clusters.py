@@ -9,12 +9,12 @@ import pytest
 
 from tests.proof.small_broker import TOPIC, SmallBroker
 from tests.proof.test_proving import Rig, log, rig
-from twinshore.fleet.settings import load_settings
-from twinshore.proof.job import in_this_process
-from twinshore.proof.planning import Wishes
-from twinshore.proof.proving import Proving
-from twinshore.proof.telling import exit_code, in_words
-from twinshore.proof.values import Way
+from twinshore.config.settings import load_settings
+from twinshore.proof.core.model import Way
+from twinshore.proof.core.planning import Wishes
+from twinshore.proof.core.report import exit_code, in_words
+from twinshore.proof.jobs import in_this_process
+from twinshore.proof.rounds import Proving
 
 
 def moved(broker: SmallBroker) -> str:

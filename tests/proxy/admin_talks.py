@@ -8,13 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 from tests.proxy.talks import EAST, LAYOUT, answer, by_kio, request, said_part, seen
-from twinshore.proxy.core.layout import Layout, NewTopics, Place
+from twinshore.kafka.protocol.apis import METADATA
+from twinshore.kafka.protocol.server import Request
 from twinshore.proxy.core.messages import error, filled, read_asked
-from twinshore.proxy.core.moves import Ask, Move, Run, Said, Say
-from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.core.model import Ask, Layout, Move, NewTopics, Place, Run, Said, Say, Seen
 from twinshore.proxy.core.session import Session
-from twinshore.wire.apis import METADATA
-from twinshore.wire.serving.requests import Request
 
 UNKNOWN_TOPIC, TIMED_OUT, EXISTS, BAD_ASSIGNMENT, NOT_CONTROLLER, BAD_REQUEST, POLICY, THROTTLED = (
     3,

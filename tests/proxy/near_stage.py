@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tests.proxy.talks import LAYOUT, seen
-from twinshore.proxy.core.layout import Place
-from twinshore.proxy.core.leads import Lead
-from twinshore.proxy.core.near import Ends, Look, Near, Networks, Rules
-from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.core.follower_fetch import Ends, Look, Near, Networks, Rules
+from twinshore.proxy.core.model import Lead, Place, Seen
 from twinshore.proxy.core.session import Session
 
 PARIS, ELSEWHERE = "10.2.0.7", "192.168.0.1"

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.config.settings import Settings, parse_settings
 from twinshore.kafka.groups import GroupMembers
-from twinshore.proxy import resetting
-from twinshore.proxy.core.reset_goals import Spot
+from twinshore.kafka.protocol.offsets import Place, Where
+from twinshore.proxy import offset_reset
+from twinshore.proxy.core.offset_reset import Spot
+from twinshore.proxy.offset_reset import Standing
 from twinshore.proxy.operations import offsets
 from twinshore.proxy.operations.offsets import Asked, act, plan
-from twinshore.proxy.whereabouts import Standing
-from twinshore.store import ResetRow, Store, open_store
-from twinshore.wire.group_places import Place, Where
+from twinshore.state.core.proxy_values import ResetRow
+from twinshore.state.store import Store, open_store
 
 UNKNOWN_MEMBER = 25
 Stood = tuple[str, str, int]
@@ -101,12 +102,12 @@ def world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
             there = made.members[cluster.name]
             return GroupMembers("Stable" if there else "Empty", dict(there))
 
-        monkeypatch.setattr(resetting, "Groups", Groups)
-        monkeypatch.setattr(resetting, "node_of", lambda *_: 1)
-        monkeypatch.setattr(resetting, "members_of", members_of)
-        monkeypatch.setattr(resetting, "send_away", lambda cluster, *_: made.members[cluster.name].clear())
-        monkeypatch.setattr(resetting, "LATE_S", 0.0)
-        monkeypatch.setattr(resetting, "FIRST_S", 0.0)
+        monkeypatch.setattr(offset_reset, "Groups", Groups)
+        monkeypatch.setattr(offset_reset, "node_of", lambda *_: 1)
+        monkeypatch.setattr(offset_reset, "members_of", members_of)
+        monkeypatch.setattr(offset_reset, "send_away", lambda cluster, *_: made.members[cluster.name].clear())
+        monkeypatch.setattr(offset_reset, "LATE_S", 0.0)
+        monkeypatch.setattr(offset_reset, "FIRST_S", 0.0)
         monkeypatch.setattr(offsets, "standing", made.standing)
         monkeypatch.setattr(offsets, "serving", lambda _: [None])
         monkeypatch.setattr(offsets, "_clusters", lambda *_: {name: Cluster(name) for name in ("east", "west")})

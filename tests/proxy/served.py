@@ -20,7 +20,7 @@ import psutil
 
 import twinshore
 from tests.scenarios.mirror_rig import security_lines
-from twinshore.fleet import Cluster
+from twinshore.config.model import Cluster
 from twinshore.lab.ports import free_port, run_of_ports
 
 # Numbers of a lab's brokers are below that.

@@ -10,17 +10,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from tests.proxy.talks import EAST, asked_part, seen
-from twinshore.proxy.core.layout import Layout, Place
+from twinshore.kafka.protocol import produce
+from twinshore.kafka.protocol.apis import METADATA, shape_of
+from twinshore.kafka.protocol.framing import frame
+from twinshore.kafka.protocol.server import Request, answer_frame, read_request
+from twinshore.proxy.auth import Gate
+from twinshore.proxy.context import House
 from twinshore.proxy.core.messages import filled, request_kind, written
-from twinshore.proxy.core.moves import Parts
-from twinshore.proxy.core.seen import Broker, ClusterSeen, Seen
-from twinshore.proxy.doors import come_in
-from twinshore.proxy.gate import Gate
-from twinshore.proxy.house import House
-from twinshore.wire.apis import METADATA, shape_of
-from twinshore.wire.framing import frame
-from twinshore.wire.serving import produce
-from twinshore.wire.serving.requests import Request, answer_frame, read_request
+from twinshore.proxy.core.model import Broker, ClusterSeen, Layout, Parts, Place, Seen
+from twinshore.proxy.listeners import come_in
 
 Answers = Callable[[Request], "Awaitable[Parts | None]"]
 

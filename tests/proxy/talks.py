@@ -6,16 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from twinshore.proxy.core.layout import Layout, Place
+from twinshore.kafka.protocol.apis import shape_of
+from twinshore.kafka.protocol.framing import frame
+from twinshore.kafka.protocol.primitives import Buffer
+from twinshore.kafka.protocol.server import Request, read_request
 from twinshore.proxy.core.messages import answer_kind, filled, part_of, read_said, request_kind, written
-from twinshore.proxy.core.moves import Ask, Later, Move, Parts, Run, Said, Say
+from twinshore.proxy.core.model import Ask, Broker, ClusterSeen, Later, Layout, Move, Parts, Place, Run, Said, Say, Seen
 from twinshore.proxy.core.offers import HANDLED
-from twinshore.proxy.core.seen import Broker, ClusterSeen, Seen
 from twinshore.proxy.core.session import Session
-from twinshore.wire.apis import shape_of
-from twinshore.wire.framing import frame
-from twinshore.wire.primitives import Buffer
-from twinshore.wire.serving.requests import Request, read_request
 
 LAYOUT = Layout("proxy.example", 19092, ("east", "west"), 100)
 EAST, WEST = Place("east", 1), Place("west", 2)

@@ -13,16 +13,16 @@ import pytest
 
 from tests.proxy.stage import Stage, about_topics, nothing, on_stage, records
 from tests.proxy.test_gate import is_served, is_told, metadata
-from twinshore.fleet import Cluster, SaslMechanism, Secret, Security
-from twinshore.fleet.settings.sections.proxy import LedOnAs, ProxySettings
-from twinshore.kafka.errors import Code
+from twinshore.config.model import Cluster, SaslMechanism, Secret, Security
+from twinshore.config.sections.proxy import LedOnAs, ProxySettings
+from twinshore.kafka.protocol.apis import METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.server import Request
 from twinshore.lab.keys import Authority
+from twinshore.proxy.auth import Gate
 from twinshore.proxy.core.login import Who
 from twinshore.proxy.core.messages import answer_kind, error, filled, read_asked, written
-from twinshore.proxy.core.moves import Parts
-from twinshore.proxy.gate import Gate
-from twinshore.wire.apis import METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from twinshore.wire.serving.requests import Request
+from twinshore.proxy.core.model import Parts
 
 LIFE_S = 0.4
 

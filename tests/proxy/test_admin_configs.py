@@ -18,13 +18,11 @@ from tests.proxy.admin_talks import (
     played,
 )
 from tests.proxy.talks import WEST, answer, asked, asked_part, said_part, seen
+from twinshore.kafka.protocol.apis import DESCRIBE_CONFIGS
 from twinshore.proxy.core.admin import BROKER, BROKER_LOGGER, GROUP, TOPIC
-from twinshore.proxy.core.layout import ANY, Place
-from twinshore.proxy.core.leads import Lead
 from twinshore.proxy.core.messages import filled
-from twinshore.proxy.core.moves import Ask
+from twinshore.proxy.core.model import ANY, Ask, Lead, Place
 from twinshore.proxy.core.offers import ALTER_CONFIGS, HANDLED, INCREMENTAL_ALTER_CONFIGS
-from twinshore.wire.apis import DESCRIBE_CONFIGS
 
 CLIENT_METRICS = 16
 ALTERS = [

@@ -21,13 +21,10 @@ from tests.proxy.talks import (
     seen,
     session,
 )
-from twinshore.fleet.nouns import GROUPS_HOME
-from twinshore.proxy.core.layout import ANY, Place
-from twinshore.proxy.core.leads import Lead
+from twinshore.config.model import GROUPS_HOME
 from twinshore.proxy.core.messages import error, filled
-from twinshore.proxy.core.moves import Ask, Hold, Pass
+from twinshore.proxy.core.model import ANY, CONSUMER_GROUP_DESCRIBE, Ask, Hold, Lead, Pass, Place, Seen
 from twinshore.proxy.core.offers import DELETE_GROUPS, DESCRIBE_GROUPS, FIND_COORDINATOR, OFFSET_DELETE
-from twinshore.proxy.core.seen import CONSUMER_GROUP_DESCRIBE, Seen
 
 AGAIN, NOT_COORDINATOR, NON_EMPTY, NOT_FOUND, SUBSCRIBED = 14, 16, 68, 69, 86
 WEST_KEEPS = Place("west", 2)

@@ -9,12 +9,11 @@ import pytest
 
 from tests.proxy.admin_talks import POLICY, TIMED_OUT, Clusters, played
 from tests.proxy.talks import EAST, WEST, answer, asked, asked_part, by_kio, said_part, seen, session, told, view
+from twinshore.kafka.protocol.apis import DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS
 from twinshore.proxy.core import admin, offers
-from twinshore.proxy.core.layout import ANY, Place
 from twinshore.proxy.core.messages import error, filled
-from twinshore.proxy.core.moves import Ask, Pass, Run, Say
+from twinshore.proxy.core.model import ANY, Ask, Pass, Place, Run, Say
 from twinshore.proxy.core.offers import HANDLED
-from twinshore.wire.apis import DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS
 
 NOT_HERE, NOT_COORDINATOR = 6, 16
 

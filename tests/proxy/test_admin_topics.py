@@ -22,11 +22,10 @@ from tests.proxy.admin_talks import (
     played,
 )
 from tests.proxy.talks import EAST, WEST, asked, asked_part, seen
-from twinshore.homes.leader_cluster import Lacks, NoLeader, in_words
-from twinshore.proxy.core.leads import Lead
 from twinshore.proxy.core.messages import error, filled
+from twinshore.proxy.core.model import ClusterSeen, Lead, Seen
 from twinshore.proxy.core.offers import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS, HANDLED
-from twinshore.proxy.core.seen import ClusterSeen, Seen
+from twinshore.routing.core.leader_cluster import Lacks, NoLeader, in_words
 
 CREATED = each_done("topics", lambda one: {"name": one.name, "num_partitions": 2})
 DELETED = each_done("responses", lambda one: {"name": one}, "topic_names")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.fleet.settings.sections.proxy import AlarmSection
-from twinshore.proxy.core.alarms import Alarms
-from twinshore.proxy.core.flows import Flows, waited
-from twinshore.store import Flow, FlowKey, FlowKind
-from twinshore.store.traffic_values import OTHERS
+from twinshore.config.sections.proxy import AlarmSection
+from twinshore.proxy.core.breakers import Alarms
+from twinshore.proxy.core.traffic import Flows, waited
+from twinshore.state.core.proxy_values import OTHERS, Flow, FlowKey, FlowKind
 
 WINDOW_S = 10.0
 BUSY = AlarmSection(topic="orders*", above_bytes_s=1_000, for_s=20, quiet_s=30)

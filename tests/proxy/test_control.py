@@ -10,23 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.fleet import StoreError
-from twinshore.proxy import control as controls
-from twinshore.proxy.control import Control
-from twinshore.proxy.core.fuses import Fusebox
-from twinshore.service.clock import wall_ms
-from twinshore.store import (
-    AuditRow,
-    FuseKind,
-    FusePolicy,
-    FuseRow,
-    FuseState,
-    InstanceRow,
-    Limits,
-    Store,
-    open_store,
-)
-from twinshore.store import proxies as rows
+from twinshore.config.errors import StoreError
+from twinshore.kafka.clock import wall_ms
+from twinshore.proxy import store_sync as controls
+from twinshore.proxy.core.breakers import Fusebox
+from twinshore.proxy.store_sync import Control
+from twinshore.state import proxies as rows
+from twinshore.state.core.proxy_values import FuseKind, FusePolicy, FuseRow, FuseState, InstanceRow, Limits
+from twinshore.state.core.values import AuditRow
+from twinshore.state.store import Store, open_store
 
 OPEN = FuseRow("orders", "*", FuseKind.PRODUCE, FuseState.OPEN, FusePolicy.DROP, "too much", "anna", 1_000)
 SERVES = InstanceRow("p1", "proxy a:19092", "a", 19092, 500, 0, 1_000)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from tests.proxy.talks import EAST, LAYOUT, answer, asked, asked_part, carried, request, said_part, seen, view
-from twinshore.kafka.errors import Code
-from twinshore.proxy.core.flows import SAMPLE_BYTES, STEP_MAX, Flows
+from twinshore.kafka.protocol import fetch, produce
+from twinshore.kafka.protocol.apis import API_VERSIONS, FETCH, METADATA, OFFSET_COMMIT, PRODUCE
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.handshake import Software, encode_versions_request
+from twinshore.kafka.protocol.record_batch import HEADER, BatchHeader
 from twinshore.proxy.core.messages import error, filled
-from twinshore.proxy.core.moves import Ask, Pass, Run
+from twinshore.proxy.core.model import Ask, Pass, Run
 from twinshore.proxy.core.session import Session
-from twinshore.store import Flow, FlowKey, FlowKind
-from twinshore.wire.api_versions import Software, encode_versions_request
-from twinshore.wire.apis import API_VERSIONS, FETCH, METADATA, OFFSET_COMMIT, PRODUCE
-from twinshore.wire.batch import HEADER, BatchHeader
-from twinshore.wire.serving import fetch, produce
+from twinshore.proxy.core.traffic import SAMPLE_BYTES, STEP_MAX, Flows
+from twinshore.state.core.proxy_values import Flow, FlowKey, FlowKind
 
 KNOWN = seen(homes={"shared": "east", "bills": "west"})
 

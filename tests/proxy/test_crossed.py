@@ -8,17 +8,15 @@ import pytest
 
 from tests.proxy.talks import LAYOUT, WEST, carried, session, view
 from tests.proxy.test_moved import MINE, STALE, TAG, TWICE, leads, line, moved, records, sent
-from twinshore.homes.home_lines import Clash
-from twinshore.proxy.core.flows import Flows
-from twinshore.proxy.core.leads import UNBOUNDED, Lead, Wrote, crossed_of, doubtful, stamp_of, stamped
-from twinshore.proxy.core.moved import Sequel, batch_in, offset_in, sequel
-from twinshore.proxy.core.moves import Pass
-from twinshore.proxy.core.seen import Seen
+from twinshore.kafka.protocol import produce
+from twinshore.kafka.protocol.record_batch import SEQUENCE_SPAN
+from twinshore.proxy.core.model import UNBOUNDED, Lead, Pass, Seen, Wrote, crossed_of, doubtful, stamp_of, stamped
+from twinshore.proxy.core.records import Sequel, batch_in, offset_in, sequel
 from twinshore.proxy.core.session import Session
+from twinshore.proxy.core.traffic import Flows
 from twinshore.proxy.late_store import doubts
-from twinshore.store import Crossing, SourceBatch, SourceProducer
-from twinshore.wire.batch import SEQUENCE_SPAN
-from twinshore.wire.serving import produce
+from twinshore.routing.core.records import Clash
+from twinshore.state.core.values import Crossing, SourceBatch, SourceProducer
 
 BATCHES = SourceBatch(0, 4, 100, 1), SourceBatch(5, 9, 107, 1)
 KNOWN = Wrote(3, 9, True, BATCHES)

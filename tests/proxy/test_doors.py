@@ -9,12 +9,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.proxy.talks import seen
 from twinshore.lab.ports import run_of_ports
-from twinshore.proxy.core.alarms import Alarms
-from twinshore.proxy.core.flows import Totals
-from twinshore.proxy.core.layout import Layout
-from twinshore.proxy.doors import Doors
-from twinshore.proxy.house import House
-from twinshore.proxy.metrics import ProxyCollector
+from twinshore.proxy.context import House
+from twinshore.proxy.core.breakers import Alarms
+from twinshore.proxy.core.model import Layout
+from twinshore.proxy.core.traffic import Totals
+from twinshore.proxy.listeners import Doors
+from twinshore.proxy.reporting import ProxyCollector
 
 
 def test_a_port_that_somebody_has_is_told_once_and_taken_when_it_is_free() -> None:

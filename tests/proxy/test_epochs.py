@@ -23,19 +23,16 @@ from tests.proxy.talks import (
     told,
 )
 from tests.proxy.test_moved import records
-from twinshore.kafka.errors import Code
-from twinshore.proxy.core import epochs
-from twinshore.proxy.core.epochs import EPOCHS, TERMS
-from twinshore.proxy.core.leads import Lead
-from twinshore.proxy.core.messages import error, read_asked
-from twinshore.proxy.core.moves import Ask, Pass, Said
+from twinshore.kafka.protocol import fetch
+from twinshore.kafka.protocol.apis import FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FOR_LEADER_EPOCH
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.record_batch import split_batches
+from twinshore.kafka.protocol.server import Request
+from twinshore.proxy.core import messages
+from twinshore.proxy.core.messages import EPOCHS, TERMS, error, read_asked
+from twinshore.proxy.core.model import Ask, Lead, Pass, Said, Seen
 from twinshore.proxy.core.offers import HANDLED
-from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.core.session import Session
-from twinshore.wire.apis import FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FOR_LEADER_EPOCH
-from twinshore.wire.batch import split_batches
-from twinshore.wire.serving import fetch
-from twinshore.wire.serving.requests import Request
 
 THIRD = Lead("west", 3, points=(112, 7))
 BASE = 2 * EPOCHS
@@ -48,28 +45,28 @@ def on_west(lead: Lead = THIRD) -> Seen:
 def test_epochs_of_a_later_term_are_higher_whatever_the_homes_count() -> None:
     last = -1
     for term in (1, 2, 3, TERMS):
-        base = epochs.base_of("shared", on_west(Lead("west", term)))
+        base = messages.base_of("shared", on_west(Lead("west", term)))
         assert base is not None
         for epoch in (0, 5, EPOCHS - 1):
-            told = epochs.told(epoch, base)
+            told = messages.told(epoch, base)
             assert last < told < 1 << 31
-            assert epochs.meant(told, base) == epoch
+            assert messages.meant(told, base) == epoch
             last = told
 
 
 @pytest.mark.parametrize("base", [None, BASE])
 def test_what_is_no_epoch_of_this_term_is_none(base: int | None) -> None:
     for epoch in (-1, EPOCHS):
-        assert epochs.told(epoch, base) == -1
+        assert messages.told(epoch, base) == -1
     for epoch in (-1, BASE - 1, BASE + EPOCHS):
-        assert epochs.meant(epoch, base) == -1
-    assert epochs.is_earlier(BASE - 1, base) is (base is not None)
-    assert not any(epochs.is_earlier(one, base) for one in (-1, BASE))
+        assert messages.meant(epoch, base) == -1
+    assert messages.is_earlier(BASE - 1, base) is (base is not None)
+    assert not any(messages.is_earlier(one, base) for one in (-1, BASE))
 
 
 def test_of_a_topic_that_no_switch_had_and_of_one_that_moved_too_often_none_is_told() -> None:
-    assert epochs.base_of("bills", on_west()) is None
-    assert epochs.base_of("shared", on_west(Lead("west", TERMS + 1))) is None
+    assert messages.base_of("bills", on_west()) is None
+    assert messages.base_of("shared", on_west(Lead("west", TERMS + 1))) is None
 
 
 def told_by(cluster: str) -> memoryview:
@@ -127,7 +124,7 @@ def fetched(lead: Lead | None, *, at_home: bool = True) -> tuple[list[int], fetc
     cluster = "west" if at_home else "east"
     one = fetch.Fetched("shared", 0, 0, 10, 10, records=batches(3, 6), diverging_epoch=(2, 9))
     given = fetch.FetchAnswer(0, 0, 0, [one])
-    shown = epochs.fetched(given, known, cluster)
+    shown = messages.fetched(given, known, cluster)
     (told,) = shown.fetched
     found = split_batches(memoryview(told.records or b""))
     plain = split_batches(memoryview(one.records or b""))
@@ -176,7 +173,7 @@ def test_cut_off_and_hostile_batches_are_passed_on() -> None:
     known = on_west()
     for data in (b"", b"x" * 15, b"\0" * 200, b"\xff" * 200, batches(3)[:70]):
         one = fetch.Fetched("shared", 0, 0, 10, 10, records=data)
-        (told,) = epochs.fetched(fetch.FetchAnswer(0, 0, 0, [one]), known, "west").fetched
+        (told,) = messages.fetched(fetch.FetchAnswer(0, 0, 0, [one]), known, "west").fetched
         assert len(told.records or b"") == len(data)
 
 
@@ -293,5 +290,5 @@ def test_a_place_is_kept_without_an_epoch_that_no_cluster_counts(term: int, kept
 def test_batches_of_an_older_format_keep_the_checksum_that_they_have_there() -> None:
     old = bytearray(batches(3))
     old[16] = 1
-    told = bytes(epochs._restamped(bytes(old), 1 << 20))
+    told = bytes(messages._restamped(bytes(old), 1 << 20))
     assert (told[:100], told != bytes(old)) == (bytes(old[:100]), True), "the one behind it is of today's format"

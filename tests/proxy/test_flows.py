@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from twinshore.proxy.core.flows import IDLE_WINDOWS, KEPT_MAX, UNKNOWN_MAX, Flows, Totals, busiest, join, waited
-from twinshore.store import Flow, FlowKey, FlowKind
-from twinshore.store.traffic_values import LATENCY_MS, OTHERS
+from twinshore.proxy.core.traffic import IDLE_WINDOWS, KEPT_MAX, UNKNOWN_MAX, Flows, Totals, busiest, join, waited
+from twinshore.state.core.proxy_values import LATENCY_MS, OTHERS, Flow, FlowKey, FlowKind
 
 OTHER = FlowKey(OTHERS, OTHERS, "east", FlowKind.PRODUCE)
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.proxy.test_traffic_look import produced
-from twinshore.fleet import ConfigError, RefusedError
-from twinshore.proxy.operations.fuses import (
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.kafka.clock import wall_ms
+from twinshore.proxy.operations.breakers import (
+    GONE_MS,
     Cut,
     Guard,
     Named,
@@ -23,10 +25,9 @@ from twinshore.proxy.operations.fuses import (
     plan_open,
     seconds_of,
 )
-from twinshore.proxy.operations.instances import GONE_MS
-from twinshore.proxy.operations.instances import look as look_at_instances
-from twinshore.service.clock import wall_ms
-from twinshore.store import DropRow, FuseCountRow, FuseKind, FusePolicy, InstanceRow, Limits, Store, open_store
+from twinshore.proxy.operations.breakers import look_at_instances as look_at_instances
+from twinshore.state.core.proxy_values import DropRow, FuseCountRow, FuseKind, FusePolicy, InstanceRow, Limits
+from twinshore.state.store import Store, open_store
 
 PRODUCE = Named("orders", "app-7", (FuseKind.PRODUCE,))
 

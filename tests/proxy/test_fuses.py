@@ -7,16 +7,13 @@ from dataclasses import replace
 import pytest
 
 from tests.proxy.talks import EAST, LAYOUT, carried, request, seen, told, view
-from twinshore.proxy.core.fused import RETRY_S, THROTTLE_MS
-from twinshore.proxy.core.fuses import CLIENTS_MAX, OTHERS, Fusebox, Tally, matches
-from twinshore.proxy.core.leads import Lead
-from twinshore.proxy.core.moves import Ask, Drop, Hold, Later, Move, Pass, Run
-from twinshore.proxy.core.seen import Seen
-from twinshore.proxy.core.session import Session
-from twinshore.store import FuseKind, FusePolicy, FuseRow, FuseState, Limits
-from twinshore.wire.apis import FETCH, PRODUCE
-from twinshore.wire.batch import HEADER, BatchHeader
-from twinshore.wire.serving import fetch, produce
+from twinshore.kafka.protocol import fetch, produce
+from twinshore.kafka.protocol.apis import FETCH, PRODUCE
+from twinshore.kafka.protocol.record_batch import HEADER, BatchHeader
+from twinshore.proxy.core.breakers import CLIENTS_MAX, OTHER_CLIENTS, Fusebox, Tally, matches
+from twinshore.proxy.core.model import Ask, Drop, Hold, Later, Lead, Move, Pass, Run, Seen
+from twinshore.proxy.core.session import RETRY_S, THROTTLE_MS, Session
+from twinshore.state.core.proxy_values import FuseKind, FusePolicy, FuseRow, FuseState, Limits
 
 AGAIN, UNKNOWN_PRODUCER, SESSION_GONE, NOT_HERE = 19, 59, 70, 6
 OPEN = FuseRow("orders", "*", FuseKind.PRODUCE, FuseState.OPEN, FusePolicy.REFUSE, "too much", "anna", since_ms=1_000)
@@ -140,7 +137,7 @@ def test_a_client_with_countless_names_fills_no_memory() -> None:
     for number in range(CLIENTS_MAX + 50):
         box.dropped(DROPS, "orders", f"client {number}", 0, 1, 1)
     assert len(box.drops) == CLIENTS_MAX + 1
-    assert box.drops["orders", OTHERS].records == 50
+    assert box.drops["orders", OTHER_CLIENTS].records == 50
 
 
 def test_successors_of_a_refused_batch_wait_for_it_behind_the_fuse() -> None:

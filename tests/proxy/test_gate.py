@@ -14,20 +14,21 @@ import pytest
 
 from tests.proxy.stage import Client, Stage, about_topics, nothing, on_stage
 from tests.proxy.talks import by_kio, said_part
-from twinshore.fleet import ConfigError, Secret
-from twinshore.fleet.settings.sections.proxy import LedOnAs, ProxySettings
-from twinshore.kafka.errors import Code
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Secret
+from twinshore.config.sections.proxy import LedOnAs, ProxySettings
+from twinshore.kafka.protocol.apis import API_VERSIONS, METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.handshake import Software, encode_versions_request
+from twinshore.kafka.protocol.server import Request
 from twinshore.lab.keys import Authority
-from twinshore.proxy import doors, gate
-from twinshore.proxy.core.layout import Place
+from twinshore.proxy import auth, listeners
+from twinshore.proxy.auth import Gate, subject_of
+from twinshore.proxy.client_connection import Guest
 from twinshore.proxy.core.login import BYTES_MAX, Who
 from twinshore.proxy.core.messages import answer_kind, filled, read_asked, request_kind, written
-from twinshore.proxy.gate import Gate, subject_of
-from twinshore.proxy.guest import Guest
-from twinshore.store import FlowKey, FlowKind
-from twinshore.wire.api_versions import Software, encode_versions_request
-from twinshore.wire.apis import API_VERSIONS, METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from twinshore.wire.serving.requests import Request
+from twinshore.proxy.core.model import Place
+from twinshore.state.core.proxy_values import FlowKey, FlowKind
 
 ANNA = "sesame"
 NAMES = "node-*.kafka.example"
@@ -162,7 +163,7 @@ def test_who_only_looks_whether_the_port_is_open_is_not_told(tmp_path: Path) -> 
 
 
 def test_a_handshake_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "HANDSHAKE_S", 0.2)
+    monkeypatch.setattr(listeners, "HANDSHAKE_S", 0.2)
 
     async def play(stage: Stage) -> None:
         client = await stage.client()
@@ -255,7 +256,7 @@ def test_a_login_that_is_right_is_served_and_a_wrong_one_waits_and_hears_so(tmp_
         began_s = asyncio.get_running_loop().time()
         liar = await stage.client()
         assert await log_in(liar, "anna", "wrong") == Code.SASL_AUTHENTICATION_FAILED
-        assert asyncio.get_running_loop().time() - began_s >= gate.PAUSE_S * 0.9
+        assert asyncio.get_running_loop().time() - began_s >= auth.PAUSE_S * 0.9
         assert await liar.is_hung_up_on()
         await is_told(stage, "a client at 127.0.0.1 was disconnected: its login is refused: there is no user 'anna'")
         assert (stage.house.counts.refused, len(stage.house.guests)) == (1, 1)
@@ -319,7 +320,7 @@ def test_who_does_not_log_in_is_not_served(tmp_path: Path) -> None:
         while len(stage.house.guests) != 1:
             await asyncio.sleep(0.01)
         for guest in list(stage.house.guests):
-            guest.look(stage.house.now_s + gate.LOGIN_S + 1)
+            guest.look(stage.house.now_s + auth.LOGIN_S + 1)
         assert await quiet.is_hung_up_on()
         await is_told(stage, "it has not logged in within 30 s")
 
@@ -341,7 +342,7 @@ def test_who_leaves_during_the_pause_leaves_nothing_behind(tmp_path: Path) -> No
         first.hang_up("the test says so")
         while stage.house.guests:
             await asyncio.sleep(0.01)
-        await asyncio.sleep(gate.PAUSE_S)
+        await asyncio.sleep(auth.PAUSE_S)
         assert (stage.house.counts.refused, stage.house.counts.hung_up) == (1, 2)
 
     on_stage(play, nothing, gate=lambda log: Gate(own, (), log))

@@ -8,15 +8,13 @@ import pytest
 
 from tests.proxy.talks import EAST, LAYOUT, WEST, answer, asked, asked_part, by_kio, said_part, session, view
 from tests.proxy.talks import seen as plain
-from twinshore.fleet import GROUPS_HOME
+from twinshore.config.model import GROUPS_HOME
+from twinshore.kafka.protocol.apis import OFFSET_COMMIT
 from twinshore.proxy.core.groups import AtWork
-from twinshore.proxy.core.leads import Lead
 from twinshore.proxy.core.messages import error, filled
-from twinshore.proxy.core.moves import Pass
+from twinshore.proxy.core.model import Lead, Pass, Seen
 from twinshore.proxy.core.offers import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
-from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.core.session import Session
-from twinshore.wire.apis import OFFSET_COMMIT
 
 NO_SUCH_GROUP, UNKNOWN_MEMBER, ILLEGAL_GENERATION = 69, 25, 22
 GATHER = replace(plain(), leads={GROUPS_HOME: Lead("east", 1, moves=True)})

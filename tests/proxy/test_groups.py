@@ -22,9 +22,9 @@ from tests.proxy.talks import (
     told,
     view,
 )
-from twinshore.proxy.core.layout import Place
+from twinshore.kafka.protocol.apis import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, OFFSET_FOR_LEADER_EPOCH
 from twinshore.proxy.core.messages import error, filled, read_asked
-from twinshore.proxy.core.moves import Ask, Pass
+from twinshore.proxy.core.model import CONSUMER_GROUP_DESCRIBE, Ask, Pass, Place
 from twinshore.proxy.core.offers import (
     DESCRIBE_GROUPS,
     FIND_COORDINATOR,
@@ -35,8 +35,6 @@ from twinshore.proxy.core.offers import (
     LIST_GROUPS,
     SYNC_GROUP,
 )
-from twinshore.proxy.core.seen import CONSUMER_GROUP_DESCRIBE
-from twinshore.wire.apis import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, OFFSET_FOR_LEADER_EPOCH
 
 NOT_HERE, AGAIN, AWAY, NOT_COORDINATOR, UNKNOWN_MEMBER, REBALANCING, STALE = 6, 14, 15, 16, 25, 27, 113
 MEMBERS = [

@@ -10,22 +10,23 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.fleet import GROUPS_HOME, Cluster, ConfigError, RefusedError
-from twinshore.fleet.settings import Settings, parse_settings
-from twinshore.groups.goals import GroupSeen
-from twinshore.groups.home_line import HomeRelay
-from twinshore.homes.following import Following
-from twinshore.homes.home_lines import HomeLine, HomeState
-from twinshore.homes.home_notes import HomeNotes
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.model import GROUPS_HOME, Cluster
+from twinshore.config.settings import Settings, parse_settings
+from twinshore.groups.core.goals import GroupSeen
+from twinshore.groups.home import HomeRelay
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
-from twinshore.proxy.core.leads import Lead, leads_of
-from twinshore.proxy.operations import groups_home
-from twinshore.proxy.operations.groups_home import Asked, GroupWords, Stage, act, plan
-from twinshore.store import open_store
-from twinshore.switch.operations.planning import SwitchPlan
-from twinshore.switch.operations.running import Asking
+from twinshore.proxy.core.model import Lead, leads_of
+from twinshore.proxy.operations import groups
+from twinshore.proxy.operations.groups import Asked, GroupWords, Stage, act, plan
+from twinshore.routing.core.followers import Following
+from twinshore.routing.core.records import HomeLine, HomeState
+from twinshore.routing.topic import HomeNotes
+from twinshore.state.store import open_store
+from twinshore.switch.operations.plan import SwitchPlan
+from twinshore.switch.operations.run import Asking
 from twinshore.switch.operations.waves import WavesPlan
 
 pytestmark = pytest.mark.usefixtures("no_topics_before")
@@ -53,7 +54,7 @@ def done(asked: Asked, known: Settings) -> list[str]:
 def test_groups_move_there_and_back_and_what_was_begun_is_ended(
     east: LabCluster, west: LabCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinshore.proxy.operations.groups_home.GATHER_S", 0.0)
+    monkeypatch.setattr("twinshore.proxy.operations.groups.GATHER_S", 0.0)
     known = settings(tmp_path, east.cluster, west.cluster)
     with pytest.raises(ConfigError, match="north is none of the clusters behind the proxy: east, west"):
         stages(Asked("north"), known)
@@ -111,7 +112,7 @@ def test_proxies_end_a_hold_of_groups_whose_mover_is_gone_and_a_late_mover_moves
 
 def test_members_of_before_are_told_apart_from_those_who_came_past_the_proxies() -> None:
     """A cluster that is back still knows who was a member as it died."""
-    why, _ = groups_home._judged({"g": GroupSeen(new_live=True)}, "east", "west")
+    why, _ = groups._judged({"g": GroupSeen(new_live=True)}, "east", "west")
     assert why is not None and "until their sessions end" in str(why)
 
 
@@ -122,7 +123,7 @@ def words_of(stack: ExitStack, *labs: LabCluster) -> GroupWords:
 def test_away_from_a_home_that_is_gone_they_go_by_force_alone(
     west: LabCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinshore.proxy.operations.groups_home.ASK_S", 1.0)
+    monkeypatch.setattr("twinshore.proxy.operations.groups.ASK_S", 1.0)
     gone = Cluster("gone", (f"127.0.0.1:{free_port()}",))
     known = settings(tmp_path, gone, west.cluster)
     with pytest.raises(RefusedError, match="does not answer, so nobody knows where groups stand there"):
@@ -140,7 +141,7 @@ def test_away_from_a_home_that_is_gone_they_go_by_force_alone(
 def test_a_home_that_is_back_hears_where_groups_are_and_they_move_again_from_one_that_dies(
     east: LabCluster, west: LabCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinshore.proxy.operations.groups_home.ASK_S", 1.0)
+    monkeypatch.setattr("twinshore.proxy.operations.groups.ASK_S", 1.0)
     with ExitStack() as stack:
         words = words_of(stack, east, west)
         words.say(words.next(None, HomeState.SETTLED, SWITCH, "test"), ["east", "west"])
@@ -172,21 +173,21 @@ def test_a_home_that_is_back_hears_where_groups_are_and_they_move_again_from_one
 def test_groups_that_have_gathered_go_along_or_stay(
     east: LabCluster, west: LabCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinshore.proxy.operations.groups_home.GATHER_S", 0.0)
+    monkeypatch.setattr("twinshore.proxy.operations.groups.GATHER_S", 0.0)
     known, said = settings(tmp_path, east.cluster, west.cluster), list[str]()
     with open_store(known.store.url) as store:
         asking = Asking("test", said.append, threading.Event())
-        meant = groups_home.planned("west", known, store, SwitchPlan())
-        assert groups_home.planned("west", known, store, WavesPlan()).refused, "consumers would wait for all waves"
-        with groups_home.Gathering(meant, "west", known, store, asking, SwitchPlan()) as gathering:
+        meant = groups.planned("west", known, store, SwitchPlan())
+        assert groups.planned("west", known, store, WavesPlan()).refused, "consumers would wait for all waves"
+        with groups.Gathering(meant, "west", known, store, asking, SwitchPlan()) as gathering:
             assert said == [], "consumers go on until the switch is announced"
             gathering.begin()
             assert said == ["members have committed, and wait"]
         assert stages(Asked(), known) == [], "the switch turned back: they stay"
         assert "at home on east, in term 1" in plan(Asked(), known, store).shown[0]
-        with groups_home.Gathering(meant, "west", known, store, asking, SwitchPlan()) as gathering:
+        with groups.Gathering(meant, "west", known, store, asking, SwitchPlan()) as gathering:
             gathering.begin()
             gathering.go_on()
         assert said[-1] == "groups are at home on west"
-        groups_home.by_force("east", known, store, "test", said.append)
+        groups.by_force("east", known, store, "test", said.append)
         assert said[-1] == "groups are at home on east", "it answers, so nothing is forced"

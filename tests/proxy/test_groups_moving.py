@@ -8,13 +8,11 @@ import pytest
 
 from tests.proxy.talks import EAST, WEST, asked, by_kio, carried, session, told, view
 from tests.proxy.talks import seen as plain
-from twinshore.fleet import GROUPS_HOME
-from twinshore.proxy.core.leads import Lead
-from twinshore.proxy.core.moves import Hold, Move, Pass
+from twinshore.config.model import GROUPS_HOME
+from twinshore.kafka.protocol.apis import OFFSET_COMMIT, OFFSET_FETCH
+from twinshore.proxy.core.model import Hold, Lead, Move, Pass, Seen
 from twinshore.proxy.core.offers import FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
-from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.core.transactions import COMMIT_OFFSETS
-from twinshore.wire.apis import OFFSET_COMMIT, OFFSET_FETCH
 
 LOADING, NOT_COORDINATOR, REBALANCING = 14, 16, 27
 ANNOUNCED = Lead("east", 1, moves=True)

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from tests.proxy.talks import EAST, asked, asked_part, carried, request, seen, session, told
-from twinshore.kafka.errors import Code
+from twinshore.kafka.protocol import fetch, produce
+from twinshore.kafka.protocol.apis import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, PRODUCE
+from twinshore.kafka.protocol.errors import Code
 from twinshore.proxy.core.messages import filled, read_said
-from twinshore.proxy.core.moves import HangUp, Move, Pass, Run
+from twinshore.proxy.core.model import HangUp, Move, Pass, Run
 from twinshore.proxy.core.offers import (
     ALTER_CONFIGS,
     CREATE_PARTITIONS,
@@ -18,8 +20,6 @@ from twinshore.proxy.core.offers import (
     DELETE_TOPICS,
     INCREMENTAL_ALTER_CONFIGS,
 )
-from twinshore.wire.apis import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, PRODUCE
-from twinshore.wire.serving import fetch, produce
 
 GUARDED = ("twinshore.homes", "twinshore.followers", "twinshore.later", "__consumer_offsets", "__transaction_state")
 NOW = seen(more_on_east=frozenset(GUARDED))

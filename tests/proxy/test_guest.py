@@ -11,18 +11,18 @@ import pytest
 from tests.proxy.stage import Stage, about_topics, appended, nothing, on_stage, records
 from tests.proxy.talks import by_kio
 from twinshore.kafka.clock import steady_s
-from twinshore.proxy import guest as guests
+from twinshore.kafka.protocol import fetch, produce
+from twinshore.kafka.protocol.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
+from twinshore.kafka.protocol.handshake import Software, encode_versions_request
+from twinshore.kafka.protocol.server import Request, answer_frame
+from twinshore.proxy import client_connection as guests
+from twinshore.proxy.broker_connection import Access
+from twinshore.proxy.client_connection import HALF_REQUEST_S, Guest
 from twinshore.proxy.core.login import Who
 from twinshore.proxy.core.messages import answer_kind, filled, part_of, read_asked, request_kind, written
-from twinshore.proxy.core.moves import ERRAND_S, Parts
+from twinshore.proxy.core.model import ERRAND_S, Parts
 from twinshore.proxy.core.offers import HEARTBEAT, LIST_GROUPS
-from twinshore.proxy.guest import HALF_REQUEST_S, Guest
-from twinshore.proxy.upstream import Access
-from twinshore.store import FlowKind
-from twinshore.wire.api_versions import Software, encode_versions_request
-from twinshore.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
-from twinshore.wire.serving import fetch, produce
-from twinshore.wire.serving.requests import Request, answer_frame
+from twinshore.state.core.proxy_values import FlowKind
 
 
 def test_answers_come_in_the_order_of_requests_whoever_gives_them() -> None:

@@ -8,13 +8,12 @@ from dataclasses import replace
 import pytest
 
 from tests.proxy.stage import Client, Stage, appended, on_stage, records
-from twinshore.proxy import brokers
-from twinshore.proxy import guest as guests
-from twinshore.proxy.core.leads import Lead
-from twinshore.proxy.core.moves import Parts
-from twinshore.wire.apis import API_VERSIONS, PRODUCE
-from twinshore.wire.serving import produce
-from twinshore.wire.serving.requests import Request
+from twinshore.kafka.protocol import produce
+from twinshore.kafka.protocol.apis import API_VERSIONS, PRODUCE
+from twinshore.kafka.protocol.server import Request
+from twinshore.proxy import broker_connections
+from twinshore.proxy import client_connection as guests
+from twinshore.proxy.core.model import Lead, Parts
 
 NOT_HERE = 6
 HELD, FREE, ELSEWHERE = Lead("east", 1, held=True), Lead("east", 1), Lead("west", 2)
@@ -158,7 +157,7 @@ def test_of_what_nobody_acknowledges_the_broker_is_asked_behind_it() -> None:
 
 
 def test_what_a_client_had_under_way_when_it_left_may_still_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brokers, "LATE_S", 0.3)
+    monkeypatch.setattr(broker_connections, "LATE_S", 0.3)
 
     async def never(_: Request) -> Parts | None:
         await asyncio.sleep(30)

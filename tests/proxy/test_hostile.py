@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.proxy.talks import EAST, request, seen, session
-from twinshore.fleet import WireError
+from twinshore.config.errors import WireError
+from twinshore.kafka.protocol.server import read_request
 from twinshore.proxy.core.messages import read_said
-from twinshore.proxy.core.moves import Run, Said
+from twinshore.proxy.core.model import Run, Said
 from twinshore.proxy.core.offers import HANDLED
-from twinshore.wire.serving.requests import read_request
 
 SEEN = seen(homes={"shared": "west"})
 VERSIONS = [(key, version) for key, (low, high) in HANDLED.items() for version in {low, (low + high) // 2, high}]

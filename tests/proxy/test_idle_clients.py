@@ -8,11 +8,11 @@ from typing import Any
 
 from tests.proxy.stage import Stage, appended, nothing, on_stage, records
 from tests.proxy.talks import EAST
-from twinshore.proxy.guest import Guest
-from twinshore.proxy.upstream import Upstream
-from twinshore.wire.apis import PRODUCE
-from twinshore.wire.framing import frame
-from twinshore.wire.serving.requests import Request
+from twinshore.kafka.protocol.apis import PRODUCE
+from twinshore.kafka.protocol.framing import frame
+from twinshore.kafka.protocol.server import Request
+from twinshore.proxy.broker_connection import Upstream
+from twinshore.proxy.client_connection import Guest
 
 BYTES_MAX = 7_000
 

@@ -11,14 +11,14 @@ import pytest
 
 from tests.proxy.stage import Stage, appended, on_stage, records
 from tests.proxy.talks import request, seen, session
-from twinshore.fleet import WireError
+from twinshore.config.errors import WireError
+from twinshore.kafka.protocol import produce
+from twinshore.kafka.protocol.apis import LIST_OFFSETS, METADATA, OFFSET_COMMIT, PRODUCE
+from twinshore.kafka.protocol.primitives import uvarint
+from twinshore.kafka.protocol.server import ELEMENTS_MAX, Request
+from twinshore.proxy.client_connection import FIRST_BYTES, HALF_REQUEST_S, OTHERS_BYTES_MAX, SLOW_S, Intake
 from twinshore.proxy.core.limits import Budget
-from twinshore.proxy.core.moves import Parts, Run
-from twinshore.proxy.guest import FIRST_BYTES, HALF_REQUEST_S, OTHERS_BYTES_MAX, SLOW_S, Intake
-from twinshore.wire.apis import LIST_OFFSETS, METADATA, OFFSET_COMMIT, PRODUCE
-from twinshore.wire.primitives import uvarint
-from twinshore.wire.serving import produce
-from twinshore.wire.serving.requests import ELEMENTS_MAX, Request
+from twinshore.proxy.core.model import Parts, Run
 
 pytestmark = pytest.mark.claim(
     "proxy", "request-bounds", "no request of a client holds up the others, or takes the memory of all"

@@ -12,19 +12,17 @@ from tests.proxy.talks import seen
 from tests.proxy.test_holding import FREE, HELD, acknowledges, error_in, lead
 from tests.proxy.test_moved import MINE
 from tests.proxy.test_moved import records as batch
-from twinshore.fleet import Cluster
-from twinshore.fleet.settings.sections.proxy import ProxySettings
-from twinshore.homes.home_lines import HomeLine, HomeState
-from twinshore.proxy import brokers
-from twinshore.proxy.core.layout import Layout
-from twinshore.proxy.core.leads import Lead, Wrote
-from twinshore.proxy.core.moves import Parts
-from twinshore.proxy.follows import Follows
-from twinshore.proxy.gate import Gate
-from twinshore.proxy.house import House
-from twinshore.wire.apis import PRODUCE
-from twinshore.wire.serving import produce
-from twinshore.wire.serving.requests import Request
+from twinshore.config.model import Cluster
+from twinshore.config.sections.proxy import ProxySettings
+from twinshore.kafka.protocol import produce
+from twinshore.kafka.protocol.apis import PRODUCE
+from twinshore.kafka.protocol.server import Request
+from twinshore.proxy import broker_connections
+from twinshore.proxy.auth import Gate
+from twinshore.proxy.cluster_view import Follows
+from twinshore.proxy.context import House
+from twinshore.proxy.core.model import Layout, Lead, Parts, Wrote
+from twinshore.routing.core.records import HomeLine, HomeState
 
 
 def test_nothing_is_said_to_wait_before_the_loop_itself_holds() -> None:
@@ -56,8 +54,8 @@ def test_nothing_is_said_to_wait_before_the_loop_itself_holds() -> None:
 def test_where_the_broker_is_lost_that_was_asked_behind_records_they_may_arrive_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(brokers, "LATE_S", 0.2)
-    monkeypatch.setattr("twinshore.proxy.brokers.LATE_S", 0.2)
+    monkeypatch.setattr(broker_connections, "LATE_S", 0.2)
+    monkeypatch.setattr("twinshore.proxy.broker_connections.LATE_S", 0.2)
 
     async def play(stage: Stage) -> None:
         quiet: list[str] = []

@@ -8,12 +8,13 @@ import pytest
 from sqlalchemy import text
 
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.fleet import Secret, StoreVersionError
-from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.config.errors import StoreVersionError
+from twinshore.config.model import Secret
+from twinshore.config.settings import Settings, parse_settings
 from twinshore.proxy import late_store
 from twinshore.proxy.late_store import LateStore
-from twinshore.store import open_store
-from twinshore.store.engine import Database
+from twinshore.state.engine import Database
+from twinshore.state.store import open_store
 
 
 @pytest.fixture

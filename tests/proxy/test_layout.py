@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.proxy.talks import LAYOUT
-from twinshore.proxy.core.layout import Place
+from twinshore.proxy.core.model import Place
 
 NAMED = replace(LAYOUT, node_hosts="node-*.kafka.example")
 NODES = {"east": [1, 3], "west": [1002]}

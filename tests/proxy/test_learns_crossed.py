@@ -12,12 +12,13 @@ import pytest
 
 from tests.proxy.test_crossed import KNOWN, TORN
 from tests.proxy.test_moved import MINE, line
-from twinshore.fleet import Cluster
-from twinshore.fleet.settings import Settings, load_settings
-from twinshore.proxy import follows as module
-from twinshore.proxy.follows import Follows, Led
+from twinshore.config.model import Cluster
+from twinshore.config.settings import Settings, load_settings
+from twinshore.proxy import cluster_view as module
+from twinshore.proxy.cluster_view import Follows, Led
 from twinshore.proxy.late_store import LateStore
-from twinshore.store import Flip, Receipt, SourceProducer, Store, open_store
+from twinshore.state.core.values import Flip, Receipt, SourceProducer
+from twinshore.state.store import Store, open_store
 
 CLUSTERS = [Cluster("east", ("127.0.0.1:1",)), Cluster("west", ("127.0.0.1:2",))]
 FORCED = replace(line("west", 2, how="forced"), link="east->west", points=(112, 0))
@@ -123,7 +124,7 @@ def test_without_a_store_or_with_one_that_hangs_writers_go_on_and_it_is_said(
 ) -> None:
     store = LateStore(settings, print) if get is not None else None
     monkeypatch.setattr(LateStore, "get", get)
-    monkeypatch.setattr(module, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(module, "FOLLOWS_PATIENCE_S", 0.2)
     led, said = heard(store, monkeypatch)
     assert (led.wrote, led.unsure) == ({}, {("shared", 0): 112})
     assert len(said) == 1 and why in said[0] and "may be written twice" in said[0]

@@ -10,12 +10,12 @@ import pytest
 from tests.proxy.stage import Client, Stage, appended, on_stage, records
 from tests.proxy.test_gate import Rig, rig
 from twinshore.kafka.clock import steady_s
+from twinshore.kafka.protocol import fetch, produce
+from twinshore.kafka.protocol.apis import FETCH, PRODUCE
+from twinshore.kafka.protocol.server import Request
 from twinshore.proxy.core.limits import SAY_S, WAIT_S_MAX, Crowd, Quotas
-from twinshore.proxy.core.moves import Parts
-from twinshore.store import FuseKind, FusePolicy, FuseRow, FuseState, Limits
-from twinshore.wire.apis import FETCH, PRODUCE
-from twinshore.wire.serving import fetch, produce
-from twinshore.wire.serving.requests import Request
+from twinshore.proxy.core.model import Parts
+from twinshore.state.core.proxy_values import FuseKind, FusePolicy, FuseRow, FuseState, Limits
 
 
 def test_a_client_has_a_second_s_worth_at_once_and_then_its_rate() -> None:

@@ -13,10 +13,10 @@ import pytest
 from tests.proxy.stage import Client, Stage, nothing, on_stage
 from tests.proxy.test_gate import rig
 from tests.proxy.test_proxy_header import SIGNATURE, binary
-from twinshore.proxy import doors
+from twinshore.kafka.protocol.apis import API_VERSIONS
+from twinshore.proxy import listeners
+from twinshore.proxy.core.follower_fetch import Networks
 from twinshore.proxy.core.limits import Crowd
-from twinshore.proxy.core.near import Networks
-from twinshore.wire.apis import API_VERSIONS
 
 CLIENT = bytes([10, 1, 2, 3])
 
@@ -90,7 +90,7 @@ def test_a_balancer_that_sends_no_header_is_hung_up_on(sent: bytes, says: str) -
 
 
 def test_nobody_is_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "HEADER_S", 0.2)
+    monkeypatch.setattr(listeners, "HEADER_S", 0.2)
 
     async def play(stage: Stage) -> None:
         client, began_s = await stage.client(), time.monotonic()

@@ -10,16 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.proxy.talks import by_kio, view
-from twinshore.fleet import SaslMechanism, WireError
-from twinshore.kafka.errors import Code
-from twinshore.kafka.sasl import ScramClient, keys_of
+from twinshore.config.errors import WireError
+from twinshore.config.model import SaslMechanism
+from twinshore.kafka.protocol.apis import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, shape_of
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.framing import frame, read_response_header
+from twinshore.kafka.protocol.handshake import Software, encode_versions_request, parse_versions
+from twinshore.kafka.protocol.sasl import ScramClient, keys_of
 from twinshore.proxy.core.login import Answer, Enter, Judge, Login, Refuse, Who
 from twinshore.proxy.core.messages import filled, request_kind, written
-from twinshore.proxy.core.moves import HangUp, Parts
+from twinshore.proxy.core.model import HangUp, Parts
 from twinshore.proxy.core.offers import HANDLED
-from twinshore.wire.api_versions import Software, encode_versions_request, parse_versions
-from twinshore.wire.apis import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, shape_of
-from twinshore.wire.framing import frame, read_response_header
 
 SCRAM = SaslMechanism.SCRAM_SHA_512.value
 KEYS = keys_of("sesame", SaslMechanism.SCRAM_SHA_512, b"of the sea", 4096)

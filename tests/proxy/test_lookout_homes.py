@@ -8,17 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.proxy.talks import LAYOUT
-from twinshore.fleet import Cluster
-from twinshore.fleet.settings import load_settings
-from twinshore.homes.following import LEASE_S
-from twinshore.proxy import follows as follows_module
-from twinshore.proxy import lookout as module
-from twinshore.proxy.core.leads import Lead
-from twinshore.proxy.core.seen import ClusterSeen
-from twinshore.proxy.follows import Follows, Led
+from twinshore.config.model import Cluster
+from twinshore.config.settings import load_settings
+from twinshore.proxy import cluster_view as follows_module
+from twinshore.proxy import cluster_view as module
+from twinshore.proxy.cluster_view import HEARD_S, NOTED_S, Follows, Led, Lookout
+from twinshore.proxy.core.model import ClusterSeen, Lead
 from twinshore.proxy.late_store import LateStore
-from twinshore.proxy.lookout import HEARD_S, NOTED_S, Lookout
-from twinshore.proxy.whereabouts import Stored
+from twinshore.proxy.offset_reset import Stored
+from twinshore.routing.core.followers import LEASE_S
 
 TOPICS = frozenset({"orders"})
 FOUND = {name: ClusterSeen(name, f"{name}-id", 1, {}, TOPICS, {}) for name in ("east", "west")}

@@ -22,14 +22,12 @@ from tests.proxy.talks import (
     session,
     told,
 )
-from twinshore.fleet import GROUPS_HOME, ConfigError
-from twinshore.proxy.core.layout import ANY, Place
-from twinshore.proxy.core.leads import Lead, check_marks, mark_of
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import GROUPS_HOME
+from twinshore.kafka.protocol.apis import INIT_PRODUCER_ID, METADATA
 from twinshore.proxy.core.messages import error, filled, read_asked
-from twinshore.proxy.core.moves import Ask
+from twinshore.proxy.core.model import ANY, Ask, Lead, Place, Seen, check_marks, mark_of
 from twinshore.proxy.core.offers import DESCRIBE_CLUSTER, FIND_COORDINATOR
-from twinshore.proxy.core.seen import Seen
-from twinshore.wire.apis import INIT_PRODUCER_ID, METADATA
 
 UNKNOWN_TOPIC, NO_LEADER, AGAIN, NO_COORDINATOR, UNSUPPORTED = 3, 5, 14, 15, 35
 

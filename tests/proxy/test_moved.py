@@ -7,19 +7,29 @@ from dataclasses import replace
 import pytest
 
 from tests.proxy.talks import EAST, WEST, answer, carried, request, said_part, seen, session, view
-from twinshore.homes.home_lines import Clash, HomeLine, HomeState
-from twinshore.proxy.core.layout import Place
-from twinshore.proxy.core.leads import Lead, Wrote, leads_of, stamp_in, stamp_of, stamped, wrote_of
+from twinshore.kafka.protocol import produce
+from twinshore.kafka.protocol.apis import DESCRIBE_PRODUCERS, PRODUCE
+from twinshore.kafka.protocol.record_batch import SEQUENCE_SPAN, Record, check_crc, encode_batch
+from twinshore.kafka.protocol.server import Request
 from twinshore.proxy.core.messages import error
-from twinshore.proxy.core.moved import Sequel, batch_in, sequel
-from twinshore.proxy.core.moves import Ask, Hold, Pass, Said
+from twinshore.proxy.core.model import (
+    Ask,
+    Hold,
+    Lead,
+    Pass,
+    Place,
+    Said,
+    Seen,
+    Wrote,
+    leads_of,
+    stamp_in,
+    stamp_of,
+    stamped,
+    wrote_of,
+)
 from twinshore.proxy.core.offers import HANDLED
-from twinshore.proxy.core.seen import Seen
-from twinshore.wire.apis import DESCRIBE_PRODUCERS, PRODUCE
-from twinshore.wire.batch import SEQUENCE_SPAN, check_crc
-from twinshore.wire.records import Record, encode_batch
-from twinshore.wire.serving import produce
-from twinshore.wire.serving.requests import Request
+from twinshore.proxy.core.records import Sequel, batch_in, sequel
+from twinshore.routing.core.records import Clash, HomeLine, HomeState
 
 TAG = 77 << 48
 MINE = TAG | 4001

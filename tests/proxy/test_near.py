@@ -21,17 +21,15 @@ from tests.proxy.talks import (
     told,
     view,
 )
-from twinshore.proxy.core.fuses import Fusebox
-from twinshore.proxy.core.layout import Place
-from twinshore.proxy.core.leads import Lead
+from twinshore.kafka.protocol import fetch, produce
+from twinshore.kafka.protocol.apis import FETCH, METADATA, PRODUCE
+from twinshore.kafka.protocol.server import Request
+from twinshore.proxy.core.breakers import Fusebox
+from twinshore.proxy.core.follower_fetch import AGAIN_S, LOOK_S, Ends
 from twinshore.proxy.core.messages import filled
-from twinshore.proxy.core.moves import Later, Pass, Say
-from twinshore.proxy.core.near import AGAIN_S, LOOK_S, Ends
+from twinshore.proxy.core.model import Later, Lead, Pass, Place, Say
 from twinshore.proxy.core.session import Session
-from twinshore.store.proxy_values import FuseKind, FusePolicy, FuseRow, FuseState
-from twinshore.wire.apis import FETCH, METADATA, PRODUCE
-from twinshore.wire.serving import fetch, produce
-from twinshore.wire.serving.requests import Request
+from twinshore.state.core.proxy_values import FuseKind, FusePolicy, FuseRow, FuseState
 
 NOT_HERE, OUT_OF_RANGE, NO_SESSION, DENIED = 6, 1, 70, 29
 WEST_2 = LAYOUT.number("west", 2)

@@ -10,17 +10,14 @@ import pytest
 from tests.proxy.near_stage import ELSEWHERE, PARIS, client, near
 from tests.proxy.talks import EAST, WEST, asked, asked_part, request, seen
 from tests.proxy.test_near import passed, wanted
-from twinshore.fleet import RefusedError
-from twinshore.fleet.settings import parse_settings
-from twinshore.proxy.core.layout import Place
-from twinshore.proxy.core.leads import Lead
+from twinshore.config.errors import RefusedError
+from twinshore.config.settings import parse_settings
+from twinshore.kafka.protocol import produce
+from twinshore.kafka.protocol.apis import OFFSET_COMMIT, PRODUCE
+from twinshore.kafka.protocol.server import Request
 from twinshore.proxy.core.messages import filled
-from twinshore.proxy.core.moves import Later, Pass, Run, Say
-from twinshore.proxy.core.seen import Seen
-from twinshore.proxy.whereabouts import none_of_sites
-from twinshore.wire.apis import OFFSET_COMMIT, PRODUCE
-from twinshore.wire.serving import produce
-from twinshore.wire.serving.requests import Request
+from twinshore.proxy.core.model import Later, Lead, Pass, Place, Run, Say, Seen
+from twinshore.proxy.offset_reset import none_of_sites
 
 FRANKFURT = "10.1.0.7"
 OWN = ("sha*",)

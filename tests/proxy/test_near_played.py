@@ -11,14 +11,11 @@ import pytest
 
 from tests.proxy.near_stage import client, known, near
 from tests.proxy.talks import EAST, LAYOUT, WEST, carried, request, view
-from twinshore.proxy.core.layout import Place
-from twinshore.proxy.core.leads import Lead
-from twinshore.proxy.core.moves import Ask, Later, Pass, Run, Say
-from twinshore.proxy.core.near import Ends, Look, Near
-from twinshore.proxy.core.seen import Seen
+from twinshore.kafka.protocol import fetch
+from twinshore.kafka.protocol.apis import FETCH
+from twinshore.proxy.core.follower_fetch import Ends, Look, Near
+from twinshore.proxy.core.model import Ask, Later, Lead, Pass, Place, Run, Say, Seen
 from twinshore.proxy.core.session import Session
-from twinshore.wire.apis import FETCH
-from twinshore.wire.serving import fetch
 
 OUT_OF_RANGE, NOT_HERE, NO_SESSION = 1, 6, 70
 PLACES = {"east": EAST, "west": WEST}
@@ -173,8 +170,8 @@ class Reader:
 
 @pytest.fixture(autouse=True)
 def clients_come_back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twinshore.proxy.core.near.AGAIN_S", 4.0)
-    monkeypatch.setattr("twinshore.proxy.core.near.LOOK_S", 2.0)
+    monkeypatch.setattr("twinshore.proxy.core.follower_fetch.AGAIN_S", 4.0)
+    monkeypatch.setattr("twinshore.proxy.core.follower_fetch.LOOK_S", 2.0)
 
 
 @pytest.mark.parametrize("in_sessions", [True, False])

@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.proxy.near_stage import LEVEL, known, level_at, look, near
-from twinshore.proxy.core.layout import Place
-from twinshore.proxy.core.leads import Lead
-from twinshore.proxy.core.near import (
+from twinshore.proxy.core.follower_fetch import (
     FIRST_LOOK_S,
     MOMENTS,
     WANTED_S,
@@ -27,6 +25,7 @@ from twinshore.proxy.core.near import (
     looked,
     twins_of,
 )
+from twinshore.proxy.core.model import Lead, Place
 
 PART = ("orders", 0)
 WEST = Place("west", 2)

@@ -25,15 +25,13 @@ from tests.proxy.talks import (
     told,
     view,
 )
+from twinshore.kafka.protocol.apis import METADATA, OFFSET_COMMIT
 from twinshore.proxy.core import groups
 from twinshore.proxy.core.groups import AtWork, Subscription, beginnings, lacks, why_not
-from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.messages import error, filled, read_asked
-from twinshore.proxy.core.moves import Ask, Pass, Run, Say
+from twinshore.proxy.core.model import CONSUMER_GROUP_DESCRIBE, Ask, Pass, Place, Run, Say, Seen
 from twinshore.proxy.core.offers import DESCRIBE_GROUPS, HANDLED, HEARTBEAT_OF_NEWER_GROUP, JOIN_GROUP
-from twinshore.proxy.core.seen import CONSUMER_GROUP_DESCRIBE, Seen
 from twinshore.proxy.core.session import Session
-from twinshore.wire.apis import METADATA, OFFSET_COMMIT
 
 LOADING, NO_COORDINATOR, NOT_COORDINATOR, INCONSISTENT, UNKNOWN_MEMBER, INVALID, NO_GROUP = 14, 15, 16, 23, 25, 42, 69
 UNSUPPORTED, STALE = 35, 113

@@ -11,14 +11,13 @@ from typing import Any, get_args, get_origin
 import pytest
 
 from tests.proxy.talks import request, seen, view
-from twinshore.fleet import WireError
+from twinshore.config.errors import WireError
+from twinshore.kafka.protocol.apis import API_VERSIONS, DESCRIBE_CONFIGS, FETCH, PRODUCE, api_name
 from twinshore.proxy.core.admin import BROKER, HIDDEN, TOPIC
-from twinshore.proxy.core.layout import Layout, Place
 from twinshore.proxy.core.messages import answer_kind, filled, read_said, request_kind, written
-from twinshore.proxy.core.moves import Ask, Move, Pass, Run, Said, Say
+from twinshore.proxy.core.model import Ask, Layout, Move, Pass, Place, Run, Said, Say
 from twinshore.proxy.core.offers import HANDLED
 from twinshore.proxy.core.session import Session
-from twinshore.wire.apis import API_VERSIONS, DESCRIBE_CONFIGS, FETCH, PRODUCE, api_name
 
 # The first cluster's numbers differ from what clients know as well.
 FAR = Layout("proxy.example", 19092, ("spare", "east", "west"), 100, "twinshore")

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tests.proxy.talks import request, seen, session, told
-from twinshore.proxy.core.moves import HangUp
+from twinshore.kafka.protocol.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
+from twinshore.kafka.protocol.handshake import (
+    Feature,
+    Offer,
+    Software,
+    VersionsAnswer,
+    encode_versions_request,
+    parse_versions,
+)
+from twinshore.proxy.core.model import CONSUMER_GROUP_DESCRIBE, HangUp
 from twinshore.proxy.core.offers import (
     CREATE_TOPICS,
     DELETE_TOPICS,
@@ -16,16 +25,6 @@ from twinshore.proxy.core.offers import (
     shared,
     without_newer_groups,
 )
-from twinshore.proxy.core.seen import CONSUMER_GROUP_DESCRIBE
-from twinshore.wire.api_versions import (
-    Feature,
-    Offer,
-    Software,
-    VersionsAnswer,
-    encode_versions_request,
-    parse_versions,
-)
-from twinshore.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 
 UPDATE_FEATURES, TELEMETRY, SHARE_FETCH = 57, 71, 78
 GROUPS = "group.version"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.fleet import ConfigError
-from twinshore.proxy.core.reset_goals import GoalKind, Target
+from twinshore.config.errors import ConfigError
+from twinshore.proxy.core.offset_reset import GoalKind, Target
 from twinshore.proxy.operations.offsets import Asked, Taking, asked_for
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.proxy.served import ProxyProcess
-from twinshore.fleet import Cluster, ConfigError
-from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Cluster
+from twinshore.config.settings import Settings, parse_settings
 from twinshore.lab.ports import free_port
 from twinshore.proxy.operations.run import serve
 

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from tests.proxy.served import ProxyProcess
 from tests.proxy.talks import LAYOUT, seen
-from twinshore.fleet import FOLLOWERS_TOPIC, HEARTBEATS, HOMES_TOPIC, TWINS_TOPIC, Cluster
-from twinshore.fleet.settings import load_settings
-from twinshore.lab import LabCluster
+from twinshore.config.model import FOLLOWERS_TOPIC, HEARTBEATS, HOMES_TOPIC, TWINS_TOPIC, Cluster
+from twinshore.config.settings import load_settings
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
-from twinshore.proxy.core.leads import Lead
+from twinshore.proxy.core.model import Lead, Seen
 from twinshore.proxy.core.offers import HANDLED, without_newer_groups
-from twinshore.proxy.core.prospect import Prospect
-from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.core.preview import Prospect
 from twinshore.proxy.operations.run import look
 
 

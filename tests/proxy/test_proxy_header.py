@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinshore.fleet import WireError
+from twinshore.config.errors import WireError
 from twinshore.proxy.core.proxy_header import ProxyHeader
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from tests.proxy.talks import EAST, LAYOUT, WEST, carried, request, seen, session, told, view
-from twinshore.proxy.core.layout import Place
-from twinshore.proxy.core.leads import Lead
-from twinshore.proxy.core.moves import Drop, HangUp, Pass
+from twinshore.kafka.protocol import fetch, produce
+from twinshore.kafka.protocol.apis import FETCH, PRODUCE
+from twinshore.kafka.protocol.server import Endpoint, Request
+from twinshore.proxy.core.model import Drop, HangUp, Lead, Pass, Place
 from twinshore.proxy.core.session import Session
-from twinshore.wire.apis import FETCH, PRODUCE
-from twinshore.wire.serving import fetch, produce
-from twinshore.wire.serving.requests import Endpoint, Request
 
 NOT_HERE, TIMED_OUT, NO_SESSION = 6, 7, 70
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.fleet import ConfigError
-from twinshore.proxy.core.reset_goals import (
+from twinshore.config.errors import ConfigError
+from twinshore.proxy.core.offset_reset import (
     GoalKind,
     Spot,
     Target,
@@ -16,9 +16,8 @@ from twinshore.proxy.core.reset_goals import (
     time_ms_of,
     topics_of,
 )
-from twinshore.store import ResetGoal
-from twinshore.store.proxy_values import goals_of as goals_in
-from twinshore.store.proxy_values import goals_text
+from twinshore.state.core.proxy_values import ResetGoal, goals_text
+from twinshore.state.core.proxy_values import goals_of as goals_in
 
 SPOT = Spot("east", "orders", 0, 40, 10, 100)
 NEW = Spot("east", "orders", 1, None, 0, 7)

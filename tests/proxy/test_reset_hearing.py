@@ -11,16 +11,17 @@ import pytest
 
 from tests.proxy.stage import Stage, on_stage
 from tests.proxy.talks import by_kio
-from twinshore.proxy.control import Control, ResetHearing
-from twinshore.proxy.core.fuses import Fusebox
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.protocol.apis import API_VERSIONS
+from twinshore.kafka.protocol.server import Request
+from twinshore.proxy.core.breakers import Fusebox
 from twinshore.proxy.core.messages import answer_kind, filled, request_kind, written
-from twinshore.proxy.core.moves import Parts
+from twinshore.proxy.core.model import Parts
 from twinshore.proxy.core.offers import JOIN_GROUP
-from twinshore.proxy.core.resets import ResetBook, on_its_way
-from twinshore.service.clock import wall_ms
-from twinshore.store import InstanceRow, ResetRow, ResetState, Store, open_store
-from twinshore.wire.apis import API_VERSIONS
-from twinshore.wire.serving.requests import Request
+from twinshore.proxy.core.offset_reset import ResetBook, on_its_way
+from twinshore.proxy.store_sync import Control, ResetHearing
+from twinshore.state.core.proxy_values import InstanceRow, ResetRow, ResetState
+from twinshore.state.store import Store, open_store
 
 SERVES = InstanceRow("p1", "proxy a:19092", "a", 19092, 500, 0, 1_000)
 

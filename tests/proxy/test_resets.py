@@ -21,16 +21,16 @@ from tests.proxy.talks import (
     view,
 )
 from tests.proxy.test_groups import Brokers
-from twinshore.proxy.control import ResetHearing
+from twinshore.kafka.protocol.apis import API_VERSIONS, OFFSET_COMMIT, OFFSET_FETCH
+from twinshore.kafka.protocol.server import Request
 from twinshore.proxy.core.messages import error, filled, read_asked
-from twinshore.proxy.core.moves import Hold, Move, Pass, Say
+from twinshore.proxy.core.model import Hold, Move, Pass, Say
 from twinshore.proxy.core.offers import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
-from twinshore.proxy.core.resets import ResetBook, on_its_way, on_its_way_elsewhere
+from twinshore.proxy.core.offset_reset import ResetBook, on_its_way, on_its_way_elsewhere
 from twinshore.proxy.core.session import Session
 from twinshore.proxy.core.transactions import COMMIT_OFFSETS
-from twinshore.store import ResetGoal, ResetRow, ResetState, ResetWord
-from twinshore.wire.apis import API_VERSIONS, OFFSET_COMMIT, OFFSET_FETCH
-from twinshore.wire.serving.requests import Request
+from twinshore.proxy.store_sync import ResetHearing
+from twinshore.state.core.proxy_values import ResetGoal, ResetRow, ResetState, ResetWord
 
 UNKNOWN_MEMBER, LOADING, ILLEGAL_GENERATION, NO_GROUP = 25, 14, 22, 30
 GOALS = ResetGoal("east", "orders", 0, 40, 10), ResetGoal("west", "bills", 0, 40, 10)

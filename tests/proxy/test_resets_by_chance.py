@@ -11,14 +11,14 @@ from random import Random
 import pytest
 
 from tests.proxy.talks import EAST, LAYOUT, answer, asked, asked_part, by_kio, said_part, seen, view
+from twinshore.kafka.protocol.apis import API_VERSIONS, OFFSET_COMMIT
+from twinshore.kafka.protocol.server import Request
 from twinshore.proxy.core.messages import error, filled, read_asked
-from twinshore.proxy.core.moves import Hold, Pass, Say
+from twinshore.proxy.core.model import Hold, Pass, Say
 from twinshore.proxy.core.offers import HEARTBEAT, JOIN_GROUP
-from twinshore.proxy.core.resets import ResetBook
+from twinshore.proxy.core.offset_reset import ResetBook
 from twinshore.proxy.core.session import Session
-from twinshore.store import ResetGoal, ResetRow, ResetState
-from twinshore.wire.apis import API_VERSIONS, OFFSET_COMMIT
-from twinshore.wire.serving.requests import Request
+from twinshore.state.core.proxy_values import ResetGoal, ResetRow, ResetState
 
 UNKNOWN_MEMBER, REBALANCING = 25, 27
 END = 1_000_000

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.proxy.resets_stage import World, world
-from twinshore.fleet import ConfigError, KafkaError, RefusedError
-from twinshore.fleet.settings import parse_settings
-from twinshore.proxy.operations import groups_home
+from twinshore.config.errors import ConfigError, KafkaError, RefusedError
+from twinshore.config.settings import parse_settings
+from twinshore.kafka.clock import wall_ms
+from twinshore.proxy.offset_reset import none_under_way
+from twinshore.proxy.operations import groups
 from twinshore.proxy.operations.offsets import asked_for
-from twinshore.proxy.resetting import none_under_way
-from twinshore.service.clock import wall_ms
-from twinshore.store import ResetGoal, ResetRow, ResetState
+from twinshore.state.core.proxy_values import ResetGoal, ResetRow, ResetState
 
 GOALS = (ResetGoal("east", "orders", 0, 900, 10),)
 UNFINISHED = ResetRow("g", "1" * 32, ResetState.SETTING, "anna", 1, 2, GOALS)
@@ -109,8 +109,8 @@ def test_groups_do_not_move_while_one_of_them_is_set(played: World, monkeypatch:
     assert played.store.proxy_resets.change(held, seen=0)
     with pytest.raises(RefusedError, match="anna sets group g to other places since"):
         none_under_way(played.store)
-    monkeypatch.setattr(groups_home, "_words", lambda *_: Nothing())
-    meant = groups_home.plan(groups_home.Asked("west"), BOTH, played.store)
+    monkeypatch.setattr(groups, "_words", lambda *_: Nothing())
+    meant = groups.plan(groups.Asked("west"), BOTH, played.store)
     assert "anna sets group g to other places since" in str(meant.refused)
     assert played.store.proxy_resets.change(replace(held, until_ms=wall_ms() - 1), seen=1)
     none_under_way(played.store)
@@ -162,7 +162,7 @@ def test_a_place_that_is_another_one_by_the_end_is_set_once_more(
         played.places["west", "bills", 0] = 905
         return 0
 
-    monkeypatch.setattr("twinshore.proxy.resetting.Resetting.gather_late", overwritten)
+    monkeypatch.setattr("twinshore.proxy.offset_reset.Resetting.gather_late", overwritten)
     played.does(asked_for("g", ["bills"], offset=10, gather_s=0.1))
     assert (played.places["west", "bills", 0], played.row().state) == (10, ResetState.DONE)
 
@@ -174,7 +174,7 @@ def test_who_came_past_the_proxies_has_read_on_from_the_new_place(
         played.members["east"], played.places["east", "orders", 0] = {"past": None}, 15
         return 0
 
-    monkeypatch.setattr("twinshore.proxy.resetting.Resetting.gather_late", came)
+    monkeypatch.setattr("twinshore.proxy.offset_reset.Resetting.gather_late", came)
     played.does(asked_for("g", ["orders"], offset=10, gather_s=0.1))
     assert (played.places["east", "orders", 0], played.members["east"]) == (15, {"past": None})
 
@@ -219,7 +219,7 @@ def test_what_takes_a_reset_back_goes_where_the_group_stood_as_its_members_left(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("twinshore.proxy.resetting.Resetting.gather_late", killed)
+        patch.setattr("twinshore.proxy.offset_reset.Resetting.gather_late", killed)
         with pytest.raises(KeyboardInterrupt):
             played.does(asked_for("g", ["orders"], offset=10, gather_s=0.1))
     assert played.row().state is ResetState.SETTING

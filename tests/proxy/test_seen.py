@@ -9,12 +9,11 @@ from types import MappingProxyType
 import pytest
 
 from tests.proxy.talks import LAYOUT, seen
-from twinshore.fleet import Link, Naming
-from twinshore.homes.leader_cluster import Decision, Lacks, Leader, NoLeader
-from twinshore.proxy.core.by_copies import Heard, led_by_copies, not_believed
-from twinshore.proxy.core.layout import NOBODY
-from twinshore.proxy.core.seen import ClusterSeen, homes_of
-from twinshore.store import HomeRow
+from twinshore.config.model import Link, Naming
+from twinshore.proxy.core.leader_cluster import Heard, led_by_copies, not_believed
+from twinshore.proxy.core.model import NOBODY, ClusterSeen, homes_of
+from twinshore.routing.core.leader_cluster import Decision, Lacks, Leader, NoLeader
+from twinshore.state.core.values import HomeRow
 
 
 def test_a_broker_has_the_same_number_and_port_whichever_others_there_are() -> None:

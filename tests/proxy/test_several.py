@@ -23,14 +23,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.proxy.served import ProxyProcess
-from twinshore.fleet import Cluster, ConfigError
-from twinshore.fleet.settings import parse_settings
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Cluster
+from twinshore.config.settings import parse_settings
 from twinshore.lab.ports import free_port
+from twinshore.proxy import server
 from twinshore.proxy.operations.run import serve
-from twinshore.proxy.several import keeper
-from twinshore.proxy.several.keeper import PartProcess, trouble
-from twinshore.proxy.several.part import Task, Word, read_word
-from twinshore.service.server import MetricsServer
+from twinshore.proxy.server import PartProcess, Task, Word, read_word, trouble
+from twinshore.runtime.http import MetricsServer
 
 pytestmark = pytest.mark.usefixtures("a_terminal")
 
@@ -93,7 +93,7 @@ def test_what_a_part_tells_is_a_word_and_what_nobody_meant_is_a_sentence(line: s
 def test_a_part_that_has_ended_is_started_again_and_later_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "AGAIN_S", 0.2)
+    monkeypatch.setattr(server, "AGAIN_S", 0.2)
     said: list[str] = []
     with part(tmp_path, said) as one:
         one._again_s = 0.2
@@ -132,7 +132,7 @@ def test_a_part_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatc
 
 
 def test_a_part_that_stands_still_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "STANDS_STILL_S", 2.0)
+    monkeypatch.setattr(server, "STANDS_STILL_S", 2.0)
     said: list[str] = []
     with part(tmp_path, said) as one:
         first = one.pid
@@ -149,7 +149,7 @@ def test_a_part_that_stands_still_is_killed(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_part_whose_keeper_is_gone_ends_in_good_order(tmp_path: Path) -> None:
     """By whichever way it went: the pipe between them is closed."""
-    command = [sys.executable, "-m", "twinshore.proxy.several"]
+    command = [sys.executable, "-m", "twinshore.proxy"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None and child.stdout is not None
         child.stdin.write(pickle.dumps(task(tmp_path)))

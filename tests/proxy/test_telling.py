@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.fleet import StoreError
-from twinshore.proxy import telling as tellings
-from twinshore.proxy.core.flows import Flows
-from twinshore.proxy.telling import HOUR_MS, Grown, Telling
-from twinshore.store import FlowKind, InstanceRow, Store, open_store
+from twinshore.config.errors import StoreError
+from twinshore.proxy import reporting as tellings
+from twinshore.proxy.core.traffic import Flows
+from twinshore.proxy.reporting import HOUR_MS, Grown, Telling
+from twinshore.state.core.proxy_values import FlowKind, InstanceRow
+from twinshore.state.store import Store, open_store
 
 SERVES = InstanceRow("p1", "proxy a:19092", "a", 19092, 500, 0, 1_000)
 

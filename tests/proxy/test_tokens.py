@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from twinshore.fleet import KafkaError, Security
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Security
 from twinshore.kafka.oauth import Token
-from twinshore.proxy.upstream import OPAQUE_S, Tokens
+from twinshore.proxy.broker_connection import OPAQUE_S, Tokens
 
 ANNA = Security(token_url="https://tokens", username="anna")
 

@@ -9,14 +9,12 @@ from uuid import UUID
 import pytest
 
 from tests.proxy.talks import answer, asked, asked_part, by_kio, carried, request, said_part, seen, session
-from twinshore.fleet.errors import WireError
-from twinshore.fleet.nouns import GROUPS_HOME
-from twinshore.proxy.core.leads import Lead
+from twinshore.config.errors import WireError
+from twinshore.config.model import GROUPS_HOME
+from twinshore.kafka.protocol.apis import METADATA
 from twinshore.proxy.core.messages import error, filled, read_asked
-from twinshore.proxy.core.moves import Ask
+from twinshore.proxy.core.model import Ask, Lead, Seen
 from twinshore.proxy.core.offers import HANDLED
-from twinshore.proxy.core.seen import Seen
-from twinshore.wire.apis import METADATA
 
 UNKNOWN_ID = 100
 # Each cluster's own ids.

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.fleet import ConfigError
-from twinshore.proxy.core.viewed import By, Sort, lines_of, tail_ms
+from twinshore.config.errors import ConfigError
+from twinshore.kafka.clock import wall_ms
+from twinshore.proxy.core.traffic import By, Sort, lines_of, tail_ms
 from twinshore.proxy.operations.traffic import Asked, asked_of, look
-from twinshore.service.clock import wall_ms
-from twinshore.store import Flow, FlowKey, FlowKind, FlowRow, open_store
-from twinshore.store.traffic_values import LATENCY_MS
+from twinshore.state.core.proxy_values import LATENCY_MS, Flow, FlowKey, FlowKind, FlowRow
+from twinshore.state.store import open_store
 
 
 def row(client: str, topic: str, kind: FlowKind, flow: Flow, cluster: str = "east", at_ms: int = 0) -> FlowRow:

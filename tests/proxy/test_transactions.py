@@ -21,15 +21,12 @@ from tests.proxy.talks import (
     told,
     view,
 )
-from twinshore.fleet import GROUPS_HOME
-from twinshore.proxy.core.layout import Place
-from twinshore.proxy.core.leads import Lead
+from twinshore.config.model import GROUPS_HOME
+from twinshore.kafka.protocol.apis import DESCRIBE_TRANSACTIONS, INIT_PRODUCER_ID
+from twinshore.kafka.protocol.server import Request
 from twinshore.proxy.core.messages import error, filled, read_asked
-from twinshore.proxy.core.moves import Ask, Hold, Move, Pass, Said
-from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.core.model import Ask, Hold, Lead, Move, Pass, Place, Said, Seen
 from twinshore.proxy.core.transactions import ADD_OFFSETS, ADD_PARTITIONS, COMMIT_OFFSETS, END_TRANSACTION
-from twinshore.wire.apis import DESCRIBE_TRANSACTIONS, INIT_PRODUCER_ID
-from twinshore.wire.serving.requests import Request
 
 NOT_COORDINATOR, LOADING, NO_TOPIC, NO_GROUP, BUSY, NOT_TRIED, UNKNOWN_ID = 16, 14, 29, 30, 51, 55, 105
 NOT_MAPPED = 49

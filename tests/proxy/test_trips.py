@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.proxy.core.fuses import Gauge, Rate, step
-from twinshore.proxy.core.moved import count_in
-from twinshore.store import Limits
-from twinshore.wire.batch import HEADER_BYTES
-from twinshore.wire.records import Record, encode_batch
+from twinshore.kafka.protocol.record_batch import HEADER_BYTES, Record, encode_batch
+from twinshore.proxy.core.breakers import Gauge, Rate, step
+from twinshore.proxy.core.records import count_in
+from twinshore.state.core.proxy_values import Limits
 
 LIMITS = Limits(records_s=100, bytes_s=1_000, latency_ms=50, above_s=5, quiet_s=30)
 MUCH, NEAR, LITTLE = Rate(records_s=101), Rate(records_s=60), Rate(records_s=49)

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.fleet import ConfigError, SaslMechanism, Secret
-from twinshore.kafka.sasl import ScramClient, ScramServer, keys_of
-from twinshore.proxy.gate import UsersOfFile, Watched, read_users
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import SaslMechanism, Secret
+from twinshore.kafka.protocol.sasl import ScramClient, ScramServer, keys_of
+from twinshore.proxy.auth import UsersOfFile, Watched, read_users
 from twinshore.proxy.operations.run import user_table
 
 SHA_512 = SaslMechanism.SCRAM_SHA_512

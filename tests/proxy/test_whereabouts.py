@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from twinshore.fleet.nouns import GROUPS_HOME
-from twinshore.fleet.settings import parse_settings
-from twinshore.homes.home_lines import HomeLine
+from twinshore.config.model import GROUPS_HOME
+from twinshore.config.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import ClusterMetadata
-from twinshore.proxy import whereabouts
-from twinshore.proxy.whereabouts import see_clusters
-from twinshore.store import open_store
+from twinshore.proxy import offset_reset
+from twinshore.proxy.offset_reset import see_clusters
+from twinshore.routing.core.records import HomeLine
+from twinshore.state.store import open_store
 
 MOVED = HomeLine(topic=GROUPS_HOME, home="west", cluster_id="id-west", term=2)
 
@@ -45,8 +45,8 @@ def test_who_does_not_follow_keeps_groups_on_the_first_cluster(
         def read(self) -> frozenset[str]:  # type: ignore[override]
             return frozenset()
 
-    monkeypatch.setattr(whereabouts, "HomeNotes", Notes)
-    monkeypatch.setattr(whereabouts, "TwinNotes", NoTwins)
+    monkeypatch.setattr(offset_reset, "HomeNotes", Notes)
+    monkeypatch.setattr(offset_reset, "TwinNotes", NoTwins)
     settings = parse_settings(f"[proxy]\nfollows_switches = {follows}\n", name="test", env={})
     clusters = cast(dict[str, Any], {name: Told(name) for name in ("east", "west")})
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:

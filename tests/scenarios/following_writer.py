@@ -17,13 +17,13 @@ from itertools import pairwise
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Message, Producer
 
-from twinshore.client.centres.homes import HomesCentre
+from testkit.switch_under_load import KEYS, Acked, told, value_of
+from twinshore.client.discovery.routing_topic import HomesCentre
 from twinshore.client.sites import Site
-from twinshore.fleet import Cluster
-from twinshore.homes.following import LEASE_S, POLL_S, Order, Park, Write
+from twinshore.config.model import Cluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.errors import LabError
-from twinshore.lab.stages.switch_under_load import KEYS, Acked, told, value_of
+from twinshore.routing.core.followers import LEASE_S, POLL_S, Order, Park, Write
 
 _SLICE_S = 0.02
 _IDLE_S = 0.005

@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.switch_rig import SwitchRig
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
+from twinshore.lab.cluster import LabCluster
 
 
 class Reading:

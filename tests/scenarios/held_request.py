@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
+from testkit.raw_writer import RawWriter
 from twinshore.kafka.connection import Connection
-from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.wire.batch import HEADER_BYTES, split_batches
-from twinshore.wire.framing import forget_sent
-from twinshore.wire.primitives import Buffer
-from twinshore.wire.produce import PRODUCE_KEY, ProducedPartition, encode_produce, parse_produce
+from twinshore.kafka.protocol.framing import forget_sent
+from twinshore.kafka.protocol.primitives import Buffer
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, ProducedPartition, encode_produce, parse_produce
+from twinshore.kafka.protocol.record_batch import HEADER_BYTES, split_batches
 
 # Longer than anything that happens before it is let go.
 PATIENCE_S = 300.0

@@ -12,12 +12,12 @@ from confluent_kafka import Producer
 
 from tests.scenarios.mirror_rig import Rig, settings_text, spans_of, until
 from tests.scenarios.warm_mirrors import said_by
-from twinshore.fleet import NamedPartition
-from twinshore.lab import LabCluster
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.protocol.record_batch import split_batches
 from twinshore.lab.broker import LabBroker
 from twinshore.lab.clients import client_settings, delete_records
-from twinshore.store import LedgerRow
-from twinshore.wire.batch import split_batches
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.core.values import LedgerRow
 
 LINK = "east->west"
 CALM = "calm"

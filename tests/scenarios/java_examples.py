@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.scenarios.test_following_writers import until
-from twinshore.lab import LabCluster
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import compiled, java, kafka_classpath
 
 SOURCES = Path(__file__).resolve().parents[2] / "clients" / "java" / "src" / "main" / "java"

@@ -16,16 +16,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from twinshore.fleet import NamedPartition
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
-from twinshore.lab import LabCluster
-from twinshore.mirror.desk.desk_core import Account
-from twinshore.mirror.driver.desk import Desk
-from twinshore.mirror.driver.tides import Tides
-from twinshore.mirror.lane.orders import LaneLimits, Stoppage, TideOrder, TrackOrder, fence_of
-from twinshore.mirror.pump.tide import carry
-from twinshore.mirror.pump.units import id_prefix
+from twinshore.lab.cluster import LabCluster
+from twinshore.replication.coordinator_server import Desk
+from twinshore.replication.core.coordinator import Account
+from twinshore.replication.task.core.config import LaneLimits, Stoppage, TideOrder, TrackOrder, fence_of
+from twinshore.replication.task.lookups import id_prefix
+from twinshore.replication.task.runner import carry
+from twinshore.replication.task_pool import Tides
 
 LINK = "here->there"
 LANES = 2
@@ -50,7 +50,7 @@ class KillStage:
         self._source, self._target = source.cluster, target.cluster
         self.kafka = KafkaCluster(source.cluster), KafkaCluster(target.cluster)
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["twinshore.mirror.pump.loop"])
+        self._context.set_forkserver_preload(["twinshore.replication.task.runner"])
         self._lock = threading.Lock()
         self._pumps: dict[tuple[int, int], int] = {}
         self.kills: dict[str, int] = {"killed": 0, "frozen": 0}

@@ -13,14 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from twinshore.cli.__main__ import main
-from twinshore.switch import alone
-from twinshore.switch.decision import Done, Outcome
-from twinshore.switch.failback import Failback
-from twinshore.switch.hands.commands import Commands
-from twinshore.switch.one_group import OneGroup
-from twinshore.switch.rebuilding import Rebuild
-from twinshore.switch.record import Record, State
-from twinshore.switch.work import Work
+from twinshore.runtime import leases
+from twinshore.switch.core.steps import Done, Outcome, State, SwitchState
+from twinshore.switch.drain import Commands
+from twinshore.switch.failback import Failback, Rebuild
+from twinshore.switch.group import OneGroup
+from twinshore.switch.runner import Work
 
 # A lease of ten seconds would have each test wait for twelve.
 LEASE_S, GRACE_S = 3.0, 0.2
@@ -38,9 +36,9 @@ def kill_at(deed: str, when: str) -> None:
 
 
 def _kill_at(kind: Any, deed: str, when: str) -> None:
-    once: Callable[[Any, Record], Outcome] = kind.once
+    once: Callable[[Any, SwitchState], Outcome] = kind.once
 
-    def until_then(work: Any, record: Record) -> Outcome:
+    def until_then(work: Any, record: SwitchState) -> Outcome:
         undoing = record.state is State.TURNING_BACK
         due = record.deed == deed.removeprefix(UNDO) and undoing == deed.startswith(UNDO)
         if due and when == "before":
@@ -54,7 +52,7 @@ def _kill_at(kind: Any, deed: str, when: str) -> None:
 
 
 if __name__ == "__main__":
-    alone.LEASE_S, alone.GRACE_S = LEASE_S, GRACE_S
+    leases.LEASE_S, leases.GRACE_S = LEASE_S, GRACE_S
     kill_at(sys.argv[1], sys.argv[2])
     del sys.argv[1:3]
     main()

@@ -13,14 +13,14 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from twinshore.advisor.core.simulator.model import Partition
+from twinshore.advisor.core.simulator.search import play
+from twinshore.advisor.core.simulator.stories import story_named
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import NO_LEADER, PartitionMetadata
-from twinshore.lab import LabCluster
 from twinshore.lab.broker import LabBroker
 from twinshore.lab.clients import client_settings, committed
-from twinshore.loss.operations.stories import story_named
-from twinshore.loss.partition import Partition
-from twinshore.loss.stories import play
+from twinshore.lab.cluster import LabCluster
 
 SETTINGS = {
     "offsets.retention.minutes": "1",

@@ -22,7 +22,7 @@ from tests.scenarios.mirror_rig import url_in
 from tests.scenarios.plain_clients import Acked, PlainReader, PlainWriter
 from tests.scenarios.switch_rig import SwitchRig
 from tests.scenarios.test_following_writers import until
-from twinshore.lab import LabCluster
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import ONE_COMPILER, java, tools_classpath
 
 HOST = "127.0.0.2"

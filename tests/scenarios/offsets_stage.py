@@ -20,11 +20,11 @@ from tests.proxy.served import ProxyProcess
 from tests.scenarios.plain_clients import Place
 from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.fleet.settings import Settings, load_settings
-from twinshore.lab import LabCluster
+from twinshore.config.settings import Settings, load_settings
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_NEWEST, ONE_COMPILER, java, tools_classpath
 from twinshore.proxy.operations.offsets import Asked, act, asked_for, plan
-from twinshore.store import open_store
+from twinshore.state.store import open_store
 
 EACH = 50
 PARTITIONS = 6

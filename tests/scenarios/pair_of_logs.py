@@ -10,16 +10,16 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from testkit.raw_writer import RawWriter
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import NamedPartition
-from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.lab import LabCluster
-from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.proof import Proven, Stretch, Way
+from twinshore.cli.app import app, gather
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.protocol.record_batch import Codec, Record, encode_batch
+from twinshore.kafka.questions import OffsetKind
+from twinshore.lab.cluster import LabCluster
+from twinshore.proof.core.model import Proven, Stretch, Way
 from twinshore.proof.prover import prove_all
-from twinshore.wire.codecs import Codec
-from twinshore.wire.records import Record, encode_batch
 
 AT = 317
 COUNT = 600

@@ -14,8 +14,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, Topic
 from tests.scenarios.switch_rig import transactional
 from tests.scenarios.test_client_homes import sites
 from twinshore.client import HotPairConsumer
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, create_topic
+from twinshore.lab.cluster import LabCluster
 
 PARTITIONS = 4
 KEYS = 12

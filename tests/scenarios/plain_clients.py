@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import ONE_COMPILER, java, tools_classpath
 
 KEYS = 24

@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 
 from twinshore.cli.__main__ import main
-from twinshore.cli.examples import command
-from twinshore.fleet.settings import MirrorSettings
-from twinshore.mirror.driver import engine
-from twinshore.mirror.driver.engine import Engine
-from twinshore.mirror.pump.tide import carry
+from twinshore.cli.app import command
+from twinshore.config.sections.mirror import MirrorSettings
+from twinshore.replication import task_pool
+from twinshore.replication.task.runner import carry
+from twinshore.replication.task_pool import Engine
 
 
 class Threads:
@@ -46,7 +46,7 @@ def load() -> None:
 
 def run() -> None:
     """The command, as this process was called."""
-    engine.begin = begin
+    task_pool.begin = begin
     main()
 
 

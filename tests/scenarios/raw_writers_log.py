@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from testkit.raw_writer import RawWriter
 from twinshore.kafka.questions import OffsetKind
-from twinshore.lab.stages.raw_writer import RawWriter
 
 
 def end_of(writer: RawWriter) -> int:

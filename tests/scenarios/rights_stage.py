@@ -7,13 +7,16 @@ from collections.abc import Iterator, Mapping
 
 from confluent_kafka.admin import ScramMechanism, UserScramCredentialDeletion  # type: ignore[attr-defined]
 
-from twinshore.fleet import Cluster, KafkaError, NamedPartition
+from testkit.raw_writer import RawWriter
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Cluster, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.errors import Code
-from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
-from twinshore.lab import KAFKA_NEWEST, LabCluster, LabSecurity
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.lab.access import LabSecurity
 from twinshore.lab.clients import admin_of
-from twinshore.lab.stages.raw_writer import RawWriter
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_NEWEST
 
 
 def acl(

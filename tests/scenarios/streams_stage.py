@@ -12,16 +12,15 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from twinshore.fleet import Cluster, KafkaError
-from twinshore.homes.follower_lines import goodbye_line
-from twinshore.homes.following import Following, Park, Write
-from twinshore.homes.home_notes import FollowerNotes, HomeNotes
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Cluster
+from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import java
 from twinshore.lab.clients import client_settings
-from twinshore.lab.jars import compiled, streams_classpath
+from twinshore.lab.jars import compiled, java, streams_classpath
 from twinshore.lab.processes import Child, start_child
-from twinshore.service.clock import wall_ms
+from twinshore.routing.core.followers import Following, Park, Write, goodbye_line
+from twinshore.routing.topic import FollowerNotes, HomeNotes
 
 SOURCE = Path(__file__).with_name("streams") / "Counting.java"
 APPLICATION = "counter"

@@ -20,14 +20,14 @@ from tests.scenarios.killed_at import GRACE_S, LEASE_S
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switched_home import read
-from twinshore.cli.entry import app, gather
-from twinshore.homes.home_notes import HomeNotes
+from twinshore.cli.app import app, gather
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.processes import Child, start_child
-from twinshore.store import open_store
-from twinshore.switch import alone
+from twinshore.routing.topic import HomeNotes
+from twinshore.runtime import leases
+from twinshore.state.store import open_store
 
 PAIR = "east<>west"
 # A switch waits for a sign of life of the mirror: it gives one four times in the length of its lease.
@@ -37,8 +37,8 @@ QUICK = {"lanes": 1, "lease_s": 4}
 @pytest.fixture
 def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever goes on after somebody was killed waits for his lease."""
-    monkeypatch.setattr(alone, "LEASE_S", LEASE_S)
-    monkeypatch.setattr(alone, "GRACE_S", GRACE_S)
+    monkeypatch.setattr(leases, "LEASE_S", LEASE_S)
+    monkeypatch.setattr(leases, "GRACE_S", GRACE_S)
 
 
 def verdict_in(text: str) -> str:

@@ -10,12 +10,13 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.scenarios.incident_stage import QUICK
-from twinshore.fleet import NamedPartition
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.admin import create_acls, delete_acls, read_acls
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
-from twinshore.kafka.rights_requests import create_acls, delete_acls, read_acls
-from twinshore.lab import LabCluster, LabSecurity
+from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.lab.access import LabSecurity
 from twinshore.lab.clients import client_settings
+from twinshore.lab.cluster import LabCluster
 
 # Transactions that are late, and logs to compact, are looked for more often than every ten or fifteen seconds.
 SETTINGS = {

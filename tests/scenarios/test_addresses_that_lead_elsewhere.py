@@ -13,14 +13,14 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from typer.testing import CliRunner
 
+from testkit.raw_writer import RawWriter
 from tests.scenarios.incident_stage import QUICK
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import Cluster, NamedPartition
+from twinshore.cli.app import app, gather
+from twinshore.config.model import Cluster, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import add_partitions, alter_topic, client_settings, committed, delete_records
-from twinshore.lab.stages.raw_writer import RawWriter
+from twinshore.lab.cluster import LabCluster
 
 pytestmark = pytest.mark.claim(
     "topics",

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.scenarios.loss_stage import SETTINGS, Reading, Sent, Stage
-from twinshore.advisor.needs import Choice, Side
+from twinshore.advisor.core.settings import Choice, Side
 from twinshore.advisor.operations.settings import chosen
-from twinshore.lab import LabCluster
+from twinshore.lab.cluster import LabCluster
 
 HOLDS = pytest.mark.claim(
     "advisor",

@@ -13,17 +13,16 @@ from confluent_kafka import Producer, TopicPartition
 from tests.conftest import ClusterFactory
 from tests.pages.shell import kafka_tools, play
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.advisor.advice import Advice
-from twinshore.advisor.commands import to_cluster
-from twinshore.advisor.looking import Wanted, look
+from twinshore.advisor.collect import Wanted, look_at_cluster
+from twinshore.advisor.core.model import OFFSETS_TOPIC
+from twinshore.advisor.core.report import Advice, to_cluster
 from twinshore.advisor.operations.advise import Advise, advised
-from twinshore.advisor.seen import OFFSETS_TOPIC
-from twinshore.fleet import NamedPartition
-from twinshore.fleet.settings import parse_settings
+from twinshore.config.model import NamedPartition
+from twinshore.config.settings import parse_settings
+from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import alter_topic, client_settings, commit, topic_id
-from twinshore.service.clock import wall_ms
+from twinshore.lab.cluster import LabCluster
 
 Rules = Mapping[str, set[str]]
 WITHIN_S, ROUNDS = 240.0, 3
@@ -91,7 +90,7 @@ def weaken(stage: Stage) -> dict[str, set[str]]:
     for name, (settings, rules) in WEAK_TOPICS.items():
         cluster.create_topic(name, settings=settings)
         expected[f"topic {name}"] = rules
-    where = to_cluster(look(cluster.cluster, Wanted(("low",), apart_s=0), clock=wall_ms, wait=time.sleep))
+    where = to_cluster(look_at_cluster(cluster.cluster, Wanted(("low",), apart_s=0), clock=wall_ms, wait=time.sleep))
     for name, nodes in COPIES.items():
         least = " --config min.insync.replicas=1"
         stage.run(f"kafka-topics.sh {where} --create --topic {name} --replica-assignment {nodes}{least}")
@@ -147,7 +146,7 @@ def test_what_is_made_weak_is_found_and_the_printed_command_mends_it(stage: Stag
 
 @pytest.mark.long
 def test_a_broker_that_is_away_and_comes_back(stage: Stage) -> None:
-    where = to_cluster(look(stage.cluster.cluster, Wanted(apart_s=0), clock=wall_ms, wait=time.sleep))
+    where = to_cluster(look_at_cluster(stage.cluster.cluster, Wanted(apart_s=0), clock=wall_ms, wait=time.sleep))
     stage.run(f"kafka-topics.sh {where} --create --topic alone --replica-assignment 3 --config min.insync.replicas=1")
     stage.cluster.create_topic("strict", settings={"min.insync.replicas": "3"})
     stage.cluster.brokers[2].stop()

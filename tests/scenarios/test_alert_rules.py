@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from testkit.mirror_process import VerbProcess
 from tests.proxy.served import ProxyProcess
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.prometheus import NONE, Prometheus, found, scraping
 from tests.scenarios.switch_rig import QUICK, SwitchRig, carried, short_leases
 from tests.scenarios.test_proxy_switch import loaded, proxies
 from tests.test_deploy import DEPLOY, EXPRESSIONS, RULES
-from twinshore.lab import LabCluster
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
-from twinshore.lab.stages.mirror_process import VerbProcess
-from twinshore.switch.deeds import Deed
+from twinshore.switch.core.steps import Deed
 
 __all__ = ["short_leases"]
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]

@@ -13,11 +13,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
-from twinshore.fleet import Cluster, NamedPartition
+from twinshore.config.model import Cluster, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
+from twinshore.kafka.protocol.record_batch import split_batches
 from twinshore.lab.clients import client_settings
-from twinshore.wire.batch import split_batches
+from twinshore.lab.cluster import LabCluster
 
 # Spark starts first, beside whatever else this machine does
 pytestmark = [

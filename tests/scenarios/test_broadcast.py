@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from testkit.faults import dead, on_slow_line, stalled
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, spans, until, url_in
-from twinshore.fleet.incidents import IncidentKind
-from twinshore.lab import LabCluster, Workload
+from twinshore.config.incidents import IncidentKind
 from twinshore.lab.clients import client_settings, committed, forget_links
-from twinshore.lab.stages.faults import dead, on_slow_line, stalled
-from twinshore.store import open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.produce import Workload
+from twinshore.state.store import open_store
 
 FLAGS = ("-XX:TieredStopAtLevel=1",)
 PARTITIONS = 3

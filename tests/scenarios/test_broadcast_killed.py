@@ -10,10 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from testkit.faults import on_slow_line
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.test_broadcast import FLAGS, RATE, Place, Three, ended, fresh, has_but_what_the_ledger_names, lost
-from twinshore.lab import LabCluster, Workload
-from twinshore.lab.stages.faults import on_slow_line
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.produce import Workload
 
 WITHIN_S, LINE_BYTES_S, KILLS, PAUSE_S = 120.0, 400_000.0, 4, 5.0
 

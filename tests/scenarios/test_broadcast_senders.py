@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, until
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, forget_links
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import ONE_COMPILER
 
 PARTITIONS = LANES = 4

@@ -11,8 +11,8 @@ import pytest
 
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.fleet import Cluster
-from twinshore.lab import LabCluster
+from twinshore.config.model import Cluster
+from twinshore.lab.cluster import LabCluster
 
 pytestmark = pytest.mark.claim(
     "topics",

@@ -12,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.centre.served import PushProcess
 from tests.client.test_clients import settings
 from tests.scenarios.mirror_rig import spans
 from tests.scenarios.test_client_pushed import Reading, Writing, push, until
+from tests.switch.config_service.served import PushProcess
 from twinshore.client import HotConsumer, HotProducer
-from twinshore.client.centres.pushes import AGAIN_S, Pushes
-from twinshore.client.centres.served import PushServer
-from twinshore.client.centres.sources import PushFile, PushQuery, Source
-from twinshore.lab import LabCluster
+from twinshore.client.discovery.config_service import AGAIN_S, Pushes, PushFile, PushQuery, Source
+from twinshore.client.discovery.http import PushServer
+from twinshore.lab.cluster import LabCluster
 
 WITHIN_S = 2.0
 

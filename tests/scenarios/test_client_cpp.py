@@ -16,16 +16,16 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from testkit.switch_under_load import records_of
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import spans, until
 from tests.scenarios.switch_rig import carried
 from tests.scenarios.test_client_homes import Both
 from tests.scenarios.test_following_writers import Hand, both, records
-from twinshore.homes.home_lines import HomeState
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, committed
-from twinshore.lab.stages.switch_under_load import records_of
+from twinshore.lab.cluster import LabCluster
+from twinshore.routing.core.records import HomeState
 
 __all__ = ["both"]
 ROOT = Path(__file__).resolve().parents[2] / "clients" / "cpp"

@@ -17,9 +17,10 @@ from sqlalchemy import create_engine, inspect, text
 
 from tests.scenarios.test_client_homes import Both, sites
 from tests.scenarios.test_following_writers import Hand, both, until
-from twinshore.homes.home_lines import HomeState
-from twinshore.lab import LabCluster, MariaDbServer, PostgresServer
 from twinshore.lab.clients import client_settings, committed
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.databases import MariaDbServer, PostgresServer
+from twinshore.routing.core.records import HomeState
 
 __all__ = ["both"]
 ROOT = Path(__file__).resolve().parents[2]

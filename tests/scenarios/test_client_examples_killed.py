@@ -17,7 +17,8 @@ from sqlalchemy import create_engine, inspect, text
 from tests.scenarios.test_client_examples import Start, start, topic, write
 from tests.scenarios.test_client_homes import Both
 from tests.scenarios.test_following_writers import Hand, both, until
-from twinshore.lab import LabCluster, PostgresServer
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.databases import PostgresServer
 
 __all__ = ["both", "start", "topic"]
 KILLS, RECORDS_AT_ONCE = 50, 20

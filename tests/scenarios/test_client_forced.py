@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from testkit.switch_under_load import records_of
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.switch_rig import SwitchRig
 from tests.scenarios.test_client_switch import Application, settings
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.lab.stages.switch_under_load import records_of
 
 TOPIC = "client-forced"
 

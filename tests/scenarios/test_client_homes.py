@@ -13,11 +13,11 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 
 from tests.scenarios.test_following_writers import Hand, both, records, until
 from twinshore.client import HotConsumer, HotProducer
-from twinshore.homes.home_lines import HomeState
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
+from twinshore.routing.core.records import HomeState
 
 __all__ = ["both"]
 Both = tuple[KafkaCluster, KafkaCluster]

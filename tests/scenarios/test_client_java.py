@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
+from testkit.switch_under_load import records_of
 from tests.conftest import ClusterFactory
 from tests.scenarios import mirror_rig
 from tests.scenarios.java_examples import Examples, Load, Read, examples, java_classes
 from tests.scenarios.switch_rig import carried
 from tests.scenarios.test_client_homes import Both
 from tests.scenarios.test_following_writers import Hand, both, records, until
-from twinshore.homes.home_lines import HomeState
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, commit, committed
-from twinshore.lab.stages.switch_under_load import records_of
+from twinshore.lab.cluster import LabCluster
+from twinshore.routing.core.records import HomeState
 
 __all__ = ["both", "examples", "java_classes"]
 PARTITIONS = 2

@@ -38,11 +38,10 @@ from tests.scenarios.switch_rig import transactional
 from tests.scenarios.test_client_homes import sites
 from tests.scenarios.test_following_writers import until
 from twinshore.client import HotPairConsumer
-from twinshore.client.centres.pushes import Pushes
-from twinshore.client.centres.sources import PushFile
-from twinshore.fleet import ConfigError
-from twinshore.lab import LabCluster
+from twinshore.client.discovery.config_service import Pushes, PushFile
+from twinshore.config.errors import ConfigError
 from twinshore.lab.clients import add_partitions, committed, create_topic
+from twinshore.lab.cluster import LabCluster
 
 
 @pytest.fixture

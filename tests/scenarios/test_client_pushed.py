@@ -16,12 +16,11 @@ from tests.client.test_clients import settings
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.client import HotConsumer, HotProducer
-from twinshore.client.centres.pushes import Pushes
-from twinshore.client.centres.sources import PushFile
-from twinshore.homes.home_notes import HomeNotes
+from twinshore.client.discovery.config_service import Pushes, PushFile
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import forget_links
+from twinshore.lab.cluster import LabCluster
+from twinshore.routing.topic import HomeNotes
 
 FIRST_HOME = "a push decides no home of a topic that a link carries: a mirror's first word, told to its target, counts"
 

@@ -14,17 +14,15 @@ from tests.scenarios.spool_stage import SpoolingProcess, key_of
 from tests.scenarios.test_client_homes import Heard, sites
 from tests.scenarios.test_following_writers import Hand, records, until
 from twinshore.client import HotProducer
-from twinshore.client.spool import Spool
-from twinshore.client.spool.books import HEADER
-from twinshore.client.spool.files import SpoolFiles
-from twinshore.client.spool.frames import SpoolRecord
-from twinshore.client.spool.loading import load
-from twinshore.fleet import NamedPartition
-from twinshore.homes.home_lines import HomeState
-from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.lab import LabCluster
+from twinshore.client.core.spool_format import HEADER, SpoolRecord
+from twinshore.client.spool.spool import Spool, SpoolFiles, load
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.questions import OffsetKind
 from twinshore.lab.clients import client_settings
-from twinshore.service.clock import wall_ms
+from twinshore.lab.cluster import LabCluster
+from twinshore.routing.core.records import HomeState
 
 PARTITIONS, CALLS, CROSSED, MANY = 2, 400, 150, 50_000
 LATE_MS = 4_000  # so long each byte is on its way: an answer comes when its cluster is gone

@@ -13,15 +13,13 @@ from tests.scenarios.spool_stage import KEYS, SpoolingProcess, key_of
 from tests.scenarios.test_client_homes import Heard, sites
 from tests.scenarios.test_following_writers import SWITCH, both, records, until
 from twinshore.client import HotProducer
-from twinshore.client.spool import Spool
-from twinshore.client.spool.files import SpoolFiles
-from twinshore.client.spool.frames import SpoolRecord
-from twinshore.client.spool.loading import load
-from twinshore.homes.home_lines import HomeLine, HomeState
-from twinshore.homes.home_notes import HomeNotes
+from twinshore.client.core.spool_format import SpoolRecord
+from twinshore.client.spool.spool import Spool, SpoolFiles, load
+from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
-from twinshore.service.clock import wall_ms
+from twinshore.lab.cluster import LabCluster
+from twinshore.routing.core.records import HomeLine, HomeState
+from twinshore.routing.topic import HomeNotes
 
 __all__ = ["both"]
 PARTITIONS = 2

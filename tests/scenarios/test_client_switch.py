@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Message
 
+from testkit.switch_under_load import records_of
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.switch_rig import SwitchRig, carried
 from twinshore.client import HotConsumer, HotProducer
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
-from twinshore.lab.stages.switch_under_load import records_of
+from twinshore.lab.cluster import LabCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 TOPIC = "client-orders"

@@ -15,17 +15,19 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.java_gateway import launch_gateway
 from typer.testing import CliRunner
 
+from testkit.copiers import CopyJob, MirrorMaker
+from testkit.mirror_process import PERIOD_S, MirrorProcess, Verb, addresses, delay_text, until
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import spans
-from twinshore.cli.entry import app, gather
-from twinshore.delay.alarms import AlarmKind
-from twinshore.fleet import Cluster
-from twinshore.lab import LabCluster, Workload
+from twinshore.cli.app import app, gather
+from twinshore.config.model import Cluster
 from twinshore.lab.clients import client_settings
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
-from twinshore.lab.stages.copiers import CopyJob, MirrorMaker
-from twinshore.lab.stages.mirror_process import PERIOD_S, MirrorProcess, Verb, addresses, delay_text, until
-from twinshore.store import AlarmRow, DelayPlace, Store, open_store
+from twinshore.lab.produce import Workload
+from twinshore.monitoring.core.alerts import AlarmKind
+from twinshore.state.core.values import AlarmRow, DelayPlace
+from twinshore.state.store import Store, open_store
 
 LINK = "east->west"
 WITHIN_S = 4 * PERIOD_S

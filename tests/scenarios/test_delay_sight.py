@@ -9,17 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.delay.alarms import AlarmKey, AlarmKind, Book, Event, Sign, turn
-from twinshore.delay.sampler import Expected, Sample, Sampler
-from twinshore.delay.state import LinkState
-from twinshore.fleet import Cluster, Link
+from testkit.raw_writer import RawWriter
+from twinshore.config.model import Cluster, Link
+from twinshore.kafka.admin import delete_acls
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
-from twinshore.kafka.rights_requests import delete_acls
-from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster, LabSecurity
+from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.lab.access import LabSecurity
 from twinshore.lab.clients import admin_of, allow, topic_id
-from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.store import TwinRow, open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
+from twinshore.monitoring.core.alerts import AlarmKey, AlarmKind, Book, Event, Sign, turn
+from twinshore.monitoring.core.link_state import LinkState
+from twinshore.monitoring.sampler import Expected, Sample, Sampler
+from twinshore.state.core.values import TwinRow
+from twinshore.state.store import open_store
 
 pytestmark = pytest.mark.claim(
     "groups",

@@ -11,11 +11,12 @@ import pytest
 from tests.conftest import ClusterFactory
 from tests.scenarios.test_groups import commit, committed
 from tests.scenarios.test_groups_kept import link_between
-from twinshore.fleet.settings import Settings
-from twinshore.groups.rounds import Rounds
-from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
+from twinshore.config.settings import Settings
+from twinshore.groups.sync import Rounds
 from twinshore.lab.clients import admin_of
-from twinshore.store import Store
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
+from twinshore.state.store import Store
 
 pytestmark = pytest.mark.claim(
     "groups",

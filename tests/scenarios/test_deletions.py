@@ -10,10 +10,11 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
-from twinshore.fleet import Cluster, RefusedError
-from twinshore.lab import LabCluster
+from twinshore.config.errors import RefusedError
+from twinshore.config.model import Cluster
 from twinshore.lab.clients import admin_of, client_settings, delete_topic
-from twinshore.store import LedgerRow
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.core.values import LedgerRow
 
 pytestmark = pytest.mark.claim(
     "topics",

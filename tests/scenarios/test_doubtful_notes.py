@@ -12,14 +12,15 @@ from confluent_kafka import Producer
 
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.fleet import Cluster, Link, Naming
+from twinshore.config.model import Cluster, Link, Naming
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of, client_settings
-from twinshore.mirror.topology.descents import Descents
-from twinshore.mirror.topology.provenance import Descent, Hop
-from twinshore.mirror.topology.target_notes import Told
-from twinshore.store import TwinRow, open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.replication.core.lineage import Descent, Hop
+from twinshore.replication.core.link_claim import Told
+from twinshore.replication.lineage import Descents
+from twinshore.state.core.values import TwinRow
+from twinshore.state.store import open_store
 
 pytestmark = pytest.mark.claim(
     "topics",

@@ -13,12 +13,12 @@ from tests.scenarios.incident_stage import QUICK
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until, url_in
 from tests.scenarios.test_switch import switch
 from tests.scenarios.test_switched_home import read
-from twinshore.fleet import NamedPartition
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import PartitionMetadata
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
-from twinshore.store import open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.store import open_store
 
 TOPIC = "lost-orders"
 KEPT, LOST, WEST = 90, 10, 6

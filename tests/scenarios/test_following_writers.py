@@ -10,17 +10,16 @@ from contextlib import ExitStack, closing
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
+from testkit.switch_under_load import told
 from tests.scenarios.following_writer import FollowingWriter, Writing
-from twinshore.fleet import FOLLOWERS_TOPIC, HOMES_TOPIC
-from twinshore.homes.follower_lines import FollowerLog
-from twinshore.homes.following import LEASE_S
-from twinshore.homes.home_lines import HomeLine, HomeState
-from twinshore.homes.home_notes import FollowerNotes, HomeNotes
+from twinshore.config.model import FOLLOWERS_TOPIC, HOMES_TOPIC
+from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of, client_settings
-from twinshore.lab.stages.switch_under_load import told
-from twinshore.service.clock import wall_ms
+from twinshore.lab.cluster import LabCluster
+from twinshore.routing.core.followers import LEASE_S, FollowerLog
+from twinshore.routing.core.records import HomeLine, HomeState
+from twinshore.routing.topic import FollowerNotes, HomeNotes
 
 SWITCH = "5" * 32
 PARTITIONS = 2

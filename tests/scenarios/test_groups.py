@@ -9,16 +9,16 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from testkit.log_kinds import COMPACTED, SOURCE_SETTINGS, Seen, compacted, seen, transactional
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.fleet import ConfigError
+from twinshore.config.errors import ConfigError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.groups import Groups, ShareGroups
-from twinshore.lab import LabCluster
+from twinshore.kafka.protocol.offsets import Place
 from twinshore.lab.clients import client_settings
 from twinshore.lab.clients import committed as places_of_group
-from twinshore.lab.stages.log_kinds import COMPACTED, SOURCE_SETTINGS, Seen, compacted, seen, transactional
-from twinshore.wire.group_places import Place
+from twinshore.lab.cluster import LabCluster
 
 TOPICS = {"grp-plain": 2, "grp-tx": 2, "grp-compact": 1}
 MAPPED = "grp-mapped"

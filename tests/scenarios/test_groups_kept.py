@@ -12,11 +12,12 @@ import pytest
 from tests.conftest import ClusterFactory
 from tests.scenarios.test_groups import commit, committed
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.fleet.settings import Settings, parse_settings
-from twinshore.groups.rounds import Rounds
+from twinshore.config.settings import Settings, parse_settings
+from twinshore.groups.sync import Rounds
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
-from twinshore.store import Receipt, Store, TwinRow, open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.core.values import Receipt, TwinRow
+from twinshore.state.store import Store, open_store
 
 FORGETS = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000"}
 WATCHED_S = 80.0

@@ -13,14 +13,15 @@ from typer.testing import CliRunner
 
 from tests.scenarios.mirror_rig import Rig, read_all, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.cli.entry import app
-from twinshore.fleet import RefusedError
-from twinshore.homes.home_lines import HomeLine
-from twinshore.homes.home_notes import HomeNotes
+from twinshore.cli.app import app
+from twinshore.config.errors import RefusedError
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of, topic_id
-from twinshore.store import HomeRow, open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.routing.core.records import HomeLine
+from twinshore.routing.topic import HomeNotes
+from twinshore.state.core.values import HomeRow
+from twinshore.state.store import open_store
 
 THERE, BACK = "east->west", "west->east"
 PAIR = "east<>west"

@@ -12,11 +12,11 @@ import pytest
 
 from tests.scenarios.incident_stage import CALM, QUICK, IncidentStage, cut_to, down_and_up, log_file
 from tests.scenarios.mirror_rig import read_all
-from twinshore.fleet import NamedPartition
-from twinshore.fleet.incidents import POLICY_STOP
+from twinshore.config.incidents import POLICY_STOP
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import PartitionMetadata
-from twinshore.lab import LabCluster
+from twinshore.lab.cluster import LabCluster
 
 pytestmark = pytest.mark.claim(
     "topics",

@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from testkit.raw_writer import RawWriter
 from tests.scenarios.incident_stage import IncidentStage, age, cut_to, down_and_up, flip, log_file
-from twinshore.fleet import NamedPartition
-from twinshore.fleet.incidents import POLICY_RETRY, POLICY_STOP
+from twinshore.config.incidents import POLICY_RETRY, POLICY_STOP
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import PostgresServer, compare_topic
+from twinshore.kafka.protocol.transactions import filler
 from twinshore.lab.clients import add_partitions, admin_of, alter_topic, client_settings, delete_records
-from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.wire.markers import filler
+from twinshore.lab.compare import compare_topic
+from twinshore.lab.databases import PostgresServer
 
 THREE = [[b"one", b"two"], [b"three", b"four"], [b"five", b"six"]]
 BODY_AT = 64

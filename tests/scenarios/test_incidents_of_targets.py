@@ -13,17 +13,18 @@ from pathlib import Path
 
 import pytest
 
+from testkit.raw_writer import RawWriter
 from tests.scenarios.incident_stage import LINK, QUICK, IncidentStage
 from tests.scenarios.mirror_rig import read_all
-from twinshore.fleet import NamedPartition
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.admin import create_acls, delete_acls, read_acls
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
-from twinshore.kafka.rights_requests import create_acls, delete_acls, read_acls
-from twinshore.lab import LabCluster, LabSecurity
+from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.lab.access import LabSecurity
 from twinshore.lab.clients import allow
-from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.mirror.driver.link_driver import SETTLE_LOG_START_S
-from twinshore.store import open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.replication.controller import SETTLE_LOG_START_S
+from twinshore.state.store import open_store
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 RECORDS = [[b"one", b"two"], [b"three"]]

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from testkit.log_kinds import seen
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.test_groups import committed
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
-from twinshore.lab.stages.log_kinds import seen
+from twinshore.lab.cluster import LabCluster
 
 pytestmark = pytest.mark.claim(
     "groups",

@@ -7,12 +7,12 @@ from contextlib import closing
 from confluent_kafka import Producer
 
 from tests.scenarios.mirror_rig import spans
-from twinshore.fleet import Link, NamedPartition
+from twinshore.config.model import Link, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
-from twinshore.store import LinkIdentity, TwinRow
-from twinshore.switch.hands.left_there import LastWritten, LinkLeft, last_written
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.core.values import LinkIdentity, TwinRow
+from twinshore.switch.forced import LastWritten, LinkLeft, last_written
 
 TOPIC = "last-written"
 NOBODY = 1 << 40

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from testkit.control import ControlStage, Neighbour, drained, prioritised, throttle
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.cli.entry import app, gather
-from twinshore.lab import LabCluster, Workload
-from twinshore.lab.stages.control import ControlStage, Neighbour, drained, prioritised, throttle
+from twinshore.cli.app import app, gather
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.produce import Workload
 
 LINK = "east->west"
 IN_FORCE_S = 5.0

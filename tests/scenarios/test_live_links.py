@@ -15,10 +15,12 @@ from typer.testing import CliRunner
 
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import HEARTBEATS, Cluster, RefusedError
-from twinshore.lab import LabCluster, Workload
-from twinshore.store import open_store
+from twinshore.cli.app import app, gather
+from twinshore.config.errors import RefusedError
+from twinshore.config.model import HEARTBEATS, Cluster
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.produce import Workload
+from twinshore.state.store import open_store
 
 KEPT = {"east-1->west-1": "links-kept-1", "east-2->west-2": "links-kept-2"}
 ADDED, FRESH, TURNED = "east-3->west-3", "east-4->west-4", "west-4->east-4"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.loss_stage import SETTINGS, Reading, Sent, Stage, ended, log_of, until
-from twinshore.fleet import NamedPartition
-from twinshore.lab import LabCluster
+from twinshore.config.model import NamedPartition
 from twinshore.lab.clients import delete_records
+from twinshore.lab.cluster import LabCluster
 
 BESIDE = pytest.mark.claim(
     "advisor",

@@ -9,17 +9,19 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from testkit.log_kinds import seen, transactional
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import Link, NamedPartition, RefusedError, Secret
+from twinshore.cli.app import app, gather
+from twinshore.config.errors import RefusedError
+from twinshore.config.model import Link, NamedPartition, Secret
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import delete_records
-from twinshore.lab.stages.log_kinds import seen, transactional
-from twinshore.mirror.driver.link_notes import LinkNotes
-from twinshore.mirror.operations.recover import Recoverer
-from twinshore.store import LinkIdentity, Position, TwinRow, open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.replication.link_claim import LinkNotes
+from twinshore.replication.operations.recover import Recoverer
+from twinshore.state.core.values import LinkIdentity, Position, TwinRow
+from twinshore.state.store import open_store
 
 pytestmark = pytest.mark.claim(
     "topics",

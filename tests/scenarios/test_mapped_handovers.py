@@ -11,8 +11,8 @@ from confluent_kafka import Producer
 
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, settings_text, spans
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
+from twinshore.lab.cluster import LabCluster
 
 pytestmark = pytest.mark.claim(
     "topics",

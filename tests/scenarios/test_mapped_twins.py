@@ -9,15 +9,15 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
+from testkit.mapped import PARTITIONS, Move, read
 from tests.scenarios.mirror_rig import Rig, until
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import SourceOffset
+from twinshore.cli.app import app, gather
+from twinshore.config.model import SourceOffset
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, topic_id
-from twinshore.lab.stages.mapped import PARTITIONS, Move, read
-from twinshore.mirror.mapping.counterpart import on_target
-from twinshore.store import Store, open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.replication.core.mapping import on_target
+from twinshore.state.store import Store, open_store
 
 OWNERS = {"min.insync.replicas": "1", "segment.ms": "3600000"}
 

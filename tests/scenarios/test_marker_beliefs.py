@@ -9,16 +9,12 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from testkit.raw_writer import RawWriter
 from tests.scenarios.incident_stage import QUICK
-from twinshore.fleet import NamedPartition
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.errors import Code
-from twinshore.kafka.questions import OffsetKind, ProducerState
-from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
-from twinshore.lab.clients import client_settings, delete_records
-from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.mirror.lane.marking import marker_id
-from twinshore.wire.markers import (
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.transactions import (
     FILLER_RECORDS_MAX,
     LOG_ENDS_KEY,
     LOG_ENDS_VERSION,
@@ -32,6 +28,11 @@ from twinshore.wire.markers import (
     parse_log_ends,
     parse_markers,
 )
+from twinshore.kafka.questions import OffsetKind, ProducerState
+from twinshore.lab.clients import client_settings, delete_records
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
+from twinshore.replication.task.core.position import marker_id
 
 WEEK_MS = 7 * 24 * 3600 * 1000
 SETTINGS = {"producer.id.expiration.check.interval.ms": "1000"}

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import pytest
 
+from testkit import log_kinds
+from testkit.log_kinds import COMPACTED, SOURCE_SETTINGS, seen
+from testkit.raw_writer import RawWriter
 from tests.scenarios.kill_stage import KillStage
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
-from twinshore.lab import LabCluster
-from twinshore.lab.stages import log_kinds
-from twinshore.lab.stages.log_kinds import COMPACTED, SOURCE_SETTINGS, seen
-from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.mirror.driver.plan import TWINS_OWN
+from twinshore.lab.cluster import LabCluster
+from twinshore.replication.core.planner import TWINS_OWN
 
 TRANSACTIONS, HOLES, RUNS = TOPICS = ("kill-transactions", "kill-holes", "kill-runs")
 PARTITIONS = 2

@@ -10,11 +10,12 @@ import pytest
 from tests.conftest import ClusterFactory
 from tests.scenarios.loss_stage import Sent
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.advisor.operations.losing import Losing, lost_of
-from twinshore.fleet.settings import parse_settings
-from twinshore.lab import KAFKA_3, KAFKA_OLDEST, LabCluster
-from twinshore.loss.operations.explore import Asked
-from twinshore.loss.settings import Harm
+from twinshore.advisor.core.simulator.explore import Asked
+from twinshore.advisor.core.simulator.model import Harm
+from twinshore.advisor.operations.loss import Losing, lost_of
+from twinshore.config.settings import parse_settings
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_3, KAFKA_OLDEST
 
 POWER = Asked(records=1, faults_max=1, kinds=("power",))
 

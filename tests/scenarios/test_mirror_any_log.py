@@ -12,16 +12,17 @@ import pytest
 from _pytest.mark import ParameterSet
 from confluent_kafka import Producer
 
+from testkit import log_kinds
+from testkit.log_kinds import HOLDS, KINDS, SOURCE_SETTINGS, seen
 from tests.scenarios.incident_stage import QUICK
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
-from twinshore.fleet import NamedPartition
+from twinshore.config.incidents import IncidentKind
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
+from twinshore.kafka.protocol.record_batch import BatchHeader, split_batches
 from twinshore.lab.clients import client_settings, delete_records
-from twinshore.lab.stages import log_kinds
-from twinshore.lab.stages.log_kinds import HOLDS, KINDS, SOURCE_SETTINGS, seen
-from twinshore.store import IncidentKind
-from twinshore.wire.batch import BatchHeader, split_batches
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 
 LINK = "here->there"
 # Longer than any transaction of the other topics stays open on a busy machine: those are no incident.

@@ -13,8 +13,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # t
 from confluent_kafka.cimpl import NewPartitions
 
 from tests.scenarios.mirror_rig import Rig, foreign_lines, read_all, same_ends, settings_text, spans, until
-from twinshore.lab import LabCluster, Workload, compare_topic
 from twinshore.lab.clients import admin_of, client_settings
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.compare import compare_topic
+from twinshore.lab.produce import Workload
 
 pytestmark = pytest.mark.timeout(600)  # Spark starts first, beside whatever else this machine does
 LINK = "east->west"

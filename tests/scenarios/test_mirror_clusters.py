@@ -11,10 +11,13 @@ import pyspark
 import pytest
 
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
-from twinshore.lab import KAFKA_3, LabCluster, LabSecurity, Workload, compare_topic, java
-from twinshore.lab.jars import ONE_COMPILER
+from twinshore.lab.access import LabSecurity
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.compare import compare_topic
+from twinshore.lab.jars import KAFKA_3, ONE_COMPILER, java
 from twinshore.lab.ports import free_port
 from twinshore.lab.processes import Child, start_child
+from twinshore.lab.produce import Workload
 
 
 @pytest.fixture(scope="module")

@@ -17,16 +17,17 @@ from typer.testing import CliRunner
 import twinshore
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until, url_in
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.cli.entry import app, gather
-from twinshore.delay.sampler import Sampler
-from twinshore.fleet import Cluster
-from twinshore.fleet.settings import load_settings
-from twinshore.lab import LabCluster, LabSecurity
+from twinshore.cli.app import app, gather
+from twinshore.config.model import Cluster
+from twinshore.config.settings import load_settings
+from twinshore.lab.access import LabSecurity
 from twinshore.lab.clients import admin_of, allow
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import ONE_COMPILER
 from twinshore.lab.ports import free_port
-from twinshore.service.ends import Ends
-from twinshore.store import open_store
+from twinshore.monitoring.sampler import Sampler
+from twinshore.runtime.endpoints import Ends
+from twinshore.state.store import open_store
 
 LINK = "east->west"
 ELSEWHERE = "its addresses lead to another cluster now"

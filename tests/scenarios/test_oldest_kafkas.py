@@ -10,8 +10,9 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switched_home import read, written_by_transactions
-from twinshore.lab import KAFKA_OLDEST_SOURCE, KAFKA_OLDEST_TARGET, LabCluster
 from twinshore.lab.clients import client_settings, committed
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_OLDEST_SOURCE, KAFKA_OLDEST_TARGET
 
 TOPIC, GROUP, PARTITIONS, WITHIN_S = "bounds", "bounds-readers", 2, 90.0
 

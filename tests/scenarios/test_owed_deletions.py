@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
+from testkit.log_kinds import COMPACTED, SOURCE_SETTINGS
 from tests.scenarios.incident_stage import QUICK
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, until
-from twinshore.cli.entry import app, gather
-from twinshore.lab import LabCluster
+from twinshore.cli.app import app, gather
 from twinshore.lab.clients import client_settings
-from twinshore.lab.stages.log_kinds import COMPACTED, SOURCE_SETTINGS
+from twinshore.lab.cluster import LabCluster
 
 pytestmark = pytest.mark.claim(
     "topics",

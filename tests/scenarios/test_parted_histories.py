@@ -9,19 +9,16 @@ from typing import NamedTuple
 
 import pytest
 
-from twinshore.fleet import SourceOffset, TargetOffset
-from twinshore.fleet.extents import Extent
+from testkit.raw_writer import RawWriter
+from twinshore.config.model import Extent, SourceOffset, TargetOffset
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import delete_records
-from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.mirror.lane.history import UNKNOWN, Stand
-from twinshore.mirror.lane.marking import marker_id
-from twinshore.mirror.lane.observe import Go, Observation, Stop, Verdict, judge
-from twinshore.mirror.lane.reach import Reach, reach_of
-from twinshore.mirror.lane.stamp import Stamp
-from twinshore.mirror.mapping.look import look_at_mapped
-from twinshore.mirror.pump.twin_look import look_at
+from twinshore.lab.cluster import LabCluster
+from twinshore.replication.task.core.batches import Stamp
+from twinshore.replication.task.core.config import UNKNOWN, Reach, Stand, reach_of
+from twinshore.replication.task.core.position import Go, Observation, Stop, Verdict, judge, marker_id
+from twinshore.replication.task.lookups import look_at
+from twinshore.replication.task.mapped_lookup import look_at_mapped
 
 TIME_MS = int(time.time() * 1000)
 CARRIED = ["data", "data", "mark", "mark"]

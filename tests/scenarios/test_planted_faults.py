@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from tests.conftest import ClusterFactory
 from tests.scenarios.loss_stage import until
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import NamedPartition
-from twinshore.lab import LabCluster
+from twinshore.cli.app import app, gather
+from twinshore.config.model import NamedPartition
 from twinshore.lab.clients import admin_of, alter_topic, client_settings, commit, delete_records
+from twinshore.lab.cluster import LabCluster
 
 # Where a rule found something: its name and the subject. Cases say where it must, and at which subject it must not.
 Found = set[tuple[str, str]]

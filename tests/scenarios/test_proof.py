@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
+from testkit import log_kinds
+from testkit.raw_writer import RawWriter
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.pair_of_logs import (
     AT,
@@ -31,20 +33,20 @@ from tests.scenarios.pair_of_logs import (
     stretch_of,
     write,
 )
-from twinshore.fleet import ConfigError, NamedPartition
-from twinshore.fleet.settings import load_settings
-from twinshore.kafka.cluster import OffsetKind
-from twinshore.lab import LabCluster
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import NamedPartition
+from twinshore.config.settings import load_settings
+from twinshore.kafka.protocol.record_batch import Record, encode_batch
+from twinshore.kafka.questions import OffsetKind
 from twinshore.lab.clients import delete_records, delete_topic
-from twinshore.lab.stages import log_kinds
-from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.proof import DifferenceKind, Stretch, Way
-from twinshore.proof.job import on_spark
-from twinshore.proof.planning import RENEWED_MS, Wishes
-from twinshore.proof.proving import Proving
-from twinshore.service.spark import open_session
-from twinshore.store import TwinRow, open_store
-from twinshore.wire.records import Record, encode_batch
+from twinshore.lab.cluster import LabCluster
+from twinshore.proof.core.model import DifferenceKind, Stretch, Way
+from twinshore.proof.core.planning import RENEWED_MS, Wishes
+from twinshore.proof.jobs import on_spark
+from twinshore.proof.rounds import Proving
+from twinshore.runtime.spark import open_session
+from twinshore.state.core.values import TwinRow
+from twinshore.state.store import open_store
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,13 @@ import twinshore
 from tests.scenarios.incident_stage import QUICK, cut_to, down_and_up, log_file
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.pair_of_logs import AT, COUNT, log, made, said, write
-from twinshore.fleet import NamedPartition
-from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.lab import LabCluster
-from twinshore.store import IncidentKind, LedgerRow, open_store
+from twinshore.config.incidents import IncidentKind
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.questions import OffsetKind
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.core.values import LedgerRow
+from twinshore.state.store import open_store
 
 HOUR_MS = 3_600_000
 

@@ -10,21 +10,24 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
+from testkit import log_kinds
+from testkit.copiers import CopyJob, MirrorMaker
 from tests.scenarios.mirror_rig import Rig, settings_text, until
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import NamedPartition
-from twinshore.fleet.settings import load_settings
-from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.lab import LabCluster, Workload
+from twinshore.cli.app import app, gather
+from twinshore.config.model import NamedPartition
+from twinshore.config.settings import load_settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.questions import OffsetKind
 from twinshore.lab.clients import client_settings
-from twinshore.lab.stages import log_kinds
-from twinshore.lab.stages.copiers import CopyJob, MirrorMaker
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.produce import Workload
 from twinshore.lab.watermarks import TopicEnd
-from twinshore.proof import Way
-from twinshore.proof.job import in_this_process
-from twinshore.proof.planning import Wishes
-from twinshore.proof.proving import Proving
-from twinshore.store import ProofRow, ProofState, open_store
+from twinshore.proof.core.model import Way
+from twinshore.proof.core.planning import Wishes
+from twinshore.proof.jobs import in_this_process
+from twinshore.proof.rounds import Proving
+from twinshore.state.core.values import ProofRow, ProofState
+from twinshore.state.store import open_store
 
 pytestmark = pytest.mark.timeout(600)  # Spark starts first, beside whatever else this machine does
 LINK = "east->west"

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from testkit.raw_writer import RawWriter
 from tests.scenarios.pair_of_logs import Pair, both, in_order, log, made, names, said
-from twinshore.fleet import NamedPartition
-from twinshore.lab import LabCluster
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.protocol.record_batch import Record, encode_batch
 from twinshore.lab.clients import alter_topic, delete_records
-from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.store import TwinRow, open_store
-from twinshore.wire.records import Record, encode_batch
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.core.values import TwinRow
+from twinshore.state.store import open_store
 
 
 @pytest.fixture(scope="module")

@@ -11,30 +11,30 @@ from contextlib import closing
 
 import pytest
 
+from testkit.raw_writer import RawWriter
 from tests.scenarios.raw_writers_log import end_of, state_of
-from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.admin import alter_quotas
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.errors import Code
-from twinshore.kafka.notes import Notebook
-from twinshore.kafka.questions import OffsetKind
-from twinshore.kafka.rights import QuotaEntity
-from twinshore.kafka.rights_requests import alter_quotas
-from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
-from twinshore.lab.clients import admin_of, delete_records
-from twinshore.lab.jars import ONE_COMPILER
-from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.wire.batch import TIMESTAMP_APPEND
-from twinshore.wire.fetch import (
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.fetch import (
     FETCH_KEY,
     FETCH_VERSION,
-    FetchAnswer,
+    FetchedAnswer,
     FetchedPartition,
     FetchPartition,
     encode_fetch,
     parse_fetch,
 )
-from twinshore.wire.produce import PRODUCE_KEY, PRODUCE_VERSION_BY_ID
-from twinshore.wire.records import Record, encode_batch
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, PRODUCE_VERSION_BY_ID
+from twinshore.kafka.protocol.record_batch import TIMESTAMP_APPEND, Record, encode_batch
+from twinshore.kafka.protocol.rights import QuotaEntity
+from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.state_topic import Notebook
+from twinshore.lab.clients import admin_of, delete_records
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, ONE_COMPILER
 
 WEEK_MS = 7 * 24 * 3600 * 1000
 VERSIONS = [KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)]
@@ -372,7 +372,7 @@ def test_a_throttled_fetch_brings_nothing_and_counts_for_nothing(kafka: KafkaClu
         assert writer.write(1, number, value=b"v" * size).error == 0
     everybody = QuotaEntity((("client-id", ""),))
 
-    def fetch(session_id: int, epoch: int, most: int, *, asked: bool = True) -> FetchAnswer:
+    def fetch(session_id: int, epoch: int, most: int, *, asked: bool = True) -> FetchedAnswer:
         ask = FetchPartition(writer.topic_id, 0, 0, -1, -1, 1 << 20)
         body = encode_fetch(
             session_id=session_id,
@@ -385,7 +385,7 @@ def test_a_throttled_fetch_brings_nothing_and_counts_for_nothing(kafka: KafkaClu
         )
         return parse_fetch(writer.leader.call_raw(FETCH_KEY, FETCH_VERSION, body), 0)
 
-    found: list[FetchAnswer] = []
+    found: list[FetchedAnswer] = []
 
     def brings(session_id: int, epoch: int, most: int, *, asked: bool = True) -> bool:
         found.append(fetch(session_id, epoch, most, asked=asked))

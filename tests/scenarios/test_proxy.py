@@ -14,16 +14,19 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka.admin import AdminClient
 
+from tests.kafka.protocol.serving.java_clients import java_clients
 from tests.proxy.served import ProxyProcess, proxy_before
 from tests.scenarios.mirror_rig import spans
-from tests.wire.serving.java_clients import java_clients
-from twinshore.fleet import NamedPartition
-from twinshore.kafka.cluster import KafkaCluster, ProducerState
-from twinshore.lab import KAFKA_NEWEST, KAFKA_OLDEST, LabCluster
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.questions import ProducerState
 from twinshore.lab.clients import committed
-from twinshore.proxy.core.leads import mark_of
-from twinshore.proxy.lookout import HEARD_S, LOOK_S
-from twinshore.store import HomeRow, open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_NEWEST, KAFKA_OLDEST
+from twinshore.proxy.cluster_view import HEARD_S, LOOK_S
+from twinshore.proxy.core.model import mark_of
+from twinshore.state.core.values import HomeRow
+from twinshore.state.store import open_store
 
 COUNT = 200
 MEMORY_MB_MAX = 200

@@ -26,15 +26,15 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.conftest import ClusterFactory
+from tests.kafka.protocol.serving.java_clients import java_clients
 from tests.pages.shell import kafka_tools, play
 from tests.proxy.served import ProxyProcess, proxy_before
 from tests.scenarios import streams_stage
 from tests.scenarios.mirror_rig import until
-from tests.wire.serving.java_clients import java_clients
-from twinshore.fleet import Cluster
-from twinshore.lab import KAFKA_NEWEST, LabCluster
+from twinshore.config.model import Cluster
 from twinshore.lab.clients import committed
-from twinshore.lab.jars import KAFKA_3
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 
 WITHIN_S = 60
 RULES = '[proxy.new_topics_by_name]\n"padm-app-*" = "west"\n'

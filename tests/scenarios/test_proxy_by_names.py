@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.kafka.protocol.serving.java_clients import java_clients
 from tests.proxy.by_names import can_know_hosts, known_by
 from tests.proxy.served import NODES, ProxyProcess, proxy_before
-from tests.wire.serving.java_clients import java_clients
-from twinshore.fleet.settings import load_settings
-from twinshore.lab import KAFKA_NEWEST, KAFKA_OLDEST, LabCluster
+from twinshore.config.settings import load_settings
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_NEWEST, KAFKA_OLDEST
 from twinshore.lab.keys import Authority
 from twinshore.proxy.operations.run import look
 

@@ -18,9 +18,9 @@ from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_proxy_switch import Load, nothing_happened, paused, proxies
 from tests.scenarios.test_switch import PATIENT
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import commit
-from twinshore.store import open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.store import open_store
 
 PARTITIONS = 3
 BEFORE = 10 * PARTITIONS

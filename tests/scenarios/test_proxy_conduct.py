@@ -17,15 +17,16 @@ from typer.testing import CliRunner
 
 from tests.conftest import ClusterFactory
 from tests.proxy.served import ProxyProcess, proxy_before
-from twinshore.advisor.conduct.rule import Habit
-from twinshore.advisor.operations.conduct import Look, conducted
-from twinshore.cli.entry import app, gather
-from twinshore.fleet.settings import load_settings
+from twinshore.advisor.core.clients.model import Habit
+from twinshore.advisor.operations.clients import Look, conducted
+from twinshore.cli.app import app, gather
+from twinshore.config.settings import load_settings
+from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.notes import Notebook
-from twinshore.lab import LabCluster
-from twinshore.service.clock import wall_ms
-from twinshore.store import Flow, FlowKey, FlowKind, open_store
+from twinshore.kafka.state_topic import Notebook
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.core.proxy_values import Flow, FlowKey, FlowKind
+from twinshore.state.store import open_store
 
 WINDOW_S = 1
 PHASE_S = 30.0

@@ -19,8 +19,8 @@ from confluent_kafka import Producer
 import twinshore
 from tests.proxy.served import proxy_before
 from tests.scenarios.test_following_writers import until
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.keys import Authority
 
 CLIENTS, READING, BUSY = 5_000, 200, 100
@@ -48,7 +48,7 @@ class Crowd:
     def __init__(self, bootstrap: str, topic: str, ca_file: str) -> None:
         job: dict[str, Any] = {"bootstrap": bootstrap, "topic": topic, "ca_file": ca_file, "every_s": 0.5}
         job |= {"idle": CLIENTS - READING - BUSY, "reading": READING, "busy": BUSY}
-        command = [sys.executable, "-m", "twinshore.lab.stages.crowd", json.dumps(job)]
+        command = [sys.executable, "-m", "testkit.crowd", json.dumps(job)]
         environment = {**os.environ, "PYTHONPATH": str(Path(twinshore.__path__[0]).parent)}
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True

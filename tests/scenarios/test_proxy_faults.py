@@ -15,11 +15,12 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 from tests.conftest import ClusterFactory
 from tests.proxy.served import ProxyProcess, proxy_before
 from tests.scenarios.mirror_rig import read_all
-from twinshore.fleet import NamedPartition
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
-from twinshore.proxy.core.moves import ERRAND_S
-from twinshore.store import HomeRow, open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.proxy.core.model import ERRAND_S
+from twinshore.state.core.values import HomeRow
+from twinshore.state.store import open_store
 
 AWAY_S = 6.0
 SLOWEST_S = 2.0

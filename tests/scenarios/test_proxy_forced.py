@@ -23,8 +23,8 @@ from tests.scenarios.switch_rig import QUICK, SwitchRig
 from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_proxy_switch import proxies
-from twinshore.homes.following import LEASE_S
 from twinshore.lab.jars import ONE_COMPILER, java, tools_classpath
+from twinshore.routing.core.followers import LEASE_S
 
 PARTITIONS = 3
 WRITERS = 3

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.kafka.protocol.serving.java_clients import java_clients
 from tests.proxy.served import ProxyProcess, proxy_before
 from tests.scenarios.mirror_rig import spans
 from tests.scenarios.plain_clients import JavaWriter, PlainReader, PlainWriter, written
 from tests.scenarios.test_following_writers import until
-from tests.wire.serving.java_clients import java_clients
-from twinshore.cli.entry import app, gather
-from twinshore.lab import KAFKA_OLDEST, LabCluster
-from twinshore.lab.jars import ONE_COMPILER, java, tools_classpath
-from twinshore.store import open_store
+from twinshore.cli.app import app, gather
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_OLDEST, ONE_COMPILER, java, tools_classpath
+from twinshore.state.store import open_store
 
 STILL_S = 3.0
 IN_FORCE_MS_MAX = 2_000

@@ -17,12 +17,12 @@ from tests.scenarios.switch_rig import QUICK, SwitchRig, carried
 from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_proxy_switch import loaded, moved, paused, proxies
-from twinshore.fleet import RefusedError
-from twinshore.fleet.settings import load_settings
-from twinshore.lab import LabCluster
+from twinshore.config.errors import RefusedError
+from twinshore.config.settings import load_settings
 from twinshore.lab.clients import committed
-from twinshore.proxy.operations.groups_home import Asked, act, plan
-from twinshore.store import open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.proxy.operations.groups import Asked, act, plan
+from twinshore.state.store import open_store
 
 pytestmark = pytest.mark.usefixtures("no_topics_before")
 

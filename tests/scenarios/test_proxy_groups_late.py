@@ -19,9 +19,9 @@ from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_proxy_groups_home import move_groups
 from tests.scenarios.test_proxy_switch import loaded, proxies
-from twinshore.fleet import RefusedError
-from twinshore.lab import LabCluster
+from twinshore.config.errors import RefusedError
 from twinshore.lab.clients import committed, delete_topic
+from twinshore.lab.cluster import LabCluster
 
 pytestmark = pytest.mark.usefixtures("no_topics_before")
 

@@ -22,12 +22,12 @@ from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_proxy_switch import moved, proxies
 from tests.scenarios.test_switched_home import read
-from twinshore.lab import LabCluster
+from twinshore.kafka.protocol import produce
+from twinshore.kafka.protocol.apis import INIT_PRODUCER_ID, PRODUCE, shape_of
+from twinshore.kafka.protocol.framing import frame, read_response_header
+from twinshore.lab.cluster import LabCluster
 from twinshore.proxy.core.messages import filled, read_said, request_kind, written
-from twinshore.proxy.core.moves import Parts
-from twinshore.wire.apis import INIT_PRODUCER_ID, PRODUCE, shape_of
-from twinshore.wire.framing import frame, read_response_header
-from twinshore.wire.serving import produce
+from twinshore.proxy.core.model import Parts
 
 TWICE = 46
 

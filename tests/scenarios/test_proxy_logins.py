@@ -14,12 +14,14 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
 from tests.conftest import ClusterFactory
+from tests.kafka.protocol.serving.java_clients import java_clients
 from tests.proxy.served import ProxyProcess, proxy_before
-from tests.wire.serving.java_clients import java_clients
-from twinshore.fleet import SaslMechanism
-from twinshore.kafka.sasl import keys_of
-from twinshore.lab import KAFKA_NEWEST, KAFKA_OLDEST, LabCluster, LabSecurity
+from twinshore.config.model import SaslMechanism
+from twinshore.kafka.protocol.sasl import keys_of
+from twinshore.lab.access import LabSecurity
 from twinshore.lab.clients import allow
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_NEWEST, KAFKA_OLDEST
 from twinshore.lab.keys import Authority, write_whole
 
 COUNT = 50

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.proxy.served import ProxyProcess
-from twinshore.fleet.settings import parse_settings
-from twinshore.lab import FaultProxy, LabCluster
-from twinshore.proxy.core.layout import Layout
+from twinshore.config.settings import parse_settings
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.proxy import FaultProxy
+from twinshore.proxy.cluster_view import Lookout
+from twinshore.proxy.core.model import Layout
 from twinshore.proxy.late_store import LateStore
-from twinshore.proxy.lookout import Lookout
 
 
 @pytest.mark.claim("proxy", "marks", "no proxy serves clusters that would give two producers the same id")

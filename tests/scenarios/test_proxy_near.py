@@ -17,8 +17,8 @@ from tests.scenarios.plain_clients import PlainReader, written
 from tests.scenarios.switch_rig import QUICK, SwitchRig, carried, transactional
 from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.lab import LabCluster
-from twinshore.proxy.core.near import AGAIN_S
+from twinshore.lab.cluster import LabCluster
+from twinshore.proxy.core.follower_fetch import AGAIN_S
 
 
 def all_was_read(near: NearRig, *readers: PlainReader) -> int:

@@ -17,20 +17,22 @@ from confluent_kafka.admin import AdminClient
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from tests.conftest import ClusterFactory
+from tests.kafka.protocol.serving.java_clients import JavaClients, java_clients
 from tests.proxy.served import ProxyProcess, proxy_before
 from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_proxy import produce, producer_of, values
-from tests.wire.serving.java_clients import JavaClients, java_clients
-from twinshore.fleet import Cluster, RefusedError
-from twinshore.fleet.settings import load_settings
+from twinshore.config.errors import RefusedError
+from twinshore.config.model import Cluster
+from twinshore.config.settings import load_settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import committed
-from twinshore.lab.jars import ONE_COMPILER, tools_classpath
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_NEWEST, ONE_COMPILER, tools_classpath
 from twinshore.lab.jars import java as java_program
-from twinshore.proxy.lookout import LOOK_S, TOPICS_S
-from twinshore.proxy.operations import groups_home, offsets
-from twinshore.store import HomeRow, open_store
+from twinshore.proxy.cluster_view import LOOK_S, TOPICS_S
+from twinshore.proxy.operations import groups, offsets
+from twinshore.state.core.values import HomeRow
+from twinshore.state.store import open_store
 
 Part = tuple[str, int]
 OWN, TWIN, AWAY = "newer-own", "newer-twin", "newer-away"
@@ -291,7 +293,7 @@ def test_a_group_with_members_neither_moves_nor_is_set_to_other_places(proxy: Pr
     with open_store(proxy.url) as store:
         with closing(Rdkafka(proxy.bootstrap, "stays", [OWN], NEWER)) as member:
             gather([member], both(OWN), 1)
-            moves = groups_home.plan(groups_home.Asked("west"), settings, store)
+            moves = groups.plan(groups.Asked("west"), settings, store)
             # Members whose client has ended with an error count for a while as well.
             assert re.search("move only while they have no members: .*stays", str(moves.refused))
             with pytest.raises(RefusedError, match="group stays is of the new protocol"):

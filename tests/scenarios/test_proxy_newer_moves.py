@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ClusterFactory
+from tests.kafka.protocol.serving.java_clients import java_clients
 from tests.scenarios.mirror_rig import Rig, settings_text, spans
 from tests.scenarios.plain_clients import PlainWriter
 from tests.scenarios.switch_rig import QUICK, SwitchRig, carried
@@ -19,10 +20,11 @@ from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_proxy_groups_home import move_groups
 from tests.scenarios.test_proxy_newer_groups import NEWER, Makes, Member, Rdkafka, ids
 from tests.scenarios.test_proxy_switch import moved, proxies
-from tests.wire.serving.java_clients import java_clients
-from twinshore.fleet import Cluster, RefusedError
-from twinshore.lab import KAFKA_NEWEST, LabCluster
+from twinshore.config.errors import RefusedError
+from twinshore.config.model import Cluster
 from twinshore.lab.clients import committed
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_NEWEST
 
 pytestmark = pytest.mark.usefixtures("no_topics_before")
 

@@ -30,12 +30,13 @@ from tests.scenarios.offsets_stage import (
 from tests.scenarios.plain_clients import PlainWriter, records_there
 from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_proxy_transactions import Copier
-from twinshore.fleet import ConfigError, RefusedError
-from twinshore.lab import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST, LabCluster
+from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.lab.clients import committed
-from twinshore.proxy import resetting
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST
+from twinshore.proxy import offset_reset
 from twinshore.proxy.operations.offsets import asked_for
-from twinshore.store import open_store
+from twinshore.state.store import open_store
 
 ALL = range(PARTITIONS)
 COOPERATIVE: dict[str, Any] = {"partition.assignment.strategy": "cooperative-sticky"}
@@ -188,7 +189,7 @@ def test_one_that_was_broken_off_is_finished_or_taken_back(
         have_read(some, PARTITIONS * EACH)
         until(lambda: committed(east.cluster, group, topic, ALL) == [EACH] * PARTITIONS, 20, "they commit")
         with monkeypatch.context() as patch:
-            patch.setattr(resetting.Resetting, "gather_late", _killed)
+            patch.setattr(offset_reset.Resetting, "gather_late", _killed)
             with pytest.raises(KeyboardInterrupt, match="some places may be set; finish it with --resume"):
                 stage.does(to_offset(group, 10))
         with pytest.raises(RefusedError, match="did not finish"):
@@ -209,14 +210,14 @@ def test_behind_one_that_was_killed_members_go_on_at_its_time(
     stage: Stage, east: LabCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(east, "reset-killed")
-    monkeypatch.setattr(resetting, "HELD_S", 20.0)
+    monkeypatch.setattr(offset_reset, "HELD_S", 20.0)
     with members(2, stage.bootstrap, "killed", ["reset-killed"]) as some:
         have_read(some, PARTITIONS * EACH)
         until(lambda: committed(east.cluster, "killed", "reset-killed", ALL) == [EACH] * PARTITIONS, 20, "they commit")
         began_s = time.monotonic()
         with monkeypatch.context() as patch:
-            patch.setattr(resetting.Resetting, "give_up", lambda _: None)
-            patch.setattr(resetting.Resetting, "gather_late", _killed)
+            patch.setattr(offset_reset.Resetting, "give_up", lambda _: None)
+            patch.setattr(offset_reset.Resetting, "gather_late", _killed)
             with pytest.raises(KeyboardInterrupt):
                 stage.does(to_offset("killed", 10))
         resume = asked_for("killed", [], resume=True)

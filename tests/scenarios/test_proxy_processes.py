@@ -18,7 +18,7 @@ from tests.scenarios.mirror_rig import url_in
 from tests.scenarios.plain_clients import Acked, JavaWriter, PlainReader, PlainWriter, written
 from tests.scenarios.switch_rig import carried
 from tests.scenarios.test_following_writers import until
-from twinshore.lab import LabCluster
+from twinshore.lab.cluster import LabCluster
 
 PROCESSES, PARTITIONS = 2, 3
 WRITERS = 6

@@ -15,7 +15,7 @@ from tests.scenarios.mirror_rig import url_in
 from tests.scenarios.plain_clients import Acked, JavaWriter, PlainReader, PlainWriter, written
 from tests.scenarios.switch_rig import SwitchRig, carried, ended
 from tests.scenarios.test_following_writers import until
-from twinshore.lab import LabCluster
+from twinshore.lab.cluster import LabCluster
 
 # Longer than a proxy waits for a broker that it asks who is known there.
 AWAY_S = 8.0

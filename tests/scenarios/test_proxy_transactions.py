@@ -18,7 +18,7 @@ from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_proxy_groups_home import move_groups
 from tests.scenarios.test_proxy_switch import proxies
-from twinshore.lab import LabCluster
+from twinshore.lab.cluster import LabCluster
 
 pytestmark = pytest.mark.usefixtures("no_topics_of_earlier_modules")
 

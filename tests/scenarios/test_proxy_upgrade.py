@@ -12,8 +12,8 @@ from tests.proxy.served import proxy_before
 from tests.scenarios.plain_clients import JavaWriter, PlainReader, PlainWriter, written
 from tests.scenarios.test_following_writers import until
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import KAFKA_NEWEST, LabCluster
-from twinshore.lab.jars import KAFKA_3
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 
 TOPIC, JAVA_TOPIC, PARTITIONS = "upgraded", "upgraded-java", 6
 

@@ -11,9 +11,10 @@ from confluent_kafka import Producer
 
 from tests.proxy.served import ProxyProcess, proxy_before
 from tests.scenarios.test_following_writers import until
-from twinshore.fleet import NamedPartition
-from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.lab import LabCluster
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.questions import OffsetKind
+from twinshore.lab.cluster import LabCluster
 
 SECONDS, WARM_S = 60.0, 10.0
 GROWTH_MB_MAX = 8.0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.mirror_rig import foreign_lines, settings_text
-from twinshore.lab import LabCluster
+from twinshore.lab.cluster import LabCluster
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 WITHIN_S = 240.0

@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
+from twinshore.kafka.admin import alter_quotas
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.rights import QuotaEntity
-from twinshore.kafka.rights_requests import alter_quotas
-from twinshore.lab import LabCluster
+from twinshore.kafka.protocol.rights import QuotaEntity
 from twinshore.lab.clients import client_settings
+from twinshore.lab.cluster import LabCluster
 
 LINK = "east->west"
 PUMPS = QuotaEntity((("client-id", "twinshore-pump"),))

@@ -19,15 +19,15 @@ from tests.scenarios.killed_at import GRACE_S, LEASE_S
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switched_home import read
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import RefusedError
-from twinshore.homes.home_notes import HomeNotes
+from twinshore.cli.app import app, gather
+from twinshore.config.errors import RefusedError
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, committed, delete_topic
-from twinshore.store import Store, open_store
-from twinshore.switch import alone
-from twinshore.switch.deeds import Deed
+from twinshore.lab.cluster import LabCluster
+from twinshore.routing.topic import HomeNotes
+from twinshore.runtime import leases
+from twinshore.state.store import Store, open_store
+from twinshore.switch.core.steps import Deed
 
 TOPIC, PARTITIONS = "anew-orders", 2
 LINK, GROUP, LOCAL = "east->west", "anew-readers", "anew-local"
@@ -222,8 +222,8 @@ def test_whoever_reads_there_stops_it(stage: Stage) -> None:
 def test_killed_at_a_deed_it_is_gone_on_with(
     stage: Stage, deed: Deed, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alone, "LEASE_S", LEASE_S)
-    monkeypatch.setattr(alone, "GRACE_S", GRACE_S)
+    monkeypatch.setattr(leases, "LEASE_S", LEASE_S)
+    monkeypatch.setattr(leases, "GRACE_S", GRACE_S)
     stand(stage.west, LOCAL, [45, 5])
     with under_load(stage.east):
         spoil(stage)

@@ -11,11 +11,12 @@ import pytest
 
 from tests.scenarios.incident_stage import LINK, QUICK
 from tests.scenarios.test_status_says_so import Watched
+from twinshore.kafka.admin import create_acls, delete_acls
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
-from twinshore.kafka.rights_requests import create_acls, delete_acls
-from twinshore.lab import LabCluster, LabSecurity
+from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.lab.access import LabSecurity
 from twinshore.lab.clients import allow
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
 
 pytestmark = pytest.mark.timeout(600)

@@ -12,18 +12,32 @@ import pytest
 from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_switched_home import read
 from tests.switch.flips import flip_of
-from twinshore.fleet import NamedPartition, RefusedError
-from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.config.errors import RefusedError
+from twinshore.config.model import NamedPartition
+from twinshore.config.settings import Settings, parse_settings
+from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
-from twinshore.service.clock import wall_ms
-from twinshore.store import Remembered, Store, open_store
-from twinshore.switch.hands.rescue import read_saved
-from twinshore.switch.hands.writing import append
+from twinshore.kafka.protocol.record_batch import Record
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.core.values import Remembered
+from twinshore.state.store import Store, open_store
+from twinshore.switch.core.unreplicated import (
+    BATCH_RECORDS,
+    Batch,
+    Count,
+    Ending,
+    Origin,
+    Saved,
+    as_written,
+    batches,
+    head_line,
+    last_line,
+    record_line,
+    runs_of,
+)
+from twinshore.switch.fencing import append
 from twinshore.switch.operations.rescued import KIND, Reinject, act, look, plan
-from twinshore.switch.reinjected import BATCH_RECORDS, Batch, as_written, batches, runs_of
-from twinshore.switch.rescued import Count, Ending, Origin, Saved, head_line, last_line, record_line
-from twinshore.wire.records import Record
+from twinshore.switch.rescue import read_saved
 
 TOPIC, OTHER = "rescue-moved", "rescue-moved-half"
 MANY = BATCH_RECORDS + 100

@@ -14,21 +14,14 @@ from typer.testing import CliRunner
 from tests.pages.shell import kafka_tools, play
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.rights_stage import acl, client, guarded, may_read, may_write, remove_user
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import FOLLOWERS_TOPIC, TWINS_TOPIC, Cluster
-from twinshore.fleet.incidents import IncidentKind
+from twinshore.cli.app import app, gather
+from twinshore.config.incidents import IncidentKind
+from twinshore.config.model import FOLLOWERS_TOPIC, TWINS_TOPIC, Cluster
+from twinshore.kafka.admin import alter_quotas, create_acls, delete_acls, read_acls, read_quotas, read_scram_users
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.rights import Operation, Pattern, Permission, QuotaEntity, Resource
-from twinshore.kafka.rights_requests import (
-    alter_quotas,
-    create_acls,
-    delete_acls,
-    read_acls,
-    read_quotas,
-    read_scram_users,
-)
-from twinshore.lab import LabCluster
+from twinshore.kafka.protocol.rights import Operation, Pattern, Permission, QuotaEntity, Resource
 from twinshore.lab.clients import allow, delete_topic
+from twinshore.lab.cluster import LabCluster
 
 pytestmark = pytest.mark.claim(
     "topics",

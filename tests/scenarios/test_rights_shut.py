@@ -13,14 +13,15 @@ import pytest
 
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.rights_stage import acl, client, guarded, may_read, may_write
-from twinshore.fleet import Cluster, NamedPartition
+from twinshore.config.model import Cluster, NamedPartition
+from twinshore.kafka.admin import create_acls, delete_acls, read_acls
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.errors import Code
-from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
-from twinshore.kafka.rights_requests import create_acls, delete_acls, read_acls
-from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.lab.clients import allow, topic_id
-from twinshore.mirror.follow.reading import OPEN_UNLESS_RULED
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
+from twinshore.replication.sync.clusters import OPEN_UNLESS_RULED
 
 pytestmark = pytest.mark.claim(
     "topics",

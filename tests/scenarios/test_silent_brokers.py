@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from testkit.raw_writer import RawWriter
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
-from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.mirror.driver.desk import Desk
-from twinshore.mirror.driver.recorder import Recorder
-from twinshore.mirror.incidents.standing import Standing
-from twinshore.mirror.lane.orders import LaneLimits, TideOrder, TrackOrder
-from twinshore.mirror.pump.loop import Pump
-from twinshore.store import LedgerRow, Store, open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.replication.coordinator_server import Desk
+from twinshore.replication.incidents.stopped import Standing
+from twinshore.replication.recorder import Recorder
+from twinshore.replication.task.core.config import LaneLimits, TideOrder, TrackOrder
+from twinshore.replication.task.runner import Pump
+from twinshore.state.core.values import LedgerRow
+from twinshore.state.store import Store, open_store
 
 pytestmark = pytest.mark.timeout(600)
 LINK, TOPIC, KEY = "east->west", "orders", ("east->west", 0)
@@ -80,7 +81,7 @@ def carrying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LabClus
         open_store(f"sqlite:///{Path(path)}") as store,
     ):
         for module in ("track", "roster"):
-            patch.setattr(f"twinshore.mirror.lane.{module}.TROUBLE_S", LASTS_S)
+            patch.setattr(f"twinshore.replication.task.core.{module}.TROUBLE_S", LASTS_S)
         for side in (east, west):
             side.create_topic(TOPIC)
         one = Carrying(east, west, store)

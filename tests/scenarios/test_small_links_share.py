@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from testkit.mirror_process import MirrorProcess
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, spans, until, url_in
-from twinshore.fleet import Cluster
-from twinshore.lab import LabCluster, Workload
-from twinshore.lab.stages.mirror_process import MirrorProcess
-from twinshore.store import open_store
+from twinshore.config.model import Cluster
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.produce import Workload
+from twinshore.state.store import open_store
 
 COUNT = 6
 TOPICS = [f"small-{number}" for number in range(COUNT)]

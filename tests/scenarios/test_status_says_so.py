@@ -19,10 +19,10 @@ import pytest
 
 from tests.scenarios.incident_stage import CALM, LINK, IncidentStage
 from tests.scenarios.mirror_rig import until
-from twinshore.fleet.settings import load_settings
+from twinshore.config.settings import load_settings
 from twinshore.lab.ports import free_port
-from twinshore.status import as_values, look
-from twinshore.store import open_store
+from twinshore.monitoring.status import as_values, look
+from twinshore.state.store import open_store
 
 pytestmark = [
     pytest.mark.timeout(400),

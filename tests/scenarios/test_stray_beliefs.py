@@ -10,15 +10,15 @@ from contextlib import closing
 
 import pytest
 
+from testkit.raw_writer import RawWriter
 from tests.scenarios.raw_writers_log import end_of
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
+from twinshore.kafka.protocol.framing import Exchange
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce
+from twinshore.kafka.protocol.record_batch import HEADER_BYTES, split_batches
 from twinshore.lab.clients import admin_of
-from twinshore.lab.jars import ONE_COMPILER
-from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.wire.batch import HEADER_BYTES, split_batches
-from twinshore.wire.exchange import Exchange
-from twinshore.wire.produce import PRODUCE_KEY, encode_produce
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, ONE_COMPILER
 
 LAG_S = 6.0  # so long a follower is waited for
 SETTINGS = {"replica.lag.time.max.ms": str(int(1000 * LAG_S))}

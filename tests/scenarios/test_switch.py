@@ -13,9 +13,9 @@ from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.switch_rig import forced, verdict_in
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switched_home import read
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import RefusedError
-from twinshore.lab import LabCluster
+from twinshore.cli.app import app, gather
+from twinshore.config.errors import RefusedError
+from twinshore.lab.cluster import LabCluster
 
 TOPIC = "switch-orders"
 PATIENT = ("--hold-s", "60")  # on a machine that is busy with other tests

@@ -11,21 +11,21 @@ from contextlib import closing
 
 import pytest
 
+from testkit.raw_writer import RawWriter
 from tests.scenarios.held_request import Held
 from tests.scenarios.raw_writers_log import end_of, state_of
 from tests.scenarios.switch_stage import Stage, seen, staged, until
+from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import Groups
 from twinshore.kafka.metadata import NO_LEADER, NO_TOPIC_ID, ask_metadata
-from twinshore.kafka.notes import Notebook
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.fetch import FETCH_KEY, FETCH_VERSION, FetchPartition, encode_fetch, parse_fetch
+from twinshore.kafka.protocol.offsets import Place, Where
 from twinshore.kafka.questions import OffsetKind
-from twinshore.lab import KAFKA_3, KAFKA_NEWEST
+from twinshore.kafka.state_topic import Notebook
 from twinshore.lab.clients import alter_brokers
-from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.service.clock import wall_ms
-from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchPartition, encode_fetch, parse_fetch
-from twinshore.wire.group_places import Place, Where
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 
 VERSIONS = [KAFKA_NEWEST, KAFKA_3]
 pytestmark = pytest.mark.long

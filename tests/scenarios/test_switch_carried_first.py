@@ -12,8 +12,8 @@ from tests.scenarios.switch_rig import verdict_in
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switch import PATIENT, switch
 from tests.scenarios.test_switched_home import read
-from twinshore.fleet import ConfigError, RefusedError
-from twinshore.lab import LabCluster
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.lab.cluster import LabCluster
 
 CARRIED, FRESH = "first-orders", "first.invoices"
 

@@ -20,13 +20,13 @@ from tests.scenarios.mirror_rig import Rig, read_all, settings_text, spans, unti
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switch import switch
 from tests.scenarios.test_switched_home import Stage, read
-from twinshore.cli.entry import app
-from twinshore.fleet import RefusedError
-from twinshore.lab import LabCluster
+from twinshore.cli.app import app
+from twinshore.config.errors import RefusedError
 from twinshore.lab.clients import add_partitions, client_settings, committed, delete_topic
-from twinshore.store import open_store
-from twinshore.switch import alone
-from twinshore.switch.deeds import Deed
+from twinshore.lab.cluster import LabCluster
+from twinshore.runtime import leases
+from twinshore.state.store import open_store
+from twinshore.switch.core.steps import Deed
 
 DIVERGED, QUIET = TOPICS = ("back-orders", "back-quiet")
 GROUP = "back-readers"
@@ -246,8 +246,8 @@ def test_whoever_reads_there_stops_it_and_so_does_a_mirror_that_is_not_there(sta
 )
 def test_killed_at_a_deed_it_is_gone_on_with(stage: Stage, deed: Deed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Right behind what was done of the deed at once, before anybody wrote that down."""
-    monkeypatch.setattr(alone, "LEASE_S", LEASE_S)
-    monkeypatch.setattr(alone, "GRACE_S", GRACE_S)
+    monkeypatch.setattr(leases, "LEASE_S", LEASE_S)
+    monkeypatch.setattr(leases, "GRACE_S", GRACE_S)
     east, west = moved_by_force(stage, 3)
     commit(east, DIVERGED, {0: 12, 1: 3})
     until(lambda: bool(stage.open_rows()), 60, "it is told", stage.rig)
@@ -324,8 +324,8 @@ def test_mapped_nothing_is_deleted_and_the_twin_goes_on_behind_what_never_crosse
 @pytest.mark.long
 @pytest.mark.parametrize("deed", [Deed.LET_GO, Deed.GO_ON])
 def test_mapped_it_is_killed_and_gone_on_with(stage: Stage, deed: Deed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alone, "LEASE_S", LEASE_S)
-    monkeypatch.setattr(alone, "GRACE_S", GRACE_S)
+    monkeypatch.setattr(leases, "LEASE_S", LEASE_S)
+    monkeypatch.setattr(leases, "GRACE_S", GRACE_S)
     east, west = moved_by_force(stage, 3)
     until(lambda: bool(stage.open_rows()), 60, "it is told", stage.rig)
     before = read(east, DIVERGED, 0, "read_committed")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from testkit.raw_writer import RawWriter
 from tests.scenarios.group_stage import Reading, more, written
 from tests.scenarios.held_request import Held
 from tests.scenarios.mirror_rig import until, url_in
@@ -20,17 +21,15 @@ from tests.scenarios.raw_writers_log import state_of
 from tests.scenarios.switch_rig import SwitchRig, carried, ended, turned_back, verdict_in
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switched_home import read
-from twinshore.fleet.settings import load_settings
-from twinshore.fleet.terms import fence_epoch, written_epoch
+from twinshore.config.model import fence_epoch, written_epoch
+from twinshore.config.settings import load_settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.errors import Code
-from twinshore.lab import LabCluster
+from twinshore.kafka.protocol.errors import Code
 from twinshore.lab.clients import alter_topic, client_settings, committed
-from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.store import open_store
-from twinshore.switch.operations.meaning import asked_of
-from twinshore.switch.operations.planning import plan
-from twinshore.switch.operations.running import Asking, run_switch
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.store import open_store
+from twinshore.switch.operations.plan import asked_of, plan
+from twinshore.switch.operations.run import Asking, run_switch
 
 TOPIC = "faults-orders"
 

@@ -6,19 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from testkit.raw_writer import RawWriter
 from tests.scenarios.raw_writers_log import end_of
 from tests.scenarios.switch_stage import staged
 from tests.switch.test_decision import record
-from twinshore.kafka.errors import Code
-from twinshore.lab import KAFKA_NEWEST
-from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.switch.decision import Done, Outcome, Wait
-from twinshore.switch.deeds import Deed, Kind
-from twinshore.switch.hands.fence import Shut, is_fence, put_up
-from twinshore.switch.record import Moved, Record
+from twinshore.kafka.protocol.errors import Code
+from twinshore.lab.jars import KAFKA_NEWEST
+from twinshore.switch.core.steps import Deed, Done, Kind, Moved, Outcome, SwitchState, Wait
+from twinshore.switch.fencing import Shut, is_fence, put_up
 
 
-def _of(names: dict[str, int]) -> Record:
+def _of(names: dict[str, int]) -> SwitchState:
     topics = tuple(
         Moved(topic=name, old_id="a" * 32, new_id="b" * 32, term=1, partitions=1, points=(point,))
         for name, point in sorted(names.items())
@@ -72,7 +70,7 @@ def test_what_others_wrote_is_read_in_as_many_tries_as_it_takes() -> None:
         waits, sequence = [], 8
         while isinstance(outcome := put_up(stage.kafka, going, shut, look_s=0.0, page_bytes=1), Wait):
             assert outcome.record is not None
-            going = Record.from_json(outcome.record.to_json())
+            going = SwitchState.from_json(outcome.record.to_json())
             waits.append(outcome.sentence)
             assert all(stray.write(1, sequence).error == 0 for stray in strays)
             sequence += 1

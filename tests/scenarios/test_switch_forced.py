@@ -18,12 +18,12 @@ from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.switch_rig import SwitchRig, ended
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switched_home import read
-from twinshore.fleet import Cluster
-from twinshore.fleet.incidents import IncidentKind
-from twinshore.homes.home_notes import HomeNotes
+from twinshore.config.incidents import IncidentKind
+from twinshore.config.model import Cluster
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
+from twinshore.lab.cluster import LabCluster
+from twinshore.routing.topic import HomeNotes
 
 TOPIC = "forced-orders"
 # Most of it is the start of a process, which a machine busy with other tests makes slow.

@@ -12,9 +12,9 @@ from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.switch_rig import carried, ended
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.switch.deeds import Deed
+from twinshore.routing.topic import HomeNotes
+from twinshore.switch.core.steps import Deed
 
 TOPIC = "dies-orders"
 QUICK = ("tests.scenarios.killed_at", "never", "before")

@@ -11,10 +11,10 @@ import pytest
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until, url_in
 from tests.scenarios.switch_rig import QUICK, SwitchRig, short_leases
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.lab import LabCluster
-from twinshore.store import open_store
-from twinshore.switch.debts import DEBT
-from twinshore.switch.deeds import Deed
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.store import open_store
+from twinshore.switch.core.acl_rules import DEBT
+from twinshore.switch.core.steps import Deed
 
 __all__ = ["short_leases"]
 WHOLE, PARTED = "again-bills", "again-orders"

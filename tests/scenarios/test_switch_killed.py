@@ -9,8 +9,8 @@ import pytest
 
 from tests.scenarios.switch_rig import SwitchRig, carried, short_leases
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.lab import LabCluster
-from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
+from twinshore.lab.cluster import LabCluster
+from twinshore.switch.core.steps import DEEDS, DUTIES, Deed, Kind
 
 __all__ = ["short_leases"]
 TOPIC = "killed-orders"

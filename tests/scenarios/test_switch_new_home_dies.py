@@ -12,12 +12,12 @@ from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import until, url_in
 from tests.scenarios.switch_rig import SwitchRig, carried, ended, short_leases, verdict_in
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.homes.home_lines import HomeState
-from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.store import open_store
-from twinshore.switch.debts import DEBT
-from twinshore.switch.deeds import Deed
+from twinshore.routing.core.records import HomeState
+from twinshore.routing.topic import HomeNotes
+from twinshore.state.store import open_store
+from twinshore.switch.core.acl_rules import DEBT
+from twinshore.switch.core.steps import Deed
 
 __all__ = ["short_leases"]
 TOPIC = "orphan-orders"

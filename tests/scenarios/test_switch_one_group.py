@@ -10,8 +10,8 @@ import pytest
 from tests.scenarios.group_stage import Reading, more, written
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.switch_rig import SwitchRig, carried, ended
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import committed
+from twinshore.lab.cluster import LabCluster
 
 TOPIC = "alone-orders"
 GROUP = "alone-billing"

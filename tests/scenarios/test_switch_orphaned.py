@@ -11,9 +11,9 @@ from tests.scenarios.mirror_rig import until
 from tests.scenarios.plain_clients import written
 from tests.scenarios.switch_rig import carried
 from tests.scenarios.test_proxy_switch import loaded, proxies
-from twinshore.lab import LabCluster
-from twinshore.store import IncidentKind
-from twinshore.switch.deeds import Deed
+from twinshore.config.incidents import IncidentKind
+from twinshore.lab.cluster import LabCluster
+from twinshore.switch.core.steps import Deed
 
 HOLD_S = 3
 

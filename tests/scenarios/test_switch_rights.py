@@ -15,11 +15,11 @@ from tests.scenarios.switch_rig import SwitchRig, ended
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_write_rules import Application
 from tests.scenarios.whole_state import BEATS, State, at_rest, of_cluster, of_store
+from twinshore.kafka.admin import create_acls, read_acls
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.rights import Acl, Operation, Pattern, Permission
-from twinshore.kafka.rights_requests import create_acls, read_acls
-from twinshore.lab import LabCluster
+from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission
 from twinshore.lab.clients import allow, client_settings, committed
+from twinshore.lab.cluster import LabCluster
 
 TOPIC = "rights-orders"
 

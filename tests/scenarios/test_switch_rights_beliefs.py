@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from testkit.raw_writer import RawWriter
 from tests.scenarios.switch_stage import Stage, add_rules, drop_rules, rules_of_ids, staged, until, write_rule
-from twinshore.fleet import NamedPartition
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.admin import create_acls, read_acls
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.errors import Code
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.primitives import Buffer
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
+from twinshore.kafka.protocol.rights import EVERYBODY, Pattern
+from twinshore.kafka.protocol.transactions import FILLER_RECORDS_MAX, filler
 from twinshore.kafka.questions import OffsetKind
-from twinshore.kafka.rights import EVERYBODY, Pattern
-from twinshore.kafka.rights_requests import create_acls, read_acls
-from twinshore.lab import KAFKA_3, KAFKA_NEWEST
 from twinshore.lab.clients import client_settings
-from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.wire.markers import FILLER_RECORDS_MAX, filler
-from twinshore.wire.primitives import Buffer
-from twinshore.wire.produce import PRODUCE_KEY, encode_produce, parse_produce
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 
 VERSIONS = [KAFKA_NEWEST, KAFKA_3]
 pytestmark = pytest.mark.long

@@ -11,10 +11,10 @@ import pytest
 from tests.scenarios.mirror_rig import until, url_in
 from tests.scenarios.switch_rig import SwitchRig, carried
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
+from twinshore.routing.topic import HomeNotes
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from testkit.switch_under_load import Acked
 from tests.conftest import ClusterFactory
 from tests.scenarios.following_writer import FollowingWriter, Writing
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
@@ -28,9 +29,8 @@ from tests.scenarios.streams_stage import (
     fed,
 )
 from tests.scenarios.switch_rig import QUICK, SwitchRig
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, committed
-from twinshore.lab.stages.switch_under_load import Acked
+from twinshore.lab.cluster import LabCluster
 
 PATIENCE_S = 240.0
 # As for any group that writes: its places wait until what it wrote has crossed.

@@ -12,10 +12,10 @@ from tests.scenarios.rights_stage import acl, guarded, may_write
 from tests.scenarios.switch_rig import SwitchRig, short_leases
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switch_rights import opened, rules
-from twinshore.kafka.rights import EVERYBODY, Operation, Permission
-from twinshore.store import open_store
-from twinshore.switch.debts import DEBT
-from twinshore.switch.deeds import Deed
+from twinshore.kafka.protocol.rights import EVERYBODY, Operation, Permission
+from twinshore.state.store import open_store
+from twinshore.switch.core.acl_rules import DEBT
+from twinshore.switch.core.steps import Deed
 
 __all__ = ["short_leases"]
 TOPIC = "rights-taken"

@@ -12,19 +12,28 @@ from kio.schema.list_transactions.v0 import ListTransactionsRequest, ListTransac
 from kio.schema.types import ProducerId, TransactionalId
 from kio.static.primitive import i16
 
+from testkit.raw_writer import RawWriter
 from tests.scenarios.switch_stage import Stage, add_rules, drop_rules, rules_of_ids, seen, staged, until, write_rule
-from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.errors import Code
 from twinshore.kafka.metadata import NO_LEADER
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
+from twinshore.kafka.protocol.record_batch import HEADER_BYTES, split_batches
+from twinshore.kafka.protocol.transactions import (
+    MARKERS_KEY,
+    MARKERS_VERSION,
+    TRANSACTIONS_KEY,
+    Marker,
+    encode_markers,
+    encode_transactions,
+    parse_markers,
+    parse_transactions,
+)
 from twinshore.kafka.questions import OffsetKind, ProducerState
 from twinshore.kafka.transactions import OPEN, Transactions, Writer
-from twinshore.lab import KAFKA_3, KAFKA_NEWEST
-from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.wire.batch import HEADER_BYTES, split_batches
-from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers
-from twinshore.wire.produce import PRODUCE_KEY, encode_produce, parse_produce
-from twinshore.wire.transactions import TRANSACTIONS_KEY, encode_transactions, parse_transactions
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 
 VERSIONS = [KAFKA_NEWEST, KAFKA_3]
 pytestmark = pytest.mark.long

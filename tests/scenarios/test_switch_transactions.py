@@ -10,10 +10,10 @@ import pytest
 
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.switch_rig import SwitchRig, carried, ended, transactional, turned_back
-from twinshore.fleet import NamedPartition
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.transactions import Transactions
-from twinshore.lab import LabCluster
+from twinshore.lab.cluster import LabCluster
 
 TOPIC = "transactions-orders"
 

@@ -12,7 +12,7 @@ from tests.scenarios.group_stage import written
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.switch_rig import QUICK, SwitchRig, short_leases
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.lab import LabCluster
+from twinshore.lab.cluster import LabCluster
 
 TOPICS = tuple(f"waves-{name}" for name in "abcd")
 PATIENT = ("--hold-s", "60")

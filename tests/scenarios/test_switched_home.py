@@ -18,15 +18,10 @@ from confluent_kafka.cimpl import KafkaException
 
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.fleet import Link, NamedPartition
-from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.config.model import Link, NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
-from twinshore.lab import LabCluster
-from twinshore.lab.clients import client_settings, committed, delete_topic
-from twinshore.mirror.driver.link_notes import LinkNotes
-from twinshore.mirror.operations.recover import Recoverer
-from twinshore.store import Asked, Flip, Store, TopicInSwitch, open_store
-from twinshore.wire.markers import (
+from twinshore.kafka.protocol.transactions import (
     MARKERS_KEY,
     MARKERS_VERSION,
     MarkedPartition,
@@ -34,6 +29,13 @@ from twinshore.wire.markers import (
     encode_markers,
     parse_markers,
 )
+from twinshore.kafka.questions import OffsetKind
+from twinshore.lab.clients import client_settings, committed, delete_topic
+from twinshore.lab.cluster import LabCluster
+from twinshore.replication.link_claim import LinkNotes
+from twinshore.replication.operations.recover import Recoverer
+from twinshore.state.core.values import Asked, Flip, TopicInSwitch
+from twinshore.state.store import Store, open_store
 
 PAIR = "east<>west"
 PLAIN, BOUND, KEYED = TOPICS = ("turn-plain", "turn-bound", "turn-keyed")

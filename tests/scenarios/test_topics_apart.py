@@ -10,10 +10,11 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
-from twinshore.fleet import Cluster
-from twinshore.lab import LabCluster, LabSecurity
+from twinshore.config.model import Cluster
+from twinshore.lab.access import LabSecurity
 from twinshore.lab.clients import admin_of, allow, client_settings
-from twinshore.store import LedgerRow
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.core.values import LedgerRow
 
 pytestmark = pytest.mark.claim(
     "topics",

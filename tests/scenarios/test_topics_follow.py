@@ -13,13 +13,14 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import Cluster
-from twinshore.fleet.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
+from twinshore.cli.app import app, gather
+from twinshore.config.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
+from twinshore.config.model import Cluster
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import add_partitions, admin_of, alter_topic, client_settings, create_topic, delete_topic
-from twinshore.store import AuditRow, LedgerRow, Remembered, open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.core.values import AuditRow, LedgerRow, Remembered
+from twinshore.state.store import open_store
 
 pytestmark = pytest.mark.claim(
     "topics",

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.cli.entry import app, gather
-from twinshore.fleet import Cluster
-from twinshore.lab import LabCluster
+from twinshore.cli.app import app, gather
+from twinshore.config.model import Cluster
 from twinshore.lab.clients import admin_of, forget_links
-from twinshore.store import open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.store import open_store
 
 Ring = tuple[LabCluster, LabCluster, LabCluster]
 FLAGS = ("-XX:TieredStopAtLevel=1",)

@@ -12,14 +12,16 @@ import pytest
 
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.fleet import TWINS_TOPIC, Link, NamedPartition, RefusedError
+from twinshore.config.errors import RefusedError
+from twinshore.config.model import TWINS_TOPIC, Link, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.notes import Notebook
-from twinshore.lab import LabCluster
+from twinshore.kafka.state_topic import Notebook
 from twinshore.lab.clients import alter_topic, delete_records, delete_topic, forget_links
-from twinshore.mirror.driver.link_notes import Holding, LinkNotes
-from twinshore.mirror.topology.target_notes import POLICY, Claim, Told
-from twinshore.store import LinkIdentity, TwinRow, open_store
+from twinshore.lab.cluster import LabCluster
+from twinshore.replication.core.link_claim import POLICY, Claim, Told
+from twinshore.replication.link_claim import Holding, LinkNotes
+from twinshore.state.core.values import LinkIdentity, TwinRow
+from twinshore.state.store import open_store
 
 pytestmark = pytest.mark.claim(
     "topics",

@@ -10,21 +10,22 @@ from typing import NamedTuple
 import pytest
 
 from tests.scenarios.incident_stage import QUICK
-from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.errors import UNANSWERED, Code
+from twinshore.kafka.protocol.errors import UNANSWERED, Code
 from twinshore.kafka.questions import OffsetKind
 from twinshore.kafka.transactions import Transactions, Writer
-from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster, LabSecurity
+from twinshore.lab.access import LabSecurity
 from twinshore.lab.clients import allow
-from twinshore.mirror.core.unit_core import Run
-from twinshore.mirror.lane.cutting import Blank
-from twinshore.mirror.lane.orders import TrackOrder
-from twinshore.mirror.lane.runs import Marks
-from twinshore.mirror.lane.track import Track
-from twinshore.mirror.pump.probing import may_write_markers
-from twinshore.mirror.pump.twin_look import look_at
-from twinshore.mirror.pump.units import Slot, id_prefix
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
+from twinshore.replication.task.core.batches import Blank
+from twinshore.replication.task.core.config import TrackOrder
+from twinshore.replication.task.core.engine import Run
+from twinshore.replication.task.core.partition import Track
+from twinshore.replication.task.core.resync import Marks
+from twinshore.replication.task.lookups import Slot, id_prefix, look_at, may_write_markers
 
 PARTITIONS = 4
 TIMEOUT_S = 20.0

@@ -8,21 +8,18 @@ from contextlib import closing
 
 import pytest
 
-from twinshore.fleet import KafkaError, NamedPartition, Security
+from testkit.raw_writer import RawWriter
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import NamedPartition, Security
+from twinshore.kafka.admin import alter_quotas
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.connection import Connection
-from twinshore.kafka.opening import open_connection
+from twinshore.kafka.connection import Connection, open_connection
+from twinshore.kafka.protocol.framing import frame
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produced
+from twinshore.kafka.protocol.rights import QuotaEntity
 from twinshore.kafka.questions import OffsetKind
-from twinshore.kafka.rights import QuotaEntity
-from twinshore.kafka.rights_requests import alter_quotas
-from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
-from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.wire.framing import frame
-from twinshore.wire.produce import (
-    PRODUCE_KEY,
-    encode_produce,
-    parse_produced,
-)
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 
 IDLE_S = 9.0
 BYTES_S = 10_000

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
+from testkit.raw_writer import RawWriter
 from tests.scenarios.mirror_rig import settings_text, spans
 from tests.scenarios.warm_mirrors import IN_THREADS
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import alter_topic
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
-from twinshore.lab.stages.raw_writer import RawWriter
 
 pytestmark = pytest.mark.claim(
     "topics",

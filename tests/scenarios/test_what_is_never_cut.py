@@ -13,12 +13,13 @@ from confluent_kafka import Producer
 from tests.scenarios.incident_stage import CALM, LINK, IncidentStage
 from tests.scenarios.mirror_rig import read_all, spans_of
 from tests.scenarios.rights_stage import guarded
-from twinshore.fleet import Link, NamedPartition
+from twinshore.config.model import Link, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import allow, client_settings, delete_records, delete_topic, topic_id
-from twinshore.mirror.driver.link_driver import SETTLE_LOG_START_S
-from twinshore.mirror.driver.log_starts import LogStarts
-from twinshore.store import TwinRow, open_store
+from twinshore.replication.controller import SETTLE_LOG_START_S
+from twinshore.replication.recovery import LogStarts
+from twinshore.state.core.values import TwinRow
+from twinshore.state.store import open_store
 
 pytestmark = pytest.mark.claim(
     "topics",

@@ -13,16 +13,18 @@ import pytest
 from tests.conftest import ClusterFactory
 from tests.scenarios.test_groups import commit, committed
 from tests.scenarios.test_groups_kept import link_between
-from twinshore.groups.companion import begin
+from twinshore.config.incidents import IncidentKind
+from twinshore.groups.task import begin
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import Groups
-from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
+from twinshore.kafka.protocol.apis import OFFSET_COMMIT
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.offsets import PLACES_VERSION, Place, Where, encode_offset_commit, parse_offset_commit
 from twinshore.lab.clients import committed as places_of_group
-from twinshore.service.companions import Beside
-from twinshore.store import IncidentKind, Store
-from twinshore.wire.apis import OFFSET_COMMIT
-from twinshore.wire.group_places import PLACES_VERSION, Place, Where, encode_offset_commit, parse_offset_commit
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
+from twinshore.runtime.endpoints import Beside
+from twinshore.state.store import Store
 
 pytestmark = pytest.mark.claim(
     "groups",

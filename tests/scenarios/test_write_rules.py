@@ -12,14 +12,17 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from tests.scenarios.rights_stage import acl, client, guarded, may_read, may_write
-from twinshore.fleet import Cluster, KafkaError, NamedPartition
-from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.kafka.rights import EVERYBODY, Acl, Operation, Pattern
-from twinshore.kafka.rights_requests import create_acls, delete_acls, read_acls
-from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Cluster, NamedPartition
+from twinshore.kafka.admin import create_acls, delete_acls, read_acls
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.protocol.rights import EVERYBODY, Acl, Operation, Pattern
+from twinshore.kafka.questions import OffsetKind
 from twinshore.lab.clients import allow, client_settings
-from twinshore.switch.hands import rights
-from twinshore.switch.write_rules import RulesPlan, Step, denial, guard
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
+from twinshore.switch import write_access
+from twinshore.switch.core.acl_rules import RulesPlan, Step, denial, guard
 
 US = "User:mirror"
 PARTITIONS = 3
@@ -118,11 +121,11 @@ def kept_out_and_let_in_again(lab: LabCluster, topic: str) -> None:
         before = read_acls(kafka)
         application = Application(anna, topic)
         application.goes_on()
-        plan = denial(rights.look(kafka, [topic], US))
+        plan = denial(write_access.look(kafka, [topic], US))
         began = time.monotonic()
-        rights.apply(kafka, plan)
+        write_access.apply(kafka, plan)
         applied_s = time.monotonic() - began
-        shown = rights.confirm(kafka, plan)
+        shown = write_access.confirm(kafka, plan)
         confirmed_s = time.monotonic() - began
         assert set(shown) == {broker.node_id for broker in lab.brokers}
         moved_s = stand_still(watching, topic)
@@ -137,8 +140,8 @@ def kept_out_and_let_in_again(lab: LabCluster, topic: str) -> None:
         assert may_write(lab.cluster, topic), "no rule keeps a super user out"
         assert sum(ends(watching, topic)) == sum(still) + 1, "so its ends are watched"
 
-        rights.restore(kafka, plan)
-        rights.confirm_restored(kafka, plan)
+        write_access.restore(kafka, plan)
+        write_access.confirm_restored(kafka, plan)
         assert read_acls(kafka) == before
         resumed_s = application.goes_on()
         application.end()
@@ -173,17 +176,17 @@ def test_a_broker_that_was_away_comes_back_and_keeps_it_out(three: LabCluster, u
         ours = three.cluster_as("mirror")
         # Whoever died may have been the controller: that takes its time.
         with closing(KafkaCluster(ours)) as patient, closing(KafkaCluster(ours, patience_s=2.0)) as kafka:
-            plan = denial(rights.look(patient, [unique_topic], US))
-            rights.apply(patient, plan)
+            plan = denial(write_access.look(patient, [unique_topic], US))
+            write_access.apply(patient, plan)
             alive = {one.node_id for one in three.brokers} - {leader}
-            assert set(rights.confirm(kafka, plan, within_s=60.0)) == alive
+            assert set(write_access.confirm(kafka, plan, within_s=60.0)) == alive
             dead.restart()
             for _ in range(10):
                 assert not may_write(anna, unique_topic), "from the first request that it takes"
             assert sum(ends(watching, unique_topic)) == 1
-            assert leader in rights.confirm(kafka, plan)
-            rights.restore(kafka, plan)
-            rights.confirm_restored(kafka, plan)
+            assert leader in write_access.confirm(kafka, plan)
+            write_access.restore(kafka, plan)
+            write_access.confirm_restored(kafka, plan)
         assert may_write(anna, unique_topic)
 
 
@@ -198,7 +201,7 @@ def killed_after(kafka: KafkaCluster, steps: list[Step], count: int) -> None:
 
 
 def plans(kafka: KafkaCluster, topic: str) -> list[RulesPlan]:
-    sight = rights.look(kafka, [topic], US)
+    sight = write_access.look(kafka, [topic], US)
     return [denial(sight), guard(sight)]
 
 
@@ -211,11 +214,11 @@ def test_killed_after_each_change_it_is_done_again_or_given_back(lab: LabCluster
                 killed_after(kafka, plan.doing(), count)
                 again = RulesPlan.from_record(plan.as_record())
                 if count % 2:
-                    rights.apply(kafka, again)
-                    rights.confirm(kafka, again)
+                    write_access.apply(kafka, again)
+                    write_access.confirm(kafka, again)
                     killed_after(kafka, plan.restoring(), count)
-                rights.restore(kafka, again)
-                rights.confirm_restored(kafka, again)
+                write_access.restore(kafka, again)
+                write_access.confirm_restored(kafka, again)
                 assert read_acls(kafka) == before
 
 
@@ -235,28 +238,28 @@ def test_a_guard_takes_the_place_of_a_denial_and_nobody_slips_in(lab: LabCluster
     with closing(KafkaCluster(ours)) as kafka:
         before = read_acls(kafka)
         assert before is not None
-        shut = denial(rights.look(kafka, [unique_topic], US))
-        rights.apply(kafka, shut)
-        rights.confirm(kafka, shut)
+        shut = denial(write_access.look(kafka, [unique_topic], US))
+        write_access.apply(kafka, shut)
+        write_access.confirm(kafka, shut)
         create_acls(kafka, [late])
         until_shown(kafka, lab, late)
-        held = guard(rights.look(kafka, [unique_topic], US))
-        rights.apply(kafka, held)
-        rights.confirm(kafka, held)
+        held = guard(write_access.look(kafka, [unique_topic], US))
+        write_access.apply(kafka, held)
+        write_access.confirm(kafka, held)
         assert [may_write(who, unique_topic) for who in (anna, bert, ours)] == [False, False, False]
-        rights.restore(kafka, shut)
-        rights.confirm_restored(kafka, shut)
+        write_access.restore(kafka, shut)
+        write_access.confirm_restored(kafka, shut)
         assert [may_write(who, unique_topic) for who in (anna, bert, ours)] == [False, False, True]
         assert [may_write(who, neighbour) for who in (anna, bert, ours)] == [True, True, True]
         assert may_read(anna, unique_topic)
 
-        later = guard(rights.look(kafka, [neighbour], US), held)
-        rights.apply(kafka, later)
-        rights.confirm(kafka, later)
+        later = guard(write_access.look(kafka, [neighbour], US), held)
+        write_access.apply(kafka, later)
+        write_access.confirm(kafka, later)
         assert [may_write(who, unique_topic) for who in (anna, bert)] == [True, True], "it is no twin any more"
         assert [may_write(who, neighbour) for who in (anna, bert, ours)] == [False, False, True]
-        rights.restore(kafka, later)
-        rights.confirm_restored(kafka, later)
+        write_access.restore(kafka, later)
+        write_access.confirm_restored(kafka, later)
         assert read_acls(kafka) == before | {late}, "what others changed meanwhile stays"
         delete_acls(kafka, [late])
 
@@ -266,20 +269,20 @@ def test_who_may_not_change_rules_begins_nothing(lab: LabCluster, unique_topic: 
     describe = Acl(4, "kafka-cluster", Pattern.LITERAL, "User:bert", "*", Operation.DESCRIBE, 3)
     with client(lab) as admin, closing(KafkaCluster(lab.cluster_as("bert"))) as kafka:
         with pytest.raises(KafkaError) as caught:
-            rights.look(kafka, [unique_topic])
+            write_access.look(kafka, [unique_topic])
         assert caught.value.hint == "grant Describe on the cluster"
         create_acls(admin, [describe])
         until_shown(admin, lab, describe)
         before = read_acls(admin)
         with pytest.raises(KafkaError, match="old: we may not change its ACLs") as caught:
-            rights.look(kafka, [unique_topic])
+            write_access.look(kafka, [unique_topic])
         assert caught.value.hint == "grant Alter on the cluster"
-        plan = denial(rights.look(admin, [unique_topic]))
+        plan = denial(write_access.look(admin, [unique_topic]))
         with pytest.raises(KafkaError, match="add ACL: deny"):
-            rights.apply(kafka, plan)
+            write_access.apply(kafka, plan)
         assert read_acls(admin) == before
         with pytest.raises(KafkaError, match="broker 1 does not show") as caught:
-            rights.confirm(admin, plan, within_s=0.1)
+            write_access.confirm(admin, plan, within_s=0.1)
         assert caught.value.retriable
         delete_acls(admin, [describe])
 
@@ -288,6 +291,6 @@ def test_without_an_authorizer_nothing_is_changed(east: LabCluster, unique_topic
     with closing(KafkaCluster(east.cluster)) as kafka:
         for plan in plans(kafka, unique_topic):
             assert plan.open_to_all == (unique_topic,)
-            rights.apply(kafka, plan)
-            rights.confirm(kafka, plan)
-            rights.restore(kafka, plan)
+            write_access.apply(kafka, plan)
+            write_access.confirm(kafka, plan)
+            write_access.restore(kafka, plan)

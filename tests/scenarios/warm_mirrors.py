@@ -26,7 +26,7 @@ from typing import Any
 
 import twinshore
 from tests.scenarios import pumps_in_threads
-from twinshore.lab import LabError
+from twinshore.lab.errors import LabError
 from twinshore.lab.processes import Child, start_child
 
 IN_THREADS = "tests.scenarios.pumps_in_threads"
@@ -36,15 +36,15 @@ ADOPTED_S_MAX = 10.0
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 # What a mirror loads, and only once it runs.
 LOADED = (
-    "twinshore.groups.companion",
-    "twinshore.mirror.driver.run",
-    "twinshore.mirror.pump.loop",
-    "twinshore.mirror.pump.raft",
-    "twinshore.mirror.pump.scout",
-    "twinshore.mirror.pump.twin_look",
-    "twinshore.proof.continuous",
-    "twinshore.switch.companion",
-    "twinshore.wire.crc_loops",
+    "twinshore.groups.task",
+    "twinshore.replication.main",
+    "twinshore.replication.task.runner",
+    "twinshore.replication.task.runner",
+    "twinshore.replication.task.lookups",
+    "twinshore.replication.task.lookups",
+    "twinshore.proof.service",
+    "twinshore.switch.old_home",
+    "twinshore.kafka.protocol.compiled",
 )
 
 

@@ -12,12 +12,12 @@ from typing import TypeVar
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
 
-from twinshore.fleet import NamedPartition, is_heartbeats
+from twinshore.config.model import NamedPartition, is_heartbeats
+from twinshore.kafka.admin import read_acls
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
-from twinshore.kafka.rights_requests import read_acls
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of
+from twinshore.lab.cluster import LabCluster
 
 State = dict[str, object]
 Seen = TypeVar("Seen")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.connections import LEFT_LANDS_S, PRODUCE_TIMEOUT_S
 from tests.simulation.twin_log import Violation
-from twinshore.fleet import NamedPartition
-from twinshore.mirror.lane.orders import LaneLimits
+from twinshore.config.model import NamedPartition
+from twinshore.replication.task.core.config import LaneLimits
 
 if TYPE_CHECKING:
     from tests.simulation.pump_model import PumpModel

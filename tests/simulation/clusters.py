@@ -10,8 +10,8 @@ from tests.simulation.schedule import Schedule
 from tests.simulation.source_broker import SourceBroker
 from tests.simulation.source_log import SourceLog, Style
 from tests.simulation.twin_log import TwinLog
-from twinshore.fleet import NamedPartition
-from twinshore.mirror.lane.track import Route
+from twinshore.config.model import NamedPartition
+from twinshore.replication.task.core.partition import Route
 
 if TYPE_CHECKING:
     from tests.simulation.pump_model import PumpModel

@@ -10,16 +10,14 @@ from typing import NamedTuple
 from tests.simulation.clusters import Clusters
 from tests.simulation.schedule import Channel
 from tests.simulation.twin_log import Appended, TwinLog
-from twinshore.fleet import NamedPartition
-from twinshore.kafka.errors import Code
-from twinshore.mirror.core.commands import Fetch, Flight
-from twinshore.mirror.core.source_flow import SourceFlow
-from twinshore.mirror.core.target_flow import Answered, TargetFlow
-from twinshore.mirror.lane.fetch_book import FetchOrder
-from twinshore.mirror.lane.marking import Run, marker_id
-from twinshore.wire.fetch import FetchAnswer
-from twinshore.wire.markers import LogEnd, MarkedPartition
-from twinshore.wire.produce import ProducedPartition, answer_bytes_least
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.fetch import FetchedAnswer
+from twinshore.kafka.protocol.produce import ProducedPartition, answer_bytes_least
+from twinshore.kafka.protocol.transactions import LogEnd, MarkedPartition
+from twinshore.replication.task.core.connections import Answered, Fetch, Flight, SourceFlow, TargetFlow
+from twinshore.replication.task.core.fetching import FetchOrder
+from twinshore.replication.task.core.position import Run, marker_id
 
 WIRE_S = 0.002
 PRODUCE_TIMEOUT_S = 30.0
@@ -276,7 +274,7 @@ class SourceWire:
         self,
         clusters: Clusters,
         flow: SourceFlow,
-        answered: Callable[[SourceWire, FetchAnswer], None],
+        answered: Callable[[SourceWire, FetchedAnswer], None],
     ) -> None:
         self.clusters, self.schedule, self.flow, self.line = clusters, clusters.schedule, flow, flow.key
         self._answered = answered
@@ -300,7 +298,7 @@ class SourceWire:
         answer = broker.fetch(order)
         schedule.after(schedule.lag(WIRE_S), lambda: self._hear(answer))
 
-    def _hear(self, answer: FetchAnswer) -> None:
+    def _hear(self, answer: FetchedAnswer) -> None:
         if self.open and not self.dark:
             self._answered(self, answer)
 

@@ -12,12 +12,12 @@ from tests.simulation.clusters import Clusters
 from tests.simulation.pump_model import PumpModel
 from tests.simulation.store_model import StoreModel
 from tests.simulation.twin_log import Violation
-from twinshore.fleet import NamedPartition
-from twinshore.mirror.core.desk_words import Bounds, OfPump
-from twinshore.mirror.desk.desk_core import Account, DeskCore, Dismiss, Keep, Seat, Tell
-from twinshore.mirror.lane.orders import Carried, Stoppage, TrackOrder
-from twinshore.store.lease_watch import HeldLease, LeaseWatch
-from twinshore.store.values import LeaseRow
+from twinshore.config.model import NamedPartition
+from twinshore.replication.core.coordinator import Account, DeskCore, Dismiss, Keep, Seat, Tell
+from twinshore.replication.task.core.config import Carried, Stoppage, TrackOrder
+from twinshore.replication.task.core.messages import Bounds, OfPump
+from twinshore.state.core.lease_watch import HeldLease, LeaseWatch
+from twinshore.state.core.values import LeaseRow
 
 LINK = "link"
 LEASE_S = 3.0

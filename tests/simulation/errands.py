@@ -1,4 +1,7 @@
-"""A pump's slow errands as `pump/scout.py` runs them: who leads, where twins end, cutting. Each takes its time."""
+"""A pump's slow errands as `replication/task/lookups.py` runs them: who leads, where twins end, cutting.
+
+Each takes its time.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from tests.simulation.clusters import Clusters, Pair
-from twinshore.fleet import NamedPartition
-from twinshore.mirror.lane.history import UNKNOWN, EpochEnd, Stand, compared
-from twinshore.mirror.lane.marking import marker_id
-from twinshore.mirror.lane.observe import Observation, unlike
-from twinshore.mirror.lane.track import Route
+from twinshore.config.model import NamedPartition
+from twinshore.replication.task.core.config import UNKNOWN, EpochEnd, Stand, compared
+from twinshore.replication.task.core.partition import Route
+from twinshore.replication.task.core.position import Observation, marker_id, unlike
 
 ERRAND_S = 0.002
 READINGS = ("start", "high", "end", "producers", "again", "source_start", "source_end", "tail", "source_batch")

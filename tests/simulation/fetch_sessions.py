@@ -6,9 +6,9 @@ import random
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from twinshore.kafka.errors import Code
-from twinshore.mirror.lane.fetch_book import FetchOrder
-from twinshore.wire.fetch import FetchPartition
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.fetch import FetchPartition
+from twinshore.replication.task.core.fetching import FetchOrder
 
 Key = tuple[bytes, int]
 NO_ROOM = 0.05

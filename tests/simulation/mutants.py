@@ -10,22 +10,23 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from twinshore.fleet import NamedPartition
-from twinshore.mirror.core.commands import Released
-from twinshore.mirror.core.pump_core import Grant
-from twinshore.mirror.desk.desk_core import DeskCore, Relay
-from twinshore.mirror.incidents import watch_rules
-from twinshore.mirror.lane import answers, observe, runs
-from twinshore.mirror.lane.certainty import Strays
-from twinshore.mirror.lane.cutting import Blank, Halt, Parcel
-from twinshore.mirror.lane.lane import Lane
-from twinshore.mirror.lane.marking import Marked
-from twinshore.mirror.lane.observe import Go, Observation, Stop, Verdict
-from twinshore.mirror.lane.orders import Carried
-from twinshore.mirror.lane.track import Track
-from twinshore.store.lease_watch import LeaseWatch
-from twinshore.store.values import LeaseRow
-from twinshore.wire.fetch import FetchedPartition
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.protocol.fetch import FetchedPartition
+from twinshore.replication.core import incident_rules
+from twinshore.replication.core.coordinator import DeskCore, Relay
+from twinshore.replication.task.core import position as answers
+from twinshore.replication.task.core import position as observe
+from twinshore.replication.task.core import resync
+from twinshore.replication.task.core.batches import Blank, Halt, Parcel
+from twinshore.replication.task.core.config import Carried
+from twinshore.replication.task.core.connections import Released
+from twinshore.replication.task.core.engine import Grant
+from twinshore.replication.task.core.known_end import Strays
+from twinshore.replication.task.core.partition import Track
+from twinshore.replication.task.core.partitions import Lane
+from twinshore.replication.task.core.position import Go, Marked, Observation, Stop, Verdict
+from twinshore.state.core.lease_watch import LeaseWatch
+from twinshore.state.core.values import LeaseRow
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def trust_a_markers_answer() -> None:
     def landed(answer: Marked | None, _blank: Blank) -> bool:
         return answer is not None and answer.error == 0
 
-    everywhere(runs.landed, landed)
+    everywhere(resync.landed, landed)
 
 
 def ignore_strays() -> None:
@@ -108,7 +109,7 @@ def forget_the_epoch_at_a_look() -> None:
 
 
 def notice_no_lost_beginning() -> None:
-    watch_rules.lacking = lambda *_places: {}
+    incident_rules.lacking = lambda *_places: {}
 
 
 def take_any_lease() -> None:

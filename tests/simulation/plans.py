@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass, replace
 
 from tests.simulation.source_log import Style
-from twinshore.wire.codecs import Codec
+from twinshore.kafka.protocol.record_batch import Codec
 
 # How often in a virtual second, when a seed has the fault at all.
 RATES = {

@@ -12,21 +12,19 @@ from tests.simulation.clusters import Clusters
 from tests.simulation.connections import SourceWire, TargetWire
 from tests.simulation.errands import Errands
 from tests.simulation.schedule import Channel
-from twinshore.fleet import NamedPartition
-from twinshore.mirror.core import commands
-from twinshore.mirror.core.commands import Command
-from twinshore.mirror.core.desk_words import Assign, Finish, Go, OfDesk, OfPump
-from twinshore.mirror.core.pump_core import Grant, PumpCore
-from twinshore.mirror.core.source_flow import SourceFlow
-from twinshore.mirror.core.target_flow import Answered, TargetFlow
-from twinshore.mirror.desk.desk_core import Seat
-from twinshore.mirror.lane.fetch_book import Line
-from twinshore.mirror.lane.lane import Lane
-from twinshore.mirror.lane.observe import Observation
-from twinshore.mirror.lane.orders import TrackOrder, fence_of
-from twinshore.mirror.lane.track import Route
-from twinshore.wire.fetch import FetchAnswer
-from twinshore.wire.produce import PRODUCE_VERSION_BY_ID
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.protocol.fetch import FetchedAnswer
+from twinshore.kafka.protocol.produce import PRODUCE_VERSION_BY_ID
+from twinshore.replication.core.coordinator import Seat
+from twinshore.replication.task.core import connections
+from twinshore.replication.task.core.config import TrackOrder, fence_of
+from twinshore.replication.task.core.connections import Answered, Command, SourceFlow, TargetFlow
+from twinshore.replication.task.core.engine import Grant, PumpCore
+from twinshore.replication.task.core.fetching import Line
+from twinshore.replication.task.core.messages import Assign, Finish, Go, OfDesk, OfPump
+from twinshore.replication.task.core.partition import Route
+from twinshore.replication.task.core.partitions import Lane
+from twinshore.replication.task.core.position import Observation
 
 if TYPE_CHECKING:
     from tests.simulation.driver_model import DriverModel
@@ -58,22 +56,22 @@ class PumpModel:
         self.paused = self.ended = False
         self._errands = Errands(clusters, PUMP_ID, self)
         self._hands: dict[type, Callable[[Any], None]] = {
-            commands.Send: self._send,
-            commands.Fetch: lambda fetch: self.sources[fetch.flow.key].ask(fetch),
-            commands.Wake: lambda wake: self.targets[wake.flow.node].wake_at(wake.due_bytes),
-            commands.Receive: self._receive,
-            commands.Detach: lambda _: None,
-            commands.HangUp: self._hang_up,
-            commands.Learn: lambda _: None,
-            commands.Dial: self._dial,
-            commands.AskRoutes: self._ask_routes,
-            commands.Look: self._look,
-            commands.Cut: self._cut,
-            commands.SayReady: self._tell,
-            commands.Beat: self._tell,
-            commands.Used: lambda _: None,
-            commands.Released: self._tell,
-            commands.Done: self._tell,
+            connections.Send: self._send,
+            connections.Fetch: lambda fetch: self.sources[fetch.flow.key].ask(fetch),
+            connections.Wake: lambda wake: self.targets[wake.flow.node].wake_at(wake.due_bytes),
+            connections.Receive: self._receive,
+            connections.Detach: lambda _: None,
+            connections.HangUp: self._hang_up,
+            connections.Learn: lambda _: None,
+            connections.Dial: self._dial,
+            connections.AskRoutes: self._ask_routes,
+            connections.Look: self._look,
+            connections.Cut: self._cut,
+            connections.SayReady: self._tell,
+            connections.Beat: self._tell,
+            connections.Used: lambda _: None,
+            connections.Released: self._tell,
+            connections.Done: self._tell,
         }
         self._tick()
 
@@ -148,14 +146,14 @@ class PumpModel:
 
     # -- connections
 
-    def _dial(self, dial: commands.Dial) -> None:
+    def _dial(self, dial: connections.Dial) -> None:
         self.schedule.after(self.schedule.lag(0.004), lambda: self._dial_back(dial))
 
-    def _dial_back(self, dial: commands.Dial) -> None:
+    def _dial_back(self, dial: connections.Dial) -> None:
         there = self.clusters.up(dial.side, dial.node)
         self.hear(lambda: self._dialled(dial, there=there))
 
-    def _dialled(self, dial: commands.Dial, *, there: bool) -> None:
+    def _dialled(self, dial: connections.Dial, *, there: bool) -> None:
         core, now_s = self.core, self.schedule.now_s
         if not there:
             core.failed(dial.side, dial.key, "no connection", now_s)
@@ -166,7 +164,7 @@ class PumpModel:
         elif flow:
             self.targets[flow.node] = TargetWire(self.clusters, flow, self._on_target, self.lane.producer)
 
-    def _send(self, send: commands.Send) -> None:
+    def _send(self, send: connections.Send) -> None:
         flow, flight = send
         if self.schedule.listening:
             what = [f"{one.track.named} [{one.parcel.base}, {one.parcel.end})" for one in flight.sent]
@@ -175,11 +173,11 @@ class PumpModel:
             self.schedule.say(f"{self.name} {'asks' if flight.asking else 'sends to'} {flow.node}: {', '.join(what)}")
         self.targets[flow.node].send(flight)
 
-    def _receive(self, receive: commands.Receive) -> None:
+    def _receive(self, receive: connections.Receive) -> None:
         if isinstance(receive.flow, TargetFlow):
             self.targets[receive.flow.node].read()
 
-    def _on_fetched(self, wire: SourceWire, answer: FetchAnswer) -> None:
+    def _on_fetched(self, wire: SourceWire, answer: FetchedAnswer) -> None:
         def act() -> None:
             if self.sources.get(wire.line) is wire:
                 now_s, size = self.schedule.now_s, sum(len(part.records) for part in answer.partitions)
@@ -195,7 +193,7 @@ class PumpModel:
 
         self.hear(act)
 
-    def _hang_up(self, hang_up: commands.HangUp) -> None:
+    def _hang_up(self, hang_up: connections.HangUp) -> None:
         flow = hang_up.flow
         if isinstance(flow, SourceFlow):
             self.sources.pop(flow.key).close()
@@ -211,13 +209,13 @@ class PumpModel:
 
     # -- errands
 
-    def _ask_routes(self, _: commands.AskRoutes) -> None:
+    def _ask_routes(self, _: connections.AskRoutes) -> None:
         self._errands.ask_routes({t.named: (t.source_key[0], t.target_id) for t in self.lane.tracks.values()})
 
     def routes(self, routes: dict[NamedPartition, Route], *, failed: bool) -> None:
         self.core.routed(routes, "target" if failed else "", "no answer", self.schedule.now_s)
 
-    def _look(self, look: commands.Look) -> None:
+    def _look(self, look: connections.Look) -> None:
         for named in look.partitions:
             self._errands.look(named, self.lane.tracks[named].told.stand)
 
@@ -225,7 +223,7 @@ class PumpModel:
         self.schedule.say(f"{self.name} looked at {named}: {seen}")
         self.core.looked({named: seen}, self.schedule.now_s, self.now_ms())
 
-    def _cut(self, cut: commands.Cut) -> None:
+    def _cut(self, cut: connections.Cut) -> None:
         for named, at in cut.before.items():
             self._errands.cut(named, at)
 

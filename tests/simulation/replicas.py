@@ -9,7 +9,7 @@ import random
 from bisect import bisect_right
 from typing import NamedTuple
 
-from twinshore.wire.batch import BatchHeader, split_batches
+from twinshore.kafka.protocol.record_batch import BatchHeader, split_batches
 
 
 class Entry(NamedTuple):

@@ -6,9 +6,9 @@ import random
 
 from tests.simulation.fetch_sessions import FetchSessions, Key, Session
 from tests.simulation.source_log import SourceLog
-from twinshore.kafka.errors import Code
-from twinshore.mirror.lane.fetch_book import FetchOrder
-from twinshore.wire.fetch import FetchAnswer, FetchedPartition, FetchPartition
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.fetch import FetchedAnswer, FetchedPartition, FetchPartition
+from twinshore.replication.task.core.fetching import FetchOrder
 
 
 class SourceBroker:
@@ -18,12 +18,12 @@ class SourceBroker:
         self._sessions = FetchSessions(node, chance)
         self.forget_sessions = self._sessions.forget
 
-    def fetch(self, order: FetchOrder) -> FetchAnswer:
+    def fetch(self, order: FetchOrder) -> FetchedAnswer:
         """test_a_fetch_session_tells_only_news"""
         turn = self._sessions.turn(order)
         if turn.error:
-            return FetchAnswer(0, turn.error, 0, [])
-        return FetchAnswer(0, 0, turn.session_id, self._answers(turn.session, order.session_epoch == 0))
+            return FetchedAnswer(0, turn.error, 0, [])
+        return FetchedAnswer(0, 0, turn.session_id, self._answers(turn.session, order.session_epoch == 0))
 
     def news(self, order: FetchOrder) -> bool:
         """Whether the broker would answer at once, or let the fetch wait."""

@@ -12,9 +12,17 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tests.simulation.replicas import Entry, ReplicatedLog
-from twinshore.wire.batch import CONTROL, SEQUENCE_SPAN, TIMESTAMP_APPEND, TRANSACTIONAL, split_batches
-from twinshore.wire.codecs import Codec
-from twinshore.wire.records import Record, decode_batch, encode_batch
+from twinshore.kafka.protocol.record_batch import (
+    CONTROL,
+    SEQUENCE_SPAN,
+    TIMESTAMP_APPEND,
+    TRANSACTIONAL,
+    Codec,
+    Record,
+    decode_batch,
+    encode_batch,
+    split_batches,
+)
 
 PLAIN_PRODUCERS = (-1, 7, 8)
 TRANSACTIONAL_PRODUCERS = (101, 102, 103)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from twinshore.fleet import NamedPartition
-from twinshore.mirror.incidents.watch_rules import Lack
-from twinshore.mirror.lane.history import NOWHERE, Stand, told_on
-from twinshore.mirror.lane.orders import Carried, Stoppage
-from twinshore.store.values import LeaseRow
+from twinshore.config.model import NamedPartition
+from twinshore.replication.core.incident_rules import Lack
+from twinshore.replication.task.core.config import NOWHERE, Carried, Stand, Stoppage, told_on
+from twinshore.state.core.values import LeaseRow
 
 LEASE_S = 3.0
 GRACE_S = 3.0
@@ -44,7 +43,7 @@ class StoreModel:
         return min(told[-1].source_start, told[-1].to_offset) if told else 0
 
     def record(self, carried: Carried, named: NamedPartition) -> None:
-        """As `store.receipt_rules`: what leaves a gap is refused, and only what is new counts."""
+        """As `state.core.progress`: what leaves a gap is refused, and only what is new counts."""
         known = self.to_offset(named)
         if carried.from_offset > known:
             self.refused.append(carried)

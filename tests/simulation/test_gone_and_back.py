@@ -14,12 +14,11 @@ from tests.simulation.plans import Plan
 from tests.simulation.source_log import Style
 from tests.simulation.twin_log import Violation
 from tests.simulation.world import World
-from twinshore.mirror.core import target_flow
-from twinshore.mirror.lane import certainty
-from twinshore.mirror.lane.certainty import SURE_S, Certainty
-from twinshore.mirror.lane.marking import Marked
-from twinshore.mirror.lane.runs import Marks
-from twinshore.wire.codecs import Codec
+from twinshore.kafka.protocol.record_batch import Codec
+from twinshore.replication.task.core import connections, known_end
+from twinshore.replication.task.core.known_end import SURE_S, Certainty
+from twinshore.replication.task.core.position import Marked
+from twinshore.replication.task.core.resync import Marks
 
 SEEDS = range(60)
 # So many that some have the one moment in which it matters.
@@ -97,7 +96,7 @@ def markers_gone(seed: int, away_s: float) -> None:
 def quickly_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was seen of an end counts for less time than the leadership is away. Else records behind markers that go
     within that time after a look have nothing that keeps them from the shorter log: some three seeds of 200 show it."""
-    monkeypatch.setattr(certainty, "SURE_S", SOON_S / 2)
+    monkeypatch.setattr(known_end, "SURE_S", SOON_S / 2)
 
 
 @pytest.mark.long
@@ -127,7 +126,7 @@ def test_unasked_they_would_not(monkeypatch: pytest.MonkeyPatch) -> None:
     def standing(asked: list[Marks], _ends: list[Marked]) -> tuple[list[Marks], list[Marks]]:
         return asked, []
 
-    monkeypatch.setattr(target_flow, "standing", standing)
+    monkeypatch.setattr(connections, "standing", standing)
     with pytest.raises(Violation, match="at offset"):
         for seed in (KNOWN_UNASKED, *GONE_SEEDS):  # some one of 2,000 plays shows it
             gone_and_back(seed)

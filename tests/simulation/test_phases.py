@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.world import run_seed
-from twinshore.mirror.lane.track import MOVES, Phase, Track
+from twinshore.replication.task.core.partition import MOVES, Phase, Track
 
 SEEDS = 20
 

@@ -15,10 +15,10 @@ import pytest
 from tests.simulation.plans import Plan
 from tests.simulation.pump_model import PUMP_ID
 from tests.simulation.world import EPOCH_TURNED, World
-from twinshore.mirror.lane import track as track_module
-from twinshore.mirror.lane.observe import Observation, Verdict, judge
-from twinshore.mirror.lane.orders import Carried
-from twinshore.mirror.lane.stamp import Stamp
+from twinshore.replication.task.core import partition as track_module
+from twinshore.replication.task.core.batches import Stamp
+from twinshore.replication.task.core.config import Carried
+from twinshore.replication.task.core.position import Observation, Verdict, judge
 
 SEEDS = range(40)
 LEVEL, SHORTER, LONGER = "level", "shorter", "longer"

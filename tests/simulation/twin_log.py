@@ -13,10 +13,9 @@ from typing import NamedTuple
 from tests.simulation.producer_memory import Numbered, ProducerMemory, last_sequence
 from tests.simulation.replicas import Entry, ReplicatedLog
 from tests.simulation.source_log import SourceLog
-from twinshore.kafka.errors import Code
-from twinshore.mirror.lane.observe import Tail
-from twinshore.wire.batch import check_crc, split_batches
-from twinshore.wire.records import Record, decode_batch
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.record_batch import Record, check_crc, decode_batch, split_batches
+from twinshore.replication.task.core.position import Tail
 
 FOREIGN_PRODUCER = 4711
 FILLER = (0, b"", None)  # time stamp, key, value of what takes offsets below a log's start

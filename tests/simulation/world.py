@@ -15,9 +15,9 @@ from tests.simulation.pump_model import PumpModel
 from tests.simulation.schedule import Schedule
 from tests.simulation.store_model import StoreModel
 from tests.simulation.twin_log import TwinLog, Violation
-from twinshore.fleet import NamedPartition
-from twinshore.mirror.incidents import watch_rules
-from twinshore.mirror.lane.orders import TrackOrder
+from twinshore.config.model import NamedPartition
+from twinshore.replication.core import incident_rules
+from twinshore.replication.task.core.config import TrackOrder
 
 CALM_S_MAX = 240.0
 STEPS_MAX = 400_000
@@ -250,9 +250,9 @@ class World:
         # A topic that was made again has a row of its own.
         same = {named: pair for named, pair in pairs.items() if "recreated topic" not in pair.excuses}
         twins = {named: pair.twin.start for named, pair in same.items() if self.clusters.leads("target", pair)}
-        asked = watch_rules.suspects(twins, told, self.store.lacks)
+        asked = incident_rules.suspects(twins, told, self.store.lacks)
         sources = {named: pairs[named].source.start for named in asked if self.clusters.leads("source", pairs[named])}
-        lacks = watch_rules.lacking(twins, sources, {})
+        lacks = incident_rules.lacking(twins, sources, {})
         for named in sources:
             self.store.lacks.pop(named, None)
         self.store.lacks.update(lacks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import product
 
-from twinshore.kafka.rights import EVERYBODY, WILDCARD, Acl, Operation, Permission, Resource
+from twinshore.kafka.protocol.rights import EVERYBODY, WILDCARD, Acl, Operation, Permission, Resource
 
 IMPLIED = {
     Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from twinshore.store import Flip
+from twinshore.state.core.values import Flip
 
 IDS = {"east": "a" * 32, "west": "b" * 32}
 

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinshore.mirror.lane.marking import marker_id
-from twinshore.switch.alike import SPANS, Alike, Batch, alike_below
-from twinshore.wire.batch import CONTROL, TRANSACTIONAL, split_batches
-from twinshore.wire.records import Record, encode_batch
+from twinshore.kafka.protocol.record_batch import CONTROL, TRANSACTIONAL, Record, encode_batch, split_batches
+from twinshore.replication.task.core.position import marker_id
+from twinshore.switch.core.unreplicated import SPANS, Alike, BatchBytes, alike_below
 
 LINK, PAYER = 5, 9
 COMMIT, ABORT = (bytes([0, 0, 0, which]) for which in (1, 0))
@@ -50,7 +49,7 @@ class Log:
         self.end += 1
         return self
 
-    def read(self, first: int) -> Iterable[Batch] | None:
+    def read(self, first: int) -> Iterable[BatchBytes] | None:
         self.asked.append(first)
         batches = split_batches(memoryview(b"".join(self.data)))
         return None if self.unreadable else [batch for batch in batches if batch[1].last_offset >= first]

@@ -10,16 +10,17 @@ import pytest
 
 from tests.switch.flips import flip_of
 from tests.switch.test_decision import record
-from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError
-from twinshore.fleet.incidents import POLICY_TOPIC, IncidentKind
-from twinshore.fleet.settings import Settings, load_settings
+from twinshore.config.errors import ConfigError, KafkaError, RefusedError
+from twinshore.config.incidents import POLICY_TOPIC, IncidentKind
+from twinshore.config.model import Link
+from twinshore.config.settings import Settings, load_settings
 from twinshore.lab.ports import free_port
-from twinshore.service.ends import Ends
-from twinshore.store import Incident, Store, TwinRow, open_store
+from twinshore.runtime.endpoints import Ends
+from twinshore.state.core.values import Incident, TwinRow
+from twinshore.state.store import Store, open_store
 from twinshore.switch.operations.carrying import CarriedFirst, lacks, no_others, plan
-from twinshore.switch.operations.meaning import asked_of, link_of, meant, without_twins
-from twinshore.switch.operations.planning import SwitchPlan
-from twinshore.switch.operations.plans import plan_of
+from twinshore.switch.operations.dispatch import plan_of
+from twinshore.switch.operations.plan import SwitchPlan, asked_of, link_of, meant, without_twins
 
 
 @pytest.fixture

@@ -11,14 +11,24 @@ import psutil
 import pytest
 
 from tests.switch.test_decision import NOW_MS, record
-from twinshore.fleet import ConfigError
-from twinshore.fleet.settings import load_settings
-from twinshore.fleet.settings.sections.switch import SECTION, SwitchSettings
-from twinshore.switch.decision import Cannot, Done, Outcome, Wait, after, turn_back
-from twinshore.switch.deeds import DEEDS, Deed, Kind
-from twinshore.switch.hands.commands import Commands, ran_command, why_not
-from twinshore.switch.operations.showing import Shown
-from twinshore.switch.record import Record, State
+from twinshore.config.errors import ConfigError
+from twinshore.config.sections.switch import SECTION, SwitchSettings
+from twinshore.config.settings import load_settings
+from twinshore.switch.core.steps import (
+    DEEDS,
+    Cannot,
+    Deed,
+    Done,
+    Kind,
+    Outcome,
+    State,
+    SwitchState,
+    Wait,
+    after,
+    turn_back,
+)
+from twinshore.switch.drain import Commands, ran_command, why_not
+from twinshore.switch.operations.show import Shown
 
 
 def script(folder: Path, text: str) -> tuple[str, ...]:
@@ -28,17 +38,17 @@ def script(folder: Path, text: str) -> tuple[str, ...]:
     return (sys.executable, str(path), "$(touch never)", "; touch never")
 
 
-def at(deed: Deed, kind: Kind = Kind.PLANNED) -> Record:
+def at(deed: Deed, kind: Kind = Kind.PLANNED) -> SwitchState:
     return replace(record(kind), deed=deed, deed_ms=NOW_MS)
 
 
-def both(commands: Commands, one: Record) -> tuple[Wait, Outcome]:
+def both(commands: Commands, one: SwitchState) -> tuple[Wait, Outcome]:
     """It is written down that it is run, and then it is."""
     first = commands.once(one)
     assert isinstance(first, Wait)
     going = after(one, first, NOW_MS)
     assert going.command
-    return first, commands.once(Record.from_json(going.to_json()))
+    return first, commands.once(SwitchState.from_json(going.to_json()))
 
 
 def test_without_a_command_nothing_is_run() -> None:

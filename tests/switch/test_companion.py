@@ -11,14 +11,16 @@ import pytest
 from tests.switch.flips import flip_of
 from tests.switch.test_guards import WIDE, Ruled, writers
 from tests.switch.test_write_rules import US, rule
-from twinshore.fleet import KafkaError
-from twinshore.fleet.settings import Settings, load_settings
+from twinshore.config.errors import KafkaError
+from twinshore.config.incidents import IncidentKind
+from twinshore.config.settings import Settings, load_settings
 from twinshore.lab.ports import free_port
-from twinshore.service.companions import Beside
-from twinshore.store import IncidentKind, LinkIdentity, Store, open_store
-from twinshore.switch import companion as companion_module
-from twinshore.switch.companion import OldHomeCompanion
-from twinshore.switch.hands.guarding import Guarding
+from twinshore.runtime.endpoints import Beside
+from twinshore.state.core.values import LinkIdentity
+from twinshore.state.store import Store, open_store
+from twinshore.switch import old_home as companion_module
+from twinshore.switch.old_home import OldHomeCompanion
+from twinshore.switch.write_access import Guarding
 
 IDS = {"east": "ea" * 16, "west": "be" * 16, "north": "0a" * 16}
 

@@ -13,19 +13,18 @@ from tests.switch import test_companion
 from tests.switch.test_companion import companion
 from tests.switch.test_decision import record
 from tests.switch.test_write_rules import US, rule
-from twinshore.fleet import KafkaError, Link
-from twinshore.fleet.settings import Settings
-from twinshore.kafka.rights import Acl
-from twinshore.mirror.follow import acls
-from twinshore.store import Asked, Remembered, Store, TopicInSwitch
-from twinshore.switch import companion as beside
-from twinshore.switch.debts import DEBT, Debt
-from twinshore.switch.decision import Done, Wait
-from twinshore.switch.deeds import Kind
-from twinshore.switch.hands import writers
-from twinshore.switch.hands.debts import denied, pay
-from twinshore.switch.hands.writers import Writers
-from twinshore.switch.write_rules import RulesPlan, Sight, denial
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Link
+from twinshore.config.settings import Settings
+from twinshore.kafka.protocol.rights import Acl
+from twinshore.replication.sync.core import decisions
+from twinshore.state.core.values import Asked, Remembered, TopicInSwitch
+from twinshore.state.store import Store
+from twinshore.switch import old_home as beside
+from twinshore.switch import write_access
+from twinshore.switch.core.acl_rules import DEBT, Debt, RulesPlan, Sight, denial
+from twinshore.switch.core.steps import Done, Kind, Wait
+from twinshore.switch.write_access import Writers, denied, pay
 
 settings, store = test_companion.settings, test_companion.store
 PAIR = "east<>west"
@@ -61,7 +60,7 @@ def test_a_hold_leans_on_no_denial_that_another_switch_owes(store: Store, monkey
         store.memories.forget(store.memories.of(PAIR, DEBT))
         return Sight("east", OPEN | {*BEFORE.deny}, frozenset(topics), frozenset(topics), open_unless_ruled=False)
 
-    monkeypatch.setattr(writers, "look", seen)
+    monkeypatch.setattr(write_access, "look", seen)
     held = Writers(NOBODY, NOBODY, NOBODY, NOBODY, store).deny(record())
     assert isinstance(held, Wait)
     assert held.record is not None
@@ -105,9 +104,12 @@ def test_what_a_switch_denied_that_died_keeps_nobody_out_at_the_new_home(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The link saw the denial while writers were held, then east died: a forced switch denies nothing itself."""
-    want = acls.wanted(OPEN | {*BEFORE.deny}, acls.Ground({"orders": "orders"}, US), Link("east", "west"))
+    want = decisions.wanted(OPEN | {*BEFORE.deny}, decisions.Ground({"orders": "orders"}, US), Link("east", "west"))
     store.memories.remember(
-        [Remembered("east->west", acls.HELD, acls.to_text(acl), why, acls.HELD, 0) for acl, why in want.held.items()]
+        [
+            Remembered("east->west", decisions.HELD, decisions.to_text(acl), why, decisions.HELD, 0)
+            for acl, why in want.held.items()
+        ]
     )
     made: list[Acl] = []
 
@@ -115,7 +117,7 @@ def test_what_a_switch_denied_that_died_keeps_nobody_out_at_the_new_home(
         made.extend(rules)
         return {}
 
-    monkeypatch.setattr(writers, "create_acls", create)
+    monkeypatch.setattr(write_access, "create_acls", create)
     west: Any = type("West", (), {"name": "west"})()
     owes(store, Debt("1" * 32, "east", ("orders",), RIGHTS))
     assert isinstance(Writers(NOBODY, west, Link("east", "west"), NOBODY, store).given(record(Kind.FORCED)), Done)

@@ -8,17 +8,31 @@ from dataclasses import replace
 import pytest
 
 from tests.switch.world import Hands, World, play
-from twinshore.fleet import WireError
-from twinshore.switch.decision import Back, Cannot, Done, Wait, after, begin, held_anew, turn_back
-from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
-from twinshore.switch.record import Moved, Record, State
+from twinshore.config.errors import WireError
+from twinshore.switch.core.steps import (
+    DEEDS,
+    DUTIES,
+    Back,
+    Cannot,
+    Deed,
+    Done,
+    Kind,
+    Moved,
+    State,
+    SwitchState,
+    Wait,
+    after,
+    begin,
+    held_anew,
+    turn_back,
+)
 
 NOW_MS = 1_000_000
 
 
-def record(kind: Kind = Kind.PLANNED, hold_s_max: float = 10.0) -> Record:
+def record(kind: Kind = Kind.PLANNED, hold_s_max: float = 10.0) -> SwitchState:
     moved = Moved(topic="orders", old_id="a" * 32, new_id="b" * 32, term=1, partitions=1)
-    made = Record(
+    made = SwitchState(
         id="f" * 32,
         kind=kind,
         old="east",
@@ -34,7 +48,7 @@ def record(kind: Kind = Kind.PLANNED, hold_s_max: float = 10.0) -> Record:
     return begin(made, NOW_MS)
 
 
-def check(world: World, ended: Record) -> None:
+def check(world: World, ended: SwitchState) -> None:
     assert not world.wrong
     home = "west" if ended.state is State.DONE else "east"
     assert world.line[0] == home
@@ -155,7 +169,7 @@ def test_a_drill_and_a_forced_switch_have_their_own_deeds() -> None:
 def test_what_a_deed_found_is_kept_and_the_rest_is_the_decisions() -> None:
     going = _at(record(), Deed.LEVEL)
     found = Moved(topic="orders", old_id="a" * 32, new_id="b" * 32, term=1, partitions=1, points=(42,))
-    lying = Record.from_json(going.to_json())
+    lying = SwitchState.from_json(going.to_json())
     outcome = Done(_with(lying, topics=(found,), state=State.DONE, deed=Deed.RELEASE))
     later = after(going, outcome, NOW_MS)
     assert (later.topics[0].points, later.deed, later.state) == ((42,), Deed.PROVE, State.GOING)
@@ -163,19 +177,19 @@ def test_what_a_deed_found_is_kept_and_the_rest_is_the_decisions() -> None:
 
 def test_a_record_survives_its_way_and_garbage_does_not() -> None:
     one = _with(record().tell(NOW_MS, "a word"), rights="{}", held_ms=5)
-    assert Record.from_json(one.to_json()) == one
+    assert SwitchState.from_json(one.to_json()) == one
     for text in ("", "{}", "[]", "null", one.to_json()[:-2], one.to_json().replace('"claim"', '"steal"', 1)):
         with pytest.raises(WireError):
-            Record.from_json(text)
+            SwitchState.from_json(text)
 
 
-def _with(one: Record, **values: object) -> Record:
+def _with(one: SwitchState, **values: object) -> SwitchState:
     from dataclasses import replace
 
     return replace(one, **values)  # type: ignore[arg-type]
 
 
-def _at(one: Record, deed: Deed) -> Record:
+def _at(one: SwitchState, deed: Deed) -> SwitchState:
     return _with(one, deed=deed, deed_ms=NOW_MS)
 
 

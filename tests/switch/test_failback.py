@@ -8,19 +8,32 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from tests.switch.world import KilledError
-from twinshore.switch.decision import Cannot, Done, Outcome, Wait, after, begin, turn_back
-from twinshore.switch.deeds import DEEDS, Deed, Kind, to_undo
-from twinshore.switch.record import Moved, Record, State
-from twinshore.switch.returned import Tail, clamped, from_json, to_json
+from twinshore.switch.core.steps import (
+    DEEDS,
+    Cannot,
+    Deed,
+    Done,
+    Kind,
+    Moved,
+    Outcome,
+    State,
+    SwitchState,
+    Wait,
+    after,
+    begin,
+    to_undo,
+    turn_back,
+)
+from twinshore.switch.core.unreplicated import Tail, clamped, from_json, to_json
 
 NOW_MS = 1_000_000
 POINT = 5
 OF_FAILBACK = DEEDS[Kind.FAILBACK]
 
 
-def record() -> Record:
+def record() -> SwitchState:
     moved = Moved(topic="orders", old_id="a" * 32, new_id="b" * 32, term=2, partitions=1, points=(POINT,))
-    made = Record(
+    made = SwitchState(
         id="f" * 32,
         kind=Kind.FAILBACK,
         old="east",
@@ -71,7 +84,7 @@ class Hands:
     trouble: Deed | None = None
     calls: int = 0
 
-    def once(self, now: Record) -> Outcome:
+    def once(self, now: SwitchState) -> Outcome:
         self.calls += 1
         self._moment(0)
         self.world.breathe()
@@ -87,7 +100,7 @@ class Hands:
         if self.kill == (self.calls, which):
             raise KilledError
 
-    def _do(self, now: Record) -> Outcome:
+    def _do(self, now: SwitchState) -> Outcome:
         world, deed, found = self.world, now.deed, from_json(now.tails)
         if deed is self.trouble:
             return Cannot("the test wants it so")
@@ -117,17 +130,17 @@ class Hands:
         return Done(now)
 
 
-def play(hands: Hands) -> Record:
+def play(hands: Hands) -> SwitchState:
     kept, now_ms = record().to_json(), NOW_MS
     for _ in range(200):
-        current, now_ms = Record.from_json(kept), now_ms + 10
+        current, now_ms = SwitchState.from_json(kept), now_ms + 10
         if current.ended:
             return current
         try:
             kept = after(current, hands.once(current), now_ms).to_json()
         except KilledError:
             continue
-    raise AssertionError(f"no end: {Record.from_json(kept).deed}")
+    raise AssertionError(f"no end: {SwitchState.from_json(kept).deed}")
 
 
 @pytest.mark.claim(

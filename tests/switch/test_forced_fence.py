@@ -10,15 +10,12 @@ from typing import Any
 import pytest
 
 from tests.switch.test_decision import record
-from twinshore.fleet import NamedPartition
-from twinshore.fleet.terms import fence_epoch
+from twinshore.config.model import NamedPartition, fence_epoch
+from twinshore.kafka.protocol.record_batch import CONTROL, HEADER, HEADER_BYTES, BatchHeader
 from twinshore.kafka.questions import OffsetKind
-from twinshore.mirror.lane.marking import marker_id
-from twinshore.switch.decision import Done, Outcome, Wait, after
-from twinshore.switch.deeds import Deed, Kind
-from twinshore.switch.hands.fence import Shut, level_as_it_is, put_up
-from twinshore.switch.record import Record, State
-from twinshore.wire.batch import CONTROL, HEADER, HEADER_BYTES, BatchHeader
+from twinshore.replication.task.core.position import marker_id
+from twinshore.switch.core.steps import Deed, Done, Kind, Outcome, State, SwitchState, Wait, after
+from twinshore.switch.fencing import Shut, level_as_it_is, put_up
 
 LINK, OTHER, EPOCH = 5, 777, 1
 SHUT = Shut(LINK, {"orders": EPOCH})
@@ -105,12 +102,12 @@ class West:
         return {}
 
 
-def at(deed: Deed, *points: int) -> Record:
+def at(deed: Deed, *points: int) -> SwitchState:
     one = replace(record(Kind.FORCED), deed=deed, deed_ms=0)
     return replace(one, topics=(replace(one.topics[0], points=points),))
 
 
-def play(west: West, one: Record, until: Deed, *, page_bytes: int = 1 << 20) -> tuple[Record, int]:
+def play(west: West, one: SwitchState, until: Deed, *, page_bytes: int = 1 << 20) -> tuple[SwitchState, int]:
     """As the runner does, and how many tries it took; whoever is killed at each try leaves the record alone."""
     some: Any = west
     for tries in range(2_000):
@@ -121,7 +118,7 @@ def play(west: West, one: Record, until: Deed, *, page_bytes: int = 1 << 20) -> 
             outcome = level_as_it_is(some, one, SHUT, look_s=0.0, page_bytes=page_bytes)
         if one.deed is Deed.FENCE:
             outcome = put_up(some, one, SHUT, look_s=0.0, page_bytes=page_bytes)
-        one = Record.from_json(after(one, outcome, int(west.now_s * 1000)).to_json())
+        one = SwitchState.from_json(after(one, outcome, int(west.now_s * 1000)).to_json())
         west.passes(LOOK_S)
     raise AssertionError(f"no end of {one.deed}: {one.waits}")
 

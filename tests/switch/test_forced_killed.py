@@ -9,9 +9,7 @@ import pytest
 
 from tests.switch.test_decision import NOW_MS, record
 from tests.switch.world import Hands, World, play
-from twinshore.switch.decision import Done, Outcome, Wait
-from twinshore.switch.deeds import DEEDS, Deed, Kind
-from twinshore.switch.record import Record, State
+from twinshore.switch.core.steps import DEEDS, Deed, Done, Kind, Outcome, State, SwitchState, Wait
 
 
 @dataclass
@@ -40,7 +38,7 @@ class Dead(World):
 class Forced(Hands):
     """The deeds of a switch whose old home does not answer."""
 
-    def _do(self, record: Record) -> Outcome:
+    def _do(self, record: SwitchState) -> Outcome:
         world, deed = self.world, record.deed
         here = (len(world.logs["west"]),)
         if deed is self.trouble:
@@ -64,7 +62,7 @@ class Forced(Hands):
         return super()._do(record)
 
 
-def _at(record: Record, points: tuple[int, ...]) -> Record:
+def _at(record: SwitchState, points: tuple[int, ...]) -> SwitchState:
     return replace(record, topics=(replace(record.topics[0], points=points),))
 
 

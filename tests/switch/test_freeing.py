@@ -12,22 +12,22 @@ import pytest
 from tests.scenarios.mirror_rig import settings_text
 from tests.scenarios.test_mirror_basic import fill
 from tests.switch.test_decision import NOW_MS, record
-from twinshore.fleet import ConfigError, KafkaError, RefusedError
-from twinshore.fleet.settings import Settings, load_settings
-from twinshore.fleet.settings.sections.clusters import SECTION as CLUSTERS
-from twinshore.homes.home_lines import HomeLine, HomeState
-from twinshore.homes.home_notes import HomeNotes
+from twinshore.config.errors import ConfigError, KafkaError, RefusedError
+from twinshore.config.sections.clusters import SECTION as CLUSTERS
+from twinshore.config.settings import Settings, load_settings
+from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
-from twinshore.lab import LabCluster
+from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
-from twinshore.links.homes import pair_of
-from twinshore.service.clock import wall_ms
-from twinshore.store import Remembered, Store, open_store
-from twinshore.switch.debts import DEBT
-from twinshore.switch.deeds import Deed
+from twinshore.replication.core.ownership import pair_of
+from twinshore.routing.core.records import HomeLine, HomeState
+from twinshore.routing.topic import HomeNotes
+from twinshore.state.core.values import Remembered
+from twinshore.state.store import Store, open_store
+from twinshore.switch.core.acl_rules import DEBT
+from twinshore.switch.core.steps import Deed, State
 from twinshore.switch.operations.freeing import Free, FreeStep, _denied, act, plan
-from twinshore.switch.record import State
 
 LOST = "ab" * 16
 

@@ -12,26 +12,25 @@ from pathlib import Path
 import pytest
 
 from tests.switch.test_decision import NOW_MS, record
-from twinshore.fleet import Cluster, KafkaError, Link, RefusedError
-from twinshore.fleet.settings import Settings, load_settings
-from twinshore.homes.home_notes import HomeNotes
+from twinshore.config.errors import KafkaError, RefusedError
+from twinshore.config.model import Cluster, Link
+from twinshore.config.settings import Settings, load_settings
+from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.rights import EVERYBODY, Acl, Pattern, Resource
-from twinshore.lab import LabCluster
+from twinshore.kafka.protocol.rights import EVERYBODY, Acl, Pattern, Resource
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
-from twinshore.mirror.driver.plan import TWINS_OWN
-from twinshore.service.clock import wall_ms
-from twinshore.store import Store, open_store
-from twinshore.switch.debts import Debt
-from twinshore.switch.deeds import Deed, Kind
-from twinshore.switch.hands import settings_given
-from twinshore.switch.hands.claims import claim
-from twinshore.switch.operations import running, taking_over
-from twinshore.switch.operations.running import Asking
-from twinshore.switch.operations.taking_over import standing_on, take_over
-from twinshore.switch.record import Moved, Record, State
-from twinshore.switch.returned import Tail, to_json
-from twinshore.switch.write_rules import RulesPlan
+from twinshore.replication.core.planner import TWINS_OWN
+from twinshore.routing.topic import HomeNotes
+from twinshore.state.store import Store, open_store
+from twinshore.switch import handover
+from twinshore.switch.announce import claim
+from twinshore.switch.core.acl_rules import Debt, RulesPlan
+from twinshore.switch.core.steps import Deed, Kind, Moved, State, SwitchState
+from twinshore.switch.core.unreplicated import Tail, to_json
+from twinshore.switch.operations import plan, run
+from twinshore.switch.operations.plan import standing_on, take_over
+from twinshore.switch.operations.run import Asking
 
 BACK = Link("west", "east")
 WEEK, YEAR = str(7 * 86_400_000), str(365 * 86_400_000)
@@ -61,7 +60,7 @@ def test_what_somebody_has_set_since_stays(west: LabCluster, unique_topic: str, 
         moved = Moved(topic=unique_topic, old_id="a" * 32, new_id=topic_id.hex(), term=1, partitions=1)
         given = json.dumps({unique_topic: json.dumps({"retention.ms": WEEK, "retention.bytes": "1000000"})})
         one = replace(record(Kind.FORCED), topics=(moved,), given=given, late=late)
-        said = settings_given.give(kafka, Link("east", "west"), one)
+        said = handover.give(kafka, Link("east", "west"), one)
         now = {name: value.value for name, value in kafka.admin.topic_settings([unique_topic])[unique_topic].items()}
     assert (now["retention.ms"], now["retention.bytes"]) == (YEAR if late else WEEK, "1000000")
     assert (f"left as it is: retention.ms of {unique_topic}" in said.sentence) is late
@@ -100,12 +99,12 @@ def test_whoever_waited_for_the_lease_of_a_switch_that_is_done_does_nothing(sett
     stale = kept.row(NOW_MS)
     store.switches.save(replace(kept, kept="", awaits_store=False, state=State.DONE).row(NOW_MS))
 
-    def onward(one: Record) -> Record:
+    def onward(one: SwitchState) -> SwitchState:
         raise AssertionError(f"nobody goes on with {one.id}")
 
     asking = Asking("bob", lambda _: None, threading.Event())
     with pytest.raises(RefusedError, match="has gone on meanwhile: it is done"):
-        running._go_on(kept, settings, store, asking, (stale.record, onward))
+        run._go_on(kept, settings, store, asking, (stale.record, onward))
 
 
 def test_what_a_flipped_switch_denied_on_the_new_home_is_given_back_at_the_second_try(
@@ -126,15 +125,15 @@ def test_what_a_flipped_switch_denied_on_the_new_home_is_given_back_at_the_secon
         if len(paid) == 1:
             raise KafkaError("east does not answer yet", retriable=True)
 
-    monkeypatch.setattr(taking_over, "pay", pay)
+    monkeypatch.setattr(plan, "pay", pay)
     with closing(KafkaCluster(Cluster("east", (f"127.0.0.1:{free_port()}",)))) as east:
         for turn in range(2):
             row = store.switches.of(one.id)
             assert row is not None
             with nullcontext() if turn else pytest.raises(KafkaError):
-                take_over(Record.from_json(row.record), ["orders"], east, store, "bob")
+                take_over(SwitchState.from_json(row.record), ["orders"], east, store, "bob")
     assert [debt.topics for debt in paid] == [("orders",)] * 2
     assert {RulesPlan.from_record(json.loads(debt.rights)).deny for debt in paid} == {(denied["orders"],)}
     row = store.switches.of(one.id)
     assert row is not None
-    assert Record.from_json(row.record).names() == ("bills",)
+    assert SwitchState.from_json(row.record).names() == ("bills",)

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.switch.test_write_rules import EXIST, US, halfway, may, moved, rule, sets
-from twinshore.fleet import KafkaError, WireError
-from twinshore.kafka.rights import Acl, Operation, Pattern
-from twinshore.store import LeaseRow, Store, open_store
-from twinshore.switch import alone
-from twinshore.switch.guards import Guard, anew, is_up, settled
-from twinshore.switch.hands.guarding import Guarding
-from twinshore.switch.write_rules import RulesPlan, Sight, done
+from twinshore.config.errors import KafkaError, WireError
+from twinshore.kafka.protocol.rights import Acl, Operation, Pattern
+from twinshore.runtime import leases
+from twinshore.state.core.values import LeaseRow
+from twinshore.state.store import Store, open_store
+from twinshore.switch.core.acl_rules import Guard, RulesPlan, Sight, anew, done, is_up, settled
+from twinshore.switch.write_access import Guarding
 
 WIDE = rule("*", Operation.ALL, "User:*")
 EXISTING = frozenset(EXIST)
@@ -123,8 +123,8 @@ def test_a_rule_that_was_ours_once_is_whoever_gives_it_later(store: Store) -> No
 def test_whoever_is_killed_amid_a_change_is_followed_by_another(
     store: Store, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alone, "LEASE_S", 0.5)
-    monkeypatch.setattr(alone, "GRACE_S", 0.1)
+    monkeypatch.setattr(leases, "LEASE_S", 0.5)
+    monkeypatch.setattr(leases, "GRACE_S", 0.1)
     before = frozenset({WIDE, rule("orders")})
     east, guards = Ruled(before, killed_at=at), Guarding(store, "anna")
 
@@ -142,8 +142,8 @@ def test_whoever_is_killed_amid_a_change_is_followed_by_another(
 
 
 def test_a_guard_counts_as_up_once_it_was_seen_and_until_it_goes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alone, "LEASE_S", 0.5)
-    monkeypatch.setattr(alone, "GRACE_S", 0.1)
+    monkeypatch.setattr(leases, "LEASE_S", 0.5)
+    monkeypatch.setattr(leases, "GRACE_S", 0.1)
     east, guards = Ruled(frozenset({WIDE, rule("orders")}), killed_at=3), Guarding(store, "anna")
 
     def up() -> tuple[list[str], list[str]]:
@@ -187,8 +187,8 @@ def guard_lease(store: Store) -> LeaseRow:
 
 
 def test_whoever_was_paused_for_too_long_changes_nothing_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alone, "LEASE_S", 0.3)
-    monkeypatch.setattr(alone, "GRACE_S", 0.1)
+    monkeypatch.setattr(leases, "LEASE_S", 0.3)
+    monkeypatch.setattr(leases, "GRACE_S", 0.1)
     east, guards = Ruled(frozenset({rule("orders")})), Guarding(store, "anna")
 
     def look_long(topics: Iterable[str], us: str) -> Sight:

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from tests.switch.test_decision import NOW_MS, record
-from twinshore.fleet import Link
-from twinshore.switch.bare import Bare
-from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
-from twinshore.switch.failback import Failback
-from twinshore.switch.one_group import OneGroup
-from twinshore.switch.rebuilding import Rebuild
-from twinshore.switch.work import Work
+from twinshore.config.model import Link
+from twinshore.switch.core.steps import DEEDS, DUTIES, Deed, Kind
+from twinshore.switch.failback import Failback, Rebuild
+from twinshore.switch.group import OneGroup
+from twinshore.switch.runner import Work
+from twinshore.switch.without_data import Bare
 
 NOBODY: Any = type("Nobody", (), {"guard": None})()
 COMMANDS = {Deed.BEFORE, Deed.AFTER}  # the operator's, see hands/commands.py

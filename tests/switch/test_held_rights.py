@@ -7,13 +7,12 @@ from hypothesis import strategies as st
 
 from tests.switch.authorizer import rights
 from tests.switch.test_write_rules import EXIST, HOSTS, PRINCIPALS, US, moved, rule, sets
-from twinshore.fleet import Link
-from twinshore.kafka.rights import EVERYBODY, Acl, Operation, Pattern, Permission, Resource
-from twinshore.mirror.follow import acls
-from twinshore.mirror.follow.acls import Ground
-from twinshore.store.values import Remembered
-from twinshore.switch.held_rights import given, handed_over
-from twinshore.switch.write_rules import Sight, denial, done
+from twinshore.config.model import Link
+from twinshore.kafka.protocol.rights import EVERYBODY, Acl, Operation, Pattern, Permission, Resource
+from twinshore.replication.sync.core import decisions
+from twinshore.replication.sync.core.decisions import Ground
+from twinshore.state.core.values import Remembered
+from twinshore.switch.core.acl_rules import Sight, denial, done, given, handed_over
 
 LINK = Link("east", "west")
 SHUT = rule("orders", who="User:*", deny=True)
@@ -21,14 +20,19 @@ SHUT = rule("orders", who="User:*", deny=True)
 
 def rows(source: frozenset[Acl], twins: dict[str, str]) -> list[Remembered]:
     """As the follower remembers them once it has looked."""
-    want = acls.wanted(source, Ground(twins, US), LINK)
-    held = [Remembered(LINK.name, acls.HELD, acls.to_text(acl), why, acls.HELD, 0) for acl, why in want.held.items()]
-    wrote = [Remembered(LINK.name, acls.WRITTEN, acls.to_text(acl), "", acls.WRITTEN, 0) for acl in want.write]
+    want = decisions.wanted(source, Ground(twins, US), LINK)
+    held = [
+        Remembered(LINK.name, decisions.HELD, decisions.to_text(acl), why, decisions.HELD, 0)
+        for acl, why in want.held.items()
+    ]
+    wrote = [
+        Remembered(LINK.name, decisions.WRITTEN, decisions.to_text(acl), "", decisions.WRITTEN, 0) for acl in want.write
+    ]
     return held + wrote
 
 
 def written(of: list[Remembered]) -> frozenset[Acl]:
-    return frozenset(acls.from_text(row.subject) for row in of if row.kind == acls.WRITTEN)
+    return frozenset(decisions.from_text(row.subject) for row in of if row.kind == decisions.WRITTEN)
 
 
 def shuts_out(acl: Acl) -> bool:
@@ -78,9 +82,9 @@ def test_what_a_denial_that_is_not_given_forbade_is_not_given_either() -> None:
 
 def test_rules_that_the_link_wrote_on_twins_become_the_twins_own() -> None:
     group = rule("orders", Operation.READ, resource=Resource.GROUP)
-    texts = [acls.to_text(acl) for acl in (rule("orders", Operation.READ), rule("bills", Operation.READ), group)]
-    remembered = [Remembered(LINK.name, acls.WRITTEN, text, "", acls.WRITTEN, 0) for text in texts]
-    held = Remembered(LINK.name, acls.HELD, texts[0], acls.TWIN_ALONE, acls.HELD, 0)
+    texts = [decisions.to_text(acl) for acl in (rule("orders", Operation.READ), rule("bills", Operation.READ), group)]
+    remembered = [Remembered(LINK.name, decisions.WRITTEN, text, "", decisions.WRITTEN, 0) for text in texts]
+    held = Remembered(LINK.name, decisions.HELD, texts[0], decisions.TWIN_ALONE, decisions.HELD, 0)
     assert handed_over([*remembered, held], ["orders"]) == (remembered[0],)
 
 
@@ -90,10 +94,10 @@ def test_what_is_handed_over_stays_when_the_topic_is_no_twin_any_more() -> None:
     target = written(remembered) | given(remembered, {"orders": "orders"})
     over = handed_over(remembered, ["orders"])
     left = Ground({"bills": "bills"}, US)
-    want = acls.wanted(source, left, LINK)
+    want = decisions.wanted(source, left, LINK)
     kept = written([row for row in remembered if row not in over])
-    assert not acls.decide(want, target, kept, left).changes()
-    assert acls.decide(want, target, written(remembered), left).remove, "else nobody could read it at its new home"
+    assert not decisions.decide(want, target, kept, left).changes()
+    assert decisions.decide(want, target, written(remembered), left).remove, "else nobody could read it at its new home"
 
 
 @over(st.frozensets(st.sampled_from(EXIST)))

@@ -11,15 +11,16 @@ import pytest
 
 from tests.switch.test_companion import settings, store
 from tests.switch.test_decision import NOW_MS, record
-from twinshore.fleet.settings import Settings
-from twinshore.service.companions import Beside
-from twinshore.store import Asked, IncidentKind, Store, TopicInSwitch
-from twinshore.switch import alone as alone_module
+from twinshore.config.incidents import IncidentKind
+from twinshore.config.settings import Settings
+from twinshore.runtime import leases as alone_module
+from twinshore.runtime.endpoints import Beside
+from twinshore.runtime.leases import alone
+from twinshore.state.core.values import Asked, TopicInSwitch
+from twinshore.state.store import Store
 from twinshore.switch import held_writers
-from twinshore.switch.alone import alone
-from twinshore.switch.deeds import Deed
+from twinshore.switch.core.steps import Deed, SwitchState
 from twinshore.switch.held_writers import HeldWriters
-from twinshore.switch.record import Record
 
 __all__ = ["settings", "store"]
 LEASE_S = 0.6
@@ -29,10 +30,10 @@ class Noted(HeldWriters):
     """Notes which switches are to be ended, as there is no cluster."""
 
     def __init__(self, beside: Beside) -> None:
-        self.ended: list[Record] = []
+        self.ended: list[SwitchState] = []
         super().__init__(beside)
 
-    def _end(self, record: Record) -> None:
+    def _end(self, record: SwitchState) -> None:
         self.ended.append(record)
 
 
@@ -65,7 +66,7 @@ def until(holds: object, within_s: float = 10.0) -> None:
         time.sleep(0.02)
 
 
-def at(deed: Deed, held_ms: int) -> Record:
+def at(deed: Deed, held_ms: int) -> SwitchState:
     return replace(record(), deed=deed, held_ms=held_ms)
 
 
@@ -98,7 +99,7 @@ def test_a_hold_is_told_of_and_ended_once_its_process_is_gone(store: Store, besi
 def test_a_switch_that_cannot_end_keeps_no_other_from_being_ended(store: Store, beside: Noted) -> None:
     begun = threading.Event()
 
-    def hangs(record: Record) -> None:
+    def hangs(record: SwitchState) -> None:
         beside.ended.append(record)
         begun.wait(30)
 

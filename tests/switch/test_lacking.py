@@ -8,12 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinshore.fleet.incidents import IncidentKind
-from twinshore.switch.lacking import Beside, Written, lacking
-from twinshore.switch.record import Moved
-from twinshore.switch.rescued import Ending, Saved
-from twinshore.switch.returned import Stood, Tail, doubtful, lacking_of, unfilled
-from twinshore.wire.records import Record
+from twinshore.config.incidents import IncidentKind
+from twinshore.kafka.protocol.record_batch import Record
+from twinshore.switch.core.steps import Moved
+from twinshore.switch.core.unreplicated import (
+    Beside,
+    Ending,
+    Saved,
+    Stood,
+    Tail,
+    Written,
+    doubtful,
+    lacking,
+    lacking_of,
+    unfilled,
+)
 
 OURS, HIS = 7, 8
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from twinshore.fleet import Link
-from twinshore.homes.home_lines import HomeLine
-from twinshore.mirror.topology.target_notes import Claim, Told, ToldOfEach, Writer
-from twinshore.store import HomeRow, LinkIdentity, TwinRow, passing_store
-from twinshore.switch.hands.left_there import LinkLeft, fill, left
-from twinshore.wire.note_text import note_text
+from twinshore.config.model import Link
+from twinshore.kafka.protocol.primitives import note_text
+from twinshore.replication.core.link_claim import Claim, Told, ToldOfEach, Writer
+from twinshore.routing.core.records import HomeLine
+from twinshore.state.core.values import HomeRow, LinkIdentity, TwinRow
+from twinshore.state.store import passing_store
+from twinshore.switch.forced import LinkLeft, fill, left
 
 LINK = Link("east", "west")
 WRITER = Writer("5" * 32, 12, 3, "id-west", "process")

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.switch.test_decision import NOW_MS, record
-from twinshore.fleet import Link
-from twinshore.switch.deeds import Deed, Kind
-from twinshore.switch.leftovers import ENDS_IT, half_filled, in_use, pairs_of
-from twinshore.switch.record import Record, State
+from twinshore.config.model import Link
+from twinshore.switch.core.acl_rules import ENDS_IT, half_filled, in_use, pairs_of
+from twinshore.switch.core.steps import Deed, Kind, State, SwitchState
 
 LINK, BACK = Link("east", "west", ("orders", "bills")), Link("west", "east", ("orders",))
 DONE = replace(record(Kind.FORCED), state=State.DONE, deed=Deed.RELEASE)
 
 
-def used(*rows: Record, kept: tuple[Record, ...] = (), debts: tuple[tuple[str, str], ...] = ()) -> dict[str, str]:
+def used(
+    *rows: SwitchState, kept: tuple[SwitchState, ...] = (), debts: tuple[tuple[str, str], ...] = ()
+) -> dict[str, str]:
     return in_use([one.row(NOW_MS) for one in rows], kept, debts)
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.store import Store, open_store
-from twinshore.switch.decision import Cannot, Wait
-from twinshore.switch.hands import mirrors
-from twinshore.switch.hands.mirrors import MirrorSilence, MirrorWatch
+from twinshore.state.store import Store, open_store
+from twinshore.switch import drain
+from twinshore.switch.core.steps import Cannot, Wait
+from twinshore.switch.drain import MirrorSilence, MirrorWatch
 
 LINK, NAME = "east->west", "link east->west"
 
@@ -44,7 +44,7 @@ def test_a_mirror_is_seen_at_work_and_not_asked_for_again(store: Store) -> None:
 
 def test_one_that_died_is_named_once_its_lease_has_run_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [100.0]
-    monkeypatch.setattr(mirrors, "steady_s", lambda: now_s[0])
+    monkeypatch.setattr(drain, "steady_s", lambda: now_s[0])
     store.leases.take(NAME, "anna", 10_000, seen=None)
     watch = MirrorWatch(store, LINK, 10.0)
     assert isinstance(watch.why_not(), Wait)
@@ -60,7 +60,7 @@ def test_past_the_point_of_no_return_a_mirror_that_is_away_is_told_and_heard_whe
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = [100.0]
-    monkeypatch.setattr(mirrors, "steady_s", lambda: now_s[0])
+    monkeypatch.setattr(drain, "steady_s", lambda: now_s[0])
     silence = MirrorSilence(store, LINK, 10.0)
     away = "waits for the mirror of east->west, which gives no sign of life"
     assert silence.waiting("it makes orders anew").sentence.startswith(away)

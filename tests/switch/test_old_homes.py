@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from twinshore.fleet import Link
-from twinshore.homes.home_lines import HomeLine
-from twinshore.kafka.rights import Acl
-from twinshore.store import HomeRow, TwinRow
-from twinshore.switch.guards import Guard, anew
-from twinshore.switch.old_homes import (
+from twinshore.config.model import Link
+from twinshore.kafka.protocol.rights import Acl
+from twinshore.routing.core.records import HomeLine
+from twinshore.state.core.values import HomeRow, TwinRow
+from twinshore.switch.core.acl_rules import (
+    Guard,
+    Sight,
+    anew,
     guarded_at_home,
     left_to,
     left_to_others,
@@ -19,7 +21,6 @@ from twinshore.switch.old_homes import (
     open_still,
     untold,
 )
-from twinshore.switch.write_rules import Sight
 
 BACK = Link("west", "east")
 PAIR = "east<>west"

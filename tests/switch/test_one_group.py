@@ -7,27 +7,38 @@ from pathlib import Path
 
 import pytest
 
-from tests.links.test_known import put, section, settings_of
+from tests.replication.test_known import put, section, settings_of
 from tests.switch.test_decision import NOW_MS, record
-from twinshore.fleet import WireError
-from twinshore.groups.goals import Goal, from_json, further_on, moved_on, short_of, to_json
+from twinshore.config.errors import WireError
+from twinshore.groups.core.goals import Goal, from_json, further_on, moved_on, short_of, to_json
 from twinshore.groups.offset_move import links_between
-from twinshore.links.known import taken
-from twinshore.links.seeds import added
-from twinshore.store import Asked, TopicInSwitch, open_store
-from twinshore.switch.decision import Cannot, Done, Wait, after, begin
-from twinshore.switch.deeds import DEEDS, Deed, Kind
-from twinshore.switch.one_group import OneGroup, claim_of
-from twinshore.switch.operations.showing import Shown
-from twinshore.switch.record import Record, State, alone_at
+from twinshore.replication.core.link_config import added
+from twinshore.replication.links import taken
+from twinshore.state.core.values import Asked, TopicInSwitch
+from twinshore.state.store import open_store
+from twinshore.switch.core.steps import (
+    DEEDS,
+    Cannot,
+    Deed,
+    Done,
+    Kind,
+    State,
+    SwitchState,
+    Wait,
+    after,
+    alone_at,
+    begin,
+)
+from twinshore.switch.group import OneGroup, claim_of
+from twinshore.switch.operations.show import Shown
 
 GOAL = Goal("east->west", False, "orders", 40, "orders", 0, 30, 40)
 
 
-def of_group(group: str = "billing", new: str = "west", state: State = State.GOING) -> Record:
+def of_group(group: str = "billing", new: str = "west", state: State = State.GOING) -> SwitchState:
     moved = record().topics
     old = "east" if new == "west" else "west"
-    made = Record(
+    made = SwitchState(
         id="e" * 32,
         kind=Kind.GROUP,
         old=old,

@@ -12,32 +12,26 @@ import pytest
 
 from tests.switch.flips import flip_of
 from tests.switch.test_decision import NOW_MS, record
-from twinshore.fleet import ConfigError, Link, Mode, RefusedError, SourceOffset, TargetOffset
-from twinshore.fleet.extents import Extent
-from twinshore.fleet.settings import Settings, load_settings
-from twinshore.fleet.terms import TERM_MAX
-from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.model import TERM_MAX, Extent, Link, Mode, SourceOffset, TargetOffset
+from twinshore.config.settings import Settings, load_settings
+from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.lab.ports import free_port
-from twinshore.mirror.metrics.words import LagWord, TopicLag, lag_row
-from twinshore.store import Asked, ControlRow, Store, SwitchRow, TopicInSwitch, TwinRow, open_store
-from twinshore.switch.alone import alone
-from twinshore.switch.deeds import Deed, Kind
-from twinshore.switch.hands.carried import paused_of
-from twinshore.switch.hands.drilled import in_words, would_turn_back
-from twinshore.switch.operations.kept import its_own
-from twinshore.switch.operations.meaning import asked_of, link_of, uncarried
+from twinshore.replication.core.lag import LagWord, TopicLag, lag_row
+from twinshore.runtime.leases import alone
+from twinshore.state.core.values import Asked, ControlRow, SwitchRow, TopicInSwitch, TwinRow
+from twinshore.state.store import Store, open_store
+from twinshore.switch.core.acl_rules import RulesPlan
+from twinshore.switch.core.forced import Uncrossed, uncrossed
+from twinshore.switch.core.steps import Deed, Kind, State, SwitchState
+from twinshore.switch.drain import in_words, paused_of, would_turn_back
+from twinshore.switch.operations.dispatch import plan_of
 from twinshore.switch.operations.one_group import plan as plan_group
 from twinshore.switch.operations.one_producer import plan as plan_producer
 from twinshore.switch.operations.one_producer import writers_by_rule
-from twinshore.switch.operations.planning import plan
-from twinshore.switch.operations.plans import plan_of
-from twinshore.switch.operations.preview import Cramped
-from twinshore.switch.operations.running import Asking, resume, roll_back, run_switch
-from twinshore.switch.operations.showing import Shown, one_switch, switches, with_signs_of_life
-from twinshore.switch.operations.taking_over import standing_on
-from twinshore.switch.record import Record, State
-from twinshore.switch.uncrossed import Uncrossed, uncrossed
-from twinshore.switch.write_rules import RulesPlan
+from twinshore.switch.operations.plan import Cramped, asked_of, link_of, plan, standing_on, uncarried
+from twinshore.switch.operations.run import Asking, its_own, resume, roll_back, run_switch
+from twinshore.switch.operations.show import Shown, one_switch, switches, with_signs_of_life
 
 
 @pytest.fixture
@@ -64,7 +58,7 @@ def asking() -> Asking:
     return Asking("anna", lambda _: None, threading.Event())
 
 
-def saved(store: Store, one: Record) -> Record:
+def saved(store: Store, one: SwitchState) -> SwitchState:
     row = SwitchRow(one.id, one.kind, one.old, one.new, one.state, one.to_json(), one.by, one.begun_ms, one.begun_ms)
     store.switches.save(replace(row, ended_ms=NOW_MS) if one.ended else row)
     return one

@@ -10,21 +10,20 @@ import pytest
 
 from tests.switch.test_decision import NOW_MS, record
 from tests.switch.test_hands import hands
-from twinshore.fleet import KafkaError, Link, WireError
-from twinshore.groups.look import GroupView, PartView
+from twinshore.config.errors import KafkaError, WireError
+from twinshore.config.model import Link
+from twinshore.groups.core.rules import MARK, State
 from twinshore.groups.offset_move import DONE, NOT_DONE, Wishes, wishes_of
-from twinshore.groups.place import MARK, State
-from twinshore.store import passing_store
-from twinshore.switch.decision import Done, Wait
-from twinshore.switch.deeds import DEEDS, Deed, Kind
-from twinshore.switch.hands import anew, log_ends, places
-from twinshore.switch.hands.anew import PLACES_STAND_MS
-from twinshore.switch.hands.debts import SILENT_MS_MAX
-from twinshore.switch.hands.places import SavedPlace
-from twinshore.switch.record import Record, left_by_force
-from twinshore.switch.record import State as Ended
-from twinshore.switch.returned import Tail, to_json
-from twinshore.wire.group_places import Place
+from twinshore.groups.view import GroupView, PartView
+from twinshore.kafka.protocol.offsets import Place
+from twinshore.state.store import passing_store
+from twinshore.switch import drain, handover, rescue
+from twinshore.switch.core.steps import DEEDS, Deed, Done, Kind, SwitchState, Wait, left_by_force
+from twinshore.switch.core.steps import State as Ended
+from twinshore.switch.core.unreplicated import Tail, to_json
+from twinshore.switch.handover import SavedPlace
+from twinshore.switch.rescue import PLACES_STAND_MS
+from twinshore.switch.write_access import SILENT_MS_MAX
 
 # The topics were at home on east, and are on west now: the link back fills the twins on east.
 BACK = Link("west", "east")
@@ -39,7 +38,7 @@ def view(group: str, *parts: PartView, target: str = "Empty", why: str = "") -> 
     return GroupView("west->east", group, "classic", "Stable", target, parts[0].state, 0, 0, 0.0, parts, why=why)
 
 
-def forced(*topics: str, **other: Any) -> Record:
+def forced(*topics: str, **other: Any) -> SwitchState:
     moved = tuple(replace(record().topics[0], topic=topic) for topic in topics)
     return replace(record(Kind.FORCED), topics=moved, **{"state": Ended.DONE, "deed": Deed.RELEASE, **other})
 
@@ -49,7 +48,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Says what was committed, and the sentence, by what both clusters show."""
 
     def follow(
-        *views: GroupView, link: Link = BACK, left: tuple[Record, ...] = (), **ends: int
+        *views: GroupView, link: Link = BACK, left: tuple[SwitchState, ...] = (), **ends: int
     ) -> tuple[dict[str, Wishes], str]:
         done: dict[str, Wishes] = {}
 
@@ -59,14 +58,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
             done.update({name: wishes_of(goals, MARK) for name, goals in wanted.items()})
             return {name: [SimpleNamespace(outcome=NOT_DONE if name == "gone-on" else DONE)] for name in wanted}
 
-        monkeypatch.setattr(places, "look", lambda *_: list(views))
-        monkeypatch.setattr(places, "set_places", commit)
+        monkeypatch.setattr(handover, "look", lambda *_: list(views))
+        monkeypatch.setattr(handover, "set_places", commit)
         settings: Any = None
         with passing_store("east") as store:
             for number, one in enumerate(left):
                 store.switches.save(replace(one, id=f"{number:032x}").row(NOW_MS + number))
             upto = {(topic, 0): end for topic, end in ends.items()}
-            return done, places.follow_home(link, settings, store, ["in", "out"], "anna", upto)
+            return done, handover.follow_home(link, settings, store, ["in", "out"], "anna", upto)
 
     return follow
 
@@ -174,7 +173,7 @@ def test_a_place_is_left_by_force_until_its_topic_moves_or_is_a_twin() -> None:
 def test_who_read_a_twin_on_his_own_reads_on_there_though_the_link_has_given_him_its_homes_place(
     saved: Place, there: Place | None, lacks: bool
 ) -> None:
-    assert places.is_lacking(SavedPlace(saved._replace(offset=60), saved), there) is lacks
+    assert handover.is_lacking(SavedPlace(saved._replace(offset=60), saved), there) is lacks
 
 
 def test_a_group_is_put_back_only_once_it_has_stood_for_a_while_since_it_last_did_not(
@@ -182,13 +181,13 @@ def test_a_group_is_put_back_only_once_it_has_stood_for_a_while_since_it_last_di
 ) -> None:
     """The link's round may have found no place right before, and give it its home's afterwards."""
     lacks, clock = iter([(), ("billing",), (), ("billing",), (), ()]), [NOW_MS]
-    monkeypatch.setattr(anew, "put_back", lambda *_: next(lacks))
-    monkeypatch.setattr(anew, "left_on_twins", lambda *_: frozenset())
-    monkeypatch.setattr(anew, "follow_home", lambda *_: "")
-    saved = places.places_json({"billing": {("in", 0): Place(40, "")}})
+    monkeypatch.setattr(rescue, "put_back", lambda *_: next(lacks))
+    monkeypatch.setattr(rescue, "left_on_twins", lambda *_: frozenset())
+    monkeypatch.setattr(rescue, "follow_home", lambda *_: "")
+    saved = handover.places_json({"billing": {("in", 0): Place(40, "")}})
     one = replace(forced("in", kind=Kind.FAILBACK, state=Ended.GOING), deed=Deed.PUT_BACK, places=saved)
     nobody: Any = SimpleNamespace(name="east")
-    put_back = anew.PutBack(nobody, BACK, nobody, nobody, lambda: clock[0])
+    put_back = rescue.PutBack(nobody, BACK, nobody, nobody, lambda: clock[0])
     half_ms = PLACES_STAND_MS // 2
     for passed_ms in (0, half_ms, half_ms, half_ms, half_ms):
         clock[0] += passed_ms
@@ -198,9 +197,9 @@ def test_a_group_is_put_back_only_once_it_has_stood_for_a_while_since_it_last_di
 
 
 def test_a_planned_switch_whose_old_home_has_died_says_so_of_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_ends, "answers", lambda _: "east is away")
+    monkeypatch.setattr(drain, "answers", lambda _: "east is away")
     ended = hands(Kind.PLANNED)._places(record())
-    assert (ended.record.unfollowed, Record.from_json(ended.record.to_json()).unfollowed) == (True, True)
+    assert (ended.record.unfollowed, SwitchState.from_json(ended.record.to_json()).unfollowed) == (True, True)
 
 
 @pytest.mark.parametrize("kind", [Kind.FAILBACK, Kind.MAPPED])
@@ -222,9 +221,9 @@ def test_a_look_at_groups_that_fails_is_tried_again_and_not_for_ever(
     nobody: Any = None
 
     def at(now_ms: int) -> Done:
-        return anew.follow(one, BACK, nobody, nobody, now_ms)
+        return rescue.follow(one, BACK, nobody, nobody, now_ms)
 
-    monkeypatch.setattr(anew, "follow_home", follow)
+    monkeypatch.setattr(rescue, "follow_home", follow)
     with pytest.raises(KafkaError):
         at(NOW_MS + 1)
     given_up = at(NOW_MS + SILENT_MS_MAX)
@@ -242,8 +241,8 @@ def test_mapped_its_groups_follow_as_well() -> None:
 def test_a_place_that_was_the_links_is_put_back_as_the_links() -> None:
     """Without its mark a rebuild would make each group stand on its own, and none would follow."""
     saved = {"billing": {("in", 0): Place(40, MARK), ("out", 1): Place(7, "")}}
-    assert places.places_from(places.places_json(saved)) == saved
-    assert places.places_from('{"billing":[["in",0,40]]}') == {"billing": {("in", 0): Place(40, "")}}
+    assert handover.places_from(handover.places_json(saved)) == saved
+    assert handover.places_from('{"billing":[["in",0,40]]}') == {"billing": {("in", 0): Place(40, "")}}
     for text in ("{", "[1]", '{"billing":[["in",0]]}'):
         with pytest.raises(WireError):
-            places.places_from(text)
+            handover.places_from(text)

@@ -8,10 +8,22 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from tests.switch.world import KilledError
-from twinshore.switch.decision import Cannot, Done, Outcome, Wait, after, begin, turn_back
-from twinshore.switch.deeds import DEEDS, Deed, Kind
-from twinshore.switch.record import Moved, Record, State
-from twinshore.switch.returned import Tail, from_json, to_json
+from twinshore.switch.core.steps import (
+    DEEDS,
+    Cannot,
+    Deed,
+    Done,
+    Kind,
+    Moved,
+    Outcome,
+    State,
+    SwitchState,
+    Wait,
+    after,
+    begin,
+    turn_back,
+)
+from twinshore.switch.core.unreplicated import Tail, from_json, to_json
 
 NOW_MS = 1_000_000
 CARRIED = 5
@@ -19,9 +31,9 @@ DEEDS_OF = DEEDS[Kind.REBUILD]
 TURNS = DEEDS_OF[: DEEDS_OF.index(Deed.COMMIT) + 1]
 
 
-def record() -> Record:
+def record() -> SwitchState:
     moved = Moved(topic="orders", old_id="a" * 32, new_id="b" * 32, term=0, partitions=1, points=(0,))
-    made = Record(
+    made = SwitchState(
         id="f" * 32,
         kind=Kind.REBUILD,
         old="west",
@@ -66,7 +78,7 @@ class Hands:
     trouble: Deed | None = None
     calls: int = 0
 
-    def once(self, now: Record) -> Outcome:
+    def once(self, now: SwitchState) -> Outcome:
         self.calls += 1
         self._moment(0)
         self.world.breathe()
@@ -78,12 +90,12 @@ class Hands:
         if self.kill == (self.calls, which):
             raise KilledError
 
-    def _undo(self, now: Record) -> Outcome:
+    def _undo(self, now: SwitchState) -> Outcome:
         if now.deed is Deed.CLAIM:
             self.world.claimed = self.world.let_go = False
         return Done(now)
 
-    def _do(self, now: Record) -> Outcome:
+    def _do(self, now: SwitchState) -> Outcome:
         world, found = self.world, from_json(now.tails)
         if now.deed is self.trouble:
             return Cannot("the test wants it so")
@@ -117,17 +129,17 @@ class Hands:
         return Done(now)
 
 
-def play(hands: Hands) -> Record:
+def play(hands: Hands) -> SwitchState:
     kept, now_ms = record().to_json(), NOW_MS
     for _ in range(300):
-        current, now_ms = Record.from_json(kept), now_ms + 10
+        current, now_ms = SwitchState.from_json(kept), now_ms + 10
         if current.ended:
             return current
         try:
             kept = after(current, hands.once(current), now_ms).to_json()
         except KilledError:
             continue
-    raise AssertionError(f"no end: {Record.from_json(kept).deed}")
+    raise AssertionError(f"no end: {SwitchState.from_json(kept).deed}")
 
 
 @pytest.mark.claim(

@@ -6,9 +6,9 @@ import pytest
 
 from tests.switch.test_operations import settings, store  # noqa: F401 - fixtures
 from tests.switch.test_returning import flipped
-from twinshore.fleet import ConfigError
-from twinshore.fleet.settings import Settings
-from twinshore.store import Store
+from twinshore.config.errors import ConfigError
+from twinshore.config.settings import Settings
+from twinshore.state.store import Store
 from twinshore.switch.operations.rebuilding import Rebuilt, plan
 
 

@@ -10,34 +10,33 @@ from hypothesis import given
 
 from tests.switch.test_decision import record
 from tests.switch.test_rescued import ORIGIN, SAVED
-from twinshore.fleet import WireError
-from twinshore.switch.deeds import Deed, Kind
-from twinshore.switch.record import Moved, Record, State
-from twinshore.switch.reinjected import (
+from twinshore.config.errors import WireError
+from twinshore.kafka.protocol import record_batch
+from twinshore.kafka.protocol.record_batch import decode_batch, encode_batch, split_batches
+from twinshore.switch.core.steps import Deed, Kind, Moved, State, SwitchState
+from twinshore.switch.core.unreplicated import (
     BATCH_BYTES,
     BATCH_RECORDS,
     HEADER,
     UNDER_WAY,
     Batch,
+    Ending,
+    Saved,
     as_written,
     batches,
     offsets_of,
     runs_of,
 )
-from twinshore.switch.rescued import Ending, Saved
-from twinshore.wire import records
-from twinshore.wire.batch import split_batches
-from twinshore.wire.records import decode_batch, encode_batch
 
 WRITTEN = Batch("orders", "west", 2, 7, 0, 500, ((81, 83), (85, 85)), 200)
 MOVED = Moved(topic="orders", old_id="b" * 32, new_id="a" * 32, term=2, partitions=4, points=(0, 0, 0, 199))
 
 
 def many(count: int, size: int = 1) -> list[Saved]:
-    return [Saved(records.Record(number, number, b"k", b"v" * size), Ending.COMMITTED) for number in range(count)]
+    return [Saved(record_batch.Record(number, number, b"k", b"v" * size), Ending.COMMITTED) for number in range(count)]
 
 
-def forced(**what: Any) -> list[Record]:
+def forced(**what: Any) -> list[SwitchState]:
     one = replace(record(Kind.FORCED), old="west", new="east", deed=Deed.RELEASE, state=State.DONE)
     return [replace(one, topics=(replace(MOVED, **what),))]
 

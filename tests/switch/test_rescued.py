@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinshore.fleet import ConfigError, WireError
-from twinshore.fleet.settings import Settings, parse_settings
-from twinshore.service.clock import wall_ms
-from twinshore.store import Remembered, open_store
-from twinshore.switch.hands.rescue import read_origin, read_saved
-from twinshore.switch.operations.rescued import KIND, Reinject, files, look, plan, with_written
-from twinshore.switch.reinjected import UNDER_WAY, Batch
-from twinshore.switch.rescued import (
+from twinshore.config.errors import ConfigError, WireError
+from twinshore.config.settings import Settings, parse_settings
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.protocol.record_batch import Record
+from twinshore.state.core.values import Remembered
+from twinshore.state.store import open_store
+from twinshore.switch.core.unreplicated import (
+    UNDER_WAY,
+    Batch,
     Count,
     Ending,
     Endings,
@@ -27,7 +28,8 @@ from twinshore.switch.rescued import (
     read_lines,
     record_line,
 )
-from twinshore.wire.records import Record
+from twinshore.switch.operations.rescued import KIND, Reinject, files, look, plan, with_written
+from twinshore.switch.rescue import read_origin, read_saved
 
 ORIGIN = Origin("f" * 32, "east", "west", "orders", "a" * 32, 3, 10, 15)
 BYTES = st.none() | st.binary(max_size=20)

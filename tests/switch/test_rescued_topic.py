@@ -8,31 +8,33 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.fleet import RESCUED_TOPIC, NamedPartition, WireError
+from twinshore.config.errors import WireError
+from twinshore.config.model import RESCUED_TOPIC, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.notes import Notebook
-from twinshore.lab import LabCluster
+from twinshore.kafka.protocol.record_batch import Record as KafkaRecord
+from twinshore.kafka.state_topic import Notebook
 from twinshore.lab.clients import delete_records
-from twinshore.store import passing_store
-from twinshore.switch.deeds import Deed, Kind
-from twinshore.switch.hands import anew
-from twinshore.switch.hands.rescue import read_origin, read_saved
-from twinshore.switch.hands.rescued_topic import SETTINGS, RescuedTopic, export
-from twinshore.switch.record import Moved, Record
-from twinshore.switch.rescued import (
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.store import passing_store
+from twinshore.switch import rescue
+from twinshore.switch.core.steps import Deed, Kind, Moved, SwitchState
+from twinshore.switch.core.unreplicated import (
     Copies,
     Copy,
     Count,
     Ending,
     Origin,
     Saved,
+    Tail,
+    from_json,
     head_line,
     key_of,
     last_line,
     record_line,
+    to_json,
 )
-from twinshore.switch.returned import Tail, from_json, to_json
-from twinshore.wire.records import Record as KafkaRecord
+from twinshore.switch.rescue import read_origin, read_saved
+from twinshore.switch.rescued_topic import SETTINGS, RescuedTopic, export
 
 ORIGIN = Origin("f" * 32, "east", "west", "orders", "a" * 32, 0, 10, 40)
 
@@ -98,7 +100,7 @@ def test_what_is_not_saved_as_it_is_now_is_saved_before_its_topic_goes(
     Notebook(old, topic).append([(b"key", b"late %d" % one) for one in range(30)], 1)
     moved = Moved(topic=topic, old_id="a" * 32, new_id="b" * 32, term=2, partitions=2, points=(10, 0))
     found = (Tail(topic, 0, 10, 20, records=10, committed=10, file="/the/disk/of/another/host"), Tail(topic, 1, 0, 0))
-    record = Record(
+    record = SwitchState(
         id="f" * 32,
         kind=Kind.FAILBACK,
         old="east",
@@ -117,12 +119,12 @@ def test_what_is_not_saved_as_it_is_now_is_saved_before_its_topic_goes(
     def beside(*_: object) -> object:
         raise AssertionError("no tail is compared with its home")
 
-    def unsaved(now: Record, end: int) -> tuple[Tail, ...]:
-        return anew.unsaved(now, [Tail(topic, 0, 10, end)], topic, home)
+    def unsaved(now: SwitchState, end: int) -> tuple[Tail, ...]:
+        return rescue.unsaved(now, [Tail(topic, 0, 10, end)], topic, home)
 
     with passing_store("saved-again") as store:
         assert unsaved(record, 20) == found[:1], "no copy is in the topic"
-        waits = anew.save_more(record, unsaved(record, 30), old, home, store, beside)  # type: ignore[arg-type]
+        waits = rescue.save_more(record, unsaved(record, 30), old, home, store, beside)  # type: ignore[arg-type]
         assert waits.record is not None
         assert [(one.first, one.end, one.records) for one in from_json(waits.record.tails)] == [
             (0, 0, 0),
@@ -136,5 +138,5 @@ def test_what_is_not_saved_as_it_is_now_is_saved_before_its_topic_goes(
         delete_records(west.cluster, {NamedPartition(RESCUED_TOPIC, 0): saved[topic, 0].saved_at + 5})
         assert [one.first for one in unsaved(waits.record, 30)] == [10, 20], "no copy is whole"
     with pytest.raises(WireError):
-        RescuedTopic(home).count(anew.copy_of(saved[topic, 0]))
+        RescuedTopic(home).count(rescue.copy_of(saved[topic, 0]))
     old.close()

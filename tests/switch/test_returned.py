@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinshore.fleet import WireError
-from twinshore.fleet.incidents import IncidentKind
-from twinshore.switch.returned import (
+from twinshore.config.errors import WireError
+from twinshore.config.incidents import IncidentKind
+from twinshore.switch.core.unreplicated import (
     Stood,
     Tail,
     clamped,

@@ -8,9 +8,9 @@ import pytest
 
 from tests.switch.flips import flip_of
 from tests.switch.test_operations import settings, store  # noqa: F401 - fixtures
-from twinshore.fleet import ConfigError
-from twinshore.fleet.settings import Settings
-from twinshore.store import Store
+from twinshore.config.errors import ConfigError
+from twinshore.config.settings import Settings
+from twinshore.state.store import Store
 from twinshore.switch.operations.returning import FailBack, folder_of, plan
 
 POINTS = (7,)
@@ -36,7 +36,7 @@ def test_what_is_not_meant_is_told(settings: Settings, store: Store, topics: lis
 
 def test_a_site_that_is_still_away_is_waited_for(settings: Settings, store: Store) -> None:  # noqa: F811
     _give_link_back(settings)
-    from twinshore.fleet.settings import load_settings
+    from twinshore.config.settings import load_settings
 
     assert settings.file is not None
     loaded = load_settings(settings.file, {})

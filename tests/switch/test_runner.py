@@ -8,10 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.switch.test_decision import NOW_MS, record
-from twinshore.fleet import ConfigError, KafkaError, RefusedError, StoreError
-from twinshore.switch.decision import Done, Outcome, Wait
-from twinshore.switch.deeds import DEEDS, Deed, Kind
-from twinshore.switch.record import Record, State
+from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError
+from twinshore.switch.core.steps import DEEDS, Deed, Done, Kind, Outcome, State, SwitchState, Wait
 from twinshore.switch.runner import announced_behind, run
 
 
@@ -19,19 +17,19 @@ class Notebook:
     """Keeps each record as it was written; a clock that stands until somebody waits."""
 
     def __init__(self) -> None:
-        self.kept: list[Record] = []
+        self.kept: list[SwitchState] = []
         self.said: list[str] = []
         self.stop = threading.Event()
 
-    def save(self, one: Record) -> None:
-        self.kept.append(Record.from_json(one.to_json()))
+    def save(self, one: SwitchState) -> None:
+        self.kept.append(SwitchState.from_json(one.to_json()))
 
     def run(
         self,
-        once: Callable[[Record], Outcome],
-        begun: Record | None = None,
+        once: Callable[[SwitchState], Outcome],
+        begun: SwitchState | None = None,
         behind_flip: Callable[[], None] = lambda: None,
-    ) -> Record:
+    ) -> SwitchState:
         return run(
             begun or record(),
             once,
@@ -46,7 +44,7 @@ class Notebook:
 def test_each_deed_is_written_down_before_it_is_done() -> None:
     book, seen = Notebook(), list[Deed]()
 
-    def once(now: Record) -> Outcome:
+    def once(now: SwitchState) -> Outcome:
         assert book.kept[-1] == now
         seen.append(now.deed)
         return Done(now)
@@ -61,7 +59,7 @@ def test_each_deed_is_written_down_before_it_is_done() -> None:
 def test_what_may_pass_is_waited_for(error: Exception) -> None:
     book, left = Notebook(), [error]
 
-    def once(now: Record) -> Outcome:
+    def once(now: SwitchState) -> Outcome:
         if now.deed is Deed.LEVEL and left:
             raise left.pop()
         return Done(now)
@@ -72,7 +70,7 @@ def test_what_may_pass_is_waited_for(error: Exception) -> None:
 
 @pytest.mark.parametrize("error", [KafkaError("no right"), ConfigError("wrong"), RefusedError("another cluster")])
 def test_what_will_not_pass_turns_it_back(error: Exception) -> None:
-    def once(now: Record) -> Outcome:
+    def once(now: SwitchState) -> Outcome:
         if now.deed is Deed.LEVEL and now.state is State.GOING:
             raise error
         return Done(now)
@@ -85,7 +83,7 @@ def test_a_stop_turns_it_back_before_the_point_of_no_return_and_not_behind_it() 
     for deed, state in ((Deed.PROVE, State.TURNED_BACK), (Deed.FENCE, State.DONE)):
         book = Notebook()
 
-        def once(now: Record, deed: Deed = deed, book: Notebook = book) -> Outcome:
+        def once(now: SwitchState, deed: Deed = deed, book: Notebook = book) -> Outcome:
             if now.deed is deed:
                 book.stop.set()
             return Done(now)
@@ -95,14 +93,14 @@ def test_a_stop_turns_it_back_before_the_point_of_no_return_and_not_behind_it() 
 
 def test_somebody_else_who_goes_on_with_it_ends_this_one() -> None:
     class Taken(Notebook):
-        def save(self, one: Record) -> None:
+        def save(self, one: SwitchState) -> None:
             if one.deed is Deed.HOLD:
                 raise RefusedError("his lease is newer")
             super().save(one)
 
     done: list[Deed] = []
 
-    def once(now: Record) -> Outcome:
+    def once(now: SwitchState) -> Outcome:
         done.append(now.deed)
         return Done(now)
 
@@ -114,7 +112,7 @@ def test_somebody_else_who_goes_on_with_it_ends_this_one() -> None:
 def test_what_waits_is_told_once() -> None:
     left = [0] * 5
 
-    def once(now: Record) -> Outcome:
+    def once(now: SwitchState) -> Outcome:
         if now.deed is Deed.LEVEL and left:
             left.pop()
             return Wait("the twins are behind")
@@ -131,7 +129,7 @@ def test_a_drill_that_is_stopped_is_written_down_as_ended() -> None:
         book = Notebook()
         left = [0] * done
 
-        def once(now: Record, book: Notebook = book, left: list[int] = left) -> Outcome:
+        def once(now: SwitchState, book: Notebook = book, left: list[int] = left) -> Outcome:
             if left:
                 left.pop()
             if not left:
@@ -152,7 +150,7 @@ class Away(Notebook):
         super().__init__()
         self.now_ms, self.deeds, self._stops_at_s = NOW_MS, list[tuple[Deed, State]](), stops_at_s
 
-    def save(self, one: Record) -> None:
+    def save(self, one: SwitchState) -> None:
         self.now_ms += 400
         if self._stops_at_s is not None and self.now_ms >= NOW_MS + self._stops_at_s * 1000:
             self.stop.set()
@@ -163,7 +161,7 @@ class Away(Notebook):
         else:
             raise RefusedError("its lease ran out")
 
-    def once(self, one: Record) -> Outcome:
+    def once(self, one: SwitchState) -> Outcome:
         self.deeds.append((one.deed, one.state))
         return Done(one)
 
@@ -191,7 +189,7 @@ def test_behind_the_point_of_no_return_the_store_is_waited_for() -> None:
     book, left = Notebook(), [StoreError("locked")] * 2
     keep = book.save
 
-    def save(one: Record) -> None:
+    def save(one: SwitchState) -> None:
         if one.deed is Deed.GIVE and left:
             book.stop.set()
             raise left.pop()
@@ -206,7 +204,7 @@ def test_a_record_that_the_store_does_not_take_is_waited_for() -> None:
     book, left = Notebook(), [StoreError("locked")] * 2
     keep = book.save
 
-    def save(one: Record) -> None:
+    def save(one: SwitchState) -> None:
         if one.deed is Deed.LEVEL and left:
             raise left.pop()
         keep(one)
@@ -220,7 +218,7 @@ def test_a_record_that_the_store_does_not_take_is_waited_for() -> None:
 def test_consumers_gather_right_before_the_switch_is_announced() -> None:
     book, seen = Notebook(), list[str]()
 
-    def once(now: Record) -> Outcome:
+    def once(now: SwitchState) -> Outcome:
         seen.append(now.deed)
         return Done(now)
 

@@ -11,20 +11,17 @@ import pytest
 
 from tests.switch.test_decision import record
 from tests.switch.test_left_there import line, seen
-from twinshore.fleet import ConfigError, KafkaError, RefusedError
-from twinshore.fleet.settings import Settings, load_settings
-from twinshore.homes.home_lines import HomeLog
+from twinshore.config.errors import ConfigError, KafkaError, RefusedError
+from twinshore.config.settings import Settings, load_settings
 from twinshore.lab.ports import free_port
-from twinshore.store import Store, passing_store
-from twinshore.switch.deeds import DEEDS, Deed, Kind
-from twinshore.switch.hands.left_there import LastWritten
-from twinshore.switch.operations import plans, storeless
-from twinshore.switch.operations.kept import Open, records_of, values_of
-from twinshore.switch.operations.meaning import Switch, asked_of
-from twinshore.switch.operations.planning import SwitchPlan
-from twinshore.switch.operations.running import Asking
+from twinshore.routing.core.records import HomeLog
+from twinshore.state.store import Store, passing_store
+from twinshore.switch.core.steps import DEEDS, Deed, Kind, State, SwitchState
+from twinshore.switch.forced import LastWritten
+from twinshore.switch.operations import dispatch, storeless
+from twinshore.switch.operations.plan import Switch, SwitchPlan, asked_of
+from twinshore.switch.operations.run import Asking, Open, records_of, values_of
 from twinshore.switch.operations.storeless import Without
-from twinshore.switch.record import Record, State
 
 FORCED = replace(record(Kind.FORCED), kept="west", deed=Deed.FENCE)
 ASKED = asked_of(["orders"], "west", force=True)
@@ -45,7 +42,7 @@ def store() -> Iterator[Store]:
         yield opened
 
 
-def log_of(*records: Record) -> HomeLog:
+def log_of(*records: SwitchState) -> HomeLog:
     found = HomeLog()
     for one in records:
         for said in found.records.lines(one.id, values_of(one)):
@@ -150,7 +147,7 @@ def test_a_plan_says_which_commands_are_run_and_is_refused_where_one_could_not_b
     path = tmp_path / "twinshore.toml"
     for program, why in (("/bin/true", ""), (str(path), "cannot be run on this host")):
         path.write_text(f'[switch]\nbefore = ["{program}"]\n')
-        planned = plans.with_commands(SwitchPlan(record=FORCED), load_settings(path, {}))
+        planned = dispatch.with_commands(SwitchPlan(record=FORCED), load_settings(path, {}))
         assert why in str(planned.refused)
         assert (planned.record is None, len(planned.remarks)) == (bool(why), not why)
 

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.switch.test_decision import record
-from twinshore.fleet import NamedPartition
-from twinshore.switch.deeds import Kind
-from twinshore.switch.record import Record, Stray
-from twinshore.switch.strays import Behind, stretch, walk
-from twinshore.wire.batch import CONTROL, BatchHeader
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.protocol.record_batch import CONTROL, BatchHeader
+from twinshore.switch.core.steps import Kind, Stray, SwitchState
+from twinshore.switch.core.unreplicated import Behind, stretch, walk
 
 NAMED = NamedPartition("orders", 0)
 POINT, LINK, OTHER = 100, 5, 777
@@ -173,5 +172,5 @@ def test_a_point_that_nobody_has_heard_yet_moves_behind_all_that_the_link_wrote(
 
 def test_how_far_was_read_is_in_the_record() -> None:
     one = replace(record(Kind.PLANNED), strays=(Stray("orders", 0, 7, 9), Stray("bills", 3, 1, 2)))
-    assert Record.from_json(one.to_json()) == one
-    assert Record.from_json(one.to_json().replace('"strays"', '"others"')).strays == ()
+    assert SwitchState.from_json(one.to_json()) == one
+    assert SwitchState.from_json(one.to_json().replace('"strays"', '"others"')).strays == ()

@@ -10,14 +10,11 @@ from itertools import product
 import pytest
 
 from tests.switch.test_decision import NOW_MS, record
-from twinshore.fleet import Link, WireError
-from twinshore.kafka.rights import EVERYBODY, Acl, Pattern, Resource
-from twinshore.switch.debts import Debt, both, debt_of, may_pay, rights_of
-from twinshore.switch.decision import Done, after
-from twinshore.switch.deeds import DEEDS, MAKES_TWINS, Deed, Kind
-from twinshore.switch.record import Record, State
-from twinshore.switch.returned import Tail, to_json
-from twinshore.switch.taking_over import (
+from twinshore.config.errors import WireError
+from twinshore.config.model import Link
+from twinshore.kafka.protocol.rights import EVERYBODY, Acl, Pattern, Resource
+from twinshore.switch.core.acl_rules import Debt, RulesPlan, both, debt_of, may_pay, rights_of
+from twinshore.switch.core.forced import (
     fills_anew,
     freed,
     halves,
@@ -29,13 +26,14 @@ from twinshore.switch.taking_over import (
     why_not,
     without,
 )
-from twinshore.switch.write_rules import RulesPlan
+from twinshore.switch.core.steps import DEEDS, MAKES_TWINS, Deed, Done, Kind, State, SwitchState, after
+from twinshore.switch.core.unreplicated import Tail, to_json
 
 RIGHTS = json.dumps(RulesPlan().as_record(), sort_keys=True)
 EVERY = [(kind, deed, state) for kind in Kind for deed, state in product(DEEDS[kind], State)]
 
 
-def standing(kind: Kind, deed: Deed, state: State) -> Record:
+def standing(kind: Kind, deed: Deed, state: State) -> SwitchState:
     return replace(record(kind), deed=deed, state=state, rights=RIGHTS)
 
 
@@ -60,7 +58,7 @@ def test_in_each_state_it_is_taken_over_or_refused(kind: Kind, deed: Deed, state
     assert over.ended
     assert after(over, Done(over), NOW_MS) == over, "whoever goes on with it does nothing more"
     assert taken_over(over, ["orders"], "carl", NOW_MS + 1) == over
-    assert Record.from_json(over.to_json()) == over
+    assert SwitchState.from_json(over.to_json()) == over
     if one.ended:
         assert over == one
     elif fills_anew(one):

@@ -9,14 +9,14 @@ import pytest
 
 from tests.switch.flips import flip_of
 from tests.switch.test_decision import record
-from twinshore.fleet import Link
-from twinshore.fleet.settings import Settings, load_settings
+from twinshore.config.model import Link
+from twinshore.config.settings import Settings, load_settings
 from twinshore.lab.ports import free_port
-from twinshore.links.homes import of_topic
-from twinshore.store import Asked, HomeRow, Store, TopicInSwitch, TwinRow, open_store
-from twinshore.switch.hands.claims import busy, claim, homes_of, taken
-from twinshore.switch.operations.meaning import asked_of
-from twinshore.switch.operations.planning import moved_of, plan
+from twinshore.replication.core.ownership import of_topic
+from twinshore.state.core.values import Asked, HomeRow, TopicInSwitch, TwinRow
+from twinshore.state.store import Store, open_store
+from twinshore.switch.announce import busy, claim, homes_of, taken
+from twinshore.switch.operations.plan import asked_of, moved_of, plan
 
 IDS = {"east": "a" * 32, "west": "b" * 32, "north": "c" * 32}
 NORTH = Link("east", "north")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from twinshore.switch.torn import Writing, of_transactions, writing
+from twinshore.switch.core.forced import Writing, of_transactions, writing
 
 TOPICS = ("orders", "totals", "counter-counts-changelog", "counter-by-key-repartition")
 RULES = (("counter", ("{group}-.*", "totals")),)

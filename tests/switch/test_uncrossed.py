@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.mirror.metrics.words import LagWord, TopicLag
-from twinshore.store import Position
-from twinshore.store.values import PartitionState
-from twinshore.switch.uncrossed import Uncrossed, uncrossed
+from twinshore.replication.core.lag import LagWord, TopicLag
+from twinshore.state.core.values import PartitionState, Position
+from twinshore.switch.core.forced import Uncrossed, uncrossed
 
 SEEN_MS, LATER_MS = 999_000, 1_002_000
 LAGS, LEVEL = TopicLag(1, 100, 48_100, 48_000), TopicLag(1, 7, 7, 0)

@@ -10,17 +10,14 @@ from hypothesis import strategies as st
 
 from tests.switch.test_decision import record
 from tests.switch.test_operations import saved, settings, store
-from twinshore.fleet import ConfigError, RefusedError
-from twinshore.fleet.settings import Settings
-from twinshore.store import Store
-from twinshore.switch.deeds import Kind
-from twinshore.switch.operations import planning
-from twinshore.switch.operations.meaning import asked_of
-from twinshore.switch.operations.planning import SwitchPlan
-from twinshore.switch.operations.plans import plan_of
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.settings import Settings
+from twinshore.state.store import Store
+from twinshore.switch.core.steps import Kind, Moved, State, SwitchState, as_wave, plans_in, waves_of
+from twinshore.switch.operations import plan as planning
+from twinshore.switch.operations.dispatch import plan_of
+from twinshore.switch.operations.plan import SwitchPlan, asked_of
 from twinshore.switch.operations.waves import moved_by, plan, waves_left, waves_now
-from twinshore.switch.record import Moved, Record, State
-from twinshore.switch.waves import as_wave, plans_in, waves_of
 
 __all__ = ["settings", "store"]
 NAMES = st.sampled_from([f"topic-{number}" for number in range(12)])
@@ -43,7 +40,7 @@ def test_each_topic_is_in_one_wave_and_each_flock_too(topics: list[str], togethe
     assert together or all(len(wave) <= size for wave in waves)
 
 
-def wave(number: int, state: State, *left: str) -> Record:
+def wave(number: int, state: State, *left: str) -> SwitchState:
     one = replace(record(), id=f"{number}" * 32, begun_ms=number, state=state)
     topic = Moved(topic=f"topic-{number}", old_id="a" * 32, new_id="b" * 32, term=1, partitions=1)
     return as_wave(replace(one, topics=(topic,)), "f0" * 16, number, [(name,) for name in left])
@@ -51,7 +48,7 @@ def wave(number: int, state: State, *left: str) -> Record:
 
 def test_how_far_a_plan_has_come_is_told_by_its_switches() -> None:
     first, second = wave(1, State.DONE, "topic-2", "topic-3"), wave(2, State.GOING, "topic-3")
-    assert Record.from_json(second.to_json()) == second
+    assert SwitchState.from_json(second.to_json()) == second
     (one,) = plans_in([second, replace(record(), id="c" * 32), first])
     assert (one.done, one.moved, one.left, one.over) == (1, ("topic-1",), (("topic-3",),), False)
     assert (

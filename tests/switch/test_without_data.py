@@ -14,25 +14,23 @@ from confluent_kafka import TopicPartition
 
 from tests.scenarios.mirror_rig import settings_text, spans
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.fleet import ConfigError, NamedPartition, RefusedError
-from twinshore.fleet.settings import Settings, load_settings
-from twinshore.homes.home_notes import HomeNotes
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.model import NamedPartition
+from twinshore.config.settings import Settings, load_settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
+from twinshore.kafka.protocol.transactions import FILLER_RECORDS_MAX
 from twinshore.lab.clients import commit, topic_id
-from twinshore.store import Store, open_store
-from twinshore.switch.bare import Bare
-from twinshore.switch.decision import Cannot, Done, Outcome, Wait
-from twinshore.switch.deeds import DEEDS, Deed, Kind
-from twinshore.switch.hands import empty_logs
-from twinshore.switch.operations import running
-from twinshore.switch.operations.meaning import asked_of
-from twinshore.switch.operations.planning import SwitchPlan
-from twinshore.switch.operations.plans import plan_of
-from twinshore.switch.operations.running import Asking
+from twinshore.lab.cluster import LabCluster
+from twinshore.routing.topic import HomeNotes
+from twinshore.state.store import Store, open_store
+from twinshore.switch import without_data
+from twinshore.switch.core.steps import DEEDS, Cannot, Deed, Done, Kind, Moved, Outcome, SwitchState, Wait
+from twinshore.switch.operations import run
+from twinshore.switch.operations.dispatch import plan_of
+from twinshore.switch.operations.plan import SwitchPlan, asked_of
+from twinshore.switch.operations.run import Asking
 from twinshore.switch.operations.without_data import WHOLE
-from twinshore.switch.record import Moved, Record
-from twinshore.wire.markers import FILLER_RECORDS_MAX
+from twinshore.switch.without_data import Bare
 
 
 @pytest.fixture
@@ -68,7 +66,7 @@ def why(settings: Settings, store: Store, *topics: str, to: str = "west") -> str
 
 def moved(found: SwitchPlan, settings: Settings, store: Store) -> tuple[str, list[str]]:
     told: list[str] = []
-    ended = running.run_switch(found, settings, store, Asking("anna", told.append, Event()))
+    ended = run.run_switch(found, settings, store, Asking("anna", told.append, Event()))
     return ended.verdict(), told
 
 
@@ -151,9 +149,9 @@ def test_it_moves_and_does_not_come_back_so(
     assert f"east has {topic} already" in why(settings, store, topic, to="east")
 
 
-def record(topic: str, old_id: str, new_id: str = "") -> Record:
+def record(topic: str, old_id: str, new_id: str = "") -> SwitchState:
     one = Moved(topic=topic, old_id=old_id, new_id=new_id, term=0, partitions=2)
-    return Record(
+    return SwitchState(
         id="f" * 32,
         kind=Kind.BARE,
         old="east",
@@ -168,10 +166,10 @@ def record(topic: str, old_id: str, new_id: str = "") -> Record:
     )
 
 
-def done(filling: empty_logs.Filling, one: Record, ends: tuple[int, int]) -> Outcome:
+def done(filling: without_data.Filling, one: SwitchState, ends: tuple[int, int]) -> Outcome:
     outcome: Outcome = Cannot("")
     for _ in range(20):
-        outcome = empty_logs.fill(filling, one, {one.names()[0]: ends})
+        outcome = without_data.fill(filling, one, {one.names()[0]: ends})
         if isinstance(outcome, Done | Cannot):
             break
     return outcome
@@ -181,21 +179,21 @@ def test_a_log_is_filled_in_parts_and_nothing_of_that_is_left(east: LabCluster, 
     """It goes on where somebody was killed, whatever was done by then."""
     one = record(topic, topic_id(east.cluster, topic).hex())
     with closing(KafkaCluster(west.cluster)) as kafka:
-        while not isinstance(made := empty_logs.make(kafka, one), Done):
+        while not isinstance(made := without_data.make(kafka, one), Done):
             assert not isinstance(made, Cannot), made
         one = made.record
         assert one.topics[0].new_id == topic_id(west.cluster, topic).hex()
         far = 2 * FILLER_RECORDS_MAX + 7
-        near = [empty_logs.is_near(kafka, {topic: ends}) for ends in ((3, 0), (3, empty_logs.NEAR_MAX + 1))]
+        near = [without_data.is_near(kafka, {topic: ends}) for ends in ((3, 0), (3, without_data.NEAR_MAX + 1))]
         assert near == [True, False]
-        filling = empty_logs.Filling(kafka)
+        filling = without_data.Filling(kafka)
         for ends in ((3, 0), (3, 0), (far, 1)):
             assert isinstance(done(filling, one, ends), Done)
             assert spans(west.cluster, topic, 2) == [(end, end) for end in ends]
         beyond = done(filling, one, (far - 1, 1))
         assert isinstance(beyond, Cannot) and "ends beyond the old home" in beyond.sentence
         again = record(topic, "", "ab" * 16)
-        assert isinstance(empty_logs.make(kafka, again), Cannot), "it was deleted and made again"
+        assert isinstance(without_data.make(kafka, again), Cannot), "it was deleted and made again"
 
 
 @pytest.mark.claim("switch", "filled-once", "a switch without data: filler that lands late is not there twice")
@@ -205,7 +203,7 @@ def test_filler_whose_answer_was_lost_is_there_once_at_the_next_try(west: LabClu
     west.create_topic(topic, partitions=2)
     ids = {topic: topic_id(west.cluster, topic)}
     with closing(KafkaCluster(west.cluster)) as kafka:
-        filling = empty_logs.Filling(kafka)
+        filling = without_data.Filling(kafka)
         for _ in range(2):
             filling.take({named: (0, 9)}, ids)
         filling.take({named: (9, 12)}, ids)
@@ -218,10 +216,10 @@ def test_what_others_wrote_there_meanwhile_is_never_cut_off(east: LabCluster, we
     west.create_topic(topic, partitions=2)
     fill(west, topic, 1, partition=1)
     with closing(KafkaCluster(west.cluster)) as kafka:
-        made = empty_logs.make(kafka, one)
+        made = without_data.make(kafka, one)
         assert isinstance(made, Cannot) and f"{topic}-1 on west holds records of others" in made.sentence
         known = record(topic, topic_id(east.cluster, topic).hex(), topic_id(west.cluster, topic).hex())
-        filled = done(empty_logs.Filling(kafka), known, (3, 2))
+        filled = done(without_data.Filling(kafka), known, (3, 2))
         assert isinstance(filled, Cannot) and f"{topic}-1 on west was written by others" in filled.sentence
     assert spans(west.cluster, topic, 2)[1][0] == 0, "it is there still"
 
@@ -233,7 +231,7 @@ def test_the_id_of_the_new_topic_is_kept_before_anything_is_filled_in(
     one = replace(record(topic, topic_id(east.cluster, topic).hex()), given="{}")
     with closing(KafkaCluster(east.cluster)) as old, closing(KafkaCluster(west.cluster)) as new:
         link = settings.links[0]
-        fill(east, topic, empty_logs.NEAR_MAX + 1)
+        fill(east, topic, without_data.NEAR_MAX + 1)
         unused: Any = None
         hands = Bare(link, link, settings, store, old, new, unused, unused, print, lambda: 1)
         for _ in range(50):

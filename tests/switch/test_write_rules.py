@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.switch.authorizer import Right, rights
-from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
-from twinshore.switch.write_rules import RulesPlan, Sight, Step, denial, done, guard
+from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.switch.core.acl_rules import RulesPlan, Sight, Step, denial, done, guard
 
 US = "User:mirror"
 PRINCIPALS = ("User:anna", "Group:ops", US, "User:newcomer")

@@ -9,9 +9,19 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
-from twinshore.switch.decision import Back, Cannot, Done, Outcome, Wait, after, held_anew
-from twinshore.switch.deeds import Deed, Kind
-from twinshore.switch.record import Record, State
+from twinshore.switch.core.steps import (
+    Back,
+    Cannot,
+    Deed,
+    Done,
+    Kind,
+    Outcome,
+    State,
+    SwitchState,
+    Wait,
+    after,
+    held_anew,
+)
 
 
 class KilledError(Exception):
@@ -74,7 +84,7 @@ class Hands:
     calls: int = 0
     holds: bool = False  # by the clock of the process
 
-    def once(self, record: Record) -> Outcome:
+    def once(self, record: SwitchState) -> Outcome:
         """The deed that is due, or its undoing."""
         self.calls += 1
         self._moment(0)
@@ -89,7 +99,7 @@ class Hands:
             self.holds = False
             raise KilledError
 
-    def _do(self, record: Record) -> Outcome:
+    def _do(self, record: SwitchState) -> Outcome:
         world, deed = self.world, record.deed
         if deed is self.trouble:
             return Cannot("the test wants it so")
@@ -121,7 +131,7 @@ class Hands:
             self._behind_the_decision(record)
         return Done(record)
 
-    def _behind_the_decision(self, record: Record) -> None:
+    def _behind_the_decision(self, record: SwitchState) -> None:
         world, deed = self.world, record.deed
         if deed is Deed.FENCE:
             if record.topics[0].points != (len(world.logs["east"]),):
@@ -138,7 +148,7 @@ class Hands:
         elif deed is Deed.RELEASE:
             world.rights_held = world.claimed = False
 
-    def _undo(self, record: Record) -> Outcome:
+    def _undo(self, record: SwitchState) -> Outcome:
         world, deed = self.world, record.deed
         home, term, _ = world.line
         if home == "west":
@@ -152,12 +162,12 @@ class Hands:
         return Done(record)
 
 
-def play(record: Record, hands: Hands, now_ms: int, steps_max: int = 500) -> Record:
+def play(record: SwitchState, hands: Hands, now_ms: int, steps_max: int = 500) -> SwitchState:
     """Until the switch has ended; a killed process is followed by another one, which has the record alone."""
     kept = record.to_json()
     for _ in range(steps_max):
         now_ms += 100
-        current = Record.from_json(kept)
+        current = SwitchState.from_json(kept)
         if current.ended:
             return current
         try:
@@ -166,4 +176,4 @@ def play(record: Record, hands: Hands, now_ms: int, steps_max: int = 500) -> Rec
             kept = held_anew(current, now_ms).to_json()  # nothing of what it knew is left
             continue
         kept = after(current, outcome, now_ms).to_json()
-    raise AssertionError(f"no end after {steps_max} steps: {Record.from_json(kept).deed}")
+    raise AssertionError(f"no end after {steps_max} steps: {SwitchState.from_json(kept).deed}")

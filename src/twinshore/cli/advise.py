@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import JSON, SETTINGS, load, write
-from twinshore.cli.steps import carry_out
-from twinshore.fleet import ConfigError
-from twinshore.service.clock import wall_ms
+from twinshore.cli.app import JSON, SETTINGS, carry_out, load, write
+from twinshore.config.errors import ConfigError
+from twinshore.kafka.clock import wall_ms
 
 if TYPE_CHECKING:
     from twinshore.advisor.operations.advise import Answer
-    from twinshore.fleet import Cluster
+    from twinshore.config.model import Cluster
 
 CLUSTER = typer.Option("", "--cluster", help="The cluster to look at; needless where the settings have only one.")
 TOPICS = typer.Option([], "--topic", help="Only topics that this expression meets whole; may be given several times.")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.looking import JSON, SETTINGS, load_alone, write
-from twinshore.service.clock import wall_ms
-from twinshore.service.signals import heard
+from twinshore.cli.app import JSON, SETTINGS, load_alone, write
+from twinshore.kafka.clock import wall_ms
+from twinshore.runtime.process import heard
 
 LAST = typer.Option("1h", "--last", help="Of how long: 10m, 1h, 1d.")
 POLICY = typer.Option(None, "--policy", help="A file that says which rules and limits hold, and what is waived.")
@@ -38,8 +38,8 @@ def conduct(
     A job of Spark sums the store's windows up. Exit code 0: nothing was found; 1: something was, of the weight that the
     policy names or above (warning, without a policy); 2: nothing was found, but not all could be seen.
     """
-    from twinshore.advisor.operations.conduct import Look, conducted, page_of, sentences_of, values_of
-    from twinshore.proxy.operations.fuses import seconds_of
+    from twinshore.advisor.operations.clients import Look, conducted, page_of, sentences_of, values_of
+    from twinshore.proxy.operations.breakers import seconds_of
 
     with heard() as asked:
         look = Look(seconds_of(last, "--last"), policy, here)

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, tell, who
-from twinshore.cli.steps import carry_out
-from twinshore.service.clock import wall_ms
-from twinshore.service.log_lines import LogLines
+from twinshore.cli.app import JSON, LINKS, SETTINGS, carry_out, load, tell, who
+from twinshore.kafka.clock import wall_ms
+from twinshore.runtime.logging import LogLines
 
 if TYPE_CHECKING:
-    from twinshore.delay.operations.show import TopicDelay
+    from twinshore.monitoring.operations import TopicDelay
 
 CRITICAL = 2
 TOPIC = typer.Option("", "--topic", help="Only this topic.")
@@ -47,8 +46,8 @@ def show(
     """Shows how far behind each topic is, as a monitor saw it last, and what alarms stand. Asks no cluster."""
     if context.invoked_subcommand:
         return
-    from twinshore.delay.operations.show import delays
-    from twinshore.store.opening import open_found
+    from twinshore.monitoring.operations import delays
+    from twinshore.state.opening import open_found
 
     loaded = load(settings)
     with open_found(loaded, NOT_WATCHED, WATCH_IT) as store:
@@ -64,7 +63,7 @@ def show(
 def watch(settings: Path = SETTINGS, link: list[str] = LINKS) -> None:
     """Watches the links until stopped: samples both clusters, keeps the history and sends alarms, whatever tool
     mirrors them."""
-    from twinshore.delay.monitor import Monitor
+    from twinshore.monitoring.monitor import Monitor
 
     loaded = load(settings)
     with LogLines() as log:
@@ -73,7 +72,7 @@ def watch(settings: Path = SETTINGS, link: list[str] = LINKS) -> None:
 
 def watch_watchers(settings: Path = SETTINGS) -> None:
     """Watches, until stopped, that every monitor and every mirror of the store is alive. Run it on another machine."""
-    from twinshore.delay.watchers import Watcher
+    from twinshore.monitoring.watchers import Watcher
 
     with LogLines() as log:
         Watcher(load(settings), log).run()
@@ -83,8 +82,8 @@ def forget(
     name: str = typer.Argument(help="As `twinshore delay` shows it before the colon."), settings: Path = SETTINGS
 ) -> None:
     """Removes a monitor, or a watch-watchers, that was killed and will not come back, so that no alarm misses it."""
-    from twinshore.delay.operations.forget import ForgetWatcher, act, plan
-    from twinshore.store.opening import open_found
+    from twinshore.monitoring.operations import ForgetWatcher, act, plan
+    from twinshore.state.opening import open_found
 
     with open_found(load(settings), NOT_WATCHED, WATCH_IT) as store:
         planned = plan(ForgetWatcher(name), store)
@@ -106,8 +105,8 @@ def check(
     it looks at the alarms of that topic and of whole links. With --item it prints no number, and ends with 2, if the
     figure is too old or if nobody would raise an alarm.
     """
-    from twinshore.delay.operations import check as checks
-    from twinshore.store.opening import open_found
+    from twinshore.monitoring import operations as checks
+    from twinshore.state.opening import open_found
 
     checks.check_item(item)
     loaded = load(settings)
@@ -134,8 +133,8 @@ def alarms(
     json_output: bool = JSON,
 ) -> None:
     """Shows the history of alarms, newest first."""
-    from twinshore.delay.operations.show import history, stood
-    from twinshore.store.opening import open_found
+    from twinshore.monitoring.operations import history, stood
+    from twinshore.state.opening import open_found
 
     loaded = load(settings)
     with open_found(loaded, NOT_WATCHED, WATCH_IT) as store:
@@ -157,8 +156,8 @@ def simulate(
 ) -> None:
     """Tries both algorithms on simulated traffic: how soon each finds a fault, and how often each raises a false
     alarm."""
-    from twinshore.delay.simulation.trial import table
-    from twinshore.fleet.settings.sections.delay import DelaySettings
+    from twinshore.config.sections.delay import DelaySettings
+    from twinshore.monitoring.simulate import table
 
     typer.echo(table(seed, hours, runs, load(settings).delay if settings else DelaySettings()))
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, tell, who
-from twinshore.cli.steps import carry_out
+from twinshore.cli.app import JSON, LINKS, SETTINGS, carry_out, load, tell, who
 
 if TYPE_CHECKING:
-    from twinshore.groups.look import GroupView
+    from twinshore.groups.view import GroupView
 
 GROUP = typer.Option(".*", "--group", help="An expression for groups, whole names.")
 PARTITIONS = typer.Option(False, "--partitions", help="Every partition's places too.")
@@ -40,11 +39,11 @@ def show(
     json_output: bool = JSON,
 ) -> None:
     """Shows each group on both sides: the difference in records, and for how many seconds. Asks both clusters."""
-    from twinshore.store.opening import open_found
+    from twinshore.state.opening import open_found
 
     if context.invoked_subcommand is not None:
         return
-    from twinshore.groups.operations.show import as_values, check_pattern, group_views, remarks
+    from twinshore.groups.operations import as_values, check_pattern, group_views, remarks
 
     check_pattern(group)
     loaded = load(settings)
@@ -67,9 +66,9 @@ def translate(
     json_output: bool = JSON,
 ) -> None:
     """Says where a group, or an offset, is on the other side. With --topic it asks the store alone, no cluster."""
-    from twinshore.groups.operations.translate import Translate
-    from twinshore.groups.operations.translate import translate as translated
-    from twinshore.store.opening import open_found
+    from twinshore.groups.operations import Translate
+    from twinshore.groups.operations import translate as translated
+    from twinshore.state.opening import open_found
 
     loaded = load(settings)
     with open_found(loaded) as store:
@@ -90,8 +89,8 @@ def move(
 
     Exit code 1: a place was refused, or a group that stands elsewhere was left alone.
     """
-    from twinshore.groups.operations.move import Move, act, plan
-    from twinshore.store.opening import open_found
+    from twinshore.groups.operations import Move, act, plan
+    from twinshore.state.opening import open_found
 
     loaded = load(settings)
     with open_found(loaded) as store:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, say_page
+from twinshore.cli.app import JSON, LINKS, SETTINGS, load, say_page
 
 LAST = typer.Option(50, "--last", min=1, max=10_000, help="How many rows, newest first.")
 BEFORE = typer.Option(0, "--before", min=0, help="Only rows older than the one with this id.")
@@ -39,9 +39,9 @@ def incidents(
 
     To see older rows than --last shows, give the id of the last row to --before.
     """
-    from twinshore.mirror.operations.incidents import Incidents, in_words, values_of
-    from twinshore.mirror.operations.incidents import incidents as found
-    from twinshore.store.opening import open_known
+    from twinshore.replication.operations.incidents import Incidents, in_words, values_of
+    from twinshore.replication.operations.incidents import incidents as found
+    from twinshore.state.opening import open_known
 
     loaded = load(settings)
     with open_known(loaded) as store:
@@ -70,8 +70,8 @@ def audit(
     These are settings, ACLs, quotas, users, and twins that were deleted. It also prints what operators changed for
     links, topics and groups. To see older rows than --last shows, give the id of the last row to --before.
     """
-    from twinshore.mirror.operations.begin_again import Changes, changes, in_words
-    from twinshore.store.opening import open_known
+    from twinshore.replication.operations.begin_again import Changes, changes, in_words
+    from twinshore.state.opening import open_known
 
     loaded = load(settings)
     with open_known(loaded) as store:

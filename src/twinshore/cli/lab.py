@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.looking import JSON, tell
+from twinshore.cli.app import JSON, tell
 
 DIR = typer.Option(None, "--dir", help="Folder of the clusters; by default in Twinshore's cache.")
 CLUSTERS = typer.Option("east,west", "--clusters", help="Names of the clusters, parted by commas.")
@@ -81,8 +81,9 @@ def fill(
     dir: Path | None = DIR,
 ) -> None:
     """Appends records to a topic of a lab cluster, so that there is something to mirror."""
-    from twinshore.fleet import Cluster, ConfigError
-    from twinshore.fleet.sentences import counted
+    from twinshore.config.errors import ConfigError
+    from twinshore.config.model import Cluster
+    from twinshore.config.sentences import counted
     from twinshore.lab.produce import fill as append
     from twinshore.lab.standing import default_folder, standing
 

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, tell, who
-from twinshore.cli.steps import carry_out
-from twinshore.service.clock import wall_ms
+from twinshore.cli.app import JSON, LINKS, SETTINGS, carry_out, load, tell, who
+from twinshore.kafka.clock import wall_ms
 
 if TYPE_CHECKING:
-    from twinshore.links.operations.change import Asked as AskedOfLinks
-    from twinshore.mirror.operations.control import Asked
+    from twinshore.replication.operations.control import Asked
+    from twinshore.replication.operations.links import Asked as AskedOfLinks
 
 LINK = typer.Argument(help="The link, as its settings name it: `east->west`.")
 TOPICS = typer.Option([], "--topic", help="An expression for topics, whole names; may be given several times.")
@@ -52,9 +51,9 @@ def register(app: typer.Typer) -> None:
 
 def list_links(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:
     """Shows what holds for each link, and whether the settings or the store say so."""
-    from twinshore.links.operations.look import about_links
-    from twinshore.mirror.operations.control import held_links
-    from twinshore.store.opening import open_if_there
+    from twinshore.replication.operations.control import held_links
+    from twinshore.replication.operations.links import about_links
+    from twinshore.state.opening import open_if_there
 
     loaded = load(settings)
     with open_if_there(loaded) or nullcontext() as store:
@@ -72,7 +71,7 @@ def list_links(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: 
 
 def pause(link: str = LINK, topic: list[str] = TOPICS, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
     """Stops carrying the link, or these topics, until you resume them. Nothing is lost while the source keeps it."""
-    from twinshore.mirror.operations.control import Pause
+    from twinshore.replication.operations.control import Pause
 
     _change(settings, Pause(link, topic), dry_run=dry_run)
 
@@ -85,7 +84,7 @@ def resume(
     dry_run: bool = DRY_RUN,
 ) -> None:
     """Ends the link's own pause, or the pause of these topics; `--all` ends both. Other paused topics stay paused."""
-    from twinshore.mirror.operations.control import Resume
+    from twinshore.replication.operations.control import Resume
 
     _change(settings, Resume(link, topic, every), dry_run=dry_run)
 
@@ -98,7 +97,7 @@ def throttle(
     dry_run: bool = DRY_RUN,
 ) -> None:
     """Limits the rate of a link, or of each topic that matches."""
-    from twinshore.mirror.operations.control import Throttle
+    from twinshore.replication.operations.control import Throttle
 
     _change(settings, Throttle(link, bytes_s, topic), dry_run=dry_run)
 
@@ -111,7 +110,7 @@ def priority(
     dry_run: bool = DRY_RUN,
 ) -> None:
     """Lets topics go before or after others when not everything can be carried at once."""
-    from twinshore.mirror.operations.control import Prioritise
+    from twinshore.replication.operations.control import Prioritise
 
     _change(settings, Prioritise(link, topic, weight), dry_run=dry_run)
 
@@ -126,7 +125,7 @@ def filter_names(
     dry_run: bool = DRY_RUN,
 ) -> None:
     """Replaces filters of a link; filters that you do not name stay."""
-    from twinshore.mirror.operations.control import Filter
+    from twinshore.replication.operations.control import Filter
 
     _change(settings, Filter(link, topics, exclude, groups, exclude_groups), dry_run=dry_run)
 
@@ -138,7 +137,7 @@ def reset(
     dry_run: bool = DRY_RUN,
 ) -> None:
     """Takes back what operators changed: the settings hold again."""
-    from twinshore.mirror.operations.control import Reset
+    from twinshore.replication.operations.control import Reset
 
     _change(settings, Reset(link, name), dry_run=dry_run)
 
@@ -154,7 +153,7 @@ def add(
     A running mirror takes it up within seconds. Refused if it would carry back what a removed link in the other
     direction has written.
     """
-    from twinshore.links.operations.change import Add
+    from twinshore.replication.operations.links import Add
 
     _change_links(settings, Add(link, values or ()), dry_run=dry_run)
 
@@ -169,14 +168,14 @@ def set_values(
 ) -> None:
     """Gives a link other values than the settings have. A running mirror stops the link in good order and begins it
     again."""
-    from twinshore.links.operations.change import Set
+    from twinshore.replication.operations.links import Set
 
     _change_links(settings, Set(link, values or (), unset, as_settings), dry_run=dry_run)
 
 
 def turn(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
     """Makes a link's source its target, and its target its source. Refused if the link has written a twin."""
-    from twinshore.links.operations.change import Turn
+    from twinshore.replication.operations.links import Turn
 
     _change_links(settings, Turn(link), dry_run=dry_run)
 
@@ -184,7 +183,7 @@ def turn(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -
 def remove(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
     """Removes a link: it is not carried any more. Its twins stay as they are, and the store keeps everything about
     them."""
-    from twinshore.links.operations.change import Remove
+    from twinshore.replication.operations.links import Remove
 
     _change_links(settings, Remove(link), dry_run=dry_run)
 
@@ -195,8 +194,8 @@ def recover(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_REC
     If the other store's mirror still runs, stop it first. Positions, anchors and the link's producer id come back.
     Each twin is checked as a pump checks it, and nothing is copied again. Refused while a mirror runs the link here.
     """
-    from twinshore.mirror.operations.recover import Recover, act, plan
-    from twinshore.store.opening import open_or_make, open_to_look
+    from twinshore.replication.operations.recover import Recover, act, plan
+    from twinshore.state.opening import open_or_make, open_to_look
 
     loaded = load(settings)
     name = loaded.only([link]).name
@@ -208,8 +207,8 @@ def recover(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_REC
 def homes(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:
     """Shows the home of each topic that two links could carry to each other under one name, and the topics without a
     home."""
-    from twinshore.mirror.operations.homes import look
-    from twinshore.store.opening import open_to_look
+    from twinshore.replication.operations.homes import look
+    from twinshore.state.opening import open_to_look
 
     loaded = load(settings)
     with open_to_look(loaded) as store:
@@ -234,8 +233,8 @@ def home(
 
     Refused if a link carries the topic already: then only a switch could move it.
     """
-    from twinshore.mirror.operations.homes import SetHome, act, plan
-    from twinshore.store.opening import open_or_make, open_to_look
+    from twinshore.replication.operations.homes import SetHome, act, plan
+    from twinshore.state.opening import open_or_make, open_to_look
 
     loaded = load(settings)
     with (open_to_look if dry_run else open_or_make)(loaded) as store:
@@ -244,8 +243,8 @@ def home(
 
 
 def _change_links(path: Path, asked: AskedOfLinks, *, dry_run: bool) -> None:
-    from twinshore.links.operations.change import act, plan
-    from twinshore.store.opening import open_or_make, open_to_look
+    from twinshore.replication.operations.links import act, plan
+    from twinshore.state.opening import open_or_make, open_to_look
 
     settings = load(path)
     with (open_to_look if dry_run else open_or_make)(settings) as store:
@@ -254,8 +253,8 @@ def _change_links(path: Path, asked: AskedOfLinks, *, dry_run: bool) -> None:
 
 
 def _change(path: Path, asked: Asked, *, dry_run: bool) -> None:
-    from twinshore.mirror.operations.control import act, plan, remarks
-    from twinshore.store.opening import open_or_make, open_to_look
+    from twinshore.replication.operations.control import act, plan, remarks
+    from twinshore.state.opening import open_or_make, open_to_look
 
     settings = load(path)
     settings.link(asked.link)  # A wrong name makes no store.

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import JSON, read
-from twinshore.fleet import ConfigError
+from twinshore.cli.app import JSON, read
+from twinshore.config.errors import ConfigError
 
 if TYPE_CHECKING:
-    from twinshore.fleet.mirrormaker import Proposal
+    from twinshore.config.import_mirrormaker import Proposal
 
 FILE = typer.Argument(
     help="Properties of connect-mirror-maker.sh, or JSON of its connectors in Connect; - reads stdin."
@@ -34,7 +34,7 @@ def mm2(file: Path = FILE, output: Path | None = OUTPUT, json_output: bool = JSO
 
     Asks no cluster and changes nothing. No password is copied: the proposal names where to put each.
     """
-    from twinshore.fleet.mirrormaker import propose
+    from twinshore.config.import_mirrormaker import propose
 
     proposal = propose(read(file), "standard input" if str(file) == "-" else file.name)
     if output is not None:

@@ -1,5 +1,6 @@
 """`twinshore mirror`: run the links, or say what running them would do; a topic goes on or begins again, its twin is
-forgotten, kept, deleted or filled anew; an offset is looked up on the other side."""
+forgotten, kept, deleted or filled anew; an offset is looked up on the other side.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +8,10 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, tell, who
-from twinshore.cli.steps import carry_out
+from twinshore.cli.app import JSON, LINKS, SETTINGS, carry_out, load, tell, who
 from twinshore.cli.switch import run_plan
-from twinshore.service.log_lines import LogLines
-from twinshore.service.signals import end_when_interrupted
+from twinshore.runtime.logging import LogLines
+from twinshore.runtime.process import end_when_interrupted
 
 DRY_RUN = typer.Option(False, "--dry-run", help="Only print the steps, as `plan` does.")
 DRY_FORGET = typer.Option(False, "--dry-run", help="Only say what would be forgotten.")
@@ -61,10 +61,10 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
         plan(settings, link, json_output=False, details=False, rate_mb_s=0.0)
         return
     end_when_interrupted()  # until the mirror hears the signals itself
-    from twinshore.groups.companion import begin
-    from twinshore.mirror.driver.run import Mirror
-    from twinshore.proof.continuous import begin as begin_proof
-    from twinshore.switch.companion import begin as begin_old_homes
+    from twinshore.groups.task import begin
+    from twinshore.proof.service import begin as begin_proof
+    from twinshore.replication.main import Mirror
+    from twinshore.switch.old_home import begin as begin_old_homes
 
     loaded = load(settings, logs=True)
     with LogLines() as log:
@@ -82,8 +82,8 @@ def plan(
 
     Exit code 2: a cluster does not answer, so the plan of its links is not known.
     """
-    from twinshore.mirror.operations.running import plan_of_running
-    from twinshore.store.opening import open_to_look
+    from twinshore.replication.operations.plan import plan_of_running
+    from twinshore.state.opening import open_to_look
 
     loaded = load(settings)
     with open_to_look(loaded) as store:
@@ -109,8 +109,8 @@ def forget(
     Stop the mirror first, delete the twin on the target, forget it here, start the mirror again. Refused while a
     mirror runs the link; where several links know the topic, --link says which.
     """
-    from twinshore.mirror.operations.forget import Forget, act, plan
-    from twinshore.store.opening import open_known
+    from twinshore.replication.operations.forget import Forget, act, plan
+    from twinshore.state.opening import open_known
 
     loaded = load(settings)
     with open_known(loaded) as store:
@@ -129,8 +129,8 @@ def resume(
 
     Refused if the command can see that the cause still stands.
     """
-    from twinshore.mirror.operations.incidents import ResumeStopped, act, plan
-    from twinshore.store.opening import open_known
+    from twinshore.replication.operations.incidents import ResumeStopped, act, plan
+    from twinshore.state.opening import open_known
 
     loaded = load(settings)
     with open_known(loaded) as store:
@@ -153,8 +153,8 @@ def begin_again(
     a mapped topic, because its twin holds data of others and is never deleted. With several links in the settings,
     --link is needed.
     """
-    from twinshore.mirror.operations.begin_again import BeginAgain, act, plan
-    from twinshore.store.opening import open_known
+    from twinshore.replication.operations.begin_again import BeginAgain, act, plan
+    from twinshore.state.opening import open_known
 
     loaded = load(settings)
     name = loaded.only(link).name
@@ -170,8 +170,8 @@ def keep(
 
     A running mirror obeys at once: it asks right before each deletion.
     """
-    from twinshore.mirror.operations.deletion import Keep, act_keep, plan_keep
-    from twinshore.store.opening import open_known
+    from twinshore.replication.operations.deletion import Keep, act_keep, plan_keep
+    from twinshore.state.opening import open_known
 
     loaded = load(settings)
     links = [loaded.only(link).name] if undo else link
@@ -191,8 +191,8 @@ def delete(
     The running mirror deletes the twin within seconds, if nothing else forbids it at that moment. With several links
     in the settings, --link says whose twin it is.
     """
-    from twinshore.mirror.operations.deletion import Delete, act_delete, plan_delete
-    from twinshore.store.opening import open_known
+    from twinshore.replication.operations.deletion import Delete, act_delete, plan_delete
+    from twinshore.state.opening import open_known
 
     loaded = load(settings)
     name = loaded.only(link).name
@@ -216,8 +216,8 @@ def extents(
     An offset that no consumer sees, or that others wrote, has no counterpart: then the command names the next offset
     that has one.
     """
-    from twinshore.mirror.operations.extents import LookUp, look_up
-    from twinshore.store.opening import open_to_look
+    from twinshore.replication.operations.plan import LookUp, look_up
+    from twinshore.state.opening import open_to_look
 
     loaded = load(settings)
     with open_to_look(loaded) as store:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
-from twinshore.fleet.sentences import one_line
-from twinshore.service.clock import wall_ms
-from twinshore.service.signals import Asked, heard
+from twinshore.cli.app import JSON, LINKS, SETTINGS, load
+from twinshore.config.sentences import one_line
+from twinshore.kafka.clock import wall_ms
+from twinshore.runtime.process import Asked, heard
 
 if TYPE_CHECKING:
-    from twinshore.fleet.settings import Settings
-    from twinshore.proof.operations.prove import Prepared, Prove
-    from twinshore.proof.proving import Report
+    from twinshore.config.settings import Settings
+    from twinshore.proof.operations import Prepared, Prove
+    from twinshore.proof.rounds import Report
 
 TOPICS = typer.Option([], "--topic", help="Only this topic of the source; may be given several times.")
 AGAIN = typer.Option(False, "--again", help="From the beginning of the logs, not from where the last proof ended.")
@@ -74,7 +74,7 @@ def prove(
     ended, as far as both sides still hold what was proven.
     """
     with heard() as asked:
-        from twinshore.proof.operations.prove import Prove
+        from twinshore.proof.operations import Prove
 
         wanted = Prove(
             links=link,
@@ -97,11 +97,11 @@ def prove(
 def _prove(
     wanted: Prove, settings: Settings, asked: Asked, shows: Callable[..., None], *, here: bool, metrics_port: int
 ) -> int:
-    from twinshore.proof.job import runner
-    from twinshore.proof.metrics import served
-    from twinshore.proof.operations.prove import check_topics, prepare
-    from twinshore.proof.operations.prove import prove as proven
-    from twinshore.store.opening import open_or_make
+    from twinshore.proof.jobs import runner
+    from twinshore.proof.operations import check_topics, prepare
+    from twinshore.proof.operations import prove as proven
+    from twinshore.proof.service import served
+    from twinshore.state.opening import open_or_make
 
     prepared = prepare(wanted, settings)
     with ExitStack() as stack:
@@ -121,7 +121,7 @@ def _prove(
 
 
 def _show(prepared: Prepared, settings: Settings, report: Report, *, as_json: bool, everything: bool) -> None:
-    from twinshore.proof.operations.prove import sentences_of, values_of
+    from twinshore.proof.operations import sentences_of, values_of
 
     if as_json:
         typer.echo(json.dumps(values_of(report, prepared, settings)))

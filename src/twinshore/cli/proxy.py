@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from twinshore.cli import conduct
-from twinshore.cli.looking import JSON, SETTINGS, load_alone, tell, who
-from twinshore.cli.steps import agreed, carry_out
-from twinshore.fleet.sentences import counted, moment, one_line
+from twinshore.cli.app import JSON, SETTINGS, agreed, carry_out, load_alone, tell, who
+from twinshore.config.sentences import counted, moment, one_line
 
 if TYPE_CHECKING:
-    from twinshore.fleet.operations import Plan
-    from twinshore.proxy.operations.fuses import FuseStep
+    from twinshore.config.model import Plan
+    from twinshore.proxy.operations.breakers import FuseStep
 
 CUT_TOPIC = typer.Argument(help="The topic, or how topics begin, with a `*` behind.", metavar="TOPIC")
 CUT_CLIENT = typer.Option("*", "--client", help="Only clients of this id; with a `*` behind, ids that begin so.")
@@ -84,8 +83,8 @@ def open_fuse(
 
     With --policy drop producers are told that their records are written, and the records are lost.
     """
-    from twinshore.proxy.operations.fuses import Cut, named, plan_open, policy_of, seconds_of
-    from twinshore.store.opening import open_or_make, open_to_look
+    from twinshore.proxy.operations.breakers import Cut, named, plan_open, policy_of, seconds_of
+    from twinshore.state.opening import open_or_make, open_to_look
 
     which = named(topic, client, produce=produce, fetch=fetch)
     asked = Cut(which, reason, policy_of(policy), seconds_of(lasts) if lasts else 0)
@@ -112,8 +111,8 @@ def limit(
 
     Each proxy measures what goes through itself, of all topics and clients that the fuse names together.
     """
-    from twinshore.proxy.operations.fuses import Guard, limits_of, named, plan_limits, policy_of
-    from twinshore.store.opening import open_or_make, open_to_look
+    from twinshore.proxy.operations.breakers import Guard, limits_of, named, plan_limits, policy_of
+    from twinshore.state.opening import open_or_make, open_to_look
 
     limits = limits_of(records_s, bytes_s, latency_ms, above_s, quiet_s)
     asked = Guard(named(topic, client, produce=produce, fetch=fetch), limits, reason, policy_of(policy))
@@ -130,8 +129,8 @@ def close(
     dry_run: bool = DRY_RUN,
 ) -> None:
     """Has a fuse cut no more, by hand or by its limits: clients go on where they were."""
-    from twinshore.proxy.operations.fuses import named, plan_close
-    from twinshore.store.opening import open_to_look
+    from twinshore.proxy.operations.breakers import named, plan_close
+    from twinshore.state.opening import open_to_look
 
     with open_to_look(load_alone(settings)) as store:
         which = named(topic, client, produce=produce, fetch=fetch)
@@ -140,8 +139,8 @@ def close(
 
 def list_fuses(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     """Shows all fuses: how they stand, why and by whom, and what each has answered so far."""
-    from twinshore.proxy.operations.fuses import look
-    from twinshore.store.opening import open_to_look
+    from twinshore.proxy.operations.breakers import look
+    from twinshore.state.opening import open_to_look
 
     with open_to_look(load_alone(settings)) as store:
         found = look(store)
@@ -160,8 +159,8 @@ def drops(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     """Shows the ledger of records that producers take for written and that no broker has, newest first."""
     from dataclasses import asdict
 
-    from twinshore.proxy.operations.fuses import ledger
-    from twinshore.store.opening import open_to_look
+    from twinshore.proxy.operations.breakers import ledger
+    from twinshore.state.opening import open_to_look
 
     with open_to_look(load_alone(settings)) as store:
         found = ledger(store)
@@ -174,7 +173,7 @@ def drops(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
 
 
 def _carry_out(planned: Plan[FuseStep], store: Any, *, dry_run: bool) -> None:
-    from twinshore.proxy.operations.fuses import act, in_force
+    from twinshore.proxy.operations.breakers import act, in_force
 
     carry_out(planned, act(planned, store, by=who()), dry_run=dry_run)
     if planned.steps and not dry_run:
@@ -197,7 +196,7 @@ def traffic(
     Proxies tell it to the store once in a window of [proxy] traffic_every_s seconds. Asks no cluster.
     """
     from twinshore.proxy.operations.traffic import asked_of, look
-    from twinshore.store.opening import open_to_look
+    from twinshore.state.opening import open_to_look
 
     asked = asked_of(by, sort, last, topic, client, page, size)
     with open_to_look(load_alone(settings)) as store:
@@ -225,7 +224,7 @@ def offsets(
     Members wait for some seconds, join anew, and read on from the new places. Nobody is started again.
     """
     from twinshore.proxy.operations.offsets import act, asked_for, plan
-    from twinshore.store.opening import open_or_make, open_to_look
+    from twinshore.state.opening import open_or_make, open_to_look
 
     asked = asked_for(
         group,
@@ -271,7 +270,7 @@ def run(
     Each topic is led to the cluster where it is at home.
     """
     from twinshore.proxy.operations.run import serve
-    from twinshore.service.log_lines import LogLines
+    from twinshore.runtime.logging import LogLines
 
     log = LogLines()
     try:
@@ -299,11 +298,11 @@ def plan(
 
 def list_proxies(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     """Shows which proxies serve, since when, and which do not go by the fuses as they are now."""
-    from twinshore.proxy.operations.instances import look
-    from twinshore.store.opening import open_to_look
+    from twinshore.proxy.operations.breakers import look_at_instances
+    from twinshore.state.opening import open_to_look
 
     with open_to_look(load_alone(settings)) as store:
-        found = look(store)
+        found = look_at_instances(store)
     lines = (
         f"{one['name']} on {one['host']}: {one['stands']}, since {moment(one['started_ms'])},"
         f" heard of at {moment(one['seen_ms'])}, goes by change {one['revision']} of the fuses"
@@ -325,8 +324,8 @@ def groups(
     Members commit what they have read, wait for some seconds, and go on where they were. Behind a home that is gone
     they go on at the places that the mirror has copied.
     """
-    from twinshore.proxy.operations.groups_home import Asked, act, plan
-    from twinshore.store.opening import open_if_there
+    from twinshore.proxy.operations.groups import Asked, act, plan
+    from twinshore.state.opening import open_if_there
 
     loaded = load_alone(settings)
     asked = Asked(to, force, gather_s)
@@ -340,7 +339,7 @@ def user(
     password_file: Path = PASSWORD_FILE,
 ) -> None:
     """Prints a table for [proxy] users_file: a user with a salted password, from which nobody can read it."""
-    from twinshore.fleet import Secret
+    from twinshore.config.model import Secret
     from twinshore.proxy.operations.run import user_table
 
     typer.echo(user_table(name, Secret(file=str(password_file))))

@@ -8,9 +8,8 @@ from typing import Any
 
 import typer
 
-from twinshore.cli.looking import JSON, SETTINGS, load_alone, read, tell, who
-from twinshore.cli.steps import carry_out
-from twinshore.fleet.sentences import moment, one_line
+from twinshore.cli.app import JSON, SETTINGS, carry_out, load_alone, read, tell, who
+from twinshore.config.sentences import moment, one_line
 
 APP = typer.Argument(help="The application, by the name that its clients give.", metavar="APP")
 FILE = typer.Argument(help="A file with the push, a JSON object; `-` reads it from standard input.", metavar="FILE")
@@ -34,8 +33,8 @@ def set_push(app: str = APP, file: Path = FILE, settings: Path = SETTINGS, dry_r
 
     Refused where clients would not take it, or where it holds a secret: the store keeps none.
     """
-    from twinshore.centre.operations.pushing import SetPush, act, plan_set
-    from twinshore.store.opening import open_or_make, open_to_look
+    from twinshore.state.opening import open_or_make, open_to_look
+    from twinshore.switch.config_service.push import SetPush, act, plan_set
 
     text = read(file)
     with (open_to_look if dry_run else open_or_make)(load_alone(settings)) as store:
@@ -45,8 +44,8 @@ def set_push(app: str = APP, file: Path = FILE, settings: Path = SETTINGS, dry_r
 
 def show(app: str = APP, settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     """Shows what an application's clients are told."""
-    from twinshore.centre.operations.pushing import look
-    from twinshore.store.opening import open_to_look
+    from twinshore.state.opening import open_to_look
+    from twinshore.switch.config_service.push import look
 
     with open_to_look(load_alone(settings)) as store:
         (found,) = look(store, app)
@@ -59,8 +58,8 @@ def show(app: str = APP, settings: Path = SETTINGS, json_output: bool = JSON) ->
 
 def list_pushes(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     """Shows which applications something is pushed to, since when and by whom."""
-    from twinshore.centre.operations.pushing import look
-    from twinshore.store.opening import open_to_look
+    from twinshore.state.opening import open_to_look
+    from twinshore.switch.config_service.push import look
 
     with open_to_look(load_alone(settings)) as store:
         found = look(store)
@@ -73,8 +72,8 @@ def _said(found: dict[str, Any]) -> str:
 
 def remove(app: str = APP, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
     """Takes an application's push away. Its clients stay as they are; one that starts goes by the last it has kept."""
-    from twinshore.centre.operations.pushing import act, plan_remove
-    from twinshore.store.opening import open_to_look
+    from twinshore.state.opening import open_to_look
+    from twinshore.switch.config_service.push import act, plan_remove
 
     with open_to_look(load_alone(settings)) as store:
         planned = plan_remove(app, store)
@@ -83,8 +82,8 @@ def remove(app: str = APP, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -
 
 def token(app: str = APP, settings: Path = SETTINGS, may_push: bool = MAY_PUSH) -> None:
     """Makes a token for an application's clients and prints it: nothing shows it again."""
-    from twinshore.centre.operations.tokens import NewToken, make
-    from twinshore.store.opening import open_or_make
+    from twinshore.state.opening import open_or_make
+    from twinshore.switch.config_service.tokens import NewToken, make
 
     with open_or_make(load_alone(settings)) as store:
         typer.echo(make(NewToken(app, may_push), store, by=who()))
@@ -92,8 +91,8 @@ def token(app: str = APP, settings: Path = SETTINGS, may_push: bool = MAY_PUSH) 
 
 def tokens(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     """Shows which tokens count, each by the beginning of its digest."""
-    from twinshore.centre.operations.tokens import look
-    from twinshore.store.opening import open_to_look
+    from twinshore.state.opening import open_to_look
+    from twinshore.switch.config_service.tokens import look
 
     with open_to_look(load_alone(settings)) as store:
         found = look(store)
@@ -106,8 +105,8 @@ def tokens(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
 
 def revoke(beginning: str = BEGINNING, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
     """Has a token count no more, within a second."""
-    from twinshore.centre.operations import tokens as operations
-    from twinshore.store.opening import open_to_look
+    from twinshore.state.opening import open_to_look
+    from twinshore.switch.config_service import tokens as operations
 
     with open_to_look(load_alone(settings)) as store:
         row = operations.named(beginning, store)
@@ -119,8 +118,8 @@ def revoke(beginning: str = BEGINNING, settings: Path = SETTINGS, dry_run: bool 
 def serve(settings: Path = SETTINGS) -> None:
     """Tells clients what they are set to, until stopped (Ctrl-C, SIGTERM or a closed terminal ends it in good
     order)."""
-    from twinshore.centre.operations.serve import serve as run
-    from twinshore.service.log_lines import LogLines
+    from twinshore.runtime.logging import LogLines
+    from twinshore.switch.config_service.tokens import serve as run
 
     with LogLines() as log:
         run(load_alone(settings), log)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.looking import JSON, SETTINGS, load, tell, who
-from twinshore.cli.steps import agreed
-from twinshore.fleet.sentences import one_line
+from twinshore.cli.app import JSON, SETTINGS, agreed, load, tell, who
+from twinshore.config.sentences import one_line
 
 FOLDER = typer.Option(
     None, "--folder", help="Where rescued records are kept; without it `rescued` beside the settings."
@@ -86,7 +85,7 @@ def reinject(
 
     Keys, values, headers and timestamps are kept; the header `twinshore-rescued` says where a record lay before.
     """
-    from twinshore.store.opening import open_known
+    from twinshore.state.opening import open_known
     from twinshore.switch.operations.rescued import Reinject, act
     from twinshore.switch.operations.rescued import plan as plan_reinject
 

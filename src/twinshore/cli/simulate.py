@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.looking import JSON, SETTINGS, load, write
+from twinshore.cli.app import JSON, SETTINGS, load, write
 
 NAME = typer.Argument("", help="Which story; without it, all are listed.")
 REPLICAS = typer.Option(3, "--replicas", help="Replicas of the partition.")
@@ -63,7 +63,7 @@ def story(name: str = NAME, html: Path | None = HTML, json_output: bool = JSON) 
 
     The page of --html has the story that is named, or all of them.
     """
-    from twinshore.loss.operations import stories
+    from twinshore.advisor.core.simulator import stories
 
     if html is not None:
         write(html, stories.page_of([stories.story_named(name)] if name else stories.every()))
@@ -102,7 +102,7 @@ def explore(
 
     Exit code 0: no schedule within the bounds does; 1: one does, and is told; 2: there are more states than --states.
     """
-    from twinshore.loss.operations.explore import Asked, exit_code, explored, page_of, sentences_of, values_of
+    from twinshore.advisor.core.simulator.explore import Asked, exit_code, explored, page_of, sentences_of, values_of
 
     words = (flush, truncation, elr, idempotence, retries, in_flight, commit, tuple(fault), tuple(harm), faults, states)
     found = explored(Asked(replicas, records, acks, min_insync, unclean, *words, away, reset))
@@ -134,8 +134,8 @@ def topic(
 
     Exit code 0: no schedule within the bounds does; 1: one does; 2: there are more states than --states.
     """
-    from twinshore.advisor.operations.losing import exit_code, lost_of, page_of, told, values_of
-    from twinshore.loss.operations.explore import Asked
+    from twinshore.advisor.core.simulator.explore import Asked
+    from twinshore.advisor.operations.loss import exit_code, lost_of, page_of, told, values_of
 
     client = Asked(
         records=records, acks=acks, idempotent=idempotence, retries=retries, in_flight=in_flight, reset=reset

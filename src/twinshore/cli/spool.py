@@ -1,5 +1,6 @@
 """`twinshore spool`: what a producer of the client library has kept on a disk, and what becomes of it without that
-producer."""
+producer.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +8,7 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.looking import JSON, SETTINGS, load_alone, tell
-from twinshore.cli.steps import carry_out
+from twinshore.cli.app import JSON, SETTINGS, carry_out, load_alone, tell
 
 FOLDER = typer.Argument(help="The folder that a HotProducer has as `spool`.", metavar="DIR")
 TOPICS = typer.Option([], "--topic", help="Only this topic, whole name; may be given several times.")
@@ -33,7 +33,7 @@ def show(folder: Path = FOLDER, json_output: bool = JSON) -> None:
 
     Its producer may run meanwhile. Exit code 1: records are lost, because bytes that were on the disk cannot be read.
     """
-    from twinshore.client.operations.spool import look
+    from twinshore.client.spool.admin import look
 
     seen = look(folder)
     tell(seen.as_values(), seen.sentences(), as_json=json_output)
@@ -54,7 +54,7 @@ def send(
     For a producer that does not come back; one that does sends it by itself. What brokers acknowledge is marked, so it
     may be stopped and run again. Refused while a producer has the folder.
     """
-    from twinshore.client.operations import spool as operations
+    from twinshore.client.spool import admin as operations
 
     clusters = load_alone(settings).clusters
     asked = operations.SendSpool(folder, topics, first, past_damage)
@@ -68,7 +68,7 @@ def drop(folder: Path = FOLDER, topic: str = TOPIC, past_damage: bool = PAST_DAM
 
     Says without --yes what it would delete. Refused while a producer has the folder.
     """
-    from twinshore.client.operations import spool as operations
+    from twinshore.client.spool import admin as operations
 
     asked = operations.DropTopic(folder, topic, past_damage)
     planned = operations.plan_drop(asked)

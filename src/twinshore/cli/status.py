@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
-from twinshore.fleet.sentences import one_line
-from twinshore.service.clock import wall_ms
+from twinshore.cli.app import JSON, LINKS, SETTINGS, load
+from twinshore.config.sentences import one_line
+from twinshore.kafka.clock import wall_ms
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from twinshore.links.operations.look import AboutLink
-    from twinshore.status import LinkView
+    from twinshore.monitoring.status import LinkView
+    from twinshore.replication.core.link_config import AboutLink
 
     Seen = tuple[list[LinkView], list[AboutLink]]
 
@@ -44,9 +44,9 @@ def status(
 ) -> None:
     """Shows how each link stands: rate, lag, latency, incidents. It reads the store. If no mirror looks at a source
     any more, the command asks the source for its ends itself, for two seconds at most."""
-    from twinshore.links.operations.look import about_links
-    from twinshore.status import look
-    from twinshore.store.opening import open_found
+    from twinshore.monitoring.status import look
+    from twinshore.replication.operations.links import about_links
+    from twinshore.state.opening import open_found
 
     loaded = load(settings)
     with open_found(loaded) as store:
@@ -62,7 +62,7 @@ def status(
 
 
 def _show(seen: Seen, *, as_json: bool, topics: bool) -> None:
-    from twinshore.status import as_values
+    from twinshore.monitoring.status import as_values
 
     views, about = seen
     if as_json:
@@ -100,7 +100,7 @@ def render(views: list[LinkView], about: Sequence[AboutLink] = (), *, topics: bo
     from rich.console import Group
     from rich.table import Table
 
-    from twinshore.status.links import says_of_incidents, says_of_link, silent_clusters
+    from twinshore.monitoring.status import says_of_incidents, says_of_link, silent_clusters
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("link", "state"):

@@ -11,23 +11,22 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli import rescue
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, load_alone, tell, who
-from twinshore.cli.steps import agreed, say, show
-from twinshore.fleet import RefusedError, switch_defaults
-from twinshore.fleet.sentences import one_line
-from twinshore.service.signals import heard
+from twinshore.cli.app import JSON, LINKS, SETTINGS, agreed, load, load_alone, say, show, tell, who
+from twinshore.config import model
+from twinshore.config.errors import RefusedError
+from twinshore.config.sentences import one_line
+from twinshore.runtime.process import heard
 
 if TYPE_CHECKING:
-    from twinshore.switch.operations.meaning import Switch
-    from twinshore.switch.operations.planning import SwitchPlan
-    from twinshore.switch.operations.running import Asking
-    from twinshore.switch.operations.showing import Shown
+    from twinshore.switch.operations.plan import Switch, SwitchPlan
+    from twinshore.switch.operations.run import Asking
+    from twinshore.switch.operations.show import Shown
 
 TOPICS = typer.Argument(None, help="Topics, as expressions for whole names.", metavar="TOPIC...")
 NAMED = typer.Argument(help="Topics, as expressions for whole names.", metavar="TOPIC...")
 GROUP = typer.Option("", "--group", help="One consumer group alone, by its name; its topics stay where they are.")
 ALL = typer.Option(False, "--all", help="All topics that the link carries, in waves: each is a switch of its own.")
-WAVE = typer.Option(switch_defaults.WAVE_TOPICS, "--wave", help="How many topics move at once with --all.")
+WAVE = typer.Option(model.WAVE_TOPICS, "--wave", help="How many topics move at once with --all.")
 PRODUCER = typer.Option("", "--producer", help="One producer alone: says why it cannot, or what to do in its place.")
 OF = typer.Option("", "--of", help="The topics that this switch, or plan of waves, has moved, by its first letters.")
 TO = typer.Option(..., "--to", help="The cluster where the topics are written from then on.")
@@ -35,9 +34,7 @@ BARE = typer.Option(
     False, "--without-data", help="A topic that no link carries: its writers move at once, and its records stay."
 )
 FORCE = typer.Option(False, "--force", help="The old home does not answer: move with what has crossed.")
-HOLD_S = typer.Option(
-    switch_defaults.HOLD_S, "--hold-s", help="How long writers may wait before the switch turns back."
-)
+HOLD_S = typer.Option(model.HOLD_S, "--hold-s", help="How long writers may wait before the switch turns back.")
 GROUPS = typer.Option(
     False, "--groups", help="All groups of the proxies' clients go along, in one pause with the topics."
 )
@@ -77,9 +74,9 @@ def plan(
     link: list[str] = LINKS,
 ) -> None:
     """Shows what a switch would do, what stands in its way, and what would be lost. Changes nothing."""
-    from twinshore.store.opening import open_known
-    from twinshore.switch.operations.meaning import asked_of
-    from twinshore.switch.operations.plans import plan_of
+    from twinshore.state.opening import open_known
+    from twinshore.switch.operations.dispatch import plan_of
+    from twinshore.switch.operations.plan import asked_of
 
     size = wave if every else 0
     asked = asked_of(
@@ -130,8 +127,8 @@ def run(
     turned back, and the topics are at home where they were. With --force it works without the store where that does not
     answer; asked once more, it goes on with a switch that was killed.
     """
-    from twinshore.switch.operations.meaning import asked_of
-    from twinshore.switch.operations.plans import plan_of
+    from twinshore.switch.operations.dispatch import plan_of
+    from twinshore.switch.operations.plan import asked_of
 
     size = wave if every else 0
     asked = asked_of(
@@ -183,16 +180,16 @@ def drill(
 
     Exit code 1: something stands in the way, as a writer that nothing can hold.
     """
-    from twinshore.switch.operations.meaning import asked_of
-    from twinshore.switch.operations.plans import plan_of
+    from twinshore.switch.operations.dispatch import plan_of
+    from twinshore.switch.operations.plan import asked_of
 
     run_plan(plan_of, asked_of(topics, to, link, drill=True), settings, yes=True)
 
 
 def status(which: str = WHICH, settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     """Shows the switches that are open, or one of them with its history."""
-    from twinshore.store.opening import open_known
-    from twinshore.switch.operations.showing import one_switch, switches, with_signs_of_life
+    from twinshore.state.opening import open_known
+    from twinshore.switch.operations.show import one_switch, switches, with_signs_of_life
     from twinshore.switch.operations.waves import waves_now
 
     with open_known(load(settings)) as store:
@@ -206,8 +203,8 @@ def status(which: str = WHICH, settings: Path = SETTINGS, json_output: bool = JS
 
 def history(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     """Shows every switch that was begun, the newest first."""
-    from twinshore.store.opening import open_known
-    from twinshore.switch.operations.showing import switches
+    from twinshore.state.opening import open_known
+    from twinshore.switch.operations.show import switches
 
     with open_known(load(settings)) as store:
         found = switches(store)
@@ -217,7 +214,7 @@ def history(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
 
 def resume(which: str = WHICH, settings: Path = SETTINGS) -> None:
     """Goes on with a switch whose process is no more, from the deed that was under way, and with the waves after it."""
-    from twinshore.store.opening import open_known
+    from twinshore.state.opening import open_known
     from twinshore.switch.operations.waves import resume as go_on
 
     loaded = load(settings)
@@ -230,8 +227,8 @@ def rollback(which: str = WHICH, settings: Path = SETTINGS) -> None:
 
     Refused past the point of no return.
     """
-    from twinshore.store.opening import open_known
-    from twinshore.switch.operations.running import roll_back
+    from twinshore.state.opening import open_known
+    from twinshore.switch.operations.run import roll_back
 
     loaded = load(settings)
     with open_known(loaded) as store, asks() as asking:
@@ -243,7 +240,7 @@ def free(which: str = UNKNOWN, settings: Path = SETTINGS, yes: bool = YES, dry_r
 
     Topics are free for another switch then, and those who follow homes go on where the topics are at home.
     """
-    from twinshore.store.opening import open_known
+    from twinshore.state.opening import open_known
     from twinshore.switch.operations.freeing import Free, act
     from twinshore.switch.operations.freeing import plan as plan_free
 
@@ -264,10 +261,10 @@ def run_plan(
 ) -> None:
     """Shows what would be done, asks once more unless it was said not to, and does it. `groups_to`: where the groups of
     the proxies' clients go along to."""
-    from twinshore.proxy.operations import groups_home
-    from twinshore.store.opening import open_known
-    from twinshore.switch.operations.plans import run_planned
-    from twinshore.switch.operations.running import must_take_writes
+    from twinshore.proxy.operations import groups as groups_home
+    from twinshore.state.opening import open_known
+    from twinshore.switch.operations.dispatch import run_planned
+    from twinshore.switch.operations.run import must_take_writes
 
     loaded = load(settings)
     with open_known(loaded) as store:
@@ -289,7 +286,7 @@ def run_plan(
 
 def run_forced(asked: Switch, settings: Path, *, yes: bool, alive: str, dry_run: bool, groups_to: str) -> None:
     """The same of a switch by force, which works without the store where that does not answer."""
-    from twinshore.proxy.operations import groups_home
+    from twinshore.proxy.operations import groups as groups_home
     from twinshore.switch.operations import storeless
 
     with storeless.reached(asked, load_alone(settings)) as (known, where):
@@ -325,7 +322,7 @@ def agree(old: str, *, yes: bool, alive: str) -> None:
 @contextmanager
 def asks() -> Iterator[Asking]:
     """Who asks. The first Ctrl-C or SIGTERM turns the switch back as far as it can; the second ends the process."""
-    from twinshore.switch.operations.running import Asking
+    from twinshore.switch.operations.run import Asking
 
     with heard() as asked:
         yield Asking(who(), lambda sentence: typer.echo(one_line(sentence)), asked.stop)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.looking import JSON, SETTINGS, load, tell
+from twinshore.cli.app import JSON, SETTINGS, load, tell
 
 
 def register(app: typer.Typer) -> None:
@@ -16,8 +16,8 @@ def register(app: typer.Typer) -> None:
 
 def topology(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     """Draws what really runs between the clusters of the settings: links, chains, the age of the last heartbeat."""
-    from twinshore.mirror.topology.listening import listen
-    from twinshore.mirror.topology.picture import drawing
+    from twinshore.replication.core.heartbeat import drawing
+    from twinshore.replication.heartbeat import listen
 
     seen = listen(load(settings), lambda sentence: typer.echo(sentence, err=True))
     lines = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from twinshore.client.aio import AsyncHotConsumer, AsyncHotProducer
 from twinshore.client.consumer import HotConsumer
-from twinshore.client.pair_consumer import HotPairConsumer
+from twinshore.client.paired_consumer import HotPairConsumer
 from twinshore.client.producer import HotProducer
 
 __all__ = ["AsyncHotConsumer", "AsyncHotProducer", "HotConsumer", "HotPairConsumer", "HotProducer"]

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from twinshore.client.consumer import HotConsumer
-from twinshore.client.handed_out import Where
-from twinshore.client.places import ASK_S
+from twinshore.client.core.delivered import Where
+from twinshore.client.group_member import ASK_S
 from twinshore.client.producer import HotProducer
-from twinshore.client.threads import client_thread, thread_name
+from twinshore.client.sites import client_thread, thread_name
 
 Found = TypeVar("Found")
 POLL_S = 0.1

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
-from twinshore.client.sites import Site
-from twinshore.client.threads import client_thread
-from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.client.sites import Site, client_thread
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.clock import steady_s
-from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.questions import OffsetKind
 
 EVERY_S = 0.05
 AGAIN_S = 0.5

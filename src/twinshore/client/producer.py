@@ -19,22 +19,16 @@ from typing import Any, Literal
 
 from confluent_kafka import KafkaException
 
-from twinshore.client.centres.homes import must_be_lease
-from twinshore.client.clients import Straight
-from twinshore.client.doubts import Doubts
-from twinshore.client.kept import Delivered, Given, Kept, KeptCalls, KeptInMemory, given
-from twinshore.client.kept_on_disk import KeptOnDisk
-from twinshore.client.moves import TURN_S, Moves, must_make
-from twinshore.client.reach import Clusters, Reach
-from twinshore.client.sites import names_of
-from twinshore.client.spool import SPOOL_BYTES_MAX, Spool
-from twinshore.client.spool.books import Left
-from twinshore.client.spool.files import HOMES
-from twinshore.client.warned import Warned
-from twinshore.fleet import ConfigError
-from twinshore.homes.follower_lines import covered
-from twinshore.homes.following import LEASE_S, Park, Write
+from twinshore.client.core.spool_format import Left
+from twinshore.client.dedupe import Doubts
+from twinshore.client.discovery.routing_topic import Clusters, Reach, must_be_lease
+from twinshore.client.pending import Delivered, Given, Kept, KeptCalls, KeptInMemory, KeptOnDisk, given
+from twinshore.client.producer_routing import TURN_S, Moves, Straight, must_make
+from twinshore.client.sites import Warned, names_of
+from twinshore.client.spool.spool import HOMES, SPOOL_BYTES_MAX, Spool
+from twinshore.config.errors import ConfigError
 from twinshore.kafka.clock import steady_s
+from twinshore.routing.core.followers import LEASE_S, Park, Write, covered
 
 MAX_BLOCK_S = 60.0
 KEPT_MAX = 100_000

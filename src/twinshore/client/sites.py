@@ -1,15 +1,25 @@
-"""A site: one of the clusters that an application may meet, in the words of its client's own settings."""
+"""A site: one of the clusters that an application may meet, in the words of its client's own settings.
+
+The threads of clients. Each belongs to one object, whose docstring says how it ends.
+
+What an operator should know, told where nothing is locked and by a function that may fail.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from twinshore.fleet import Cluster, ConfigError, NotYetError, SaslMechanism, Secret, Security
-from twinshore.kafka.nodes import parse_address
-from twinshore.kafka.opening import client_settings
+from twinshore.config.errors import ConfigError, NotYetError
+from twinshore.config.model import Cluster, SaslMechanism, Secret, Security
+from twinshore.kafka.clock import steady_s
+from twinshore.kafka.connection import client_settings
+from twinshore.kafka.pool import parse_address
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 CLUSTER_ID = "twinshore.cluster.id"
@@ -147,5 +157,62 @@ def _mechanism(name: str, given: Mapping[str, Any]) -> SaslMechanism:
             return one
     raise ConfigError(
         f"cluster {name}: sasl.mechanism {asked or '(none)'} is none of {', '.join(one.value for one in known)}",
-        hint="for another one, give the cluster as a twinshore.fleet.Cluster",
+        hint="for another one, give the cluster as a twinshore.config.model.Cluster",
     )
+
+
+PREFIX = "twinshore"
+
+
+def thread_name(does: str, whose: str = "") -> str:
+    """By which whoever looks at an application's threads knows ours."""
+    return f"{PREFIX}-{does} {whose}".rstrip()
+
+
+def client_thread(does: str, whose: str, run: Callable[[], object]) -> threading.Thread:
+    """Not begun yet. No process waits at its end for one: a cluster that is gone may keep it for long."""
+    return threading.Thread(target=run, name=thread_name(does, whose), daemon=True)
+
+
+NEWS_S = 60.0
+SENTENCES_MAX = 100
+
+
+class Warned:
+    """Called with a sentence it keeps it for `tell`, which whoever holds no lock calls. A trouble that goes on is told
+    once; one that was not heard of for a minute is news again. Any thread may call it. So nobody else in this room
+    keeps in mind what he has said; but who knows when his trouble is over has `config.once` for it."""
+
+    def __init__(self, warn: Callable[[str], None], clock: Callable[[], float] = steady_s) -> None:
+        self._warn, self._clock = warn, clock
+        self._waiting: deque[str] = deque()
+        self._heard_s: dict[str, float] = {}
+
+    def __call__(self, sentence: str) -> None:
+        now_s = self._clock()
+        before_s = self._heard_s.pop(sentence, None)
+        self._heard_s[sentence] = now_s
+        with suppress(KeyError, RuntimeError, StopIteration):  # another thread may do the same
+            while len(self._heard_s) > SENTENCES_MAX:
+                del self._heard_s[next(iter(self._heard_s))]
+        if before_s is None or now_s >= before_s + NEWS_S:
+            self._waiting.append(sentence)
+
+    def tell(self) -> None:
+        """What `warn` raises ends nobody's thread."""
+        while True:
+            try:
+                sentence = self._waiting.popleft()
+            except IndexError:
+                return
+            self.at_once(sentence)
+
+    def now(self, sentence: str) -> None:
+        """As a call, for whoever holds no lock."""
+        self(sentence)
+        self.tell()
+
+    def at_once(self, sentence: str) -> None:
+        """For whoever holds no lock, and knows that it is news."""
+        with suppress(Exception):
+            self._warn(sentence)

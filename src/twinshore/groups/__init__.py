@@ -5,20 +5,6 @@ other), scope (the partitions that a link keeps twins of), round (one look at bo
 from it). What brokers answer enters; commits leave, for groups without members, and backwards only where the source's
 group was set back or an operator asks for it (`groups move --backwards`). It does not know how records cross, nor when
 a group should move: only where it would read on.
+
+What operators may ask of consumer groups, as functions: a module for each, in the shape of `config.model`.
 """
-
-from twinshore.groups.place import Memory, State, decide
-from twinshore.groups.translation import AS_IS, ByExtents, Spot, Translation
-from twinshore.groups.translator import Translator, open_translator
-
-__all__ = [
-    "AS_IS",
-    "ByExtents",
-    "Memory",
-    "Spot",
-    "State",
-    "Translation",
-    "Translator",
-    "decide",
-    "open_translator",
-]

@@ -1,5 +1,6 @@
 """Committed offsets of groups are moved: seen on both sides of links, looked at again right before, set on one side,
-and told in the audit."""
+and told in the audit.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +10,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from twinshore.fleet import KafkaError, Link
-from twinshore.fleet.settings import Settings
-from twinshore.groups.direction import ClusterGroups
-from twinshore.groups.goals import Goal, GroupSeen, goals_of
-from twinshore.groups.look import look
-from twinshore.groups.place import MARK
-from twinshore.groups.rounds import Rounds
-from twinshore.kafka.errors import UNANSWERED, describe
-from twinshore.links.known import of_all_settings
-from twinshore.links.standing import standing
-from twinshore.service.clock import wall_ms
-from twinshore.store import AuditRow, Store
-from twinshore.store.audit import is_refusal, refusal
-from twinshore.wire.group_places import Place, Where
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Link
+from twinshore.config.settings import Settings
+from twinshore.groups.cluster_groups import ClusterGroups
+from twinshore.groups.core.goals import Goal, GroupSeen, goals_of
+from twinshore.groups.core.rules import MARK
+from twinshore.groups.sync import Rounds
+from twinshore.groups.view import look
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.protocol.errors import UNANSWERED, describe
+from twinshore.kafka.protocol.offsets import Place, Where
+from twinshore.replication.links import of_all_settings, standing
+from twinshore.state.core.values import AuditRow
+from twinshore.state.log import is_refusal, refusal
+from twinshore.state.store import Store
 
 TRIES_MAX = 5
 AGAIN_S = 0.5

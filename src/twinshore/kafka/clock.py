@@ -1,4 +1,7 @@
-"""The clock by which grants and leases are judged, in drivers, pumps and clients; and the one that people read."""
+"""The clock by which grants and leases are judged, in drivers, pumps and clients; and the one that people read.
+
+The clocks, as the rooms above know them; the client side ships without this room and asks `kafka/clock.py`.
+"""
 
 from __future__ import annotations
 

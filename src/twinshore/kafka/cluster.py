@@ -9,12 +9,14 @@ from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from twinshore.fleet import Cluster, KafkaError, NamedPartition
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Cluster, NamedPartition
 from twinshore.kafka.connection import Connection
-from twinshore.kafka.errors import Code, kafka_error
 from twinshore.kafka.metadata import NO_LEADER, ClusterMetadata, Memory, PartitionMetadata, ask_metadata
-from twinshore.kafka.nodes import Nodes, Pool
-from twinshore.kafka.patience import Patience
+from twinshore.kafka.pool import Nodes, Patience, Pool
+from twinshore.kafka.protocol.errors import Code, kafka_error
+from twinshore.kafka.protocol.fetch import FetchedPartition
+from twinshore.kafka.protocol.record_batch import BatchHeader
 from twinshore.kafka.questions import (
     Leaders,
     OffsetKind,
@@ -30,13 +32,9 @@ from twinshore.kafka.questions import (
     ask_producers,
     ask_records,
 )
-from twinshore.wire.batch import BatchHeader
-from twinshore.wire.fetch import FetchedPartition
 
 if TYPE_CHECKING:
     from twinshore.kafka.admin import Admin
-
-__all__ = ["KafkaCluster", "OffsetKind", "ProducerState"]
 
 PATIENCE_S = 30.0
 CALL_S = 10.0

@@ -38,13 +38,13 @@ from kio.serial import entity_reader
 from kio.serial.errors import SerialError
 from kio.static.primitive import i8, i32, i64
 
-from twinshore.fleet import KafkaError, NamedPartition, WireError
+from twinshore.config.errors import KafkaError, WireError
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
-from twinshore.kafka.errors import Code, kafka_error
-from twinshore.kafka.shapes import checked
-from twinshore.wire.apis import OFFSET_COMMIT, OFFSET_FETCH
-from twinshore.wire.group_places import (
+from twinshore.kafka.protocol.apis import OFFSET_COMMIT, OFFSET_FETCH
+from twinshore.kafka.protocol.errors import Code, kafka_error
+from twinshore.kafka.protocol.offsets import (
     PLACES_VERSION,
     GroupPlaces,
     Place,
@@ -55,6 +55,7 @@ from twinshore.wire.group_places import (
     parse_offset_fetch,
     portions,
 )
+from twinshore.kafka.protocol.shapes import checked
 
 LIST_GROUPS = 16
 GROUPS_PER_FETCH = 500

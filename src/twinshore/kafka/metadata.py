@@ -12,9 +12,9 @@ from kio.schema.metadata.v12.request import MetadataRequestTopic
 from kio.schema.metadata.v12.response import MetadataResponsePartition, MetadataResponseTopic
 from kio.schema.types import TopicName
 
-from twinshore.fleet import KafkaError
+from twinshore.config.errors import KafkaError
 from twinshore.kafka.connection import Connection
-from twinshore.kafka.errors import Code
+from twinshore.kafka.protocol.errors import Code
 
 NO_LEADER = -1
 NO_TOPIC_ID = bytes(16)

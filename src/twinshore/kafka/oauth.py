@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from twinshore.fleet import ConfigError, KafkaError, Security
+from twinshore.config.errors import ConfigError, KafkaError
+from twinshore.config.model import Security
 
 _ANSWER_BYTES_MAX = 1 << 20
 _LATER = frozenset({408, 429})
@@ -89,7 +90,7 @@ def _ask(security: Security, timeout_s: float) -> str:
         answer = json.loads(_answer(request, time.monotonic() + max(0.1, timeout_s)))
     except urllib.error.HTTPError as error:
         with error:
-            raise _refused(url, error) from error
+            raise _token_refused(url, error) from error
     except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
         raise KafkaError(f"{url}: no token: {_reason(error)}", retriable=True) from error
     token = answer.get("access_token") if isinstance(answer, dict) else None
@@ -141,7 +142,7 @@ def _read_all(response: http.client.HTTPResponse, deadline: float) -> bytes:
     return b"".join(parts)
 
 
-def _refused(url: str, error: urllib.error.HTTPError) -> KafkaError:
+def _token_refused(url: str, error: urllib.error.HTTPError) -> KafkaError:
     if 300 <= error.code < 400:
         onward = error.headers.get("Location", "nowhere")
         return KafkaError(

@@ -20,13 +20,21 @@ from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderPartiti
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
-from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.connection import Connection
-from twinshore.kafka.errors import Code, kafka_error
 from twinshore.kafka.metadata import NO_LEADER, ClusterMetadata, TopicMetadata
-from twinshore.kafka.patience import Patience, may_pass
-from twinshore.wire.batch import BatchHeader, split_batches
-from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchedPartition, FetchPartition, encode_fetch, parse_fetch
+from twinshore.kafka.pool import Patience, may_pass
+from twinshore.kafka.protocol.errors import Code, kafka_error
+from twinshore.kafka.protocol.fetch import (
+    FETCH_KEY,
+    FETCH_VERSION,
+    FetchedPartition,
+    FetchPartition,
+    encode_fetch,
+    parse_fetch,
+)
+from twinshore.kafka.protocol.record_batch import BatchHeader, split_batches
 
 CONSUMER = -1
 # Kafka's debugging replica: it is shown the log end, where a consumer is shown the high watermark.

@@ -22,16 +22,12 @@ from kio.schema.types import ProducerId, TopicName, TransactionalId
 from kio.static.primitive import i8, i16, i32, i32Timedelta
 from kio.static.protocol import RequestPayload, ResponsePayload
 
-from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
-from twinshore.kafka.errors import Code, kafka_error
-from twinshore.wire.transactions import (
-    TRANSACTIONS_KEY,
-    Transaction,
-    encode_transactions,
-    parse_transactions,
-)
+from twinshore.kafka.protocol.errors import Code, kafka_error
+from twinshore.kafka.protocol.transactions import TRANSACTIONS_KEY, Transaction, encode_transactions, parse_transactions
 
 TRANSACTION = 1
 CLOSED = frozenset({"Empty", "CompleteAbort", "CompleteCommit"})

@@ -1,5 +1,6 @@
 """A byte stream to one broker, over TCP or TLS, that a selectors loop or a blocking caller can drive. TLS contexts are
-made from files, and TLS failures are told in plain words."""
+made from files, and TLS failures are told in plain words.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from twinshore.fleet import ConfigError, KafkaError, Security
+from twinshore.config.errors import ConfigError, KafkaError
+from twinshore.config.model import Security
 
 WOULD_BLOCK = -1
 BUFFER_BYTES = 4 << 20

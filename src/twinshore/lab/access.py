@@ -1,5 +1,6 @@
 """Who may enter a lab cluster and how: kinds of security, users, their secrets, and what the brokers must be told about
-them."""
+them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
-from twinshore.fleet import Cluster, ConfigError, SaslMechanism, Secret, Security
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Cluster, SaslMechanism, Secret, Security
 from twinshore.lab.clients import alter_brokers, set_scram_password
 from twinshore.lab.keys import Authority, TokenIssuer, write_whole
 

@@ -21,21 +21,14 @@ from kio.schema.metadata.v11 import MetadataRequest, MetadataResponse
 from kio.schema.metadata.v11.request import MetadataRequestTopic
 from kio.schema.types import TopicName
 
-from twinshore.fleet import (
-    FOLLOWERS_TOPIC,
-    HOMES_TOPIC,
-    TWINS_TOPIC,
-    Cluster,
-    KafkaError,
-    NamedPartition,
-    SaslMechanism,
-)
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import FOLLOWERS_TOPIC, HOMES_TOPIC, TWINS_TOPIC, Cluster, NamedPartition, SaslMechanism
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.errors import Code
+from twinshore.kafka.connection import client_settings as kafka_client_settings
+from twinshore.kafka.connection import open_connection
 from twinshore.kafka.metadata import NO_LEADER
-from twinshore.kafka.nodes import parse_address
-from twinshore.kafka.opening import client_settings as kafka_client_settings
-from twinshore.kafka.opening import open_connection
+from twinshore.kafka.pool import parse_address
+from twinshore.kafka.protocol.errors import Code
 from twinshore.lab.errors import LabError
 
 _ANSWER_S = 2.0

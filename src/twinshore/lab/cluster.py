@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from twinshore.fleet import Cluster, ConfigError
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Cluster
 from twinshore.lab.access import ADMIN, Access, LabSecurity
 from twinshore.lab.archive import archive_flags, format_storage, new_cluster_id
 from twinshore.lab.broker import LabBroker

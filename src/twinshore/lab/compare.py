@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Message, TopicPartition
 
-from twinshore.fleet import Cluster
+from twinshore.config.model import Cluster
 from twinshore.lab.clients import read_to_end, reader
 from twinshore.lab.errors import LabError
 

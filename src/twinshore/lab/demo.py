@@ -1,5 +1,6 @@
 """The demo's story: two clusters stay the same while a pump is killed; a topic moves under its writer; one cluster is
-lost, its writers and readers go on at the other, and it comes back."""
+lost, its writers and readers go on at the other, and it comes back.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from twinshore.fleet import NamedPartition
+from twinshore.config.model import NamedPartition
 from twinshore.lab.compare import compare_topic
 from twinshore.lab.demo_clients import (
     GROUP,

@@ -1,6 +1,7 @@
 """The demo's clients, and the switches that move their topics: writers behind the proxy; a group that reads on the
 source for a while, and later goes on at the target where it stood; and an ordinary consumer at the twin's end, which
-tells how late records come and how long a partition was silent."""
+tells how late records come and how long a partition was silent.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +22,15 @@ from pathlib import Path
 import psutil
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from twinshore.fleet import Cluster, NamedPartition
+from testkit.mirror_process import own_code
+from twinshore.config.model import Cluster, NamedPartition
+from twinshore.kafka.clock import wall_ms
 from twinshore.lab.clients import client_settings, committed
 from twinshore.lab.demo_stage import DemoMirror
 from twinshore.lab.errors import LabError
 from twinshore.lab.produce import Workload
-from twinshore.lab.stages.mirror_process import own_code
-from twinshore.service.clock import wall_ms
-from twinshore.switch.deeds import Deed
-from twinshore.switch.hands.rescue import read_origin, read_saved
+from twinshore.switch.core.steps import Deed
+from twinshore.switch.rescue import read_origin, read_saved
 
 RECORDS_PER_S = 300.0
 ENDS_WITHIN_S = 240.0

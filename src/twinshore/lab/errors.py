@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from twinshore.fleet import TwinshoreError
+from twinshore.config.errors import TwinshoreError
 
 _TAIL_BYTES = 6_000
 _TAIL_LINES = 25

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from twinshore.service.cache import cache_place
+from twinshore.runtime.process import cache_place
 
 
 def cache_folder() -> Path:

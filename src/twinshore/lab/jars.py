@@ -1,6 +1,7 @@
 """Java, found once and refused clearly when it is missing or too old, and jars from Maven's public repository, fetched
 once by the Ivy that PySpark ships. Packages of Python that benches try and nobody depends on are fetched once by
-pip."""
+pip.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from twinshore.fleet import ConfigError
+from twinshore.config.errors import ConfigError
 from twinshore.lab.errors import LabError
 from twinshore.lab.home import cache_folder, made_once, tell
 

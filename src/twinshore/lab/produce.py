@@ -1,5 +1,6 @@
 """Records on a topic: a few to begin with, or a steady, varied load that is counted, since what was acknowledged must
-be on the twin."""
+be on the twin.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from twinshore.fleet import Cluster
+from twinshore.config.model import Cluster
 from twinshore.lab.clients import admin_of, client_settings, create_topic
 from twinshore.lab.errors import LabError
 

@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from twinshore.fleet import Cluster, ConfigError
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Cluster
 from twinshore.lab.archive import archive_flags
 from twinshore.lab.broker import LabBroker, read_mark
 from twinshore.lab.clients import wait_for_brokers

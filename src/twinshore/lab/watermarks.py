@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from twinshore.fleet import Cluster, NamedPartition
+from twinshore.config.model import Cluster, NamedPartition
 from twinshore.lab.clients import admin_of, client_settings
 
 NOBODY_SAYS = (-1, -1)

@@ -5,8 +5,8 @@ comparison, difference (the first offset where the sides part, and how), digest,
 this offset, as of then). Batches of both sides enter as fetched, proofs and differences leave. The core is pure; what
 reads logs, runs on Spark and writes to the store stands around it. It does not know who mirrors, and trusts nobody's
 receipts.
+
+What operators may ask of proofs, as functions: a module for each, in the shape of `config.model`.
+
+A proof runs for a while: whoever asks hands in what runs bundles (`job`), and hears reports and troubles as they come.
 """
-
-from twinshore.proof.values import Difference, DifferenceKind, Proven, Shown, Stretch, Way
-
-__all__ = ["Difference", "DifferenceKind", "Proven", "Shown", "Stretch", "Way"]

@@ -15,11 +15,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from twinshore.fleet import Cluster, KafkaError, NamedPartition, TwinshoreError, WireError
-from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.logs.reader import LogReader, Pace
-from twinshore.proof.chunks import ByExtents, Chunk, Chunker, Extent, Placement, nothing, without
-from twinshore.proof.comparison import (
+from twinshore.config.errors import KafkaError, TwinshoreError, WireError
+from twinshore.config.model import Cluster, NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.log_reader import LogReader, Pace
+from twinshore.kafka.protocol.record_batch import Record
+from twinshore.kafka.questions import OffsetKind
+from twinshore.proof.core.compare import (
     AHEAD,
     Latest,
     Lone,
@@ -31,10 +33,19 @@ from twinshore.proof.comparison import (
     first_difference,
     still_shown,
 )
-from twinshore.proof.keys import HASHES_MAX, KEYS_MAX, KnownKeys, LiveKeys, Slice, Suspects, Work, hashed
-from twinshore.proof.rows import as_text, record_at
-from twinshore.proof.values import Difference, DifferenceKind, OwedKey, Proven, Stretch, Way
-from twinshore.wire.records import Record
+from twinshore.proof.core.keys import HASHES_MAX, KEYS_MAX, KnownKeys, LiveKeys, Slice, Suspects, Work, hashed
+from twinshore.proof.core.model import Difference, DifferenceKind, OwedKey, Proven, Stretch, Way
+from twinshore.proof.core.records import (
+    ByExtents,
+    Chunk,
+    Chunker,
+    Extent,
+    Placement,
+    as_text,
+    nothing,
+    record_at,
+    without,
+)
 
 CLIENT_ID = "twinshore-proof"
 KEPT = 1_000

@@ -6,14 +6,15 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from twinshore.fleet import Link, StoreError, StoreVersionError
-from twinshore.fleet.sentences import counted, listed
-from twinshore.fleet.settings import Settings
+from twinshore.config.errors import StoreError, StoreVersionError
+from twinshore.config.model import Link
+from twinshore.config.sentences import counted, listed
+from twinshore.config.settings import Settings
 from twinshore.kafka.clock import steady_s
-from twinshore.links.known import of_all_settings
-from twinshore.proxy.core.leads import UNBOUNDED, Crossed, Lead, crossed_of
-from twinshore.store import Store
-from twinshore.store.opening import open_if_there
+from twinshore.proxy.core.model import UNBOUNDED, Crossed, Lead, crossed_of
+from twinshore.replication.links import of_all_settings
+from twinshore.state.opening import open_if_there
+from twinshore.state.store import Store
 
 AGAIN_S: Final = 2.0
 WITHOUT: Final = "each topic is led to where links and clusters say, else to the first cluster that has it"

@@ -5,4 +5,8 @@ whoever goes on with a switch must know), point (the offset at which a partition
 both clusters enter; a topic at home elsewhere leaves, or one that has stayed where it was. What is to be done next is
 decided purely (`decision`); `hands` do it. It does not know who asks, nor how clients are told to reconnect: they read
 the home.
+
+The hands of a switch: a module for each thing that they touch.
+
+A record enters, what came of the deed leaves. Each deed may be done twice, and knows nothing of those around it.
 """

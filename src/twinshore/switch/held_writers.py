@@ -10,17 +10,17 @@ import os
 import secrets
 import threading
 
-from twinshore.fleet.once import Once, in_words
-from twinshore.links.homes import pair_of
-from twinshore.mirror.incidents import link_row
-from twinshore.service.clock import steady_s
-from twinshore.service.companions import Beside
-from twinshore.service.lease_keeper import LeaseKeeper
-from twinshore.service.scheduler import tasks
-from twinshore.store import IncidentKind
-from twinshore.switch import alone
-from twinshore.switch.operations.running import Asking, resume, roll_back
-from twinshore.switch.record import Record, readable
+from twinshore.config.incidents import IncidentKind
+from twinshore.config.once import Once, in_words
+from twinshore.kafka.clock import steady_s
+from twinshore.replication.core.ownership import pair_of
+from twinshore.replication.incidents import stopped
+from twinshore.runtime import leases
+from twinshore.runtime.endpoints import Beside
+from twinshore.runtime.leases import LeaseKeeper
+from twinshore.runtime.scheduler import tasks
+from twinshore.switch.core.steps import SwitchState, readable
+from twinshore.switch.operations.run import Asking, resume, roll_back
 
 EVERY_S = 1.0
 TOLD_AFTER_S = 3.0  # most holds are over before
@@ -65,8 +65,8 @@ class HeldWriters:
         now_s = steady_s()
         self._since_s = {switch: self._since_s.get(switch, now_s) for switch in held}
         for switch in held.keys() - self._keepers.keys() - self._ending.keys():
-            name, grace_s = f"switch {switch}", alone.GRACE_S + FIRST_S
-            self._keepers[switch] = LeaseKeeper(self._store, name, self._owner, alone.LEASE_S, grace_s).begin()
+            name, grace_s = f"switch {switch}", leases.GRACE_S + FIRST_S
+            self._keepers[switch] = LeaseKeeper(self._store, name, self._owner, leases.LEASE_S, grace_s).begin()
         self._tell([one for one in held.values() if now_s >= self._since_s[one.id] + TOLD_AFTER_S])
         for switch, record in held.items():
             if switch in self._keepers and self._keepers[switch].generation():
@@ -77,12 +77,12 @@ class HeldWriters:
                 self._ending[switch] = ends
                 ends.start()
 
-    def _held(self) -> dict[str, Record]:
+    def _held(self) -> dict[str, SwitchState]:
         version = self._store.switching.version_lately(pair_of(self._link))
         if version != self._version:
             rows = self._store.switching.of_link(self._link.name)
             self._version, self._switches = version, frozenset(row.switch_id for row in rows)
-        found: dict[str, Record] = {}
+        found: dict[str, SwitchState] = {}
         for switch in self._switches:
             row = self._store.switches.of(switch)
             record = readable(row.record) if row else None
@@ -90,7 +90,7 @@ class HeldWriters:
                 found[switch] = record
         return found
 
-    def _end(self, record: Record) -> None:
+    def _end(self, record: SwitchState) -> None:
         self._log(f"the process of switch {record.id[:8]} is gone while it holds writers: it is ended here")
         asking = Asking(f"link {self._link.name}", self._log, threading.Event())
         try:
@@ -99,11 +99,11 @@ class HeldWriters:
         except Exception as error:
             self._log(f"switch {record.id[:8]} is not ended: {in_words(error)}")
 
-    def _tell(self, held: list[Record]) -> None:
+    def _tell(self, held: list[SwitchState]) -> None:
         said = [f"writers wait for switch {one.id[:8]} of {one.by}: {one.called()}" for one in held]
         sentence = "; ".join(sorted(said))
         if sentence != self._told:
-            link_row.tell(self._store, self._link.name, IncidentKind.WRITERS_HELD, sentence, self._beside.log)
+            stopped.tell(self._store, self._link.name, IncidentKind.WRITERS_HELD, sentence, self._beside.log)
             self._told = sentence
 
     def _leave(self, switch: str) -> None:

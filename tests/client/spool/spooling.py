@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from twinshore.client.spool.frames import SpoolRecord
+from twinshore.client.core.spool_format import SpoolRecord
 from twinshore.client.spool.spool import Spool
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.client.spool.spooling import numbers, taken
-from twinshore.client.operations.spool import look
-from twinshore.client.spool import Spool
-from twinshore.fleet import RefusedError
+from twinshore.client.spool.admin import look
+from twinshore.client.spool.spool import Spool
+from twinshore.config.errors import RefusedError
 
 ROOT = Path(__file__).resolve().parents[3]
 BEGINS_S_MAX = 60.0

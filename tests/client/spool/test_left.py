@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.client.spool.spooling import done, put, taken
-from twinshore.client.spool import Spool
-from twinshore.client.spool.books import HEADER
-from twinshore.client.spool.frames import SpoolRecord
+from twinshore.client.core.spool_format import HEADER, SpoolRecord
+from twinshore.client.spool.spool import Spool
 
 
 def call(number: int, time_ms: int, mark: bytes | None, made_ms: int = 9_000) -> SpoolRecord:

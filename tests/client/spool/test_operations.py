@@ -8,14 +8,16 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.client.spool.spooling import numbers, put, record, segments, taken
-from twinshore.client.operations.spool import DropTopic, SendSpool, drop, look, plan_drop, plan_send, send
-from twinshore.client.spool import Spool
-from twinshore.client.spool.books import HEADER
-from twinshore.fleet import Cluster, ConfigError, NamedPartition, RefusedError
-from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.lab import LabCluster
+from twinshore.client.core.spool_format import HEADER
+from twinshore.client.spool.admin import DropTopic, SendSpool, drop, look, plan_drop, plan_send, send
+from twinshore.client.spool.spool import Spool
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.model import Cluster, NamedPartition
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.questions import OffsetKind
 from twinshore.lab.clients import client_settings
-from twinshore.service.clock import wall_ms
+from twinshore.lab.cluster import LabCluster
 
 NOWHERE = {"away": Cluster("away", ("127.0.0.1:1",))}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.client.spool.spooling import done, numbers, put, record, segments, taken
-from twinshore.client.operations.spool import look
-from twinshore.client.spool import Spool
-from twinshore.fleet import RefusedError
+from twinshore.client.spool.admin import look
+from twinshore.client.spool.spool import Spool
+from twinshore.config.errors import RefusedError
 
 
 def flip(path: Path, at: int) -> None:

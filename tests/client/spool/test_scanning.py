@@ -7,10 +7,14 @@ import random
 import pytest
 
 from tests.client.spool.spooling import record
-from twinshore.client.spool.books import Mark, Marks, read_marks
-from twinshore.client.spool.frames import (
+from twinshore.client.core.spool_format import (
+    BLOCK_BYTES,
     HEADER_BYTES,
     Framed,
+    Gap,
+    GapKind,
+    Mark,
+    Marks,
     SegmentHeader,
     SpoolRecord,
     body_bytes,
@@ -18,9 +22,10 @@ from twinshore.client.spool.frames import (
     given_headers,
     header_bytes,
     read_header,
+    read_marks,
+    scan,
 )
-from twinshore.client.spool.scanning import BLOCK_BYTES, Gap, GapKind, scan
-from twinshore.fleet import NotYetError
+from twinshore.config.errors import NotYetError
 
 HEADER = SegmentHeader(7, 100, 0xC0FFEE)
 

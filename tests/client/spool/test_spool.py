@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.client.spool.spooling import done, numbers, put, record, segments, taken
-from twinshore.client.spool import Spool
-from twinshore.client.spool.books import OPEN_MAX
-from twinshore.client.spool.frames import HEADER_BYTES
-from twinshore.client.spool.spool import READ_BYTES, SPOOL_BYTES_MIN
-from twinshore.fleet import ConfigError, RefusedError
+from twinshore.client.core.spool_format import HEADER_BYTES, OPEN_MAX
+from twinshore.client.spool.spool import READ_BYTES, SPOOL_BYTES_MIN, Spool
+from twinshore.config.errors import ConfigError, RefusedError
 
 
 def test_what_is_kept_is_read_back_by_another_process_and_once_done_no_more(tmp_path: Path) -> None:

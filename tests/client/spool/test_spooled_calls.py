@@ -16,13 +16,12 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 
 from tests.client.spool.spooling import numbers, put, record, segments, taken
 from twinshore.client import AsyncHotProducer, HotProducer
-from twinshore.client.kept import Kept
-from twinshore.client.kept_on_disk import KeptOnDisk
-from twinshore.client.spool import Spool
-from twinshore.fleet import ConfigError, RefusedError
-from twinshore.lab import LabCluster
+from twinshore.client.pending import Kept, KeptOnDisk
+from twinshore.client.spool.spool import Spool
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.kafka.clock import wall_ms
 from twinshore.lab.clients import client_settings
-from twinshore.service.clock import wall_ms
+from twinshore.lab.cluster import LabCluster
 
 AWAY: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 

@@ -1,3 +1,3 @@
 """What operators may ask about a cluster's reliability, as functions: a module for each, in the shape of
-`fleet.operations`.
+`config.model`.
 """

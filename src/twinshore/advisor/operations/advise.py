@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from twinshore.advisor import telling
-from twinshore.advisor.advice import (
+from twinshore.advisor.collect import Eyes, Wanted, look_at_cluster
+from twinshore.advisor.core import report
+from twinshore.advisor.core.model import LinkSeen, Policy, Seen, parse_policy
+from twinshore.advisor.core.report import (
     Advice,
     Difference,
     Looked,
@@ -20,14 +22,12 @@ from twinshore.advisor.advice import (
     difference_values,
     from_values,
 )
-from twinshore.advisor.looking import Eyes, Wanted, look
-from twinshore.advisor.policy import Policy, parse_policy
-from twinshore.advisor.rules.table import RULES
-from twinshore.advisor.seen import LinkSeen, Seen
-from twinshore.fleet import Cluster, ConfigError
-from twinshore.fleet.sentences import one_line
-from twinshore.fleet.settings import Settings
-from twinshore.store.opening import open_if_there
+from twinshore.advisor.core.rules.table import RULES
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Cluster
+from twinshore.config.sentences import one_line
+from twinshore.config.settings import Settings
+from twinshore.state.opening import open_if_there
 
 HOUR_MS = 3_600_000
 
@@ -64,7 +64,7 @@ def advised(asked: Advise, settings: Settings, *, clock: Callable[[], int], wait
     earlier = None if asked.since is None else _earlier(asked.since)
     wanted = _wanted(asked, policy)
     before = (earlier.places, earlier.at_ms) if earlier is not None else None
-    seen = _with_links(look(cluster, wanted, clock=clock, wait=wait, before=before), settings, clock)
+    seen = _with_links(look_at_cluster(cluster, wanted, clock=clock, wait=wait, before=before), settings, clock)
     if earlier is not None and earlier.cluster_id != seen.cluster_id:
         raise ConfigError(f"{asked.since} is of another cluster: {earlier.cluster_id}, this one is {seen.cluster_id}")
     _must_meet(asked.topics, seen)
@@ -92,7 +92,7 @@ def _with_links(seen: Seen, settings: Settings, clock: Callable[[], int]) -> See
         if store is None:
             return seen
         # Half of all that is loaded here is for links, which few clusters have.
-        from twinshore.advisor.linking import links_from
+        from twinshore.advisor.collect import links_from
 
         with store:
             links = links_from(seen.cluster, settings, store, clock=clock, eyes=eyes)
@@ -151,13 +151,13 @@ def values_of(answer: Answer) -> dict[str, Any]:
 
 def page_of(answer: Answer) -> str:
     """For whoever opens it in a browser."""
-    return telling.page(answer.advice, answer.changed)
+    return report.page(answer.advice, answer.changed)
 
 
 def sentences_of(answer: Answer, *, everything: bool) -> list[str]:
     """For people."""
-    lines = list(telling.sentences_of(answer.advice, everything=everything))
+    lines = list(report.sentences_of(answer.advice, everything=everything))
     if answer.changed is not None:
-        lines += ["", *telling.difference_in_words(answer.changed, answer.advice.at_ms)]
+        lines += ["", *report.difference_in_words(answer.changed, answer.advice.at_ms)]
     # Names that others chose may hold line breaks; what Kafka's tools are given may not be changed by that.
     return [one_line(line) for line in lines]

@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
-from twinshore.advisor.advice import Advice
-from twinshore.advisor.profiles import MIN_ISR
-from twinshore.advisor.rule import Finding
-from twinshore.fleet import Cluster, KafkaError, RefusedError
-from twinshore.fleet.operations import Plan
-from twinshore.fleet.sentences import counted, listed
+from twinshore.advisor.core.model import MIN_ISR, Finding
+from twinshore.advisor.core.report import Advice
+from twinshore.config.errors import KafkaError, RefusedError
+from twinshore.config.model import Cluster, Plan
+from twinshore.config.sentences import counted, listed
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.errors import Code
 from twinshore.kafka.metadata import NO_LEADER, TopicMetadata
+from twinshore.kafka.protocol.errors import Code
 
 NAMED = 10
 PATIENCE_S = 20.0

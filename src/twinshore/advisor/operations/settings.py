@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from twinshore.advisor.needs import Availability, Choice, Duplicates, Latency, Loss, Needs, Order, Side, choose
-from twinshore.fleet import ConfigError
-from twinshore.fleet.settings.edge import one_of
+from twinshore.advisor.core.settings import Availability, Choice, Duplicates, Latency, Loss, Needs, Order, Side, choose
+from twinshore.config.errors import ConfigError
+from twinshore.config.schema import one_of
 
 REPLICAS_MAX = 9
 

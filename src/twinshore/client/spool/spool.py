@@ -1,4 +1,8 @@
-"""A bounded log on the disk for calls that are kept back: written before the call returns, read back in portions.
+"""The folder of a spool: its lock, its segments, its marks. What is appended is on the disk when the call returns.
+
+What an earlier process left in a spool: read once, from its first byte to its last. Changes nothing.
+
+A bounded log on the disk for calls that are kept back: written before the call returns, read back in portions.
 
 Several threads that keep calls at once share a sync. What is done is marked every so often, so a process that is killed
 leaves the rest, and little that was done, to the next one. A segment is deleted once all of it is done.
@@ -6,28 +10,391 @@ leaves the rest, and little that was done, to the next one. A segment is deleted
 
 from __future__ import annotations
 
+import os
+import re
 import secrets
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from weakref import WeakSet
 
-from twinshore.client.spool.books import Marks, Place, TopicBook
-from twinshore.client.spool.files import SYNC, SpoolFiles, Sync
-from twinshore.client.spool.frames import (
+from twinshore.client.core.spool_format import (
     HEADER_BYTES,
     PREFIX_BYTES,
     Framed,
+    Gap,
+    GapKind,
+    Left,
+    Mark,
+    Marks,
+    Pages,
+    Place,
+    Read,
     SegmentHeader,
     SpoolRecord,
+    TopicBook,
     body_bytes,
     frame_bytes,
+    header_bytes,
+    read_header,
+    read_marks,
+    scan,
 )
-from twinshore.client.spool.loading import Segment, load
-from twinshore.client.spool.scanning import GapKind, Pages
-from twinshore.fleet import ConfigError, RefusedError
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.private_files import make_folder
+from twinshore.config.sentences import counted
 from twinshore.kafka.clock import steady_s
+
+Sync = Callable[[int], None]
+# What is needed to read a file again, its length too, is on the disk after either of them.
+SYNC: Sync = getattr(os, "fdatasync", os.fsync)
+_SEGMENT = re.compile(r"(\d{16})-([0-9a-f]{8})\.spool")
+_LOCK, _MARKS, HOMES = "lock", "done", "homes"  # HOMES is the producer's own
+LOCK_TRIES, LOCK_S = 10, 0.05
+
+
+def _is_ours(name: str) -> bool:
+    return name == _LOCK or name.startswith((_MARKS, HOMES)) or _SEGMENT.fullmatch(name) is not None
+
+
+class SpoolFiles:
+    """`salts`: the segments that there are, by their sequence, with the salt that their name says too."""
+
+    def __init__(self, folder: Path, *, sync: Sync = SYNC) -> None:
+        self.folder = folder
+        self._sync = sync
+        self.salts = self._find()
+        self._lock = self._active = -1
+        self._process = 0  # that has the lock
+        self.sequence, self.end = 0, 0  # of the segment that is written, and how far it is on the disk
+        self._doubtful = False
+
+    def _find(self) -> dict[int, int]:
+        names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
+        found = [one for one in map(_SEGMENT.fullmatch, names) if one]
+        return {int(one[1]): int(one[2], 16) for one in found}
+
+    def path(self, sequence: int) -> Path:
+        return self.folder / f"{sequence:016d}-{self.salts[sequence]:08x}.spool"
+
+    # -- one process at a time
+
+    def lock(self) -> None:
+        """RefusedError where another producer has the folder, or where it is somebody else's."""
+        self._make_folder()
+        if strange := sorted(path.name for path in self.folder.iterdir() if not _is_ours(path.name)):
+            raise RefusedError(
+                f"{self.folder} is no spool: it holds {strange[0]}", hint="give the spool a folder of its own"
+            )
+        tries = LOCK_TRIES
+        while (holder := self._try_lock()) is not None and (tries := tries - 1):
+            time.sleep(LOCK_S)  # whoever shows a spool has its lock for a moment
+        if holder is not None:
+            raise RefusedError(
+                f"{self.folder} is the spool of a producer that runs, in process {holder}",
+                hint="give each producer a folder of its own, or stop that one",
+            )
+        self._process = os.getpid()
+        _LOCKED.add(self)
+        os.truncate(self._lock, 0)
+        os.pwrite(self._lock, b"%d\n" % os.getpid(), 0)
+        self.salts = self._find()
+
+    def _make_folder(self) -> None:
+        """Its name is on the disk too, before anything is in it."""
+        missing = [one for one in (self.folder, *self.folder.parents) if not one.exists()]
+        make_folder(self.folder)
+        for one in reversed(missing):
+            _sync_folder(one.parent)
+
+    def holder(self) -> str:
+        """The process of the producer that has the folder now, or nothing."""
+        if not (self.folder / _LOCK).exists():
+            return ""
+        holder = self._try_lock()
+        self.unlock()
+        return holder or ""
+
+    def is_forked(self) -> bool:
+        """Whether this is another process than the one that has the lock."""
+        return self._process not in (0, os.getpid())
+
+    def forget(self) -> None:
+        """In a process that was forked: what is open is the other one's."""
+        self._close_active()
+        self.unlock()
+
+    def _try_lock(self) -> str | None:
+        import fcntl  # there is none on Windows, where only the spool is lacking then
+
+        self._lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            said = os.pread(self._lock, 32, 0).decode(errors="replace").strip()
+            self.unlock()
+            return said or "(unknown)"
+        return None
+
+    def unlock(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    # -- reading
+
+    def size(self, sequence: int) -> int:
+        return self.path(sequence).stat().st_size
+
+    def reading(self, sequence: int) -> Read:
+        path = self.path(sequence)
+
+        def read(at: int, size: int) -> bytes:
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                return os.pread(handle, size, at)
+            finally:
+                os.close(handle)
+
+        return read
+
+    def marks(self) -> bytes | None:
+        """None where there are none."""
+        try:
+            return (self.folder / _MARKS).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    # -- writing
+
+    def begin(self, header: SegmentHeader) -> None:
+        """From now on this segment is written. The one before is whole."""
+        self.seal()
+        self.salts[header.sequence] = header.salt
+        path = self.path(header.sequence)
+        try:
+            self._active = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            self._write(header_bytes(header), 0)
+            self._sync(self._active)
+            _sync_folder(self.folder)
+        except BaseException:
+            self._close_active()
+            del self.salts[header.sequence]
+            path.unlink(missing_ok=True)  # nothing was in it
+            raise
+        self.sequence, self.end = header.sequence, HEADER_BYTES
+
+    def append(self, text: bytes) -> None:
+        """OSError where it is not on the disk: then nothing of it is left there, and another segment must begin."""
+        try:
+            self._write(text, self.end)
+            self._sync(self._active)
+        except BaseException:
+            self._doubtful = True
+            with suppress(OSError):
+                self.mend()
+            raise
+        self.end += len(text)
+
+    def writable(self) -> bool:
+        return self._active >= 0
+
+    def mend(self) -> None:
+        """Takes away what a failed write may have left. OSError where even that is refused: nothing may be written
+        behind it."""
+        if self._doubtful:
+            os.ftruncate(self._active, self.end)
+            self._sync(self._active)
+            self._doubtful = False
+            self._close_active()
+
+    def seal(self) -> None:
+        self.mend()
+        self._close_active()
+
+    def cut(self, sequence: int, at: int) -> None:
+        """What lies behind was never whole."""
+        handle = os.open(self.path(sequence), os.O_RDWR)
+        try:
+            os.ftruncate(handle, at)
+            self._sync(handle)
+        finally:
+            os.close(handle)
+
+    def delete(self, sequence: int, *, at_once: bool = False) -> None:
+        """`at_once`: it is gone from the disk when this returns."""
+        self.path(sequence).unlink(missing_ok=True)
+        del self.salts[sequence]
+        if at_once:
+            _sync_folder(self.folder)
+
+    def save_marks(self, text: bytes) -> None:
+        """The former ones stay until these are whole."""
+        new = self.folder / f"{_MARKS}.new"
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            left = memoryview(text)
+            while left:
+                left = left[os.write(handle, left) :]
+            self._sync(handle)
+        finally:
+            os.close(handle)
+        new.replace(self.folder / _MARKS)
+
+    def close(self) -> None:
+        try:
+            self.seal()
+        finally:
+            self._close_active()
+            self.unlock()
+
+    def _write(self, text: bytes, at: int) -> None:
+        left = memoryview(text)
+        while left:
+            written = os.pwrite(self._active, left, at)
+            left, at = left[written:], at + written
+
+    def _close_active(self) -> None:
+        if self._active >= 0:
+            os.close(self._active)
+            self._active = -1
+
+
+_LOCKED = WeakSet[SpoolFiles]()
+
+
+def _forget_all() -> None:
+    """Else a process that was forked would keep the lock for as long as it lives."""
+    for one in list(_LOCKED):
+        one.forget()
+
+
+if hasattr(os, "register_at_fork"):  # there is none on Windows
+    os.register_at_fork(after_in_child=_forget_all)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@dataclass(slots=True)
+class Segment:
+    """`left`: how many records of it are not done. `gaps`: bytes that are none, by where they begin."""
+
+    sequence: int
+    salt: int
+    end: int
+    left: int = 0
+    topics: set[str] = field(default_factory=set)
+    gaps: dict[int, Gap] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What of a topic is to be sent. `oldest_ms`: when the oldest of it was kept back."""
+
+    records: int = 0
+    bytes: int = 0
+    oldest_ms: int = 0
+
+    def add(self, size: int, made_ms: int) -> None:
+        self.oldest_ms = min(self.oldest_ms, made_ms) if self.records else made_ms
+        self.records += 1
+        self.bytes += size
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Bytes of a file that are no record."""
+
+    file: str
+    gap: Gap
+
+    def sentence(self) -> str:
+        size = counted(self.gap.until - self.gap.at, "byte")
+        where = f"{self.file}: {size} from byte {self.gap.at} on"
+        match self.gap.kind:
+            case GapKind.TORN:
+                return f"{where} are of a write that never ended: no call that returned is lost"
+            case GapKind.UNFINISHED:
+                return f"{where} cannot be read; they are of the last write there, which may never have ended"
+            case _:
+                return f"{where} were on the disk and cannot be read now: the records that they held are lost"
+
+
+@dataclass(slots=True)
+class Loaded:
+    marks: Marks
+    marks_are_readable: bool
+    next_number: int = 0
+    segments: dict[int, Segment] = field(default_factory=dict)
+    books: dict[str, TopicBook] = field(default_factory=dict)
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    left: dict[str, Left] = field(default_factory=dict)
+    troubles: list[Trouble] = field(default_factory=list)
+
+    @property
+    def damage(self) -> list[Trouble]:
+        return [one for one in self.troubles if one.gap.kind is GapKind.DAMAGED]
+
+    def _take(self, segment: Segment, found: Framed) -> None:
+        record = found.record
+        book = self.books.get(record.topic)
+        if book is None:
+            mark = self.marks.topics.get(record.topic, Mark())
+            book = self.books[record.topic] = TopicBook(mark)
+            self.left[record.topic] = Left(mark.below)
+        place = Place(segment.sequence, found.at, found.size)
+        segment.topics.add(record.topic)
+        self.next_number = max(self.next_number, record.number + 1)
+        if book.add_found(record.number, place, covered=(segment.sequence, found.at) < self.marks.end):
+            segment.left += 1
+            self.tallies.setdefault(record.topic, Tally()).add(found.size, record.made_ms)
+            self.left[record.topic].add(record)
+
+
+def load(files: SpoolFiles) -> Loaded:
+    """NotYetError where it was written by a later version."""
+    text = files.marks()
+    marks = Marks() if text is None else read_marks(text)
+    loaded = Loaded(marks or Marks(), marks is not None, (marks or Marks()).next_number)
+    last = max(files.salts, default=0)
+    for sequence in sorted(files.salts):
+        segment = Segment(sequence, files.salts[sequence], files.size(sequence))
+        loaded.segments[sequence] = segment
+        for one in _segment(files, segment, is_last=sequence == last):
+            if isinstance(one, Gap):
+                gap = one
+                is_past = sequence != last or (sequence, gap.at) < loaded.marks.end
+                if is_past and (sequence, gap.at) not in loaded.marks.gaps:
+                    # The next segment began when this one was whole; and a mark counts what is on the disk alone.
+                    gap = Gap(gap.at, gap.until, GapKind.DAMAGED)
+                segment.gaps[gap.at] = gap
+                loaded.troubles.append(Trouble(files.path(sequence).name, gap))
+            else:
+                loaded._take(segment, one)
+    return loaded
+
+
+def _segment(files: SpoolFiles, segment: Segment, *, is_last: bool) -> Iterator[Framed | Gap]:
+    """Its records and gaps. A header that cannot be read is one of these: its name says the salt too."""
+    read = files.reading(segment.sequence)
+    header = read_header(read(0, HEADER_BYTES))
+    if header is None:
+        if segment.end <= HEADER_BYTES and is_last:
+            yield Gap(0, segment.end, GapKind.TORN)
+            return
+        yield Gap(0, min(HEADER_BYTES, segment.end), GapKind.DAMAGED)
+    yield from scan(read, SegmentHeader(segment.sequence, 0, segment.salt), segment.end)
+
 
 READ_BYTES = 256 << 10
 Placed = tuple[SpoolRecord, Place]

@@ -24,14 +24,22 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from twinshore.fleet.errors import WireError
-from twinshore.fleet.nouns import GROUPS_HOME
-from twinshore.homes.leader_cluster import Lacks, in_words
-from twinshore.kafka.errors import Code
-from twinshore.links.filters import is_guarded
-from twinshore.proxy.core.committed import Committed, by_cluster
-from twinshore.proxy.core.groups import is_idle
-from twinshore.proxy.core.layout import ANY, Layout, Place
+from twinshore.config.errors import WireError
+from twinshore.config.model import GROUPS_HOME
+from twinshore.kafka.protocol.apis import (
+    DESCRIBE_CONFIGS,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_FOR_LEADER_EPOCH,
+    api_name,
+)
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.primitives import I32, PAST_END
+from twinshore.kafka.protocol.server import Request
+from twinshore.proxy.core.groups import Committed, by_cluster, is_idle
 from twinshore.proxy.core.messages import (
     answer_kind,
     error,
@@ -45,7 +53,25 @@ from twinshore.proxy.core.messages import (
     with_errors,
     written,
 )
-from twinshore.proxy.core.moves import ERRAND_S, Ask, Errand, HangUp, Hold, Move, Parts, Pass, Run, Said, Say
+from twinshore.proxy.core.metadata import about_partitions, all_refused
+from twinshore.proxy.core.model import (
+    ANY,
+    ERRAND_S,
+    Ask,
+    ClusterSeen,
+    Errand,
+    HangUp,
+    Hold,
+    Layout,
+    Move,
+    Parts,
+    Pass,
+    Place,
+    Run,
+    Said,
+    Say,
+    Seen,
+)
 from twinshore.proxy.core.offers import (
     ALTER_CLIENT_QUOTAS,
     ALTER_CONFIGS,
@@ -67,20 +93,8 @@ from twinshore.proxy.core.offers import (
     LIST_TRANSACTIONS,
     OFFSET_DELETE,
 )
-from twinshore.proxy.core.partition_questions import about_partitions, all_refused
-from twinshore.proxy.core.seen import ClusterSeen, Seen
-from twinshore.wire.apis import (
-    DESCRIBE_CONFIGS,
-    DESCRIBE_PRODUCERS,
-    DESCRIBE_TRANSACTIONS,
-    FETCH,
-    LIST_OFFSETS,
-    METADATA,
-    OFFSET_FOR_LEADER_EPOCH,
-    api_name,
-)
-from twinshore.wire.primitives import I32, PAST_END
-from twinshore.wire.serving.requests import Request
+from twinshore.replication.core.filters import is_guarded
+from twinshore.routing.core.leader_cluster import Lacks, in_words
 
 T = TypeVar("T")
 Piece: TypeAlias = Generator[Sequence[Ask], Sequence[Said], T]

@@ -10,17 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from twinshore.fleet import SaslMechanism
-from twinshore.kafka.errors import Code
-from twinshore.kafka.sasl import LoginRefusedError, ScramKeys, ScramServer
-from twinshore.proxy.core.flows import software_of
+from twinshore.config.model import SaslMechanism
+from twinshore.kafka.protocol.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, api_name
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.primitives import I32
+from twinshore.kafka.protocol.sasl import LoginRefusedError, ScramKeys, ScramServer
+from twinshore.kafka.protocol.server import Request, answer_frame, read_request
 from twinshore.proxy.core.messages import answer_kind, error, filled, read_asked, written
-from twinshore.proxy.core.moves import HangUp, Parts
+from twinshore.proxy.core.model import HangUp, Parts, Ranges
 from twinshore.proxy.core.offers import versions_body
-from twinshore.proxy.core.seen import Ranges
-from twinshore.wire.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, api_name
-from twinshore.wire.primitives import I32
-from twinshore.wire.serving.requests import Request, answer_frame, read_request
+from twinshore.proxy.core.traffic import software_of
 
 OFFERED: Final[Ranges] = {SASL_HANDSHAKE: (0, 1), SASL_AUTHENTICATE: (0, 2)}
 # What a client that is not known yet may send at once, as with brokers (sasl.server.max.receive.size).

@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from twinshore.proxy.core.seen import CONSUMER_GROUP_DESCRIBE, Ranges
-from twinshore.proxy.core.transactions import ADD_OFFSETS, ADD_PARTITIONS, COMMIT_OFFSETS, END_TRANSACTION
-from twinshore.wire.api_versions import (
-    UNSUPPORTED_VERSION,
-    VERSION_MAX,
-    Offer,
-    VersionsAnswer,
-    encode_versions,
-    read_versions_request,
-)
-from twinshore.wire.apis import (
+from twinshore.kafka.protocol.apis import (
     API_VERSIONS,
     DESCRIBE_CONFIGS,
     DESCRIBE_PRODUCERS,
@@ -29,7 +19,17 @@ from twinshore.wire.apis import (
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
 )
-from twinshore.wire.serving.requests import Request
+from twinshore.kafka.protocol.handshake import (
+    UNSUPPORTED_VERSION,
+    VERSION_MAX,
+    Offer,
+    VersionsAnswer,
+    encode_versions,
+    read_versions_request,
+)
+from twinshore.kafka.protocol.server import Request
+from twinshore.proxy.core.model import CONSUMER_GROUP_DESCRIBE, Ranges
+from twinshore.proxy.core.transactions import ADD_OFFSETS, ADD_PARTITIONS, COMMIT_OFFSETS, END_TRANSACTION
 
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20

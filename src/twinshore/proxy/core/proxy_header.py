@@ -10,8 +10,8 @@ import ipaddress
 import struct
 from typing import Final
 
-from twinshore.fleet.errors import WireError
-from twinshore.proxy.core.near import parsed
+from twinshore.config.errors import WireError
+from twinshore.proxy.core.follower_fetch import parsed
 
 # Both versions are longer than what they begin with.
 FIRST: Final = 12

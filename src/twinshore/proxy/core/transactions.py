@@ -14,11 +14,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from twinshore.fleet.nouns import GROUPS_HOME
-from twinshore.fleet.terms import FIRST_TERM
-from twinshore.kafka.errors import Code
-from twinshore.proxy.core import epochs
-from twinshore.proxy.core.layout import Place
+from twinshore.config.model import FIRST_TERM, GROUPS_HOME
+from twinshore.kafka.protocol.apis import DESCRIBE_TRANSACTIONS, INIT_PRODUCER_ID
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.server import Request
+from twinshore.kafka.protocol.transactions import encode_transactions, parse_transactions
+from twinshore.proxy.core import messages
 from twinshore.proxy.core.messages import (
     answer_kind,
     error,
@@ -30,11 +31,7 @@ from twinshore.proxy.core.messages import (
     refused_places,
     written,
 )
-from twinshore.proxy.core.moves import ANSWER_S, Ask, Errand, Hold, Move, Parts, Pass, Run, Say
-from twinshore.proxy.core.seen import Seen
-from twinshore.wire.apis import DESCRIBE_TRANSACTIONS, INIT_PRODUCER_ID
-from twinshore.wire.serving.requests import Request
-from twinshore.wire.transactions import encode_transactions, parse_transactions
+from twinshore.proxy.core.model import ANSWER_S, Ask, Errand, Hold, Move, Parts, Pass, Place, Run, Say, Seen
 
 ADD_PARTITIONS: Final = 24
 ADD_OFFSETS: Final = 25
@@ -157,5 +154,5 @@ def commit_offsets(request: Request, place: Place | None, seen: Seen) -> Move:
         return Hold(refused_places(request, asked.topics, Code.COORDINATOR_LOAD_IN_PROGRESS))
     if not all(seen.stays(str(one.name)) for one in asked.topics):
         return Say(refused_places(request, asked.topics, _NOT_FOR_GROUP))
-    told = epochs.of_places(asked, seen)
+    told = messages.of_places(asked, seen)
     return Pass(place, body=written(told) if told is not asked else None, topics=(GROUPS_HOME,))

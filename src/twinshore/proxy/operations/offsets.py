@@ -9,13 +9,13 @@ from enum import StrEnum
 from functools import partial
 from typing import Final
 
-from twinshore.fleet import ConfigError, RefusedError, TwinshoreError
-from twinshore.fleet.operations import Plan
-from twinshore.fleet.sentences import counted, listed, moment
-from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings.sections.proxy import SECTION
+from twinshore.config.errors import ConfigError, RefusedError, TwinshoreError
+from twinshore.config.model import Plan
+from twinshore.config.sections.proxy import SECTION
+from twinshore.config.sentences import counted, listed, moment
+from twinshore.config.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.proxy.core.reset_goals import (
+from twinshore.proxy.core.offset_reset import (
     GoalKind,
     Target,
     backwards,
@@ -25,11 +25,11 @@ from twinshore.proxy.core.reset_goals import (
     target_of,
     topics_of,
 )
-from twinshore.proxy.operations.instances import serving
-from twinshore.proxy.resetting import Resetting, is_under_way, is_unfinished
-from twinshore.proxy.whereabouts import Standing, standing
-from twinshore.store import ResetGoal, ResetRow, Store
-from twinshore.store.tables import GROUP_LENGTH
+from twinshore.proxy.offset_reset import Resetting, Standing, is_under_way, is_unfinished, standing
+from twinshore.proxy.operations.breakers import serving
+from twinshore.state.core.proxy_values import ResetGoal, ResetRow
+from twinshore.state.schema import GROUP_LENGTH
+from twinshore.state.store import Store
 
 ASK_S: Final = 5.0
 GATHER_S: Final = 10.0

@@ -10,25 +10,24 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 
-from twinshore.fleet import Cluster, ConfigError, KafkaError, SaslMechanism, Secret
-from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings.sections import near
-from twinshore.fleet.settings.sections.proxy import SECTION
-from twinshore.homes.home_lines import HomeLine
-from twinshore.homes.home_notes import HomeNotes
+from twinshore.config.errors import ConfigError, KafkaError
+from twinshore.config.model import Cluster, SaslMechanism, Secret
+from twinshore.config.sections import near
+from twinshore.config.sections.proxy import SECTION
+from twinshore.config.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.sasl import keys_of
-from twinshore.proxy.core.near import Rules
-from twinshore.proxy.core.prospect import Prospect
-from twinshore.proxy.gate import ITERATIONS, SALT_BYTES, Gate
+from twinshore.kafka.protocol.sasl import keys_of
+from twinshore.proxy.auth import ITERATIONS, SALT_BYTES, Gate
+from twinshore.proxy.cluster_view import Lookout
+from twinshore.proxy.core.follower_fetch import Rules
+from twinshore.proxy.core.preview import Prospect
 from twinshore.proxy.late_store import LateStore
-from twinshore.proxy.lookout import Lookout
-from twinshore.proxy.serving import chosen, layout_of
-from twinshore.proxy.serving import serve as until_ended
-from twinshore.proxy.several.keeper import keep
-from twinshore.proxy.several.part import Part, Word
-from twinshore.proxy.whereabouts import leads_by
-from twinshore.service.open_files import allow_most
+from twinshore.proxy.offset_reset import leads_by
+from twinshore.proxy.server import Part, Word, chosen, keep, layout_of
+from twinshore.proxy.server import serve as until_ended
+from twinshore.routing.core.records import HomeLine
+from twinshore.routing.topic import HomeNotes
+from twinshore.runtime.process import allow_most
 
 WITHIN_S = 4.0
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from twinshore.fleet import ConfigError
-from twinshore.proxy.core.fuses import matches
-from twinshore.proxy.core.viewed import By, Line, Sort, lines_of, sentence
-from twinshore.proxy.operations.fuses import all_unseen, seconds_of
-from twinshore.service.clock import wall_ms
-from twinshore.store import Store
+from twinshore.config.errors import ConfigError
+from twinshore.kafka.clock import wall_ms
+from twinshore.proxy.core.breakers import matches
+from twinshore.proxy.core.traffic import By, Line, Sort, lines_of, sentence
+from twinshore.proxy.operations.breakers import all_unseen, seconds_of
+from twinshore.state.store import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,27 +11,35 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from twinshore.fleet import ConfigError, KafkaError, Link, Mode, NamedPartition, Naming, RefusedError
-from twinshore.fleet.incidents import IncidentKind
-from twinshore.fleet.sentences import are, counted, have, listed
-from twinshore.fleet.settings import Settings
-from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.links.filters import admits
-from twinshore.links.known import known
-from twinshore.links.standing import standing
-from twinshore.service.clock import steady_s
-from twinshore.service.ends import Ends
-from twinshore.store import Store
-from twinshore.switch.decision import Cannot
-from twinshore.switch.deeds import DEEDS, Kind
-from twinshore.switch.hands.carried import in_words, resting
-from twinshore.switch.hands.log_ends import behind
-from twinshore.switch.hands.mirrors import MirrorWatch
-from twinshore.switch.operations import planning, running
-from twinshore.switch.operations.meaning import NAME, Meant, Switch, leading_to, literal, meant, without_twins
-from twinshore.switch.operations.planning import DeedStep, SwitchPlan
-from twinshore.switch.operations.running import Asking
-from twinshore.switch.work import BEHIND_MAX
+from twinshore.config.errors import ConfigError, KafkaError, RefusedError
+from twinshore.config.incidents import IncidentKind
+from twinshore.config.model import Link, Mode, NamedPartition, Naming
+from twinshore.config.sentences import are, counted, have, listed
+from twinshore.config.settings import Settings
+from twinshore.kafka.clock import steady_s
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.questions import OffsetKind
+from twinshore.replication.core.filters import admits
+from twinshore.replication.links import known, standing
+from twinshore.runtime.endpoints import Ends
+from twinshore.state.store import Store
+from twinshore.switch.core.steps import DEEDS, Cannot, Kind
+from twinshore.switch.drain import MirrorWatch, behind, carried_in_words, resting
+from twinshore.switch.operations import plan as planning
+from twinshore.switch.operations import run
+from twinshore.switch.operations.plan import (
+    NAME,
+    DeedStep,
+    Meant,
+    Switch,
+    SwitchPlan,
+    leading_to,
+    literal,
+    meant,
+    without_twins,
+)
+from twinshore.switch.operations.run import Asking
+from twinshore.switch.runner import BEHIND_MAX
 
 NAMED_MAX = 5
 ASK_S = 5.0
@@ -107,7 +115,7 @@ def carried(planned: CarriedFirst, settings: Settings, store: Store, asking: Ask
     assert planned.carrier is not None and planned.asked is not None
     _must_run(planned.carrier, settings, store, asking)
     if new := [topic for topic in planned.fresh if not admits(planned.carrier, topic)]:
-        running.have_carried(planned.carrier.name, new, settings, store, asking)
+        run.have_carried(planned.carrier.name, new, settings, store, asking)
     _wait(planned.carrier, planned.fresh, settings, store, asking)
     as_they_are = settings.with_links(known(settings, store).links)
     return no_others(planned, planning.plan(planned.asked, as_they_are, store, by=asking.by))
@@ -233,7 +241,7 @@ def lacks(carrier: Link, fresh: Sequence[str], ends: Ends, store: Store) -> str:
     """What the twins lack still; RefusedError where one has stopped for good."""
     rows = [row for row in store.twins.carried(carrier.name) if row.topic in fresh]
     rest = resting(carrier, fresh, store)
-    if stopped := in_words({name: kind for name, kind in rest.items() if kind not in PASSES}):
+    if stopped := carried_in_words({name: kind for name, kind in rest.items() if kind not in PASSES}):
         raise RefusedError(
             f"{carrier.name} has stopped with {listed(stopped, NAMED_MAX)}", hint="`twinshore status` says why"
         )

@@ -11,24 +11,24 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from twinshore.fleet import ConfigError, KafkaError, NamedPartition, Naming, RefusedError
-from twinshore.fleet.operations import Plan
-from twinshore.fleet.sentences import listed
-from twinshore.fleet.settings import Settings
-from twinshore.homes.home_lines import HomeLine, HomeState
-from twinshore.homes.home_notes import HomeNotes
-from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.kafka.rights import Acl
-from twinshore.kafka.rights_requests import read_acls
-from twinshore.links.standing import standing
-from twinshore.store import Store, SwitchRow
-from twinshore.switch.debts import DEBT
-from twinshore.switch.hands.anew import ABSENT
-from twinshore.switch.hands.debts import unsay
-from twinshore.switch.leftovers import Ends, half_filled, in_use, pairs_of
-from twinshore.switch.operations.kept import records_of
-from twinshore.switch.record import Record
-from twinshore.switch.write_rules import shuts_out
+from twinshore.config.errors import ConfigError, KafkaError, RefusedError
+from twinshore.config.model import NamedPartition, Naming, Plan
+from twinshore.config.sentences import listed
+from twinshore.config.settings import Settings
+from twinshore.kafka.admin import read_acls
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.protocol.rights import Acl
+from twinshore.kafka.questions import OffsetKind
+from twinshore.replication.links import standing
+from twinshore.routing.core.records import HomeLine, HomeState
+from twinshore.routing.topic import HomeNotes
+from twinshore.state.core.values import SwitchRow
+from twinshore.state.store import Store
+from twinshore.switch.core.acl_rules import DEBT, Ends, half_filled, in_use, pairs_of, shuts_out
+from twinshore.switch.core.steps import SwitchState
+from twinshore.switch.operations.run import records_of
+from twinshore.switch.rescue import ABSENT
+from twinshore.switch.write_access import unsay
 
 ASK_S = 5.0
 NAMED_MAX = 5
@@ -64,7 +64,7 @@ class _Seen:
     """What the clusters say that answered, and why the others do not."""
 
     steps: list[FreeStep] = field(default_factory=list)
-    kept: list[Record] = field(default_factory=list)
+    kept: list[SwitchState] = field(default_factory=list)
     rules: dict[str, tuple[Acl, ...]] = field(default_factory=dict)
     silent: dict[str, KafkaError] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import secrets
 
-from twinshore.fleet import ConfigError, Link, RefusedError
-from twinshore.fleet.sentences import counted, listed
-from twinshore.fleet.settings import Settings
-from twinshore.groups.goals import Goal, GroupSeen, further_on, short_of
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.model import Link
+from twinshore.config.sentences import counted, listed
+from twinshore.config.settings import Settings
+from twinshore.groups.core.goals import Goal, GroupSeen, further_on, short_of
 from twinshore.groups.offset_move import links_between, see
-from twinshore.groups.operations.move import is_name
-from twinshore.links.homes import pair_of
-from twinshore.links.standing import standing
-from twinshore.service.clock import wall_ms
-from twinshore.store import Store
-from twinshore.switch.deeds import DEEDS, Kind
-from twinshore.switch.hands.claims import taken
-from twinshore.switch.one_group import claim_of
-from twinshore.switch.operations.meaning import Switch
-from twinshore.switch.operations.planning import DeedStep, SwitchPlan
-from twinshore.switch.record import Moved, Record
+from twinshore.groups.operations import is_name
+from twinshore.kafka.clock import wall_ms
+from twinshore.replication.core.ownership import pair_of
+from twinshore.replication.links import standing
+from twinshore.state.store import Store
+from twinshore.switch.announce import taken
+from twinshore.switch.core.steps import DEEDS, Kind, Moved, SwitchState
+from twinshore.switch.group import claim_of
+from twinshore.switch.operations.plan import DeedStep, Switch, SwitchPlan
 
 NAMED_MAX = 5
 
@@ -53,7 +52,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
     topics = tuple(
         Moved(topic=topic, old_id="", new_id="", term=0, partitions=_partitions(seen, topic)) for topic in seen.topics()
     )
-    record = Record(
+    record = SwitchState(
         id=secrets.token_hex(16),
         kind=Kind.GROUP,
         old=old,

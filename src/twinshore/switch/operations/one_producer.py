@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from twinshore.fleet import ConfigError, KafkaError, Link, Naming, RefusedError
-from twinshore.fleet.sentences import listed
-from twinshore.fleet.settings import Settings
-from twinshore.homes.follower_lines import FollowerLog
-from twinshore.homes.home_notes import FollowerNotes
+from twinshore.config.errors import ConfigError, KafkaError, RefusedError
+from twinshore.config.model import Link, Naming
+from twinshore.config.sentences import listed
+from twinshore.config.settings import Settings
+from twinshore.kafka.admin import read_acls
+from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.rights import Acl, Operation, Permission
-from twinshore.kafka.rights_requests import read_acls
-from twinshore.service.clock import steady_s
-from twinshore.service.ends import Ends
-from twinshore.store import Store
-from twinshore.switch.operations.meaning import Switch, carrier_of
-from twinshore.switch.operations.planning import SwitchPlan
+from twinshore.kafka.protocol.rights import Acl, Operation, Permission
+from twinshore.routing.core.followers import FollowerLog
+from twinshore.routing.topic import FollowerNotes
+from twinshore.runtime.endpoints import Ends
+from twinshore.state.store import Store
+from twinshore.switch.operations.plan import Switch, SwitchPlan, carrier_of
 
 NAMED_MAX = 8
 ASK_S = 5.0

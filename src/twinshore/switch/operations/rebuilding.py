@@ -6,29 +6,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from twinshore.fleet import RESCUED_TOPIC, ConfigError, Link, Mode, Naming, RefusedError, TwinshoreError, is_heartbeats
-from twinshore.fleet.incidents import Effect
-from twinshore.fleet.sentences import are, counted, have, listed
-from twinshore.fleet.settings import Settings, with_arrow
-from twinshore.fleet.settings.edge import did_you_mean
-from twinshore.links.homes import pair_of
-from twinshore.links.standing import standing
-from twinshore.service.ends import Ends
-from twinshore.service.identity import recognise
-from twinshore.store import Store, TwinRow
-from twinshore.switch.deeds import DEEDS, Kind
-from twinshore.switch.hands import rescue
-from twinshore.switch.hands.anew import origin_of
-from twinshore.switch.hands.carried import filled_in_part
-from twinshore.switch.hands.claims import taken
-from twinshore.switch.hands.log_ends import answers, changed, log_ends
-from twinshore.switch.hands.places import places_in
-from twinshore.switch.hands.returned_logs import stood
-from twinshore.switch.operations.planning import DeedStep, SwitchPlan, adopting
-from twinshore.switch.operations.preview import cramped
+from twinshore.config.errors import ConfigError, RefusedError, TwinshoreError
+from twinshore.config.incidents import Effect
+from twinshore.config.model import RESCUED_TOPIC, Link, Mode, Naming, is_heartbeats
+from twinshore.config.schema import did_you_mean
+from twinshore.config.sentences import are, counted, have, listed
+from twinshore.config.settings import Settings, with_arrow
+from twinshore.replication.core.ownership import pair_of
+from twinshore.replication.links import standing
+from twinshore.runtime.endpoints import Ends, recognise
+from twinshore.state.core.values import TwinRow
+from twinshore.state.store import Store
+from twinshore.switch import rescue
+from twinshore.switch.announce import taken
+from twinshore.switch.core.steps import DEEDS, Kind, SwitchState
+from twinshore.switch.core.unreplicated import doubtful
+from twinshore.switch.drain import answers, changed, filled_in_part, log_ends
+from twinshore.switch.handover import places_in
+from twinshore.switch.operations.plan import DeedStep, SwitchPlan, adopting, cramped
 from twinshore.switch.operations.returning import folder_of, kept_from_deletion, record_of, twin_of
-from twinshore.switch.record import Record
-from twinshore.switch.returned import doubtful
+from twinshore.switch.rescue import origin_of, stood
 
 NAMED_MAX = 5
 ASK_S = 5.0
@@ -102,7 +99,7 @@ def _unfit(link: Link, topics: Sequence[str], store: Store) -> TwinshoreError | 
     return RefusedError(f"{listed(away, NAMED_MAX)} {are(away)} not at home on {link.source}") if away else None
 
 
-def _shown(record: Record, ends: Ends, store: Store) -> Iterator[str]:
+def _shown(record: SwitchState, ends: Ends, store: Store) -> Iterator[str]:
     twins, homes = (log_ends(cluster, record.topics).ends for cluster in (ends.target, ends.source))
     for one in record.topics:
         held, there = (counted(sum(side[one.topic]), "offset") for side in (twins, homes))
@@ -120,7 +117,7 @@ def _shown(record: Record, ends: Ends, store: Store) -> Iterator[str]:
 
 
 def _refused(
-    record: Record, live: Sequence[str], link: Link, settings: Settings, store: Store
+    record: SwitchState, live: Sequence[str], link: Link, settings: Settings, store: Store
 ) -> TwinshoreError | None:
     if others := taken(store, pair_of(link), record.names()):
         return others
@@ -132,7 +129,7 @@ def _refused(
     return kept_from_deletion(record.names(), link, settings, store)
 
 
-def _remarks(record: Record, groups: Sequence[str], live: Sequence[str], store: Store) -> Iterator[str]:
+def _remarks(record: SwitchState, groups: Sequence[str], live: Sequence[str], store: Store) -> Iterator[str]:
     rows = [row.incident for row in store.ledger.rows(record.back, open_only=True)]
     for topic in record.names():
         told = [one for one in rows if one.topic == topic and (one.policy.stops or one.policy.effect is Effect.TOPIC)]

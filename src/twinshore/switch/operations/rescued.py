@@ -9,33 +9,37 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from twinshore.fleet import (
-    RESCUED_TOPIC,
-    ConfigError,
-    KafkaError,
-    Link,
-    NamedPartition,
-    RefusedError,
-    StoreError,
-    WireError,
-)
-from twinshore.fleet.operations import Plan
-from twinshore.fleet.sentences import counted, listed
-from twinshore.fleet.settings import Settings
+from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError, WireError
+from twinshore.config.model import RESCUED_TOPIC, Link, NamedPartition, Plan
+from twinshore.config.sentences import counted, listed
+from twinshore.config.settings import Settings
+from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.links.homes import pair_of
-from twinshore.service.clock import wall_ms
-from twinshore.store import AuditRow, Remembered, Store
-from twinshore.store.opening import open_if_there
-from twinshore.switch.alone import alone
-from twinshore.switch.hands.places import places_from
-from twinshore.switch.hands.rescue import SUFFIX, read_origin, read_saved
-from twinshore.switch.hands.rescued_topic import RescuedTopic, export
-from twinshore.switch.hands.writing import append
-from twinshore.switch.operations.showing import switches
-from twinshore.switch.record import Record
-from twinshore.switch.reinjected import UNDER_WAY, Batch, as_written, batches, log_of, offsets_of, runs_of
-from twinshore.switch.rescued import Copy, Count, Ending, Origin, Saved
+from twinshore.replication.core.ownership import pair_of
+from twinshore.runtime.leases import alone
+from twinshore.state.core.values import AuditRow, Remembered
+from twinshore.state.opening import open_if_there
+from twinshore.state.store import Store
+from twinshore.switch.core.steps import SwitchState
+from twinshore.switch.core.unreplicated import (
+    UNDER_WAY,
+    Batch,
+    Copy,
+    Count,
+    Ending,
+    Origin,
+    Saved,
+    as_written,
+    batches,
+    log_of,
+    offsets_of,
+    runs_of,
+)
+from twinshore.switch.fencing import append
+from twinshore.switch.handover import places_from
+from twinshore.switch.operations.show import switches
+from twinshore.switch.rescue import SUFFIX, read_origin, read_saved
+from twinshore.switch.rescued_topic import RescuedTopic, export
 
 KIND = "reinjected"
 CHUNK = 1 << 20
@@ -344,7 +348,7 @@ def _read_by(origin: Origin, store: Store) -> list[str]:
     if row is None:
         return []
     try:
-        places = places_from(Record.from_json(row.record).places)
+        places = places_from(SwitchState.from_json(row.record).places)
     except WireError:
         return []
     where = (origin.topic, origin.partition)

@@ -8,33 +8,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from twinshore.fleet import RESCUED_TOPIC, ConfigError, Link, Naming, RefusedError, TwinshoreError, is_heartbeats
-from twinshore.fleet.sentences import are, counted, have, listed
-from twinshore.fleet.settings import Settings
+from twinshore.config.errors import ConfigError, RefusedError, TwinshoreError
+from twinshore.config.model import RESCUED_TOPIC, Link, Naming, is_heartbeats
+from twinshore.config.sentences import are, counted, have, listed
+from twinshore.config.settings import Settings
+from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.links.homes import pair_of
-from twinshore.links.standing import standing
-from twinshore.mirror.follow.last_resort import objection
-from twinshore.mirror.follow.lifecycle import KEEP
-from twinshore.mirror.follow.safety_now import NEVER
-from twinshore.service.clock import wall_ms
-from twinshore.service.ends import Ends
-from twinshore.service.identity import recognise
-from twinshore.store import Store, TwinRow
-from twinshore.switch.deeds import DEEDS, Kind
-from twinshore.switch.hands import rescue
-from twinshore.switch.hands.anew import origin_of
-from twinshore.switch.hands.behind_tails import unfit
-from twinshore.switch.hands.carried import filled_in_part
-from twinshore.switch.hands.claims import taken
-from twinshore.switch.hands.log_ends import answers, changed
-from twinshore.switch.hands.places import places_in
-from twinshore.switch.hands.returned_logs import stood
-from twinshore.switch.operations.meaning import must_be_expressions
-from twinshore.switch.operations.planning import DeedStep, SwitchPlan
-from twinshore.switch.operations.preview import cramped, left_open
-from twinshore.switch.record import Moved, Record
-from twinshore.switch.returned import Stood, Tail, differ, kept_back, tails, to_json, topics_of, unseen
+from twinshore.replication.core.ownership import pair_of
+from twinshore.replication.links import standing
+from twinshore.replication.sync.clusters import NEVER
+from twinshore.replication.sync.core.lifecycle import KEEP, objection
+from twinshore.runtime.endpoints import Ends, recognise
+from twinshore.state.core.values import TwinRow
+from twinshore.state.store import Store
+from twinshore.switch import rescue
+from twinshore.switch.announce import taken
+from twinshore.switch.core.steps import DEEDS, Kind, Moved, SwitchState
+from twinshore.switch.core.unreplicated import Stood, Tail, differ, kept_back, tails, to_json, topics_of, unseen
+from twinshore.switch.drain import answers, changed, filled_in_part
+from twinshore.switch.failback import unfit
+from twinshore.switch.handover import places_in
+from twinshore.switch.operations.plan import DeedStep, SwitchPlan, cramped, left_open, must_be_expressions
+from twinshore.switch.rescue import origin_of, stood
 
 NAMED_MAX = 5
 ASK_S = 5.0
@@ -137,9 +132,9 @@ def twin_of(rows: Sequence[TwinRow], topic: str, term: int) -> Moved:
     )
 
 
-def record_of(kind: Kind, carrier: Link, topics: tuple[Moved, ...], by: str, folder: str) -> Record:
+def record_of(kind: Kind, carrier: Link, topics: tuple[Moved, ...], by: str, folder: str) -> SwitchState:
     """`carrier` fills the twins. Its target is the old home, or has always held twins."""
-    return Record(
+    return SwitchState(
         id=secrets.token_hex(16),
         kind=kind,
         old=carrier.target,
@@ -155,7 +150,9 @@ def record_of(kind: Kind, carrier: Link, topics: tuple[Moved, ...], by: str, fol
     )
 
 
-def _shown(record: Record, found: Sequence[Tail], old: KafkaCluster, new: KafkaCluster, store: Store) -> Iterator[str]:
+def _shown(
+    record: SwitchState, found: Sequence[Tail], old: KafkaCluster, new: KafkaCluster, store: Store
+) -> Iterator[str]:
     if not found:
         yield f"nothing diverged: {record.old} holds nothing that {record.new} lacks"
         yield "nothing is rescued, nothing is deleted"
@@ -210,11 +207,11 @@ def kept_from_deletion(topics: Sequence[str], link: Link, settings: Settings, st
     return None
 
 
-def _unmappable(found: Sequence[Tail], record: Record, old: KafkaCluster, store: Store) -> TwinshoreError | None:
+def _unmappable(found: Sequence[Tail], record: SwitchState, old: KafkaCluster, store: Store) -> TwinshoreError | None:
     why = unfit(replace(record, tails=to_json(found)), old, store) if found else ""
     return RefusedError(why, hint="without --mapped the topic is deleted, and filled again") if why else None
 
 
-def _remarks(seen: Sequence[Stood], record: Record) -> Iterator[str]:
+def _remarks(seen: Sequence[Stood], record: SwitchState) -> Iterator[str]:
     if waits := [f"{one.topic}-{one.partition}" for one in seen if unseen(one)]:
         yield f"the mirror of {record.back} has not looked at {listed(waits, NAMED_MAX)} yet; it must run"

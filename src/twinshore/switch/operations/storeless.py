@@ -13,28 +13,27 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
-from twinshore.fleet import TWINS_TOPIC, ConfigError, KafkaError, Naming, RefusedError, StoreError
-from twinshore.fleet.sentences import are, listed
-from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings.sections.switch import SECTION as SWITCH
-from twinshore.homes.home_notes import HomeNotes
+from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError
+from twinshore.config.model import TWINS_TOPIC, Naming
+from twinshore.config.sections.switch import SECTION as SWITCH
+from twinshore.config.sentences import are, listed
+from twinshore.config.settings import Settings
+from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.links.known import known
-from twinshore.service.clock import wall_ms
-from twinshore.service.ends import Ends
-from twinshore.store import Store, passing_store
-from twinshore.store.opening import open_answering
-from twinshore.switch.decision import begin
-from twinshore.switch.deeds import DEEDS, Deed
-from twinshore.switch.hands.commands import ENDED_S
-from twinshore.switch.hands.left_there import LastWritten, LinkLeft, fill, last_written, look
-from twinshore.switch.operations import planning, plans, running
-from twinshore.switch.operations.kept import Open, RecordKeeping, records_of
-from twinshore.switch.operations.meaning import Switch, must_be_expressions
-from twinshore.switch.operations.planning import ASK_S, NAMED_MAX, DeedStep, SwitchPlan
-from twinshore.switch.operations.running import CALL_S, Asking
-from twinshore.switch.operations.showing import Shown
-from twinshore.switch.record import Record
+from twinshore.replication.links import known
+from twinshore.routing.topic import HomeNotes
+from twinshore.runtime.endpoints import Ends
+from twinshore.state.opening import open_answering
+from twinshore.state.store import Store, passing_store
+from twinshore.switch.core.steps import DEEDS, Deed, SwitchState, begin
+from twinshore.switch.drain import ENDED_S
+from twinshore.switch.forced import LastWritten, LinkLeft, fill, last_written, look
+from twinshore.switch.operations import dispatch
+from twinshore.switch.operations import plan as planning
+from twinshore.switch.operations import run as running
+from twinshore.switch.operations.plan import ASK_S, NAMED_MAX, DeedStep, Switch, SwitchPlan, must_be_expressions
+from twinshore.switch.operations.run import CALL_S, Asking, Open, RecordKeeping, records_of
+from twinshore.switch.operations.show import Shown
 from twinshore.switch.runner import anew, run
 
 STORE_S = 2.5
@@ -73,7 +72,7 @@ def reached(asked: Switch, settings: Settings) -> Iterator[tuple[Settings, Store
 def plan(asked: Switch, settings: Settings, where: Store | Without, *, by: str) -> SwitchPlan:
     """As `plans.plan_of`, with the store or without it."""
     if isinstance(where, Store):
-        return plans.plan_of(asked, settings, where, by=by)
+        return dispatch.plan_of(asked, settings, where, by=by)
     if asked.wave or asked.group or asked.of or asked.producer:
         return SwitchPlan(
             shown=(where.why,),
@@ -87,13 +86,13 @@ def plan(asked: Switch, settings: Settings, where: Store | Without, *, by: str) 
         return SwitchPlan(shown=(where.why,), refused=refused)
     found = planning.plan(asked, settings, where.store, by=by, kept=asked.to)
     found = replace(found, shown=(where.why, *found.shown), remarks=(*found.remarks, *_strange(asked, where.last)))
-    return plans.with_commands(found, settings)
+    return dispatch.with_commands(found, settings)
 
 
 def run_switch(planned: SwitchPlan, settings: Settings, where: Store | Without, asking: Asking) -> Shown:
     """As `plans.run_planned`, with the store or without it."""
     if isinstance(where, Store):
-        return plans.run_planned(planned, settings, where, asking)
+        return dispatch.run_planned(planned, settings, where, asking)
     if planned.record is None:
         raise planned.refused or ConfigError("nothing is to be switched")
     begun = where.begun
@@ -145,7 +144,7 @@ def _begun(asked: Switch, records: Mapping[str, Open]) -> Open | None:
     return min(ours, key=lambda one: one.record.begun_ms, default=None)
 
 
-def _onward(where: Without, record: Record) -> SwitchPlan:
+def _onward(where: Without, record: SwitchState) -> SwitchPlan:
     deeds = DEEDS[record.kind]
     steps = tuple(DeedStep(deed) for deed in deeds[deeds.index(record.deed) :])
     shown = (where.why, f"gone on with: {Shown(record.id, record).sentence()}")
@@ -204,7 +203,7 @@ def _strange(asked: Switch, last: LastWritten) -> Iterator[str]:
         )
 
 
-def alive_s(record: Record, timeout_s: float) -> float:
+def alive_s(record: SwitchState, timeout_s: float) -> float:
     """For how long a switch at work may leave its record as it is. Nothing is written while the operator's command
     runs, which this host's settings end after `timeout_s`."""
     runs = record.command and record.deed in (Deed.BEFORE, Deed.AFTER)

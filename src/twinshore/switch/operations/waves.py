@@ -6,20 +6,18 @@ import re
 import secrets
 from dataclasses import dataclass, replace
 
-from twinshore.fleet import ConfigError, RefusedError
-from twinshore.fleet.sentences import counted, listed
-from twinshore.fleet.settings import Settings
-from twinshore.groups.look import look
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.sentences import counted, listed
+from twinshore.config.settings import Settings
 from twinshore.groups.offset_move import links_between
-from twinshore.store import Store
-from twinshore.switch.deeds import Kind
-from twinshore.switch.operations import planning
-from twinshore.switch.operations.meaning import Switch
-from twinshore.switch.operations.planning import SwitchPlan
-from twinshore.switch.operations.running import Asking, run_switch
-from twinshore.switch.operations.running import resume as resume_switch
-from twinshore.switch.operations.showing import Shown, one_switch, switches
-from twinshore.switch.waves import Wave, Waves, as_wave, plans_in, waves_of
+from twinshore.groups.view import look
+from twinshore.state.store import Store
+from twinshore.switch.core.steps import Kind, Wave, Waves, as_wave, plans_in, waves_of
+from twinshore.switch.operations import plan as planning
+from twinshore.switch.operations.plan import Switch, SwitchPlan
+from twinshore.switch.operations.run import Asking, run_switch
+from twinshore.switch.operations.run import resume as resume_switch
+from twinshore.switch.operations.show import Shown, one_switch, switches
 
 NAMED_MAX = 3
 ALL = ".*"

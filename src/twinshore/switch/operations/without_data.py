@@ -10,27 +10,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition, Naming, RefusedError
-from twinshore.fleet.sentences import counted, listed
-from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings.edge import did_you_mean
-from twinshore.fleet.terms import TERM_MAX
-from twinshore.homes.home_lines import Clash, stands
-from twinshore.homes.home_notes import HomeNotes
-from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.config.errors import ConfigError, KafkaError, RefusedError
+from twinshore.config.model import TERM_MAX, Link, NamedPartition, Naming
+from twinshore.config.schema import did_you_mean
+from twinshore.config.sentences import counted, listed
+from twinshore.config.settings import Settings
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.groups import Groups
 from twinshore.kafka.metadata import TopicMetadata
-from twinshore.links.filters import admits
-from twinshore.links.homes import pair_of
-from twinshore.links.standing import standing
-from twinshore.service.clock import wall_ms
-from twinshore.store import Store
-from twinshore.switch.deeds import DEEDS, Kind
-from twinshore.switch.hands.claims import taken
-from twinshore.switch.operations.meaning import NAME, Switch, leading_to
-from twinshore.switch.operations.planning import DeedStep, SwitchPlan
-from twinshore.switch.operations.preview import lacking, unheld
-from twinshore.switch.record import Moved, Record
+from twinshore.kafka.questions import OffsetKind
+from twinshore.replication.core.filters import admits
+from twinshore.replication.core.ownership import pair_of
+from twinshore.replication.links import standing
+from twinshore.routing.core.records import Clash, stands
+from twinshore.routing.topic import HomeNotes
+from twinshore.state.store import Store
+from twinshore.switch.announce import taken
+from twinshore.switch.core.steps import DEEDS, Kind, Moved, SwitchState
+from twinshore.switch.operations.plan import NAME, DeedStep, Switch, SwitchPlan, lacking, leading_to, unheld
 
 NAMED_MAX = 5
 GROUPS_MAX = 20
@@ -72,7 +70,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
         if refused:
             return SwitchPlan(shown=shown, refused=refused)
         open_to = unheld(old, names)
-    record = Record(
+    record = SwitchState(
         id=secrets.token_hex(16),
         kind=Kind.BARE,
         old=old.name,

@@ -1,0 +1,632 @@
+"""What a topic, its producer and its consumer are set to, and what a partition may suffer. Pure.
+
+One partition at one moment: its replicas, who leads, what its clients know, and which harm it shows; and the names
+of what can happen to it. Pure.
+
+Brokers and records are numbered from 1; 0 is nobody, or nothing. All values are tuples, so that a search can keep them.
+
+What brokers, their controller, producers and consumers do: fetch, cut, shrink, elect, come back, send and read.
+Pure.
+
+Rules are Kafka's in KRaft mode, with leader epochs, unless the setup says `high-watermark`. With `elr`, a replica that
+leaves the in-sync set while fewer than `min.insync.replicas` stay remains eligible, and the high watermark rests.
+
+The producer numbers its records and sends them in that order; what was refused or not answered it sends again. The
+consumer reads below the leader's high watermark, one record at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from itertools import pairwise
+from typing import NamedTuple
+
+
+class Acks(StrEnum):
+    NONE = "0"
+    LEADER = "1"
+    ALL = "all"
+
+
+class Flush(StrEnum):
+    """When a record is on disk: whenever the system writes it, or before anybody hears of it (`flush.messages=1`)."""
+
+    NEVER = "never"
+    EACH = "each"
+
+
+class Truncation(StrEnum):
+    """What a follower cuts its log by: its own high watermark, or the epochs of leaders since KIP-101."""
+
+    HIGH_WATERMARK = "high-watermark"
+    EPOCH = "epoch"
+
+
+class Commit(StrEnum):
+    """Whether somebody reads, and when places are committed: at any moment once a record was handed out, and so on.
+    `together`: the place is kept with the result, in one transaction of the application's own store."""
+
+    NONE = "none"
+    AUTO = "auto"
+    BEFORE = "before"
+    AFTER = "after"
+    TOGETHER = "together"
+
+
+class Reset(StrEnum):
+    """Where a consumer without a place goes (auto.offset.reset). `none`: its place is never gone."""
+
+    NONE = "none"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class Fault(StrEnum):
+    """A `crash` keeps what the process wrote, `power` loses what is not on disk. `cut`: from brokers and controller,
+    not from clients. `answer`: a request or its answer is lost. `reader`: the consumer's process dies. `rest`: its
+    group is away until its place is forgotten; `retention`: the oldest record is deleted. Both need a reset."""
+
+    CRASH = "crash"
+    POWER = "power"
+    CUT = "cut"
+    SLOW = "slow"
+    ANSWER = "answer"
+    READER = "reader"
+    REST = "rest"
+    RETENTION = "retention"
+
+
+class Harm(StrEnum):
+    LOST = "lost"
+    TWICE = "twice"
+    REORDERED = "reordered"
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """`elr`: eligible leader replicas (KIP-966). `in_flight`: the producer sends on without waiting for answers.
+    `away`: how many replicas are down, and out of sync, when it begins; a record more was acknowledged before.
+    `capped`: min.insync.replicas beyond the number of replicas asks for all of them, as since Kafka 3.7; before,
+    nothing with acks=all is taken then."""
+
+    replicas: int = 3
+    records: int = 2
+    acks: Acks = Acks.ALL
+    min_insync: int = 1
+    unclean: bool = False
+    flush: Flush = Flush.NEVER
+    truncation: Truncation = Truncation.EPOCH
+    elr: bool = False
+    idempotent: bool = True
+    retries: bool = True
+    in_flight: bool = True
+    commit: Commit = Commit.NONE
+    faults: frozenset[Fault] = frozenset(Fault)
+    away: int = 0
+    reset: Reset = Reset.NONE
+    capped: bool = True
+
+    @property
+    def able(self) -> frozenset[Fault]:
+        """Of the faults those that can happen: some need a consumer, some a reset, some a second broker. Where the
+        application keeps its place itself, no broker forgets it."""
+        never = set[Fault]()
+        if self.commit is Commit.NONE:
+            never |= {Fault.READER}
+        if self.commit is Commit.NONE or self.reset is Reset.NONE:
+            never |= {Fault.REST, Fault.RETENTION}
+        if self.commit is Commit.TOGETHER:
+            never |= {Fault.REST}
+        if self.replicas == 1:
+            never |= {Fault.CUT, Fault.SLOW}
+        return self.faults - never
+
+    @property
+    def needed(self) -> int:
+        """How many in sync the leader asks for."""
+        return min(self.min_insync, self.replicas) if self.capped else self.min_insync
+
+
+class Deed(StrEnum):
+    SEND = "send"
+    FETCH = "fetch"
+    FOLLOW = "follow"
+    SHRINK = "shrink"
+    NOTICE = "notice"
+    ELECT = "elect"
+    RESTART = "restart"
+    HEAL = "heal"
+    RECOVER = "recover"
+    GIVE_UP = "give up"
+    POLL = "poll"
+    HANDLE = "handle"
+    COMMIT = "commit"
+    SEEK = "seek"
+    CRASH = "crash"
+    POWER = "power"
+    CUT = "cut"
+    SLOW = "slow"
+    UNANSWERED = "unanswered"
+    READER = "reader"
+    REST = "rest"
+    DELETE = "delete"
+
+
+FAULTS = {
+    Deed.CRASH: Fault.CRASH,
+    Deed.POWER: Fault.POWER,
+    Deed.CUT: Fault.CUT,
+    Deed.SLOW: Fault.SLOW,
+    Deed.UNANSWERED: Fault.ANSWER,
+    Deed.READER: Fault.READER,
+    Deed.REST: Fault.REST,
+    Deed.DELETE: Fault.RETENTION,
+}
+
+
+class Move(NamedTuple):
+    """`broker` does it, or suffers it. `other`: the record that is sent, or the broker that is elected."""
+
+    deed: Deed
+    broker: int = 0
+    other: int = 0
+
+    @property
+    def is_fault(self) -> bool:
+        return self.deed in FAULTS
+
+
+NOWHERE = -1
+
+
+class Entry(NamedTuple):
+    record: int
+    epoch: int
+
+
+class Sent(IntEnum):
+    """How a record stands with its producer. REFUSED: it heard an error, or nothing; it may try again."""
+
+    NOT_YET = 0
+    WAITING = 1
+    ACKNOWLEDGED = 2
+    REFUSED = 3
+
+
+class Replica(NamedTuple):
+    """`high`: the high watermark as it knows it. `flushed`: entries on disk. `epoch`: the latest leader's it heard of.
+
+    `leads`: it takes itself for the leader; one that is cut off does so for longer than the controller. `view`: how
+    many were in sync when it was cut off. `told`: its log's end, as the leader knows it from its last fetch.
+    `eligible`: it may lead though it is not in sync (ELR). `waiting`: records whose producer waits for its answer.
+    """
+
+    log: tuple[Entry, ...] = ()
+    flushed: int = 0
+    high: int = 0
+    up: bool = True
+    cut: bool = False
+    slow: bool = False
+    epoch: int = 0
+    leads: bool = False
+    view: int = 0
+    told: int = 0
+    in_sync: bool = True
+    eligible: bool = False
+    waiting: tuple[int, ...] = ()
+
+    @property
+    def reachable(self) -> bool:
+        """By brokers and the controller."""
+        return self.up and not self.cut
+
+    def holds(self, record: int) -> bool:
+        return any(entry.record == record for entry in self.log)
+
+    def cut_to(self, end: int) -> Replica:
+        return self._replace(log=self.log[:end], flushed=min(self.flushed, end), high=min(self.high, end))
+
+
+class Reader(NamedTuple):
+    """`place`: the offset it reads next, `committed`: where another one would go on; both may be NOWHERE. `hand`: the
+    record that it has and did not handle yet."""
+
+    place: int
+    committed: int
+    hand: int
+    handled: tuple[int, ...]
+
+
+class Partition(NamedTuple):
+    """`leader`: by the controller. `start`: where its epoch begins in the log. `last`: who led last, where ELR is on
+    and nobody may lead. `seen`: the latest epoch that the producer knows. `first`: retention has deleted all below this
+    offset; logs keep it here, as their offsets do not change."""
+
+    replicas: tuple[Replica, ...]
+    leader: int
+    epoch: int
+    start: int
+    last: int
+    sent: tuple[int, ...]
+    seen: int
+    reader: Reader | None
+    first: int = 0
+
+    def of(self, broker: int) -> Replica:
+        return self.replicas[broker - 1]
+
+    def with_replica(self, broker: int, replica: Replica) -> Partition:
+        replicas = list(self.replicas)
+        replicas[broker - 1] = replica
+        return Partition(tuple(replicas), *self[1:])
+
+    @property
+    def brokers(self) -> range:
+        return range(1, len(self.replicas) + 1)
+
+    @property
+    def in_sync(self) -> tuple[int, ...]:
+        return tuple([broker for broker, one in enumerate(self.replicas, 1) if one.in_sync])
+
+    @property
+    def led(self) -> Replica | None:
+        """The leader's replica, where the controller has one and it runs."""
+        leader = self.replicas[self.leader - 1] if self.leader else None
+        return leader if leader is not None and leader.up else None
+
+    @property
+    def acknowledged(self) -> tuple[int, ...]:
+        return tuple(at for at, status in enumerate(self.sent, 1) if status == Sent.ACKNOWLEDGED)
+
+    def answered(self, records: tuple[int, ...], status: Sent) -> Partition:
+        """These records stand so with their producer now."""
+        if not records:
+            return self
+        sent = tuple(int(status) if at in records else old for at, old in enumerate(self.sent, 1))
+        return self._replace(sent=sent)
+
+
+def begin(setup: Setup) -> Partition:
+    """Broker 1 leads, and all are in sync but those that are away. Where all are there nothing is written yet. Where
+    some are away, record 1 was acknowledged before it begins: whoever is in sync has it, and the others do not."""
+    there, held = setup.replicas - setup.away, 1 if setup.away else 0
+    flushed = held if setup.flush is Flush.EACH else 0
+    whole = Replica((Entry(1, 0),) * held, flushed, held, told=held)
+    gone = Replica(up=False, in_sync=False)
+    replicas = (whole._replace(leads=True), *[whole] * (there - 1), *[gone] * setup.away)
+    sent = (int(Sent.ACKNOWLEDGED),) * held + (int(Sent.NOT_YET),) * setup.records
+    # Its consumer is there from the beginning on; a group with a reset has committed nothing yet.
+    committed = 0 if setup.reset is Reset.NONE or setup.commit is Commit.TOGETHER else NOWHERE
+    reader = None if setup.commit is Commit.NONE else Reader(0, committed, 0, (0,) * len(sent))
+    return Partition(replicas, 1, 0, 0, 0, sent, 0, reader)
+
+
+class Damage(NamedTuple):
+    harm: Harm
+    record: int
+    says: str
+
+
+def damages(state: Partition) -> Iterator[Damage]:
+    """By the log of the leader that the controller has, if it runs: followers will cut theirs to it."""
+    leader = state.led
+    if leader is None:
+        return
+    records = [entry.record for entry in leader.log]
+    acknowledged = state.acknowledged
+    for record in acknowledged:
+        count = records.count(record)
+        if count == 0:
+            yield Damage(Harm.LOST, record, f"Record {record} was acknowledged, and the leader's log does not have it")
+        if count > 1:
+            yield Damage(Harm.TWICE, record, f"Record {record} is in the leader's log {count} times")
+    firsts = [record for at, record in enumerate(records) if record in acknowledged and record not in records[:at]]
+    for one, other in pairwise(firsts):
+        if one > other:
+            yield Damage(Harm.REORDERED, other, f"Record {other} stands behind record {one}, which was sent later")
+    yield from _read(state, records)
+
+
+def _read(state: Partition, records: list[int]) -> Iterator[Damage]:
+    reader = state.reader
+    if reader is None:
+        return
+    for at, record in enumerate(records[: max(reader.place, state.first)]):
+        if record in state.acknowledged and not reader.handled[record - 1] and reader.hand != record:
+            passed = f"Record {record} is in the log, and the group has passed it unhandled"
+            deleted = f"Record {record} was deleted by retention, and the group had not handled it"
+            yield Damage(Harm.LOST, record, deleted if at < state.first else passed)
+    for record, count in enumerate(reader.handled, 1):
+        if count > 1:
+            yield Damage(Harm.TWICE, record, f"Record {record} was handled {count} times")
+
+
+Moved = Iterator[tuple[Move, Partition]]
+
+
+def replication(setup: Setup, state: Partition) -> Moved:
+    for broker in state.brokers:
+        replica = state.of(broker)
+        if replica.reachable and broker != state.leader:
+            if setup.truncation is Truncation.HIGH_WATERMARK and state.leader and replica.epoch < state.epoch:
+                yield Move(Deed.FOLLOW, broker), _followed(state, broker)
+            elif _can_fetch(state, broker):
+                yield Move(Deed.FETCH, broker), _fetched(setup, state, broker)
+        yield from _shrunk(setup, state, broker)
+        if not replica.reachable:
+            yield from _noticed(setup, state, broker)
+        elif not state.leader and _may_lead(setup, state, broker):
+            yield Move(Deed.ELECT, broker), _elected(state, broker)
+        yield from _returned(setup, state, broker)
+
+
+def settled(setup: Setup, state: Partition, broker: int) -> Partition:
+    """The leader moves its high watermark, and answers the producers whose records are below it."""
+    leader = state.of(broker)
+    isolated = leader.cut or state.leader != broker
+    in_sync = leader.view if isolated else len(state.in_sync)
+    if not setup.elr or in_sync >= setup.needed:
+        # Who is cut off hears no fetch: only where it was alone in sync its own end is enough.
+        ends = [] if isolated else [state.of(other).told for other in state.in_sync if other != broker]
+        high = leader.high if isolated and in_sync > 1 else min([len(leader.log), *ends])
+        leader = leader._replace(high=max(leader.high, high))
+    done = tuple(one for one in leader.waiting if any(entry.record == one for entry in leader.log[: leader.high]))
+    leader = leader._replace(waiting=tuple(one for one in leader.waiting if one not in done))
+    # Too few in sync by now: the producer hears NOT_ENOUGH_REPLICAS_AFTER_APPEND, though the record is there.
+    status = Sent.ACKNOWLEDGED if in_sync >= setup.needed else Sent.REFUSED
+    return state.with_replica(broker, leader).answered(done, status)
+
+
+def appended(setup: Setup, replica: Replica, log: Replica) -> Replica:
+    """`replica` with the log of `log`; what is flushed at once is on disk."""
+    flushed = len(log.log) if setup.flush is Flush.EACH else replica.flushed
+    return replica._replace(log=log.log, flushed=flushed)
+
+
+def _followed(state: Partition, broker: int) -> Partition:
+    """Before KIP-101: whoever becomes a follower cuts its log to the high watermark that it knows."""
+    replica = state.of(broker)
+    return state.with_replica(broker, replica.cut_to(replica.high)._replace(epoch=state.epoch, leads=False))
+
+
+def _can_fetch(state: Partition, broker: int) -> bool:
+    leader, replica = state.led, state.of(broker)
+    return leader is not None and leader.reachable and not leader.slow and not replica.slow
+
+
+def common(one: Replica, other: Replica) -> int:
+    """Where two logs part. What leaders' epochs and their ends tell a follower, in as many rounds as it takes."""
+    for at, (ours, theirs) in enumerate(zip(one.log, other.log, strict=False)):
+        if ours != theirs:
+            return at
+    return min(len(one.log), len(other.log))
+
+
+def _fetched(setup: Setup, state: Partition, broker: int) -> Partition:
+    """The request tells the leader where the follower's log ends; the answer brings records and the high watermark."""
+    leader, replica = state.of(state.leader), state.of(broker)
+    by_epoch = setup.truncation is Truncation.EPOCH
+    replica = replica.cut_to(common(replica, leader) if by_epoch else min(len(replica.log), len(leader.log)))
+    end = len(replica.log)
+    caught_up = end >= leader.high and end >= state.start
+    replica = replica._replace(told=end, epoch=state.epoch, leads=False)
+    if caught_up and not replica.in_sync:
+        replica = replica._replace(in_sync=True, eligible=False)
+    state = _eligible(setup, state.with_replica(broker, replica), ())
+    state = settled(setup, state, state.leader)
+    leader = state.of(state.leader)
+    longer = replica._replace(log=replica.log + leader.log[end:])
+    replica = appended(setup, state.of(broker), longer)
+    return state.with_replica(broker, replica._replace(high=min(leader.high, len(replica.log))))
+
+
+def _eligible(setup: Setup, state: Partition, left: tuple[int, ...]) -> Partition:
+    """Who left the in-sync set stays eligible while too few are in it; once there are enough, nobody else is."""
+    if not setup.elr:
+        return state
+    few = len(state.in_sync) < min(setup.min_insync, setup.replicas)
+    for broker in state.brokers:
+        replica = state.of(broker)
+        eligible = few and not replica.in_sync and (replica.eligible or broker in left)
+        if eligible != replica.eligible:
+            state = state.with_replica(broker, replica._replace(eligible=eligible))
+    return state
+
+
+def _removed(setup: Setup, state: Partition, brokers: tuple[int, ...]) -> Partition:
+    for broker in brokers:
+        state = state.with_replica(broker, state.of(broker)._replace(in_sync=False))
+    return _eligible(setup, state, brokers)
+
+
+def _shrunk(setup: Setup, state: Partition, broker: int) -> Moved:
+    """The leader drops who lags: one slow follower, or all where it is slow itself."""
+    leader = state.led
+    if leader is None or leader.cut:
+        return
+    if broker == state.leader and leader.slow:
+        dropped = tuple(one for one in state.in_sync if one != broker)
+    else:
+        replica = state.of(broker)
+        dropped = (broker,) if broker != state.leader and replica.in_sync and replica.slow else ()
+    if dropped:
+        after = _removed(setup, state, dropped)
+        yield Move(Deed.SHRINK, broker), settled(setup, after, state.leader)
+
+
+def _noticed(setup: Setup, state: Partition, broker: int) -> Moved:
+    """The controller misses a broker: it leaves the in-sync set, unless it is the last one there and ELR is off."""
+    replica = state.of(broker)
+    stays = not setup.elr and state.in_sync == (broker,)
+    if broker != state.leader and (stays or not replica.in_sync):
+        return
+    after = state if stays or not replica.in_sync else _removed(setup, state, (broker,))
+    if broker != state.leader:
+        # A leader that is cut off hears nothing of it.
+        listens = after.led is not None and not after.led.cut
+        yield Move(Deed.NOTICE, broker), settled(setup, after, after.leader) if listens else after
+        return
+    after = after._replace(leader=0, last=broker if setup.elr and not after.in_sync else 0)
+    heirs = [one for one in after.brokers if after.of(one).reachable and _may_lead(setup, after, one)]
+    for heir in heirs:
+        yield Move(Deed.NOTICE, broker, heir), _elected(after, heir)
+    if not heirs:
+        yield Move(Deed.NOTICE, broker), after
+
+
+def _may_lead(setup: Setup, state: Partition, broker: int) -> bool:
+    """Of those that can be reached: one in sync; else, with ELR, one that is eligible, or else who led last; else,
+    where unclean election is allowed, any."""
+    replica, in_sync = state.of(broker), state.in_sync
+    if replica.in_sync:
+        return True
+    able = [one for one in state.brokers if state.of(one).reachable]
+    if any(state.of(one).in_sync for one in able):
+        return False
+    if setup.elr and not in_sync:
+        eligible = [one for one in state.brokers if state.of(one).eligible]
+        if not eligible and state.last in able:
+            return broker == state.last
+        if any(one in able for one in eligible):
+            return broker in eligible
+    return setup.unclean
+
+
+def _elected(state: Partition, broker: int) -> Partition:
+    epoch, replica = state.epoch + 1, state.of(broker)
+    clean = replica.in_sync
+    for other in state.brokers:
+        old = state.of(other)
+        kept = old.in_sync if clean else other == broker
+        eligible = old.eligible and other != broker and (clean or replica.eligible)
+        state = state.with_replica(other, old._replace(told=0, in_sync=kept, eligible=eligible))
+    leader = state.of(broker)._replace(leads=True, epoch=epoch)
+    return state.with_replica(broker, leader)._replace(leader=broker, epoch=epoch, start=len(leader.log), last=0)
+
+
+def _returned(setup: Setup, state: Partition, broker: int) -> Moved:
+    replica = state.of(broker)
+    # The controller has to have missed it first; without ELR who was last in sync stays so all the same.
+    missed = broker != state.leader and (not replica.in_sync or (not setup.elr and state.in_sync == (broker,)))
+    if not replica.up and missed:
+        # It did not stop in good order, so ELR does not trust its log any more.
+        eligible = replica.eligible and not setup.elr
+        yield Move(Deed.RESTART, broker), state.with_replica(broker, replica._replace(up=True, eligible=eligible))
+    if replica.up and replica.cut:
+        yield Move(Deed.HEAL, broker), _healed(setup, state, broker)
+    if replica.up and replica.slow:
+        yield Move(Deed.RECOVER, broker), state.with_replica(broker, replica._replace(slow=False))
+
+
+def _healed(setup: Setup, state: Partition, broker: int) -> Partition:
+    replica = state.of(broker)._replace(cut=False, view=0)
+    if state.leader == broker:
+        return settled(setup, state.with_replica(broker, replica), broker)
+    refused = replica.waiting
+    replica = replica._replace(leads=False, waiting=())
+    return state.with_replica(broker, replica).answered(refused, Sent.REFUSED)
+
+
+def sends(setup: Setup, state: Partition, *, faults: bool) -> Moved:
+    """Without `faults` what goes well; with them, how an answer is lost, or with acks=0 a record."""
+    for record in _next_records(setup, state):
+        for broker in state.brokers:
+            replica = state.of(broker)
+            if replica.epoch < state.seen or not (replica.leads or broker == state.leader):
+                continue
+            if not replica.up:
+                if setup.acks is Acks.NONE and not faults:
+                    yield Move(Deed.SEND, broker, record), state.answered((record,), Sent.ACKNOWLEDGED)
+                continue
+            move = Move(Deed.UNANSWERED if faults else Deed.SEND, broker, record)
+            after = _unanswered(setup, state, broker, record) if faults else _sent(setup, state, broker, record)
+            if after != state:
+                yield move, after
+
+
+def waits(state: Partition) -> Moved:
+    """A producer that waits for a leader which is cut off turns to the new one."""
+    for broker in state.brokers:
+        replica = state.of(broker)
+        if replica.waiting and state.leader not in (0, broker):
+            after = state.with_replica(broker, replica._replace(waiting=())).answered(replica.waiting, Sent.REFUSED)
+            yield Move(Deed.GIVE_UP, broker), after._replace(seen=state.epoch)
+
+
+def _next_records(setup: Setup, state: Partition) -> list[int]:
+    again = [at for at, status in enumerate(state.sent, 1) if status == Sent.REFUSED] if setup.retries else []
+    fresh = [at for at, status in enumerate(state.sent, 1) if status == Sent.NOT_YET]
+    busy = Sent.WAITING in state.sent or bool(again)
+    return again[:1] + (fresh[:1] if setup.in_flight or not busy else [])
+
+
+def _takes(setup: Setup, state: Partition, broker: int, record: int) -> bool:
+    """Whether this leader appends the record, or has it already."""
+    replica = state.of(broker)
+    in_sync = replica.view if replica.cut or state.leader != broker else len(state.in_sync)
+    if setup.acks is Acks.ALL and in_sync < setup.needed:
+        return False
+    if not setup.idempotent or replica.holds(record):
+        return True
+    # A gap in the sequence is refused. One that the cluster lost is passed with a new producer epoch (KIP-360).
+    return all(replica.holds(one) or state.sent[one - 1] == Sent.ACKNOWLEDGED for one in range(1, record))
+
+
+def _written(setup: Setup, state: Partition, broker: int, record: int) -> Partition:
+    replica = state.of(broker)
+    if not (setup.idempotent and replica.holds(record)):
+        replica = appended(setup, replica, replica._replace(log=(*replica.log, Entry(record, replica.epoch))))
+    return state.with_replica(broker, replica)._replace(seen=max(state.seen, replica.epoch))
+
+
+def _sent(setup: Setup, state: Partition, broker: int, record: int) -> Partition:
+    if not _takes(setup, state, broker, record):
+        return state.answered((record,), Sent.REFUSED) if setup.in_flight else state
+    state = _written(setup, state, broker, record)
+    if setup.acks is not Acks.ALL:
+        return settled(setup, state.answered((record,), Sent.ACKNOWLEDGED), broker)
+    replica = state.of(broker)
+    state = state.with_replica(broker, replica._replace(waiting=(*replica.waiting, record)))
+    return settled(setup, state.answered((record,), Sent.WAITING), broker)
+
+
+def _unanswered(setup: Setup, state: Partition, broker: int, record: int) -> Partition:
+    if setup.acks is Acks.NONE:
+        return state.answered((record,), Sent.ACKNOWLEDGED)
+    if not _takes(setup, state, broker, record):
+        return state
+    return settled(setup, _written(setup, state, broker, record).answered((record,), Sent.REFUSED), broker)
+
+
+def reads(setup: Setup, state: Partition) -> Moved:
+    reader, leader = state.reader, state.led
+    if reader is None:
+        return
+    free = not reader.hand and leader is not None and not leader.cut
+    if free and leader is not None and reader.place < state.first and setup.reset is not Reset.NONE:
+        if _tells_reset(setup, state, leader):
+            to = state.first if setup.reset is Reset.EARLIEST else leader.high
+            yield Move(Deed.SEEK, state.leader), _with(state, reader._replace(place=to))
+    elif free and leader is not None and reader.place < leader.high:
+        record = leader.log[reader.place].record
+        yield Move(Deed.POLL, state.leader, record), _with(state, reader._replace(place=reader.place + 1, hand=record))
+    if reader.hand and (setup.commit is not Commit.BEFORE or reader.committed == reader.place):
+        handled = tuple(count + (at == reader.hand) for at, count in enumerate(reader.handled, 1))
+        committed = reader.place if setup.commit is Commit.TOGETHER else reader.committed
+        after = reader._replace(hand=0, handled=handled, committed=committed)
+        yield Move(Deed.HANDLE, 0, reader.hand), _with(state, after)
+    may = {Commit.AUTO: True, Commit.BEFORE: bool(reader.hand), Commit.AFTER: not reader.hand}.get(setup.commit)
+    if may and reader.committed != reader.place != NOWHERE:
+        yield Move(Deed.COMMIT), _with(state, reader._replace(committed=reader.place))
+
+
+def _tells_reset(setup: Setup, state: Partition, leader: Replica) -> bool:
+    """A new leader tells no end before its high watermark has reached where its epoch begins (KIP-207)."""
+    old = setup.truncation is Truncation.HIGH_WATERMARK
+    return setup.reset is Reset.EARLIEST or old or leader.high >= state.start
+
+
+def _with(state: Partition, reader: Reader) -> Partition:
+    return state._replace(reader=reader)

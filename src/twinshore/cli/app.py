@@ -1,0 +1,376 @@
+"""The command's root: gathers the verbs and turns TwinshoreError into a sentence.
+
+An example for each verb, shown below its options; and the command as a tree that has them.
+
+What verbs share: where the settings are, which links are meant, and who asks.
+
+An operation's plan, shown, told or done: the same words for every verb. What others may have written, as names and
+messages that come from a cluster, is kept on its line.
+"""
+
+from __future__ import annotations
+
+import functools
+import getpass
+import importlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import typer
+
+from twinshore import __version__
+from twinshore.config.errors import ConfigError, TwinshoreError
+from twinshore.config.sentences import one_line
+from twinshore.runtime.process import interruptible, say_interrupted
+
+if TYPE_CHECKING:
+    from twinshore.config.model import Plan, Step
+    from twinshore.config.settings import Settings
+
+VERBS = (
+    "lab",
+    "mirror",
+    "status",
+    "topology",
+    "link",
+    "groups",
+    "switch",
+    "prove",
+    "demo",
+    "incidents",
+    "migrate",
+    "delay",
+    "advise",
+    "simulate",
+    "spool",
+    "push",
+    "proxy",
+)
+
+# What a script may rely on. A verb that says more with a code of its own says so in its help.
+EXIT_CODES = {
+    0: "done, or well: also a mirror that was stopped in good order",
+    1: "done, and the answer is no: sides differ, an alarm stands, a place was refused, something was found",
+    2: (
+        "not done, as it says, or a wrong option; of `prove`, `delay check`, `advise`,"
+        " `proxy conduct` and `simulate explore`: cannot tell"
+    ),
+    70: "a mistake of Twinshore's own: what was being done stands above the last line; please report it",
+    130: "ended by Ctrl-C before it was done",
+    143: "ended by SIGTERM before it was done",
+}
+OWN_MISTAKE = 70
+SHELL = typer.Argument(help="bash, zsh or fish.")
+ENDS = (
+    "Exit codes: 0 well; 1 done, and the answer is no; 2 not done, or cannot tell; 70 a mistake of Twinshore's own;"
+    " 130, 143 stopped by a signal."
+)
+
+app = typer.Typer(
+    name="twinshore",
+    help="Keeps Kafka clusters identical, offset by offset.",
+    no_args_is_help=True,
+    epilog=ENDS,
+)
+
+
+@app.callback(invoke_without_command=True)
+def root(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
+    """Keeps Kafka clusters identical, offset by offset."""
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@functools.cache
+def gather() -> None:
+    """Adds every verb to `app`, once."""
+    for verb in VERBS:
+        importlib.import_module(f"twinshore.cli.{verb}").register(app)
+    app.command("completion")(completion)
+
+
+class Shell(StrEnum):
+    """The shells for which there is a script."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(shell: Shell = SHELL) -> None:
+    """Prints the script with which this shell completes verbs and options, drawn from the command itself."""
+    from typer._completion_shared import get_completion_script
+
+    typer.echo(get_completion_script(prog_name="twinshore", complete_var="_TWINSHORE_COMPLETE", shell=shell.value))
+
+
+def interrupt_of(ended: BaseException) -> KeyboardInterrupt | None:
+    """The Ctrl-C that has ended it, with what the verb says of what it leaves; a verb that hears it and ends in good
+    order says so itself."""
+    before = ended.__cause__ or ended.__context__
+    if before is None or isinstance(before, KeyboardInterrupt):
+        return before
+    return interrupt_of(before)
+
+
+def main() -> None:
+    """What the `twinshore` command does, once Ctrl-C is heard."""
+
+    whole = command()  # It takes a while too.
+    interruptible()
+    try:
+        whole()
+    except SystemExit as ended:
+        if interrupt := interrupt_of(ended):
+            say_interrupted(*interrupt.args)
+        raise
+    except TwinshoreError as error:
+        typer.echo(f"error: {error.message}", err=True)
+        if error.hint:
+            typer.echo(f"  try: {error.hint}", err=True)
+        sys.exit(2)
+    except Exception:
+        # Python's own code for it is 1, which scripts take for an answer.
+        traceback.print_exc()
+        typer.echo(
+            "error: this is a mistake of Twinshore's own; docs/troubleshooting.md says how to report it", err=True
+        )
+        sys.exit(OWN_MISTAKE)
+
+
+EXAMPLES = {
+    "advise": "advise --cluster east --topic 'orders.*'",
+    "advise settings": "advise settings --loss none --duplicates none",
+    "audit": "audit --last 20 --topic orders",
+    "completion": "completion bash > ~/.twinshore.bash",
+    "delay": "delay --link 'east->west' --topic orders",
+    "delay alarms": "delay alarms --limit 10",
+    "delay check": "delay check --link 'east->west' --item lag",
+    "delay forget": "delay forget monitor-1",
+    "delay simulate": "delay simulate --hours 1 --runs 5",
+    "delay watch": "delay watch --settings twinshore.toml",
+    "delay watch-watchers": "delay watch-watchers --settings twinshore.toml",
+    "demo": "demo --seconds 5 --keep",
+    "groups": "groups --group 'billing.*' --partitions",
+    "groups move": "groups move billing --dry-run",
+    "groups translate": "groups translate 81204 --topic orders --partition 3",
+    "incidents": "incidents --link 'east->west' --kind 'retention gap'",
+    "lab down": "lab down --clusters north",
+    "lab fill": "lab fill --topic orders --records 10000",
+    "lab start": "lab start east",
+    "lab status": "lab status --json",
+    "lab stop": "lab stop east",
+    "lab up": "lab up --clusters north,south > twinshore.toml",
+    "link add": "link add 'east->west' 'topics=[\"orders.*\"]' --dry-run",
+    "link filter": "link filter 'east->west' --topics 'orders.*' --exclude '.*-test'",
+    "link home": "link home orders east --dry-run",
+    "link homes": "link homes --link 'east->west'",
+    "link list": "link list",
+    "link pause": "link pause 'east->west' --topic 'clicks.*'",
+    "link priority": "link priority 'east->west' 'payments.*' 50",
+    "link recover": "link recover 'east->west' --dry-run",
+    "link remove": "link remove 'east->west' --dry-run",
+    "link reset": "link reset 'east->west' --dry-run",
+    "link resume": "link resume 'east->west' --all",
+    "link set": "link set 'east->west' 'chain=true' --dry-run",
+    "link throttle": "link throttle 'east->west' 50000000",
+    "link turn": "link turn 'east->west' --dry-run",
+    "migrate mm2": "migrate mm2 mm2.properties --output twinshore.toml",
+    "mirror begin-again": "mirror begin-again orders --dry-run",
+    "mirror delete": "mirror delete orders --link 'east->west' --dry-run",
+    "mirror extents": "mirror extents orders --partition 3 --source-offset 81204",
+    "mirror forget": "mirror forget orders --dry-run",
+    "mirror keep": "mirror keep orders",
+    "mirror plan": "mirror plan --link 'east->west'",
+    "mirror rebuild": "mirror rebuild 'east->west' orders --dry-run",
+    "mirror resume": "mirror resume orders --partition 3",
+    "mirror run": "mirror run --settings twinshore.toml",
+    "prove": "prove --topic orders --here",
+    "proxy conduct": "proxy conduct --last 1d --html conduct.html",
+    "proxy fuse close": "proxy fuse close orders --dry-run",
+    "proxy fuse drops": "proxy fuse drops",
+    "proxy fuse limit": "proxy fuse limit orders --produce --records-s 50000 --reason 'runs away' --dry-run",
+    "proxy fuse list": "proxy fuse list",
+    "proxy fuse open": "proxy fuse open orders --client app-7 --for 10m --reason 'runs away' --dry-run",
+    "proxy list": "proxy list",
+    "proxy groups": "proxy groups --to west --dry-run",
+    "proxy offsets": "proxy offsets billing --topic orders --to-time 2026-11-26T10:00:00Z --dry-run",
+    "proxy plan": "proxy plan orders",
+    "proxy run": "proxy run --settings twinshore.toml",
+    "proxy traffic": "proxy traffic --by client --sort requests --last 1h",
+    "proxy user": "proxy user orders --password-file orders.password",
+    "push list": "push list",
+    "push remove": "push remove shop --dry-run",
+    "push revoke": "push revoke 1f0c6b7a --dry-run",
+    "push serve": "push serve --settings twinshore.toml",
+    "push set": "push set shop shop.json --dry-run",
+    "push show": "push show shop",
+    "push token": "push token shop",
+    "push tokens": "push tokens",
+    "simulate explore": "simulate explore --min-insync 2 --records 1",
+    "simulate story": "simulate story min-insync-1",
+    "simulate topic": "simulate topic orders --cluster east --acks 1",
+    "spool drop": "spool drop spool --topic orders",
+    "spool send": "spool send spool --topic orders --dry-run",
+    "spool show": "spool show spool",
+    "status": "status --watch --topics",
+    "switch drill": "switch drill 'orders.*' --to west",
+    "switch failback": "switch failback 'orders.*' --old east --dry-run",
+    "switch free": "switch free --dry-run",
+    "switch history": "switch history --json",
+    "switch plan": "switch plan 'orders.*' --to west --force",
+    "switch rescue export": "switch rescue export",
+    "switch rescue list": "switch rescue list",
+    "switch rescue reinject": "switch rescue reinject rescued/1f2e3d4c-orders-0-81-97.jsonl --to orders --dry-run",
+    "switch rescue show": "switch rescue show rescued/1f2e3d4c-orders-0-81-97.jsonl",
+    "switch resume": "switch resume",
+    "switch rollback": "switch rollback",
+    "switch run": "switch run 'orders.*' --to west",
+    "switch status": "switch status",
+    "topology": "topology --json",
+}
+
+
+@functools.cache
+def command() -> Any:
+    """The command with all its verbs, each with its example."""
+    gather()
+    whole = typer.main.get_command(app)
+    _tell(whole, ())
+    return whole
+
+
+# Any, because the library that Typer stands on has become a private part of it and gives no public type.
+def _tell(verb: Any, words: tuple[str, ...]) -> None:
+    example = EXAMPLES.get(" ".join(words))
+    if example:
+        verb.epilog = f"Example: twinshore {example}"
+    for name, inner in getattr(verb, "commands", {}).items():
+        _tell(inner, (*words, name))
+
+
+class _Row(Protocol):
+    """Of a list that is shown by pages."""
+
+    @property
+    def id(self) -> int: ...
+
+
+R = TypeVar("R", bound=_Row)
+
+SETTINGS = typer.Option(Path("twinshore.toml"), "--settings", help="Settings file.")
+LINKS = typer.Option([], "--link", help="Only this link; may be given several times.")
+JSON = typer.Option(False, "--json", help="Print JSON for programs.")
+
+
+def load(path: Path, *, logs: bool = False) -> Settings:
+    """The settings as every verb reads them, with the links that there are by the store. A verb that `logs` says itself
+    whom it waits for."""
+    from twinshore.config.settings import load_settings
+    from twinshore.replication.operations.links import with_links
+
+    if not logs:
+        from twinshore.runtime.logging import tell_waits
+
+        tell_waits(lambda sentence: typer.echo(sentence, err=True), watched=sys.stderr.isatty())
+    return with_links(load_settings(path, os.environ), lambda sentence: typer.echo(sentence, err=True))
+
+
+def load_alone(path: Path) -> Settings:
+    """The settings as they are in the file, for a verb that asks the store itself."""
+    from twinshore.config.settings import load_settings
+
+    return load_settings(path, os.environ)
+
+
+def say_page(rows: Sequence[R], words: Callable[[R], str], *, last: int, none: str) -> None:
+    """The newest rows, a line each, so many at `last`. Where there are more, it says how older ones are asked for."""
+    for row in rows[:last]:
+        typer.echo(one_line(words(row)))
+    if not rows:
+        typer.echo(none)
+    elif len(rows) > last:
+        typer.echo(f"older ones: --before {rows[last - 1].id}")
+
+
+def tell(values: object, lines: Iterable[str], *, as_json: bool, none: str = "", indent: int | None = None) -> None:
+    """The values as JSON for programs; or the lines for people, and `none` where there is no line."""
+    if as_json:
+        typer.echo(json.dumps(values, indent=indent))
+        return
+    for line in list(lines) or ([none] if none else []):
+        typer.echo(one_line(line))
+
+
+def read(path: Path) -> str:
+    """What the file holds, or standard input where it is `-`; ConfigError where that cannot be read."""
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not text, at byte {error.start}") from error
+
+
+def write(path: Path, text: str) -> None:
+    """ConfigError where the file cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def who() -> str:
+    """Who says so, for the audit: whoever sits at this terminal."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "somebody without a name"
+
+
+S = TypeVar("S", bound="Step")
+
+
+def show(plan: Plan[S], *, steps: bool) -> None:
+    """What is to be known, with the steps where they are asked for; raises why it is refused."""
+    say(plan.shown)
+    say(f"  {step.sentence(done=False)}" for step in (plan.steps if steps else ()))
+    say(plan.remarks)
+    if plan.refused:
+        raise plan.refused
+
+
+def carry_out(plan: Plan[S], doing: Iterable[S], *, dry_run: bool) -> list[S]:
+    """Says what is to be known, then each step once it is done; `doing` is not begun for a dry run. The steps as they
+    came out; raises in the end why something of what was asked is not done."""
+    say(plan.shown)
+    steps = []
+    for step in plan.steps if dry_run else doing:
+        say([step.sentence(done=not dry_run)])  # At once: what is done is known, whatever happens to the rest.
+        steps.append(step)
+    say(plan.remarks)
+    if plan.refused:
+        raise plan.refused
+    return steps
+
+
+def agreed(plan: Plan[S], doing: Iterable[S], *, yes: bool, dry_run: bool) -> None:
+    """Shows what would be done, asks once more, and says each step once it is done; `doing` is not begun before."""
+    show(plan, steps=True)
+    if dry_run or not plan.steps:
+        return
+    if not yes:
+        typer.confirm("Go on?", abort=True)
+    say(step.sentence(done=True) for step in doing)
+
+
+def say(lines: Iterable[str]) -> None:
+    for line in lines:
+        typer.echo(one_line(line))

@@ -1,0 +1,161 @@
+"""Settings that a configuration centre pushes to an application's clients: understood as a whole, or refused. Pure.
+
+A push is one JSON object: the `clusters` by name, the `home` among them of topics of which no cluster says where they
+are at home, `settings` for all clients, and the `topics` that it is meant for. One that is cut off, misspelt, or meant
+for topics that the application does not have, changes nothing. What the application sets itself of logins, keys and ids
+of clusters wins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from twinshore.client.sites import CLUSTER_ID, Site, sites_of
+from twinshore.config.errors import ConfigError
+from twinshore.config.sentences import listed
+from twinshore.routing.core.followers import covered
+
+CHARS_MAX = 1 << 20
+CLUSTERS_MAX = 64
+NAMED_MAX = 5
+_ITS_OWN = ("plugin.", "enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm")
+_GROUPS = ("sasl.", "ssl.", CLUSTER_ID)  # of which an application sets all or none
+KNOWN = ("clusters", "home", "settings", "topics")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSettings:
+    """What the application itself sets: `shared` for all clusters, `clusters` by name. `in_clear`: pushes come over a
+    line on which anybody may change them, so the home and names of its own clusters are taken, and nothing else."""
+
+    shared: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    clusters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    in_clear: bool = False
+
+    def of(self, cluster: str) -> Mapping[str, Any]:
+        return {**self.shared, **self.clusters.get(cluster, {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """`sites` by name, `begin` the home of topics of which no cluster tells; `digest` differs where the text does."""
+
+    sites: Mapping[str, Site]
+    begin: str
+    digest: str
+
+
+def read_pushed(text: str, own: OwnSettings, topics: Iterable[str]) -> Pushed:
+    """`topics`: which the application has. ConfigError, in one sentence without what may be secret, where the text is
+    no such push."""
+    raw = _object(text)
+    if strange := sorted(raw.keys() - set(KNOWN)):
+        raise ConfigError(f"{strange[0]!r} is no part of a push", hint=f"known are {', '.join(KNOWN)}")
+    clusters, settings = _clusters(raw.get("clusters")), _settings("settings", raw.get("settings", {}))
+    home = raw.get("home")
+    if not isinstance(home, str) or home not in clusters:
+        raise ConfigError(f"home {home!r} is none of the clusters {listed(sorted(clusters), NAMED_MAX)}")
+    meant = raw.get("topics", [])
+    if not isinstance(meant, list) or not all(isinstance(one, str) and one for one in meant):
+        raise ConfigError("topics is no list of names")
+    mine = list(topics)
+    if foreign := [one for one in meant if not covered(one, mine)]:
+        raise ConfigError(f"it is meant for topic {listed(foreign, NAMED_MAX)}, which the application does not have")
+    if own.in_clear:
+        _must_be_known(clusters, own)
+        made = {name: own.of(name) for name in clusters}
+    else:
+        made = {name: _own_first(own.of(name), name, {**settings, **one}) for name, one in clusters.items()}
+    sites = sites_of(made, {})
+    return Pushed(sites, home, hashlib.sha256(text.encode()).hexdigest())
+
+
+def _must_be_known(clusters: Iterable[str], own: OwnSettings) -> None:
+    if strange := sorted(name for name in clusters if name not in own.clusters):
+        raise ConfigError(
+            f"cluster {strange[0]} is none of the application's own, and nothing else is taken from an http:// address",
+            hint="use https://, name its own clusters in Pushes(clusters=), or set insecure_http=True",
+        )
+
+
+def _own_first(own: Mapping[str, Any], cluster: str, pushed: Mapping[str, Any]) -> dict[str, Any]:
+    """A push may not have the application run code, nor send its own password in clear or to anybody."""
+    if owned := sorted(name for name in pushed if name.startswith(_ITS_OWN)):
+        raise ConfigError(f"cluster {cluster}: {owned[0]} cannot be pushed: the application sets it itself")
+    mine = tuple(one for one in _GROUPS if any(name.startswith(one) for name in own))
+    asked = pushed.get("security.protocol")
+    protocol = str(own.get("security.protocol", "SASL_SSL" if "sasl." in mine else "PLAINTEXT")).upper()
+    if asked is not None and _guards(protocol) - _guards(str(asked).upper()):
+        raise ConfigError(
+            f"cluster {cluster}: security.protocol {asked} cannot be pushed: the application's own is {protocol}"
+        )
+    return {**own, **{name: value for name, value in pushed.items() if not mine or not name.startswith(mine)}}
+
+
+def _guards(protocol: str) -> set[str]:
+    return {one for one in ("SASL", "SSL") if one in protocol.split("_")}
+
+
+def _object(text: str) -> dict[str, Any]:
+    if len(text) > CHARS_MAX:
+        raise ConfigError(f"a push has {CHARS_MAX:,} characters at most")
+    try:
+        raw = json.loads(text, object_pairs_hook=_once_each)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError("it is no JSON, or not whole") from error
+    if not isinstance(raw, dict):
+        raise ConfigError("it is no JSON object")
+    return raw
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Whoever checks a push and whoever takes it must see the same of it."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ConfigError("it names something twice")
+    return found
+
+
+def _clusters(raw: object) -> dict[str, dict[str, Any]]:
+    if not isinstance(raw, dict) or not 0 < len(raw) <= CLUSTERS_MAX:
+        raise ConfigError(f"clusters is no table of 1 to {CLUSTERS_MAX} clusters by name")
+    return {name: _settings(f"cluster {name}", one) for name, one in raw.items()}
+
+
+def _settings(what: str, raw: object) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{what} is no table of settings")
+    if odd := [name for name, value in raw.items() if not isinstance(value, str | int | float | bool)]:
+        raise ConfigError(f"{what}: {odd[0]} is neither a word nor a number")
+    return raw
+
+
+_FORM = re.compile(r'(?:W/)?"(?P<revision>[0-9]{1,18})-(?P<digest>[0-9a-f]{64})"')
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """Which revision a push is, and the digest by which its text is known to be whole. Of two servers of one store one
+    may be behind for a while: a client passes over what is older than what it has heard."""
+
+    revision: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f'"{self.revision}-{self.digest}"'
+
+
+def digest_of(text: str) -> str:
+    """By which a push, or a token, is known."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def read_tag(header: str) -> Tag | None:
+    """The tag in a header; None where that is none."""
+    found = _FORM.fullmatch(header.strip())
+    return Tag(int(found["revision"]), found["digest"]) if found else None

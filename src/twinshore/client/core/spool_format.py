@@ -1,0 +1,478 @@
+"""What a segment of a spool is made of: a header, and records, each in a frame with its length and checksum. Pure.
+
+A frame also says where its batch began: what was written to disk together, and synced before anything was written
+behind it. So a frame that can be read proves of everything before its batch that it was on disk once.
+
+What of a spool is done, and what is not yet. Pure.
+
+Marks say it for each topic: a number below which all is done, but for a few that are named. They are one line of text:
+its checksum, and JSON. A line that cannot be read marks nothing: what is on disk is sent again then, and nothing is
+lost. `next_number` is above every number that was ever given, so that no mark covers a later record.
+
+A book has what of one topic is not done, in the order in which it must be sent. Most records lie in the order of their
+numbers: these are **ahead**, and only how many there are is kept here. Those that were given back, or came late, are
+named one by one: no more than a client of librdkafka holds at a time.
+
+Reads a segment of a spool, and says of bytes that cannot be read what they are. Pure: how to read is an argument.
+
+A write that never ended leaves a **torn** tail: nothing that can be read lies behind it, and nobody was promised it.
+Bytes that were on disk once and cannot be read now are **damaged**: a record behind them proves it. Between the two is
+an **unfinished** batch: some of what was written together can be read, and no later write proves that all of it was.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from crc32c import crc32c
+
+from twinshore.config.errors import NotYetError
+
+VERSION = 1
+SEGMENT_MAGIC = b"TWSPOOL\n"
+FRAME_MAGIC = b"\xf5SPR"
+_HEADER = struct.Struct(">8sHHIQQ")  # magic, version, nothing, salt, sequence, first number; its checksum follows
+_CRC = struct.Struct(">I")
+_PREFIX = struct.Struct(">4sIQI")  # magic, length of the whole frame, batch, checksum of both and of what follows
+_COUNTED = struct.Struct(">IQ")
+_BODY = struct.Struct(">QqqiHiiI")  # number, made, timestamp, partition, lengths of topic, key, value; headers
+_HEAD = struct.Struct(">Hi")  # of a record's header: lengths of its name and value
+HEADER_BYTES = _HEADER.size + _CRC.size
+PREFIX_BYTES = _PREFIX.size
+_ABSENT = -1
+TOPIC_BYTES_MAX = HEADER_NAME_BYTES_MAX = 0xFFFF
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHeader:
+    """`salt` is in every checksum of the segment, so that a frame in somebody's value is not taken for one of ours.
+    `first_number`: no record in it has a lower one, but for those that come late."""
+
+    sequence: int
+    first_number: int
+    salt: int
+
+
+class SpoolRecord(NamedTuple):
+    """A call that was kept back. `number`: the how-manieth of the spool it is; `made_ms`: when it was kept."""
+
+    number: int
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    partition: int
+    timestamp: int
+    headers: Headers
+    made_ms: int
+
+
+class Framed(NamedTuple):
+    """A record where it lies in its segment. `batch`: all before there was on disk when this was written."""
+
+    record: SpoolRecord
+    at: int
+    size: int
+    batch: int
+
+
+def header_bytes(header: SegmentHeader) -> bytes:
+    text = _HEADER.pack(SEGMENT_MAGIC, VERSION, 0, header.salt, header.sequence, header.first_number)
+    return text + _CRC.pack(crc32c(text))
+
+
+def read_header(text: bytes) -> SegmentHeader | None:
+    """None where it cannot be read; NotYetError where it is of a later version."""
+    if len(text) < HEADER_BYTES or crc32c(text[: _HEADER.size]) != _CRC.unpack_from(text, _HEADER.size)[0]:
+        return None
+    magic, version, _, salt, sequence, first_number = _HEADER.unpack_from(text)
+    if magic != SEGMENT_MAGIC:
+        return None
+    if version != VERSION:
+        raise NotYetError(f"the spool is of version {version}, and this is version {VERSION}", hint="update the client")
+    return SegmentHeader(sequence, first_number, salt)
+
+
+def body_bytes(record: SpoolRecord) -> bytes:
+    """All of its frame but what depends on where it lies. ValueError where something of it is too long."""
+    topic = record.topic.encode()
+    parts = [topic, record.key or b"", record.value or b""]
+    try:
+        body = _BODY.pack(
+            record.number,
+            record.made_ms,
+            record.timestamp,
+            record.partition,
+            len(topic),
+            _length(record.key),
+            _length(record.value),
+            len(record.headers),
+        )
+        for name, value in record.headers:
+            encoded = name.encode()
+            parts += [_HEAD.pack(len(encoded), _length(value)), encoded, value or b""]
+    except struct.error as error:
+        raise ValueError(f"a record for topic {record.topic} cannot be kept: {error}") from error
+    return b"".join([body, *parts])
+
+
+def frame_bytes(body: bytes, batch: int, salt: int) -> bytes:
+    length = PREFIX_BYTES + len(body)
+    return _PREFIX.pack(FRAME_MAGIC, length, batch, _checksum(length, batch, body, salt)) + body
+
+
+def frame_length(prefix: bytes) -> int | None:
+    """How long the frame is that begins so; None where none does."""
+    if len(prefix) < _PREFIX.size:
+        return None
+    magic, length, _, _ = _PREFIX.unpack_from(prefix)
+    return length if magic == FRAME_MAGIC and length >= _PREFIX.size + _BODY.size else None
+
+
+def read_frame(text: bytes, at: int, salt: int) -> Framed | None:
+    """The frame that these bytes are, which lie there in a segment; None where its checksum is another one."""
+    if frame_length(text) != len(text):
+        return None
+    whole = text[_PREFIX.size :]
+    _, length, batch, checksum = _PREFIX.unpack_from(text)
+    if checksum != _checksum(length, batch, whole, salt):
+        return None
+    number, made_ms, timestamp, partition, topic_bytes, key_bytes, value_bytes, count = _BODY.unpack_from(whole)
+    place = _BODY.size + topic_bytes
+    topic = whole[_BODY.size : place].decode()
+    key, place = _cut(whole, place, key_bytes)
+    value, place = _cut(whole, place, value_bytes)
+    headers = []
+    for _ in range(count):
+        name_bytes, head_bytes = _HEAD.unpack_from(whole, place)
+        place += _HEAD.size
+        name, place = whole[place : place + name_bytes].decode(), place + name_bytes
+        head, place = _cut(whole, place, head_bytes)
+        headers.append((name, head))
+    record = SpoolRecord(number, topic, value, key, partition, timestamp, tuple(headers), made_ms)
+    return Framed(record, at, len(text), batch)
+
+
+def given_headers(given: Any) -> Headers:
+    """As confluent-kafka takes them: a dict, or pairs. TypeError or ValueError where they are none that a record can
+    have."""
+    if not given:
+        return ()
+    pairs: Iterable[Any] = given.items() if isinstance(given, Mapping) else given
+    found = []
+    for name, value in pairs:
+        if not isinstance(name, str) or not isinstance(value, bytes | str | None):
+            raise TypeError("a header is a name and a value that is bytes, str or None")
+        if len(name.encode()) > HEADER_NAME_BYTES_MAX:
+            raise ValueError(f"the name of a header has {HEADER_NAME_BYTES_MAX:,} bytes at most")
+        found.append((name, value.encode() if isinstance(value, str) else value))
+    return tuple(found)
+
+
+def _checksum(length: int, batch: int, whole: bytes, salt: int) -> int:
+    return crc32c(whole, crc32c(_COUNTED.pack(length, batch), salt))
+
+
+def _length(value: bytes | None) -> int:
+    return _ABSENT if value is None else len(value)
+
+
+def _cut(whole: bytes, at: int, length: int) -> tuple[bytes | None, int]:
+    return (None, at) if length == _ABSENT else (whole[at : at + length], at + length)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Of one topic: records with a number below `below` are done, but for those in `open`."""
+
+    below: int = 0
+    open: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """`end`: the segment, and the byte of it, where the spool ended then. A mark says nothing of what lies behind: what
+    comes late has a low number. `gaps`: bytes before there, by segment and where they begin, that are of writes which
+    may never have ended: an earlier start said so, when nothing lay behind them yet."""
+
+    next_number: int = 0
+    end: tuple[int, int] = (0, 0)
+    topics: Mapping[str, Mark] = field(default_factory=dict)
+    gaps: frozenset[tuple[int, int]] = frozenset()
+
+    def text(self) -> bytes:
+        topics = {name: [mark.below, list(mark.open)] for name, mark in sorted(self.topics.items())}
+        told = {"version": VERSION, "next": self.next_number, "end": self.end, "topics": topics}
+        if self.gaps:
+            told["gaps"] = sorted(self.gaps)
+        body = json.dumps(told).encode()
+        return b"%08x %s\n" % (crc32c(body), body)
+
+
+def read_marks(text: bytes) -> Marks | None:
+    """None where it cannot be read; NotYetError where it is of a later version."""
+    checksum, _, body = text.removesuffix(b"\n").partition(b" ")
+    if not body or checksum != b"%08x" % crc32c(body):
+        return None
+    found = json.loads(body)
+    if found["version"] != VERSION:
+        raise NotYetError(
+            f"the spool's marks are of version {found['version']}, and this is version {VERSION}",
+            hint="update the client",
+        )
+    topics = {name: Mark(below, tuple(still)) for name, (below, still) in found["topics"].items()}
+    segment, at = found["end"]
+    gaps = frozenset((sequence, begin) for sequence, begin in found.get("gaps", ()))
+    return Marks(found["next"], (segment, at), topics, gaps)
+
+
+HEADER = "twinshore-call"
+DIGITS_MAX = 20
+
+
+def mark_of(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
+    """By which a call is known; None where it has none."""
+    return next((value for name, value in reversed(headers) if name == HEADER and value is not None), None)
+
+
+def own_mark(headers: Sequence[tuple[str, bytes | None]], number: int) -> bytes | None:
+    """By which the call of this number is known. None where it bears only what it was read with, as of a program that
+    sends records on: that is the mark of another call."""
+    mark = mark_of(headers)
+    return mark if mark is not None and _parted(mark)[1] == number else None
+
+
+def _parted(mark: bytes) -> tuple[bytes, int]:
+    """Who called, and the how-manieth call it was; -1 of what was made by nobody of ours."""
+    who, _, number = mark.rpartition(b"-")
+    return who, int(number) if number.isdigit() and len(number) <= DIGITS_MAX else -1
+
+
+class Left:
+    """Of one topic, the calls that an earlier process left and may have sent, and that bear a mark of their own: a
+    header by which each is known again, wherever it was copied to. `below`: most calls with a lower number are done.
+    `since_ms`: none of them has an earlier time; None where there are none."""
+
+    __slots__ = ("_below", "_first", "_last", "_named", "_who", "since_ms")
+
+    def __init__(self, below: int) -> None:
+        self._below = below
+        self._named: set[int] = set()  # those that have a lower number all the same
+        self._first = self._last = -1  # of the others, which lie there one behind the other
+        self._who: set[bytes] = set()
+        self.since_ms: int | None = None
+
+    def add(self, record: SpoolRecord) -> None:
+        mark, number = own_mark(record.headers, record.number), record.number
+        if mark is None:
+            return
+        self._who.add(_parted(mark)[0])
+        begun_ms = min(record.timestamp, record.made_ms)
+        self.since_ms = begun_ms if self.since_ms is None else min(self.since_ms, begun_ms)
+        if number < self._below:
+            self._named.add(number)
+        else:
+            self._first = number if self._first < 0 else min(self._first, number)
+            self._last = max(self._last, number)
+
+    def __contains__(self, mark: bytes) -> bool:
+        """Whether it is one of them, or one of their neighbours: each is not kept in mind, as they may be millions."""
+        who, number = _parted(mark)
+        return who in self._who and (number in self._named or 0 <= self._first <= number <= self._last)
+
+
+OPEN_MAX = 10_000  # numbers in a mark; with more of them open it covers less, and more is sent again after a kill
+
+
+class Place(NamedTuple):
+    """Where a record lies."""
+
+    segment: int
+    at: int
+    size: int
+
+
+class TopicBook:
+    """`mark`: what an earlier process left of it as done."""
+
+    __slots__ = ("_flying", "_highest", "_open", "_reached", "ahead", "back", "begin", "below", "pending", "refused")
+
+    def __init__(self, mark: Mark | None = None) -> None:
+        mark = mark or Mark()
+        self.below = mark.below  # above every number that was ever handed out
+        self._open = frozenset(mark.open)
+        self._highest = self._reached = -1
+        self.ahead = 0
+        self.begin: Place | None = None  # before it nothing is ahead
+        self.pending = 0  # not on disk yet
+        self.back: list[tuple[int, Place]] = []
+        self._flying: dict[int, Place] = {}
+        self.refused: dict[int, Place] = {}
+
+    @property
+    def unsent(self) -> int:
+        return self.ahead + self.pending + len(self.back)
+
+    @property
+    def left(self) -> int:
+        """On disk, and not done."""
+        return self.ahead + len(self.back) + len(self._flying) + len(self.refused)
+
+    def add_found(self, number: int, place: Place, *, covered: bool) -> bool:
+        """A record that an earlier process wrote; whether it is still to be sent. `covered`: it was there when the
+        mark was made."""
+        done = covered and number < self.below and number not in self._open
+        if done:
+            self._highest = max(self._highest, number)
+            return False
+        self.added(number, place)
+        return True
+
+    def added(self, number: int, place: Place) -> None:
+        """It is on disk now."""
+        if number < self._highest or number < self.below:
+            heapq.heappush(self.back, (number, place))
+        else:
+            self.ahead += 1
+            self.begin = self.begin or place
+        self._highest = max(self._highest, number)
+
+    def meet(self, number: int) -> bool:
+        """A record is met where reading goes on; whether it is ahead. It is not where it is done or named here: what
+        came late has a lower number than one that was met before it."""
+        if number < self.below or number <= self._reached:
+            return False
+        self._reached = number
+        return True
+
+    def handed_out(self, number: int, place: Place, *, came_back: bool) -> None:
+        """`came_back`: it was one of those that are named, though a lower one may have come since."""
+        if came_back:
+            self.back.remove((number, place))
+            heapq.heapify(self.back)
+        else:
+            self.ahead -= 1
+        self._flying[number] = place
+        self.below = max(self.below, number + 1)
+
+    def given_back(self, number: int) -> None:
+        """It was not sent after all, or nobody acknowledged it: it goes before whatever has a higher number."""
+        heapq.heappush(self.back, (number, self._flying.pop(number)))
+
+    def done(self, number: int) -> Place | None:
+        return self._flying.pop(number, None)
+
+    def refuse(self, number: int) -> None:
+        """A broker will not have it, and nobody is there to hear of it: it stays, and is tried at the next start."""
+        self.refused[number] = self._flying.pop(number)
+
+    def mark(self) -> Mark:
+        named = [*(number for number, _ in self.back), *self._flying, *self.refused]
+        still = sorted(number for number in named if number < self.below)
+        if len(still) > OPEN_MAX:
+            return Mark(still[OPEN_MAX], tuple(still[:OPEN_MAX]))
+        return Mark(self.below, tuple(still))
+
+
+BLOCK_BYTES = 256 << 10
+Read = Callable[[int, int], bytes]
+
+
+class GapKind(StrEnum):
+    TORN = "torn"
+    UNFINISHED = "unfinished"
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Bytes of a segment that are no record; reading goes on at `until`."""
+
+    at: int
+    until: int
+    kind: GapKind
+
+
+class Pages:
+    """Bytes up to `end`, read a block at a time."""
+
+    def __init__(self, read: Read, end: int) -> None:
+        self._read, self.end = read, end
+        self._begin, self._block = 0, b""
+
+    def bytes_at(self, at: int, size: int) -> bytes:
+        """So many, or as many as there are."""
+        size = max(0, min(size, self.end - at))
+        if at < self._begin or at + size > self._begin + len(self._block):
+            self._begin, self._block = at, self._read(at, min(max(size, BLOCK_BYTES), self.end - at))
+        begin = at - self._begin
+        return self._block[begin : begin + size]
+
+    def frame_at(self, at: int, salt: int) -> Framed | None:
+        length = frame_length(self.bytes_at(at, PREFIX_BYTES))
+        if length is None or at + length > self.end:
+            return None
+        found = read_frame(self.bytes_at(at, length), at, salt)
+        return found if found is None or found.batch <= at else None
+
+
+def framed(pages: Pages, salt: int, begin: int) -> Iterator[Framed]:
+    """Records from there on, up to the first bytes that are none."""
+    at = begin
+    while at < pages.end and (found := pages.frame_at(at, salt)) is not None:
+        yield found
+        at += found.size
+
+
+def scan(read: Read, header: SegmentHeader, end: int) -> Iterator[Framed | Gap]:
+    """The whole segment in its order: each record that can be read, and each gap between them."""
+    pages, at = Pages(read, end), HEADER_BYTES
+    while at < end:
+        found = pages.frame_at(at, header.salt)
+        if found is not None:
+            yield found
+            at += found.size
+            continue
+        gap = gap_at(pages, header.salt, at)
+        yield gap
+        at = gap.until
+
+
+def gap_at(pages: Pages, salt: int, at: int) -> Gap:
+    """What the bytes are that begin there and are no record."""
+    begin = _next(pages, salt, at + 1)
+    if begin is None:
+        return Gap(at, pages.end, GapKind.TORN)
+    proven = False
+    behind: int | None = begin
+    while not proven and behind is not None:
+        last = behind
+        for one in framed(pages, salt, behind):
+            last = one.at + one.size
+            if one.batch > at:
+                proven = True
+                break
+        behind = _next(pages, salt, last) if last < pages.end else None
+    return Gap(at, begin, GapKind.DAMAGED if proven else GapKind.UNFINISHED)
+
+
+def _next(pages: Pages, salt: int, at: int) -> int | None:
+    """Where the next record begins that can be read."""
+    while at < pages.end:
+        block = pages.bytes_at(at, BLOCK_BYTES)
+        place = block.find(FRAME_MAGIC)
+        while place >= 0:
+            if pages.frame_at(at + place, salt) is not None:
+                return at + place
+            place = block.find(FRAME_MAGIC, place + 1)
+        if at + len(block) >= pages.end:
+            return None
+        at += max(1, len(block) - len(FRAME_MAGIC) + 1)
+    return None

@@ -1,0 +1,282 @@
+"""What a client keeps in files for its next start: the last push that was understood, for an application that starts
+while its centre is away, and where topics were at home when it last heard of it.
+
+It may hold passwords: only the user of the application can read it.
+
+Where pushes come from. Each source hands out the text that stands there whenever it has changed.
+
+`PushFile` is a file that somebody, or an orchestrator, replaces. `PushQuery` asks a database by connections of the
+application's own. Apollo's source is in `apollo`, that of Twinshore's own server in `served`.
+
+One application's pushes: asked for in a thread of their own, understood or refused, and the last good one kept.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from confluent_kafka import KafkaException
+from crc32c import crc32c
+
+from twinshore.client.core.pushes import OwnSettings, Pushed, read_pushed
+from twinshore.client.sites import client_thread
+from twinshore.config.errors import ConfigError
+from twinshore.config.once import Once, in_words
+from twinshore.config.private_files import opener
+from twinshore.kafka.clock import steady_s
+from twinshore.routing.core.records import Clash, HomeLine, HomeLog, HomeState
+
+HEAD = "twinshore push 1"
+
+
+def keep(path: Path, text: str) -> None:
+    """Whole, or as it was before. OSError where it cannot be written."""
+    part = path.with_name(f"{path.name}.part")
+    data = text.encode()
+    try:
+        with open(part, "wb", opener=opener) as file:
+            file.write(f"{HEAD} {crc32c(data):08x}\n".encode() + data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError:
+        with suppress(OSError):
+            part.unlink()
+        raise
+
+
+def kept(path: Path) -> str | None:
+    """None where there is none, or where it is damaged."""
+    try:
+        head, _, data = path.read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    return data.decode("utf-8", "replace") if head == f"{HEAD} {crc32c(data):08x}".encode() else None
+
+
+class RememberedHomes:
+    """Where topics were at home: a file beside the spool, or beside the last good push. A client that starts while its
+    topics' home is silent would else believe an old home, back from a forced switch.
+
+    `path`: the file, empty for none. Threads may share it. `warn` is told where it cannot be written."""
+
+    def __init__(self, path: Path | None, warn: Callable[[str], None]) -> None:
+        self._path, self._warn, self._guard = path, warn, threading.Lock()
+        self._lines = _read(path) if path else {}
+
+    def lines(self) -> dict[str, HomeLine]:
+        return dict(self._lines)
+
+    def keep(self, told: Mapping[str, HomeLine | Clash]) -> None:
+        """Those that are settled. Of a topic that a switch has just now the line before stays."""
+        if self._path is None:
+            return
+        with self._guard:
+            news = {
+                topic: line
+                for topic, line in told.items()
+                if isinstance(line, HomeLine) and line.state is HomeState.SETTLED and line is not self._lines.get(topic)
+            }
+            if not news:
+                return
+            self._lines |= news
+            try:
+                keep(self._path, "".join(_text(line) for line in self._lines.values()))
+            except OSError as error:
+                self._warn(f"{self._path} cannot be written, so a restart does not know where topics are: {error}")
+
+
+def _text(line: HomeLine) -> str:
+    key, value = line.line()
+    return f"{key.decode()}\t{(value or b'').decode()}\n"
+
+
+def _read(path: Path) -> dict[str, HomeLine]:
+    log = HomeLog()
+    for line in (kept(path) or "").splitlines():
+        key, _, value = line.partition("\t")
+        log.take(key.encode(), value.encode())
+    return log.homes
+
+
+FILE_S = 0.5
+QUERY_S = 2.0
+
+
+class Source(Protocol):
+    """One place that pushes come from. Whatever it raises may pass: it is asked again. `in_clear`: anybody on the way
+    may change what it answers, so no settings are taken from it."""
+
+    name: str
+    in_clear: bool
+
+    def news(self, stop: threading.Event) -> str | None:
+        """The text that stands there, once it may be another one than it handed out last; None where it is the same
+        after a while, or `stop` is set."""
+        ...
+
+
+class PushQuery:
+    """The text is what `ask` returns: one value of one row, as an application reads it from its database, by
+    connections of its own. It is asked every `every_s`."""
+
+    in_clear = False
+
+    def __init__(self, ask: Callable[[], str], *, name: str = "database", every_s: float = QUERY_S) -> None:
+        self._ask, self.name, self._every_s = ask, name, every_s
+        self._seen: str | None = None
+
+    def news(self, stop: threading.Event) -> str | None:
+        text = self._ask()
+        if text == self._seen:
+            stop.wait(self._every_s)
+            return None
+        self._seen = text
+        return text
+
+
+class PushFile(PushQuery):
+    """The text is the file's. It is looked at twice a second, and is best replaced as a whole, by a rename."""
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(partial(Path(path).read_text, encoding="utf-8"), name=f"file {path}", every_s=FILE_S)
+
+
+FIRST_S = 10.0
+AGAIN_S = 1.0
+UNTAKEN_S = 5.0
+
+
+class Pushes:
+    """What `source` pushes. `clusters`: those that the application has itself, by name, with its own settings.
+    `last_good`: the file that keeps the last push that was understood, for a start while the
+    centre is away; `first_s`: how long a start waits for the centre. One of these for each client. Its thread ends
+    behind `stop`, once a request that is under way is answered."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        clusters: Mapping[str, Mapping[str, Any]] | None = None,
+        last_good: Path | str | None = None,
+        first_s: float = FIRST_S,
+    ) -> None:
+        self._source, self._first_s, self._clusters = source, first_s, clusters or {}
+        self._last_good = Path(last_good) if last_good else None
+        self._shared: Mapping[str, Any] = {}
+        self._topics: tuple[str, ...] = ()
+        self._warn: Callable[[str], None] = lambda _: None
+        self._asking, self._taking = Once(self._say), Once(self._say)
+        self._check: Callable[[Pushed], None] = lambda _: None
+        self._told: Callable[[Pushed], None] = lambda _: None
+        self._trouble = ""
+        self._untaken, self._untaken_s = "", 0.0  # a push of which no client could be made then, and when that was
+        self._now: Pushed | None = None
+        self._heard, self._stopping = threading.Event(), threading.Event()
+        self._guard = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def begin(
+        self,
+        shared: Mapping[str, Any],
+        topics: Iterable[str],
+        warn: Callable[[str], None],
+        told: Callable[[Pushed], None],
+        check: Callable[[Pushed], None] = lambda _: None,
+    ) -> Pushed:
+        """What the client begins with; `told` hears each push that comes later, from another thread. `check` raises
+        where no client can be made of it. ConfigError where nothing was understood, now or before."""
+        if self._thread is not None:
+            raise ConfigError(
+                "these pushes belong to another client", hint="one for each client, also for one that was refused"
+            )
+        self._shared, self._topics, self._warn, self._check = shared, tuple(topics), warn, check
+        self._thread = client_thread("pushes", self._source.name, self._run)
+        self._thread.start()
+        self._heard.wait(self._first_s)
+        with self._guard:
+            found = self._now = self._now or self._before()
+            if found is None:
+                self._stopping.set()
+                why = self._trouble or f"{self._source.name} has not answered for {self._first_s:g} s"
+                raise ConfigError(f"no settings: {why}")
+            self._told = told
+            return found
+
+    @property
+    def memory(self) -> Path | None:
+        """Where a client remembers homes: beside the last good push."""
+        return self._last_good.with_name(f"{self._last_good.name}.homes") if self._last_good else None
+
+    def stop(self) -> None:
+        """Nothing more is told. A request that is under way ends by itself."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                text = self._source.news(self._stopping)
+            except Exception as error:  # whatever a database's driver raises
+                self._asking.say(f"{self._source.name} cannot be asked: {in_words(error)}")
+                self._heard.set()
+                self._stopping.wait(AGAIN_S)
+                continue
+            self._asking.well()
+            if text is None and self._untaken and steady_s() > self._untaken_s + UNTAKEN_S:
+                text = self._untaken
+            if text is not None:
+                self._take(text)
+                self._heard.set()
+
+    def _take(self, text: str) -> None:
+        self._untaken = ""
+        try:
+            pushed = self._read(text)
+            # Why no client can be made of it may pass, as where a file of certificates is just being replaced.
+            self._untaken, self._untaken_s = text, steady_s()
+            self._check(pushed)
+            self._untaken = ""
+        except Exception as error:  # whatever is wrong with it, or with the check: the next one may be well
+            why = error.args[0].str() if isinstance(error, KafkaException) else error
+            self._taking.say(f"{self._source.name}: this push is not taken, and the one before stays: {why}")
+            return
+        self._taking.well()
+        with self._guard:
+            if self._stopping.is_set() or (self._now is not None and pushed.digest == self._now.digest):
+                return
+            self._now, self._trouble, told = pushed, "", self._told
+        if self._last_good is not None:
+            try:
+                keep(self._last_good, text)
+            except OSError as error:
+                self._taking.say(
+                    f"{self._last_good} cannot be written, so a start without the centre would fail: {error}"
+                )
+        told(pushed)
+
+    def _read(self, text: str) -> Pushed:
+        own = OwnSettings(self._shared, self._clusters, in_clear=self._source.in_clear)
+        return read_pushed(text, own, self._topics)
+
+    def _before(self) -> Pushed | None:
+        text = kept(self._last_good) if self._last_good is not None else None
+        if text is None:
+            return None
+        try:
+            pushed = self._read(text)
+            self._check(pushed)
+        except Exception:
+            return None  # the application is another one than when it was kept
+        why = self._trouble or f"{self._source.name} has not answered for {self._first_s:g} s"
+        self._warn(f"{why}: it goes by the last push that was understood, in {self._last_good}")
+        return pushed
+
+    def _say(self, sentence: str) -> None:
+        self._trouble = sentence
+        self._warn(sentence)

@@ -1,0 +1,222 @@
+"""One request to a centre that speaks HTTP, and what it answers.
+
+Apollo, by its HTTP long poll: a request that is answered when a namespace has changed, or after a minute.
+
+The push is the value of one key of a namespace, `twinshore.clients` where nothing else is said. Requests are signed
+where the application has an access key.
+
+Twinshore's own centre, as `twinshore push serve` serves it: a request is answered once the push has changed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+import ssl
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from twinshore.client.core.pushes import Tag, digest_of, read_tag
+from twinshore.config.errors import ConfigError
+from twinshore.kafka.clock import steady_s, wall_ms
+
+ANSWER_BYTES_MAX = 4 << 20
+NOT_CHANGED = 304
+SAID_MAX = 200
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """What authorizes a request is for the server that was named, and nobody else's answer is believed."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def address(given: str, what: str) -> str:
+    """Without a slash at its end; ConfigError where it is none that can be asked."""
+    parts = urlsplit(given)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{what} address {given!r} is no http:// or https:// address")
+    return given.rstrip("/")
+
+
+def is_in_clear(given: str) -> bool:
+    """Whether anybody on the way may read and change what that address answers."""
+    parts = urlsplit(given)
+    host = parts.hostname or ""
+    try:
+        is_here = ip_address(host).is_loopback
+    except ValueError:
+        is_here = host == "localhost"
+    return parts.scheme == "http" and not is_here
+
+
+def ask(
+    url: str, headers: Mapping[str, str], timeout_s: float, trust: ssl.SSLContext | None = None
+) -> tuple[bytes, str] | None:
+    """What it answers, with the answer's tag; None where nothing has changed. ConfigError where it refuses, and
+    whatever a network raises."""
+    request = urllib.request.Request(url, headers=dict(headers))
+    opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=trust), _NoRedirect())
+    try:
+        with opener.open(request, timeout=timeout_s) as answer:
+            found = answer.read(ANSWER_BYTES_MAX + 1)
+            if len(found) > ANSWER_BYTES_MAX:
+                raise ConfigError(f"it answers with more than {ANSWER_BYTES_MAX:,} bytes")
+            return found, answer.headers.get("ETag", "")
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code == NOT_CHANGED:
+                return None
+            said = error.read(SAID_MAX).decode("utf-8", "replace").partition("\n")[0].strip()
+        raise ConfigError(f"it answers {error.code}: {said or error.reason}") from error
+
+
+POLL_S_MAX = 90.0  # Apollo answers after 60 s
+ASK_S_MAX = 10.0
+FIRST = -1
+
+
+class Apollo:
+    """`server`: the address of its configuration service. `insecure_http`: what an http:// address beyond this machine
+    answers is believed in whole."""
+
+    def __init__(
+        self,
+        server: str,
+        app_id: str,
+        *,
+        namespace: str = "application",
+        cluster: str = "default",
+        key: str = "twinshore.clients",
+        access_key: str = "",
+        insecure_http: bool = False,
+    ) -> None:
+        self._server, self._app, self._namespace = address(server, "Apollo's"), app_id, namespace
+        self._cluster, self._key, self._secret = cluster, key, access_key
+        self.in_clear = is_in_clear(server) and not insecure_http
+        self.name = f"Apollo {self._server}, {app_id}/{cluster}/{namespace}"
+        self._number = FIRST
+        self._read = FIRST - 1  # of which notification the text was read
+
+    def news(self, stop: threading.Event) -> str | None:
+        if self._read == self._number and not (self._hear() and not stop.is_set()):
+            return None
+        number = self._number
+        found = self._get(f"/configs/{quote(self._app)}/{quote(self._cluster)}/{quote(self._namespace)}", ASK_S_MAX)
+        if found is None:
+            return None
+        text = found.get("configurations", {}).get(self._key)
+        if not isinstance(text, str):
+            raise ConfigError(f"{self.name} has no key {self._key}")
+        self._read = number
+        return text
+
+    def _hear(self) -> bool:
+        """Waits for the next notification; whether it was one of this namespace."""
+        asked = json.dumps([{"namespaceName": self._namespace, "notificationId": self._number}])
+        words = urlencode({"appId": self._app, "cluster": self._cluster, "notifications": asked})
+        found = self._get(f"/notifications/v2?{words}", POLL_S_MAX)
+        for one in found or ():
+            if one.get("namespaceName", "").removesuffix(".properties") == self._namespace.removesuffix(".properties"):
+                self._number = int(one["notificationId"])
+                return True
+        return False
+
+    def _get(self, path: str, timeout_s: float) -> Any:
+        """What it answers, as JSON; None where nothing has changed."""
+        try:
+            found = ask(f"{self._server}{path}", self._signed(path), timeout_s)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: {error.message}") from error
+        return None if found is None else json.loads(found[0])
+
+    def _signed(self, path: str) -> dict[str, str]:
+        if not self._secret:
+            return {}
+        at = str(wall_ms())
+        digest = hmac.new(self._secret.encode(), f"{at}\n{path}".encode(), hashlib.sha1).digest()
+        return {"Authorization": f"Apollo {self._app}:{base64.b64encode(digest).decode()}", "Timestamp": at}
+
+
+WAIT_S = 25
+SLACK_S = 10.0
+PAUSE_S = 1.0
+BELIEVED_S = 60.0
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,1024}")
+
+
+class PushServer:
+    """`server`: its address; `app`: the name that the application has there. `token`, or the file that holds it, which
+    is read anew for each request; `ca_file`: which authorities are trusted, the system's where none is given.
+    `insecure_http`: what an http:// address beyond this machine answers is believed in whole."""
+
+    def __init__(
+        self,
+        server: str,
+        app: str,
+        *,
+        token: str = "",
+        token_file: Path | str | None = None,
+        ca_file: Path | str | None = None,
+        insecure_http: bool = False,
+    ) -> None:
+        if bool(token) == bool(token_file):
+            raise ConfigError("a push server is asked with either token or token_file")
+        self._server = address(server, "the push server's")
+        self._url = f"{self._server}/v1/apps/{app}/push?wait_s={WAIT_S}"
+        self._given, self._token_file = token, Path(token_file) if token_file else None
+        self._trust = ssl.create_default_context(cafile=str(ca_file)) if ca_file else None
+        self.in_clear = is_in_clear(server) and not insecure_http
+        self.name = f"push server {self._server}, {app}"
+        if token:
+            _checked(token)
+        self._seen: Tag | None = None
+        self._seen_s = 0.0  # when a server last knew of it
+
+    def news(self, stop: threading.Event) -> str | None:
+        token = self._given if self._token_file is None else self._token_file.read_text(encoding="utf-8")
+        headers = {"Authorization": f"Bearer {_checked(token)}"}
+        if self._seen:
+            headers["If-None-Match"] = str(self._seen)
+        found = ask(self._url, headers, WAIT_S + SLACK_S, self._trust)
+        if found is None or stop.is_set():
+            self._seen_s = steady_s()
+            return None
+        text, tag = _whole(*found)
+        if tag == self._seen or self._is_behind(tag):
+            stop.wait(PAUSE_S)
+            return None
+        self._seen, self._seen_s = tag, steady_s()
+        return text
+
+    def _is_behind(self, tag: Tag) -> bool:
+        """One of several servers may be, for a while. A store that was put back to an older state stays so."""
+        older = self._seen is not None and tag.revision < self._seen.revision
+        return older and steady_s() < self._seen_s + BELIEVED_S
+
+
+def _whole(body: bytes, header: str) -> tuple[str, Tag]:
+    tag = read_tag(header)
+    if tag is None:
+        raise ConfigError("it answers without a tag, as no push server does")
+    text = body.decode("utf-8", "replace")
+    if digest_of(text) != tag.digest:
+        raise ConfigError("its answer is cut off")
+    return text, tag
+
+
+def _checked(token: str) -> str:
+    token = token.strip()
+    if not _TOKEN.fullmatch(token):
+        raise ConfigError("the token is none: one line of letters, digits and . _ ~ + / = -")
+    return token

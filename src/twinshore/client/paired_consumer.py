@@ -1,0 +1,649 @@
+"""A member of a group that reads prefix pairs on one cluster: what it is dealt, how far it reads, and what may go next.
+
+Which record goes is decided in `pairs`. Here are the hands: they fetch by confluent-kafka's consumer, have it asked
+where logs end, hold back what must wait, and say how far records were handed out, which is all that may be committed.
+
+A member of a consumer group that reads prefix pairs: each topic under both its names, the records of each key in the
+order in which they were written, though their producer went from one cluster to the other.
+
+Where it reads is its own affair, not that of any home line: both clusters have all records. It moves when it is told.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from twinshore.client.core.delivered import habits
+from twinshore.client.core.pairs import NOWHERE, Held, Pair, name_at, unequal
+from twinshore.client.discovery.routing_topic import Clusters, Reach
+from twinshore.client.group_member import (
+    LEAVE_S,
+    Dealing,
+    Dealt,
+    Farewell,
+    Told,
+    asks_for_the_groups_place,
+    behind,
+    commit,
+)
+from twinshore.client.log_ends import LogEnds
+from twinshore.client.sites import Site, Warned, must_have_group, names_of
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import NamedPartition
+from twinshore.config.once import in_words
+from twinshore.kafka.clock import steady_s
+
+Log = tuple[str, str, int]  # topic, home, partition
+ASK_S = 10.0
+READ_AT_ONCE = 500
+TAKE_AT_ONCE = 100  # records of one pair, before those of the next
+# What librdkafka holds of a log that is paused is fetched a second time, so it holds little; and a log that is read
+# again does not wait for one whose end was reached.
+FETCHES = {"queued.min.messages": 2_000, "fetch.queue.backoff.ms": 10, "fetch.wait.max.ms": 100}
+STRATEGY = "partition.assignment.strategy"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is read, by whom: `name` is what sentences call it."""
+
+    name: str
+    topics: tuple[str, ...]
+    on_assign: Dealt | None
+    on_revoke: Dealt | None
+    on_lost: Dealt | None
+    wait_s: float
+    warned: Warned
+
+
+class PairMember:
+    """On the cluster `at`. `carry`: places of the cluster that was left, until partitions are dealt out. It joins when
+    it is made."""
+
+    def __init__(
+        self, at: str, sites: Mapping[str, Site], wish: Wish, carry: Mapping[Log, int], news: Callable[[], None]
+    ) -> None:
+        self._at, self._homes, self._wish, self.carry = at, sorted(sites), wish, dict(carry)
+        settings = sites[at].settings()
+        self._commits = habits(settings).commits
+        self._every_s = int(settings.get("auto.commit.interval.ms", 5_000)) / 1_000
+        self._committed_s = steady_s()
+        self._refused = ""
+        self._errors = deque[Message]()
+        self._forget()
+        # Of two time stamps that are equal the one of the home named first goes first, and homes are sorted here.
+        self.names = {name_at(topic, home, at): (topic, home) for topic in wish.topics for home in self._homes}
+        inside: dict[str, Any] = {
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+        }
+        inside["on_commit"] = partial(self._answered, settings.get("on_commit"))
+        self.consumer = Consumer({**FETCHES, **settings, STRATEGY: "range", **inside})
+        self._farewell = Farewell(self.consumer, wish.name, at, wish.warned)
+        self._ends = LogEnds(sites, wish.name, news)
+        try:
+            self.consumer.subscribe(
+                list(self.names), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+            )
+            self._ends.start()
+        except BaseException:
+            self._ends.end()
+            self.consumer.close()
+            raise
+
+    def close(self) -> None:
+        """Leaves the group, and commits where that is its habit."""
+        self._ends.end()
+        try:
+            if lost := self._farewell.close():
+                self._tell_lost(lost)
+        finally:
+            self._ends.stop()
+
+    # -- what is dealt out
+
+    def _forget(self) -> None:
+        self._pairs: dict[tuple[str, int], Pair[Message]] = {}
+        self._turns = deque[tuple[str, int]]()  # the pairs; records are taken of the first one
+        self._streak = 0
+        self._dealt: list[TopicPartition] = []
+        self._logs: dict[tuple[str, int], Log] = {}  # by the name where it reads
+        self._paused: set[Log] = set()
+        self._early: dict[Log, int] = {}  # places that have not crossed to here yet
+        self._kept: dict[tuple[str, int], int] = {}  # what was committed last by the timer
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        try:
+            if self._wish.on_assign is not None:
+                self._wish.on_assign(partitions)
+        finally:
+            self._deal(consumer, partitions)
+
+    def _deal(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._forget()
+        dealt = [(one.topic, one.partition) for one in partitions]
+        uneven = unequal(self._wish.topics, self._homes, self._at, dealt)
+        self._refused = f"{self._wish.name} is given {uneven}" if uneven else ""
+        if self._refused:
+            consumer.assign([])
+            return
+        for one in partitions:
+            topic, home = self.names[one.topic]
+            self._logs[one.topic, one.partition] = topic, home, one.partition
+            self._pairs.setdefault((topic, one.partition), Pair(self._homes))
+        self._turns.extend(self._pairs)
+        self._place(consumer, partitions)
+        self._dealt = partitions
+        self._take_on(consumer)
+
+    def _take_on(self, consumer: Consumer) -> None:
+        consumer.assign(self._dealt)
+        consumer.resume(self._dealt)  # librdkafka keeps them paused
+        # It may be fetched once before; what lies below its place is then passed over.
+        still = {*self._early, *self._paused}
+        consumer.pause([one for one in self._dealt if self._logs[one.topic, one.partition] in still])
+
+    def _place(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """At the group's place, or right behind a move at that of the cluster that was left, whichever is further. What
+        stands before it in a twin may still have to cross: until it has, nothing is fetched there, since librdkafka
+        would take the place for a wrong one and read from the beginning, or not at all."""
+        ours = [one for one in partitions if asks_for_the_groups_place(one)]
+        try:
+            there = {(one.topic, one.partition): one.offset for one in consumer.committed(ours, ASK_S)} if ours else {}
+        except KafkaException as error:
+            there = {}
+            self._warn_of(f"is not told the group's places on {self._at}", error)
+        for one in ours:
+            log = self._logs[one.topic, one.partition]
+            place = max(there.get((one.topic, one.partition), NOWHERE), self.carry.get(log, NOWHERE))
+            if place >= 0:
+                one.offset = place
+                if log[1] != self._at:
+                    self._early[log] = place
+        self.carry.clear()
+        for one in partitions:
+            if one.offset >= 0:
+                topic, home, number = self._logs[one.topic, one.partition]
+                self._pairs[topic, number].reached(home, one.offset)
+
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if not self._farewell.claim(consumer):
+            return
+        try:
+            if self._wish.on_revoke is not None:
+                self._farewell.tell(partial(self._wish.on_revoke, partitions))
+        finally:
+            if self._commits:
+                self._farewell.commit(self.places())
+            self._forget()
+
+    def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._farewell.claim(consumer):
+            self._tell_lost(partitions)
+
+    def _tell_lost(self, partitions: list[TopicPartition]) -> None:
+        """Another member may have read on already."""
+        told = self._wish.on_lost or self._wish.on_revoke
+        try:
+            if told is not None:
+                self._farewell.tell(partial(told, partitions))
+        finally:
+            self._forget()
+
+    # -- reading
+
+    def read(self, for_s: float) -> None:
+        """Some of what is there, waiting for the first for so long at most; and whatever is due besides. Raises where
+        it cannot go on as things are."""
+        for _ in range(READ_AT_ONCE):
+            message = self.consumer.poll(for_s)
+            if message is None:
+                break
+            self._note(message)
+            for_s = 0.0
+        self._hear()
+        self._ask()
+        self._bound()
+        self._commit_by_time()
+        self._wish.warned.tell()
+        if (refusal := self._ends.refusal()) is not None:
+            raise refusal
+        if self._refused:
+            raise ConfigError(self._refused)
+
+    def take(self, count: int) -> list[Message]:
+        """What may be handed out now, by turns of the partitions."""
+        found = list[Message]()
+        while self._errors and len(found) < count:
+            found.append(self._errors.popleft())
+        for _ in range(len(self._turns)):
+            pair = self._pairs[self._turns[0]]
+            while len(found) < count and self._streak < TAKE_AT_ONCE and (held := pair.take()) is not None:
+                found.append(held.item)
+                self._streak += 1
+            if len(found) >= count:
+                break
+            self._turns.rotate(-1)
+            self._streak = 0
+        return found
+
+    def is_waiting(self) -> bool:
+        """Whether it holds what an answer may let go."""
+        return any(pair.awaited() or pair.wanted() for pair in self._pairs.values())
+
+    def awaits(self) -> list[str]:
+        found = [
+            (name_at(topic, home, self._at), number, read, end)
+            for (topic, number), pair in self._pairs.items()
+            for home, (read, end) in pair.awaited().items()
+        ]
+        said = [f"{name}-{number} is read to {max(0, read)}, and must be to {end}" for name, number, read, end in found]
+        crosses = [(name_at(topic, home, self._at), number, at) for (topic, home, number), at in self._early.items()]
+        return [*said, *(f"{name}-{number} has not reached the group's place {at} yet" for name, number, at in crosses)]
+
+    def _note(self, message: Message) -> None:
+        log = self._logs.get((message.topic() or "", message.partition() or 0))
+        error, offset = message.error(), message.offset()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            self._errors.append(message)
+        elif log is not None and offset is not None:
+            topic, home, number = log
+            pair = self._pairs[topic, number]
+            if error is not None:
+                pair.reached(home, offset)
+            else:
+                if offset < pair.read_to(home) and log not in self._early:
+                    pair.begins_anew(home, offset)
+                    self._wish.warned(
+                        f"{self._wish.name}: {message.topic()}-{number} begins anew at offset {offset}, and was read"
+                        f" further before: what lies there now is handed out"
+                    )
+                key, time_ms = message.key(), message.timestamp()[1]
+                size = len(message.value() or b"") + len(key or b"")
+                key = key.encode() if isinstance(key, str) else key
+                pair.fetched(home, Held(offset, time_ms, key, size, steady_s(), message))
+
+    def _hear(self) -> None:
+        """A twin's own end counts only while its home does not answer; and for a place that has not crossed yet."""
+        for end in self._ends.take_answers():
+            topic, number = end.named.topic, end.named.partition
+            here = self._logs.get((topic, number)) if end.cluster == self._at else None
+            if here is not None and end.offset >= self._early.get(here, end.offset + 1):
+                del self._early[here]
+                self._begin(TopicPartition(topic, number, self._pairs[here[0], number].read_to(here[1])))
+            if here is not None and here[1] != self._at:
+                if self._is_away(here):
+                    self._pairs[here[0], number].ended(here[1], end.offset, end.asked_s)
+            elif (topic, number) in self._pairs:
+                self._pairs[topic, number].ended(end.cluster, end.offset, end.asked_s)
+
+    def _begin(self, place: TopicPartition) -> None:
+        """At a place that has crossed: librdkafka may have met it before, and gone elsewhere. Where auto.offset.reset
+        is an error it has stopped, and only what is assigned anew is begun again."""
+        try:
+            self.consumer.seek(place)
+        except KafkaException:
+            for one in self._dealt:
+                topic, home, number = self._logs[one.topic, one.partition]
+                if (reached := self._pairs[topic, number].read_to(home)) != NOWHERE:
+                    one.offset = reached
+            self._take_on(self.consumer)
+        else:
+            self.consumer.resume([place])
+
+    def _ask(self) -> None:
+        asked: dict[str, list[NamedPartition]] = {home: [] for home in self._homes}
+        for (topic, number), pair in self._pairs.items():
+            for home in {*pair.wanted(), *pair.awaited()}:
+                asked[home].append(NamedPartition(topic, number))
+                if home != self._at and self._is_away((topic, home, number)):
+                    asked[self._at].append(NamedPartition(name_at(topic, home, self._at), number))
+                    self._wish.warned(
+                        f"{self._wish.name}: {home} does not say where {topic} ends, so its twin's own end counts, and"
+                        f" a newer record of a key may come before one that has not crossed"
+                    )
+        for topic, home, number in self._early:
+            asked[self._at].append(NamedPartition(name_at(topic, home, self._at), number))
+        for cluster, parts in asked.items():
+            self._ends.want(cluster, parts)
+
+    def _is_away(self, log: Log) -> bool:
+        topic, home, number = log
+        return self._ends.silent_s(home, NamedPartition(topic, number)) >= self._wish.wait_s
+
+    def _bound(self) -> None:
+        """Reads no more of a log that holds as much as it may, until the other one has caught up."""
+        for (name, number), log in self._logs.items():
+            pair = self._pairs[log[0], number]
+            if log not in self._paused and pair.is_full(log[1]):
+                self.consumer.pause([TopicPartition(name, number)])
+                self._paused.add(log)
+            elif log in self._paused and pair.has_room(log[1]):
+                self.consumer.resume([TopicPartition(name, number)])
+                self._paused.discard(log)
+
+    # -- places
+
+    def places(self) -> list[TopicPartition]:
+        """Behind what was handed out of each partition, where anything is known of it."""
+        found = [
+            TopicPartition(name, number, self._pairs[topic, number].place(home))
+            for (name, number), (topic, home, _) in self._logs.items()
+        ]
+        return [one for one in found if one.offset != NOWHERE]
+
+    def all_places(self) -> dict[Log, int]:
+        """Also of what other members read, as far as they have committed."""
+        found = dict[Log, int]()
+        try:
+            there = self.consumer.list_topics(timeout=LEAVE_S).topics
+            asked = [
+                TopicPartition(name, number)
+                for name in self.names
+                if name in there
+                for number in there[name].partitions
+            ]
+            for one in self.consumer.committed(asked, LEAVE_S) if asked else []:
+                if one.offset >= 0:
+                    found[(*self.names[one.topic], one.partition)] = one.offset
+        except KafkaException as error:
+            self._warn_of(f"leaves {self._at}, which does not tell the group's places", error)
+        for log, at in self.carry.items():  # of two moves with nothing dealt out between them
+            found[log] = max(at, found.get(log, NOWHERE))
+        return found | {(*self.names[one.topic], one.partition): one.offset for one in self.places()}
+
+    def _commit_by_time(self) -> None:
+        now_s = steady_s()
+        if not self._commits or now_s < self._committed_s + self._every_s:
+            return
+        self._committed_s = now_s
+        moved = [one for one in self.places() if self._kept.get((one.topic, one.partition)) != one.offset]
+        commit(self.consumer, moved, asynchronous=True)
+        self._kept |= {(one.topic, one.partition): one.offset for one in moved}
+
+    def _answered(self, told: Any, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        """What was not taken is committed again by the timer."""
+        for one in partitions:
+            if error is not None or one.error is not None:
+                self._kept.pop((one.topic, one.partition), None)
+        if told is not None:
+            told(error, partitions)
+
+    def commit(self, offsets: Sequence[TopicPartition] | None, asynchronous: bool) -> None:
+        """No further than was handed out here: by the name that a record had where it was read before, another log is
+        called now. While it leaves a cluster, what that does not take is read again."""
+        places = self.places()
+        if offsets is not None:
+            reached = {(one.topic, one.partition): one.offset for one in places}
+            places = [one for one in offsets if one.offset <= reached.get((one.topic, one.partition), NOWHERE)]
+            for one in offsets:
+                if not any(one is other for other in places):
+                    self._wish.warned(
+                        f"{self._wish.name} does not commit {one.topic}-{one.partition} to {one.offset}: that much of"
+                        f" it has not been handed out on {self._at}"
+                    )
+        if self._farewell.is_closing:
+            self._farewell.commit(places)
+        else:
+            commit(self.consumer, places, asynchronous)
+
+    def _warn_of(self, what: str, error: KafkaException) -> None:
+        self._wish.warned(f"{self._wish.name} {what}: {error.args[0].str()}")
+
+
+WAIT_S = 5.0
+SLICE_S = 0.05
+AGAIN_S = 1.0
+SHORT_S = 0.01  # while records wait for answers
+
+
+class HotPairConsumer(Dealing):
+    """`clusters` and `config` as a HotConsumer's; the two clusters are called as their links call them, which is what
+    twins' names begin with. `cluster`: the one where it reads, without it the first, or the pushed home. `wait_s`: how
+    long a home that does not answer is waited for. One thread at a time may call it."""
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        clusters: Clusters,
+        cluster: str = "",
+        name: str = "",
+        wait_s: float = WAIT_S,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._news = threading.Event()
+        self._warned, self._wait_s = Warned(warn), wait_s
+        self._sites: Mapping[str, Site] = {}
+        check = partial(self._must_suit, cluster)
+        self._reach = Reach(clusters, config, ("*",), warn=self._warned.at_once, check=check, news=self._news.set)
+        self._sites, self._begin = self._reach.sites, self._reach.begin
+        self._at = cluster or self._begin
+        self._name = name or str(config.get("client.id") or self._sites[self._at].settings()["group.id"])
+        self._wish: Wish | None = None
+        self._member: PairMember | None = None
+        self._carry: Mapping[Log, int] = {}  # places of the cluster that was left, until a member has them
+        self._tried_s = 0.0
+        self._twins: dict[str, str] = {}  # where twins of each name are written, wherever it has read
+        self._served_s = 0.0
+
+    def __enter__(self) -> HotPairConsumer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- what an application calls
+
+    def subscribe(
+        self,
+        topics: Sequence[str],
+        on_assign: Told[HotPairConsumer] | None = None,
+        on_revoke: Told[HotPairConsumer] | None = None,
+        on_lost: Told[HotPairConsumer] | None = None,
+    ) -> None:
+        """To both names of each topic, of which the plain one is given. What `on_assign` gives an offset is read from
+        there. Callbacks are given this consumer, whose places are behind what was handed out."""
+        for topic in names_of(topics):
+            if topic.startswith("^"):
+                raise ConfigError(f"{topic} is an expression: a HotPairConsumer follows topics by their names")
+            for home in self._sites:
+                if topic in (name_at(one, home, "") for one in topics):
+                    raise ConfigError(f"{topic} is the twin that {home} has of another topic, and is read with it")
+        self._leave()
+        self._wish = Wish(
+            self._name,
+            tuple(dict.fromkeys(topics)),
+            self._telling(on_assign, deals=True),
+            self._telling(on_revoke),
+            self._telling(on_lost),
+            self._wait_s,
+            self._warned,
+        )
+        self._carry = {}
+        try:
+            self._join()
+        except BaseException:
+            self._wish = None
+            raise
+
+    def poll(self, timeout: float | None = None) -> Message | None:
+        """The next record, or None where none may go within the time."""
+        found = self.consume(1, -1 if timeout is None else timeout)
+        return found[0] if found else None
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """Up to so many, waiting for the first for so long at most."""
+        until_s = steady_s() + timeout if timeout >= 0 else float("inf")
+        while True:
+            self._follow()
+            if not self._has_joined():
+                if steady_s() >= until_s:
+                    return []
+                self._news.wait(max(0.0, min(SLICE_S, until_s - steady_s())))
+                continue
+            member, now_s = self._reader(), steady_s()
+            if now_s >= self._served_s + SLICE_S:  # also while there is enough: the group must hear of this member
+                self._served_s = now_s
+                member.read(0.0)
+            found = member.take(num_messages)
+            if found or now_s >= until_s:
+                return found
+            member.read(max(0.0, min(SHORT_S if member.is_waiting() else SLICE_S, until_s - now_s)))
+
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: Sequence[TopicPartition] | None = None,
+        asynchronous: bool = True,
+    ) -> None:
+        """What was handed out, without `message` and `offsets`. Names are those of the cluster where it reads, so
+        commit before a move: what lies beyond what was handed out there is not committed, and `warn` says so."""
+        if message is not None:
+            offsets = [behind(message)]
+        self._reader().commit(offsets, asynchronous)
+        self._warned.tell()
+
+    def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Behind the last record that was handed out of each, also before it was dealt anything where it moved to;
+        below 0 where nothing is known yet."""
+        if self._wish is None:
+            raise RuntimeError(f"{self._name} has subscribed to nothing")
+        carry, places = (self._member.carry, self._member.places()) if self._member else (self._carry, [])
+        mine = {(name_at(topic, home, self._at), number): at for (topic, home, number), at in carry.items()}
+        mine |= {(one.topic, one.partition): one.offset for one in places}
+        return [
+            TopicPartition(one.topic, one.partition, mine.get((one.topic, one.partition), -1001)) for one in partitions
+        ]
+
+    def assignment(self) -> list[TopicPartition]:
+        return [] if self._wish and self._member is None else self._reader().consumer.assignment()
+
+    def committed(self, partitions: Sequence[TopicPartition], timeout: float = 10.0) -> list[TopicPartition]:
+        """Where the group stands on the cluster where it reads."""
+        return self._reader().consumer.committed(list(partitions), timeout)
+
+    def where(self) -> str:
+        """The cluster where it reads."""
+        return self._at
+
+    def awaits(self) -> list[str]:
+        """What must be read further, or cross, before more is handed out: a sentence for each partition."""
+        return self._reader().awaits()
+
+    def written_at(self, message: Message) -> str:
+        """The cluster where the record was written. Ask before the next move: a plain name is of another home then."""
+        return self._twins.get(message.topic() or "", self._at)
+
+    def move(self, to: str) -> None:
+        """Leaves the group where it reads, and joins on the other cluster. It goes on there at the group's place, or
+        behind what was handed out here, whichever is further. Commits first where that is its habit."""
+        if self._known(to) != self._at:
+            try:
+                self._leave_for(to)
+            finally:
+                self._join()
+
+    def close(self) -> None:
+        """Commits where that is its habit, and leaves the group."""
+        self._reach.stop()
+        try:
+            self._leave()
+        finally:
+            self._wish = None
+
+    # -- where it reads
+
+    def _must_suit(self, cluster: str, sites: Mapping[str, Site]) -> None:
+        """Raises where these are no pair, or another one, or no member can be made of them."""
+        if len(sites) != 2:
+            raise ConfigError(f"a pair is of two clusters, and {len(sites)} are named")
+        for name in (cluster, *self._sites):
+            if name and name not in sites:
+                raise ConfigError(f"{name} is none of the clusters {' and '.join(sites)}")
+        for site in sites.values():
+            _must_be_dealt_alike(site)
+            Consumer(site.settings()).close()
+
+    def _known(self, cluster: str) -> str:
+        if cluster not in self._sites:
+            raise ConfigError(f"{cluster} is none of the clusters {' and '.join(self._sites)}")
+        return cluster
+
+    def _reader(self) -> PairMember:
+        if self._wish is None:
+            raise RuntimeError(f"{self._name} has subscribed to nothing")
+        if self._member is None:
+            raise RuntimeError(f"{self._name} has not joined its group on {self._at} yet: poll tries again")
+        return self._member
+
+    def _has_joined(self) -> bool:
+        return self._member is not None or self._wish is None
+
+    def _join_again(self) -> None:
+        """Where it could not join behind a move, as while a file of certificates is being replaced."""
+        if self._has_joined() or steady_s() < self._tried_s + AGAIN_S:
+            return
+        try:
+            self._join()
+        except Exception as error:
+            self._warned.now(f"{self._name} cannot join its group on {self._at} yet: {_in_words(error)}")
+
+    def _follow(self) -> None:
+        """Takes up what was pushed."""
+        self._reach.hear()
+        sites, begin = self._reach.sites, self._reach.begin
+        if sites is not self._sites or begin != self._begin:
+            moves = begin != self._begin
+            self._sites, self._begin = sites, begin
+            self._leave_for(begin if moves else self._at)
+        self._join_again()
+
+    def _leave_for(self, to: str) -> None:
+        """To join there is due from then on."""
+        if self._member is not None:
+            self._carry = self._member.all_places()
+        self._tried_s = 0.0
+        try:
+            self._leave()
+        finally:
+            self._at = to
+
+    def _join(self) -> None:
+        if self._wish is not None:
+            self._tried_s = steady_s()
+            self._member = PairMember(self._at, self._sites, self._wish, self._carry, self._news.set)
+            self._carry = {}
+            self._twins |= {name: home for name, (_, home) in self._member.names.items() if home != self._at}
+
+    def _leave(self) -> None:
+        try:
+            if self._member is not None:
+                self._member.close()
+        finally:
+            self._member = None
+            self._warned.tell()
+
+
+def _must_be_dealt_alike(site: Site) -> None:
+    """ConfigError where one member would not have the same partitions of both names."""
+    settings = site.settings()
+    must_have_group(site)
+    for key, needed in (("group.protocol", "classic"), (STRATEGY, "range")):
+        if str(settings.get(key, needed)).lower() != needed:
+            raise ConfigError(
+                f"cluster {site.name}: {key} {settings[key]} deals out the two names of a topic apart",
+                hint=f"leave it out: with {needed} one member has the same partitions of both",
+            )
+
+
+def _in_words(error: Exception) -> str:
+    return str(error.args[0].str()) if isinstance(error, KafkaException) else in_words(error)

@@ -1,0 +1,542 @@
+"""Calls that wait for their topic's home: in memory here, and on the disk in `kept_on_disk`.
+
+They are given out in the order in which they were made. What a client of librdkafka threw away unsent or unanswered
+comes back with the number it had, and so goes before whatever was called later.
+
+Answers to calls: those that wait until somebody polls, and those that a topic's home has refused.
+
+Calls that wait for their topic's home on the disk, where a killed process leaves them to the next one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from operator import index
+from typing import Any, NamedTuple, Protocol, cast
+
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaError, Message
+
+from twinshore.client.core.spool_format import TOPIC_BYTES_MAX, Headers, SpoolRecord, given_headers
+from twinshore.client.spool.spool import Batch, Spool
+from twinshore.config.errors import RefusedError
+from twinshore.config.sentences import counted
+from twinshore.kafka.clock import wall_ms
+
+Delivered = Callable[[KafkaError | None, Message | None], None]
+PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL)
+# What librdkafka has against one record. Whatever else it says, the record may be sent later or by another client.
+OF_ONE_RECORD = (
+    *(KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._UNKNOWN_PARTITION, KafkaError.TOPIC_EXCEPTION),
+    KafkaError._INVALID_ARG,
+)
+# A switch keeps all writers from the old home by rules: what was on its way then is not refused for good.
+SHUT_OUT = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+
+
+class Kept(NamedTuple):
+    """A call. `number`: the how-manieth it was. `is_spooled`: it is on the disk too."""
+
+    number: int
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    partition: int
+    told: Delivered | None
+    timestamp: int
+    headers: Headers
+    is_spooled: bool = False
+
+
+class Given(NamedTuple):
+    """Of a call, what is the same wherever it goes."""
+
+    value: bytes | None
+    key: bytes | None
+    partition: int
+    timestamp: int
+    headers: Headers
+
+
+def given(topic: str, value: Any, key: Any, partition: int, timestamp: int, headers: Any) -> Given:
+    """As a client of librdkafka takes it, and a spool. TypeError or ValueError where either would refuse it: a call
+    that has returned cannot be refused any more."""
+    if not isinstance(topic, str):
+        raise TypeError(f"a topic is named by a str, not {type(topic).__name__}")
+    if "\0" in topic or len(topic.encode()) > TOPIC_BYTES_MAX:
+        raise ValueError(f"a topic's name has no null character, and {TOPIC_BYTES_MAX:,} bytes at most")
+    partition, timestamp = index(partition), index(timestamp)
+    if not -(1 << 31) <= partition < 1 << 31:
+        raise ValueError(f"{partition} is no partition")
+    if not -(1 << 63) <= timestamp < 1 << 63:
+        raise ValueError(f"{timestamp} is no timestamp")
+    return Given(_encoded(value), _encoded(key), partition, timestamp, given_headers(headers))
+
+
+def _encoded(one: Any) -> bytes | None:
+    if one is None or isinstance(one, bytes):
+        return one
+    if isinstance(one, str):
+        return one.encode()
+    raise TypeError(f"a value or key is bytes, str or None, not {type(one).__name__}")
+
+
+class KeptCalls(Protocol):
+    """`settle`, `prepare` and `tend` are called in the thread that moves, the rest within the producer's gate.
+    `outlives`: what is kept is there after the process."""
+
+    outlives: bool
+
+    def topics(self) -> set[str]:
+        """Of which calls wait, or are to wait from now on."""
+        ...
+
+    def begin(self, topic: str) -> None:
+        """From now on its calls wait."""
+        ...
+
+    def keep(self, kept: Kept) -> Callable[[], None] | None:
+        """What whoever called must call then, outside of the gate: it returns once the call is safe, and raises
+        BufferError where it cannot be. None where there is no room."""
+        ...
+
+    def again(self, kept: Kept) -> None:
+        """It was sent, and nobody has it."""
+        ...
+
+    def settle(self) -> None:
+        """What came back is as safe as what was kept."""
+        ...
+
+    def prepare(self, topic: str) -> None: ...
+
+    def head(self, topic: str) -> Kept | None:
+        """The next one to send; None where none is there now."""
+        ...
+
+    def sent(self, topic: str) -> None:
+        """The head was."""
+        ...
+
+    def answered(self, kept: Kept, error: KafkaError | None) -> None:
+        """A broker has it, or will not have it."""
+        ...
+
+    def is_empty(self, topic: str) -> bool:
+        """All of it was sent: calls may go straight."""
+        ...
+
+    def end(self, topic: str) -> None:
+        """Its calls wait no more."""
+        ...
+
+    def full(self) -> str:
+        """Why there is no room."""
+        ...
+
+    def tend(self) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def left(self) -> int | None:
+        """How many calls a producer that is closed leaves to the next one; None where there is none to come."""
+        ...
+
+    def close(self, *, goodbye: bool) -> None: ...
+
+
+class KeptInMemory:
+    """No more than `calls_max`."""
+
+    outlives = False
+
+    def __init__(self, calls_max: int) -> None:
+        self._calls_max = calls_max
+        self._calls: dict[str, deque[Kept]] = {}
+        self._came_back: dict[str, list[Kept]] = {}
+        self._count = 0
+
+    def topics(self) -> set[str]:
+        return {*self._calls, *self._came_back}
+
+    def begin(self, topic: str) -> None:
+        self._calls.setdefault(topic, deque())
+
+    def keep(self, kept: Kept) -> Callable[[], None] | None:
+        if self._count >= self._calls_max:
+            return None
+        self._calls[kept.topic].append(kept)
+        self._count += 1
+        return _at_once
+
+    def again(self, kept: Kept) -> None:
+        self._came_back.setdefault(kept.topic, []).append(kept)
+
+    def settle(self) -> None:
+        pass
+
+    def prepare(self, topic: str) -> None:
+        pass
+
+    def head(self, topic: str) -> Kept | None:
+        if back := self._came_back.pop(topic, []):
+            merged = heapq.merge(sorted(back, key=by_number), self._calls.get(topic, ()), key=by_number)
+            self._calls[topic] = deque(merged)
+            self._count += len(back)
+        calls = self._calls.get(topic)
+        return calls[0] if calls else None
+
+    def sent(self, topic: str) -> None:
+        self._calls[topic].popleft()
+        self._count -= 1
+
+    def answered(self, kept: Kept, error: KafkaError | None) -> None:
+        pass
+
+    def is_empty(self, topic: str) -> bool:
+        return not self._calls.get(topic) and topic not in self._came_back
+
+    def end(self, topic: str) -> None:
+        self._calls.pop(topic, None)
+
+    def full(self) -> str:
+        return f"{counted(self._calls_max, 'call')} are kept back"
+
+    def tend(self) -> None:
+        pass
+
+    def __len__(self) -> int:
+        return self._count + sum(map(len, self._came_back.values()))
+
+    def left(self) -> None:
+        return None
+
+    def close(self, *, goodbye: bool) -> None:
+        pass
+
+
+def _at_once() -> None:
+    pass
+
+
+def by_number(kept: Kept) -> int:
+    return kept.number
+
+
+class Answers:
+    """Until somebody polls: an application's own functions run in its own threads. One thread adds, any thread
+    tells."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Delivered, KafkaError | None, Message | None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, told: Delivered | None, error: KafkaError | None, message: Message | None) -> None:
+        if told is not None:
+            self._waiting.append((told, error, message))
+
+    def tell(self) -> int:
+        """How many were told. What one of these functions raises is raised here, and the rest wait."""
+        called = 0
+        while True:
+            try:
+                told, error, message = self._waiting.popleft()
+            except IndexError:  # another thread may have taken the last one
+                return called
+            called += 1
+            told(error, message)
+
+
+class _Refused:
+    """What a Message of librdkafka's says of a record that was not written. That class is not made here: earlier
+    versions cannot, and later ones advise against it."""
+
+    __slots__ = ("_error", "_kept")
+
+    def __init__(self, kept: Kept, error: KafkaError) -> None:
+        self._kept, self._error = kept, error
+
+    def __len__(self) -> int:
+        return len(self._kept.value or b"")
+
+    def __bool__(self) -> bool:
+        return True
+
+    def topic(self) -> str:
+        return self._kept.topic
+
+    def partition(self) -> int | None:
+        return self._kept.partition if self._kept.partition >= 0 else None
+
+    def offset(self) -> None:
+        return None
+
+    def key(self) -> bytes | None:
+        return self._kept.key
+
+    def value(self) -> bytes | None:
+        return self._kept.value
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        return list(self._kept.headers) or None
+
+    def timestamp(self) -> tuple[int, int]:
+        time_ms = self._kept.timestamp
+        return (TIMESTAMP_CREATE_TIME, time_ms) if time_ms else (TIMESTAMP_NOT_AVAILABLE, -1)
+
+    def error(self) -> KafkaError:
+        return self._error
+
+    def latency(self) -> None:
+        return None
+
+    def leader_epoch(self) -> None:
+        return None
+
+
+def refused(kept: Kept, error: KafkaError) -> Message:
+    """A call that was kept back and that no client took, as its `on_delivery` is given it."""
+    return cast(Message, _Refused(kept, error))
+
+
+class Refusal(NamedTuple):
+    """`heard_s`: when it was; `amid`: behind a hold that ran out."""
+
+    cluster: str
+    kept: Kept
+    error: KafkaError
+    message: Message
+    heard_s: float
+    amid: bool
+
+
+class ShutOut:
+    """Calls that a topic's home has refused by rules, of one producer, in the thread that moves. A switch says that it
+    holds a topic before its rules keep writers out: so such a refusal counts only once that cluster was read behind
+    it."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Refusal] = []
+
+    def topics(self) -> set[str]:
+        """Nothing may overtake what was refused of them."""
+        return {one.kept.topic for one in self.waiting}
+
+    def due(self, is_heard: Callable[[Refusal], bool]) -> list[Refusal]:
+        """Takes out those that can be judged by now."""
+        judged = [(one, is_heard(one)) for one in self.waiting]
+        self.waiting = [one for one, is_due in judged if not is_due]
+        return [one for one, is_due in judged if is_due]
+
+
+LATE_AT_ONCE = 1_000
+
+
+class KeptOnDisk:
+    """In a spool. Whom to tell of an answer is in memory all the same: of `told_max` calls at most. `follows`: whether
+    the producer sends what an earlier one left of a topic."""
+
+    outlives = True
+
+    def __init__(
+        self, spool: Spool, told_max: int, follows: Callable[[str], bool], warn: Callable[[str], None]
+    ) -> None:
+        self._spool, self._told_max, self._warn = spool, told_max, warn
+        left = spool.topics()
+        self._topics = {topic for topic in left if follows(topic)}
+        self._strange = {topic: count for topic, count in left.items() if topic not in self._topics}
+        for topic, count in self._strange.items():
+            warn(f"{spool.folder}: {counted(count, 'record')} of topic {topic} stay: this producer does not follow it")
+        self._told: dict[int, Delivered] = {}
+        self._came_back: dict[str, list[Kept]] = {}  # not looked at yet
+        self._in_memory: dict[str, deque[Kept]] = {}  # in order: what the disk did not take
+        self._head: dict[str, Kept] = {}
+
+    def topics(self) -> set[str]:
+        return {*self._topics, *self._came_back, *self._in_memory}
+
+    def begin(self, topic: str) -> None:
+        self._topics.add(topic)
+
+    def keep(self, kept: Kept) -> Callable[[], None] | None:
+        if kept.told is not None and len(self._told) >= self._told_max:
+            return None
+        batch = self._spool.keep([_record(kept)])
+        if batch is None:
+            return None
+        if kept.told is not None:
+            self._told[kept.number] = kept.told
+        return lambda: self._commit(kept, batch)
+
+    def _commit(self, kept: Kept, batch: Batch) -> None:
+        try:
+            self._spool.commit(batch)
+        except BufferError:
+            self._told.pop(kept.number, None)
+            raise
+
+    def again(self, kept: Kept) -> None:
+        if not kept.is_spooled:
+            self._came_back.setdefault(kept.topic, []).append(kept)
+            return
+        if kept.told is not None:
+            self._told[kept.number] = kept.told
+        self._head.pop(kept.topic, None)
+        self._topics.add(kept.topic)
+        self._spool.given_back(kept.topic, kept.number)
+
+    def settle(self) -> None:
+        """Beyond the bound, if need be: these calls were accepted. What the disk does not take stays in memory."""
+        for topic in {*self._came_back, *self._in_memory}:
+            self._topics.add(topic)
+            self._head.pop(topic, None)
+            back = [*self._in_memory.pop(topic, ()), *self._came_back.get(topic, ())]
+            self._in_memory[topic] = deque(sorted(back, key=by_number))
+            self._came_back.pop(topic, None)
+            self._in_memory[topic] = self._write(topic, self._in_memory[topic])
+            if not self._in_memory[topic]:
+                del self._in_memory[topic]
+
+    def _write(self, topic: str, back: deque[Kept]) -> deque[Kept]:
+        """What stays in memory of it, in order."""
+        stays: deque[Kept] = deque()
+        size = LATE_AT_ONCE
+        while back:
+            part = list(islice(back, size))
+            try:
+                self._write_part(part)
+            except BufferError as error:
+                self._warn(f"calls for topic {topic} that a home gave back are kept in memory: {error}")
+                return stays + back
+            except (TypeError, ValueError) as error:
+                if size > 1:
+                    size = 1  # one of them is at fault: the others need not stay with it
+                    continue
+                self._warn(f"a call for topic {topic} that a home gave back is kept in memory: {error}")
+                stays += part
+            for _ in part:
+                back.popleft()
+        return stays
+
+    def _write_part(self, part: Sequence[Kept]) -> None:
+        batch = self._spool.keep([_record(one) for one in part], beyond=True)
+        assert batch is not None, "there is always room beyond the bound"
+        self._spool.commit(batch)
+        for one in part:
+            if one.told is not None:
+                self._told[one.number] = one.told
+
+    def prepare(self, topic: str) -> None:
+        with self._told_of():
+            self._spool.prepare(topic)
+
+    def head(self, topic: str) -> Kept | None:
+        if topic in self._came_back:
+            return None  # it is not settled where that stands
+        if (found := self._head.get(topic)) is None:
+            back = self._in_memory[topic][0] if topic in self._in_memory else None
+            record = None
+            with self._told_of():
+                record = self._spool.head(topic)
+            if record is None and back is not None and self._spool.unsent(topic):
+                return None  # one on the disk may come first
+            if record is not None and (back is None or record.number < back.number):
+                found = _kept(record, self._told.get(record.number))
+            else:
+                found = back
+            if found is not None:
+                self._head[topic] = found
+        return found
+
+    def sent(self, topic: str) -> None:
+        kept = self._head.pop(topic)
+        if not kept.is_spooled:
+            self._in_memory[topic].popleft()
+            if not self._in_memory[topic]:
+                del self._in_memory[topic]
+            return
+        self._told.pop(kept.number, None)
+        self._spool.handed_out(topic, kept.number)
+
+    def answered(self, kept: Kept, error: KafkaError | None) -> None:
+        if not kept.is_spooled:
+            return
+        if error is None or kept.told is not None:
+            self._spool.done(kept.topic, kept.number)
+            return
+        self._spool.refused(kept.topic, kept.number)
+        self._warn(
+            f"a record of topic {kept.topic} that was kept in {self._spool.folder} is refused, and stays there:"
+            f" {error.str()}"
+        )
+
+    def is_empty(self, topic: str) -> bool:
+        return not (topic in self._came_back or topic in self._in_memory or self._spool.unsent(topic))
+
+    def end(self, topic: str) -> None:
+        self._topics.discard(topic)
+
+    def full(self) -> str:
+        if len(self._told) >= self._told_max:
+            return f"{counted(self._told_max, 'call')} that want to be told of their answer are kept back"
+        return f"the spool {self._spool.folder} may hold {counted(self._spool.bytes_max, 'byte')}"
+
+    def tend(self) -> None:
+        with self._told_of():
+            self._spool.tend()
+
+    def __len__(self) -> int:
+        return self._spool.unsent() - sum(self._strange.values()) + self._only_in_memory()
+
+    def left(self) -> int:
+        return sum(self._spool.topics().values()) - sum(self._strange.values())
+
+    def _only_in_memory(self) -> int:
+        return sum(map(len, self._came_back.values())) + sum(map(len, self._in_memory.values()))
+
+    def close(self, *, goodbye: bool) -> None:
+        try:
+            if goodbye:
+                self.settle()
+        finally:
+            with self._told_of():
+                self._spool.close(mark=goodbye)
+        if goodbye and (lost := self._only_in_memory()):
+            self._warn(
+                f"{counted(lost, 'call')} that the spool {self._spool.folder} does not take end with the producer"
+            )
+
+    @contextmanager
+    def _told_of(self) -> Iterator[None]:
+        """What the disk refuses is told, and keeps no other topic waiting."""
+        try:
+            yield
+        except (OSError, RefusedError) as error:
+            self._warn(f"the spool {self._spool.folder}: {error}")
+
+
+def _record(kept: Kept) -> SpoolRecord:
+    now_ms = wall_ms()
+    timestamp = kept.timestamp or now_ms
+    return SpoolRecord(
+        *(kept.number, kept.topic, kept.value, kept.key, kept.partition, timestamp, kept.headers, now_ms)
+    )
+
+
+def _kept(record: SpoolRecord, told: Delivered | None) -> Kept:
+    return Kept(
+        record.number,
+        record.topic,
+        record.value,
+        record.key,
+        record.partition,
+        told,
+        record.timestamp,
+        record.headers,
+        is_spooled=True,
+    )

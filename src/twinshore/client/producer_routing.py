@@ -1,0 +1,614 @@
+"""A client of librdkafka for each cluster that a producer writes to, and its ways to topics.
+
+Answers are heard in whichever thread comes by, and best in one that calls: each of them needs the interpreter, for
+which another thread waits while calls are made.
+
+What a producer does as its topics move: in a separate thread, a turn many times a second.
+
+A turn closes the ways to topics that a switch holds, waits for what is on its way to them and says so, and at the home
+of each topic sends what was kept back before a call goes straight there. What a home that died never acknowledged is
+sent again, before anything newer of its topic.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from twinshore.client.dedupe import Doubts
+from twinshore.client.discovery.routing_topic import Reach
+from twinshore.client.pending import (
+    OF_ONE_RECORD,
+    PURGED,
+    SHUT_OUT,
+    Answers,
+    Delivered,
+    Kept,
+    KeptCalls,
+    Refusal,
+    ShutOut,
+    refused,
+)
+from twinshore.client.sites import Site, Warned, client_thread
+from twinshore.config.once import each, in_words
+from twinshore.kafka.clock import steady_s
+from twinshore.routing.core.followers import Write
+
+OURS: Mapping[str, Any] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "partitioner": "murmur2_random",  # as Java's clients do it
+}
+# Each answer is heard of: else nobody knows what a dead home did not take. What was given up might still arrive.
+HELD_TO: Mapping[str, Any] = {
+    "delivery.report.only.error": False,
+    **dict.fromkeys(("message.timeout.ms", "delivery.timeout.ms"), 0),
+    **dict.fromkeys(("retries", "message.send.max.retries"), (1 << 31) - 1),
+}
+HEARD_S = 1.0
+LOOK_S = 1.0
+LEFT_ALONE_S = 0.02  # so soon behind another thread the one that moves does not hear of answers as well
+
+Heard = Callable[[Kept, KafkaError | None, Message], None]
+
+
+class Client:
+    """`answers` get those of calls that were acknowledged; `heard` is told in the thread that moves of those that were
+    not, or were on the disk. A client is silent once its cluster has answered nothing for `silent_s` though something
+    is on its way. `is_dead`: it has met a fatal error, and sends nothing any more."""
+
+    def __init__(self, settings: Mapping[str, Any], answers: Answers, heard: Heard, silent_s: float) -> None:
+        self._producer = Producer({**OURS, **settings, **HELD_TO})
+        self._heard, self._silent_s = heard, silent_s
+        self.answers = answers
+        self.is_dead = False
+        self.ways: dict[str, Way] = {}
+        self.came: deque[tuple[Way, Kept, KafkaError | None, Message]] = deque()  # which the thread that moves looks at
+        self._hearing = threading.Lock()
+        self._raised: Exception | None = None
+        self._answers_then = 0
+        self._heard_s = self._alive_s = steady_s()
+
+    def __len__(self) -> int:
+        """What is on its way, and troubles that nobody has heard of."""
+        return len(self._producer)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def way(self, topic: str) -> Way:
+        return self.ways.get(topic) or self.ways.setdefault(topic, Way(self, topic, self._producer.produce))
+
+    def on_its_way(self, topic: str) -> int:
+        """Of this topic, what has no answer yet."""
+        way = self.ways.get(topic)
+        return way.sent - way.answered if way is not None else 0
+
+    def on_their_way(self) -> int:
+        return sum(way.sent - way.answered for way in self.ways.values())
+
+    def hear(self) -> None:
+        """In any thread, unless another one does so now. What a function of the application's own settings raises is
+        raised in the thread that moves: it is no answer to whoever calls."""
+        if not self._hearing.acquire(blocking=False):
+            return
+        try:
+            self._heard_s = steady_s()
+            self._producer.poll(0)
+        except Exception as error:
+            self._raised = error
+        finally:
+            self._hearing.release()
+
+    # -- the thread that moves
+
+    def poll(self) -> None:
+        if steady_s() >= self._heard_s + LEFT_ALONE_S:
+            self.hear()
+        self.settle()
+        answered = sum(way.answered for way in self.ways.values())
+        if answered != self._answers_then or not len(self._producer):
+            self._answers_then, self._alive_s = answered, steady_s()
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
+
+    def is_silent(self) -> bool:
+        return steady_s() >= self._alive_s + self._silent_s
+
+    def flush(self, timeout_s: float) -> int:
+        with self._hearing:
+            left = self._producer.flush(timeout_s)
+        self.settle()
+        return left
+
+    def give_up(self) -> None:
+        """What is on its way is given back, in the order in which it was called."""
+        for is_in_queue in (False, True):
+            self._producer.purge(in_queue=is_in_queue, in_flight=True, blocking=True)
+            self._hear_all()
+
+    def ends(self) -> int:
+        """Nothing goes by it any more: its threads end once nobody names it. How many calls it never heard of."""
+        never_heard = self.on_their_way()
+        for way in self.ways.values():
+            way.free.clear()
+        self.ways.clear()
+        return never_heard
+
+    def warm_up(self, topics: list[str]) -> None:
+        """The first record must not wait for connections."""
+        for topic in topics:
+            try:
+                self._producer.list_topics(topic, timeout=LOOK_S)
+            except Exception:
+                break
+
+    def settle(self) -> None:
+        """Of what came, wherever it was heard."""
+        with self._hearing:
+            while self.came:
+                way, kept, error, message = self.came.popleft()
+                self.is_dead = self.is_dead or (error is not None and error.code() == KafkaError._FATAL)
+                try:
+                    self._heard(kept, error, message)
+                finally:
+                    way.answered += 1
+
+    def _hear_all(self) -> None:
+        """There may be so many answers that one look does not bring them all."""
+        before = self.on_their_way() + 1
+        while len(self._producer) and self.on_their_way() != before:
+            before = self.on_their_way()
+            self.flush(HEARD_S)
+        self.settle()
+
+
+class Way:
+    """To a topic on a cluster. A call goes by `produce`, librdkafka's own, with one of `free` to hear of its answer; or
+    it goes by `send`. `sent`: how many did; `answered`: of them."""
+
+    __slots__ = ("answered", "client", "free", "produce", "sent", "topic")
+
+    def __init__(self, client: Client, topic: str, produce: Callable[..., None]) -> None:
+        self.client, self.topic, self.produce = client, topic, produce
+        self.free: list[Straight] = []
+        self.sent = self.answered = 0
+
+    def send(self, kept: Kept) -> None:
+        """BufferError where there is no room; KafkaException where the client does not take the call."""
+        told = partial(self._answered, kept)
+        self.sent += 1  # its answer may be heard before this returns
+        try:
+            headers = list(kept.headers) or None
+            self.produce(kept.topic, kept.value, kept.key, kept.partition, told, None, kept.timestamp, headers)
+        except BaseException as error:
+            self.sent -= 1
+            if isinstance(error, KafkaException) and error.args[0].code() == KafkaError._FATAL:
+                self.client.is_dead = True
+            raise
+
+    def _answered(self, kept: Kept, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.client.answers.add(kept.told, None, message)
+        if error is not None or kept.is_spooled:
+            self.client.came.append((self, kept, error, message))
+        else:
+            self.answered += 1
+
+
+class Straight:
+    """A call that went straight, until its answer is heard; then it serves another one, since objects that are made and
+    forgotten by the hundred thousand cost more than the calls themselves. The call named no partition and no
+    time, which librdkafka gives back of no record that has failed, and had no headers."""
+
+    __slots__ = ("number", "told", "way")
+
+    def __init__(self, way: Way) -> None:
+        self.way = way
+        self.number = -1
+        self.told: Delivered | None = None
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        way = self.way
+        if error is not None:
+            value, key = message.value(), message.key()
+            assert not isinstance(value, str) and not isinstance(key, str)
+            kept = Kept(self.number, way.topic, value, key, -1, self.told, 0, ())
+            way.client.came.append((way, kept, error, message))
+        else:
+            if self.told is not None:
+                way.client.answers.add(self.told, None, message)
+            way.answered += 1
+        self.told = None
+        way.free.append(self)
+
+
+TURN_S = 0.01
+SEND_AT_ONCE = 2_000  # calls that were kept back; other topics' calls wait meanwhile
+PUSHED_S = 5.0  # so long what is on its way may be answered before it is sent with other settings, or elsewhere
+LATE_S = 2.0  # what a client that was given up had sent may still arrive so long after its connections were closed
+SETTLE_S = 1.0  # writers to topics that stay wait no longer for what is on its way to one that moves
+AGAIN_S = 1.0
+SLICE_S = 0.1
+HEAR_S = 0.001  # so often whoever calls hears of answers
+
+
+class Moves:
+    """`gate` is held by whoever makes a call: a call goes by `routes`, or is kept in `waiting`. `warned` is told what
+    an operator should know. All else is the thread's own, which begins with `start` and has ended when `stop`
+    returns."""
+
+    def __init__(
+        self,
+        name: str,
+        topics: Iterable[str],
+        reach: Reach,
+        waiting: KeptCalls,
+        *,
+        lease_s: float,
+        answers_max: int,
+        warned: Warned,
+        wake: threading.Event,
+    ) -> None:
+        self._name, self._topics, self._reach = name, tuple(topics), reach
+        self._lease_s, self._warned = lease_s, warned
+        self.waiting = waiting
+        self.doubts: Doubts | None = None
+        self.gate = threading.Lock()  # between a call and whoever parks its topic
+        self.room = threading.Condition(self.gate)
+        self.routes: dict[str, Way] = {}
+        self.until_s = self.straight_until_s = self._not_before_s = self._replaced_s = 0.0
+        self.answers, self._answers_max = Answers(), answers_max
+        self.stopping, self.wake = threading.Event(), wake
+        self._never_heard = 0
+        self._at: dict[str, str] = {}
+        self._late_until_s: dict[str, float] = {}  # by cluster: until then what was given up may land there
+        self._shut_out = ShutOut()
+        self._clients: dict[str, Client] = {}
+        self._thread = client_thread("moves", name, self._run)
+
+    def start(self) -> None:
+        with suppress(KafkaException):  # it connects while it is asked where topics are at home
+            self.client(self._reach.begin)
+        self.centre = self._reach.ask(self._name, self._topics, self._lease_s)
+        self._thread.start()
+
+    def stop(self, *, goodbye: bool, killed: bool = False) -> None:
+        self._reach.stop()
+        with self.gate:
+            self.stopping.set()
+            self.straight_until_s = 0.0
+        self.wake.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()  # until then clients, the centre and what is kept are its own
+        clients = self._clients.values()
+        all_ends = [client.give_up if killed or len(client) else client.settle for client in clients]
+        ends = partial(self.centre.stop, goodbye=goodbye), partial(self.waiting.close, goodbye=goodbye)
+        try:
+            each([*all_ends, self._judge, *ends])
+        finally:
+            if self.doubts is not None:
+                self.doubts.stop()
+            with self.gate:
+                self.routes.clear()
+                self._never_heard += sum(client.ends() for client in clients)
+            self._warned.tell()
+
+    # -- within the gate
+
+    def on_their_way(self) -> int:
+        """Calls of which nothing was heard since they were sent: a client's own length counts its troubles too."""
+        on_their_way = sum(client.on_their_way() for client in self._clients.values())
+        return self._never_heard + len(self._shut_out.waiting) + on_their_way
+
+    def close_all(self) -> None:
+        """In a process that was forked: its threads are not there, and what they held stays so for ever."""
+        self.gate = threading.Lock()
+        self.straight_until_s = 0.0
+
+    # -- answers
+
+    def hear(self) -> None:
+        """In any thread, of what was answered meanwhile; for `HEAR_S` calls go straight from then on."""
+        for client in list(self._clients.values()):
+            client.hear()
+        with self.gate:
+            if not self.stopping.is_set() and self.has_room() and self.doubts is None:
+                self.straight_until_s = min(self.until_s, steady_s() + HEAR_S)
+
+    def has_room(self) -> bool:
+        """For answers, which wait for somebody who polls."""
+        return len(self.answers) <= self._answers_max
+
+    def _delivered(self, cluster: str, kept: Kept, error: KafkaError | None, message: Message) -> None:
+        """In the thread that moves: of what has not arrived, which is sent again where it was thrown away for another
+        home, or what was on the disk."""
+        if error is not None and error.code() in SHUT_OUT:
+            refusal = Refusal(cluster, kept, error, message, steady_s(), self._ran_out(kept.topic))
+            self._shut_out.waiting.append(refusal)
+            if refusal.amid:
+                self._warned(
+                    f"{self._name}: {cluster} keeps writers out of topic {kept.topic} for a switch whose hold ran out:"
+                    " calls wait until somebody ends it (`twinshore switch status`)"
+                )
+            return self._judge()
+        return self._judged(cluster, kept, error, message)
+
+    def _judge(self) -> None:
+        for cluster, kept, error, message, _, amid in self._shut_out.due(self._is_heard):
+            self._judged(cluster, kept, error, message, amid)
+
+    def _is_heard(self, one: Refusal) -> bool:
+        topic = one.kept.topic
+        if self.stopping.is_set() or not self._is_at_home(topic, one.cluster):
+            return True
+        return self.centre.read_since(one.cluster, one.heard_s) and not self._ran_out(topic)
+
+    def _ran_out(self, topic: str) -> bool:
+        line = self.centre.line(topic)
+        return line is not None and line.ran_out
+
+    def _judged(self, cluster: str, kept: Kept, error: KafkaError | None, message: Message, amid: bool = False) -> None:
+        if error is not None and self._is_sent_again(cluster, kept.topic, error.code(), amid):
+            self.waiting.again(kept)
+            if self.doubts is not None:
+                self.doubts.add(kept)
+        else:
+            if kept.is_spooled:
+                self.waiting.answered(kept, error)
+            if error is not None:
+                self.answers.add(kept.told, error, message)
+                self._warn_of_refusal(kept, f"by {cluster}", error)
+
+    def _is_sent_again(self, cluster: str, topic: str, code: int, amid: bool) -> bool:
+        """A refusal by rules counts where the topic is at home there and no hold ran out: else it is a switch that
+        keeps writers out."""
+        if self.stopping.is_set() and not self.waiting.outlives:
+            return False
+        return code in PURGED or (code in SHUT_OUT and (amid or not self._is_at_home(topic, cluster)))
+
+    def _is_at_home(self, topic: str, cluster: str) -> bool:
+        order = self.centre.order(topic)
+        return isinstance(order, Write) and order.cluster == cluster
+
+    # -- the thread
+
+    def _run(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                self.turn()
+            except Exception as error:  # whoever ended here would leave calls waiting for ever, and nobody told
+                self._warned(f"{self._name}: {in_words(error)}")
+            self._warned.tell()
+            self.wake.wait(TURN_S)
+            self.wake.clear()
+
+    def turn(self) -> None:
+        self._reach.hear()
+        if self._reach.is_due:
+            self._take_up()
+        if self.stopping.is_set():
+            return
+        for cluster, client in list(self._clients.items()):
+            client.poll()
+            if client.is_dead:
+                self._replace(cluster, client)
+        self._judge()
+        self.waiting.settle()
+        until_s = {cluster: self.centre.until_s(cluster) for cluster in self._reach.sites}
+        held = self.centre.held()  # before it is asked where they go: what is heard between the two is held in both
+        with self.gate:
+            topics = {*self.routes, *self.waiting.topics(), *self._at}
+        orders = {topic: self.centre.order(topic) for topic in topics}
+        goes = {one: order.cluster for one, order in orders.items() if isinstance(order, Write)}
+        with self.gate:
+            for topic in (self.routes.keys() - goes.keys()) | (self.routes.keys() & self._shut_out.topics()):
+                del self.routes[topic]
+            self.until_s = min((until_s[cluster] for cluster in goes.values()), default=0.0)
+            self.straight_until_s = min(self.straight_until_s, self.until_s)
+        self._settle(topics, held)
+        for topic, cluster in goes.items():
+            if topic not in self._shut_out.topics():
+                self._go(topic, cluster)
+        if self.centre.moving():
+            self._warm_up()
+        self.waiting.tend()
+        with self.room:
+            self.room.notify_all()
+
+    def _settle(self, topics: set[str], held: frozenset[str]) -> None:
+        """Of a topic that a switch holds, says so once nothing is on its way to it: which is so where nothing is on its
+        way to its cluster at all. Calls to topics that stay there wait meanwhile, but not for long."""
+        for topic in held - topics:
+            self.centre.parked(topic)  # it never wrote to it
+        late = {cluster for cluster, until_s in self._late_until_s.items() if steady_s() < until_s}
+        for cluster in {self._at[topic] for topic in held if topic in self._at} - late:
+            self._quieten(cluster, {topic for topic in held if self._at.get(topic) == cluster})
+        for topic in (held & topics) - self._at.keys() if not late else ():
+            self.centre.parked(topic)
+
+    def _quieten(self, cluster: str, held: set[str]) -> None:
+        client = self._clients.get(cluster)  # none where it was given up
+        if client is not None and len(client) and steady_s() < self._not_before_s:
+            return
+        if client is not None:
+            self._close_routes(client)
+        if client is not None and client.flush(SETTLE_S):
+            self._not_before_s = steady_s() + AGAIN_S
+        else:
+            for topic in held:
+                self.centre.parked(topic)
+        # Those that stay are sent to again by this very turn.
+
+    def _go(self, topic: str, cluster: str) -> None:
+        """What was kept back goes first; from then on calls go straight there."""
+        before = self._at.get(topic)
+        if before is not None and before != cluster:
+            self._leave(topic, before)
+        client = self.client(cluster)
+        self._at[topic] = cluster
+        if self.waiting.outlives and client.is_silent():
+            return self._close_routes(client)  # what is called now is safer on the disk
+        self.waiting.prepare(topic)
+        with self.gate:
+            way = client.way(topic)
+            if self.routes.get(topic) is way and self.waiting.is_empty(topic):
+                return None
+            if not self._is_at_home(topic, cluster):
+                return None  # a switch was heard of since this turn began
+            self.routes.pop(topic, None)
+            site = self._reach.sites[cluster]
+            if self.doubts is not None:
+                self.doubts.search(topic, site)
+                if self.doubts.is_open(topic):
+                    self.waiting.begin(topic)
+                    return None
+            has_room = self._send_kept(way)
+            if self.waiting.is_empty(topic):
+                self.waiting.end(topic)
+                self.routes[topic] = way
+                if self.doubts is not None:
+                    self.doubts.forget(topic)
+            elif has_room:
+                self.wake.set()  # the next turn goes on with it at once
+        return None
+
+    def _send_kept(self, way: Way) -> bool:
+        """A portion of it; whether the client would have taken more."""
+        topic = way.topic
+        for _ in range(SEND_AT_ONCE):
+            if steady_s() >= self.until_s:
+                return False  # as after the machine has slept
+            kept = self.waiting.head(topic)
+            if kept is None:
+                return True
+            if self.doubts is not None and self.doubts.has_arrived(kept):
+                self._pass_over(kept, self.doubts.record(kept))
+                continue
+            try:
+                way.send(kept)
+            except BufferError:
+                return False
+            except KafkaException as error:
+                if error.args[0].code() not in OF_ONE_RECORD:
+                    why = error.args[0].str()
+                    self._warned(f"{self._name}: what was kept of topic {topic} cannot be sent and waits: {why}")
+                    return False
+                self._set_aside(kept, error.args[0])
+            except Exception as error:  # as of a record that an earlier version has kept
+                self._set_aside(kept, KafkaError(KafkaError._INVALID_ARG, in_words(error)))
+            else:
+                self.waiting.sent(topic)
+        return True
+
+    def _pass_over(self, kept: Kept, record: Message | None) -> None:
+        """The head, which its old home had taken and sent on before it died."""
+        self.waiting.sent(kept.topic)
+        self.waiting.answered(kept, None)
+        self.answers.add(kept.told, None, record)
+
+    def _set_aside(self, kept: Kept, error: KafkaError) -> None:
+        """The head, which would be refused for ever: its call has returned long ago."""
+        self.waiting.sent(kept.topic)
+        self.waiting.answered(kept, error)
+        self.answers.add(kept.told, error, refused(kept, error))
+        self._warn_of_refusal(kept, "after it was kept back", error)
+
+    def _warn_of_refusal(self, kept: Kept, where: str, error: KafkaError) -> None:
+        """An operator is told where nobody else is. Of a spool it is told there; of calls that a producer which is
+        closed throws away `close` gives the number."""
+        if kept.told is None and not kept.is_spooled and error.code() not in PURGED:
+            self._warned(f"{self._name}: a record of topic {kept.topic} is refused {where}: {error.str()}")
+
+    def _replace(self, cluster: str, client: Client) -> None:
+        """A fatal error is the client's own: another one may go on where it stopped."""
+        if steady_s() >= self._replaced_s + AGAIN_S:
+            self._replaced_s = steady_s()
+            self._warned(f"{self._name}: the client of {cluster} met a fatal error, and another one goes on")
+            self._give_up(cluster, client)
+
+    def _leave(self, topic: str, cluster: str) -> None:
+        """The topic's calls go there no more. What it has not acknowledged of them, as a home that died, is sent
+        elsewhere; what other topics have on their way there, with them."""
+        client = self._clients.get(cluster)
+        if client is None:
+            return
+        with self.gate:
+            if topic in self.routes and self.routes[topic].client is client:
+                del self.routes[topic]
+                self.waiting.begin(topic)
+            is_answered = not client.on_its_way(topic)
+        if not is_answered:
+            self._give_up(cluster, client)
+
+    def _give_up(self, cluster: str, client: Client) -> None:
+        """All that it has not acknowledged is sent again, by another client: its numbers have a gap now."""
+        self._close_routes(client)
+        is_late = client.on_their_way() > 0
+        try:
+            client.give_up()
+        finally:
+            if is_late:
+                self._late_until_s[cluster] = steady_s() + LATE_S
+            with self.gate:
+                del self._clients[cluster]
+                self._never_heard += client.ends()
+        self.waiting.settle()
+
+    def _close_routes(self, client: Client) -> None:
+        """Calls to topics that went there are kept back from now on."""
+        with self.gate:
+            for topic in [one for one, route in self.routes.items() if route.client is client]:
+                del self.routes[topic]
+                self.waiting.begin(topic)
+
+    def client(self, cluster: str) -> Client:
+        if cluster not in self._clients:
+            settings = {"client.id": self._name, **self._reach.sites[cluster].settings()}
+            made = Client(settings, self.answers, partial(self._delivered, cluster), self._lease_s)
+            with self.gate:
+                self._clients[cluster] = made
+        return self._clients[cluster]
+
+    def _take_up(self) -> None:
+        """What is on its way is waited for; calls are kept back until the clusters that count now were asked."""
+        for cluster, client in list(self._clients.items()):
+            self._close_routes(client)
+            if self._wait_for_answers(client, PUSHED_S) and not self.stopping.is_set():
+                self._give_up(cluster, client)
+        if self.stopping.is_set():
+            return
+        self.centre.stop()
+        with self.gate:
+            self._never_heard += sum(client.ends() for client in self._clients.values())
+            self._clients.clear()
+            self.until_s = self.straight_until_s = 0.0
+        self._at.clear()
+        if not self.stopping.is_set():
+            self.centre = self._reach.ask(self._name, self._topics, self._lease_s)
+
+    def _wait_for_answers(self, client: Client, for_s: float) -> bool:
+        """Whether some of it is still on its way then; it may be told sooner where the producer is closed."""
+        until_s = steady_s() + for_s
+        while client.flush(max(0.0, min(SLICE_S, until_s - steady_s()))):
+            if self.stopping.is_set() or steady_s() >= until_s:
+                return True
+        return False
+
+    def _warm_up(self) -> None:
+        """Where topics may soon be written."""
+        for cluster in self._reach.sites.keys() - self._clients.keys():
+            self.client(cluster).warm_up(list(self._at)[:10])
+
+
+def must_make(name: str, lease_s: float, sites: Mapping[str, Site]) -> None:
+    """Raises where a client cannot be made of these settings."""
+    for site in sites.values():
+        Client({"client.id": name, **site.settings()}, Answers(), lambda *_: None, lease_s)

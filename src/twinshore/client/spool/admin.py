@@ -1,0 +1,214 @@
+"""A spool as an operator sees it: what lies there, and what becomes of it where its producer does not come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from twinshore.client.core.spool_format import GapKind
+from twinshore.client.producer import HotProducer
+from twinshore.client.spool.spool import Loaded, Spool, SpoolFiles, Tally, load
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.model import Cluster, Plan
+from twinshore.config.sentences import counted, moment
+
+TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolTopic:
+    """What of a topic is to be sent. `oldest_ms`: when the oldest of it was kept back."""
+
+    topic: str
+    records: int
+    bytes: int
+    oldest_ms: int
+
+    def sentence(self) -> str:
+        held = f"{counted(self.records, 'record')}, {counted(self.bytes, 'byte')}"
+        return f"{self.topic}: {held}, kept since {moment(self.oldest_ms)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolLook:
+    """`holder`: the process of the producer that has it now. `notes`: bytes that are no record, and lose none."""
+
+    folder: Path
+    topics: tuple[SpoolTopic, ...]
+    bytes: int
+    holder: str
+    damage: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def records(self) -> int:
+        return sum(one.records for one in self.topics)
+
+    def sentences(self) -> list[str]:
+        who = f"; the producer in process {self.holder} has it" if self.holder else "; no producer has it"
+        what = f"{counted(self.records, 'record')} of {counted(len(self.topics), 'topic')} to send"
+        head = f"{self.folder}: {what}, {counted(self.bytes, 'byte')} on the disk{who}"
+        return [head, *(one.sentence() for one in self.topics), *self.notes, *(f"damage: {one}" for one in self.damage)]
+
+    def as_values(self) -> dict[str, Any]:
+        return {
+            "folder": str(self.folder),
+            "records": self.records,
+            "bytes": self.bytes,
+            "holder": self.holder,
+            "topics": list(map(asdict, self.topics)),
+            "damage": list(self.damage),
+            "notes": list(self.notes),
+        }
+
+
+def look(folder: Path) -> SpoolLook:
+    """Changes nothing. ConfigError where there is no spool."""
+    files, loaded = _loaded(folder)
+    holder = files.holder()
+    troubles = [one for one in loaded.troubles if one.gap.kind is not GapKind.DAMAGED]
+    if holder:  # its last write may be under way
+        troubles = [one for one in troubles if one.gap.kind is not GapKind.TORN]
+    notes = [one.sentence() for one in troubles]
+    if not loaded.marks_are_readable:
+        notes.append("what was done cannot be read: all that is there would be sent again")
+    return SpoolLook(
+        folder,
+        tuple(_topic(name, tally) for name, tally in sorted(loaded.tallies.items())),
+        sum(segment.end for segment in loaded.segments.values()),
+        holder,
+        tuple(one.sentence() for one in loaded.damage),
+        tuple(notes),
+    )
+
+
+def _topic(name: str, tally: Tally) -> SpoolTopic:
+    return SpoolTopic(name, tally.records, tally.bytes, tally.oldest_ms)
+
+
+def _loaded(folder: Path) -> tuple[SpoolFiles, Loaded]:
+    """Its producer may delete a file meanwhile: then it is looked at once more."""
+    for left in reversed(range(TRIES)):
+        try:
+            files = SpoolFiles(folder)
+            if not files.salts and files.marks() is None:
+                raise ConfigError(f"{folder} holds no spool", hint="name the folder that the producer has as `spool`")
+            return files, load(files)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError) or not left:
+                raise ConfigError(f"the spool {folder} cannot be read: {error.strerror}") from error
+    raise AssertionError("it returns or raises")
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolStep:
+    """`does`: as in "is sent"; `would`: as in "would be sent"."""
+
+    topic: SpoolTopic
+    does: str
+    would: str
+
+    def sentence(self, *, done: bool) -> str:
+        return f"{self.topic.sentence()}: {self.does if done else self.would}"
+
+
+@dataclass(frozen=True, slots=True)
+class SendSpool:
+    """`topics`: only these, or all. `first`: the cluster where topics go of which no cluster says where they are at
+    home; the first of `clusters` where it is empty. `past_damage`: what cannot be read is given up."""
+
+    folder: Path
+    topics: Collection[str] = ()
+    first: str = ""
+    past_damage: bool = False
+
+
+def plan_send(asked: SendSpool, clusters: Mapping[str, Cluster]) -> Plan[SpoolStep]:
+    """ConfigError where there is nothing of the kind; RefusedError where a producer has the spool, or it is damaged."""
+    if asked.first and asked.first not in clusters:
+        raise ConfigError(f"no cluster is called {asked.first}", hint=f"there are: {', '.join(clusters)}")
+    seen = _free(asked.folder, past_damage=asked.past_damage)
+    steps = [SpoolStep(one, "is sent", "would be sent") for one in _of(seen, asked.topics)]
+    shown = [*seen.notes, *(f"given up: {one}" for one in seen.damage)]
+    return Plan(tuple(steps), tuple(shown))
+
+
+def send(
+    planned: Plan[SpoolStep],
+    asked: SendSpool,
+    clusters: Mapping[str, Cluster],
+    *,
+    within_s: float,
+    warn: Callable[[str], None],
+) -> Iterator[SpoolStep]:
+    """Gives out each topic once all of it is acknowledged. What a producer with `recognise` had sent before it ended is
+    not sent again. RefusedError in the end where some of it is not acknowledged."""
+    topics = [step.topic.topic for step in planned.steps]
+    if not topics:
+        return
+    ordered = {asked.first: clusters[asked.first], **clusters} if asked.first else clusters
+    spool = Spool(asked.folder, past_damage=asked.past_damage, warn=lambda _: None)  # the plan has told of it
+    quiet = {"log_level": 2}  # what keeps it from a cluster is said in the end
+    with HotProducer(
+        quiet, clusters=ordered, topics=topics, name="spool send", spool=spool, recognise=True, warn=warn
+    ) as producer:
+        producer.flush(within_s)
+        why = {topic: producer.where(topic) for topic in topics}
+        producer.close(0)
+        left = spool.topics()
+    yield from (step for step in planned.steps if step.topic.topic not in left)
+    if lacking := [f"{topic}: {counted(left[topic], 'record')} ({why[topic]})" for topic in topics if topic in left]:
+        raise RefusedError(f"not sent within {within_s:g} s, and still there: {'; '.join(lacking)}")
+
+
+@dataclass(frozen=True, slots=True)
+class DropTopic:
+    """`past_damage`: what cannot be read is given up too."""
+
+    folder: Path
+    topic: str
+    past_damage: bool = False
+
+
+def plan_drop(asked: DropTopic) -> Plan[SpoolStep]:
+    """ConfigError where nothing of the topic is there; RefusedError where a producer has the spool, or it is
+    damaged."""
+    seen = _free(asked.folder, past_damage=asked.past_damage)
+    return Plan(tuple(SpoolStep(one, "is dropped", "would be dropped") for one in _of(seen, [asked.topic])))
+
+
+def drop(planned: Plan[SpoolStep], asked: DropTopic) -> Iterator[SpoolStep]:
+    spool = Spool(asked.folder, past_damage=asked.past_damage)
+    try:
+        for step in planned.steps:
+            topic = step.topic.topic
+            while spool.unsent(topic):
+                spool.prepare(topic)
+                while (head := spool.head(topic)) is not None:
+                    spool.handed_out(topic, head.number)
+                    spool.done(topic, head.number)
+            yield step
+    finally:
+        spool.close()
+
+
+def _free(folder: Path, *, past_damage: bool) -> SpoolLook:
+    seen = look(folder)
+    if seen.holder:
+        raise RefusedError(f"{folder} is the spool of a producer that runs, in process {seen.holder}")
+    if seen.damage and not past_damage:
+        raise RefusedError(
+            f"{folder / seen.damage[0]}", hint="--past-damage gives up what cannot be read, and goes on with the rest"
+        )
+    return seen
+
+
+def _of(seen: SpoolLook, topics: Collection[str]) -> list[SpoolTopic]:
+    there = {one.topic: one for one in seen.topics}
+    if strange := [topic for topic in topics if topic not in there]:
+        raise ConfigError(
+            f"{seen.folder} holds nothing of topic {strange[0]}", hint=f"there are: {', '.join(there) or 'none'}"
+        )
+    return [there[topic] for topic in topics or there]

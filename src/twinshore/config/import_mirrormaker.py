@@ -1,0 +1,675 @@
+"""What each property of MirrorMaker 2 becomes, or why it has no counterpart: one table, looked up by name.
+
+MirrorMaker 2's settings as flat properties, whichever way they were written.
+
+MirrorMaker 2's links and logins proposed as Twinshore's, with what became of each property. Passwords are named,
+never copied. Pure: text in, text out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import SaslMechanism
+from twinshore.config.schema import did_you_mean
+
+
+class Fate(StrEnum):
+    """BECAME: the proposal holds it. NEEDLESS: nothing is lost. DIFFERS: look at this before you move."""
+
+    BECAME = "became"
+    NEEDLESS = "needless"
+    DIFFERS = "differs"
+    UNKNOWN = "unknown"
+
+
+class Meaning(NamedTuple):
+    fate: Fate
+    sentence: str
+
+
+_OFFSETS = "exact twins need none; mapped topics have an exact map: `twinshore mirror extents`"
+_BYTES = "records cross as the bytes they are; nothing is decoded"
+_CLIENTS = "no Kafka client stands in between; [mirror] has the bounds of fetching and sending"
+_PROCESS = "belongs to Connect's own process"
+_SOON = "Twinshore looks every few seconds: [mirror] refresh_s, and every_s of the link's section follow"
+_CUSTOM = "a class of your own: say the same with the link's topics, exclude and control"
+
+# Properties of a link, also written without a link for all of them.
+OF_LINKS: dict[str, Meaning] = {
+    "enabled": Meaning(Fate.BECAME, "the link is proposed"),
+    "topics": Meaning(Fate.BECAME, "topics"),
+    "topics.exclude": Meaning(Fate.BECAME, "exclude"),
+    "topics.blacklist": Meaning(Fate.BECAME, "exclude"),
+    "groups": Meaning(Fate.BECAME, "groups in the section control"),
+    "groups.exclude": Meaning(Fate.BECAME, "exclude_groups in the section control"),
+    "groups.blacklist": Meaning(Fate.BECAME, "exclude_groups in the section control"),
+    "replication.factor": Meaning(Fate.BECAME, "replication_factor"),
+    "replication.policy.class": Meaning(Fate.BECAME, "naming"),
+    "replication.policy.separator": Meaning(Fate.BECAME, "naming: a dot, as Twinshore writes it"),
+    "sync.topic.acls.enabled": Meaning(Fate.BECAME, "acls in the section follow"),
+    "sync.topic.configs.enabled": Meaning(Fate.BECAME, "settings_exclude in the section follow"),
+    "config.properties.exclude": Meaning(Fate.BECAME, "settings_exclude in the section follow"),
+    "config.properties.blacklist": Meaning(Fate.BECAME, "settings_exclude in the section follow"),
+    "use.defaults.from": Meaning(
+        Fate.DIFFERS, "a setting that follows has the value in force on the source, from topic or broker"
+    ),
+    "use.incremental.alter.configs": Meaning(Fate.NEEDLESS, "settings are always changed one by one"),
+    "sync.group.offsets.enabled": Meaning(Fate.BECAME, "enabled in the section groups, which is on unless it is false"),
+    "sync.group.offsets.interval.seconds": Meaning(
+        Fate.NEEDLESS, "groups follow once a second, or as every_s in the section groups says"
+    ),
+    "emit.checkpoints.enabled": Meaning(Fate.NEEDLESS, _OFFSETS),
+    "emit.checkpoints.interval.seconds": Meaning(Fate.NEEDLESS, _OFFSETS),
+    "emit.offset-syncs.enabled": Meaning(Fate.NEEDLESS, _OFFSETS),
+    "offset.lag.max": Meaning(Fate.NEEDLESS, _OFFSETS),
+    "offset-syncs.topic.location": Meaning(Fate.NEEDLESS, _OFFSETS),
+    "offset-syncs.topic.replication.factor": Meaning(Fate.NEEDLESS, _OFFSETS),
+    "checkpoints.topic.replication.factor": Meaning(Fate.NEEDLESS, _OFFSETS),
+    "emit.heartbeats.enabled": Meaning(Fate.NEEDLESS, "each link says by itself that it runs"),
+    "emit.heartbeats.interval.seconds": Meaning(Fate.NEEDLESS, "each link says by itself that it runs"),
+    "heartbeats.topic.replication.factor": Meaning(Fate.NEEDLESS, "each link says by itself that it runs"),
+    "heartbeats.replication.enabled": Meaning(Fate.NEEDLESS, "each link says by itself that it runs"),
+    "refresh.topics.enabled": Meaning(Fate.DIFFERS, "new topics that the filters admit are always found"),
+    "refresh.topics.interval.seconds": Meaning(Fate.NEEDLESS, _SOON),
+    "refresh.groups.enabled": Meaning(Fate.NEEDLESS, _SOON),
+    "refresh.groups.interval.seconds": Meaning(Fate.NEEDLESS, _SOON),
+    "sync.topic.configs.interval.seconds": Meaning(Fate.NEEDLESS, _SOON),
+    "sync.topic.acls.interval.seconds": Meaning(Fate.NEEDLESS, _SOON),
+    "tasks.max": Meaning(Fate.NEEDLESS, "lanes in [mirror], chosen from the machine's cores"),
+    "exactly.once.source.support": Meaning(Fate.NEEDLESS, "a batch lands at its own offset once or not at all"),
+    "exactly.once.support": Meaning(Fate.NEEDLESS, "a batch lands at its own offset once or not at all"),
+    "transaction.boundary": Meaning(Fate.NEEDLESS, "a batch lands at its own offset once or not at all"),
+    "consumer.poll.timeout.ms": Meaning(Fate.NEEDLESS, _CLIENTS),
+    "consumer.isolation.level": Meaning(Fate.NEEDLESS, "only what is committed on the source crosses"),
+    "consumer.auto.offset.reset": Meaning(
+        Fate.DIFFERS, "a twin begins where its source's log begins, whatever a consumer would do"
+    ),
+    "add.source.alias.to.metrics": Meaning(Fate.NEEDLESS, "every metric carries the link's name"),
+    "provenance.header.enable": Meaning(Fate.DIFFERS, f"{_BYTES}, so no header is added"),
+    "transforms": Meaning(
+        Fate.DIFFERS, f"{_BYTES}: a link that transforms cannot be exact; leave its topics to MirrorMaker"
+    ),
+    "predicates": Meaning(Fate.DIFFERS, f"{_BYTES}: see transforms"),
+    "topic.filter.class": Meaning(Fate.DIFFERS, _CUSTOM),
+    "group.filter.class": Meaning(Fate.DIFFERS, _CUSTOM),
+    "config.property.filter.class": Meaning(Fate.DIFFERS, _CUSTOM),
+    "forwarding.admin.class": Meaning(Fate.DIFFERS, "topics are made and changed over Kafka's own protocol alone"),
+    "key.converter": Meaning(Fate.NEEDLESS, _BYTES),
+    "value.converter": Meaning(Fate.NEEDLESS, _BYTES),
+    "header.converter": Meaning(Fate.NEEDLESS, _BYTES),
+}
+# Properties of one cluster, written after its alias; those of a login become its section security.
+OF_CLUSTERS: dict[str, Meaning] = {
+    "bootstrap.servers": Meaning(Fate.BECAME, "bootstrap"),
+    "security.protocol": Meaning(Fate.BECAME, "tls and sasl in the section security"),
+    "sasl.mechanism": Meaning(Fate.BECAME, "sasl in the section security"),
+    "sasl.jaas.config": Meaning(Fate.BECAME, "username in the section security; the password is for you to place"),
+    "sasl.oauthbearer.token.endpoint.url": Meaning(Fate.BECAME, "token_url in the section security"),
+    "sasl.login.callback.handler.class": Meaning(Fate.NEEDLESS, "tokens are fetched from token_url"),
+    "sasl.client.callback.handler.class": Meaning(Fate.DIFFERS, "a class of your own: use token_file for its token"),
+    "ssl.truststore.location": Meaning(Fate.BECAME, "ca_file in the section security"),
+    "ssl.truststore.password": Meaning(Fate.NEEDLESS, "a PEM file of authorities has no password"),
+    "ssl.truststore.type": Meaning(Fate.BECAME, "ca_file is PEM"),
+    "ssl.truststore.certificates": Meaning(
+        Fate.DIFFERS, "write these certificates to a PEM file and name it as ca_file"
+    ),
+    "ssl.keystore.location": Meaning(Fate.BECAME, "cert_file and key_file in the section security"),
+    "ssl.keystore.password": Meaning(Fate.NEEDLESS, "a PEM file of certificates has no password"),
+    "ssl.keystore.type": Meaning(Fate.BECAME, "cert_file and key_file are PEM"),
+    "ssl.keystore.key": Meaning(Fate.DIFFERS, "write this key to a PEM file and name it as key_file"),
+    "ssl.keystore.certificate.chain": Meaning(
+        Fate.DIFFERS, "write these certificates to a PEM file and name it as cert_file"
+    ),
+    "ssl.key.password": Meaning(Fate.BECAME, "key_password_env in the section security"),
+    "ssl.endpoint.identification.algorithm": Meaning(Fate.BECAME, "check_hostname in the section security"),
+    "ssl.protocol": Meaning(Fate.NEEDLESS, "the newest TLS that both sides know is spoken"),
+    "ssl.enabled.protocols": Meaning(Fate.NEEDLESS, "the newest TLS that both sides know is spoken"),
+    "config.providers": Meaning(Fate.DIFFERS, "secrets come from environment variables or files: *_env, *_file"),
+    "group.id": Meaning(Fate.NEEDLESS, _PROCESS),
+    "client.id": Meaning(Fate.NEEDLESS, "brokers see clients named twinshore"),
+}
+# Of the process, whatever stands before.
+PATTERNS: tuple[tuple[re.Pattern[str], Meaning], ...] = (
+    (re.compile(r"clusters"), Meaning(Fate.BECAME, "one section for each cluster")),
+    (
+        re.compile(r"(.*\.)?transforms\..*|(.*\.)?predicates\..*"),
+        Meaning(Fate.DIFFERS, f"{_BYTES}: see transforms"),
+    ),
+    (re.compile(r".*consumer\.auto\.offset\.reset"), OF_LINKS["consumer.auto.offset.reset"]),
+    (re.compile(r".*consumer\.isolation\.level"), OF_LINKS["consumer.isolation.level"]),
+    (re.compile(r".*(key|value|header)\.converter\..*"), Meaning(Fate.NEEDLESS, _BYTES)),
+    (re.compile(r"(.*\.)?(consumer|producer|admin)\..*"), Meaning(Fate.NEEDLESS, _CLIENTS)),
+    (re.compile(r"(.*\.)?(config|offset|status)\.storage\..*"), Meaning(Fate.NEEDLESS, _PROCESS)),
+    (re.compile(r"(.*\.)?config\.providers\..*"), OF_CLUSTERS["config.providers"]),
+    (re.compile(r"(.*\.)?(metric\.reporters|metrics\..*)"), Meaning(Fate.NEEDLESS, "docs/metrics.md has the metrics")),
+    (
+        re.compile(r"dedicated\.mode\..*|rest\..*|listeners.*|plugin\..*|name|topic\.creation\..*|errors\..*"),
+        Meaning(Fate.NEEDLESS, _PROCESS),
+    ),
+    (
+        re.compile(r"(.*\.)?(offset\.flush\..*|task\..*|rebalance\..*|scheduled\..*|access\.control\..*|worker\..*)"),
+        Meaning(Fate.NEEDLESS, _PROCESS),
+    ),
+)
+
+
+def by_pattern(key: str) -> Meaning | None:
+    """The meaning of a property that belongs to neither a link nor a cluster."""
+    return next((meaning for pattern, meaning in PATTERNS if pattern.fullmatch(key)), None)
+
+
+SOURCE_CONNECTOR = "MirrorSourceConnector"
+CONNECTORS = (SOURCE_CONNECTOR, "MirrorCheckpointConnector", "MirrorHeartbeatConnector")
+# What belongs to the connector as a thing of Connect's, and not to the link.
+OF_CONNECT = ("connector.class", "name", "source.cluster.alias", "target.cluster.alias")
+_PARTS = re.compile(r"((?:\\.|[^\\=: \t])*)[ \t]*[=:]?[ \t]*(.*)", re.DOTALL)
+_ESCAPED = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A property and where it stands."""
+
+    value: str
+    place: str
+
+
+Properties = dict[str, Written]
+
+
+def read_properties(text: str, name: str) -> Properties:
+    """Properties of a dedicated MirrorMaker; Connect's JSON is brought into the same form."""
+    if text.lstrip()[:1] in ("{", "["):
+        return _from_connect(text, name)
+    found: Properties = {}
+    for number, line in _logical_lines(text):
+        key, value = _parted(line)
+        if not key:
+            raise ConfigError(f"{name}, line {number}: a property without a name: {line.strip()!r}")
+        found[key] = Written(value, f"line {number}")
+    if not found:
+        raise ConfigError(
+            f"{name} holds no property", hint="name the file that connect-mirror-maker.sh is started with"
+        )
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines without comments; one that ends in a single backslash goes on in the next."""
+    begun, first = "", 0
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.lstrip()
+        if not begun and (not line or line[0] in "#!"):
+            continue
+        first = first if begun else number
+        whole = begun + line
+        if (len(whole) - len(whole.rstrip("\\"))) % 2:
+            begun = whole[:-1]
+            continue
+        begun = ""
+        yield first, whole
+    if begun:
+        yield first, begun
+
+
+def _parted(line: str) -> tuple[str, str]:
+    """Key and value, as java.util.Properties parts and unescapes them. `a->b.topics` holds no separator."""
+    found = _PARTS.fullmatch(line)
+    return (_unescaped(found[1]), _unescaped(found[2]).rstrip()) if found else ("", "")
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda one: chr(int(one[1], 16)) if one[1] else _ESCAPES.get(one[2], one[2]), text)
+
+
+def _from_connect(text: str, name: str) -> Properties:
+    try:
+        raw: Any = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{name} is not JSON: {error.msg} in line {error.lineno}") from error
+    if isinstance(raw, dict) and raw and all(isinstance(one, dict) and "info" in one for one in raw.values()):
+        raw = [one["info"] for one in raw.values()]  # GET /connectors?expand=info
+    connectors = raw if isinstance(raw, list) else [raw]
+    found: Properties = {}
+    clusters: list[str] = []
+    for number, one in enumerate(connectors, 1):
+        config = one.get("config", one) if isinstance(one, dict) else None
+        if not isinstance(config, dict):
+            raise ConfigError(f"{name}: connector {number} is no table of properties")
+        place = str(one.get("name") or config.get("name") or f"connector {number}")
+        for alias in _one_connector(config, place, name, found):
+            if alias not in clusters:
+                clusters.append(alias)
+    found["clusters"] = Written(",".join(clusters), name)
+    return found
+
+
+def _one_connector(config: dict[str, Any], place: str, name: str, found: Properties) -> tuple[str, str]:
+    kind = str(config.get("connector.class", "")).rsplit(".", 1)[-1]
+    if kind not in CONNECTORS:
+        raise ConfigError(f"{name}: {place}: no connector of MirrorMaker 2: {kind!r}{did_you_mean(kind, CONNECTORS)}")
+    aliases = []
+    for side in ("source", "target"):
+        key = f"{side}.cluster.alias"
+        if not config.get(key):
+            near = did_you_mean(key, [other for other in config if "alias" in other])
+            raise ConfigError(f"{name}: {place}: {key} is missing{near}")
+        aliases.append(str(config[key]))
+    source, target = aliases
+    if kind == SOURCE_CONNECTOR:
+        enabled = _text_of(config.get("enabled", True))
+        key = f"{source}->{target}.enabled"
+        # Several connectors may share a pair's topics; one that runs is enough.
+        if key not in found or is_true(enabled):
+            found[key] = Written(enabled, place)
+    for key, value in config.items():
+        # Without the source's connector the others carry nothing, whatever they say of themselves.
+        if key in OF_CONNECT or key == "enabled":
+            continue
+        where = f"{source}->{target}.{key}"
+        for side, alias in (("source", source), ("target", target)):
+            if key.startswith(f"{side}.cluster."):
+                where = f"{alias}.{key.removeprefix(f'{side}.cluster.')}"
+        found.setdefault(where, Written(_text_of(value), place))
+    return source, target
+
+
+def is_true(text: str) -> bool:
+    """As Kafka reads a flag."""
+    return text.strip().lower() == "true"
+
+
+def _text_of(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_OPTION = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s;]+))")
+# A value that a ConfigProvider of Connect's would fetch from elsewhere.
+PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
+
+
+@dataclass(slots=True)
+class Login:
+    """`values` are the section's; `steps` is what the operator must do by hand; `wrong` is what cannot be said."""
+
+    values: dict[str, str | bool] = field(default_factory=dict)
+    steps: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+
+def login(cluster: str, given: Mapping[str, Written]) -> Login:
+    """The section of one cluster, out of its properties without their alias."""
+    found = Login()
+    texts = {key: one.value for key, one in given.items()}
+    protocol = texts.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+        found.wrong.append(f"security.protocol: Kafka has no {protocol!r}")
+        return found
+    if protocol.endswith("SSL"):
+        _tls(cluster, texts, found)
+    if protocol.startswith("SASL"):
+        _sasl(cluster, texts, found)
+    return found
+
+
+def variable(cluster: str, what: str) -> str:
+    """The environment variable that is to hold a secret of this cluster."""
+    return re.sub(r"[^A-Z0-9]", "_", f"{cluster}_{what}".upper())
+
+
+def _tls(cluster: str, texts: Mapping[str, str], found: Login) -> None:
+    found.values["tls"] = True
+    trusted = texts.get("ssl.truststore.location", "")
+    if trusted:
+        found.values["ca_file"] = _pem(cluster, trusted, texts.get("ssl.truststore.type", ""), "ca", found)
+    ours = texts.get("ssl.keystore.location", "")
+    if ours:
+        pem = _pem(cluster, ours, texts.get("ssl.keystore.type", ""), "cert", found)
+        found.values |= {"cert_file": pem, "key_file": pem}
+        if texts.get("ssl.key.password"):
+            name = variable(cluster, "key_password")
+            found.values["key_password_env"] = name
+            found.steps.append(f"put the key's password of {cluster} into the environment variable {name}")
+    # Java's way to say so is to leave it empty.
+    if "ssl.endpoint.identification.algorithm" in texts and not texts["ssl.endpoint.identification.algorithm"]:
+        found.values["check_hostname"] = False
+
+
+def _pem(cluster: str, location: str, kind: str, what: str, found: Login) -> str:
+    path = PurePosixPath(location)
+    if kind.upper() == "PEM" or path.suffix in (".pem", ".crt", ".cer"):
+        return location
+    pem = str(path.with_suffix(".pem"))
+    found.steps.append(f"turn {location} into the PEM file {pem} (keytool, then openssl): {what} of {cluster}")
+    return pem
+
+
+def _sasl(cluster: str, texts: Mapping[str, str], found: Login) -> None:
+    mechanism = texts.get("sasl.mechanism", "GSSAPI")
+    if mechanism not in {one.value for one in SaslMechanism}:
+        known = ", ".join(one.value for one in SaslMechanism)
+        found.wrong.append(f"sasl.mechanism: Twinshore does not speak {mechanism}; it speaks {known}")
+        return
+    found.values["sasl"] = mechanism
+    options = {
+        key: (quoted or bare).replace('\\"', '"')
+        for key, quoted, bare in _OPTION.findall(texts.get("sasl.jaas.config", ""))
+    }
+    user = options.get("username") or options.get("clientId", "")
+    if PLACEHOLDER.search(user):
+        found.steps.append(f"write the user of {cluster} as username: it stood as {user}")
+        user = "TO-BE-WRITTEN"
+    if user:
+        found.values["username"] = user
+    name = variable(cluster, "password")
+    if mechanism == SaslMechanism.OAUTHBEARER:
+        url = texts.get("sasl.oauthbearer.token.endpoint.url", "")
+        if url.startswith("file:"):
+            found.values["token_file"] = url.removeprefix("file:").replace("//", "/", 1)
+            return
+        found.values["token_url"] = url or "https://token.invalid"
+        if not url:
+            found.steps.append(f"write where tokens of {cluster} are fetched as token_url")
+        if options.get("scope"):
+            found.values["token_scope"] = options["scope"]
+        if not options.get("clientSecret"):
+            return
+    elif not user:
+        found.values["username"] = "TO-BE-WRITTEN"
+        found.steps.append(f"write the user of {cluster} as username: it is not in sasl.jaas.config")
+    found.values["password_env"] = name
+    found.steps.append(f"put the password of {cluster} into the environment variable {name}")
+
+
+TOPICS_DEFAULT = ".*"
+# Both of its default lists, the older and the newer, and what it makes for itself.
+EXCLUDE_DEFAULT = r".*[\-\.]internal, .*\.replica, __.*"
+GROUPS_EXCLUDE_DEFAULT = "console-consumer-.*, connect-.*, __.*"
+IDENTITY, PREFIX = "IdentityReplicationPolicy", "DefaultReplicationPolicy"
+ARROW = re.compile(r"(?P<source>.+?)->(?P<target>[^.]+)\.(?P<rest>.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one property became."""
+
+    key: str
+    place: str
+    fate: Fate
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """`text` is a settings file. `steps` is what is left to do by hand."""
+
+    text: str
+    findings: tuple[Finding, ...]
+    steps: tuple[str, ...]
+    links: tuple[str, ...]
+
+
+def propose(text: str, name: str) -> Proposal:
+    """The same links as Twinshore's settings; ConfigError, naming the nearest right thing, where there are none."""
+    given = read_properties(text, name)
+    clusters = _clusters(given, name)
+    pairs = _pairs(given, clusters, name)
+    findings: list[Finding] = []
+    steps: list[str] = []
+    links = [_link(given, source, target, findings, steps) for source, target in pairs]
+    used = [cluster for cluster in clusters if any(cluster in pair for pair in pairs)]
+    logins = {}
+    for cluster in used:
+        ours = _of_cluster(given, cluster)
+        found = login(cluster, ours)
+        logins[cluster] = found.values
+        steps += found.steps
+        for wrong in found.wrong:
+            key = wrong.split(":")[0]
+            place = ours[key].place if key in ours else name
+            findings.append(Finding(f"{cluster}.{key}", place, Fate.DIFFERS, wrong.split(": ", 1)[1]))
+    told = {finding.key for finding in findings}
+    findings += [_finding(key, one, clusters, pairs) for key, one in given.items() if key not in told]
+    for key, one in given.items():
+        if PLACEHOLDER.search(one.value) and "jaas" not in key and "password" not in key:
+            steps.append(f"{key} ({one.place}) is fetched by a config provider: write its value into the proposal")
+    addresses = {cluster: _listed(given[f"{cluster}.bootstrap.servers"].value) for cluster in used}
+    findings.sort(key=lambda finding: (list(Fate).index(finding.fate), finding.key))
+    body = render(name, addresses, logins, links, steps)
+    return Proposal(body, tuple(findings), tuple(dict.fromkeys(steps)), tuple(f"{a}->{b}" for a, b in pairs))
+
+
+def _clusters(given: Properties, name: str) -> list[str]:
+    if "clusters" not in given:
+        near = did_you_mean("clusters", [key for key in given if "." not in key])
+        raise ConfigError(
+            f"{name}: no property `clusters`{near}",
+            hint="this reads the properties of connect-mirror-maker.sh, or JSON of MirrorSourceConnector",
+        )
+    clusters = _listed(given["clusters"].value)
+    for cluster in clusters:
+        if f"{cluster}.bootstrap.servers" not in given:
+            known = [key for key in given if key.endswith("bootstrap.servers")]
+            near = did_you_mean(f"{cluster}.bootstrap.servers", known)
+            raise ConfigError(f"{name}: cluster {cluster} has no {cluster}.bootstrap.servers{near}")
+    return clusters
+
+
+def _pairs(given: Properties, clusters: list[str], name: str) -> list[tuple[str, str]]:
+    pairs: list[tuple[str, str]] = []
+    for key, one in given.items():
+        found = ARROW.fullmatch(key)
+        if not found:
+            continue
+        for side in (found["source"], found["target"]):
+            if side not in clusters:
+                raise ConfigError(f"{name}, {one.place}: {key}: no cluster {side}{did_you_mean(side, clusters)}")
+        if found["rest"] == "enabled" and is_true(one.value):
+            pairs.append((found["source"], found["target"]))
+    if not pairs:
+        arrows = [f"{a}->{b}.enabled = true" for a in clusters for b in clusters if a != b][:2]
+        raise ConfigError(f"{name}: no link is enabled", hint=f"MirrorMaker 2 mirrors only with {' or '.join(arrows)}")
+    return pairs
+
+
+def _link(given: Properties, source: str, target: str, findings: list[Finding], steps: list[str]) -> ProposedLink:
+    def say(key: str, default: str = "") -> str:
+        return _value(given, source, target, key, default)
+
+    exclude = say("topics.exclude", say("topics.blacklist", EXCLUDE_DEFAULT))
+    groups_exclude = say("groups.exclude", say("groups.blacklist", GROUPS_EXCLUDE_DEFAULT))
+    configs = say("config.properties.exclude", say("config.properties.blacklist"))
+    factor = say("replication.factor", "0").strip()
+    return ProposedLink(
+        source,
+        target,
+        topics=_patterns(say("topics", TOPICS_DEFAULT), "topics", steps),
+        exclude=_patterns(exclude, "topics.exclude", steps),
+        groups=_patterns(say("groups", ".*"), "groups", steps),
+        exclude_groups=_patterns(groups_exclude, "groups.exclude", steps),
+        # Its own default is 2, chosen for no cluster in particular; ours is the source's.
+        replication_factor=int(factor) if factor.isdigit() else 0,
+        naming=_naming(given, source, target, findings),
+        acls=say("sync.topic.acls.enabled", "true").strip().lower() != "false",
+        settings_exclude=(".*",)
+        if say("sync.topic.configs.enabled", "true").strip().lower() == "false"
+        else _patterns(configs, "config.properties.exclude", steps),
+        groups_follow=say("sync.group.offsets.enabled", "true").strip().lower() != "false",
+    )
+
+
+def _naming(given: Properties, source: str, target: str, findings: list[Finding]) -> str:
+    policy = _value(given, source, target, "replication.policy.class", PREFIX).rsplit(".", 1)[-1].strip()
+    key, one = _where(given, source, target, "replication.policy.class")
+    if one and policy not in (IDENTITY, PREFIX):
+        sentence = f"a class of your own: proposed is prefix; Twinshore knows {PREFIX} and {IDENTITY}"
+        findings.append(Finding(key, one.place, Fate.DIFFERS, sentence))
+    key, one = _where(given, source, target, "replication.policy.separator")
+    if one and one.value != "." and policy != IDENTITY:
+        sentence = f"twins are called {source}.topic, with a dot, not {one.value!r}: readers must be told"
+        findings.append(Finding(key, one.place, Fate.DIFFERS, sentence))
+    return "same" if policy == IDENTITY else "prefix"
+
+
+def _value(given: Properties, source: str, target: str, key: str, default: str) -> str:
+    _, one = _where(given, source, target, key)
+    return one.value if one else default
+
+
+def _where(given: Properties, source: str, target: str, key: str) -> tuple[str, Written | None]:
+    """The link's own property, or else the one for all links."""
+    for name in (f"{source}->{target}.{key}", key):
+        if name in given:
+            return name, given[name]
+    return key, None
+
+
+def _of_cluster(given: Properties, cluster: str) -> dict[str, Written]:
+    """The cluster's own properties; those without an alias stand for all clusters."""
+    shared = {key: one for key, one in given.items() if key in OF_CLUSTERS}
+    head = f"{cluster}."
+    return shared | {key.removeprefix(head): one for key, one in given.items() if key.startswith(head)}
+
+
+def _finding(key: str, one: Written, clusters: list[str], pairs: list[tuple[str, str]]) -> Finding:
+    arrow = ARROW.fullmatch(key)
+    if arrow and (arrow["source"], arrow["target"]) not in pairs:
+        link = f"{arrow['source']}->{arrow['target']}"
+        off = "" if arrow["rest"] == "enabled" else f", since {link}.enabled is not true"
+        return Finding(key, one.place, Fate.NEEDLESS, f"link {link} is off and not proposed{off}")
+    meaning = _meaning(key, clusters)
+    return Finding(key, one.place, meaning.fate, meaning.sentence)
+
+
+def _meaning(key: str, clusters: list[str]) -> Meaning:
+    arrow = ARROW.fullmatch(key)
+    bare = arrow["rest"] if arrow else key
+    known: Mapping[str, Meaning] = OF_LINKS
+    if not arrow:
+        alias = next((one for one in clusters if key.startswith(f"{one}.")), "")
+        bare = key.removeprefix(f"{alias}.") if alias else key
+        known = OF_CLUSTERS if alias else {**OF_LINKS, **OF_CLUSTERS}
+    # One of a client, in front of what is a cluster's: consumer.ssl.truststore.location.
+    plain = re.sub(r"^(source\.|target\.)?(consumer|producer|admin)\.(?=ssl|sasl|security)", "", bare)
+    found = (
+        known.get(bare) or (OF_CLUSTERS.get(plain) if plain != bare else None) or by_pattern(bare) or by_pattern(key)
+    )
+    if found and plain != bare:
+        return Meaning(Fate.DIFFERS, "Twinshore has one login for each cluster: write it in the section security")
+    return found or Meaning(Fate.UNKNOWN, f"not a property of MirrorMaker 2{did_you_mean(bare, known)}")
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _patterns(text: str, key: str, steps: list[str]) -> tuple[str, ...]:
+    """Its lists are parted by commas; each part matches a whole name, as ours do."""
+    found = []
+    for part in _listed(text):
+        try:
+            re.compile(part)
+        except re.error as error:
+            steps.append(f"{key}: {part!r} is left out: not an expression here ({error.msg}); write it anew")
+            continue
+        found.append(part)
+    return tuple(found)
+
+
+Value = str | bool | int | Sequence[str]
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedLink:
+    """One link, in Twinshore's words."""
+
+    source: str
+    target: str
+    topics: tuple[str, ...] = (".*",)
+    exclude: tuple[str, ...] = ()
+    groups: tuple[str, ...] = (".*",)
+    exclude_groups: tuple[str, ...] = ()
+    replication_factor: int = 0
+    naming: str = "prefix"
+    acls: bool = True
+    settings_exclude: tuple[str, ...] = field(default=())
+    groups_follow: bool = True
+
+
+def render(
+    name: str,
+    addresses: Mapping[str, Sequence[str]],
+    logins: Mapping[str, Mapping[str, str | bool]],
+    links: Sequence[ProposedLink],
+    steps: Sequence[str],
+) -> str:
+    """The whole file."""
+    lines = [f"# Proposed from {name}.", "#", "# Before you start it:"]
+    lines += [f"# - {step}" for step in dict.fromkeys(steps)]
+    lines += ["# - read `twinshore mirror plan`: it says every step, and does none"]
+    lines += ["# - stop MirrorMaker, then look at the plan again: docs/from-mirrormaker.md", ""]
+    lines += ["[store]", 'url = "sqlite:///twinshore.db"', ""]
+    for cluster, servers in addresses.items():
+        lines += [f"[clusters.{_key(cluster)}]", f"bootstrap = {_text(servers)}", ""]
+        if logins[cluster]:
+            lines += [f"[clusters.{_key(cluster)}.security]"]
+            lines += [f"{key} = {_text(value)}" for key, value in logins[cluster].items()] + [""]
+    for link in links:
+        lines += [*_rendered(link), ""]
+    return "\n".join(lines)
+
+
+def _rendered(link: ProposedLink) -> Iterator[str]:
+    place = f'links."{link.source}->{link.target}"'
+    yield f"[{place}]"
+    yield f"topics = {_text(link.topics)}"
+    yield f"exclude = {_text(link.exclude)}"
+    yield f"naming = {_text(link.naming)}"
+    if link.replication_factor:
+        yield f"replication_factor = {link.replication_factor}"
+    # Topics that MirrorMaker 2 has made hold data at offsets of their own.
+    yield "mode = 'mapped'"
+    if link.groups != (".*",) or link.exclude_groups:
+        yield ""
+        yield f"[{place}.control]"
+        yield f"groups = {_text(link.groups)}"
+        yield f"exclude_groups = {_text(link.exclude_groups)}"
+    if not link.groups_follow:
+        yield ""
+        yield f"[{place}.groups]"
+        yield "enabled = false"
+    if not link.acls or link.settings_exclude:
+        yield ""
+        yield f"[{place}.follow]"
+        if not link.acls:
+            yield "acls = false"
+        if link.settings_exclude:
+            yield f"settings_exclude = {_text(link.settings_exclude)}"
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _text(name)
+
+
+def _text(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str):
+        # Literal where it can be: expressions are full of backslashes.
+        if "'" not in value and value.isprintable():
+            return f"'{value}'"
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in escaped) + '"'
+    return "[" + ", ".join(_text(part) for part in value) + "]"

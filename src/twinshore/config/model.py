@@ -1,0 +1,455 @@
+"""What an operator may change on a running link: filters, throttles, priorities, pauses. Values and their matching.
+
+What exists: cluster, link, partition. Frozen values; equal when their fields are.
+
+Where a mapped twin's records lie: neighbours at one difference become one, nothing is told twice. Pure.
+
+The shape of whatever an operator may ask for, at a command line or elsewhere. Pure.
+
+An operation is a module of the room that it is about. What is asked is a frozen value, such as `Forget(topic, links)`.
+`plan` takes it, looks, decides, and changes nothing; `act` does what the plan says, and gives each step out once it is
+done. Whoever asked shows the sentences.
+
+What a switch goes by unless whoever asks for it says otherwise. Pure: the command line shows it in its help, and
+loads nothing else for that.
+
+What the number of a producer epoch is made of where topics change homes. Pure.
+
+A link writes with one producer id, in the epoch that it was given when it began: the *link's epoch*. A twin that a
+switch made adds the term of its home to it: the *twin's epoch*, 0 of any other twin. The *fence*, which shuts the link
+out of that twin for good, is one above what it writes in. The home's next term is one above as well, and it is the
+other way's; when the link carries the topic again, the term is two above at least, and so later than each fence.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Generic, NamedTuple, NewType, Protocol, TypeVar
+
+from twinshore.config.declaration import setting
+from twinshore.config.errors import ConfigError, TwinshoreError
+
+PRIORITY_DEFAULT = 10
+PRIORITY_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What holds until the store says otherwise, which is changed while the mirror runs. Besides: `topic_throttles`,
+    bytes per second, and `priorities`, 1 to 100, both tables from expression to number; the first that matches counts.
+    """
+
+    throttle_bytes_s: int = setting(0, "most bytes per second that the link carries; 0: no bound", low=0, high=2**50)
+    paused: bool = setting(False, "the link carries nothing for now")
+    paused_topics: tuple[str, ...] = setting((), "topics not to carry for now: expressions that match the whole name")
+    groups: tuple[str, ...] = setting((".*",), "consumer groups that follow: expressions that match the whole name")
+    exclude_groups: tuple[str, ...] = setting((), "consumer groups to leave out, stronger than groups")
+    topic_throttles: tuple[tuple[str, int], ...] = ()
+    priorities: tuple[tuple[str, int], ...] = ()
+
+    def pauses(self, topic: str) -> bool:
+        """Whether the topic is paused, alone or with its link."""
+        return self.paused or any(re.fullmatch(pattern, topic) for pattern in self.paused_topics)
+
+    def admits_group(self, group: str) -> bool:
+        """Whether the consumer group belongs to the link. Exclusions win."""
+        if any(re.fullmatch(pattern, group) for pattern in self.exclude_groups):
+            return False
+        return any(re.fullmatch(pattern, group) for pattern in self.groups)
+
+    def throttle_of(self, topic: str) -> int:
+        """Bytes per second for this topic alone; 0: none."""
+        return first_match(self.topic_throttles, topic, 0)
+
+    def priority_of(self, topic: str) -> int:
+        """The topic's weight where not everything can be carried at once."""
+        return first_match(self.priorities, topic, PRIORITY_DEFAULT)
+
+
+def first_match(pairs: tuple[tuple[str, int], ...], topic: str, default: int) -> int:
+    """The number beside the first pattern that matches the whole name."""
+    return next((number for pattern, number in pairs if re.fullmatch(pattern, topic)), default)
+
+
+UNCONTROLLED = Control()
+
+# Where each link says that it runs; crosses under the source's name whatever the naming.
+HEARTBEATS = "twinshore.heartbeats"
+# Where each target says which of its topics are twins.
+TWINS_TOPIC = "twinshore.twins"
+# Where each cluster says where topics are at home, and where clients say that they follow it.
+HOMES_TOPIC = "twinshore.homes"
+FOLLOWERS_TOPIC = "twinshore.followers"
+# Where the home of a topic keeps the records that an old home took and never sent.
+RESCUED_TOPIC = "twinshore.rescued"
+NOTES_TOPICS = (TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC, RESCUED_TOPIC)
+# What has a home as topics have: all groups of the clients of proxies. No topic is called so.
+GROUPS_HOME = "twinshore.groups"
+SourceOffset = NewType("SourceOffset", int)
+TargetOffset = NewType("TargetOffset", int)
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Where a secret is kept, never the secret itself: an environment variable or a file, read anew at each use."""
+
+    env: str = ""
+    file: str = ""
+
+    def read(self) -> str:
+        """The secret as it stands now, so that a rotated password is taken at the next connection."""
+        if self.env:
+            value = os.environ.get(self.env)
+            if value is None:
+                raise ConfigError(f"environment variable {self.env} is not set", hint="it should hold a secret")
+            return value
+        if self.file:
+            try:
+                return Path(self.file).read_text(encoding="utf-8").strip()
+            except OSError as error:
+                raise ConfigError(f"secret file {self.file} cannot be read: {error.strerror}") from error
+            except UnicodeDecodeError:
+                # That error would carry the secret's bytes.
+                raise ConfigError(f"secret file {self.file} cannot be read: it is not UTF-8") from None
+        return ""
+
+    def __bool__(self) -> bool:
+        return bool(self.env or self.file)
+
+
+class SaslMechanism(StrEnum):
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    OAUTHBEARER = "OAUTHBEARER"
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How to speak to a cluster. With no field set: PLAINTEXT."""
+
+    tls: bool = False
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    key_password: Secret = Secret()
+    check_hostname: bool = True
+    sasl: SaslMechanism | None = None
+    username: str = ""
+    password: Secret = Secret()
+    token_url: str = ""
+    token_file: str = ""
+    token_scope: str = ""
+
+    @property
+    def protocol(self) -> str:
+        """Kafka's own name for it, as in security.protocol."""
+        if self.sasl:
+            return "SASL_SSL" if self.tls else "SASL_PLAINTEXT"
+        return "SSL" if self.tls else "PLAINTEXT"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    name: str
+    bootstrap: tuple[str, ...]
+    security: Security = Security()
+    site: str = ""
+
+
+class Deleted(StrEnum):
+    """What becomes of a twin whose source topic was deleted."""
+
+    KEEP = "keep"
+    ARCHIVE = "archive"
+    DELETE = "delete"
+
+
+class Recreated(StrEnum):
+    """What becomes of a twin whose source topic was deleted and made again."""
+
+    STOP = "stop"
+    BEGIN_AGAIN = "begin again"
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """What follows a link besides records."""
+
+    every_s: float = setting(5.0, "how often both clusters are compared", low=0.5, high=3600)
+    settings_exclude: tuple[str, ...] = setting(
+        (), "topic settings that do not follow: regular expressions that match the whole name"
+    )
+    acls: bool = setting(True, "ACLs of mirrored topics follow, where both clusters have an authorizer")
+    group_acls: bool = setting(False, "ACLs of consumer groups follow too, of those that the link admits, by name")
+    wide_group_acls: bool = setting(
+        False, "with `group_acls`: rules for many groups (prefixed or `*`) too, also over groups of the target's own"
+    )
+    principal: str = setting(
+        "",
+        "the mirror's user as the target sees it, like `User:mirror`; empty: by its SASL username. No ACL that"
+        " shuts it out is written",
+    )
+    deleted: Deleted = setting(Deleted.KEEP, "a twin whose source topic is deleted: `keep`, `archive` or `delete` it")
+    recreated: Recreated = setting(
+        Recreated.STOP,
+        "a twin whose source topic was deleted and made again: `stop`, or delete the twin and `begin again`",
+    )
+    delete_after_s: float = setting(
+        3600.0, "how long a twin is kept before one of these two policies deletes it", low=0, high=31536000
+    )
+    quotas: bool = setting(False, "client quotas of users and client ids follow")
+    scram_users: bool = setting(False, "SCRAM users follow as far as they can; see docs/topics-follow.md")
+    users: tuple[tuple[str, Secret], ...] = ()  # SCRAM users whose secrets are known, and where those are kept
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRules:
+    """How places of consumer groups follow a link. Which groups: `groups` and `exclude_groups` of its control. Besides:
+    `outputs`, a table from an expression for groups to a list of expressions for topics that their readers write to,
+    in which `{group}` stands for the group's name: their places wait for what was written there to cross.
+    """
+
+    enabled: bool = setting(True, "places of consumer groups follow")
+    every_s: float = setting(1.0, "how often both clusters are asked where groups stand", low=0.1, high=3600)
+    resets: bool = setting(
+        True, "a group that is set back on the source is set back on the target; false: never backwards"
+    )
+    back: bool | None = setting(
+        None,
+        "a group that reads on at the target finds its place on the source too; for groups without members there. "
+        "Unset: where a link leads the other way",
+    )
+    verify_s: float = setting(
+        60.0, "how long until a group on which nothing changes is compared again all the same", low=1, high=86400
+    )
+    marks: bool = setting(
+        True,
+        "places that the link commits are marked, where the group's consumers leave no text of their own; "
+        "false: readers at the target without membership are moved too; see docs/groups.md",
+    )
+    # Expressions for groups, each with those for the topics that their readers write to.
+    outputs: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+class QueuePolicy(StrEnum):
+    """What becomes of records that wait for a target that is behind: they stay in the source's log, or the oldest are
+    dropped."""
+
+    KEEP = "keep"
+    FRESH = "fresh"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRules:
+    """What is held in memory for a target of a broadcast that is behind: at most `high_bytes`. A fresh queue drops the
+    oldest: beyond that, or more than `parts_max` parts, down to `low_bytes` and half of the parts; and, where
+    `max_age_s` says so, what is older. `transactions`: records of transactions too, which may then cross in part."""
+
+    policy: QueuePolicy = QueuePolicy.KEEP
+    high_bytes: int = 64 << 20
+    low_bytes: int = 32 << 20
+    parts_max: int = 10_000
+    max_age_s: float = 0.0
+    transactions: bool = False
+
+    @property
+    def fresh(self) -> bool:
+        return self.policy is QueuePolicy.FRESH
+
+    @property
+    def sentence(self) -> str:
+        """What it drops, and what its twins are then; empty where it drops nothing."""
+        if not self.fresh:
+            return ""
+        age = f" and what is older than {self.max_age_s:g} s" if self.max_age_s else ""
+        return f"its queue is fresh: beyond {self.high_bytes >> 20:,} MB the oldest goes{age}; new twins are mapped"
+
+
+class Naming(StrEnum):
+    """What a twin is called: as its source topic, or with the source cluster's name before it."""
+
+    SAME = "same"
+    PREFIX = "prefix"
+
+
+class Mode(StrEnum):
+    """Whether a topic that holds data on the target already may be carried on, at offsets of its own."""
+
+    EXACT = "exact"
+    MAPPED = "mapped"
+
+
+class MappedFrom(StrEnum):
+    """Where in the source such a topic goes on: where MirrorMaker 2 stopped, at its log start, or at its end."""
+
+    MIRRORMAKER = "mirrormaker"
+    START = "start"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A one-way mirror `source->target` for the topics its filters admit. `chain`: what other links brought to the
+    source goes on to the target too. `broadcast`: links of one source that name the same one read it together."""
+
+    source: str
+    target: str
+    topics: tuple[str, ...] = (".*",)
+    exclude: tuple[str, ...] = ()
+    replication_factor: int = 0
+    topic_settings: tuple[tuple[str, str], ...] = field(default=())
+    follow: Follow = Follow()
+    naming: Naming = Naming.SAME
+    chain: bool = False
+    control: Control = UNCONTROLLED
+    groups: GroupRules = GroupRules()
+    mode: Mode = Mode.EXACT
+    mapped_from: MappedFrom = MappedFrom.MIRRORMAKER
+    broadcast: str = ""
+    queue: QueueRules = QueueRules()
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}->{self.target}"
+
+    def twin_of(self, topic: str) -> str:
+        """What the topic's twin is called on the target."""
+        if self.naming is Naming.PREFIX or is_heartbeats(topic):
+            return f"{self.source}.{topic}"
+        return topic
+
+
+def is_heartbeats(topic: str) -> bool:
+    """Whether it holds a cluster's heartbeats, its own or those that came from others."""
+    return topic == HEARTBEATS or topic.endswith(f".{HEARTBEATS}")
+
+
+def is_twinshores(topic: str) -> bool:
+    """Whether it is one of Twinshore's own topics."""
+    return topic in NOTES_TOPICS or is_heartbeats(topic)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NamedPartition:
+    """A partition as Kafka names it."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+SEQUENCES = 2**31
+
+
+class Extent(NamedTuple):
+    """A mapped twin's records from `source` on lie from `target` on: `length` of them, one behind the other.
+
+    `sequence` is the link's own of the first one. Length 0: nothing yet, the next record goes to `target` or behind it.
+    """
+
+    source: SourceOffset
+    target: TargetOffset
+    length: int
+    sequence: int
+
+
+def source_end(extent: Extent) -> SourceOffset:
+    """The offset of the source behind its last record."""
+    return SourceOffset(extent.source + extent.length)
+
+
+def target_end(extent: Extent) -> TargetOffset:
+    """The offset of the twin behind its last record."""
+    return TargetOffset(extent.target + extent.length)
+
+
+def without_first(extent: Extent, count: int) -> Extent:
+    """The extent without its first records."""
+    source, target = SourceOffset(extent.source + count), TargetOffset(extent.target + count)
+    return Extent(source, target, extent.length - count, (extent.sequence + count) % SEQUENCES)
+
+
+def joined(first: Extent, second: Extent) -> Extent | None:
+    """Both as one, where the second begins right behind the first on either side; else None."""
+    if source_end(first) == second.source and target_end(first) == second.target:
+        return first._replace(length=first.length + second.length)
+    return None
+
+
+def follow_on(known: Extent | None, fresh: Iterable[Extent]) -> list[Extent]:
+    """What stands from the last known extent on, after those gained since; given in order. What reaches no further than
+    what is known is a repetition."""
+    standing: list[Extent] = [] if known is None else [known]
+    for one in fresh:
+        last = standing[-1] if standing else None
+        if last is not None and source_end(last) > one.source:
+            one = without_first(one, min(one.length, source_end(last) - one.source))
+        if not one.length and standing:
+            continue
+        together = joined(last, one) if last is not None else None
+        if together is not None:
+            standing[-1] = together
+        elif last is not None and not last.length and last.source == one.source:
+            standing[-1] = one
+        else:
+            standing.append(one)
+    return standing
+
+
+class Step(Protocol):
+    """One change, as a value."""
+
+    def sentence(self, *, done: bool) -> str:
+        """What it is, as done or as it would be."""
+        ...
+
+
+S_co = TypeVar("S_co", bound=Step, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Generic[S_co]):
+    """`shown`: what the operator must know before anything is done. `remarks`: what is worth knowing besides.
+    `refused`: why some of what was asked, or all of it, is not among the steps; whoever asked raises it in the end."""
+
+    steps: tuple[S_co, ...] = ()
+    shown: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    refused: TwinshoreError | None = None
+
+
+HOLD_S = 10.0  # so long writers may wait
+WAVE_TOPICS = 50  # so many move at once where all topics of a link do
+
+# A topic's first home, which was seen and not decided.
+FIRST_TERM = 1
+# A producer's epoch has 15 bits: a term, the link's own epoch and the fence must fit into it together.
+TERM_MAX = 30_000
+
+
+def next_term(term: int) -> int:
+    """The term behind this one; a home of which no row says a term (0) is in its first."""
+    return max(term, FIRST_TERM) + 1
+
+
+def twin_epoch(term: int) -> int:
+    """Of the twin that a switch makes when it gives its topic a home in this term."""
+    return term
+
+
+def written_epoch(link_epoch: int, twin: int) -> int:
+    """In which a link's records and markers lie on a twin with this epoch of its own."""
+    return link_epoch + twin
+
+
+def fence_epoch(written: int) -> int:
+    """Of the marker that shuts out whoever wrote in this epoch."""
+    return written + 1

@@ -1,0 +1,277 @@
+"""The edge where text becomes values: what a section says of itself, and how pydantic judges what somebody wrote there.
+
+Each complaint names the place and the nearest right thing.
+
+Shapes that keys of several sections have: expressions, numbers by expression, dotted names, secrets.
+"""
+
+from __future__ import annotations
+
+import importlib
+import ipaddress
+import pkgutil
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from enum import StrEnum
+from functools import cache
+from typing import Any, Generic, Literal, TypeVar, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from twinshore.config import sections
+from twinshore.config.declaration import Row, rows
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Secret
+
+S = TypeVar("S")
+T = TypeVar("T")
+Member = TypeVar("Member", bound=StrEnum)
+
+_CHOICE = re.compile(r"'([^']*)'")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NOTHING: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False}
+NEAR = 0.6
+_MODELS: dict[type, type[BaseModel]] = {}
+SECRETS = ("password", "key_password", "token", "secret", "client_secret")
+
+_SENTENCES = {
+    "missing": "is required",
+    "string_type": "must be text in quotes, not {input}",
+    "enum": "must be text in quotes, not {input}",
+    "literal_error": "must be text in quotes, not {input}",
+    "int_type": "must be a whole number, not {input}",
+    "int_from_float": "must be a whole number, not {input}",
+    "float_type": "must be a number, not {input}",
+    "finite_number": "must be a finite number, not {input}",
+    "bool_type": "must be true or false, not {input}",
+    "tuple_type": 'must be a list like ["..."], not {input}',
+    "greater_than_equal": "is {input}, the least is {ge:g}",
+    "less_than_equal": "is {input}, the most is {le:g}",
+}
+
+
+@dataclass(slots=True)
+class Complaints:
+    """Gathers all that is wrong, so that the operator mends it in one go."""
+
+    lines: list[str] = field(default_factory=list)
+    # Keys that could not be read, by place: what they would mean beside others is not known.
+    unread: dict[str, set[str]] = field(default_factory=dict)
+
+    def add(self, place: str, sentence: str) -> None:
+        """A sentence on a key that could not be read is left out: its place says what is wrong with it already."""
+        unread = self.unread.get(place)
+        if not unread or unread.isdisjoint(_WORD.findall(sentence)):
+            self.lines.append(f"{place} {sentence}" if place else sentence)
+
+    def unreadable(self, place: str, sentences: Iterable[str], keys: Iterable[str]) -> None:
+        """All that is wrong with a section's keys as they stand; the rest of it is judged on."""
+        for sentence in sentences:
+            self.add(place, sentence)
+        self.unread.setdefault(place, set()).update(keys)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A clause with the nearest known word, or with all of them when none is near."""
+    choices = list(known)
+    near = get_close_matches(word, choices, n=1, cutoff=NEAR)
+    if near:
+        return f"; did you mean {near[0]}?"
+    return f"; known: {', '.join(choices)}" if choices else ""
+
+
+def one_of(kind: type[Member], option: str, word: str) -> Member:
+    """The member of this value; ConfigError with the nearest one."""
+    try:
+        return kind(word)
+    except ValueError:
+        raise ConfigError(f"--{option} is {word!r}{did_you_mean(word, [one.value for one in kind])}") from None
+
+
+def edge_model(section: type) -> type[BaseModel]:
+    """The pydantic model of one section of the table. It is made once: that takes a hundred times as long as its use,
+    and there is a section for each link."""
+    if (made := _MODELS.get(section)) is not None:
+        return made
+    spec: dict[str, Any] = {row.name: (row.kind, _pydantic_field(row)) for row in rows(section)}
+    config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    made = _MODELS[section] = create_model(section.__name__, __config__=config, **spec)
+    return made
+
+
+def _pydantic_field(row: Row) -> Any:
+    limits: dict[str, Any] = {"ge": row.rule.low, "le": row.rule.high}
+    if row.kind not in (int, float, str, bool) and get_origin(row.kind) is not Literal:
+        limits["strict"] = False
+    default = ... if row.required else row.default
+    return Field(default, **{key: value for key, value in limits.items() if value is not None})
+
+
+def read_section(
+    section: type[S], raw: object, place: str, complaints: Complaints, *, beside: Sequence[str] = ()
+) -> S | None:
+    """The section's values; every complaint about them is added, and those that cannot be read are left at their
+    defaults, so that the others are judged all the same. None where it is no section. `place` is like
+    `[clusters.east]`; `beside`: what else is known there, and read elsewhere."""
+    if not isinstance(raw, Mapping):
+        complaints.add(place, f"must be a section with keys, not {raw!r}")
+        return None
+    model = edge_model(section)
+    try:
+        checked = model.model_validate(dict(raw))
+    except ValidationError as error:
+        known = [row.name for row in rows(section)]
+        wrong = {str(detail["loc"][0]) for detail in error.errors(include_url=False)}
+        meant = {near for name in wrong - set(known) for near in get_close_matches(name, known, n=1, cutoff=NEAR)}
+        complaints.unreadable(place, list(_sentences(error, [*known, *beside])), (wrong | meant) & set(known))
+        return _readable(section, model, raw, wrong)
+    return section(**{name: getattr(checked, name) for name in model.model_fields})
+
+
+def _readable(section: type[S], model: type[BaseModel], raw: Mapping[str, Any], wrong: set[str]) -> S | None:
+    """The section without its wrong keys; what is required of them is empty."""
+    given = {name: value for name, value in raw.items() if name not in wrong}
+    empty = {row.name: _NOTHING.get(row.kind, ()) for row in rows(section) if row.required and row.name not in given}
+    try:
+        checked = model.model_validate(given | empty)
+    except ValidationError:
+        return None
+    return section(**{name: getattr(checked, name) for name in model.model_fields})
+
+
+def _sentences(error: ValidationError, known: list[str]) -> Iterator[str]:
+    details = error.errors(include_url=False)
+    unknown = [str(detail["loc"][0]) for detail in details if detail["type"] == "extra_forbidden"]
+    misspelt = {near for name in unknown for near in get_close_matches(name, known, n=1, cutoff=NEAR)}
+    for detail in details:
+        if detail["type"] == "missing" and detail["loc"][0] in misspelt:
+            continue  # The misspelt key says it already.
+        yield _sentence(detail, known)
+
+
+def _sentence(detail: Any, known: list[str]) -> str:
+    name = str(detail["loc"][0])
+    if detail["type"] == "extra_forbidden":
+        if name in SECRETS and f"{name}_env" in known:
+            return f"{name}: a secret never stands in the settings; use {name}_env or {name}_file"
+        return f"{name}: unknown{did_you_mean(name, known)}"
+    if detail["type"] in ("enum", "literal_error") and isinstance(detail["input"], str):
+        choices = _CHOICE.findall(detail["ctx"]["expected"])
+        return f"{name}: no such value {detail['input']!r}{did_you_mean(detail['input'], choices)}"
+    template = _SENTENCES.get(detail["type"])
+    if template is None:
+        return f"{name}: {detail['msg']}"
+    return f"{name}: {template.format(input=repr(detail['input']), **detail.get('ctx', {}))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What somebody wrote as a section. `place` is what complaints call it, like `[store]`. `before`: the values of
+    the sections of a lower order, by name."""
+
+    raw: object
+    place: str
+    before: Mapping[str, Any] = field(default_factory=dict)
+
+    def parted(self, *names: str) -> tuple[object, dict[str, object]]:
+        """The section without these keys, and what stands under each of them: another section, or a table."""
+        if not isinstance(self.raw, Mapping):
+            return self.raw, {name: {} for name in names}
+        rest = {key: value for key, value in self.raw.items() if key not in names}
+        return rest, {name: self.raw.get(name, {}) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Section(Generic[T]):
+    """One section. `order`: where it comes on the page, and in what is complained of. `tables`: each place where its
+    keys stand, and the class that declares them. `read` gives the section's value; it adds what is wrong to the
+    complaints, and then its value is not used. `overridden`: whether the environment may say otherwise."""
+
+    name: str
+    order: int
+    tables: tuple[tuple[str, type], ...]
+    read: Callable[[Written, Complaints], T]
+    overridden: bool = False
+
+    @property
+    def keys(self) -> type:
+        """The class that declares the keys of its first table."""
+        return self.tables[0][1]
+
+
+@cache
+def declared() -> tuple[Section[Any], ...]:
+    """Every section that there is, in its order."""
+    modules = pkgutil.iter_modules(sections.__path__)
+    found = [importlib.import_module(f"{sections.__name__}.{one.name}").SECTION for one in modules]
+    return tuple(sorted(found, key=lambda section: section.order))
+
+
+# Names of topics, where `*` stands for any characters.
+TOPICS = re.compile(r"[A-Za-z0-9._*-]+")
+Numbers = tuple[tuple[str, int], ...]
+
+
+def why_not_pattern(pattern: str) -> str:
+    """What is wrong with a regular expression; empty when nothing is."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        where = "" if error.pos is None else f" at character {error.pos + 1}"
+        return f"{pattern!r} is not a regular expression: {error.msg}{where}"
+    return ""
+
+
+def check_pattern(pattern: str, name: str, place: str, complaints: Complaints) -> None:
+    """Complains of an expression under the key `name` that is none."""
+    reason = why_not_pattern(pattern)
+    if reason:
+        complaints.add(place, f"{name}: {reason}")
+
+
+def read_numbers(table: object, name: str, low: int, high: int, place: str, complaints: Complaints) -> Numbers:
+    """Pairs of expression and whole number, as written: the first that matches counts."""
+    if not isinstance(table, Mapping):
+        complaints.add(place, f'{name}: must be a table like {{ "orders.*" = 1000 }}, not {table!r}')
+        return ()
+    found = []
+    for pattern, number in table.items():
+        check_pattern(pattern, name, place, complaints)
+        if isinstance(number, bool) or not isinstance(number, int):
+            complaints.add(place, f"{name}: {pattern!r}: must be a whole number, not {number!r}; quote names with dots")
+        elif not low <= number <= high:
+            complaints.add(place, f"{name}: {pattern!r}: is {number}, must be {low} to {high:,}")
+        else:
+            found.append((pattern, number))
+    return tuple(found)
+
+
+def flat(table: Mapping[str, object], prefix: str = "") -> tuple[tuple[str, str], ...]:
+    """Pairs of dotted names and text: TOML makes tables of names that hold dots and stand without quotes."""
+    pairs: list[tuple[str, str]] = []
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            pairs.extend(flat(value, f"{prefix}{key}."))
+        elif isinstance(value, bool):
+            pairs.append((prefix + key, "true" if value else "false"))
+        else:
+            pairs.append((prefix + key, str(value)))
+    return tuple(sorted(pairs))
+
+
+def read_secret(env: str, file: str, name: str, place: str, complaints: Complaints) -> Secret:
+    """The secret `name`, of which one key says where it is kept, or none."""
+    if env and file:
+        complaints.add(place, f"{name}_env and {name}_file: one or the other")
+    return Secret(env=env, file=file)
+
+
+def why_not_network(text: str) -> str:
+    """Why it is no network; empty where it is one."""
+    try:
+        ipaddress.ip_network(text)
+    except ValueError as error:
+        return f"{text!r} is no network like 10.1.0.0/16: {error}"
+    return ""

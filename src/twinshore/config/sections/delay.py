@@ -1,0 +1,212 @@
+"""The section `delay`: what the monitor watches, when it calls, and whom; and quiet times, hours in which alarms are
+kept and shown but nobody is called.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from twinshore.config.declaration import setting
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Secret, first_match
+from twinshore.config.schema import Complaints, Numbers, Section, Written, read_numbers, read_section
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_SPAN = re.compile(r"(?:(?P<days>[A-Za-z]{3}(?:,[A-Za-z]{3})*) )?(?P<from>\d\d:\d\d)-(?P<to>\d\d:\d\d)")
+DAY_MINUTES = 24 * 60
+
+
+class QuietTime(NamedTuple):
+    """Minutes of a day in UTC. One that ends before it begins goes on into the next day; `days` are those it begins on,
+    all when empty."""
+
+    days: frozenset[int]
+    begin: int
+    end: int
+
+
+def parse_quiet(text: str) -> QuietTime:
+    """Of `22:00-06:00` or `Sat,Sun 10:00-12:00`; ValueError with what is wrong."""
+    found = _SPAN.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is not a time like 22:00-06:00 or Sat,Sun 10:00-12:00, in UTC")
+    names = [name.lower() for name in (found["days"] or "").split(",") if name]
+    for name in names:
+        if name not in DAYS:
+            raise ValueError(f"{text!r}: no such day {name!r}; known: {', '.join(DAYS)}")
+    begin, end = _minutes(found["from"], text), _minutes(found["to"], text)
+    if begin == end:
+        raise ValueError(f"{text!r} has no length")
+    return QuietTime(frozenset(DAYS.index(name) for name in names), begin, end)
+
+
+def is_quiet(times: Iterable[QuietTime], now_ms: int) -> bool:
+    """Whether one of them holds at this moment."""
+    moment = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
+    minute, today = moment.hour * 60 + moment.minute, moment.weekday()
+    return any(_holds(one, minute, today) for one in times)
+
+
+def _holds(one: QuietTime, minute: int, today: int) -> bool:
+    if one.begin < one.end:
+        return one.begin <= minute < one.end and _begins(one, today)
+    yesterday = (today - 1) % len(DAYS)
+    return (minute >= one.begin and _begins(one, today)) or (minute < one.end and _begins(one, yesterday))
+
+
+def _begins(one: QuietTime, day: int) -> bool:
+    return not one.days or day in one.days
+
+
+def _minutes(text: str, whole: str) -> int:
+    hours, _, minutes = text.partition(":")
+    found = int(hours) * 60 + int(minutes)
+    if found > DAY_MINUTES or int(minutes) > 59:
+        raise ValueError(f"{whole!r}: no such time {text}")
+    return found
+
+
+OFFSET_MAX = 1 << 62
+AGE_MAX_S = 31_536_000
+# Each a table from expression to number; the first that matches a topic's whole name counts.
+TABLES = {"latest_thresholds": OFFSET_MAX, "consume_thresholds": OFFSET_MAX, "recovery_points_s": AGE_MAX_S}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelaySection:
+    """The delay monitor. Besides, by topic: `latest_thresholds`, `consume_thresholds` and `recovery_points_s`, each a
+    table from expression to whole number; the first that matches the whole name counts, instead of the setting for all.
+    """
+
+    period_s: float = setting(
+        5.0,
+        "PT of the published windows: how often they are given a reading; the mirror's sync period",
+        low=0.2,
+        high=3600,
+    )
+    sample_s: float = setting(0.5, "how often both clusters' ends are read for the recovery point", low=0.1, high=3600)
+    min_delay_latest_offset: int = setting(
+        0, "a partition that moves no more than this in one period is quiet, and not judged", low=0, high=OFFSET_MAX
+    )
+    min_delay_consume_offset: int = setting(
+        0, "a group that moves no more than this in one period is quiet, and not judged", low=0, high=OFFSET_MAX
+    )
+    groups: bool = setting(True, "watch consumer groups too, those that the link's control lets follow")
+    recovery_point_s: float = setting(
+        10.0, "alarm when records have been on the source for longer and have not crossed", low=0.1, high=AGE_MAX_S
+    )
+    heartbeat_s: float = setting(
+        30.0, "alarm when no new heartbeat has crossed for so long; 0: never", low=0, high=AGE_MAX_S
+    )
+    blind_s: float = setting(60.0, "alarm when a link could not be read or judged for so long", low=1, high=AGE_MAX_S)
+    rise_s: float = setting(
+        0.0, "how long something must be wrong without a break before an alarm rises", low=0, high=86400
+    )
+    clear_s: float = setting(
+        15.0, "how long all must be right without a break before an alarm clears", low=0, high=86400
+    )
+    repeat_s: float = setting(
+        900.0, "how soon at the earliest a standing alarm is told again; 0: never again", low=0, high=604800
+    )
+    quiet: tuple[str, ...] = setting(
+        (), "times of day, UTC, in which no alarm is sent: `22:00-06:00`, `Sat,Sun 10:00-12:00`"
+    )
+    webhook_url: str = setting("", "gets each alarm as JSON by POST; empty: none")
+    webhook_url_env: str = setting("", "environment variable with that URL, where it is a secret itself")
+    webhook_url_file: str = setting("", "file with that URL, where it is a secret itself")
+    webhook_token_env: str = setting("", "environment variable with the token that is sent as `Bearer`")
+    webhook_token_file: str = setting("", "file with that token")
+    webhook_timeout_s: float = setting(5.0, "how long the webhook may take to answer", low=0.1, high=60)
+    metrics_address: str = setting("127.0.0.1", "address that serves the monitor's /metrics and /health")
+    metrics_port: int = setting(0, "port that serves them; 0: none", low=0, high=65535)
+    folder: str = setting("twinshore-delay", "folder for readings and for the windows' state")
+    windows: Literal["spark", "plain"] = setting(
+        "spark",
+        "where the published windows run: `spark`, a Structured Streaming query, or `plain`, in the monitor itself",
+    )
+    master: str = setting("local[2]", "Spark's master for that query; workers must see the same folder")
+
+
+@dataclass(frozen=True, slots=True)
+class DelaySettings:
+    """The section's values, and its tables."""
+
+    section: DelaySection = field(default_factory=DelaySection)
+    latest_thresholds: Numbers = ()
+    consume_thresholds: Numbers = ()
+    recovery_points_s: Numbers = ()
+
+    @property
+    def token(self) -> Secret:
+        return Secret(env=self.section.webhook_token_env, file=self.section.webhook_token_file)
+
+    @property
+    def hook_url(self) -> str:
+        """Where alarms are sent now; empty: nowhere. ConfigError where it is kept elsewhere and is no URL: it is not
+        shown."""
+        kept = Secret(env=self.section.webhook_url_env, file=self.section.webhook_url_file)
+        if not kept:
+            return self.section.webhook_url
+        found = kept.read()
+        if not is_url(found):
+            where = f"file {kept.file}" if kept.file else f"environment variable {kept.env}"
+            raise ConfigError(f"what {where} holds is not like https://host/path", hint="alarms are sent there")
+        return found
+
+    def latest_threshold(self, topic: str) -> int:
+        return first_match(self.latest_thresholds, topic, self.section.min_delay_latest_offset)
+
+    def consume_threshold(self, topic: str) -> int:
+        return first_match(self.consume_thresholds, topic, self.section.min_delay_consume_offset)
+
+    def recovery_point_s(self, topic: str) -> float:
+        found = first_match(self.recovery_points_s, topic, -1)
+        return self.section.recovery_point_s if found < 0 else found
+
+
+def read_delay(written: Written, complaints: Complaints) -> DelaySettings:
+    """The section; complaints are added, and the defaults returned, where it is wrong."""
+    place = written.place
+    rest, inner = written.parted(*TABLES)
+    tables = {name: read_numbers(inner[name], name, 0, high, place, complaints) for name, high in TABLES.items()}
+    section = read_section(DelaySection, rest, place, complaints)
+    if section is None:
+        return DelaySettings()
+    for text in section.quiet:
+        try:
+            parse_quiet(text)
+        except ValueError as error:
+            complaints.add(place, f"quiet: {error}")
+    if section.sample_s > section.period_s:
+        complaints.add(place, f"sample_s: is {section.sample_s:g}, must not exceed period_s ({section.period_s:g})")
+    if section.webhook_token_env and section.webhook_token_file:
+        complaints.add(place, "webhook_token_env and webhook_token_file: one or the other")
+    if sum(map(bool, (section.webhook_url, section.webhook_url_env, section.webhook_url_file))) > 1:
+        complaints.add(place, "webhook_url, webhook_url_env and webhook_url_file: one of them")
+    if section.webhook_url:
+        _check_url(section.webhook_url, place, complaints)
+    return DelaySettings(section, **tables)
+
+
+def _check_url(url: str, place: str, complaints: Complaints) -> None:
+    if not is_url(url):
+        complaints.add(place, f"webhook_url: {url!r} is not like https://host/path")
+    elif urlsplit(url).password:
+        complaints.add(place, "webhook_url: a secret never stands in the settings; use webhook_token_env")
+
+
+def is_url(text: str) -> bool:
+    """Whether alarms can be sent there."""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
+SECTION = Section("delay", 50, (("[delay]", DelaySection),), read_delay, overridden=True)

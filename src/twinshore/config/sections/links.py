@@ -1,0 +1,377 @@
+"""The section `links`: which link carries what, and the sections inside of it: `control`, what holds until the store
+says otherwise; `follow`, what follows besides records; `groups`, how places of consumer groups follow; `queue`, what is
+held for a target of a broadcast that is behind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any
+
+from twinshore.config.declaration import setting, shared
+from twinshore.config.model import (
+    PRIORITY_MAX,
+    Cluster,
+    Control,
+    Follow,
+    GroupRules,
+    Link,
+    MappedFrom,
+    Mode,
+    Naming,
+    QueuePolicy,
+    QueueRules,
+    Secret,
+)
+from twinshore.config.schema import (
+    NEAR,
+    Complaints,
+    Section,
+    Written,
+    check_pattern,
+    did_you_mean,
+    flat,
+    read_numbers,
+    read_section,
+    why_not_pattern,
+)
+from twinshore.config.sections.clusters import NAME
+
+PRINCIPAL = re.compile(r"[A-Za-z]+:.+")
+RATE_MAX = 1 << 50
+# What stands for the group's own name in an expression for topics.
+GROUP = "{group}"
+_PLACEHOLDER = re.compile(r"\{[A-Za-z_]\w*\}")
+EXAMPLE = '{ "billing" = ["invoices"], ".*-app" = ["{group}-.*"] }'
+HIGH_KB = 64 << 10
+# `max.message.bytes` of a topic that sets none, in whole kilobytes.
+BATCH_KB = 1025
+FRESH_ALONE = ("low_kb", "max_age_s", "transactions")
+TWINS_OWN = (
+    "cleanup.policy",
+    "compression.type",
+    "max.message.bytes",
+    "message.timestamp.type",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.difference.max.ms",
+    "retention.bytes",
+    "retention.ms",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSection:
+    """One mirror, named `source->target` after two clusters."""
+
+    topics: tuple[str, ...] = setting((".*",), "topics to mirror: regular expressions that match the whole name")
+    exclude: tuple[str, ...] = setting(
+        ("__.*",), "topics to leave out: the same kind of expressions, stronger than topics"
+    )
+    replication_factor: int = setting(
+        0,
+        "copies of each twin partition; 0: the source's, at most as many as the target has brokers",
+        low=0,
+        high=32767,
+    )
+    topic_settings: tuple[tuple[str, str], ...] = setting(
+        (), "settings given to each twin, as Kafka names them, besides those a twin needs for itself"
+    )
+    naming: Naming = setting(
+        Naming.SAME, "what a twin is called: `same` as its source topic, or `prefix`: `east.orders` for orders of east"
+    )
+    chain: bool = setting(
+        False, "also carry topics of the source that are twins themselves; never back to where they have been"
+    )
+    mode: Mode = setting(
+        Mode.EXACT,
+        "`exact`: a topic that holds foreign data on the target is refused; `mapped`: it is carried on behind them,"
+        " with a map of offsets; all other topics are exact in either case",
+    )
+    mapped_from: MappedFrom = setting(
+        MappedFrom.MIRRORMAKER,
+        "where a mapped topic goes on in its source: `mirrormaker`, where MirrorMaker 2 stopped, proven by its records;"
+        " `start` or `end` of the source",
+    )
+    broadcast: str = setting(
+        "", "the broadcast that this link belongs to: links of one source that name the same one read it once for all"
+    )
+
+
+def read_links(written: Written, complaints: Complaints) -> tuple[Link, ...]:
+    """Every link whose name, clusters and expressions are right."""
+    raw, clusters = written.raw, written.before["clusters"]
+    if not isinstance(raw, Mapping):
+        complaints.add(written.place, 'must hold one section per link, like [links."east->west"]')
+        return ()
+    links = [_link(name, section, clusters, complaints) for name, section in raw.items()]
+    found = tuple(link for link in links if link is not None)
+    for link, sentence in of_two_sources(found):
+        complaints.add(f'[links."{link.name}"]', sentence)
+    return found
+
+
+def of_two_sources(links: Sequence[Link]) -> Iterator[tuple[Link, str]]:
+    """A broadcast has one source: what two name alike is not read once for both. Each link that has another one than
+    those before it, and what is wrong."""
+    first: dict[str, Link] = {}
+    for link in links:
+        other = first.setdefault(link.broadcast, link)
+        if link.broadcast and other.source != link.source:
+            yield (
+                link,
+                f"broadcast: {link.broadcast!r} reads {other.source!r}, by {other.name}, and this link {link.source!r};"
+                " give it another name",
+            )
+
+
+def _link(name: str, raw: object, clusters: Mapping[str, Cluster], complaints: Complaints) -> Link | None:
+    place = f'[links."{name}"]'
+    before = len(complaints.lines)
+    source, arrow, target = name.partition("->")
+    if not arrow or not NAME.fullmatch(source) or not NAME.fullmatch(target):
+        complaints.add(place, f'is not a link\'s name: write [links."source->target"]{_nearest_link(name, clusters)}')
+        source = target = ""
+    for side in (source, target):
+        if side and side not in clusters:
+            complaints.add(place, f"no cluster {side!r}{did_you_mean(side, clusters)}")
+    if source:
+        _check_sides(source, target, clusters, place, complaints)
+    rest, inner = Written(raw, place).parted(*INSIDE)
+    if isinstance(rest, dict) and isinstance(rest.get("topic_settings"), Mapping):
+        rest["topic_settings"] = flat(rest["topic_settings"])
+    values = {key: read(Written(inner[key], f"{place[:-1]}.{key}]"), complaints) for key, read in INSIDE.items()}
+    section = read_section(LinkSection, rest, place, complaints, beside=list(inner))
+    if section is None:
+        return None
+    _check_filters(section, place, complaints)
+    if not section.broadcast and values["queue"].fresh:
+        complaints.add(
+            f"{place[:-1]}.queue]",
+            'policy: only a link of a broadcast drops what is not fresh; give the link a broadcast = "NAME", which may '
+            "be its alone, or leave policy out",
+        )
+    if len(complaints.lines) > before:
+        return None
+    return Link(source, target, **shared(section, Link), **values)
+
+
+def _check_sides(source: str, target: str, clusters: Mapping[str, Cluster], place: str, complaints: Complaints) -> None:
+    if source == target:
+        complaints.add(place, f"source and target are the same cluster {source!r}")
+        return
+    one, other = clusters.get(source), clusters.get(target)
+    shared = set(one.bootstrap) & set(other.bootstrap) if one and other else set()
+    if shared:
+        complaints.add(place, f"source and target are the same cluster: both have the address {min(shared)}")
+
+
+def _nearest_link(name: str, clusters: Mapping[str, Cluster]) -> str:
+    known = [f"{one}->{other}" for one in clusters for other in clusters if one != other]
+    return did_you_mean(name.replace(" ", ""), known) if known else ""
+
+
+def _check_filters(section: LinkSection, place: str, complaints: Complaints) -> None:
+    if not section.topics:
+        complaints.add(place, 'topics: needs at least one expression; ".*" is all')
+    for name, patterns in (("topics", section.topics), ("exclude", section.exclude)):
+        for pattern in patterns:
+            check_pattern(pattern, name, place, complaints)
+    for key, _ in section.topic_settings:
+        if key in TWINS_OWN:
+            complaints.add(place, f"topic_settings: {key} is Twinshore's own while a topic is a twin")
+
+
+def read_filters(written: Written, complaints: Complaints) -> LinkSection:
+    """What a link lets through; complaints are added, and the defaults returned, where it is wrong."""
+    section = read_section(LinkSection, written.raw, written.place, complaints) or LinkSection()
+    _check_filters(section, written.place, complaints)
+    return section
+
+
+def read_control(written: Written, complaints: Complaints) -> Control:
+    """The link's control in the settings; complaints are added, and the defaults returned, where it is wrong."""
+    place = written.place
+    rest, tables = written.parted("topic_throttles", "priorities")
+    throttles = read_numbers(tables["topic_throttles"], "topic_throttles", 1, RATE_MAX, place, complaints)
+    priorities = read_numbers(tables["priorities"], "priorities", 1, PRIORITY_MAX, place, complaints)
+    found = read_section(Control, rest, place, complaints) or Control()
+    for name in ("groups", "exclude_groups", "paused_topics"):
+        for pattern in getattr(found, name):
+            check_pattern(pattern, name, place, complaints)
+    return replace(found, topic_throttles=throttles, priorities=priorities)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserSection:
+    """A SCRAM user of the source that the target shall have too: its password cannot be read from a cluster."""
+
+    password_env: str = setting("", "environment variable that holds the user's password")
+    password_file: str = setting("", "file that holds the user's password")
+
+
+def read_follow(written: Written, complaints: Complaints) -> Follow:
+    """What follows the link; complaints are added, and the defaults returned, where something is wrong."""
+    place = written.place
+    rest, inner = written.parted("users")
+    found = read_section(Follow, rest, place, complaints) or Follow()
+    users = _users(inner["users"], f"{place[:-1]}.users", complaints)
+    for pattern in found.settings_exclude:
+        check_pattern(pattern, "settings_exclude", place, complaints)
+    if found.principal and not PRINCIPAL.fullmatch(found.principal):
+        complaints.add(place, f"principal: {found.principal!r} is not one; did you mean User:{found.principal}?")
+    return replace(found, scram_users=found.scram_users or bool(users), users=users)
+
+
+def _users(raw: object, place: str, complaints: Complaints) -> tuple[tuple[str, Secret], ...]:
+    if not isinstance(raw, Mapping):
+        complaints.add(f"{place}]", "must hold one section per user")
+        return ()
+    found: list[tuple[str, Secret]] = []
+    for name, user in raw.items():
+        here = f"{place}.{name}]"
+        section = read_section(UserSection, user, here, complaints)
+        if section is None:
+            continue
+        if bool(section.password_env) == bool(section.password_file):
+            complaints.add(here, "needs either password_env or password_file")
+        found.append((name, Secret(env=section.password_env, file=section.password_file)))
+    return tuple(sorted(found, key=lambda pair: pair[0]))
+
+
+def read_groups(written: Written, complaints: Complaints) -> GroupRules:
+    """How groups follow the link; complaints are added, and the defaults returned, where it is wrong."""
+    rest, inner = written.parted("outputs")
+    outputs = read_outputs(inner["outputs"], written.place, complaints)
+    found = read_section(GroupRules, rest, written.place, complaints, beside=["outputs"]) or GroupRules()
+    return replace(found, outputs=outputs)
+
+
+def read_outputs(table: object, place: str, complaints: Complaints) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Pairs of an expression for groups and expressions for topics; complaints are added where they are wrong."""
+    if not isinstance(table, Mapping):
+        complaints.add(place, f"outputs: must be a table like {EXAMPLE}, not {table!r}")
+        return ()
+    found = []
+    for groups, topics in table.items():
+        texts = topics if isinstance(topics, list) and all(isinstance(one, str) for one in topics) else None
+        if not texts:
+            complaints.add(place, f"outputs: {groups!r}: must be a list of expressions like {EXAMPLE}, not {topics!r}")
+            continue
+        wrong = [why for why in (_wrong(groups), *map(_wrong_topics, texts)) if why]
+        for why in wrong:
+            complaints.add(place, f"outputs: {why}")
+        if not wrong:
+            found.append((groups, tuple(texts)))
+    return tuple(found)
+
+
+def unmet(outputs: tuple[tuple[str, tuple[str, ...]], ...], topics: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Each expression for topics that meets none of these, whatever its groups are called, with a sentence."""
+    for expression in dict.fromkeys(text for _, texts in outputs for text in texts):
+        pattern = re.compile(expression.replace(GROUP, ".*"))
+        if not any(pattern.fullmatch(topic) for topic in topics):
+            near = get_close_matches(expression, topics, n=1, cutoff=NEAR)
+            mean = f"; did you mean {near[0]}?" if near else ""
+            yield expression, f"meets no topic that the link carries now, so no group waits for what it says{mean}"
+
+
+def _wrong_topics(text: str) -> str:
+    """A group's name stands for itself there, whatever it consists of."""
+    return _wrong(text.replace(GROUP, "g"))
+
+
+def _wrong(text: str) -> str:
+    unknown = _PLACEHOLDER.search(text)
+    if unknown:
+        return f"{text!r}: {unknown.group()} stands for nothing; only {GROUP} does, in an expression for topics"
+    return why_not_pattern(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSection:
+    """What is held in memory for a target of a broadcast that is behind the others, and what is dropped of it."""
+
+    policy: QueuePolicy = setting(
+        QueuePolicy.KEEP,
+        "`keep`: nothing is dropped, a target that is further behind reads the source's log by itself;"
+        " `fresh`: the oldest records are dropped, each with a row in the ledger",
+    )
+    high_kb: int = setting(
+        HIGH_KB,
+        "the high watermark: at most so much is held, of all partitions of a lane together",
+        low=0,
+        high=64 << 20,
+    )
+    low_kb: int = setting(
+        0,
+        "with `fresh`, beyond the high watermark the oldest go until so much is left; 0: half of it",
+        low=0,
+        high=64 << 20,
+    )
+    parts_max: int = setting(
+        10_000,
+        "at most so many parts are held; a part is what one read of one partition brought",
+        low=1,
+        high=10_000_000,
+    )
+    max_age_s: float = setting(
+        0.0, "with `fresh`, records that are older are not sent; 0: whatever their age", low=0, high=31536000
+    )
+    transactions: bool = setting(
+        False, "with `fresh`, also records of transactions, of which a part may be dropped; without it they are refused"
+    )
+
+
+def read_queue(written: Written, complaints: Complaints) -> QueueRules:
+    """What is held and dropped; complaints are added, and the defaults returned, where it is wrong."""
+    section = read_section(QueueSection, written.raw, written.place, complaints)
+    if section is None:
+        return QueueRules()
+    _check_queue(section, written.place, complaints)
+    low_kb = section.low_kb or section.high_kb // 2
+    return QueueRules(**{**shared(section, QueueRules), "high_bytes": section.high_kb << 10, "low_bytes": low_kb << 10})
+
+
+def _check_queue(section: QueueSection, place: str, complaints: Complaints) -> None:
+    if section.policy is QueuePolicy.KEEP:
+        for name in FRESH_ALONE:
+            if getattr(section, name):
+                sentence = f'{name}: a queue that keeps drops nothing; give it policy = "fresh", or leave {name} out'
+                complaints.add(place, sentence)
+    for name in ("high_kb", "low_kb"):
+        size = getattr(section, name)
+        if size < BATCH_KB and (size or name == "high_kb"):
+            complaints.add(
+                place,
+                f"{name}: {size} is below one batch, which may have {BATCH_KB} KB where a topic sets no "
+                f"max.message.bytes; give it {BATCH_KB} or more",
+            )
+    if section.low_kb > section.high_kb:
+        complaints.add(place, f"low_kb: {section.low_kb} is above high_kb, {section.high_kb}; give it less")
+
+
+# In the order in which they are complained of.
+INSIDE: dict[str, Callable[[Written, Complaints], Any]] = {
+    "control": read_control,
+    "follow": read_follow,
+    "groups": read_groups,
+    "queue": read_queue,
+}
+_PLACE = 'links."SOURCE->TARGET"'
+SECTION = Section(
+    "links",
+    30,
+    (
+        (f"[{_PLACE}]", LinkSection),
+        (f"[{_PLACE}.control]", Control),
+        (f"[{_PLACE}.follow]", Follow),
+        (f"[{_PLACE}.follow.users.NAME]", UserSection),
+        (f"[{_PLACE}.groups]", GroupRules),
+        (f"[{_PLACE}.queue]", QueueSection),
+    ),
+    read_links,
+)

@@ -1,0 +1,158 @@
+"""The section `mirror`: how the mirror works, and where its pumps run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from twinshore.config.declaration import setting
+from twinshore.config.schema import Complaints, Section, Written, flat, read_section
+
+MASTER = re.compile(r"local(\[(\*|[1-9][0-9]*)\])?|(spark|k8s)://\S+|yarn")
+# A pump asks for its grant that often while it lasts: one answer may be late, and a turn of its loop takes its time.
+ASKS_MIN = 3
+SPARKS_FIXED = {
+    "spark.master": "use master",
+    "spark.speculation": "two pumps must never run one lane",
+    "spark.scheduler.mode": "lanes run side by side, so it is FAIR",
+    "spark.task.maxFailures": "the mirror itself starts a lane again",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """Where the pumps run, and `spark.*` settings passed through as they are."""
+
+    master: str = "local"
+    conf: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorSettings:
+    """How the mirror works. The defaults suit one machine and two clusters."""
+
+    lanes: int = setting(0, "pumps side by side, for each link; 0: one for two cores, at most 8", low=0, high=1024)
+    tasks: int = setting(
+        0,
+        "Spark tasks that carry lanes at once, two of them to change over; where there are more lanes, small ones share"
+        " tasks. 0: 4 more than there are cores, or than a link has lanes",
+        low=0,
+        high=4096,
+    )
+    tide_s: float = setting(60.0, "longest run of a lane before the plan is looked at again", low=0.2, high=3600)
+    refresh_s: float = setting(2.0, "how often both clusters are asked for new topics and partitions", low=0.1, high=60)
+    lease_s: float = setting(
+        4.0,
+        "a link that has not renewed its lease, or a lane its grant, for so long has lost it; another mirror takes a"
+        " link over up to 5 s later, when no request of the one that is gone can be on its way any more",
+        low=0.5,
+        high=120,
+    )
+    receipts_s: float = setting(
+        0.5,
+        "how often a pump hands its receipts to the store, and asks for a longer grant; a third of `lease_s` at most",
+        low=0.05,
+        high=60,
+    )
+    fetch_mb: int = setting(8, "most that one fetch request brings", low=1, high=512)
+    partition_fetch_kb: int = setting(1024, "most that one partition brings in one fetch request", low=16, high=524288)
+    fetch_wait_ms: int = setting(500, "how long a broker may hold a fetch that has nothing to bring", low=0, high=30000)
+    inflight_max: int = setting(8, "produce requests on their way per connection", low=1, high=64)
+    join_below_kb: int = setting(
+        128, "uncompressed neighbouring batches smaller than this are joined; 0: never", low=0, high=1024
+    )
+    merge_below_bytes: int = setting(
+        4096,
+        "compressed neighbouring batches smaller than this are unpacked and joined; 0: never",
+        low=0,
+        high=1048576,
+    )
+    merge_target_kb: int = setting(512, "joined batches grow to about this size", low=4, high=512)
+    produce_timeout_s: float = setting(30.0, "how long a target broker may take to replicate a batch", low=1, high=600)
+    gap_offsets_max: int = setting(
+        20_000_000,
+        "most offsets, lost by the source before they crossed, that a twin with records gets markers for; where it is"
+        " more, the partition stops",
+        low=0,
+        high=1_000_000_000,
+    )
+    heartbeat_s: float = setting(
+        1.0, "how often a link writes a heartbeat to `twinshore.heartbeats` on its source; 0: never", low=0, high=3600
+    )
+    hanging_transaction_s: float = setting(
+        900.0, "a source's transaction that holds a twin for longer is told in the ledger", low=1, high=604800
+    )
+    away_after_s: float = setting(10.0, "a cluster that has not answered for so long is an incident", low=1, high=86400)
+    disk_warn_percent: float = setting(
+        10.0, "a target's broker with less room on a disk is an incident; 0: disks are not watched", low=0, high=100
+    )
+    disk_pause_percent: float = setting(
+        3.0, "nothing is written to twins on a broker with less room; 0: never", low=0, high=100
+    )
+    disk_check_s: float = setting(10.0, "how often the target's disks are looked at", low=1, high=3600)
+    stop_s: float = setting(10.0, "how long an orderly stop waits for requests on their way", low=0, high=600)
+    metrics_address: str = setting("127.0.0.1", "address that serves /metrics and /health")
+    metrics_port: int = setting(0, "port that serves /metrics and /health; 0: none", low=0, high=65535)
+    metrics_topics_max: int = setting(
+        1000, "most topics with series of their own; all count in their links'", low=0, high=1000000
+    )
+    metrics_partitions_max: int = setting(
+        2000, "most partitions with series of their own; all count in their links'", low=0, high=1000000
+    )
+    ends_s: float = setting(
+        2.0, "how often the source's ends are asked for, for lag and recovery point", low=0.1, high=3600
+    )
+    spark: SparkSettings = SparkSettings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSection:
+    """Spark. Every key that begins with `spark.` is passed through besides."""
+
+    master: str = setting(
+        "local", "`local` (embedded), `local[k]`, or a cluster manager: `spark://host:port`, `yarn`, `k8s://...`"
+    )
+
+
+def read_mirror(written: Written, complaints: Complaints) -> MirrorSettings:
+    """How the mirror works, with what is passed through to Spark."""
+    place = written.place
+    rest, inner = written.parted("spark")
+    spark = _spark(inner["spark"], complaints)
+    section = read_section(MirrorSettings, rest, place, complaints)
+    if section is None or spark is None:
+        return MirrorSettings()
+    if ASKS_MIN * section.receipts_s > section.lease_s:
+        most = f"a third of lease_s ({section.lease_s:g}) at most"
+        complaints.add(place, f"receipts_s: is {section.receipts_s:g}, must be {most}, or a busy pump loses its grant")
+    return replace(section, spark=spark)
+
+
+def _spark(raw: object, complaints: Complaints) -> SparkSettings | None:
+    place = "[mirror.spark]"
+    if not isinstance(raw, Mapping):
+        complaints.add(place, f"must be a section with keys, not {raw!r}")
+        return None
+    pairs = flat({key: value for key, value in raw.items() if key == "spark" or key.startswith("spark.")})
+    rest = {key: value for key, value in raw.items() if key != "spark" and not key.startswith("spark.")}
+    strays = {key: value for key, value in rest.items() if "." in key or isinstance(value, Mapping)}
+    for key, _ in flat(strays):
+        complaints.add(place, f"{key}: unknown; settings of Spark begin with `spark.`: did you mean spark.{key}?")
+    rest = {key: value for key, value in rest.items() if key not in strays}
+    section = read_section(SparkSection, rest, place, complaints)
+    for key, _ in pairs:
+        if key in SPARKS_FIXED:
+            complaints.add(place, f"{key}: not here, {SPARKS_FIXED[key]}")
+    if section is None:
+        return None
+    if not MASTER.fullmatch(section.master):
+        complaints.add(
+            place, f"master: {section.master!r} is not a Spark master like local, local[4], spark://host:7077"
+        )
+    return SparkSettings(section.master, pairs)
+
+
+SECTION = Section(
+    "mirror", 40, (("[mirror]", MirrorSettings), ("[mirror.spark]", SparkSection)), read_mirror, overridden=True
+)

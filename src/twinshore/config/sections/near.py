@@ -1,0 +1,84 @@
+"""The section `near`: at which site a client of the proxy is, by its address, and where it reads mirrored topics."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from twinshore.config.declaration import setting
+from twinshore.config.schema import TOPICS, Complaints, Section, Written, did_you_mean, read_section, why_not_network
+
+_NETWORKS, _NEXT = "networks", "next"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearSettings:
+    """Where clients of the proxy read topics that are mirrored: at their own site, while the twin there is fresh; see
+    docs/proxy.md. Two tables say the rest. `[near.networks]`, from a network to a site: of several that hold a client's
+    address the narrowest counts. `[near.next]`, from a site to a list of sites, where its clients read if there is no
+    fresh twin at their own. A cluster's site is in its own section."""
+
+    behind_s_max: float = setting(
+        5.0,
+        "a twin that is further behind is left, and its clients read at home; they come once it is less than half as"
+        " far behind",
+        low=1,
+        high=600,
+    )
+    own_topics: tuple[str, ...] = setting(
+        (),
+        "topics that each site has for itself; `*` stands for any characters. Clients write and read them at their own"
+        " site, where no link carries them",
+    )
+    networks: tuple[tuple[str, str], ...] = ()
+    next_sites: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def read_near(written: Written, complaints: Complaints) -> NearSettings:
+    """The section with its defaults filled in; complaints are added where it is wrong."""
+    rest, tables = written.parted(_NETWORKS, _NEXT)
+    found = read_section(NearSettings, rest, written.place, complaints, beside=(_NETWORKS, _NEXT)) or NearSettings()
+    sites = sorted({one.site for one in written.before.get("clusters", {}).values() if one.site})
+    next_sites = _read_next(tables[_NEXT], sites, written.place, complaints)
+    for pattern in found.own_topics:
+        if not TOPICS.fullmatch(pattern):
+            complaints.add(written.place, f"own_topics: {pattern!r} is no name of topics with `*` in it")
+    networks = _read_networks(tables[_NETWORKS], {*sites, *next_sites}, written.place, complaints)
+    return replace(found, networks=networks, next_sites=next_sites)
+
+
+def _read_networks(
+    table: object, sites: Collection[str], place: str, complaints: Complaints
+) -> tuple[tuple[str, str], ...]:
+    if not isinstance(table, Mapping):
+        complaints.add(place, f'{_NETWORKS}: must be a table like {{ "10.1.0.0/16" = "eu-1" }}, not {table!r}')
+        return ()
+    for network, site in table.items():
+        if why := why_not_network(str(network)):
+            complaints.add(place, f"{_NETWORKS}: {why}")
+        if site not in sites:
+            near = did_you_mean(str(site), sorted(sites))
+            complaints.add(
+                place, f"{_NETWORKS}: {network}: no cluster is at site {site!r}, and next has none for it{near}"
+            )
+    return tuple((str(network), str(site)) for network, site in table.items())
+
+
+def _read_next(table: object, sites: Collection[str], place: str, complaints: Complaints) -> dict[str, tuple[str, ...]]:
+    if not isinstance(table, Mapping):
+        complaints.add(place, f'{_NEXT}: must be a table like {{ "eu-1" = ["eu-2"] }}, not {table!r}')
+        return {}
+    found: dict[str, tuple[str, ...]] = {}
+    for site, others in table.items():
+        if not isinstance(others, list):
+            complaints.add(place, f"{_NEXT}: {site}: must be a list of sites, not {others!r}")
+            continue
+        for other in others:
+            if other not in sites:
+                near = did_you_mean(str(other), sites)
+                complaints.add(place, f"{_NEXT}: {site}: no cluster is at site {other!r}{near}")
+        found[str(site)] = tuple(map(str, others))
+    return found
+
+
+SECTION = Section("near", 86, (("[near]", NearSettings),), read_near)

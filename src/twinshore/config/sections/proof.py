@@ -1,0 +1,62 @@
+"""The section `proof`: how both sides are compared, and how much that may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twinshore.config.declaration import setting
+from twinshore.config.schema import Complaints, Section, Written, read_section
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofSettings:
+    """How both sides are proven to hold the same records; see docs/proof.md."""
+
+    beside_mirror: bool = setting(False, "`twinshore mirror run` proves its links all the time, in its own Spark")
+    every_s: float = setting(60.0, "pause between two rounds of a continuous proof", low=1, high=86400)
+    tasks: int = setting(2, "Spark tasks side by side", low=1, high=256)
+    stretch_records: int = setting(
+        1_000_000, "most offsets that one task compares before it reports", low=1_000, high=1_000_000_000
+    )
+    throttle_mb_s: float = setting(
+        0.0, "most megabytes per second read from both clusters together; 0: no bound", low=0, high=1_000_000
+    )
+    reread_mb_s: float = setting(
+        1.0,
+        "megabytes per second read from both clusters together to read again, without an end, what a continuous proof"
+        " has proven; 0: never",
+        low=0,
+        high=1_000_000,
+    )
+    read_again_h: float = setting(
+        0.0, "hours in which everything proven is to be read again; one that waits longer is an alarm; 0: none", low=0
+    )
+    digest: bool = setting(
+        True, "make a digest of the records; without it, equal compressed batches are not even unpacked"
+    )
+
+
+def read_proof(written: Written, complaints: Complaints) -> ProofSettings:
+    """The section; complaints are added, and the defaults returned, where it is wrong."""
+    found = read_section(ProofSettings, written.raw, written.place, complaints) or ProofSettings()
+    if found.read_again_h and not found.reread_mb_s:
+        complaints.add(
+            written.place,
+            f"read_again_h = {found.read_again_h:g} cannot be kept with reread_mb_s = 0, which reads nothing again",
+        )
+    if refused := overdrawn(found):
+        complaints.add(written.place, refused)
+    return found
+
+
+def overdrawn(settings: ProofSettings) -> str:
+    """Why the pair of budgets cannot be; empty where it can."""
+    if not 0 < settings.throttle_mb_s <= settings.reread_mb_s:
+        return ""
+    return (
+        f"reread_mb_s = {settings.reread_mb_s:g} is a part of throttle_mb_s = {settings.throttle_mb_s:g}, and would"
+        " leave nothing of it for what is new: set it lower"
+    )
+
+
+SECTION = Section("proof", 60, (("[proof]", ProofSettings),), read_proof, overridden=True)

@@ -1,0 +1,378 @@
+"""The section `proxy`: where `twinshore proxy run` listens for clients, which clusters they reach through it, and as
+whom they come in and are led on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from twinshore.config.declaration import setting
+from twinshore.config.model import Cluster, SaslMechanism, Secret
+from twinshore.config.schema import (
+    TOPICS,
+    Complaints,
+    Section,
+    Written,
+    did_you_mean,
+    read_secret,
+    read_section,
+    why_not_network,
+)
+
+PORT_MAX = 65535
+_BY_NAME = "new_topics_by_name"
+EVERY_ADDRESS = ("0.0.0.0", "::")
+SAME = "same"
+LEASE, ALL = "lease", "all"
+OWN = "own"
+_HOST = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+", re.IGNORECASE)
+# By which clients may log in here.
+MECHANISMS = (SaslMechanism.PLAIN.value, SaslMechanism.SCRAM_SHA_512.value)
+
+
+@dataclass(frozen=True, slots=True)
+class LedOnAs:
+    """As whom a client is logged in at a cluster."""
+
+    username: str
+    password: Secret
+
+
+# By the client's principal and the cluster's name.
+Logins = Mapping[tuple[str, str], LedOnAs]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmSection:
+    """It stands once what goes through this proxy is above or below one of its bounds without a break, and ends once
+    all is well for longer; see docs/conduct.md. A bound of 0 is none."""
+
+    topic: str = setting("*", "topic; with a `*` behind, all that begin so, taken together")
+    client: str = setting("*", "client id; with a `*` behind, all that begin so")
+    kind: Literal["produce", "fetch"] = setting("produce", "`produce` or `fetch`")
+    above_bytes_s: int = setting(0, "more bytes a second", low=0)
+    below_bytes_s: int = setting(0, "fewer bytes a second", low=0)
+    above_records_s: int = setting(0, "more records a second, of producers", low=0)
+    below_records_s: int = setting(0, "fewer records a second, of producers", low=0)
+    latency_ms: int = setting(0, "99 of 100 answers to producers take longer", low=0)
+    for_s: int = setting(30, "for how long it must be so", low=1)
+    quiet_s: int = setting(60, "for how long all must be well: upper bounds passed by half at most", low=1)
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """All of them."""
+        above = (self.above_bytes_s, self.above_records_s, self.latency_ms)
+        return (*above, self.below_bytes_s, self.below_records_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxySettings:
+    """Where `twinshore proxy run` serves clients; see docs/proxy.md. Besides `new_topics_by_name`, a table from name to
+    cluster, where `*` stands for any characters: the first that fits the whole name of a new topic counts, instead of
+    `new_topics`."""
+
+    address: str = setting("127.0.0.1", "address to listen at; `0.0.0.0` for every one of this machine's")
+    port: int = setting(
+        19092, "port that clients are given; each broker has one of those behind it", low=1, high=PORT_MAX
+    )
+    advertised_host: str = setting("", "host by which clients reach this machine; empty: `address`")
+    processes: int = setting(
+        1,
+        "how many processes serve at these ports, as each uses one core; limits, quotas and fuses that trip by"
+        " themselves count in each for itself",
+        low=1,
+        high=256,
+    )
+    clusters: tuple[str, ...] = setting(
+        (),
+        "clusters behind the proxy; the first one is the groups' home. Add others at the end, since ports and"
+        " numbers of brokers follow from the order; empty: all",
+    )
+    node_hosts: str = setting(
+        "",
+        "host name of each broker, with `*` for its number, as `node-*.kafka.example.com`: then all clients come to"
+        " `port`, and the name in their TLS handshake says which broker they mean; empty: each has a port of its own",
+    )
+    nodes_per_cluster: int = setting(100, "how many ports each cluster has; never change it", low=1, high=10_000)
+    cluster_id: str = setting("twinshore", "id of the one cluster that clients see")
+    follows_switches: bool = setting(
+        True,
+        "hold writers while a switch moves their topics; the clusters are told so in `twinshore.followers`."
+        " false: where no switch ever moves a topic of these clusters",
+    )
+    start: Literal["lease", "all"] = setting(
+        "lease",
+        "what a proxy does that starts while a cluster is silent, where nothing remembers where its topics are at home:"
+        " `lease` waits for it for five seconds and then goes by the others; `all` keeps these topics without a leader"
+        " until it answers",
+    )
+    memory_file: str = setting(
+        "",
+        "file in which the proxy keeps its fuses, for when it starts while the store does not answer; empty: it waits"
+        " for the store for five seconds and serves without fuses then",
+    )
+    client_bytes_s: int = setting(
+        0, "bytes a second that the clients of one client id may send and receive at this proxy; 0: no limit", low=0
+    )
+    queued_bytes_max: int = setting(
+        256 << 20,
+        "how many bytes the requests of all clients that are larger than 64 KiB may take at once in a process, as"
+        " brokers' `queued.max.request.bytes`; what is beyond waits",
+        low=128 << 20,
+    )
+    clients_max: int = setting(0, "how many clients may be connected; 0: no limit", low=0)
+    clients_of_one_address_max: int = setting(0, "how many of them from one address; 0: no limit", low=0)
+    balancers: tuple[str, ...] = setting(
+        (),
+        "networks or addresses of balancers before the proxy: who comes from there must say in a PROXY header who the"
+        " client is, and nobody else is believed",
+    )
+    new_topics: str = setting("", "cluster on which clients' new topics are made; empty: the first one")
+    certificate_file: str = setting(
+        "", "PEM file with the proxy's certificate and its chain: then its ports speak TLS. Read again when it changes"
+    )
+    key_file: str = setting("", "PEM file with the certificate's key, without a password")
+    client_ca_file: str = setting("", "PEM file of authorities: each client must have a certificate of one of them")
+    sasl: tuple[str, ...] = setting(
+        (), "by which mechanisms clients log in: `PLAIN`, `SCRAM-SHA-512`; empty: nobody need log in"
+    )
+    users_file: str = setting("", "TOML file of the users that may log in; read again when it changes")
+    credentials: str = setting(
+        "",
+        "`same`: clusters are given the user and password that the client logged in with here. Empty: clients are led"
+        " on as the tables `[proxy.credentials.PRINCIPAL]` say; without tables as the clusters' own users",
+    )
+    credentials_else: str = setting(
+        "",
+        "`own`: principals without a table are led on as the clusters' own users, and so are others at clusters that"
+        " their table does not name. Empty: once there is a table, they are refused",
+    )
+    traffic_every_s: int = setting(
+        10, "how long one window of what went through is, as `twinshore proxy traffic` shows it", low=1, high=3600
+    )
+    traffic_keep_hours: int = setting(24, "how long the store keeps these windows; 0: it is told none", low=0)
+    traffic_topic: str = setting("", "topic to which these windows are written as JSON besides; empty: none")
+    traffic_cluster: str = setting("", "cluster of that topic; empty: the first one")
+    metrics_address: str = setting("127.0.0.1", "address that serves /metrics and /health")
+    metrics_port: int = setting(0, "port that serves them; 0: none", low=0, high=PORT_MAX)
+    new_topics_by_name: tuple[tuple[str, str], ...] = ()
+    logins: Logins = field(default_factory=dict)
+    alarms: tuple[tuple[str, AlarmSection], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialsSection:
+    """As whom clients of this principal are logged in at all clusters that ask for a login; see docs/proxy.md."""
+
+    username: str = setting("", "user at the clusters")
+    password_env: str = setting("", "environment variable that holds the user's password")
+    password_file: str = setting("", "file that holds the user's password")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialsThereSection(CredentialsSection):
+    """The same at this cluster alone, where it differs."""
+
+
+def read_proxy(written: Written, complaints: Complaints) -> ProxySettings:
+    """The section with its defaults filled in; complaints are added where it is wrong."""
+    raw, tables = _without_tables(written)
+    rest, inner = Written(raw, written.place, written.before).parted(_BY_NAME, "alarms")
+    found = read_section(ProxySettings, rest, written.place, complaints) or ProxySettings()
+    known = written.before.get("clusters", {})
+    for name in found.clusters:
+        if name not in known:
+            complaints.add(written.place, f"clusters: no cluster {name!r}{did_you_mean(name, known)}")
+    if len(set(found.clusters)) != len(found.clusters):
+        complaints.add(written.place, "clusters: each once")
+    if found.address in EVERY_ADDRESS and not found.advertised_host:
+        complaints.add(written.place, f"advertised_host: is required where address is {found.address}")
+    names = found.clusters or tuple(known)
+    whole = replace(found, clusters=names, advertised_host=found.advertised_host or found.address)
+    by_name = _read_names(inner[_BY_NAME], whole, written.place, complaints)
+    if whole.new_topics and whole.new_topics not in whole.clusters:
+        complaints.add(
+            written.place,
+            f"new_topics: no cluster {whole.new_topics!r}{did_you_mean(whole.new_topics, whole.clusters)}",
+        )
+    if whole.traffic_cluster and whole.traffic_cluster not in whole.clusters:
+        near = did_you_mean(whole.traffic_cluster, whole.clusters)
+        complaints.add(written.place, f"traffic_cluster: no cluster {whole.traffic_cluster!r}{near}")
+    ports = 0 if whole.node_hosts else whole.nodes_per_cluster * len(whole.clusters)
+    if written.raw and (last := whole.port + ports) > PORT_MAX:
+        complaints.add(written.place, f"port, nodes_per_cluster: the last port would be {last}, they end at {PORT_MAX}")
+    behind = [known[name] for name in names if name in known]
+    for sentence in _conflicts(whole, behind, bool(tables)):
+        complaints.add(written.place, sentence)
+    alarms = read_alarms(inner["alarms"], written.place, complaints)
+    logins = _logins(tables, behind, found.credentials_else == OWN, complaints)
+    return replace(whole, new_topics_by_name=by_name, logins=logins, alarms=alarms)
+
+
+def _read_names(table: object, whole: ProxySettings, place: str, complaints: Complaints) -> tuple[tuple[str, str], ...]:
+    """Pairs of pattern and cluster, as written."""
+    if not isinstance(table, Mapping):
+        complaints.add(place, f'{_BY_NAME}: must be a table like {{ "billing-*" = "west" }}, not {table!r}')
+        return ()
+    found = []
+    for pattern, cluster in table.items():
+        if not TOPICS.fullmatch(pattern):
+            complaints.add(place, f"{_BY_NAME}: {pattern!r} is no name of topics with `*` in it")
+        elif cluster not in whole.clusters:
+            near = did_you_mean(str(cluster), whole.clusters)
+            complaints.add(place, f"{_BY_NAME}: {pattern!r}: no cluster {cluster!r}{near}; quote names with dots")
+        else:
+            found.append((pattern, str(cluster)))
+    return tuple(found)
+
+
+def _without_tables(written: Written) -> tuple[object, Mapping[str, object]]:
+    """The section, and the tables of `credentials` where it has tables and no word."""
+    if isinstance(written.raw, Mapping) and isinstance(tables := written.raw.get("credentials"), Mapping):
+        return written.parted("credentials")[0], tables
+    return written.raw, {}
+
+
+def _conflicts(found: ProxySettings, behind: list[Cluster], tables: bool) -> Iterator[str]:
+    if bool(found.certificate_file) != bool(found.key_file):
+        yield "certificate_file and key_file: one needs the other"
+    if found.client_ca_file and not found.certificate_file:
+        yield "client_ca_file: has no effect without certificate_file"
+    yield from _conflicts_of_names(found)
+    for network in found.balancers:
+        if why := why_not_network(network):
+            yield f"balancers: {why}"
+    for name in found.sasl:
+        if name not in MECHANISMS:
+            yield f"sasl: no mechanism {name!r} here{did_you_mean(name.upper().replace('_', '-'), MECHANISMS)}"
+    if found.users_file and not found.sasl:
+        yield "users_file: has no effect without sasl"
+    yield from _conflicts_of_credentials(found, behind, tables)
+
+
+def _conflicts_of_credentials(found: ProxySettings, behind: list[Cluster], tables: bool) -> Iterator[str]:
+    if tables and not (found.sasl or found.client_ca_file):
+        yield "credentials: have no effect without sasl or client_ca_file, since clients have no name then"
+    if found.credentials_else not in ("", OWN):
+        yield f"credentials_else: must be `own` or empty, not {found.credentials_else!r}"
+    if found.credentials_else and not tables:
+        yield "credentials_else: has no effect without tables [proxy.credentials.PRINCIPAL]"
+    if found.credentials == SAME:
+        yield from _conflicts_of_same(found, behind)
+    elif found.credentials:
+        yield f"credentials: must be `same`, or tables [proxy.credentials.PRINCIPAL], not {found.credentials!r}"
+    elif found.sasl and not found.users_file:
+        yield "sasl: needs users_file"
+
+
+def _conflicts_of_names(found: ProxySettings) -> Iterator[str]:
+    """A certificate's wildcard stands for the first part of a name alone."""
+    pattern = found.node_hosts
+    first, dot, rest = pattern.partition(".")
+    if not pattern:
+        return
+    if first.count("*") != 1 or "*" in rest or not dot:
+        yield f"node_hosts: must have one `*`, before the first dot, like node-*.kafka.example.com, not {pattern!r}"
+    elif not _HOST.fullmatch(pattern.replace("*", "0")):
+        yield f"node_hosts: {pattern!r} is no name of hosts"
+    if not found.certificate_file:
+        yield "node_hosts: needs certificate_file, as nothing but TLS says by which name a client comes"
+
+
+def _conflicts_of_same(found: ProxySettings, behind: list[Cluster]) -> Iterator[str]:
+    if found.sasl != (SaslMechanism.PLAIN.value,):
+        yield 'credentials: same needs sasl = ["PLAIN"], as no other way to log in shows the password'
+    for one in behind:
+        if one.security.sasl is SaslMechanism.OAUTHBEARER:
+            yield f"credentials: same is of no use to cluster {one.name}, which takes OAUTHBEARER"
+        elif not one.security.sasl:
+            yield f"credentials: same lets everybody in as the proxy at cluster {one.name}, which asks for no login"
+
+
+def _logins(tables: Mapping[str, object], behind: list[Cluster], else_own: bool, complaints: Complaints) -> Logins:
+    found: dict[tuple[str, str], LedOnAs] = {}
+    for principal, raw in tables.items():
+        place = f'[proxy.credentials."{principal}"]'
+        rest, inner = Written(raw, place).parted("clusters")
+        for_all = _login(rest, place, complaints)
+        apart = inner["clusters"] if isinstance(inner["clusters"], Mapping) else {}
+        if not for_all and not apart:
+            complaints.add(place, "needs username and password_env or password_file")
+        names = [one.name for one in behind]
+        for name, section in apart.items():
+            if name not in names:
+                complaints.add(place, f"clusters: no cluster {name!r} behind the proxy{did_you_mean(name, names)}")
+            elif login := _login(section, f"{place[:-1]}.clusters.{name}]", complaints):
+                found[principal, name] = login
+        for one in behind:
+            if for_all:
+                found.setdefault((principal, one.name), for_all)
+            if (principal, one.name) in found and (why := _useless(one, one.name in apart)):
+                complaints.add(place, f"cluster {one.name} {why}")
+            elif not else_own and (why := _as_proxy(one, (principal, one.name) in found)):
+                complaints.add(place, f'cluster {one.name} {why}; or set credentials_else = "own"')
+    return found
+
+
+def _login(raw: object, place: str, complaints: Complaints) -> LedOnAs | None:
+    section = read_section(CredentialsSection, raw, place, complaints, beside=("clusters",))
+    if section is None:
+        return None
+    password = read_secret(section.password_env, section.password_file, "password", place, complaints)
+    if bool(section.username) != bool(password):
+        complaints.add(place, "needs username and password_env or password_file")
+    return LedOnAs(section.username, password) if section.username and password else None
+
+
+def _useless(cluster: Cluster, named: bool) -> str:
+    """Why a user and a password cannot be used there; a cluster that wants none has no use for those of all."""
+    if cluster.security.token_file:
+        return "logs in by the token in token_file, not by a user and a password"
+    if named and not cluster.security.sasl:
+        return "asks for no login"
+    return ""
+
+
+def _as_proxy(cluster: Cluster, has_login: bool) -> str:
+    """Why a client would come in there as the proxy itself; empty where it would not."""
+    if cluster.security.sasl and not has_login:
+        return "has no user for it: add username and password_env or password_file"
+    if cluster.security.cert_file and not cluster.security.sasl:
+        return "knows clients by the proxy's own certificate: set sasl in its security"
+    return ""
+
+
+def read_alarms(table: object, place: str, complaints: Complaints) -> tuple[tuple[str, AlarmSection], ...]:
+    """By their names, as written."""
+    if not isinstance(table, Mapping):
+        complaints.add(place, f"alarms: must be tables [proxy.alarms.NAME], not {table!r}")
+        return ()
+    found = []
+    for name, raw in table.items():
+        where = f"[proxy.alarms.{name}]"
+        section = read_section(AlarmSection, raw, where, complaints)
+        if section is None:
+            continue
+        if not any(section.bounds):
+            complaints.add(where, "needs a bound, such as above_bytes_s")
+        if section.kind == "fetch" and (section.above_records_s or section.below_records_s or section.latency_ms):
+            complaints.add(where, "kind: what consumers read is measured in bytes alone")
+        found.append((str(name), section))
+    return tuple(found)
+
+
+SECTION = Section(
+    "proxy",
+    85,
+    (
+        ("[proxy]", ProxySettings),
+        ("[proxy.alarms.NAME]", AlarmSection),
+        ("[proxy.credentials.PRINCIPAL]", CredentialsSection),
+        ("[proxy.credentials.PRINCIPAL.clusters.NAME]", CredentialsThereSection),
+    ),
+    read_proxy,
+    overridden=True,
+)

@@ -1,0 +1,29 @@
+"""The section `push`: where `twinshore push serve` tells applications' clients what they are set to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twinshore.config.declaration import setting
+from twinshore.config.schema import Complaints, Section, Written, read_section
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushSettings:
+    """Where `twinshore push serve` serves what clients of the client library are told; see docs/push.md."""
+
+    address: str = setting("127.0.0.1", "address to serve at; `0.0.0.0` for every one of this machine's")
+    port: int = setting(9193, "port to serve at; 0: a free one, which the log says", low=0, high=65535)
+    certificate_file: str = setting("", "PEM file with the server's certificate and its chain: then it speaks TLS")
+    key_file: str = setting("", "PEM file with the certificate's key")
+
+
+def read_push(written: Written, complaints: Complaints) -> PushSettings:
+    """The section; complaints are added, and the defaults returned, where it is wrong."""
+    found = read_section(PushSettings, written.raw, written.place, complaints) or PushSettings()
+    if bool(found.certificate_file) != bool(found.key_file):
+        complaints.add(written.place, "certificate_file and key_file: one needs the other")
+    return found
+
+
+SECTION = Section("push", 80, (("[push]", PushSettings),), read_push, overridden=True)

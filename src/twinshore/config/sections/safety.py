@@ -1,0 +1,34 @@
+"""The section `safety`: what Twinshore must never do on a cluster, whatever other settings say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twinshore.config.declaration import setting
+from twinshore.config.schema import Complaints, Section, Written, read_section
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SafetySettings:
+    """What is never deleted, or not without an operator's word; see docs/deletes.md."""
+
+    never_delete: bool = setting(
+        False,
+        "no link deletes a twin or cuts a record off a twin's log, whatever `deleted`, `recreated` or an operator's"
+        " word say; what the source's retention deletes then stays on its twins",
+    )
+    deletions_at_once_max: int = setting(
+        5,
+        "where a policy would delete more twins of a link than this at once, or all topics of a link that has several"
+        " are gone from the source, each of them waits for an operator's word",
+        low=1,
+        high=1_000_000,
+    )
+
+
+def read_safety(written: Written, complaints: Complaints) -> SafetySettings:
+    """The section; complaints are added, and the defaults returned, where it is wrong."""
+    return read_section(SafetySettings, written.raw, written.place, complaints) or SafetySettings()
+
+
+SECTION = Section("safety", 70, (("[safety]", SafetySettings),), read_safety, overridden=True)

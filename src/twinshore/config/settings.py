@@ -1,0 +1,323 @@
+"""All settings of one process, and how they are read: every section that is declared, in its order.
+
+The environment has its say in the sections that declare it: TWINSHORE_STORE_URL stands for [store] url,
+TWINSHORE_MIRROR_LANES for [mirror] lanes; lists are parted by commas.
+
+docs/settings.md, written from what the sections declare. `python scripts/pages.py` puts it there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from twinshore.config.declaration import Row, rows
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Cluster, Link
+from twinshore.config.schema import Complaints, Section, Written, declared, did_you_mean
+from twinshore.config.sections import clusters, delay, mirror, proof, safety, store
+from twinshore.config.sections import links as section_of_links
+from twinshore.config.sections.broadcasts import where_written, with_links
+
+T = TypeVar("T")
+# Kubernetes tells each pod of a Service called twinshore-mirror by such variables.
+_SERVICE = re.compile(r".+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
+_SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://.*")
+_BARE_LINK = re.compile(r"^\s*\[\s*links\.([\w-]+->[\w-]+)((?:\.\w+)*)\s*\]", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that one Twinshore process is told. `values`: what each section gave, by its name. `file`: where it was read,
+    if it was. `link_sections` are the links as the text has them, which are the seeds of those in the store; `links`
+    are the text's until the store was asked."""
+
+    values: Mapping[str, Any]
+    file: Path | None = None
+    link_sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
+
+    def of(self, section: Section[T]) -> T:
+        """What that section gave."""
+        value: T = self.values[section.name]
+        return value
+
+    @property
+    def store(self) -> store.StoreSettings:
+        return self.of(store.SECTION)
+
+    @property
+    def clusters(self) -> Mapping[str, Cluster]:
+        return self.of(clusters.SECTION)
+
+    @property
+    def links(self) -> Sequence[Link]:
+        return self.of(section_of_links.SECTION)
+
+    @property
+    def mirror(self) -> mirror.MirrorSettings:
+        return self.of(mirror.SECTION)
+
+    @property
+    def delay(self) -> delay.DelaySettings:
+        return self.of(delay.SECTION)
+
+    @property
+    def proof(self) -> proof.ProofSettings:
+        return self.of(proof.SECTION)
+
+    @property
+    def safety(self) -> safety.SafetySettings:
+        return self.of(safety.SECTION)
+
+    def having(self, section: Section[T], value: T) -> Settings:
+        """The same with another value of that section."""
+        return replace(self, values={**self.values, section.name: value})
+
+    def link(self, name: str) -> Link:
+        """The link of that name; a ConfigError with the nearest one otherwise."""
+        for link in self.links:
+            if link.name == name:
+                return link
+        raise ConfigError(f"no link {name!r} in the settings{did_you_mean(name, [link.name for link in self.links])}")
+
+    def chosen(self, names: Sequence[str]) -> list[Link]:
+        """The links of these names; all of them when none is named. `east..west` is east->west, for whoever may not
+        pass a ">" on."""
+        return [self.link(with_arrow(name)) for name in names] if names else list(self.links)
+
+    def only(self, names: Sequence[str]) -> Link:
+        """The one link that is meant: what a word lets go on one link must not go on another unasked."""
+        found = self.chosen(names)
+        if len(found) != 1:
+            known = ", ".join(repr(one.name) for one in found)
+            raise ConfigError(f"there are {len(found)} links: {known}", hint="say with --link which one is meant")
+        return found[0]
+
+    def with_links(self, links: Sequence[Link]) -> Settings:
+        """The same with the links that there are."""
+        return replace(self, values={**self.values, section_of_links.SECTION.name: links})
+
+    def cluster(self, name: str) -> Cluster:
+        """The cluster of that name; a ConfigError with the nearest one otherwise."""
+        if name not in self.clusters:
+            raise ConfigError(f"no cluster {name!r} in the settings{did_you_mean(name, self.clusters)}")
+        return self.clusters[name]
+
+
+def with_arrow(name: str) -> str:
+    """A link's name, as settings have it: `east..west` is east->west."""
+    return name if "->" in name else name.replace("..", "->", 1)
+
+
+def load_settings(path: Path, env: Mapping[str, str]) -> Settings:
+    """The settings of a TOML file, with what the environment overrides; the store's path is a full one."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"settings file {path} cannot be read: {error.strerror}", hint="name another with --settings"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"settings file {path} is not UTF-8 text, at byte {error.start}") from error
+    found = parse_settings(text, name=str(path), env=env)
+    whole = found.having(store.SECTION, replace(found.store, url=store.beside(found.store.url, path)))
+    return replace(whole, file=path.absolute())
+
+
+def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
+    """The settings in `text`; `name` is what errors call it."""
+    try:
+        raw: dict[str, Any] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name} is not TOML: {error}", hint=_hint_for(text)) from error
+    except (RecursionError, ValueError) as error:  # the parser's own limits
+        raise ConfigError(f"{name} is not TOML that can be read: {error}", hint="is it a settings file?") from error
+    complaints = Complaints()
+    names = [one.name for one in declared()]
+    for name_of_section in raw:
+        if name_of_section not in names:
+            complaints.add(f"[{name_of_section}]", f"unknown{did_you_mean(name_of_section, names)}")
+    written = with_environment(raw, env, complaints)
+    raw = with_links(written, complaints)
+    values: dict[str, Any] = {}
+    for one in declared():
+        values[one.name] = one.read(Written(raw.get(one.name, {}), f"[{one.name}]", values), complaints)
+    if complaints.lines:
+        raise ConfigError(
+            _all_of(where_written(complaints.lines, written), name), hint="docs/settings.md lists every setting"
+        )
+    return Settings(values, link_sections=raw.get("links", {}))
+
+
+def _hint_for(text: str) -> str:
+    """What to do where it is no TOML: its parser does not say that the arrow in a link's name asks for quotes."""
+    found = _BARE_LINK.search(text)
+    if found is None:
+        return "docs/settings.md has an example"
+    return f'put the link\'s name in quotes: [links."{found[1]}"{found[2]}]'
+
+
+def _all_of(lines: list[str], name: str) -> str:
+    if len(lines) == 1:
+        return f"{name}: {lines[0]}"
+    return f"{name}: {len(lines)} settings are wrong\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def variable(section: str, name: str) -> str:
+    """The environment variable that overrides a setting."""
+    return f"TWINSHORE_{section}_{name}".upper()
+
+
+def with_environment(raw: Mapping[str, Any], env: Mapping[str, str], complaints: Complaints) -> dict[str, Any]:
+    """The settings with the environment's values laid over them."""
+    merged = dict(raw)
+    named_as_secrets = set(_secret_variables(raw)) | {env.get(variable("store", "password_env"), "")}
+    for one in declared():
+        if not one.overridden:
+            continue
+        section = one.name
+        table = {variable(section, row.name): row for row in rows(one.keys)}
+        prefix = variable(section, "")
+        for key in sorted(env):
+            if not key.startswith(prefix) or key in named_as_secrets or _is_of_a_service(key, env[key], table):
+                continue
+            if key not in table:
+                complaints.add("environment", f"{key}: unknown{did_you_mean(key, table)}")
+                continue
+            row = table[key]
+            try:
+                value = _value(row, env[key])
+            except ValueError:
+                complaints.add("environment", f"{key}: {env[key]!r} does not fit a setting of this kind")
+                continue
+            before = merged.get(section, {})
+            if isinstance(before, Mapping):
+                merged[section] = {**before, row.name: value}
+    return merged
+
+
+def _is_of_a_service(key: str, value: str, names: Collection[str]) -> bool:
+    if key.endswith("_PORT") and _SERVICE_ADDRESS.fullmatch(value):
+        return True
+    return key not in names and _SERVICE.fullmatch(key) is not None
+
+
+def _value(row: Row, text: str) -> object:
+    if row.kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(text)
+        return text.lower() == "true"
+    if row.kind in (int, float):
+        return row.kind(text)
+    if row.kind is str:
+        return text
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _secret_variables(raw: object) -> Iterator[str]:
+    if not isinstance(raw, Mapping):
+        return
+    for key, value in raw.items():
+        if isinstance(value, str) and key.endswith("_env"):
+            yield value
+        else:
+            yield from _secret_variables(value)
+
+
+EXAMPLE = """\
+[store]
+url = "sqlite:///twinshore.db"
+
+[clusters.east]
+bootstrap = ["127.0.0.1:9092"]
+site = "eu-1"
+
+[clusters.west]
+bootstrap = ["127.0.0.1:9192"]
+
+[clusters.west.security]
+tls = true
+ca_file = "/etc/twinshore/west-ca.pem"
+sasl = "SCRAM-SHA-512"
+username = "twinshore"
+password_env = "WEST_PASSWORD"
+
+[links."east->west"]
+topics = ["orders.*"]
+exclude = ["__.*"]
+topic_settings = { "min.insync.replicas" = "2" }
+
+[mirror]
+tide_s = 60
+
+[mirror.spark]
+master = "local"
+spark.driver.memory = "2g"
+"""
+
+_KINDS: dict[Any, str] = {
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    tuple[str, ...]: "list of text",
+    bool | None: "true or false",
+}
+
+
+def render_settings_page() -> str:
+    """The whole page as Markdown."""
+    overridden = [one.name for one in declared() if one.overridden]
+    variables = ", ".join(f"`{variable(section, '')}<NAME>`" for section in overridden)
+    parts = [
+        "# Settings",
+        "",
+        "One TOML file. A key that is not listed here is refused, with the nearest one that is; all that is wrong is",
+        "said at once, before anything is touched.",
+        "",
+        f"```toml\n{EXAMPLE}```",
+        "",
+        "**Secrets** never stand in the file: `*_env` names an environment variable, `*_file` a file. A file is read",
+        "again at each new connection, so a secret in a file is changed without a restart. A process keeps the",
+        "environment that it was started with: a new value of a variable counts after a restart of every process that",
+        "reads it, Spark's workers included.",
+        "",
+        f"**The environment** overrides some sections: {variables}.",
+        f"So `{variable('store', 'url')}` stands for `[store] url`. Parts of a list are parted by commas.",
+        "",
+        "**What needs a restart**: everything here, of each process that reads it, but for two things. Secrets,",
+        "certificates and the proxy's users in files are one. The other is `[safety]`: a running mirror reads its",
+        "settings file again before it deletes anything, and the stricter of both counts: `never_delete` that is set,",
+        "and a lower `deletions_at_once_max`, hold at once. What is taken back there counts after a restart. While the",
+        "file cannot be understood nothing is deleted. What operators say by a verb, as `twinshore link pause`, needs",
+        "no restart either: see [live control](live-control.md).",
+        "",
+        "**The sections of links are seeds.** Which links there are stands in the store; a mirror takes these sections",
+        "into it when it starts. What operators said since, as by `twinshore link set`, stays: see [links](links.md).",
+        "",
+        "**Paths** that are relative start where the process was started; only the file of a store in SQLite is",
+        "relative to the folder of the settings file, so that it is one store wherever a process is started.",
+    ]
+    for place, section in [table for one in declared() for table in one.tables]:
+        parts += ["", f"## `{place}`", "", (section.__doc__ or "").strip(), ""]
+        parts += ["| setting | kind | default | limits | meaning |", "| --- | --- | --- | --- | --- |"]
+        parts += [_line(row) for row in rows(section)]
+    return "\n".join(parts) + "\n"
+
+
+def _line(row: Row) -> str:
+    kind = "text" if row.kind is str or isinstance(row.default, str) else _KINDS.get(row.kind, "table of text")
+    default = "required" if row.required else f"`{'{}' if kind == 'table of text' else _toml(row.default)}`"
+    low, high = row.rule.low, row.rule.high
+    limits = "" if low is None or high is None else f"{low:,g} to {int(high):,}"
+    return f"| `{row.name}` | {kind} | {default} | {limits} | {row.rule.meaning} |"
+
+
+def _toml(value: object) -> str:
+    if value is None:
+        return "unset"
+    return f"{value:g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)

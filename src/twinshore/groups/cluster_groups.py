@@ -1,0 +1,401 @@
+"""One direction of a link: what groups read on the one side becomes known on the other. One call is one round."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import NamedPartition
+from twinshore.groups.core.progress import Book, Entry, Turn, Wish, words_of
+from twinshore.groups.core.rules import PLAIN, Decision, Rules, Scope, Spot, State, decide
+from twinshore.kafka.groups import NOT_THERE, GroupListing, Listed, Located, always
+from twinshore.kafka.protocol.errors import describe
+from twinshore.kafka.protocol.offsets import GroupPlaces, Place, Where
+from twinshore.kafka.questions import OffsetKind
+
+ByCoordinator = Mapping[int, Mapping[str, Iterable[Where] | None]]
+# The group has members now: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, STALE_MEMBER_EPOCH.
+# NON_EMPTY_GROUP is what a share group's coordinator says.
+_LIVE = frozenset({25, 22, 27, 113, 68})
+ROUNDS_UNTIL_GONE = 3
+# A place that was read longer ago may have been passed by somebody's reading: nothing is committed by it.
+FRESH_S = 2.0
+# One of the reading side is older by the time in which ends are asked for; it may have been set back meanwhile.
+HEARD_S = 10.0
+AT_ONCE_MAX = 500
+# A topic whose ends cannot be had is not asked for again so soon: each question takes a client's whole patience.
+ENDLESS_S = 15.0
+
+
+class Reader(Protocol):
+    """Says where groups stand."""
+
+    @property
+    def name(self) -> str: ...
+
+    def places(
+        self, wanted: ByCoordinator, known: Mapping[str, GroupPlaces]
+    ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]: ...
+
+
+class ClusterGroups(Reader, Protocol):
+    """A cluster's groups, as `kafka.groups.Groups` asks and commits them."""
+
+    @property
+    def asked(self) -> Counter[str]: ...
+
+    def located(self, groups: Sequence[str]) -> Located: ...
+
+    def commit(
+        self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]], still: Callable[[], bool] = ...
+    ) -> dict[str, dict[Where, int]]: ...
+
+
+class Logs(Protocol):
+    """The cluster whose logs end somewhere."""
+
+    def offsets_of_each(
+        self, parts: Iterable[NamedPartition], which: OffsetKind
+    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]: ...
+
+
+Decide = Callable[..., Decision]
+
+
+class Direction:
+    """`reader` is asked where groups stand, `writer` is told. `held`: groups whose places the reader keeps back."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        writer: ClusterGroups,
+        written: Logs,
+        book: Book,
+        rule: Decide = decide,
+        rules: Rules = PLAIN,
+        *,
+        held: Callable[[], Collection[str]] = frozenset,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._reader, self._writer, self._written, self._held = reader, writer, written, held
+        self.book = book
+        self._rule, self.rules = rule, rules
+        self._clock = clock
+        # How many groups are read and committed together: fewer where a coordinator is slow to say where they stand.
+        self._at_once = AT_ONCE_MAX
+        # Told of each commit: whoever looks the other way must not take it for somebody's reading.
+        self.echo: Callable[[str, Where, int], None] | None = None
+        self._known: dict[str, GroupPlaces] = {}
+        self._ends: dict[Where, int] = {}
+        self._ends_until_s = 0.0
+        self._endless: dict[str, float] = {}
+        self._missed: dict[str, int] = {}
+        self._unread: dict[str, tuple[float, str]] = {}
+
+    def turn(
+        self,
+        scope: Scope,
+        reading: Listed,
+        writing: Listed,
+        admits: Callable[[GroupListing], bool],
+        now_s: float,
+        *,
+        may: Callable[[], bool] = always,
+        holds: Callable[[], bool] = always,
+    ) -> Turn:
+        """One round. `may`: whether the link is still ours to act for. `holds`: whether the scope still does; asked
+        once the ends are known, since no place up to such an end is a wrong one."""
+        turn, book = Turn(), self.book
+        if scope is not book.scope or now_s >= self._ends_until_s:
+            # An end is trusted to grow only, and only for a while: a twin's log can be lost as any other.
+            self._ends.clear()
+            self._ends_until_s = now_s + book.verify_s
+        book.rescope(scope)
+        self._listen(reading, admits, now_s, turn)
+        heard_at_s = self._clock()
+        self._see_members(writing)
+        for node, error in writing.away.items():
+            turn.told[f"broker {node} of {self._writer.name}"] = error.message
+        due = dict(book.due(now_s))
+        spots = self._spots(due, now_s, turn)
+        nodes = self._nodes([name for name, ours in spots.items() if ours], writing.groups, now_s, turn)
+        self._over([(name, entry) for name, entry in due.items() if not spots[name]], now_s)
+        for node, names in self._portions(nodes):
+            read_at_s = self._clock()
+            theirs = self._theirs(node, {name: spots[name] for name in names}, now_s, turn)
+            wishes = self._wishes(due, spots, theirs, now_s)
+            done = True
+            if wishes:
+                may_now = self._clock() - heard_at_s < HEARD_S and holds() and may()
+                # Asked last: the store that the others ask may have been slow.
+                done = may_now and self._fresh(node, read_at_s, turn)
+                if done:
+                    self._commit(node, wishes, now_s, turn, may)
+            # What was read and not committed by is looked at anew.
+            self._over([(name, due[name]) for name in theirs if done or name not in wishes], now_s, wishes)
+        book.unanswered(due.values(), now_s)
+        turn.groups = len(book.entries)
+        return turn
+
+    def _over(self, some: Iterable[tuple[str, Entry]], now_s: float, wishes: Container[str] = ()) -> None:
+        """Marks these groups as compared. Where an end is not known, the next round compares the group again."""
+        for name, entry in some:
+            if entry.renews and name not in wishes:
+                self.book.renewed(entry, now_s)
+            # Where no end is known, nothing was compared.
+            parts = self.book.scope.parts
+            entry.check = any(parts[where][0] not in self._ends for where in entry.open)
+
+    def _portions(self, nodes: Mapping[str, int]) -> Iterator[tuple[int, list[str]]]:
+        """Groups that are read and committed together, by their coordinator."""
+        by_node: dict[int, list[str]] = {}
+        for name, node in nodes.items():
+            by_node.setdefault(node, []).append(name)
+        for node, names in by_node.items():
+            start = 0
+            while start < len(names):
+                some = names[start : start + self._at_once]
+                start += len(some)
+                yield node, some
+
+    def _fresh(self, node: int, read_at_s: float, turn: Turn) -> bool:
+        """Whether what was read of the groups there is young enough to commit by. This process may have been paused."""
+        fresh = self._clock() - read_at_s < FRESH_S
+        self._at_once = min(AT_ONCE_MAX, self._at_once * 2) if fresh else max(1, self._at_once // 2)
+        if not fresh:
+            took = f"it took longer than {FRESH_S:g} s to say where groups stand"
+            turn.told[f"broker {node} of {self._writer.name}"] = (
+                f"{took}: nothing is committed by that, they are asked anew"
+            )
+        return fresh
+
+    # -- the reading side
+
+    def _listen(self, reading: Listed, admits: Callable[[GroupListing], bool], now_s: float, turn: Turn) -> None:
+        wanted: dict[int, dict[str, None]] = {}
+        names: set[str] = set()
+        for one in reading.groups.values():
+            if admits(one):
+                names.add(one.group)
+                wanted.setdefault(one.coordinator, {})[one.group] = None
+        found, away = self._reader.places(wanted, self._known)
+        for node, error in {**reading.away, **away}.items():
+            turn.told[f"broker {node} of {self._reader.name}"] = error.message
+        refused = {name: said for name, said in found.items() if said.error}
+        for name, said in refused.items():
+            del found[name]
+            if said.error not in NOT_THERE:
+                turn.told[f"group {name}"] = f"cannot be read on {self._reader.name}: {words_of(said.error)}"
+        self._unread = {
+            name: (self._unread.get(name, (now_s, ""))[0], turn.told[f"group {name}"])
+            for name, said in refused.items()
+            if said.error not in NOT_THERE
+        }
+        turn.changed = sum(self._known.get(name) is not said for name, said in found.items())
+        self._known.update(found)
+        if not reading.away:
+            self._let_go(names)
+        self.book.heard(found, now_s)
+        turn.unheard = None if reading.away or away else refused.keys() | (names & set(self._held()))
+
+    def _let_go(self, names: set[str]) -> None:
+        """Forgets groups that are no more. A coordinator that moves lists none of its groups for a moment."""
+        gone = self._known.keys() - names
+        self._missed = {name: self._missed.get(name, 0) + 1 for name in gone}
+        over = [name for name, times in self._missed.items() if times >= ROUNDS_UNTIL_GONE]
+        self.book.forget(over)
+        for name in over:
+            del self._known[name]
+
+    def _see_members(self, writing: Listed) -> None:
+        entries = self.book.entries
+        absent = []
+        for name, entry in entries.items():
+            there = writing.groups.get(name)
+            was, entry.live = entry.live, there is not None and there.live
+            if was and not entry.live:
+                self.book.left(entry)
+            if there is None and not writing.away:
+                absent.append(name)
+        self.book.absent(absent)
+
+    def refusals(self) -> dict[str, tuple[float, str]]:
+        """The groups that a cluster refuses, or of which it refuses some places: since when, and in which words."""
+        entries = {name: one for name, one in self.book.entries.items() if one.refused and not one.live}
+        places = {name: (one.refused[min(one.refused)][1], one.refused.values()) for name, one in entries.items()}
+        found = {name: (min(since_s for since_s, _ in some), words) for name, (words, some) in places.items()}
+        return found | self._unread
+
+    # -- what should be
+
+    def _spots(self, due: Mapping[str, Entry], now_s: float, turn: Turn) -> dict[str, dict[Where, tuple[Spot, int]]]:
+        """For each group and partition: where the group would stand on the other side, and where the log there ends. A
+        place that cannot be further on is not asked for. Where no end is known, the group gets no place yet."""
+        spots: dict[str, dict[Where, Spot]] = {}
+        short: set[Where] = set()
+        parts = self.book.scope.parts
+        for name, entry in due.items():
+            ours = spots[name] = {}
+            for where in list(entry.open):
+                twin, translation = parts[where]
+                spot = translation.forward(entry.said.places[where].offset)
+                if spot is None:
+                    self.book.stands(entry, where, State.UNKNOWN, 0, now_s)
+                    entry.open.discard(where)
+                    continue
+                ours[where] = spot
+                if spot.offset > self._ends.get(twin, -1):
+                    short.add(twin)
+        self._ask_ends(short, turn)
+        for name, ours in spots.items():
+            for where in ours:
+                if parts[where][0] not in self._ends and where not in due[name].standing:
+                    self.book.stands(due[name], where, State.AWAY, 0, now_s)
+        return {
+            name: {
+                where: (spot, self._ends[parts[where][0]])
+                for where, spot in ours.items()
+                if parts[where][0] in self._ends and (due[name].check or not self._stands(due[name], where, spot))
+            }
+            for name, ours in spots.items()
+        }
+
+    def _stands(self, entry: Entry, where: Where, spot: Spot) -> bool:
+        """Whether it stands where the twin ends, and the twin has not grown."""
+        goal = min(spot.offset, self._ends[self.book.scope.parts[where][0]])
+        memory = self.book.memory_of(entry, where)
+        whole = spot.reached and goal == spot.offset
+        if whole or memory.agreed != goal or entry.said.places[where].offset < memory.high:
+            return False
+        state, _, since_s = entry.standing.get(where, (State.BEHIND, 0, 0.0))
+        entry.standing[where] = (state, spot.offset - goal, since_s)
+        return True
+
+    def _ask_ends(self, short: Iterable[Where], turn: Turn) -> None:
+        named = {NamedPartition(*where): where for where in short if self._clock() >= self._endless.get(where[0], 0.0)}
+        if not named:
+            return
+        self._writer.asked["ListOffsets"] += 1
+        try:
+            found, failed = self._written.offsets_of_each(named, OffsetKind.HIGH_WATERMARK)
+        except KafkaError as error:
+            found, failed = {}, dict.fromkeys(named, error)
+        self._ends.update((named[one], end) for one, end in found.items())
+        # One partition without a leader, or one topic that is refused, must not hold up the groups of all others.
+        for one, why in failed.items():
+            self._endless[one.topic] = self._clock() + ENDLESS_S
+            turn.told[f"topic {one.topic} of {self._writer.name}"] = f"its groups wait: {why.message}"
+
+    # -- the writing side
+
+    def _theirs(
+        self, node: int, spots: Mapping[str, Mapping[Where, object]], now_s: float, turn: Turn
+    ) -> dict[str, Mapping[Where, Place]]:
+        """The places that these groups have there now; what cannot be asked for is left out until the next round. A
+        group that is not listed is asked for all the same: its coordinator may just be moving."""
+        parts = self.book.scope.parts
+        # Whether a group has any place there matters where none is made.
+        wanted: dict[str, list[Where] | None] = {
+            name: [parts[where][0] for where in ours] if self.rules.makes else None for name, ours in spots.items()
+        }
+        theirs: dict[str, Mapping[Where, Place]] = {}
+        found, away = self._writer.places({node: wanted}, {})
+        for broker, error in away.items():
+            turn.told[f"broker {broker} of {self._writer.name}"] = error.message
+        for name in spots:
+            said = found.get(name)
+            if said is None or said.error in NOT_THERE:
+                self.book.silent(self.book.entries[name], spots[name], now_s)
+            elif not said.error:
+                theirs[name] = said.places
+            else:
+                sentence = f"cannot be read on {self._writer.name}: {words_of(said.error)}"
+                for where in spots[name]:
+                    self.book.refuses(self.book.entries[name], where, sentence, 0, now_s)
+                turn.told[f"group {name}"] = sentence
+        return theirs
+
+    def _wishes(
+        self,
+        due: Mapping[str, Entry],
+        spots: Mapping[str, Mapping[Where, tuple[Spot, int]]],
+        theirs: Mapping[str, Mapping[Where, Place]],
+        now_s: float,
+    ) -> dict[str, dict[Where, Wish]]:
+        """What to commit, by group and place on the writing side. All else is settled here."""
+        parts, book = self.book.scope.parts, self.book
+        wishes: dict[str, dict[Where, Wish]] = {}
+        for name, there in theirs.items():
+            entry = due[name]
+            book.see_notes(name, there.values())
+            rules = book.rules_for(name, self.rules)._replace(makes=self.rules.makes or bool(there))
+            for where, (spot, end) in spots[name].items():
+                twin = parts[where][0]
+                has = there.get(twin)
+                decision = self._rule(entry.said.places[where], spot, end, has, book.memory_of(entry, where), rules)
+                to = decision.to
+                if to is None and entry.renews and has is not None and not decision.memory.own:
+                    to = has
+                stands = to.offset if to is not None else has.offset if has is not None else spot.offset
+                behind = spot.offset - stands
+                if to is None:
+                    book.settle(entry, where, decision, behind, now_s)
+                else:
+                    wishes.setdefault(name, {})[twin] = Wish(where, decision, to, behind)
+        return wishes
+
+    def _commit(
+        self, node: int, wishes: Mapping[str, Mapping[Where, Wish]], now_s: float, turn: Turn, may: Callable[[], bool]
+    ) -> None:
+        places = {name: {twin: wish.place for twin, wish in ours.items()} for name, ours in wishes.items()}
+        for name, ours in wishes.items():
+            for wish in ours.values():
+                self.book.sends(self.book.entries[name], wish.where, wish.place)
+        answers = self._writer.commit({node: places}, may)
+        for name, codes in answers.items():
+            entry = self.book.entries[name]
+            for twin, code in codes.items():
+                self._answered(name, entry, wishes[name][twin], code, now_s, turn)
+                if not code and self.echo is not None:
+                    self.echo(name, twin, wishes[name][twin].place.offset)
+            if entry.renews:
+                # Refused or not: there are several renewals in the time after which a place is forgotten.
+                self.book.renewed(entry, now_s)
+        turn.commits += len(answers)
+
+    def _answered(self, name: str, entry: Entry, wish: Wish, code: int, now_s: float, turn: Turn) -> None:
+        if not code:
+            turn.moved[wish.decision.state] += 1
+            self.book.settle(entry, wish.where, wish.decision, wish.behind, now_s)
+        elif code in _LIVE:
+            entry.live = True
+            self.book.sends(entry, wish.where, None)
+        elif code not in NOT_THERE:
+            sentence = f"{self._writer.name} refuses its place in {wish.where[0]}: {words_of(code)}"
+            self.book.refuses(entry, wish.where, sentence, wish.behind, now_s)
+            if not describe(code).retriable:
+                entry.open.discard(wish.where)
+                turn.told[f"group {name}"] = sentence
+
+    def _nodes(
+        self, names: Sequence[str], listed: Mapping[str, GroupListing], now_s: float, turn: Turn
+    ) -> dict[str, int]:
+        found = {name: listed[name].coordinator for name in names if name in listed}
+        new = [name for name in names if name not in listed]
+        if not new:
+            return found
+        nodes, refused = self._writer.located(new)
+        for name, error in refused.items():
+            entry = self.book.entries[name]
+            for where in list(entry.open):
+                self.book.refuses(entry, where, f"does not follow: {error}", 0, now_s)
+            entry.open.clear()
+            self._over([(name, entry)], now_s)
+            turn.told[f"group {name}"] = f"does not follow: {error}"
+        for name in new:
+            if name not in nodes and name not in refused:
+                self.book.silent(self.book.entries[name], self.book.entries[name].open, now_s)
+        return found | nodes

@@ -1,0 +1,103 @@
+"""What brokers tell of themselves: what their programs can do, which partitions are on the move, how full disks are."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Final, NamedTuple
+
+from kio.schema.api_versions.v3 import ApiVersionsRequest, ApiVersionsResponse
+from kio.schema.describe_log_dirs.v4 import DescribeLogDirsRequest, DescribeLogDirsResponse
+from kio.schema.list_partition_reassignments.v0 import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from kio.static.primitive import i32Timedelta
+
+from twinshore import __version__
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.connection import Connection
+from twinshore.kafka.protocol.errors import kafka_error
+
+
+class Move(NamedTuple):
+    """Replicas that a partition gets, and those that it is rid of once it has them. Until a new one has caught up,
+    metadata names old and new ones alike."""
+
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+def ask_moves(line: Connection, timeout_s: float) -> dict[NamedPartition, Move]:
+    """Of the whole cluster. Its controller knows, and so does any broker where the controller is none of them."""
+    wait = i32Timedelta.parse(datetime.timedelta(milliseconds=int(800 * timeout_s)))
+    request = ListPartitionReassignmentsRequest(timeout=wait, topics=None)
+    answer = line.call(request, ListPartitionReassignmentsResponse, timeout_s=timeout_s)
+    if answer.error_code:
+        place = f"{line.place}: which partitions are on the move"
+        detail = answer.error_message or ""
+        raise kafka_error(int(answer.error_code), place, detail=detail, right="Describe on the cluster")
+    return {
+        NamedPartition(str(topic.name), int(one.partition_index)): Move(
+            tuple(map(int, one.adding_replicas)), tuple(map(int, one.removing_replicas))
+        )
+        for topic in answer.topics
+        for one in topic.partitions
+    }
+
+
+METADATA_VERSION: Final = "metadata.version"
+ELIGIBLE_REPLICAS: Final = "eligible.leader.replicas.version"
+
+
+class Features(NamedTuple):
+    """metadata.version rises with each release: `supports` is the highest that the broker knows, `finalized` the one
+    that its cluster works by; 0 where it does not tell. `eligible`: the cluster elects eligible leader replicas
+    (KIP-966)."""
+
+    supports: int
+    finalized: int
+    eligible: bool = False
+
+
+def ask_features(line: Connection, timeout_s: float) -> Features:
+    """Of the broker at the other end."""
+    request = ApiVersionsRequest(client_software_name="twinshore", client_software_version=__version__)
+    answer = line.call(request, ApiVersionsResponse, timeout_s=timeout_s)
+    if answer.error_code:
+        raise kafka_error(int(answer.error_code), f"{line.place}: its versions")
+    supports = [int(one.max_version) for one in answer.supported_features if one.name == METADATA_VERSION]
+    finalized = [int(one.max_version_level) for one in answer.finalized_features if one.name == METADATA_VERSION]
+    eligible = any(one.name == ELIGIBLE_REPLICAS and one.max_version_level > 0 for one in answer.finalized_features)
+    return Features(max(supports, default=0), max(finalized, default=0), eligible)
+
+
+CALL_S = 5.0
+
+
+class Disk(NamedTuple):
+    """A log directory of one broker, and the volume it is on."""
+
+    node_id: int
+    log_dir: str
+    total_bytes: int
+    usable_bytes: int
+
+    @property
+    def free_percent(self) -> float:
+        return 100.0 * self.usable_bytes / max(1, self.total_bytes)
+
+
+def read_disks(cluster: KafkaCluster, node_id: int) -> list[Disk]:
+    """The broker's log directories, as it tells since Kafka 3.3; those that failed, or whose room is unknown, are
+    left out."""
+    # No topics: what is asked about is the disks, not what lies on them.
+    request = DescribeLogDirsRequest(topics=())
+    answer = cluster.connection_to(node_id).call(request, DescribeLogDirsResponse, timeout_s=CALL_S)
+    if answer.error_code:
+        raise kafka_error(int(answer.error_code), f"{cluster.name}: disks of broker {node_id}", right="Describe")
+    return [
+        Disk(node_id, one.log_dir, int(one.total_bytes), int(one.usable_bytes))
+        for one in answer.results
+        if not one.error_code and one.total_bytes > 0
+    ]

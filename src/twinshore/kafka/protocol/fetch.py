@@ -1,0 +1,471 @@
+"""Fetch v13: by topic id, with incremental sessions (KIP-227). Every KRaft broker speaks this version.
+
+Fetch v4 to v18, as consumers send it: v4 to v12 by topic name, from v13 on by topic id.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from twinshore.config.errors import WireError
+from twinshore.kafka.protocol.apis import FETCH, SPOKEN
+from twinshore.kafka.protocol.primitives import (
+    I32,
+    NO_TAGS,
+    PAIR32,
+    PAST_END,
+    Buffer,
+    Notation,
+    notation_of,
+    read_count,
+    read_name,
+    read_tags,
+    read_uuid,
+    read_uvarint,
+    skip_tags,
+    truncated,
+    uvarint,
+)
+from twinshore.kafka.protocol.server import (
+    ENDPOINTS_TAG,
+    Endpoint,
+    Topic,
+    by_topic,
+    endpoints_bytes,
+    read_bytes,
+    read_endpoints,
+    read_pairs,
+    read_topic,
+    topic_bytes,
+    write_tags,
+)
+
+FETCH_KEY = FETCH
+FETCH_VERSION = SPOKEN[FETCH][1]
+
+_REQUEST = struct.Struct(">iiiibii")
+_PARTITION = struct.Struct(">iiqiqiB")
+_ANSWER = struct.Struct(">ihi")
+_ANSWER_PARTITION = struct.Struct(">ihqqq")
+_ABORTED = struct.Struct(">qq")
+_EPOCH_END = struct.Struct(">iq")
+
+
+class FetchPartition(NamedTuple):
+    topic_id: bytes
+    partition: int
+    position: int
+    leader_epoch: int
+    last_fetched_epoch: int
+    max_bytes: int
+
+
+class FetchedPartition(NamedTuple):
+    """`diverging_epoch` is (epoch, end offset), `current_leader` (node, epoch), `aborted` (producer id, offset)."""
+
+    topic_id: bytes
+    partition: int
+    error: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start: int
+    diverging_epoch: tuple[int, int] | None
+    current_leader: tuple[int, int] | None
+    aborted: list[tuple[int, int]]
+    records: memoryview
+
+
+class FetchedAnswer(NamedTuple):
+    throttle_ms: int
+    error: int
+    session_id: int
+    partitions: list[FetchedPartition]
+
+
+def encode_fetch(
+    *,
+    max_bytes: int,
+    partitions: Sequence[FetchPartition],
+    session_id: int = 0,
+    session_epoch: int = -1,
+    max_wait_ms: int = 0,
+    min_bytes: int = 0,
+    isolation: int = 0,
+    forgotten: Sequence[tuple[bytes, int]] = (),
+) -> bytes:
+    """The request's body as a consumer sends it. Session epoch 0 opens a session, -1 asks for none."""
+    wanted: dict[bytes, list[bytes]] = {}
+    for topic_id, partition, position, leader_epoch, last_fetched_epoch, limit_bytes in partitions:
+        entry = _PARTITION.pack(partition, leader_epoch, position, last_fetched_epoch, -1, limit_bytes, 0)
+        wanted.setdefault(topic_id, []).append(entry)
+    dropped: dict[bytes, list[bytes]] = {}
+    for topic_id, partition in forgotten:
+        dropped.setdefault(topic_id, []).append(I32.pack(partition))
+    return b"".join(
+        (
+            _REQUEST.pack(-1, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch),
+            _by_topic(wanted),
+            _by_topic(dropped),
+            b"\1",  # rack id: ""
+            NO_TAGS,
+        )
+    )
+
+
+def _by_topic(entries: dict[bytes, list[bytes]]) -> bytes:
+    out = [uvarint(len(entries) + 1)]
+    for topic_id, ours in entries.items():
+        out += [topic_id, uvarint(len(ours) + 1), *ours, NO_TAGS]
+    return b"".join(out)
+
+
+def parse_fetch(view: memoryview, position: int = 0) -> FetchedAnswer:
+    """`position` is that after the response header. Records are views of `view`: read them before it is reused."""
+    try:
+        throttle_ms, error, session_id = _ANSWER.unpack_from(view, position)
+        topics, position = read_count(view, position + _ANSWER.size)
+        partitions: list[FetchedPartition] = []
+        for _ in range(topics):
+            topic_id, position = read_uuid(view, position)
+            count, position = read_count(view, position)
+            for _ in range(count):
+                fetched, position = _partition(view, position, topic_id)
+                partitions.append(fetched)
+            position = skip_tags(view, position)
+        skip_tags(view, position)
+    except PAST_END as past_end:
+        raise truncated("a fetch response", view) from past_end
+    return FetchedAnswer(throttle_ms, error, session_id, partitions)
+
+
+def _partition(view: memoryview, position: int, topic_id: bytes) -> tuple[FetchedPartition, int]:
+    partition, error, high_watermark, stable, log_start = _ANSWER_PARTITION.unpack_from(view, position)
+    count, position = read_count(view, position + _ANSWER_PARTITION.size)
+    aborted: list[tuple[int, int]] = []
+    for _ in range(count):
+        aborted.append(_ABORTED.unpack_from(view, position))
+        position = skip_tags(view, position + _ABORTED.size)
+    size, position = read_uvarint(view, position + 4)  # the preferred read replica is not for us
+    end = position + max(size - 1, 0)
+    if end > len(view):
+        raise WireError(f"the records of partition {partition} run past the end", offset=position)
+    records = view[position:end]
+    diverging: tuple[int, int] | None = None
+    leader: tuple[int, int] | None = None
+    if view[end] == 0:
+        position = end + 1
+    else:
+        tags: dict[int, tuple[int, int]] = {}
+
+        def read_diverging(at: Buffer, start: int) -> None:
+            tags[0] = _EPOCH_END.unpack_from(at, start)
+
+        def read_leader(at: Buffer, start: int) -> None:
+            tags[1] = PAIR32.unpack_from(at, start)
+
+        position = read_tags(view, end, {0: read_diverging, 1: read_leader})
+        diverging, leader = tags.get(0), tags.get(1)
+    return (
+        FetchedPartition(
+            topic_id, partition, error, high_watermark, stable, log_start, diverging, leader, aborted, records
+        ),
+        position,
+    )
+
+
+VERSIONS = range(4, 19)
+BY_ID = 13
+CONSUMER: Final = -1
+
+_LOG_START, _SESSIONS, _EPOCHS, _PREFERRED, _LAST_EPOCH, _NO_REPLICA, _ENDPOINTS = 5, 7, 9, 11, 12, 15, 16
+
+_OPENING = struct.Struct(">iiib")
+_WANTED_4, _WANTED_5 = struct.Struct(">iqi"), struct.Struct(">iqqi")
+_WANTED_9, _WANTED_12 = struct.Struct(">iiqqi"), struct.Struct(">iiqiqi")
+_FETCHED_4, _FETCHED_5 = struct.Struct(">ihqq"), struct.Struct(">ihqqq")
+_SESSION = struct.Struct(">hi")
+_SNAPSHOT = struct.Struct(">qi")
+_REPLICA = struct.Struct(">iq")
+_REPLICA_TAG = 1
+_REQUEST_TAGS = {_REPLICA_TAG: _REPLICA}
+_DIVERGING_TAG, _LEADER_TAG, _SNAPSHOT_TAG = range(3)
+_FETCHED_TAGS = {_DIVERGING_TAG: _EPOCH_END, _LEADER_TAG: PAIR32, _SNAPSHOT_TAG: _SNAPSHOT}
+
+
+class Wanted(NamedTuple):
+    """From where on a partition is wanted. `topic` is a name up to v12, a topic id from v13."""
+
+    topic: Topic
+    partition: int
+    position: int
+    max_bytes: int
+    leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    log_start: int = -1
+
+
+class Dropped(NamedTuple):
+    """A partition that its session is to forget."""
+
+    topic: Topic
+    partition: int
+
+
+class FetchRequest(NamedTuple):
+    """`replica` is (id, epoch): consumers have none."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation: int
+    wanted: Sequence[Wanted]
+    session_id: int = 0
+    session_epoch: int = -1
+    dropped: Sequence[Dropped] = ()
+    rack: str = ""
+    replica: tuple[int, int] = (CONSUMER, -1)
+
+
+class Fetched(NamedTuple):
+    """`aborted` are (producer id, first offset), None where transactions do not matter to the client. `diverging_epoch`
+    is (epoch, end offset), `current_leader` (node, epoch), `snapshot` (end offset, epoch)."""
+
+    topic: Topic
+    partition: int
+    error: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start: int = -1
+    aborted: Sequence[tuple[int, int]] | None = None
+    preferred_replica: int = -1
+    records: memoryview | bytes | None = b""
+    diverging_epoch: tuple[int, int] | None = None
+    current_leader: tuple[int, int] | None = None
+    snapshot: tuple[int, int] | None = None
+
+
+class FetchAnswer(NamedTuple):
+    throttle_ms: int
+    error: int
+    session_id: int
+    fetched: Sequence[Fetched]
+    endpoints: Sequence[Endpoint] = ()
+
+
+def read_request(view: memoryview, position: int, version: int) -> FetchRequest:
+    """`position` is that after the request header."""
+    notation = _notation(version)
+    replica = (CONSUMER, -1)
+    session = (0, -1)
+    dropped: list[Dropped] = []
+    rack = ""
+    try:
+        if version < _NO_REPLICA:
+            replica = (I32.unpack_from(view, position)[0], -1)
+            position += I32.size
+        max_wait_ms, min_bytes, max_bytes, isolation = _OPENING.unpack_from(view, position)
+        position += _OPENING.size
+        if version >= _SESSIONS:
+            session = PAIR32.unpack_from(view, position)
+            position += PAIR32.size
+        wanted, position = _read_wanted(notation, view, position, version)
+        if version >= _SESSIONS:
+            dropped, position = _read_dropped(notation, view, position, version)
+        if version >= _PREFERRED:
+            rack, position = read_name(notation, view, position)
+        tags, _ = read_pairs(notation, view, position, _REQUEST_TAGS)
+    except PAST_END as error:
+        raise truncated("a fetch request", view) from error
+    if version >= _NO_REPLICA:
+        replica = tags.get(_REPLICA_TAG, replica)
+    return FetchRequest(max_wait_ms, min_bytes, max_bytes, isolation, wanted, *session, dropped, rack, replica)
+
+
+def _read_wanted(notation: Notation, view: memoryview, position: int, version: int) -> tuple[list[Wanted], int]:
+    wanted: list[Wanted] = []
+    fields = _wanted_fields(version)
+    topics, position = notation.read_count(view, position)
+    for _ in range(topics):
+        topic, position = read_topic(notation, view, position, version >= BY_ID)
+        count, position = notation.read_count(view, position)
+        for _ in range(count):
+            values = fields.unpack_from(view, position)
+            position = notation.skip_tags(view, position + fields.size)
+            epoch = last_epoch = start = -1
+            if fields is _WANTED_12:
+                partition, epoch, offset, last_epoch, start, max_bytes = values
+            elif fields is _WANTED_9:
+                partition, epoch, offset, start, max_bytes = values
+            elif fields is _WANTED_5:
+                partition, offset, start, max_bytes = values
+            else:
+                partition, offset, max_bytes = values
+            wanted.append(Wanted(topic, partition, offset, max_bytes, epoch, last_epoch, start))
+        position = notation.skip_tags(view, position)
+    return wanted, position
+
+
+def _read_dropped(notation: Notation, view: memoryview, position: int, version: int) -> tuple[list[Dropped], int]:
+    dropped: list[Dropped] = []
+    topics, position = notation.read_count(view, position)
+    for _ in range(topics):
+        topic, position = read_topic(notation, view, position, version >= BY_ID)
+        count, position = notation.read_count(view, position)
+        for _ in range(count):
+            dropped.append(Dropped(topic, I32.unpack_from(view, position)[0]))
+            position += I32.size
+        position = notation.skip_tags(view, position)
+    return dropped, position
+
+
+def write_request(version: int, request: FetchRequest) -> bytes:
+    """The body; what a version has no place for is left out."""
+    notation = _notation(version)
+    opening = _OPENING.pack(request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation)
+    out = [opening if version >= _NO_REPLICA else I32.pack(request.replica[0]) + opening]
+    if version >= _SESSIONS:
+        out.append(PAIR32.pack(request.session_id, request.session_epoch))
+    topics = list(by_topic(request.wanted))
+    out.append(notation.counted(len(topics)))
+    for topic, wanted in topics:
+        out += [topic_bytes(notation, topic, version >= BY_ID), notation.counted(len(wanted))]
+        out += [_wanted(version, one) + notation.no_tags for one in wanted]
+        out.append(notation.no_tags)
+    if version >= _SESSIONS:
+        gone = list(by_topic(request.dropped))
+        out.append(notation.counted(len(gone)))
+        for topic, dropped in gone:
+            out += [topic_bytes(notation, topic, version >= BY_ID), notation.counted(len(dropped))]
+            out += [I32.pack(one.partition) for one in dropped]
+            out.append(notation.no_tags)
+    if version >= _PREFERRED:
+        out.append(notation.string(request.rack))
+    tagged = version >= _NO_REPLICA and request.replica != (CONSUMER, -1)
+    tags = [(_REPLICA_TAG, _REPLICA.pack(*request.replica) + notation.no_tags)] if tagged else []
+    return b"".join([*out, write_tags(notation, tags)])
+
+
+def _wanted_fields(version: int) -> struct.Struct:
+    if version >= _LAST_EPOCH:
+        return _WANTED_12
+    if version >= _EPOCHS:
+        return _WANTED_9
+    return _WANTED_5 if version >= _LOG_START else _WANTED_4
+
+
+def _wanted(version: int, one: Wanted) -> bytes:
+    _, partition, offset, max_bytes, epoch, last_epoch, start = one
+    if version >= _LAST_EPOCH:
+        return _WANTED_12.pack(partition, epoch, offset, last_epoch, start, max_bytes)
+    if version >= _EPOCHS:
+        return _WANTED_9.pack(partition, epoch, offset, start, max_bytes)
+    if version >= _LOG_START:
+        return _WANTED_5.pack(partition, offset, start, max_bytes)
+    return _WANTED_4.pack(partition, offset, max_bytes)
+
+
+def write_answer(version: int, answer: FetchAnswer) -> list[Buffer]:
+    """The body as buffers, records among them as they are; what a version has no place for is left out."""
+    notation = _notation(version)
+    pending = I32.pack(answer.throttle_ms)
+    if version >= _SESSIONS:
+        pending += _SESSION.pack(answer.error, answer.session_id)
+    topics = list(by_topic(answer.fetched))
+    pending += notation.counted(len(topics))
+    out: list[Buffer] = []
+    for topic, partitions in topics:
+        pending += topic_bytes(notation, topic, version >= BY_ID) + notation.counted(len(partitions))
+        for one in partitions:
+            pending += _before_records(notation, version, one)
+            if one.records:
+                out += [pending, one.records]
+                pending = b""
+            pending += _behind_records(notation, one)
+        pending += notation.no_tags
+    tags = [(ENDPOINTS_TAG, endpoints_bytes(notation, answer.endpoints))] if answer.endpoints else []
+    return [*out, pending + write_tags(notation, tags if version >= _ENDPOINTS else [])]
+
+
+def _before_records(notation: Notation, version: int, one: Fetched) -> bytes:
+    where = (one.partition, one.error, one.high_watermark, one.last_stable_offset)
+    out = [_FETCHED_5.pack(*where, one.log_start) if version >= _LOG_START else _FETCHED_4.pack(*where)]
+    out.append(notation.counted(-1 if one.aborted is None else len(one.aborted)))
+    out += [_ABORTED.pack(*each) + notation.no_tags for each in one.aborted or ()]
+    if version >= _PREFERRED:
+        out.append(I32.pack(one.preferred_replica))
+    out.append(notation.sized(-1 if one.records is None else len(one.records)))
+    return b"".join(out)
+
+
+def _behind_records(notation: Notation, one: Fetched) -> bytes:
+    tags: list[tuple[int, bytes]] = []
+    if one.diverging_epoch:
+        tags.append((_DIVERGING_TAG, _EPOCH_END.pack(*one.diverging_epoch) + notation.no_tags))
+    if one.current_leader:
+        tags.append((_LEADER_TAG, PAIR32.pack(*one.current_leader) + notation.no_tags))
+    if one.snapshot:
+        tags.append((_SNAPSHOT_TAG, _SNAPSHOT.pack(*one.snapshot) + notation.no_tags))
+    return write_tags(notation, tags)
+
+
+def read_answer(view: memoryview, position: int, version: int) -> FetchAnswer:
+    """`position` is that after the response header. Records are views of `view`."""
+    notation = _notation(version)
+    fetched: list[Fetched] = []
+    endpoints: list[Endpoint] = []
+    session = (0, 0)
+    try:
+        (throttle_ms,) = I32.unpack_from(view, position)
+        position += I32.size
+        if version >= _SESSIONS:
+            session = _SESSION.unpack_from(view, position)
+            position += _SESSION.size
+        topics, position = notation.read_count(view, position)
+        for _ in range(topics):
+            topic, position = read_topic(notation, view, position, version >= BY_ID)
+            count, position = notation.read_count(view, position)
+            for _ in range(count):
+                one, position = _read_fetched(notation, view, position, version, topic)
+                fetched.append(one)
+            position = notation.skip_tags(view, position)
+
+        def read_them(at: Buffer, start: int) -> None:
+            endpoints.extend(read_endpoints(notation, at, start))
+
+        notation.read_tags(view, position, {ENDPOINTS_TAG: read_them})
+    except PAST_END as error:
+        raise truncated("a fetch response", view) from error
+    return FetchAnswer(throttle_ms, *session, fetched, endpoints)
+
+
+def _read_fetched(
+    notation: Notation, view: memoryview, position: int, version: int, topic: Topic
+) -> tuple[Fetched, int]:
+    start = preferred = -1
+    if version >= _LOG_START:
+        partition, error, watermark, stable, start = _FETCHED_5.unpack_from(view, position)
+        position += _FETCHED_5.size
+    else:
+        partition, error, watermark, stable = _FETCHED_4.unpack_from(view, position)
+        position += _FETCHED_4.size
+    count, position = notation.read_count(view, position)
+    aborted: list[tuple[int, int]] | None = None if count < 0 else []
+    for _ in range(count):
+        assert aborted is not None
+        aborted.append(_ABORTED.unpack_from(view, position))
+        position = notation.skip_tags(view, position + _ABORTED.size)
+    if version >= _PREFERRED:
+        (preferred,) = I32.unpack_from(view, position)
+        position += I32.size
+    records, position = read_bytes(notation, view, position, f"the records of partition {partition}")
+    tags, position = read_pairs(notation, view, position, _FETCHED_TAGS)
+    told = (tags.get(tag) for tag in _FETCHED_TAGS)
+    return Fetched(topic, partition, error, watermark, stable, start, aborted, preferred, records, *told), position
+
+
+def _notation(version: int) -> Notation:
+    if version not in VERSIONS:
+        raise WireError(f"Fetch v{version} is not served here, only v{VERSIONS[0]}-{VERSIONS[-1]}")
+    return notation_of(FETCH, version)

@@ -1,0 +1,321 @@
+"""Frames in a stream of bytes: four bytes of size, then so many bytes. Bytes come in, whole frames go out.
+
+Whoever drives it asks for `room`, receives into it by whatever means (a blocking socket, a selector's, a buffered
+protocol of asyncio), says how much it `took`, and asks for the `next` frame until there is none. What stands before a
+request and an answer is size and header; the broker's side of that is in `kafka.protocol.server`.
+
+The asker's side of a connection to a broker, without the connection: requests get numbers, answers are matched to
+what was asked, and each has a bound on its size and a deadline.
+
+A broker answers a connection's requests in order. So the next answer must be to the oldest request; anything else ends
+the connection. Time enters as values only: whoever drives the exchange looks at `due_s`.
+
+A talk is several questions one after another, each depending on the answers before. It does no IO: it yields what to
+ask, is sent the body of each answer, and returns what it learnt. A blocking caller drives it with
+`kafka.connection.Connection.hold`; an event loop awaits each answer and sends it in.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections import deque
+from collections.abc import Generator, Sequence
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from twinshore.config.errors import WireError
+from twinshore.kafka.protocol.apis import API_VERSIONS, Shape, api_name, shape_of
+from twinshore.kafka.protocol.handshake import (
+    UNSUPPORTED_VERSION,
+    Software,
+    VersionsAnswer,
+    encode_versions_request,
+    parse_versions,
+)
+from twinshore.kafka.protocol.primitives import I32, NO_TAGS, PAST_END, Buffer, skip_tags, truncated
+
+_HEADER = struct.Struct(">ihhih")
+FRAME_BYTES_MAX = (1 << 31) - 1
+
+
+def frame(
+    api_key: int,
+    version: int,
+    correlation_id: int,
+    client_id: str,
+    parts: Sequence[Buffer],
+    flexible: bool = True,
+) -> list[Buffer]:
+    """The buffers to send in order: length and request header, then `parts` as they are."""
+    client = client_id.encode()
+    tail = client + NO_TAGS if flexible else client
+    size = _HEADER.size - 4 + len(tail) + sum(map(len, parts))
+    if size > FRAME_BYTES_MAX:
+        raise WireError(f"a request of {size} bytes is beyond the protocol's {FRAME_BYTES_MAX}")
+    return [_HEADER.pack(size, api_key, version, correlation_id, len(client)) + tail, *parts]
+
+
+def read_response_header(view: memoryview, flexible: bool = True) -> tuple[int, int]:
+    """Correlation id and the position of the body; `view` is the frame without its 4-byte length."""
+    try:
+        (correlation_id,) = I32.unpack_from(view)
+        return correlation_id, skip_tags(view, 4) if flexible else 4
+    except PAST_END as error:
+        raise truncated("a response header", view) from error
+
+
+SIZE_BYTES: Final = 4
+BUFFER_BYTES: Final = 4 << 10
+# Room for so much is made at a frame's word, if nothing else is said; for more only as its bytes come.
+TRUSTED_BYTES: Final = 4 << 20
+
+
+class FrameSizeError(WireError):
+    """A frame claims to be of a size that is not taken."""
+
+    def __init__(self, what: str, size: int, bytes_max: int) -> None:
+        super().__init__(
+            f"{what} claims {size} bytes", hint="this peer may speak TLS, or something else than Kafka's protocol"
+        )
+        self.size, self.bytes_max = size, bytes_max
+
+
+class Framer:
+    """Never resizes a buffer: frames that were given out stay readable until room is asked for again, or for good where
+    another buffer was lent before that."""
+
+    __slots__ = ("_buffer", "_filled", "_start", "_trusted", "_wanted")
+
+    def __init__(self, trusted: int = TRUSTED_BYTES) -> None:
+        self._trusted = trusted
+        self._buffer = bytearray()
+        self._start = self._filled = 0
+        self._wanted = 0  # of the frame that begins at `start`, with its size; 0 while that is not known
+
+    @property
+    def waiting(self) -> int:
+        """How many bytes are here of frames that were not given out."""
+        return self._filled - self._start
+
+    @property
+    def lacks(self) -> int:
+        """How many bytes a frame lacks whose size is known; 0 where none is."""
+        return max(0, self._start + self._wanted - self._filled)
+
+    @property
+    def wanted(self) -> int:
+        """The size that the frame claims which has begun."""
+        return self._wanted - SIZE_BYTES
+
+    @property
+    def begun(self) -> memoryview:
+        """What is here of the frame that has begun."""
+        return memoryview(self._buffer)[self._start + SIZE_BYTES : self._filled]
+
+    def trust(self, size: int) -> None:
+        """The frame that has begun may have so much room at once."""
+        self._make_room(SIZE_BYTES + size, SIZE_BYTES + size)
+
+    @property
+    def buffer(self) -> bytearray:
+        """Where the frame lies that was given out last: the lent one, or a larger one instead of it."""
+        return self._buffer
+
+    def lend(self, buffer: bytearray) -> None:
+        """Receives into this buffer from now on. WireError where bytes are here already: nobody asked for them."""
+        if self.waiting:
+            raise WireError(f"the peer sent {self.waiting} bytes unasked")
+        self._buffer, self._start, self._filled = buffer, 0, 0
+
+    def room(self) -> memoryview:
+        """Where the next bytes belong: at least one."""
+        if self._start == self._filled:
+            self._start = self._filled = 0
+        needed = self._wanted or SIZE_BYTES
+        if self._start + needed > len(self._buffer):
+            self._make_room(needed, self._trusted)
+        return memoryview(self._buffer)[self._filled :]
+
+    def _make_room(self, needed: int, trusted: int) -> None:
+        """Moves the frame that has begun to a buffer's beginning. A large one is believed as its bytes come: whoever
+        claims much and sends little costs little."""
+        have = len(self._buffer)
+        if have < needed and have >= trusted and self._filled < have:
+            return
+        size = max(have, BUFFER_BYTES)
+        if not (self._start and have >= trusted):
+            size = _grown(size, needed, trusted)
+        rest = memoryview(self._buffer)[self._start : self._filled]
+        if size > have:
+            self._buffer = bytearray(size)
+        memoryview(self._buffer)[: len(rest)] = rest
+        self._start, self._filled = 0, len(rest)
+
+    def took(self, got: int) -> None:
+        """So many bytes were received into the room."""
+        self._filled += got
+
+    def next(self, bytes_max: int) -> memoryview | None:
+        """The next whole frame, without its size; FrameSizeError where it claims more than `bytes_max`."""
+        start, wanted = self._start, self._wanted
+        if not wanted:
+            if self._filled - start < SIZE_BYTES:
+                return None
+            (size,) = I32.unpack_from(self._buffer, start)
+            if not SIZE_BYTES <= size <= bytes_max:
+                raise FrameSizeError("a frame", size, bytes_max)
+            self._wanted = wanted = SIZE_BYTES + size
+        end = start + wanted
+        if end > self._filled:
+            return None
+        self._start, self._wanted = end, 0
+        return memoryview(self._buffer).toreadonly()[start + SIZE_BYTES : end]
+
+    def with_size(self, frame: memoryview) -> memoryview:
+        """The frame that was given out last, with its size before it: the bytes as they came."""
+        return memoryview(self._buffer).toreadonly()[self._start - len(frame) - SIZE_BYTES : self._start]
+
+    def rest(self) -> None:
+        """Gives back the buffer where nothing waits in it; frames that were given out stay readable for good. Of
+        connections that say nothing it is most of what they would hold."""
+        if self._start == self._filled:
+            self._buffer, self._start, self._filled = bytearray(), 0, 0
+
+    def let_go(self) -> None:
+        """Frames that were given out stay readable for good, as long as somebody has them: what comes is received into
+        a new buffer, no larger than it must be."""
+        rest = memoryview(self._buffer)[self._start : self._filled]
+        self._buffer = bytearray(max(BUFFER_BYTES, len(rest)))
+        self._buffer[: len(rest)] = rest
+        self._start, self._filled = 0, len(rest)
+
+
+def _grown(have: int, needed: int, trusted: int) -> int:
+    if needed <= have:
+        return have
+    if needed <= trusted:
+        return max(needed, min(2 * have, trusted))
+    return min(needed, max(2 * have, trusted))
+
+
+def forget_sent(buffers: list[Buffer], sent: int) -> None:
+    """Takes from the front of what is to be sent what was."""
+    index = 0
+    while index < len(buffers) and sent >= len(buffers[index]):
+        sent -= len(buffers[index])
+        index += 1
+    del buffers[:index]
+    if sent:
+        buffers[0] = memoryview(buffers[0])[sent:]
+
+
+_NUMBERS = 0x7FFFFFFF
+
+
+class AnswerOrderError(WireError):
+    """An answer to something else than the oldest request, or to nothing."""
+
+
+class Asked(NamedTuple):
+    """A request whose answer is still to come."""
+
+    number: int
+    api: Shape
+    deadline_s: float
+
+    @property
+    def what(self) -> str:
+        return f"the answer to {api_name(self.api.key)}"
+
+
+class Answer(NamedTuple):
+    """A whole answer: its body begins at `position` of `view`."""
+
+    asked: Asked
+    view: memoryview
+    position: int
+
+
+class Exchange:
+    """After any WireError of its the connection is to be closed. Not for two threads at once."""
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
+        self.framer = Framer()
+        self._number = 0
+        self._asked: deque[Asked] = deque()
+
+    @property
+    def oldest(self) -> Asked:
+        """The request that is answered next; there must be one."""
+        return self._asked[0]
+
+    @property
+    def due_s(self) -> float:
+        """When the next answer is late; `inf` while nothing is asked."""
+        return self._asked[0].deadline_s if self._asked else math.inf
+
+    @property
+    def asking(self) -> int:
+        """How many requests are unanswered."""
+        return len(self._asked)
+
+    def ask(self, key: int, version: int, parts: Sequence[Buffer], deadline_s: float) -> list[Buffer]:
+        """The buffers to send, in order."""
+        self._number = number = (self._number + 1) & _NUMBERS
+        api = shape_of(key, version)
+        self._asked.append(Asked(number, api, deadline_s))
+        return frame(key, version, number, self.client_id, parts, api.tags_in_request)
+
+    def put_off(self, deadline_s: float) -> None:
+        """The next answer has so long: for whom any sign of life counts."""
+        number, api, _ = self._asked[0]
+        self._asked[0] = Asked(number, api, deadline_s)
+
+    def answer(self) -> Answer | None:
+        """The next whole answer among what was received. FrameSizeError, AnswerOrderError or another WireError where
+        the peer does not keep to the protocol."""
+        if not self._asked:
+            if self.framer.waiting:
+                raise AnswerOrderError(f"the peer sent {self.framer.waiting} bytes unasked")
+            return None
+        asked = self._asked[0]
+        try:
+            view = self.framer.next(asked.api.answer_bytes_max)
+        except FrameSizeError as error:
+            raise FrameSizeError(asked.what, error.size, error.bytes_max) from error
+        if view is None:
+            return None
+        try:
+            number, position = read_response_header(view, asked.api.tags_in_answer)
+        except WireError as error:
+            raise WireError(f"{asked.what}: its header cannot be read: {error.message}") from error
+        if number != asked.number:
+            raise AnswerOrderError(f"{api_name(asked.api.key)} {asked.number} got the answer to {number}")
+        self._asked.popleft()
+        return Answer(asked, view, position)
+
+
+Learnt = TypeVar("Learnt")
+
+
+class Question(NamedTuple):
+    """A request's body, in a version that the talk has reason to believe in."""
+
+    key: int
+    version: int
+    body: bytes
+
+
+Talk: TypeAlias = Generator[Question, memoryview, Learnt]
+
+
+def offered(software: Software) -> Talk[VersionsAnswer]:
+    """Which versions a broker offers. One that does not know ours is asked in the first."""
+    highest, first = 3, 0
+    answer = yield Question(API_VERSIONS, highest, encode_versions_request(highest, software))
+    versions = parse_versions(answer, 0, highest)
+    if versions.error != UNSUPPORTED_VERSION:
+        return versions
+    answer = yield Question(API_VERSIONS, first, encode_versions_request(first, software))
+    return parse_versions(answer, 0, first)

@@ -1,0 +1,221 @@
+"""ApiVersions v0 to v4, both roles: which APIs a broker offers in which versions, and its features.
+
+SaslHandshake v1 and SaslAuthenticate v1: a mechanism is chosen, then its messages go to and fro.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from twinshore.config.errors import WireError
+from twinshore.kafka.protocol.apis import API_VERSIONS
+from twinshore.kafka.protocol.primitives import (
+    I16,
+    I32,
+    I64,
+    PAST_END,
+    PLAIN,
+    Buffer,
+    Notation,
+    notation_of,
+    read_name,
+    truncated,
+    uvarint,
+)
+
+VERSION_MAX = 4
+UNSUPPORTED_VERSION = 35
+_RANGE = struct.Struct(">hhh")
+_LEVELS = struct.Struct(">hh")
+_FEATURES, _EPOCH, _FINALIZED, _ZK_READY = range(4)
+
+
+class Software(NamedTuple):
+    """What a client says of itself, from v3 on."""
+
+    name: str
+    version: str
+
+
+class Offer(NamedTuple):
+    """The versions of an API that are offered."""
+
+    key: int
+    lowest: int
+    highest: int
+
+
+class Feature(NamedTuple):
+    """A feature with the lowest and highest level that is supported, or in force."""
+
+    name: str
+    lowest: int
+    highest: int
+
+
+class VersionsAnswer(NamedTuple):
+    """`finalized_epoch` is -1 where it is not known; it must never go back."""
+
+    error: int
+    offers: Sequence[Offer]
+    throttle_ms: int = 0
+    features: Sequence[Feature] = ()
+    finalized_epoch: int = -1
+    finalized: Sequence[Feature] = ()
+    zk_migration_ready: bool = False
+
+
+def encode_versions_request(version: int, software: Software) -> bytes:
+    notation = _notation(version)
+    if version < 3:
+        return b""
+    return notation.string(software.name) + notation.string(software.version) + notation.no_tags
+
+
+def read_versions_request(view: Buffer, position: int, version: int) -> Software | None:
+    """None before v3."""
+    notation = _notation(version)
+    if version < 3:
+        return None
+    try:
+        name, position = read_name(notation, view, position)
+        software_version, position = read_name(notation, view, position)
+        notation.skip_tags(view, position)
+    except PAST_END as error:
+        raise truncated("a request for API versions", view) from error
+    return Software(name, software_version)
+
+
+def encode_versions(version: int, answer: VersionsAnswer) -> bytes:
+    """The answer's body. A request of an unknown version is answered in version 0, with `UNSUPPORTED_VERSION`."""
+    notation = _notation(version)
+    out = [I16.pack(answer.error), notation.counted(len(answer.offers))]
+    out += [_RANGE.pack(*offer) + notation.no_tags for offer in answer.offers]
+    if version >= 1:
+        out.append(I32.pack(answer.throttle_ms))
+    if version >= 3:
+        out.append(_tags_of(answer, notation))
+    return b"".join(out)
+
+
+def _tags_of(answer: VersionsAnswer, notation: Notation) -> bytes:
+    tags: list[tuple[int, bytes]] = []
+    if answer.features:
+        tags.append((_FEATURES, _features(answer.features, notation)))
+    if answer.finalized_epoch != -1:
+        tags.append((_EPOCH, I64.pack(answer.finalized_epoch)))
+    if answer.finalized:
+        # Here the higher level stands first.
+        turned = [Feature(one.name, one.highest, one.lowest) for one in answer.finalized]
+        tags.append((_FINALIZED, _features(turned, notation)))
+    if answer.zk_migration_ready:
+        tags.append((_ZK_READY, b"\1"))
+    return uvarint(len(tags)) + b"".join(uvarint(tag) + uvarint(len(value)) + value for tag, value in tags)
+
+
+def _features(features: Sequence[Feature], notation: Notation) -> bytes:
+    out = [notation.counted(len(features))]
+    out += [notation.string(one.name) + _LEVELS.pack(one.lowest, one.highest) + notation.no_tags for one in features]
+    return b"".join(out)
+
+
+def parse_versions(view: Buffer, position: int, version: int) -> VersionsAnswer:
+    """`position` is that after the response header. A broker that does not know the version says so in version 0."""
+    notation = _notation(version)
+    throttle_ms, found = 0, dict[int, list[Feature]]()
+    epoch, ready = [-1], [False]
+    try:
+        (error,) = I16.unpack_from(view, position)
+        if error == UNSUPPORTED_VERSION:
+            version, notation = 0, PLAIN
+        count, position = notation.read_count(view, position + I16.size)
+        offers: list[Offer] = []
+        for _ in range(count):
+            offers.append(Offer(*_RANGE.unpack_from(view, position)))
+            position = notation.skip_tags(view, position + _RANGE.size)
+        if version >= 1:
+            (throttle_ms,) = I32.unpack_from(view, position)
+            position += I32.size
+
+        def read_epoch(at: Buffer, start: int) -> None:
+            (epoch[0],) = I64.unpack_from(at, start)
+
+        def read_ready(at: Buffer, start: int) -> None:
+            ready[0] = at[start] != 0
+
+        handlers = {tag: _reader_of(tag, found, notation) for tag in (_FEATURES, _FINALIZED)}
+        notation.read_tags(view, position, {**handlers, _EPOCH: read_epoch, _ZK_READY: read_ready})
+    except PAST_END as past_end:
+        raise truncated("an answer about API versions", view) from past_end
+    features = tuple(found.get(_FEATURES, ()))
+    finalized = tuple(Feature(one.name, one.highest, one.lowest) for one in found.get(_FINALIZED, ()))
+    return VersionsAnswer(error, tuple(offers), throttle_ms, features, epoch[0], finalized, ready[0])
+
+
+def _reader_of(tag: int, found: dict[int, list[Feature]], notation: Notation) -> Callable[[Buffer, int], None]:
+    def read(view: Buffer, position: int) -> None:
+        count, position = notation.read_count(view, position)
+        features: list[Feature] = []
+        for _ in range(count):
+            name, position = read_name(notation, view, position)
+            features.append(Feature(name, *_LEVELS.unpack_from(view, position)))
+            position = notation.skip_tags(view, position + _LEVELS.size)
+        found[tag] = features
+
+    return read
+
+
+def _notation(version: int) -> Notation:
+    if not 0 <= version <= VERSION_MAX:
+        raise WireError(f"ApiVersions v{version} is not spoken here, only v0-{VERSION_MAX}")
+    return notation_of(API_VERSIONS, version)
+
+
+VERSION = 1
+
+
+class Authenticated(NamedTuple):
+    """The server's message; `lifetime_ms` is how long the session lasts, 0 for ever."""
+
+    error: int
+    reason: str | None
+    message: bytes
+    lifetime_ms: int
+
+
+def encode_handshake(mechanism: str) -> bytes:
+    return PLAIN.string(mechanism)
+
+
+def parse_handshake(view: Buffer) -> tuple[int, list[str]]:
+    """The error code, and the mechanisms that the listener takes."""
+    try:
+        (error,) = I16.unpack_from(view)
+        count, position = PLAIN.read_count(view, I16.size)
+        mechanisms: list[str] = []
+        for _ in range(count):
+            mechanism, position = read_name(PLAIN, view, position)
+            mechanisms.append(mechanism)
+    except PAST_END as past_end:
+        raise truncated("an answer about SASL mechanisms", view) from past_end
+    return error, mechanisms
+
+
+def encode_authenticate(message: bytes) -> bytes:
+    return I32.pack(len(message)) + message
+
+
+def parse_authenticate(view: Buffer) -> Authenticated:
+    try:
+        (error,) = I16.unpack_from(view)
+        reason, position = PLAIN.read_string(view, I16.size)
+        size, position = PLAIN.read_size(view, position)
+        end = position + max(0, size)
+        if end > len(view):
+            raise WireError("a SASL message runs past the end", offset=position)
+        (lifetime_ms,) = I64.unpack_from(view, end)
+    except PAST_END as past_end:
+        raise truncated("an answer about SASL", view) from past_end
+    return Authenticated(error, reason, bytes(view[position:end]), lifetime_ms)

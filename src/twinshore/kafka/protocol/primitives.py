@@ -1,0 +1,283 @@
+"""The text of notes on a cluster: JSON, bounded on its way in, because strangers may write there too. Pure.
+
+The protocol's small values: unsigned and zigzag varints, compact strings, tagged fields.
+
+Readers take a buffer and a position and return the value and the position after it. They raise IndexError or
+struct.error past the end; `truncated` turns those into WireError once, at each walker's edge.
+
+How versions of APIs write strings, arrays and bytes: `PLAIN` with fixed lengths, `COMPACT` with varints and tags.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from twinshore.config.errors import WireError
+from twinshore.kafka.protocol.apis import tags_in_request
+
+KEY_BYTES_MAX = 2048
+VALUE_BYTES_MAX = 1 << 16
+WORD_CHARS_MAX = 512
+
+
+def bounded_json(text: bytes, bytes_max: int = VALUE_BYTES_MAX) -> Any:
+    """What a stranger may have written; WireError whatever is wrong with it."""
+    if len(text) > bytes_max:
+        raise WireError(f"a note of {len(text)} bytes")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise WireError("a note that is not JSON") from error
+
+
+def json_or_none(text: bytes | None, bytes_max: int = VALUE_BYTES_MAX) -> Any:
+    """The same; None whatever is wrong with it."""
+    try:
+        return bounded_json(text, bytes_max) if text else None
+    except WireError:
+        return None
+
+
+def note_text(value: object) -> bytes:
+    """As keys and values of notes are written."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def is_word(text: str, chars_max: int = WORD_CHARS_MAX) -> bool:
+    """Whether it may stand in a sentence as it is: what is compared cannot be changed for that."""
+    return len(text) <= chars_max and text.isprintable()
+
+
+def as_word(text: str) -> str:
+    """As it may stand in a sentence: what strangers write reaches terminals and logs."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text[:WORD_CHARS_MAX])
+
+
+Buffer: TypeAlias = bytes | memoryview
+
+I16 = struct.Struct(">h")
+I32 = struct.Struct(">i")
+I64 = struct.Struct(">q")
+PAIR32 = struct.Struct(">ii")
+
+NO_TAGS = b"\0"
+PAST_END = (IndexError, struct.error)
+_SHORT_VARINTS = [bytes([n]) if n < 0x80 else bytes([n & 0x7F | 0x80, n >> 7]) for n in range(1 << 14)]
+
+
+class LongVarintError(WireError):
+    """A varint that goes on beyond the bits its field has."""
+
+
+def uvarint(value: int) -> bytes:
+    """Unsigned varint of a value that is not negative."""
+    if value < 0x4000:
+        return _SHORT_VARINTS[value]
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def varint(value: int) -> bytes:
+    """Zigzag varint, as records use it for lengths, deltas and counts."""
+    if 0 <= value < 0x2000:
+        return _SHORT_VARINTS[value << 1]
+    return uvarint(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+def read_uvarint(view: Buffer, position: int, limit_bits: int = 32) -> tuple[int, int]:
+    byte = view[position]
+    if byte < 0x80:
+        return byte, position + 1
+    value = byte & 0x7F
+    start = position
+    byte = view[position + 1]
+    if byte < 0x80:
+        return value | byte << 7, position + 2
+    shift = 7
+    while True:
+        position += 1
+        byte = view[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift >= limit_bits:
+            raise LongVarintError(f"a varint is longer than {limit_bits} bits", offset=start)
+    if value >> limit_bits:
+        raise LongVarintError(f"a varint is longer than {limit_bits} bits", offset=start)
+    return value, position + 1
+
+
+def read_varint(view: Buffer, position: int, limit_bits: int = 32) -> tuple[int, int]:
+    value, position = read_uvarint(view, position, limit_bits)
+    return (value >> 1) ^ -(value & 1), position
+
+
+def compact_string(text: str | None) -> bytes:
+    if text is None:
+        return b"\0"
+    encoded = text.encode()
+    return uvarint(len(encoded) + 1) + encoded
+
+
+def read_compact_string(view: Buffer, position: int) -> tuple[str | None, int]:
+    length, start = view[position], position + 1
+    if length >= 0x80:
+        length, start = read_uvarint(view, position)
+    if length == 0:
+        return None, start
+    end = start + length - 1
+    if end > len(view):
+        raise WireError("a string runs past the end", offset=position)
+    try:
+        return str(view[start:end], "utf-8"), end
+    except UnicodeDecodeError as error:
+        raise WireError("a string is not UTF-8", offset=start + error.start) from error
+
+
+def read_uuid(view: Buffer, position: int) -> tuple[bytes, int]:
+    end = position + 16
+    if end > len(view):
+        raise WireError("a topic id runs past the end", offset=position)
+    return bytes(view[position:end]), end
+
+
+def read_count(view: Buffer, position: int) -> tuple[int, int]:
+    """Length of a compact array; a null array counts as empty."""
+    count, position = read_uvarint(view, position)
+    return (count - 1 if count else 0), position
+
+
+def skip_tags(view: Buffer, position: int) -> int:
+    if view[position] == 0:
+        return position + 1
+    return read_tags(view, position, {})
+
+
+def read_tags(view: Buffer, position: int, handlers: dict[int, Callable[[Buffer, int], None]]) -> int:
+    """Calls the handler of each known tag with the position of its value; skips the others."""
+    count, position = read_uvarint(view, position)
+    for _ in range(count):
+        tag, position = read_uvarint(view, position)
+        size, position = read_uvarint(view, position)
+        if position + size > len(view):
+            raise WireError("a tagged field runs past the end", offset=position)
+        handler = handlers.get(tag)
+        if handler is not None:
+            handler(view, position)
+        position += size
+    return position
+
+
+def truncated(what: str, view: Buffer) -> WireError:
+    return WireError(f"{what} ends too early", offset=len(view))
+
+
+Handlers = dict[int, Callable[[Buffer, int], None]]
+
+
+class Notation(NamedTuple):
+    """Each reader returns a value and the position after it. A null array or null bytes have -1 elements. `read_length`
+    is that of a string, which begins at the position after it."""
+
+    string: Callable[[str | None], bytes]
+    read_string: Callable[[Buffer, int], tuple[str | None, int]]
+    read_length: Callable[[Buffer, int], tuple[int, int]]
+    counted: Callable[[int], bytes]
+    read_count: Callable[[Buffer, int], tuple[int, int]]
+    sized: Callable[[int], bytes]
+    read_size: Callable[[Buffer, int], tuple[int, int]]
+    no_tags: bytes
+    skip_tags: Callable[[Buffer, int], int]
+    read_tags: Callable[[Buffer, int, Handlers], int]
+
+
+def plain_string(text: str | None) -> bytes:
+    if text is None:
+        return b"\xff\xff"
+    encoded = text.encode()
+    return I16.pack(len(encoded)) + encoded
+
+
+def read_plain_string(view: Buffer, position: int) -> tuple[str | None, int]:
+    (length,) = I16.unpack_from(view, position)
+    start = position + I16.size
+    if length < 0:
+        return None, start
+    end = start + length
+    if end > len(view):
+        raise WireError("a string runs past the end", offset=position)
+    try:
+        return str(view[start:end], "utf-8"), end
+    except UnicodeDecodeError as error:
+        raise WireError("a string is not UTF-8", offset=start + error.start) from error
+
+
+def _read_plain_length(view: Buffer, position: int) -> tuple[int, int]:
+    return I16.unpack_from(view, position)[0], position + I16.size
+
+
+def _read_plain_count(view: Buffer, position: int) -> tuple[int, int]:
+    return max(-1, I32.unpack_from(view, position)[0]), position + I32.size
+
+
+def _compact_count(count: int) -> bytes:
+    return uvarint(count + 1)
+
+
+def _read_compact_count(view: Buffer, position: int) -> tuple[int, int]:
+    byte = view[position]
+    if byte < 0x80:  # nearly always, and a call is most of what it costs
+        return byte - 1, position + 1
+    count, position = read_uvarint(view, position)
+    return count - 1, position
+
+
+def _no_tags_here(_view: Buffer, position: int, _handlers: Handlers | None = None) -> int:
+    return position
+
+
+PLAIN: Final = Notation(
+    string=plain_string,
+    read_string=read_plain_string,
+    read_length=_read_plain_length,
+    counted=I32.pack,
+    read_count=_read_plain_count,
+    sized=I32.pack,
+    read_size=_read_plain_count,
+    no_tags=b"",
+    skip_tags=_no_tags_here,
+    read_tags=_no_tags_here,
+)
+COMPACT: Final = Notation(
+    string=compact_string,
+    read_string=read_compact_string,
+    read_length=_read_compact_count,
+    counted=_compact_count,
+    read_count=_read_compact_count,
+    sized=_compact_count,
+    read_size=_read_compact_count,
+    no_tags=NO_TAGS,
+    skip_tags=skip_tags,
+    read_tags=read_tags,
+)
+
+
+def notation_of(key: int, version: int) -> Notation:
+    """Bodies are written as the request's header says, those of answers too."""
+    return COMPACT if tags_in_request(key, version) else PLAIN
+
+
+def read_name(notation: Notation, view: Buffer, position: int) -> tuple[str, int]:
+    """A string that may not be null."""
+    text, after = notation.read_string(view, position)
+    if text is None:
+        raise WireError("a name is null", offset=position)
+    return text, after

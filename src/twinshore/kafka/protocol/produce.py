@@ -1,0 +1,413 @@
+"""Produce v9 to v13: v9 to v12 by topic name, v13 by topic id. Batches go out as they are, never joined or copied.
+
+Produce v3 to v13: v3 to v12 by topic name, v13 by topic id. Older versions carry older formats of records.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+from twinshore.config.errors import WireError
+from twinshore.kafka.protocol.apis import PRODUCE, SPOKEN
+from twinshore.kafka.protocol.primitives import (
+    I32,
+    NO_TAGS,
+    PAIR32,
+    PAST_END,
+    Buffer,
+    Notation,
+    compact_string,
+    notation_of,
+    read_compact_string,
+    read_count,
+    read_tags,
+    read_uuid,
+    skip_tags,
+    truncated,
+    uvarint,
+)
+from twinshore.kafka.protocol.server import (
+    ELEMENTS_MAX,
+    ENDPOINTS_TAG,
+    Endpoint,
+    Topic,
+    by_topic,
+    endpoints_bytes,
+    read_bytes,
+    read_endpoints,
+    read_pairs,
+    read_topic,
+    topic_bytes,
+    write_tags,
+)
+
+PRODUCE_KEY = PRODUCE
+PRODUCE_VERSION_BY_ID = 13
+
+_OPENING = struct.Struct(">hi")
+_ANSWER = struct.Struct(">ihqqq")
+
+
+class ProducedPartition(NamedTuple):
+    """`topic` is a name up to v12, a topic id from v13. `current_leader` is (node, epoch)."""
+
+    topic: str | bytes
+    partition: int
+    error: int
+    base_offset: int
+    log_append_time: int
+    log_start: int
+    message: str | None
+    current_leader: tuple[int, int] | None
+
+
+def encode_produce(
+    version: int,
+    topics: Sequence[tuple[str, bytes, Sequence[tuple[int, bytes, Buffer]]]],
+    *,
+    acks: int = -1,
+    timeout_ms: int = 30000,
+    transactional_id: str | None = None,
+) -> list[Buffer]:
+    """The request's body as buffers. `topics`: (name, topic id, [(partition, batch head, batch body)])."""
+    _check_version(version)
+    opening = compact_string(transactional_id) + _OPENING.pack(acks, timeout_ms) + uvarint(len(topics) + 1)
+    out: list[Buffer] = []
+    pending = opening
+    for name, topic_id, partitions in topics:
+        pending += topic_id if version >= PRODUCE_VERSION_BY_ID else compact_string(name)
+        pending += uvarint(len(partitions) + 1)
+        for partition, head, body in partitions:
+            out.append(pending + I32.pack(partition) + uvarint(len(head) + len(body) + 1) + head)
+            out.append(body)
+            pending = NO_TAGS
+        pending += NO_TAGS
+    out.append(pending + NO_TAGS)
+    return out
+
+
+def answer_bytes_least(version: int, partitions: int) -> int:
+    """What the answer for so many partitions takes at least, with its size and header: of one topic, without errors."""
+    topic = 18 if version >= PRODUCE_VERSION_BY_ID else 4
+    return 15 + topic + (_ANSWER.size + 3) * partitions
+
+
+def parse_produce(view: memoryview, position: int, version: int) -> list[ProducedPartition]:
+    """`position` is that after the response header."""
+    return parse_produced(view, position, version)[0]
+
+
+def parse_produced(view: memoryview, position: int, version: int) -> tuple[list[ProducedPartition], int]:
+    """As `parse_produce`, with the milliseconds for which the broker reads nothing more from this connection."""
+    _check_version(version)
+    produced: list[ProducedPartition] = []
+    topic: str | bytes | None
+    try:
+        topics, position = read_count(view, position)
+        for _ in range(topics):
+            if version >= PRODUCE_VERSION_BY_ID:
+                topic, position = read_uuid(view, position)
+            else:
+                topic, position = read_compact_string(view, position)
+            count, position = read_count(view, position)
+            for _ in range(count):
+                partition, position = _partition(view, position, topic or "")
+                produced.append(partition)
+            position = skip_tags(view, position)
+        (throttle_ms,) = I32.unpack_from(view, position)
+        skip_tags(view, position + 4)
+    except PAST_END as error:
+        raise truncated("a produce response", view) from error
+    return produced, throttle_ms
+
+
+def _partition(view: memoryview, position: int, topic: str | bytes) -> tuple[ProducedPartition, int]:
+    partition, error, base_offset, append_time, log_start = _ANSWER.unpack_from(view, position)
+    record_message: str | None = None
+    count, position = read_count(view, position + _ANSWER.size)
+    for _ in range(count):
+        (record,) = I32.unpack_from(view, position)
+        text, position = read_compact_string(view, position + 4)
+        record_message = record_message or f"record {record}: {text}"
+        position = skip_tags(view, position)
+    message, position = read_compact_string(view, position)
+    leader: list[tuple[int, int]] = []
+
+    def read_leader(at: Buffer, start: int) -> None:
+        leader.append(PAIR32.unpack_from(at, start))
+
+    position = read_tags(view, position, {0: read_leader})
+    answer = ProducedPartition(
+        topic,
+        partition,
+        error,
+        base_offset,
+        append_time,
+        log_start,
+        message or record_message,
+        leader[0] if leader else None,
+    )
+    return answer, position
+
+
+def _check_version(version: int) -> None:
+    lowest, highest = SPOKEN[PRODUCE]
+    if not lowest <= version <= highest:
+        raise WireError(f"Produce v{version} is not spoken here, only v{lowest}-{highest}")
+
+
+VERSIONS = range(3, 14)
+BY_ID = 13
+
+_BEFORE_LOG_START = struct.Struct(">ihqq")
+_APPENDED = struct.Struct(">ihqqq")
+_LOG_START, _MESSAGES, _LEADERS = 5, 8, 10
+_LEADER_TAG = 0
+_TAGS = {_LEADER_TAG: PAIR32}
+
+
+class Batches(NamedTuple):
+    """What is to be appended to a partition. `topic` is a name up to v12, a topic id from v13."""
+
+    topic: Topic
+    partition: int
+    records: memoryview | bytes | None
+
+
+class ProduceRequest(NamedTuple):
+    """With `acks` 0 the client waits for no answer, and must get none."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    batches: Sequence[Batches]
+
+
+class Appended(NamedTuple):
+    """`refused` says of which records (by their place in the batch) and why, `current_leader` is (node, epoch)."""
+
+    topic: Topic
+    partition: int
+    error: int
+    base_offset: int
+    log_append_time: int = -1
+    log_start: int = -1
+    refused: Sequence[tuple[int, str | None]] = ()
+    message: str | None = None
+    current_leader: tuple[int, int] | None = None
+
+
+class ProduceAnswer(NamedTuple):
+    appended: Sequence[Appended]
+    throttle_ms: int = 0
+    endpoints: Sequence[Endpoint] = ()
+
+
+def read_request(view: memoryview, position: int, version: int) -> ProduceRequest:
+    """`position` is that after the request header."""
+    notation = _notation(version)
+    read_count, skip_tags = notation.read_count, notation.skip_tags
+    batches: list[Batches] = []
+    try:
+        transactional_id, position = notation.read_string(view, position)
+        acks, timeout_ms = _OPENING.unpack_from(view, position)
+        topics, position = read_count(view, position + _OPENING.size)
+        for _ in range(topics):
+            topic, position = read_topic(notation, view, position, version >= BY_ID)
+            count, position = read_count(view, position)
+            if topics + len(batches) + count > ELEMENTS_MAX:
+                raise WireError(f"a produce request has more than {ELEMENTS_MAX} topics and batches")
+            for _ in range(count):
+                (partition,) = I32.unpack_from(view, position)
+                records, position = read_bytes(notation, view, position + I32.size, "records to be produced")
+                position = skip_tags(view, position)
+                batches.append(Batches(topic, partition, records))
+            position = skip_tags(view, position)
+        skip_tags(view, position)
+    except PAST_END as error:
+        raise truncated("a produce request", view) from error
+    return ProduceRequest(transactional_id, acks, timeout_ms, batches)
+
+
+# Names are short. Of a client that sends a long one nothing is kept.
+_KEPT_MAX = 1024
+
+
+class RequestReader:
+    """Reads one client's requests. Most hold one batch, and say the same as the one before up to the partition: of
+    these only what follows is read."""
+
+    __slots__ = ("_before", "_said", "_version")
+
+    def __init__(self) -> None:
+        self._version, self._before = -1, b""
+        self._said = ProduceRequest(None, 0, 0, ())
+
+    def read(self, view: memoryview, position: int, version: int) -> ProduceRequest:
+        """As `read_request`."""
+        begun = position + len(self._before)
+        if version == self._version and view[position:begun] == self._before:
+            notation, said = _NOTATIONS[version], self._said
+            try:
+                (partition,) = I32.unpack_from(view, begun)
+                size, start = notation.read_size(view, begun + I32.size)
+            except PAST_END as error:
+                raise truncated("a produce request", view) from error
+            end, behind = start + size, 3 * notation.no_tags
+            if size >= 0 and end + len(behind) == len(view) and view[end:] == behind:
+                one = Batches(said.batches[0].topic, partition, view[start:end])
+                return ProduceRequest(said.transactional_id, said.acks, said.timeout_ms, [one])
+        return self._read_anew(view, position, version)
+
+    def _read_anew(self, view: memoryview, position: int, version: int) -> ProduceRequest:
+        found = read_request(view, position, version)
+        self._version, self._before = -1, b""
+        if len(found.batches) == 1 and len(before := _before_partition(version, found)) <= _KEPT_MAX:
+            self._version, self._before = version, before
+            # Of the batch itself nothing is kept.
+            self._said = found._replace(batches=[found.batches[0]._replace(records=None)])
+        return found
+
+
+def _before_partition(version: int, request: ProduceRequest) -> bytes:
+    """What stands before the only partition of a request, as clients write it."""
+    notation = _notation(version)
+    opening = notation.string(request.transactional_id) + _OPENING.pack(request.acks, request.timeout_ms)
+    topic = topic_bytes(notation, request.batches[0].topic, version >= BY_ID)
+    return opening + notation.counted(1) + topic + notation.counted(1)
+
+
+def write_request(version: int, request: ProduceRequest) -> list[Buffer]:
+    """The body as buffers; records are among them as they are."""
+    notation = _notation(version)
+    topics = list(by_topic(request.batches))
+    pending = notation.string(request.transactional_id) + _OPENING.pack(request.acks, request.timeout_ms)
+    pending += notation.counted(len(topics))
+    out: list[Buffer] = []
+    for topic, batches in topics:
+        pending += topic_bytes(notation, topic, version >= BY_ID) + notation.counted(len(batches))
+        for _, partition, records in batches:
+            pending += I32.pack(partition) + notation.sized(-1 if records is None else len(records))
+            if records:
+                out += [pending, records]
+                pending = b""
+            pending += notation.no_tags
+        pending += notation.no_tags
+    return [*out, pending + notation.no_tags]
+
+
+def write_answer(version: int, answer: ProduceAnswer) -> bytes:
+    """The body; what a version has no place for is left out."""
+    notation = _notation(version)
+    topics = list(by_topic(answer.appended))
+    out = [notation.counted(len(topics))]
+    for topic, partitions in topics:
+        out += [topic_bytes(notation, topic, version >= BY_ID), notation.counted(len(partitions))]
+        out += [_appended(notation, version, one) for one in partitions]
+        out.append(notation.no_tags)
+    out.append(I32.pack(answer.throttle_ms))
+    tags = [(ENDPOINTS_TAG, endpoints_bytes(notation, answer.endpoints))] if answer.endpoints else []
+    out.append(write_tags(notation, tags if version >= _LEADERS else []))
+    return b"".join(out)
+
+
+def _appended(notation: Notation, version: int, one: Appended) -> bytes:
+    where = (one.partition, one.error, one.base_offset, one.log_append_time)
+    if version < _LOG_START:
+        return _BEFORE_LOG_START.pack(*where)
+    out = [_APPENDED.pack(*where, one.log_start)]
+    if version >= _MESSAGES:
+        out.append(notation.counted(len(one.refused)))
+        out += [I32.pack(at) + notation.string(why) + notation.no_tags for at, why in one.refused]
+        out.append(notation.string(one.message))
+    leader = one.current_leader if version >= _LEADERS else None
+    tags = [(_LEADER_TAG, PAIR32.pack(*leader) + notation.no_tags)] if leader else []
+    out.append(write_tags(notation, tags))
+    return b"".join(out)
+
+
+def read_answer(view: memoryview, position: int, version: int) -> ProduceAnswer:
+    """`position` is that after the response header."""
+    notation = _notation(version)
+    appended: list[Appended] = []
+    endpoints: list[Endpoint] = []
+    try:
+        topics, position = notation.read_count(view, position)
+        for _ in range(topics):
+            topic, position = read_topic(notation, view, position, version >= BY_ID)
+            count, position = notation.read_count(view, position)
+            for _ in range(count):
+                one, position = _read_appended(notation, view, position, version, topic)
+                appended.append(one)
+            position = notation.skip_tags(view, position)
+        (throttle_ms,) = I32.unpack_from(view, position)
+
+        def read_them(at: Buffer, start: int) -> None:
+            endpoints.extend(read_endpoints(notation, at, start))
+
+        notation.read_tags(view, position + I32.size, {ENDPOINTS_TAG: read_them})
+    except PAST_END as error:
+        raise truncated("a produce response", view) from error
+    return ProduceAnswer(appended, throttle_ms, endpoints)
+
+
+def is_all_taken(view: memoryview, position: int, version: int) -> bool:
+    """Whether an answer refuses nothing and tells of no leader. This is seen without reading what else it says."""
+    notation = _notation(version)
+    read_count, (size, behind) = notation.read_count, _taken(version)
+    whole = size + len(behind)
+    try:
+        topics, position = read_count(view, position)
+        for _ in range(topics):
+            length, position = (16, position) if version >= BY_ID else notation.read_length(view, position)
+            count, position = read_count(view, position + length)
+            for _ in range(count):
+                if view[position + 4] or view[position + 5] or view[position + size : position + whole] != behind:
+                    return False
+                position += whole
+            position = notation.skip_tags(view, position)
+    except PAST_END as error:
+        raise truncated("a produce response", view) from error
+    return len(view) == position + I32.size + len(notation.no_tags)
+
+
+@cache
+def _taken(version: int) -> tuple[int, bytes]:
+    """How many bytes tell where a batch lies, and what stands behind them where there is no more to say of it."""
+    notation = _notation(version)
+    behind = notation.counted(0) + notation.string(None) if version >= _MESSAGES else b""
+    return (_BEFORE_LOG_START if version < _LOG_START else _APPENDED).size, behind + notation.no_tags
+
+
+def _read_appended(
+    notation: Notation, view: memoryview, position: int, version: int, topic: Topic
+) -> tuple[Appended, int]:
+    fields = _BEFORE_LOG_START if version < _LOG_START else _APPENDED
+    partition, error, base_offset, append_time, *start = fields.unpack_from(view, position)
+    position += fields.size
+    refused: list[tuple[int, str | None]] = []
+    message = None
+    if version >= _MESSAGES:
+        count, position = notation.read_count(view, position)
+        for _ in range(count):
+            (at,) = I32.unpack_from(view, position)
+            why, position = notation.read_string(view, position + I32.size)
+            position = notation.skip_tags(view, position)
+            refused.append((at, why))
+        message, position = notation.read_string(view, position)
+    tags, position = read_pairs(notation, view, position, _TAGS)
+    log_start, leader = start[0] if start else -1, tags.get(_LEADER_TAG)
+    return Appended(topic, partition, error, base_offset, append_time, log_start, refused, message, leader), position
+
+
+def _notation(version: int) -> Notation:
+    found = _NOTATIONS.get(version)
+    if found is None:
+        raise WireError(f"Produce v{version} is not served here, only v{VERSIONS[0]}-{VERSIONS[-1]}")
+    return found
+
+
+_NOTATIONS = {version: notation_of(PRODUCE, version) for version in VERSIONS}

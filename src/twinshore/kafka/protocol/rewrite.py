@@ -1,0 +1,274 @@
+"""Parts of a batch as batches of their own, and LogAppendTime batches as CreateTime ones.
+
+Each result is (body, header): records read by a consumer at the same offsets as before, codec kept, CRC right.
+Records are written anew against another base for that: same key, value and headers, other deltas.
+A batch is unpacked and walked for that, which takes memory and time: one that would take too much is refused.
+
+Small neighbouring batches as one: fewer, larger appends on the target, the same records at the same offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from twinshore.config.errors import TooLargeError, WireError
+from twinshore.kafka.protocol.primitives import varint
+from twinshore.kafka.protocol.record_batch import (
+    BODY_IN_LENGTH,
+    CODEC_MASK,
+    CRC_START,
+    HEADER_BYTES,
+    TIMESTAMP_APPEND,
+    BatchHeader,
+    Frame,
+    check_crc,
+    codec_of,
+    compress,
+    frames,
+    plain_records,
+    seal,
+)
+
+_INT64 = 1 << 63
+_PIECES_JOINED = 4096
+
+
+class Rewritten(NamedTuple):
+    """What was kept, how many records, and their bounds; the bounds mean nothing when `kept` is 0."""
+
+    data: bytes
+    kept: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+def rewrite_frames(
+    data: bytes,
+    header: BatchHeader,
+    chosen: Iterable[Frame],
+    base_timestamp: int,
+    *,
+    base_offset: int | None = None,
+    timestamp: int | None = None,
+) -> Rewritten:
+    """The plain records of a batch against another base timestamp, and `base_offset` or else the first one kept: those
+    that are `chosen`. `timestamp`, when given, becomes that of every record."""
+    data_anew = bytearray()
+    out: list[bytes] = []
+    kept = 0
+    last_offset = -1
+    latest = -_INT64
+    source_base, source_timestamp = header.base_offset, header.base_timestamp
+    for start, rest, end, timestamp_delta, offset_delta in chosen:
+        offset = source_base + offset_delta
+        if base_offset is None:
+            base_offset = offset
+        stamped = source_timestamp + timestamp_delta if timestamp is None else timestamp
+        if not -_INT64 <= stamped - base_timestamp < _INT64:
+            raise WireError(f"record at offset {offset}: its timestamp {stamped} is out of range")
+        deltas = varint(stamped - base_timestamp) + varint(offset - base_offset)
+        out += (varint(1 + len(deltas) + end - rest), data[start : start + 1], deltas, data[rest:end])
+        last_offset = offset
+        kept += 1
+        if not kept % _PIECES_JOINED:
+            # Each piece is an object of its own, many times its size.
+            data_anew += b"".join(out)
+            out.clear()
+        if stamped > latest:
+            latest = stamped
+    plain = bytes(data_anew) + b"".join(out) if data_anew else b"".join(out)
+    return Rewritten(plain, kept, base_offset or 0, last_offset, latest)
+
+
+# Far above what brokers take by default (1 MB packed), and below what a pump can be asked to hold or walk at a time.
+REWRITE_BYTES_MAX = 64 << 20
+REWRITE_RECORDS_MAX = 1 << 19
+
+
+class Sliced(NamedTuple):
+    """A batch made here, and what its records take unpacked."""
+
+    body: bytes
+    header: BatchHeader
+    plain_bytes: int
+
+
+def slice_runs(
+    view: memoryview,
+    header: BatchHeader,
+    runs: Iterable[tuple[int, int]],
+    *,
+    limit_bytes: int = REWRITE_BYTES_MAX,
+) -> Iterator[Sliced]:
+    """The records in each of these ranges of offsets, which must rise, as one batch that begins at its first record and
+    ends at its last. The batch is unpacked and walked once for all, as far as somebody asks.
+
+    LogAppendTime becomes CreateTime on the way. Raises WireError when the CRC is wrong or no record lies there.
+    """
+    check_crc(view, header)
+    _check_count(header)
+    timestamp = header.max_timestamp if header.attributes & TIMESTAMP_APPEND else None
+    base_timestamp = header.base_timestamp if timestamp is None else timestamp
+    data = plain_records(view, header, limit_bytes)
+    walk = frames(data, header)
+    frame = next(walk, None)
+
+    def chosen(first: int, end: int) -> Iterator[Frame]:
+        nonlocal frame
+        while frame is not None and (offset := header.base_offset + frame.offset_delta) < end:
+            if offset >= first:
+                yield frame
+            frame = next(walk, None)
+
+    for first, end in runs:
+        anew = rewrite_frames(data, header, chosen(first, end), base_timestamp, timestamp=timestamp)
+        if not anew.kept:
+            raise WireError(f"batch at offset {header.base_offset} holds no record at offsets {first} to {end - 1}")
+        yield _sealed(anew, header, base_timestamp)
+    for _ in walk:
+        # What is not kept is checked as well.
+        pass
+
+
+def _sealed(anew: Rewritten, header: BatchHeader, base_timestamp: int) -> Sliced:
+    body = compress(codec_of(header.attributes), anew.data)
+    sliced = header._replace(
+        base_offset=anew.base_offset,
+        attributes=header.attributes & CODEC_MASK,
+        last_offset_delta=anew.last_offset - anew.base_offset,
+        base_timestamp=base_timestamp,
+        max_timestamp=anew.max_timestamp,
+        base_sequence=-1,
+        count=anew.kept,
+    )
+    return Sliced(body, seal(sliced, body), len(anew.data))
+
+
+def _check_count(header: BatchHeader) -> None:
+    if header.count > REWRITE_RECORDS_MAX:
+        sentence = f"its {header.count} records are more than are written anew here"
+        raise TooLargeError(f"batch at offset {header.base_offset}: {sentence}")
+
+
+def hole_free_runs(
+    view: memoryview, header: BatchHeader, *, limit_bytes: int = REWRITE_BYTES_MAX
+) -> list[tuple[int, int]]:
+    """The offsets that the batch holds, as ranges [first, end) without holes, in order; compaction leaves several."""
+    _check_count(header)
+    runs: list[tuple[int, int]] = []
+    first = end = -1
+    for frame in frames(plain_records(view, header, limit_bytes), header):
+        offset = header.base_offset + frame.offset_delta
+        if offset != end:
+            if end > first:
+                runs.append((first, end))
+            first = offset
+        end = offset + 1
+    if end > first:
+        runs.append((first, end))
+    return runs
+
+
+Batch = tuple[memoryview, BatchHeader]
+
+# What a batch made here unpacks to: a consumer's default fetch of one partition, which every client reads.
+MERGED_PLAIN_BYTES_MAX = 1 << 20
+# A small batch that unpacks to more for each of its bytes crosses as it is. So what it costs to merge a fetch is
+# bounded by the fetch's size, whatever its batches hold.
+PLAIN_PER_BYTE_MAX = 32
+
+_TABLE = 4096
+_VARINTS = [varint(value) for value in range(_TABLE)]
+# What a record's frame begins with when it fills a body of n bytes and both deltas are 0: length, attributes, deltas.
+# No record fills 65 bytes, since its length would take one byte at 63 and two at 64.
+_NO_FRAME = b"no frame"
+_FRAME_STARTS = [
+    varint(n - (1 if n < 65 else 2)) + b"\0\0\0" if n >= 7 and n != 65 else _NO_FRAME for n in range(_TABLE)
+]
+_FRAME_OPENINGS = [varint(length) + b"\0" for length in range(_TABLE + 16)]
+
+
+def can_merge(first: BatchHeader, second: BatchHeader) -> bool:
+    """Whether `second` may follow `first` in one batch: contiguous, no holes, one codec, CreateTime, plain data."""
+    attributes = first[5]
+    return (
+        attributes == second[5]
+        and attributes <= CODEC_MASK
+        and first[0] + first[6] + 1 == second[0]
+        and first[12] == first[6] + 1
+        and second[12] == second[6] + 1
+    )
+
+
+class Merged(NamedTuple):
+    """One batch made of so many `batches`, or the only one as it is."""
+
+    body: bytes
+    header: BatchHeader
+    batches: int
+
+
+def merge_small(batches: Sequence[Batch], begin: int = 0, *, plain_bytes_max: int = MERGED_PLAIN_BYTES_MAX) -> Merged:
+    """Batches that `can_merge`, each with the next: as many from `begin` on as unpack to `plain_bytes_max` together.
+
+    Deltas are written anew; offsets, timestamps, keys, values and headers read as before. Each CRC is checked first,
+    since the new one would hide damage; WireError names the batch.
+    """
+    first = batches[begin][1]
+    base_offset, attributes, base_timestamp = first[0], first[5], first[7]
+    codec = codec_of(attributes)
+    out: list[bytes] = []
+    latest = -(1 << 63)
+    next_offset = base_offset
+    left, merged_count = plain_bytes_max, len(batches) - begin
+    for view, header in islice(batches, begin, None) if begin else batches:
+        offset, length, _, _, crc, ours, last_delta, timestamp, _, _, _, _, count = header
+        if offset != next_offset or ours != attributes or count != last_delta + 1:
+            raise ValueError(f"batch at offset {offset} cannot follow one that ends at {next_offset - 1}")
+        raw = view.tobytes()
+        if crc32c(raw[CRC_START:]) != crc:
+            check_crc(view, header)
+        size = length - BODY_IN_LENGTH
+        # The common case, one plain record whose deltas are 0, is cut at known places instead of being walked.
+        if (
+            count == 1
+            and size < _TABLE
+            and not attributes
+            and raw.startswith(start := _FRAME_STARTS[size], HEADER_BYTES)
+        ):
+            moved, late = offset - base_offset, timestamp - base_timestamp
+            deltas = (_VARINTS[late] if 0 <= late < _TABLE else varint(late)) + (
+                _VARINTS[moved] if moved < _TABLE else varint(moved)
+            )
+            rest = raw[HEADER_BYTES + len(start) :]
+            out += (_FRAME_OPENINGS[1 + len(deltas) + len(rest)], deltas, rest)
+        else:
+            try:
+                plain = plain_records(raw, header, min(left, PLAIN_PER_BYTE_MAX * length) if attributes else length)
+            except TooLargeError:
+                merged_count = len(out)  # each packed one so far is a piece of its own
+                break
+            left -= len(plain)
+            chosen = frames(plain, header)
+            ours_anew = rewrite_frames(plain, header, chosen, base_timestamp, base_offset=base_offset)
+            out.append(ours_anew.data)
+            timestamp = ours_anew.max_timestamp
+        if timestamp > latest:
+            latest = timestamp
+        next_offset = offset + last_delta + 1
+    if merged_count < 2:
+        return Merged(bytes(batches[begin][0][HEADER_BYTES:]), first, 1)
+    body = compress(codec, b"".join(out))
+    merged = first._replace(
+        leader_epoch=batches[begin + merged_count - 1][1].leader_epoch,
+        last_offset_delta=next_offset - base_offset - 1,
+        max_timestamp=latest,
+        base_sequence=-1,
+        count=next_offset - base_offset,
+    )
+    return Merged(body, seal(merged, body), merged_count)

@@ -1,0 +1,291 @@
+"""SASL as talks, without IO: secrets, nonce, salt and token are arguments. SCRAM-SHA-256 and -512 have both sides here
+(RFC 5802, RFC 7677).
+
+Kafka takes user names and passwords as plain UTF-8, without SASLprep; so does this. What a server keeps of a user is
+salted, as Kafka keeps it: from that alone nobody can log in as the user. Pure.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from twinshore.config.errors import ConfigError, KafkaError, TwinshoreError
+from twinshore.config.model import SaslMechanism
+from twinshore.kafka.protocol.apis import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from twinshore.kafka.protocol.errors import Code, describe
+from twinshore.kafka.protocol.framing import Question, Talk
+from twinshore.kafka.protocol.handshake import (
+    VERSION,
+    encode_authenticate,
+    encode_handshake,
+    parse_authenticate,
+    parse_handshake,
+)
+
+# A mechanism's own messages: each of ours is yielded, each of the server's sent in.
+Messages: TypeAlias = Generator[bytes, bytes, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """`secret` is a password or a token. `nonce` is for SCRAM alone."""
+
+    mechanism: SaslMechanism
+    username: str = ""
+    secret: str = field(default="", repr=False)
+    nonce: str = field(default="", repr=False)
+
+
+def choose(mechanism: SaslMechanism, place: str) -> Talk[None]:
+    """Asks whether the listener takes this mechanism. Only then are secrets worth reading."""
+    answer = yield Question(SASL_HANDSHAKE, VERSION, encode_handshake(mechanism.value))
+    error, mechanisms = parse_handshake(answer)
+    if error:
+        offered = ", ".join(sorted(mechanisms)) or "none"
+        raise KafkaError(
+            f"{place}: the listener does not take SASL {mechanism.value}", code=error, hint=f"it offers {offered}"
+        )
+
+
+def log_in(credentials: Credentials, place: str) -> Talk[float]:
+    """Returns how many seconds the session lasts, 0 for ever."""
+    lifetime_ms = 0
+    messages = _messages(credentials, place)
+    reason = ""
+    try:
+        message = next(messages)
+        while True:
+            answer = yield Question(SASL_AUTHENTICATE, VERSION, encode_authenticate(message))
+            said = parse_authenticate(answer)
+            if said.error:
+                why = reason or said.reason or describe(said.error).sentence
+                raise _refused(credentials, place, why)
+            lifetime_ms, reason = said.lifetime_ms, _status(credentials, said.message)
+            message = messages.send(said.message)
+    except StopIteration:
+        return lifetime_ms / 1000
+
+
+def _messages(credentials: Credentials, place: str) -> Messages:
+    if credentials.mechanism is SaslMechanism.PLAIN:
+        yield f"\0{credentials.username}\0{credentials.secret}".encode()
+    elif credentials.mechanism is SaslMechanism.OAUTHBEARER:
+        refusal = yield f"n,,\x01auth=Bearer {credentials.secret}\x01\x01".encode()
+        if refusal:
+            # A refusal comes as JSON with code 0; the broker says 58 only after our acknowledgement (RFC 7628).
+            yield b"\x01"
+            raise _refused(credentials, place, _status(credentials, refusal))
+    else:
+        scram = ScramClient(credentials.mechanism, credentials.username, credentials.secret, credentials.nonce, place)
+        server_first = yield scram.first()
+        scram.verify((yield scram.final(server_first)))
+
+
+def _refused(credentials: Credentials, place: str, reason: str) -> KafkaError:
+    who = f" of user {credentials.username}" if credentials.username else ""
+    return KafkaError(
+        f"{place}: the SASL {credentials.mechanism} credentials{who} are refused: {reason}",
+        code=Code.SASL_AUTHENTICATION_FAILED,
+        hint="check user name and secret; a rotated secret is read again at the next connection",
+    )
+
+
+def _status(credentials: Credentials, message: bytes) -> str:
+    """Why a token is refused, of a message that says so; empty for other mechanisms."""
+    if credentials.mechanism is not SaslMechanism.OAUTHBEARER or not message:
+        return ""
+    try:
+        return str(json.loads(message).get("status", "refused"))
+    except (ValueError, AttributeError):
+        return "refused"
+
+
+# Kafka's own floor, and a ceiling so that a hostile server cannot keep us hashing.
+ITERATIONS_MIN = 4096
+ITERATIONS_MAX = 1_000_000
+_DIGEST = {SaslMechanism.SCRAM_SHA_256: "sha256", SaslMechanism.SCRAM_SHA_512: "sha512"}
+_HEAD = "n,,"
+# A client's first message says whether it binds the channel, and as whom else it would act, before what is signed.
+_NO_BINDING = ("n", "y")
+
+
+class ScramClient:
+    """first() -> server's first message -> final() -> server's final message -> verify(). One use only."""
+
+    def __init__(self, mechanism: SaslMechanism, username: str, password: str, nonce: str, place: str) -> None:
+        self._digest = _DIGEST[mechanism]
+        self._password = password.encode()
+        self._nonce = nonce
+        self._place = place
+        escaped = username.replace("=", "=3D").replace(",", "=2C")
+        self._bare = f"n={escaped},r={nonce}"
+        self._server_signature = b""
+
+    def first(self) -> bytes:
+        return (_HEAD + self._bare).encode()
+
+    def final(self, server_first: bytes) -> bytes:
+        """The proof; KafkaError when the server's message is not one that an honest server sends."""
+        fields = _fields(server_first, self._unreadable)
+        nonce, salt, iterations = fields.get("r", ""), fields.get("s", ""), fields.get("i", "")
+        if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
+            raise self._error("the server did not continue our nonce")
+        # Of thousands of digits int() makes no number, and what is no digit of ASCII is none of the protocol's.
+        digits = iterations.isascii() and iterations.isdecimal() and len(iterations) <= len(str(ITERATIONS_MAX))
+        if not digits or not ITERATIONS_MIN <= int(iterations) <= ITERATIONS_MAX:
+            raise self._error(f"the server asks for {iterations[:20] or 'no'} iterations")
+        salted = hashlib.pbkdf2_hmac(self._digest, self._password, _unbase64(salt, self._unreadable), int(iterations))
+        client_key, stored_key, server_key = _keys(salted, self._digest)
+        without_proof = f"c={base64.b64encode(_HEAD.encode()).decode()},r={nonce}"
+        signed = ",".join((self._bare, server_first.decode(), without_proof)).encode()
+        self._server_signature = hmac.digest(server_key, signed, self._digest)
+        proof = _xor(client_key, hmac.digest(stored_key, signed, self._digest))
+        return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+    def verify(self, server_final: bytes) -> None:
+        """KafkaError unless the server proves that it knows the password too."""
+        fields = _fields(server_final, self._unreadable)
+        if "e" in fields:
+            raise self._error(f"the server refused: {fields['e'][:200]}")
+        said = _unbase64(fields.get("v", ""), self._unreadable)
+        if not self._server_signature or not hmac.compare_digest(said, self._server_signature):
+            raise self._error(
+                "the server does not know the password", hint="this may be an impostor: check address and TLS"
+            )
+
+    def _unreadable(self, why: str) -> KafkaError:
+        return self._error(f"the server's message is {why}")
+
+    def _error(self, message: str, *, hint: str = "") -> KafkaError:
+        return KafkaError(f"{self._place}: SCRAM: {message}", hint=hint)
+
+
+class LoginRefusedError(TwinshoreError):
+    """The client is not who it says, or does not say it as it should; for the log, and not for the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScramKeys:
+    """What is kept of a user's password."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        """As Kafka writes it."""
+        parts = (("salt", self.salt), ("stored_key", self.stored_key), ("server_key", self.server_key))
+        told = ",".join(f"{name}={base64.b64encode(value).decode()}" for name, value in parts)
+        return f"{told},iterations={self.iterations}"
+
+
+def keys_of(password: str, mechanism: SaslMechanism, salt: bytes, iterations: int) -> ScramKeys:
+    """What is to be kept of this password."""
+    digest = _DIGEST[mechanism]
+    salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
+    return ScramKeys(salt, iterations, *_keys(salted, digest)[1:])
+
+
+def read_keys(text: str, mechanism: SaslMechanism) -> ScramKeys:
+    """What `text` says, as Kafka writes it; ConfigError where it does not."""
+    found = dict(part.strip().partition("=")[::2] for part in text.split(","))
+    if found.keys() != {"salt", "stored_key", "server_key", "iterations"}:
+        raise ConfigError("must be salt=...,stored_key=...,server_key=...,iterations=...")
+    try:
+        salt, stored, server = (
+            base64.b64decode(found[name], validate=True) for name in ("salt", "stored_key", "server_key")
+        )
+        iterations = int(found["iterations"])
+    except (binascii.Error, ValueError) as error:
+        raise ConfigError(f"cannot be read: {error}") from None
+    size = hashlib.new(_DIGEST[mechanism]).digest_size
+    if not salt or len(stored) != size or len(server) != size:
+        raise ConfigError(f"holds no keys of {mechanism}, which have {size} bytes")
+    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+        raise ConfigError(f"iterations are {iterations}, must be {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+    return ScramKeys(salt, iterations, stored, server)
+
+
+class ScramServer:
+    """client's first message -> first() -> client's final message -> final(). One use only. `keys`: what is kept of a
+    user, or of one that does not exist what no password fits. `user` is known after first(), proven after final()."""
+
+    def __init__(self, mechanism: SaslMechanism, keys: Callable[[str], ScramKeys], nonce: str) -> None:
+        self._digest = _DIGEST[mechanism]
+        self._keys_of, self._nonce = keys, nonce
+        self.user = ""
+
+    def first(self, client_first: bytes) -> bytes:
+        binding, _, rest = _text(client_first, _unreadable).partition(",")
+        other, _, bare = rest.partition(",")
+        fields = _fields(bare.encode(), _unreadable)
+        if binding not in _NO_BINDING or "m" in fields or not fields.get("n") or not fields.get("r"):
+            raise LoginRefusedError("its first message of SCRAM cannot be read, or wants what is not served")
+        if any(part.startswith("tokenauth=") for part in bare.split(",")):
+            raise LoginRefusedError("it wants to log in by a delegation token, which is not served")
+        self.user = fields["n"].replace("=2C", ",").replace("=3D", "=")
+        if other.removeprefix("a=") not in ("", fields["n"]):
+            raise LoginRefusedError(f"user {self.user!r:.80} would act as somebody else")
+        found = self._keys_of(self.user)
+        self._keys, self._nonce = found, fields["r"] + self._nonce
+        self._binding = f"{binding},{other},".encode()
+        said = f"r={self._nonce},s={base64.b64encode(found.salt).decode()},i={found.iterations}"
+        self._signed = f"{bare},{said}"
+        return said.encode()
+
+    def final(self, client_final: bytes) -> bytes:
+        fields = _fields(client_final, _unreadable)
+        without_proof = client_final.rpartition(b",p=")[0]
+        if _unbase64(fields.get("c", ""), _unreadable) != self._binding or fields.get("r") != self._nonce:
+            raise LoginRefusedError(f"user {self.user!r:.80}: its final message of SCRAM is not the one to this talk")
+        signed = self._signed.encode() + b"," + without_proof
+        mask = hmac.digest(self._keys.stored_key, signed, self._digest)
+        proof = _unbase64(fields.get("p", ""), _unreadable)
+        if len(proof) != len(mask):
+            raise LoginRefusedError(f"user {self.user!r:.80}: it has no proof of the password")
+        client_key = _xor(proof, mask)
+        if not hmac.compare_digest(hashlib.new(self._digest, client_key).digest(), self._keys.stored_key):
+            raise LoginRefusedError(f"user {self.user!r:.80}: there is no such user, or the password is wrong")
+        signature = hmac.digest(self._keys.server_key, signed, self._digest)
+        return b"v=" + base64.b64encode(signature)
+
+
+def _unreadable(why: str) -> LoginRefusedError:
+    return LoginRefusedError(f"its message of SCRAM is {why}")
+
+
+def _keys(salted: bytes, digest: str) -> tuple[bytes, bytes, bytes]:
+    """The client's key, what is stored of it, and the server's key."""
+    client_key = hmac.digest(salted, b"Client Key", digest)
+    return client_key, hashlib.new(digest, client_key).digest(), hmac.digest(salted, b"Server Key", digest)
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+
+
+def _text(message: bytes, unreadable: Callable[[str], TwinshoreError]) -> str:
+    try:
+        return message.decode()
+    except UnicodeDecodeError:
+        raise unreadable("not UTF-8") from None
+
+
+def _fields(message: bytes, unreadable: Callable[[str], TwinshoreError]) -> dict[str, str]:
+    return {part[0]: part[2:] for part in _text(message, unreadable).split(",") if part[1:2] == "="}
+
+
+def _unbase64(text: str, unreadable: Callable[[str], TwinshoreError]) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise unreadable("not base64") from None

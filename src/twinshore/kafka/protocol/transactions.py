@@ -1,0 +1,259 @@
+"""What takes offsets that no consumer sees. WriteTxnMarkers v1: control records sent straight to a partition's leader.
+ListOffsets v7 asked for log ends alone: what says where a run of markers would land, and where it left the log.
+Fillers: batches of empty records that take offsets below a twin's log start, and are cut off before anybody reads them.
+
+DescribeTransactions v0: how transactions stand. By hand, since coordinators date those that never began at -1.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+from twinshore.kafka.protocol.apis import DESCRIBE_TRANSACTIONS, LIST_OFFSETS, SPOKEN, WRITE_TXN_MARKERS
+from twinshore.kafka.protocol.primitives import (
+    I16,
+    I32,
+    I64,
+    NO_TAGS,
+    PAST_END,
+    Buffer,
+    compact_string,
+    read_compact_string,
+    read_count,
+    skip_tags,
+    truncated,
+    uvarint,
+    varint,
+)
+from twinshore.kafka.protocol.record_batch import (
+    BODY_IN_LENGTH,
+    CONTROL,
+    HEADER_BYTES,
+    BatchHeader,
+    Codec,
+    codec_of,
+    compress,
+    decompress,
+    restamp,
+    seal,
+)
+
+MARKERS_KEY = WRITE_TXN_MARKERS
+MARKERS_VERSION = SPOKEN[WRITE_TXN_MARKERS][1]
+
+_OPENING = struct.Struct(">qhb")
+_RESULT = struct.Struct(">ih")
+
+
+class Marker(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    topics: Sequence[tuple[str, Sequence[int]]]
+
+
+class MarkedPartition(NamedTuple):
+    producer_id: int
+    topic: str
+    partition: int
+    error: int
+
+
+def encode_markers(runs: Sequence[tuple[Marker, int]]) -> bytes:
+    """The request's body: each marker so many times, in order; each takes one offset in each of its partitions."""
+    out = [uvarint(sum(times for _, times in runs) + 1)]
+    for marker, times in runs:
+        one = [_OPENING.pack(marker.producer_id, marker.producer_epoch, marker.commit)]
+        one.append(uvarint(len(marker.topics) + 1))
+        for topic, partitions in marker.topics:
+            one += [compact_string(topic), uvarint(len(partitions) + 1), *map(I32.pack, partitions), NO_TAGS]
+        one += [I32.pack(marker.coordinator_epoch), NO_TAGS]
+        out.append(b"".join(one) * times)
+    return b"".join(out) + NO_TAGS
+
+
+def parse_markers(view: memoryview, position: int = 0) -> list[MarkedPartition]:
+    """One result for each marker and partition, as the broker lists them: it may group those of one producer id."""
+    marked: list[MarkedPartition] = []
+    try:
+        markers, position = read_count(view, position)
+        for _ in range(markers):
+            (producer_id,) = I64.unpack_from(view, position)
+            topics, position = read_count(view, position + 8)
+            for _ in range(topics):
+                topic, position = read_compact_string(view, position)
+                partitions, position = read_count(view, position)
+                for _ in range(partitions):
+                    partition, error = _RESULT.unpack_from(view, position)
+                    marked.append(MarkedPartition(producer_id, topic or "", partition, error))
+                    position = skip_tags(view, position + _RESULT.size)
+                position = skip_tags(view, position)
+            position = skip_tags(view, position)
+        skip_tags(view, position)
+    except PAST_END as past_end:
+        raise truncated("a markers response", view) from past_end
+    return marked
+
+
+LOG_ENDS_KEY = LIST_OFFSETS
+LOG_ENDS_VERSION = SPOKEN[LIST_OFFSETS][1]
+
+_DEBUGGER = -2
+_LATEST = -1
+_ENDS_OPENING = struct.Struct(">ib")
+_WANTED = struct.Struct(">iiq")
+_ANSWER = struct.Struct(">ihqqi")
+
+
+class LogEnd(NamedTuple):
+    """`end` means nothing when there is an `error`."""
+
+    topic: str
+    partition: int
+    error: int
+    end: int
+
+
+def encode_log_ends(topics: Sequence[tuple[str, Sequence[tuple[int, int]]]]) -> bytes:
+    """The request's body, for partitions by topic, each with the leader epoch in which alone it is to be answered (-1:
+    in any). It asks as Kafka's debugging replica: a consumer would be shown the high watermark, which followers hold
+    back."""
+    out = [_ENDS_OPENING.pack(_DEBUGGER, 0), uvarint(len(topics) + 1)]
+    for topic, partitions in topics:
+        out += [compact_string(topic), uvarint(len(partitions) + 1)]
+        out += [_WANTED.pack(partition, epoch, _LATEST) + NO_TAGS for partition, epoch in partitions]
+        out.append(NO_TAGS)
+    return b"".join(out) + NO_TAGS
+
+
+def parse_log_ends(view: memoryview, position: int) -> list[LogEnd]:
+    """`position` is that after the response header."""
+    found: list[LogEnd] = []
+    try:
+        topics, position = read_count(view, position + 4)
+        for _ in range(topics):
+            topic, position = read_compact_string(view, position)
+            partitions, position = read_count(view, position)
+            for _ in range(partitions):
+                partition, error, _, end, _ = _ANSWER.unpack_from(view, position)
+                found.append(LogEnd(topic or "", partition, error, end))
+                position = skip_tags(view, position + _ANSWER.size)
+            position = skip_tags(view, position)
+        skip_tags(view, position)
+    except PAST_END as past_end:
+        raise truncated("a log ends response", view) from past_end
+    return found
+
+
+# Brokers unpack a batch to check each record; a few MB of that is a few milliseconds.
+FILLER_RECORDS_MAX = 200_000
+# Each has the time stamp 0, so that no search by time ever ends at one; an empty key, because compacted topics refuse
+# records without one; no value; no headers.
+_TIMESTAMP = 0
+
+
+class Filler(NamedTuple):
+    """A filler batch but for its stamp: `stamped` makes its header."""
+
+    header: BatchHeader
+    body: bytes
+
+    def stamped(self, producer_id: int, producer_epoch: int, sequence: int) -> bytes:
+        """Its header, base offset 0."""
+        return restamp(self.header, producer_id, producer_epoch, sequence)
+
+
+def _record(delta: int) -> bytes:
+    deltas = b"\0" + varint(delta)
+    return varint(1 + len(deltas) + 3) + b"\0" + deltas + b"\0\1\0"
+
+
+@cache
+def _body(count: int) -> bytes:
+    out = bytearray()
+    for delta in range(count):
+        out += _record(delta)
+    return compress(Codec.ZSTD, bytes(out))
+
+
+def filler(count: int) -> Filler:
+    """A batch that takes `count` offsets, at most FILLER_RECORDS_MAX; the usual sizes are made once."""
+    if not 0 < count <= FILLER_RECORDS_MAX:
+        raise ValueError(f"a filler of {count} records")
+    body = _body(count) if count == FILLER_RECORDS_MAX else _body.__wrapped__(count)
+    plain = BatchHeader(
+        base_offset=0,
+        length=BODY_IN_LENGTH + len(body),
+        leader_epoch=-1,
+        magic=2,
+        crc=0,
+        attributes=Codec.ZSTD,
+        last_offset_delta=count - 1,
+        base_timestamp=_TIMESTAMP,
+        max_timestamp=_TIMESTAMP,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        count=count,
+    )
+    return Filler(seal(plain, body), body)
+
+
+def is_filler(data: Buffer, header: BatchHeader) -> bool:
+    """Whether a batch is filler that readers see: by its time and by its first record."""
+    if header.attributes & CONTROL or not header.count or header.base_timestamp or header.max_timestamp:
+        return False
+    body = decompress(codec_of(header.attributes), memoryview(data)[HEADER_BYTES:])
+    return body.startswith(_record(0))
+
+
+TRANSACTIONS_KEY = DESCRIBE_TRANSACTIONS
+
+_DATES_AND_PRODUCER = struct.Struct(">iqqh")
+
+
+class Transaction(NamedTuple):
+    """`partitions`: those whose markers are still to come."""
+
+    error: int
+    name: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    partitions: list[tuple[str, int]]
+
+
+def encode_transactions(names: Sequence[str]) -> bytes:
+    """The request's body: transactional ids of one coordinator."""
+    return b"".join([uvarint(len(names) + 1), *map(compact_string, names), NO_TAGS])
+
+
+def parse_transactions(view: memoryview, position: int) -> list[Transaction]:
+    """One for each id that was asked about."""
+    found: list[Transaction] = []
+    try:
+        count, position = read_count(view, position + 4)
+        for _ in range(count):
+            (error,) = I16.unpack_from(view, position)
+            name, position = read_compact_string(view, position + 2)
+            state, position = read_compact_string(view, position)
+            _, _, producer_id, epoch = _DATES_AND_PRODUCER.unpack_from(view, position)
+            topics, position = read_count(view, position + _DATES_AND_PRODUCER.size)
+            partitions: list[tuple[str, int]] = []
+            for _ in range(topics):
+                topic, position = read_compact_string(view, position)
+                numbers, position = read_count(view, position)
+                for _ in range(numbers):
+                    partitions.append((topic or "", I32.unpack_from(view, position)[0]))
+                    position += 4
+                position = skip_tags(view, position)
+            position = skip_tags(view, position)
+            found.append(Transaction(error, name or "", state or "", producer_id, epoch, partitions))
+        skip_tags(view, position)
+    except PAST_END as past_end:
+        raise truncated("a transactions response", view) from past_end
+    return found

@@ -1,0 +1,88 @@
+"""Which offsets of a log consumers of committed records see: not control records, not aborted ones, not holes of
+compaction; and what makes a record of one side that of the other.
+
+Read below the last stable offset, what is seen is known of each batch: a fetch names the transactions that were
+aborted. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from twinshore.kafka.protocol.record_batch import CONTROL, TRANSACTIONAL, BatchHeader, Headers, check_crc, iter_records
+from twinshore.kafka.protocol.rewrite import hole_free_runs
+
+_ABORT = 0
+_CONTROL_KEY_BYTES = 4
+_CONTROL_BYTES_MAX = 1 << 20
+
+
+class Aborted:
+    """Which transactional batches of one fetch were aborted; batches must be shown in their order, each once."""
+
+    def __init__(self, listed: Iterable[tuple[int, int]]) -> None:
+        """`listed`: producer id and first offset of each, as the fetch names them."""
+        self._coming = sorted(listed, key=lambda entry: entry[1], reverse=True)
+        self._open: set[int] = set()
+
+    def hides(self, view: memoryview, header: BatchHeader) -> bool:
+        """Whether nobody is to see the batch's records."""
+        if not header.attributes & (CONTROL | TRANSACTIONAL):
+            return False
+        while self._coming and self._coming[-1][1] <= header.last_offset:
+            self._open.add(self._coming.pop()[0])
+        if header.attributes & CONTROL:
+            if header.producer_id in self._open and _aborts(view, header):
+                self._open.discard(header.producer_id)
+            return True
+        return header.producer_id in self._open
+
+
+def _aborts(view: memoryview, header: BatchHeader) -> bool:
+    """A control batch that compaction has emptied says nothing any more: the data it closed is gone as well."""
+    if not header.count:
+        return False
+    check_crc(view, header)
+    key = next(iter_records(view, header, limit_bytes=_CONTROL_BYTES_MAX)).key or b""
+    return len(key) >= _CONTROL_KEY_BYTES and int.from_bytes(key[2:4], "big") == _ABORT
+
+
+def spans(view: memoryview, header: BatchHeader, at: int, aborted: Aborted) -> Iterator[tuple[int, int, bool]]:
+    """Offsets from `at` to the batch's end, without a gap: first, end, and whether consumers see them."""
+    stop = header.last_offset + 1
+    if aborted.hides(view, header) or not header.count:
+        runs = []
+    elif header.count == header.last_offset_delta + 1:
+        runs = [(header.base_offset, stop)]
+    else:
+        check_crc(view, header)
+        runs = hole_free_runs(view, header)
+    for first, end in runs:
+        if end <= at:
+            continue
+        if first > at:
+            yield at, first, False
+        yield max(first, at), end, True
+        at = end
+    if at < stop:
+        yield at, stop, False
+
+
+class Content(NamedTuple):
+    """What makes a record the same one on both sides."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class Dated(NamedTuple):
+    """A record's content and its time stamp; None where its own broker gave it that."""
+
+    content: Content
+    timestamp_ms: int | None
+
+    def copied_from(self, theirs: Dated) -> bool:
+        """Whether this may be the copy of that record: copiers keep time stamps where the copy's broker lets them."""
+        return self.content == theirs.content and self.timestamp_ms in (None, theirs.timestamp_ms)

@@ -1,1 +1,0 @@
-"""What operators ask of links as such: which there are, and that one is added, changed, turned or removed."""

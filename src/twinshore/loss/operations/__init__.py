@@ -1,1 +1,0 @@
-"""What an operator asks of the model: a story that is played, and a search for the smallest schedule that does harm."""

@@ -1,0 +1,697 @@
+"""How old figures may be that are shown as today's, what is said of those that are older, and what Zabbix asks:
+discovery of links and topics, and one number for each. Pure.
+
+When an alarm rises, is told again, and clears, and which alarm is the cause of which others. Pure: signs and the
+time in, what stands and what to tell out.
+
+A dead cluster makes a link blind, its heartbeats late and each of its topics late: that is one thing to tell. What is
+told is the root of such a chain, and its parts are listed in it; a part that outlives its cause is told by itself.
+
+From what was seen to what is wrong, with the sentence that an operator needs. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+from twinshore.config.sections.delay import DelaySection
+from twinshore.config.sentences import listed
+from twinshore.monitoring.core.lag import Axis, Verdict, View, WatchedPlace, worst
+from twinshore.state.core.values import AlarmRow, DelayPlace, ProofRow, TwinRow
+
+# The store gets figures once a period; a busy machine may be late with that.
+PERIODS_MAX = 3
+FRESH_S_MIN = 10.0
+
+
+def fresh_s(section: DelaySection) -> float:
+    """Figures that were not renewed for longer say nothing of now, whether or not the link counts as blind by then."""
+    return max(FRESH_S_MIN, PERIODS_MAX * section.period_s, PERIODS_MAX * section.sample_s)
+
+
+def aged(places: Iterable[DelayPlace], now_ms: int, bound_s: float) -> list[str]:
+    """A sentence for each link of which some figures are too old. Groups are read more seldom, and do not count."""
+    found = []
+    for link, ours in _by_link(places).items():
+        old = [place for place in ours if now_ms - place.at_ms > bound_s * 1000]
+        if old:
+            age_s = (now_ms - min(place.at_ms for place in old)) / 1000
+            which = f"{len(old)} of {len(ours)} places" if len(old) < len(ours) else f"all {len(ours)} places"
+            lag, behind_ms = sum(one.lag_records for one in old), max(one.recovery_point_ms for one in old)
+            found.append(
+                f"{link}: the figures of {which} are old, the oldest {age_s:.0f} s (last known: lag {lag:,}, recovery"
+                f" point {behind_ms / 1000:.1f} s): what has crossed since is not known"
+            )
+    return found
+
+
+def bare(links: Iterable[str], places: Iterable[DelayPlace]) -> list[str]:
+    """A sentence for each of these links of which there are no figures at all."""
+    seen = _by_link(places)
+    return [
+        f"{link}: no place is watched: nothing was read yet, or no topic of the link is on both sides"
+        for link in links
+        if link not in seen
+    ]
+
+
+def paused(places: Iterable[DelayPlace], topic: str = "") -> list[str]:
+    """What an operator has paused of these places, by link: all of it, or so many. `topic`: they are of this one."""
+    whole = f"{topic} of " if topic else ""
+    found = []
+    for link, ours in _by_link(places).items():
+        count = sum(place.state == "paused" for place in ours)
+        if count:
+            found.append(f"{whole}{link} is paused" if count == len(ours) else f"{count} places of {link} are paused")
+    return found
+
+
+def _by_link(places: Iterable[DelayPlace]) -> dict[str, Sequence[DelayPlace]]:
+    found: dict[str, list[DelayPlace]] = {}
+    for place in places:
+        if not place.group:
+            found.setdefault(place.link, []).append(place)
+    return dict(found)
+
+
+def discovery(places: Iterable[DelayPlace]) -> str:
+    """Low-level discovery: every link and topic that is watched. An agent passes no ">" on, so that keys name links
+    as `east..west`."""
+    found = sorted({(place.link, place.topic) for place in places})
+    named = [(link, link.replace("->", ".."), topic) for link, topic in found]
+    return json.dumps({"data": [{"{#LINK}": link, "{#KEY}": key, "{#TOPIC}": topic} for link, key, topic in named]})
+
+
+def figure(item: str, places: Sequence[DelayPlace], alarms: Sequence[AlarmRow], topic: str) -> float | int:
+    """`lag`, `recovery-point` or `alarms` of the places and alarms given; of one topic where it is named."""
+    ours = [place for place in places if not place.group and topic in ("", place.topic)]
+    if item == "lag":
+        return sum(place.lag_records for place in ours)
+    if item == "recovery-point":
+        return max((place.recovery_point_ms for place in ours), default=0) / 1000
+    # An alarm of a whole link, a cluster or a process is one of each topic.
+    return sum(not topic or alarm.topic in ("", topic) for alarm in alarms)
+
+
+def unknown(
+    item: str, places: Sequence[DelayPlace], topic: str, now_ms: int, bound_s: float, unseen: Sequence[str] = ()
+) -> str:
+    """Why there is no figure that may be shown as today's: nothing was read, or not lately; empty where there is.
+    `unseen`: what nobody looks at now, so that nobody would raise an alarm."""
+    ours = [place for place in places if not place.group and topic in ("", place.topic)]
+    if item == "alarms" and (unseen or ours or not topic):
+        return "; ".join(unseen)
+    if not ours:
+        return f"nobody has read {topic or 'anything'} yet"
+    oldest = min(ours, key=lambda place: place.at_ms)
+    age_s = (now_ms - oldest.at_ms) / 1000
+    if age_s <= bound_s:
+        return ""
+    last = f"lag {oldest.lag_records}, recovery point {oldest.recovery_point_ms / 1000:.1f} s"
+    return f"{oldest.topic}-{oldest.partition} of {oldest.link} was read last {age_s:.0f} s ago ({last})"
+
+
+ITEMS = ("lag", "recovery-point", "alarms")
+
+
+class AlarmKind(StrEnum):
+    END_OFFSET = "end offset delay"  # The published algorithm's first alarm,
+    GROUP = "group delay"  # and its second.
+    RECOVERY_POINT = "recovery point"
+    HEARTBEAT = "heartbeat"
+    BLIND = "blind"
+    STOPPED = "stopped"
+    CLUSTER = "cluster away"
+    STORE = "store away"
+    MONITOR = "monitor silent"
+    MIRROR = "mirror silent"
+    UNPROVEN = "unproven"
+
+
+class AlarmKey(NamedTuple):
+    """What an alarm is about: one for all partitions of a topic. Topic and group are empty where none is meant. `link`
+    is a cluster where one is away, and whoever is silent or cannot be reached."""
+
+    link: str
+    kind: AlarmKind
+    topic: str = ""
+    group: str = ""
+
+
+LATE = frozenset({AlarmKind.HEARTBEAT, AlarmKind.RECOVERY_POINT, AlarmKind.END_OFFSET, AlarmKind.GROUP})
+# The store is nobody's link: one for all who share it.
+STORE = AlarmKey("the store", AlarmKind.STORE)
+# Causes before what follows from them.
+_ORDER = (AlarmKind.STORE, AlarmKind.CLUSTER, AlarmKind.MIRROR, AlarmKind.BLIND, AlarmKind.STOPPED)
+
+
+def cluster_key(cluster: str) -> AlarmKey:
+    """The alarm for a cluster that does not answer: one for all links of it."""
+    return AlarmKey(cluster, AlarmKind.CLUSTER)
+
+
+def causes(key: AlarmKey) -> Iterator[AlarmKey]:
+    """All that this may follow from, the furthest first."""
+    kind = key.kind
+    if kind in LATE or kind is AlarmKind.MIRROR:
+        yield STORE
+    if kind in LATE or kind in (AlarmKind.BLIND, AlarmKind.STOPPED):
+        source, arrow, target = key.link.partition("->")
+        if arrow:
+            yield cluster_key(source)
+            yield cluster_key(target)
+    if kind in LATE:
+        yield AlarmKey(key.link, AlarmKind.MIRROR)
+    if kind in LATE or (kind is AlarmKind.BLIND and (key.topic or key.group)):
+        yield AlarmKey(key.link, AlarmKind.BLIND)
+    if kind in LATE and key.topic:
+        yield AlarmKey(key.link, AlarmKind.BLIND, key.topic)
+        yield AlarmKey(key.link, AlarmKind.STOPPED, key.topic)
+
+
+def root(key: AlarmKey, there: Container[AlarmKey], *, beyond: bool = False) -> AlarmKey:
+    """What it follows from in the end, of all that is `there`: itself where it follows from nothing. `beyond`: it is
+    wrong of more than the partitions that are stopped, so that their stop does not explain it."""
+    while (cause := next((one for one in causes(key) if one in there and explains(one, beyond)), None)) is not None:
+        key = cause
+    return key
+
+
+def explains(cause: AlarmKey, beyond: bool) -> bool:
+    """Whether it explains what may follow from it, where that is wrong of more than what is stopped."""
+    return not (beyond and cause.kind is AlarmKind.STOPPED)
+
+
+def parts(key: AlarmKey, among: Iterable[AlarmKey]) -> list[AlarmKey]:
+    """Those that may follow from this, at whatever remove."""
+    return sorted(one for one in among if one != key and key in _ancestors(one))
+
+
+def _ancestors(key: AlarmKey) -> set[AlarmKey]:
+    found: set[AlarmKey] = set()
+    for cause in causes(key):
+        found |= {cause} | _ancestors(cause)
+    return found
+
+
+def rank(key: AlarmKey) -> int:
+    """Causes come before what follows from them."""
+    if key.kind is AlarmKind.BLIND and (key.topic or key.group):
+        return len(_ORDER)
+    return _ORDER.index(key.kind) if key.kind in _ORDER else len(_ORDER) + 1
+
+
+# What outlives its cause is told by itself, once whoever mended the cause has had this time to see it go too.
+SETTLE_MS = 30_000
+PARTS_NAMED = 5
+# What rises long after its cause was told is gathered for so long after the last message of that cause.
+GATHER_MS = 60_000
+
+
+class Sign(NamedTuple):
+    """Whether something is wrong now, with the sentence that would be told. Where nothing is: why it is over, if for
+    another reason than that it is well again. `beyond`: it is wrong of more than the partitions that are stopped.
+    `held`: it is so on purpose, as in a pause: what stands goes on to stand with this sentence, nothing rises, and
+    nobody is told again."""
+
+    key: AlarmKey
+    wrong: bool
+    sentence: str = ""
+    beyond: bool = False
+    held: bool = False
+
+
+class Manner(NamedTuple):
+    """`rise_s`: for how long it must be wrong without a break; `clear_s`: right without a break; `repeat_s`: told no
+    sooner again, 0: never again; `with_s`: what follows from it and rises so soon after it was told comes with it, what
+    rises later may be another loss."""
+
+    rise_s: float = 0.0
+    clear_s: float = 0.0
+    repeat_s: float = 600.0
+    with_s: float = 120.0
+
+
+class Standing(NamedTuple):
+    """Something that is wrong, or was until just now. `told_ms` is None for what rose in a quiet time, or as a part of
+    its cause; `part_ms` is when it was such a part last; `beyond` as its sign says."""
+
+    key: AlarmKey
+    wrong_ms: int
+    sentence: str
+    raised_ms: int | None = None
+    told_ms: int | None = None
+    times_told: int = 0
+    right_ms: int | None = None
+    part_ms: int | None = None
+    beyond: bool = False
+
+
+def moved(one: Standing, by_ms: int) -> Standing:
+    """As it stands by a clock that was set by so much."""
+    moments = {name: value for name, value in one._asdict().items() if name.endswith("_ms") and value is not None}
+    return one._replace(**{name: at_ms + by_ms for name, at_ms in moments.items()})
+
+
+class Happening(StrEnum):
+    RAISED = "raised"
+    REPEATED = "repeated"
+    CLEARED = "cleared"
+
+
+class Event(NamedTuple):
+    """`tell`: whether operators are told now; in quiet times it only goes into the history, and so does a part of a
+    cause. `parts`: the sentences of those that follow from it; the first `also` of them rose since it was told."""
+
+    happening: Happening
+    key: AlarmKey
+    at_ms: int
+    raised_ms: int
+    sentence: str
+    tell: bool = True
+    parts: tuple[str, ...] = ()
+    also: int = 0
+
+
+Book = Mapping[AlarmKey, Standing]
+
+
+def turn(
+    book: Book, signs: Iterable[Sign], now_ms: int, manners: Mapping[AlarmKind, Manner], *, quiet: bool = False
+) -> tuple[dict[AlarmKey, Standing], list[Event]]:
+    """What stands after these signs, and what happened. A key without a sign stays as it is: no news is not good."""
+    standing = dict(book)
+    events: list[Event] = []
+    joined: set[AlarmKey] = set()
+    for sign in sorted(signs, key=lambda sign: rank(sign.key)):
+        manner = manners.get(sign.key.kind, Manner())
+        before = standing.get(sign.key)
+        if sign.wrong:
+            cause = _cause(sign, standing)
+            one, happened = _wrong(before, sign, now_ms, manner, quiet=quiet, cause=cause)
+            standing[sign.key] = one
+            if cause is not None and _is_news(one, cause, manners) and not quiet:
+                joined.add(cause.key)
+        elif before is None:
+            continue
+        elif sign.held and before.raised_ms is not None:
+            standing[sign.key], happened = before._replace(right_ms=None, sentence=sign.sentence), None
+        else:
+            stays, happened = _right(before, now_ms, manner, sign.sentence, quiet=quiet)
+            if stays is None:
+                del standing[sign.key]
+            else:
+                standing[sign.key] = stays
+        events += [happened] if happened else []
+    for key in sorted(joined):
+        one = standing[key]
+        if one.right_ms is None and one.told_ms is not None and now_ms - one.told_ms >= GATHER_MS:
+            standing[key], happened = _again(one, now_ms)
+            events.append(happened)
+    return standing, [_with_parts(event, standing, book.get(event.key), manners) for event in events]
+
+
+def _cause(sign: Sign, standing: Book) -> Standing | None:
+    """What it follows from. One that has not risen yet may be about to: what follows from it waits for that."""
+    found = root(sign.key, standing, beyond=sign.beyond)
+    return None if found == sign.key else standing[found]
+
+
+def _is_news(one: Standing, cause: Standing, manners: Mapping[AlarmKind, Manner]) -> bool:
+    """Whether it rose after its cause was told, and too late to have come with it: nobody has heard of it."""
+    if one.raised_ms is None or one.told_ms is not None or cause.told_ms is None:
+        return False
+    first = cause.times_told <= 1
+    return one.raised_ms > cause.told_ms + (manners.get(cause.key.kind, Manner()).with_s * 1000 if first else 0)
+
+
+def _with_parts(event: Event, standing: Book, before: Standing | None, manners: Mapping[AlarmKind, Manner]) -> Event:
+    """What is news since the cause was told comes first, so that it is named."""
+    if not event.tell:
+        return event
+    among = [key for key, one in standing.items() if one.raised_ms is not None and explains(event.key, one.beyond)]
+    found = [standing[key] for key in parts(event.key, among)]
+    news = [one for one in found if before and _is_news(one, before, manners)]
+    ordered = [*news, *(one for one in found if one not in news)] if news else found
+    also = len(news) if event.happening is Happening.REPEATED else 0
+    return event._replace(parts=tuple(one.sentence for one in ordered), also=also)
+
+
+def _wrong(
+    before: Standing | None, sign: Sign, now_ms: int, manner: Manner, *, quiet: bool, cause: Standing | None
+) -> tuple[Standing, Event | None]:
+    one = before or Standing(sign.key, now_ms, sign.sentence)
+    one = one._replace(right_ms=None, sentence=sign.sentence, beyond=sign.beyond)
+    hushed = quiet or cause is not None
+    if cause is not None and cause.raised_ms is not None:
+        one = one._replace(part_ms=now_ms)
+    if one.raised_ms is None:
+        if now_ms - one.wrong_ms < manner.rise_s * 1000:
+            return one, None
+        tell = not hushed and not _settles(one, now_ms)
+        one = one._replace(raised_ms=now_ms, told_ms=now_ms if tell else None, times_told=int(tell))
+        return one, Event(Happening.RAISED, one.key, now_ms, now_ms, one.sentence, tell=tell)
+    if hushed:
+        return one, None
+    first = one.told_ms is None
+    if first and _settles(one, now_ms):
+        return one, None
+    again = manner.repeat_s > 0 and not first and now_ms - (one.told_ms or 0) >= manner.repeat_s * 1000
+    if not first and not again:
+        return one, None
+    return _again(one, now_ms)
+
+
+def _settles(one: Standing, now_ms: int) -> bool:
+    """Whether its cause has only just gone. What is beyond its cause was never explained by it."""
+    return one.part_ms is not None and now_ms - one.part_ms < SETTLE_MS and not one.beyond
+
+
+def _again(one: Standing, now_ms: int) -> tuple[Standing, Event]:
+    one = one._replace(told_ms=now_ms, times_told=one.times_told + 1)
+    return one, Event(Happening.REPEATED, one.key, now_ms, one.raised_ms or now_ms, one.sentence)
+
+
+def _right(
+    before: Standing, now_ms: int, manner: Manner, why: str, *, quiet: bool
+) -> tuple[Standing | None, Event | None]:
+    if before.raised_ms is None:
+        return None, None
+    right_ms = now_ms if before.right_ms is None else before.right_ms
+    if now_ms - right_ms < manner.clear_s * 1000:
+        return before._replace(right_ms=right_ms), None
+    # Nobody who was never told that it was wrong wants to hear that it is right.
+    tell = before.told_ms is not None and not quiet
+    lasted_s = max(0, right_ms - before.raised_ms) / 1000
+    sentence = f"{what(before.key)}: {f'over: {why}' if why else 'well again'}; it lasted {lasted_s:.0f} s"
+    return None, Event(Happening.CLEARED, before.key, now_ms, before.raised_ms, sentence, tell=tell)
+
+
+def what(key: AlarmKey) -> str:
+    """What the alarm is about, in words."""
+    topic = f" {key.topic}" if key.topic else ""
+    # Without a topic it names a part of the link: its windows, its groups.
+    group = (f", group {key.group}" if topic else f" {key.group}") if key.group else ""
+    return f"{key.link}{topic}{group}: {key.kind}"
+
+
+def in_words(event: Event) -> str:
+    """Its sentence, and those of its parts: with a cause that is over, what still is so."""
+    if not event.parts:
+        return event.sentence
+    intro = "Still so" if event.happening is Happening.CLEARED else "With it"
+    news, rest = event.parts[: event.also], event.parts[event.also :]
+    return " ".join([event.sentence, *_listed("Also", news), *_listed(intro, rest)])
+
+
+def _listed(intro: str, sentences: tuple[str, ...]) -> list[str]:
+    more = f" And {len(sentences) - PARTS_NAMED} more." if len(sentences) > PARTS_NAMED else ""
+    return [f"{intro} ({len(sentences)}): {' '.join(sentences[:PARTS_NAMED])}{more}"] if sentences else []
+
+
+NAMED_MAX = 5
+PAUSED = "It has been paused since, which does not mean that it is well. Nobody is told again until it is resumed."
+
+
+class Judged(NamedTuple):
+    """What a tick said of a place; `why` is why its window began anew, the last time it did."""
+
+    place: WatchedPlace
+    tick: int
+    verdict: Verdict
+    why: str = ""
+
+
+def window_signs(
+    judged: Iterable[Judged],
+    period_s: float,
+    resting: Mapping[tuple[str, str], frozenset[int]] = MappingProxyType({}),
+) -> list[Sign]:
+    """One sign for each topic and each group of it that was judged. The ticks are one and the same. `resting`: which
+    partitions are stopped, by link and topic; -1 for all."""
+    topics: dict[AlarmKey, list[tuple[Judged, bool]]] = {}
+    for one in judged:
+        if one.verdict.judged:
+            place, verdict = one.place, one.verdict
+            kind = AlarmKind.GROUP if place.group else AlarmKind.END_OFFSET
+            wrong = verdict.consume_delayed if place.group else verdict.latest_delayed
+            topics.setdefault(AlarmKey(place.link, kind, place.topic, place.group), []).append((one, wrong))
+    none = frozenset[int]()
+    return [_window_sign(key, seen, period_s, resting.get((key.link, key.topic), none)) for key, seen in topics.items()]
+
+
+def _window_sign(key: AlarmKey, seen: Sequence[tuple[Judged, bool]], period_s: float, resting: frozenset[int]) -> Sign:
+    wrong = [one for one, delayed in seen if delayed]
+    if not wrong:
+        return Sign(key, False)
+    source, _, target = key.link.partition("->")
+    group = bool(key.group)
+    moved = sum(one.verdict.a_consume_sub if group else one.verdict.a_max_sub for one in wrong)
+    came = sum(one.verdict.b_consume_sub if group else one.verdict.b_max_sub for one in wrong)
+    who = f"group {key.group} on {key.topic}" if group else key.topic
+    what = (
+        f"{who} moved by {moved:,} on {source} within {period_s:g} s, and by {came:,} on {target} in {3 * period_s:g} s"
+    )
+    remedy = "`twinshore delay` shows both places" if group else "`twinshore status` says whether the mirror carries"
+    numbers = [one.place.partition for one in wrong]
+    return Sign(key, True, f"{key.link}: {what} ({partitions(numbers)}). {remedy}.", beyond(numbers, resting))
+
+
+def beyond(wrong: Iterable[int], resting: frozenset[int]) -> bool:
+    """Whether a partition is wrong that does not rest, though others of its topic do."""
+    return bool(resting) and -1 not in resting and not resting.issuperset(wrong)
+
+
+def recovery_signs(
+    link: str,
+    views: Iterable[View],
+    bound_s: Callable[[str], float],
+    resting: Mapping[str, frozenset[int]] = MappingProxyType({}),
+) -> list[Sign]:
+    """One sign for each topic whose target lies on the source's axis. A paused topic is behind on purpose. `resting`:
+    which partitions of a topic are stopped; -1 for all."""
+    topics: dict[str, list[View]] = {}
+    for view in views:
+        if view.axis is not Axis.FOREIGN and not view.place.group:
+            topics.setdefault(view.place.topic, []).append(view)
+    none = frozenset[int]()
+    return [
+        _recovery_sign(link, topic, seen, bound_s(topic), resting.get(topic, none)) for topic, seen in topics.items()
+    ]
+
+
+def _recovery_sign(link: str, topic: str, seen: Sequence[View], bound_s: float, resting: frozenset[int]) -> Sign:
+    key = AlarmKey(link, AlarmKind.RECOVERY_POINT, topic)
+    late = [view for view in seen if view.recovery_point_ms > bound_s * 1000]
+    running = [view for view in late if view.state != "paused"]
+    late = running or late
+    most = worst(late)
+    if most is None:
+        return Sign(key, False)
+    source = link.partition("->")[0]
+    lag = sum(view.lag_records for view in late)
+    sentence = (
+        f"{link}: {lag:,} records of {topic} ({partitions([view.place.partition for view in late])}) are on {source}"
+        f" alone, the oldest for {most.recovery_point_ms / 1000:.1f} s (bound {bound_s:g} s). If {source} were lost"
+        " now, they would be."
+    )
+    if not running:
+        return Sign(key, False, f"{sentence} {PAUSED}", held=True)
+    return Sign(key, True, sentence, beyond([view.place.partition for view in late], resting))
+
+
+class Lost(NamedTuple):
+    """What a topic's twin lacked when the topic was read last; `why` says that the source has it no more."""
+
+    why: str
+    lag_records: int
+    oldest_ms: int
+
+
+def lost_signs(link: str, lost: Mapping[str, Lost]) -> list[Sign]:
+    """One sign for each topic that was deleted before all of it had crossed. It is well again once the topic is."""
+    signs = []
+    for topic, one in sorted(lost.items()):
+        sentence = (
+            f"{link}: {one.why} before all of it had crossed: {one.lag_records:,} records of {topic} were on"
+            f" {link.partition('->')[0]} alone, the oldest for {one.oldest_ms / 1000:.1f} s, and are lost if nothing"
+            f" else holds them. `twinshore status` says what the twin holds."
+        )
+        signs.append(Sign(AlarmKey(link, AlarmKind.RECOVERY_POINT, topic), True, sentence))
+    return signs
+
+
+def stopped_signs(link: str, topics: Iterable[str], stopped: Mapping[str, str]) -> list[Sign]:
+    """One sign for each topic: whether the mirror has stopped a partition of it, by its ledger's open rows."""
+    signs = []
+    for topic in sorted({*topics, *stopped} - {""}):
+        said = stopped.get(topic, "")
+        sentence = f"{link}: {topic} is stopped, or some of it: {said} `twinshore status` shows what rests."
+        signs.append(Sign(AlarmKey(link, AlarmKind.STOPPED, topic), bool(said), sentence if said else ""))
+    return signs
+
+
+def away_signs(away: Mapping[str, Mapping[str, str]]) -> list[Sign]:
+    """One sign for each cluster: whether any link finds it away; `away`: of each link, by the names of its clusters,
+    why it does not answer, empty where it does."""
+    found: dict[str, str] = {}
+    for link in away.values():
+        for cluster, why in link.items():
+            found[cluster] = found.get(cluster) or why
+    return [
+        Sign(
+            cluster_key(cluster),
+            bool(why),
+            f"{cluster} does not answer: {why}. Nobody knows how far behind its links are." if why else "",
+        )
+        for cluster, why in sorted(found.items())
+    ]
+
+
+def heartbeat_signs(link: str, silent_ms: int, bound_s: float, *, alive: bool, paused: bool = False) -> list[Sign]:
+    """Whether heartbeats that used to cross have stopped; `alive`: one came. Of a paused link none is expected."""
+    key = AlarmKey(link, AlarmKind.HEARTBEAT)
+    if not bound_s:
+        return [Sign(key, False)]
+    if paused:
+        return [Sign(key, False, f"{link}: no heartbeat crossed when the link was paused. {PAUSED}", held=True)]
+    if silent_ms <= bound_s * 1000:
+        return [Sign(key, False)] if alive else []
+    source, _, target = link.partition("->")
+    sentence = (
+        f"{link}: no heartbeat of {source} has reached {target} for {silent_ms / 1000:.0f} s. Either nothing crosses,"
+        " or no mirror runs: `twinshore topology` shows what does."
+    )
+    return [Sign(key, True, sentence)]
+
+
+def blind_signs(
+    link: str,
+    seen_ms: Mapping[str, int],
+    failures: Mapping[str, str],
+    now_ms: int,
+    bound_s: float,
+    *,
+    ever: bool,
+    lasts: Mapping[str, str] = MappingProxyType({}),
+) -> list[Sign]:
+    """Signs for what could not be read; `seen_ms`: when each topic was read last, the link itself as "". `ever`:
+    whether it was read at all; `lasts`: what was known of a topic last, in words. Of the topics of a link that cannot
+    be read nothing is said."""
+    signs = []
+    whole = "" in failures or now_ms - seen_ms.get("", now_ms) > bound_s * 1000
+    for topic, at_ms in seen_ms.items():
+        unseen_s = (now_ms - at_ms) / 1000
+        wrong = unseen_s > bound_s and (whole or bool(topic))
+        if (topic and (whole or not ever)) or not (wrong or ever) or (topic in failures and not wrong):
+            continue
+        of = f"{topic} of {link}" if topic else link
+        why = failures.get(topic) or failures.get("") or "nothing was answered"
+        sentence = f"{link}: nobody knows how far behind {of} is: it could not be read for {unseen_s:.0f} s: {why}."
+        if lasts.get(topic):
+            sentence += f" {lasts[topic].capitalize()}."
+        signs.append(Sign(AlarmKey(link, AlarmKind.BLIND, topic), wrong, sentence if wrong else ""))
+    return signs
+
+
+def part_signs(link: str, parts: Mapping[str, tuple[int, str] | None], now_ms: int, bound_s: float) -> list[Sign]:
+    """Signs for what is read beside topics: since when it could not be, and why; None where it can."""
+    signs = []
+    for part, failing in parts.items():
+        key = AlarmKey(link, AlarmKind.BLIND, group=part.removeprefix("/"))
+        since_ms, why = failing or (now_ms, "")
+        unread_s = (now_ms - since_ms) / 1000
+        if failing is None:
+            signs.append(Sign(key, False))
+        elif unread_s > bound_s:
+            said = f"{link}: not all {key.group} could be read for {unread_s:.0f} s: {why}. Topics are watched on."
+            signs.append(Sign(key, True, said))
+    return signs
+
+
+def unjudged_signs(
+    link: str,
+    unjudged_ms: int,
+    bound_s: float,
+    why: str,
+    left: Mapping[WatchedPlace, tuple[int, str]] = MappingProxyType({}),
+    *,
+    well: bool,
+) -> list[Sign]:
+    """Whether the published windows have said nothing for too long; `well`: they have judged, or have nothing to.
+    `left` are places of which they judged nothing while they judged others: for how long, and why."""
+    key = AlarmKey(link, AlarmKind.BLIND, group="windows")
+    if unjudged_ms <= bound_s * 1000 and left:
+        return [Sign(key, True, _left_in_words(link, left))]
+    if unjudged_ms <= bound_s * 1000:
+        return [Sign(key, False)] if well else []
+    reason = f", last because {why}" if why else ""
+    sentence = (
+        f"{link}: the published windows have judged nothing for {unjudged_ms / 1000:.0f} s{reason}. Recovery"
+        " points go on; the monitor's log says what its Spark query does."
+    )
+    return [Sign(key, True, sentence)]
+
+
+def _left_in_words(link: str, left: Mapping[WatchedPlace, tuple[int, str]]) -> str:
+    place, (longest_ms, why) = max(left.items(), key=lambda one: one[1][0])
+    more = f" and {len(left) - 1:,} more" if len(left) > 1 else ""
+    again = f"; theirs begin anew again and again, last because {why}" if why else ""
+    return (
+        f"{link}: the published windows have judged nothing of {str(place).removeprefix(link).strip()}{more} for"
+        f" {longest_ms / 1000:.0f} s{again}. Recovery points go on."
+    )
+
+
+class Unproven(NamedTuple):
+    """A partition, and since when it waits to be proven whole; 0: nobody knows since when."""
+
+    since_ms: int
+    topic: str
+    partition: int
+
+
+def unproven_signs(
+    link: str, rows: Sequence[ProofRow], twins: Iterable[TwinRow], now_ms: int, asked_h: float
+) -> list[Sign]:
+    """Whether anything of the link waits longer to be proven whole than was asked for; `asked_h` 0: nothing was asked.
+    `twins` are those that it carries: one without a proof waits since it was made."""
+    if not asked_h:
+        return []
+    key = AlarmKey(link, AlarmKind.UNPROVEN)
+    proven = {(row.topic, row.partition) for row in rows}
+    bare = [one for one in twins if (one.topic, one.partition) not in proven]
+    waiting = [Unproven(_waits_since_ms(row), row.topic, row.partition) for row in rows]
+    waiting += [Unproven(one.created_ms, one.topic, one.partition) for one in bare]
+    advice = "`twinshore prove` says how long a pass takes at reread_mb_s, and whether anything is proven at all."
+    if not waiting:
+        return [Sign(key, True, f"{link}: nothing is carried and nothing proven (asked for: {asked_h:g} h). {advice}")]
+    old = sorted(one for one in waiting if now_ms - one.since_ms > asked_h * 3_600_000)
+    if not old:
+        return [Sign(key, False)]
+    first = old[0]
+    since = f"{(now_ms - first.since_ms) / 3_600_000:,.1f} h ago" if first.since_ms else "nobody knows when"
+    said = f"was last proven whole {since}" if (first.topic, first.partition) in proven else "was never proven"
+    never = sum((one.topic, one.partition) not in proven for one in old)
+    sentence = (
+        f"{link}: {first.topic}-{first.partition} {said} (asked for: every {asked_h:g} h), and so were {len(old)} of"
+        f" {len(waiting)} partitions{f', {never} of them never proven' if never else ''}. {advice}"
+    )
+    return [Sign(key, True, sentence)]
+
+
+def _waits_since_ms(row: ProofRow) -> int:
+    """A proof that does not reach the source's end is as old as when it last went on, however young its parts."""
+    if row.to_offset <= row.from_offset:
+        return row.proven_ms
+    return min(row.read_ms, row.proven_ms) if row.source_end > row.to_offset else row.read_ms
+
+
+def partitions(numbers: Sequence[int]) -> str:
+    """As in "partitions 1, 4 and 7 more"."""
+    numbers = sorted(set(numbers))
+    return f"partition{'s' if len(numbers) > 1 else ''} {listed([str(one) for one in numbers], NAMED_MAX)}"

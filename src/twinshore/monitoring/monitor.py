@@ -1,0 +1,402 @@
+"""The monitor's own /metrics and /health: read from its state when asked.
+
+`twinshore delay watch`: one process that samples every link, judges, keeps the history and calls.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from twinshore.config.errors import ConfigError, StoreError
+from twinshore.config.model import Link
+from twinshore.config.sections.delay import DelaySection
+from twinshore.config.sentences import counted
+from twinshore.config.settings import Settings
+from twinshore.monitoring.core.alerts import (
+    STORE,
+    AlarmKey,
+    AlarmKind,
+    Sign,
+    away_signs,
+    root,
+    unproven_signs,
+    window_signs,
+)
+from twinshore.monitoring.core.link_state import LinkState
+from twinshore.monitoring.notify import STORE_AGAIN_S, StandingAlarms, alarms_of
+from twinshore.monitoring.sampler import Expected, Sample, Sampler
+from twinshore.monitoring.watchers import (
+    WATCHER,
+    WATCHES_LINKS,
+    WATCHES_WATCHERS,
+    Silences,
+    ended,
+    judge,
+    mirror_silent_s,
+    name_of,
+    replaced_by,
+)
+from twinshore.monitoring.windows import Engine, open_engine
+from twinshore.replication.core.filters import admits
+from twinshore.runtime import process
+from twinshore.runtime.endpoints import Ends
+from twinshore.runtime.http import MetricsServer
+from twinshore.state.core.values import WatchRow
+from twinshore.state.store import Store, open_store
+
+
+class Watching(Protocol):
+    """What the metrics need of a monitor."""
+
+    states: dict[str, LinkState]
+    sampled_ms: dict[str, int]
+
+
+class DelayCollector(Collector):
+    """Keeps no figures of its own."""
+
+    def __init__(self, monitor: Watching, alarms: StandingAlarms) -> None:
+        self._monitor, self._alarms = monitor, alarms
+
+    def collect(self) -> Iterator[Metric]:
+        lag = _gauge("twinshore_delay_lag_records", "Records on the source alone.", "topic")
+        aged, whole = "Age of the oldest of them, since they arrived.", "with all of its partitions."
+        point = _gauge("twinshore_delay_recovery_point_seconds", aged, "topic")
+        read = _gauge("twinshore_delay_read_timestamp_seconds", f"When the topic was read last, {whole}", "topic")
+        sampled = _gauge("twinshore_delay_sampled_timestamp_seconds", "When the link was read last.")
+        judged = _gauge("twinshore_delay_judged_timestamp_seconds", "When the windows judged it last.")
+        late = _gauge("twinshore_delay_heartbeat_seconds", "How long the newest heartbeat took.")
+        count = CounterMetricFamily("twinshore_delay_samples", "Times the link was read.", labels=["link"])
+        alone = "Alarms that stand, without those that follow from others."
+        alarms = _gauge("twinshore_delay_alarms", alone, "kind")
+        parts = _gauge("twinshore_delay_alarm_parts", "Alarms that stand and follow from others.", "kind")
+        for name, state in self._monitor.states.items():
+            for title, (records, age_s) in _by_topic(state).items():
+                lag.add_metric([name, title], records)
+                point.add_metric([name, title], age_s)
+            for title, at_ms in list(state.seen_ms.items()):
+                if title:
+                    read.add_metric([name, title], at_ms / 1000)
+            sampled.add_metric([name], self._monitor.sampled_ms[name] / 1000)
+            judged.add_metric([name], state.judged_ms / 1000)
+            count.add_metric([name], state.samples)
+            if state.beat_seen_ms:
+                late.add_metric([name], state.beat_late_ms / 1000)
+        standing = {key: one for key, one in list(self._alarms.book.items()) if one.raised_ms is not None}
+        heads = {key for key, one in standing.items() if root(key, standing, beyond=one.beyond) == key}
+        for family, some in ((alarms, heads), (parts, standing.keys() - heads)):
+            for (link, kind), number in Counter((key.link, key.kind.value) for key in some).items():
+                family.add_metric([link, kind], number)
+        yield from (lag, point, read, sampled, judged, late, count, alarms, parts)
+
+
+def _gauge(name: str, says: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, says, labels=["link", *labels])
+
+
+def _by_topic(state: LinkState) -> Mapping[str, tuple[int, float]]:
+    """Of topics that the last reading could see whole: no figure is better than one of old that looks like today's."""
+    found: dict[str, tuple[int, float]] = {}
+    read, failures = state.read, state.failures
+    for place, view in list(state.views.items()):
+        if place in read and place.topic not in failures:
+            records, age_s = found.get(view.place.topic, (0, 0.0))
+            found[view.place.topic] = (records + view.lag_records, max(age_s, view.recovery_point_ms / 1000))
+    return found
+
+
+@contextmanager
+def serve(section: DelaySection, monitor: Watching, alarms: StandingAlarms) -> Iterator[MetricsServer]:
+    """Serves both while the context lasts."""
+
+    def links() -> dict[str, Any]:
+        return {name: {"sampled_ms": at_ms} for name, at_ms in monitor.sampled_ms.items()}
+
+    collector = DelayCollector(monitor, alarms)
+    server = MetricsServer(section.metrics_address, section.metrics_port, collector, links)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+PATIENCE_S = 2.0
+TURN_S = 0.1
+BEAT_S = 1.0
+WAITING_MAX = 100
+FORGET_ROWS_MS = 600_000
+# Below what makes others, who go by the machine's clock, miss a monitor.
+OFF_S_MAX = 2.0
+TAKEN_OVER_BEATS = 3
+KINDS = tuple(kind for kind in AlarmKind if kind is not AlarmKind.MONITOR)
+# How long a mirror may be silent until what follows from that waits for the verdict on it.
+SUSPECT_S = 3.0
+
+
+class Clock:
+    """Milliseconds since 1970 that move only by `settle`: a machine's clock may be set while we measure ages."""
+
+    def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
+        self._wall, self._steady = wall, steady
+        self._base = wall() - steady()
+
+    def __call__(self) -> int:
+        return int((self._base + self._steady()) * 1000)
+
+    def settle(self) -> int:
+        """Takes over the machine's clock where it was set, or went on while the machine slept: by how much."""
+        off_s = self._wall() - self._steady() - self._base
+        if abs(off_s) <= OFF_S_MAX:
+            return 0
+        self._base += off_s
+        return int(off_s * 1000)
+
+
+class Monitor:
+    """Watches these links until `stop`. `log` gets one line per event."""
+
+    def __init__(self, settings: Settings, links: Sequence[Link], log: Callable[[str], None]) -> None:
+        if not links:
+            raise ConfigError("no link to watch", hint='name one in the settings: [links."east->west"]')
+        self._settings, self._links, self._log = settings, links, log
+        self._rules = settings.delay
+        self._section = settings.delay.section
+        self._stop = threading.Event()
+        self._clock = Clock()
+        self._silences = Silences()
+        self._samples: queue.Queue[Sample] = queue.Queue(WAITING_MAX * len(links))
+        self._owner = f"{socket.gethostname()} process {os.getpid()}"
+        self._name = name_of([link.name for link in links])
+        self._beats, self._beaten_s, self._saved_ms, self._store_again_s = 0, 0.0, 0, 0.0
+        now_ms = self._clock()
+        self.states = {link.name: LinkState(link.name, now_ms) for link in links}
+        self._alarmed: frozenset[AlarmKey] = frozenset()
+        # A mirror is suspected before it is missed: what follows from its silence waits for that.
+        receipts_s = settings.mirror.receipts_s
+        self._mirror_s = mirror_silent_s(receipts_s)
+        self._suspect_s = min(self._mirror_s, max(SUSPECT_S, 3 * receipts_s))
+        self._served: MetricsServer | None = None
+        self.sampled_ms = dict.fromkeys(self.states, now_ms)
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def run(self) -> None:
+        """Until `stop`, SIGINT, SIGTERM or SIGHUP."""
+        process.hear(self.stop)
+        with ExitStack() as stack:
+            store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))
+            alarms = alarms_of(self._rules, store, stack, self._log, mirror_s=self._mirror_s - self._suspect_s)
+            self._load(alarms)
+            for state in self.states.values():
+                state.restore(store.delay.places(state.link))
+            self._alarmed = frozenset(alarms.book)
+            if self._section.metrics_port:
+                self._served = stack.enter_context(serve(self._section, self, alarms))
+            engine = stack.enter_context(open_engine(self._rules, Path(self._section.folder), self._log))
+            for name in replaced_by(self.states.keys(), store.delay.watches()):
+                # It was killed, and watched these links under another name: nobody else would ever end it.
+                store.delay.end_watch(name)
+                self._log(f"takes the place of {name}")
+            threads = [threading.Thread(target=self._sample, args=(link, store), daemon=True) for link in self._links]
+            for thread in threads:
+                thread.start()
+            self._log(f"watches {', '.join(self.states)}, a reading every {self._section.sample_s:g} s")
+            while not self._stop.is_set():
+                self._turn(store, engine, alarms)
+            for thread in threads:
+                thread.join(timeout=PATIENCE_S * 2)
+            self._leave(store)
+        self._log("stopped in good order")
+
+    def _load(self, alarms: StandingAlarms) -> None:
+        clusters = {cluster for link in self._links for cluster in (link.source, link.target)}
+        alarms.load({*self.states, *clusters, WATCHER, STORE.link}, (*KINDS, AlarmKind.MONITOR))
+
+    def _turn(self, store: Store, engine: Engine, alarms: StandingAlarms) -> None:
+        moved_ms = self._clock.settle()
+        if moved_ms:
+            self._move(alarms, moved_ms)
+        samples = self._waiting()
+        now_ms = self._clock()
+        for sample in samples:
+            self._take(sample, engine)
+        for tick, judged in engine.verdicts():
+            for name, state in self.states.items():
+                before = state.rulings
+                state.ruled([one for one in judged if one.place.link == name], now_ms)
+                if state.rulings and not before:
+                    self._log(f"the windows judge {name}")
+            if tick >= 0:
+                found = window_signs(judged, self._section.period_s, self._resting())
+                alarms.judge([sign for sign in found if self.states[sign.key.link].vouches(sign)], now_ms)
+        for name in {sample.link for sample in samples}:
+            alarms.judge([*self._away(), *self._signs(self.states[name], now_ms)], now_ms)
+        self._alarmed = frozenset(alarms.book)
+        self._keep(store, alarms, now_ms)
+
+    def _move(self, alarms: StandingAlarms, moved_ms: int) -> None:
+        self._log(f"the machine's clock moved by {moved_ms / 1000:+.0f} s; ages go on as they were")
+        self._waiting()
+        now_ms = self._clock()
+        for name, state in self.states.items():
+            self.states[name] = state.anew(now_ms, moved_ms)
+            self.sampled_ms[name] += moved_ms
+        alarms.move(moved_ms)
+        self._saved_ms = 0
+
+    def _waiting(self) -> list[Sample]:
+        """All that came since: after a turn that took long they are judged together, as things stand now."""
+        found: list[Sample] = []
+        with suppress(queue.Empty):
+            found.append(self._samples.get(timeout=TURN_S))
+            while True:
+                found.append(self._samples.get_nowait())
+        return found
+
+    def _signs(self, state: LinkState, now_ms: int) -> list[Sign]:
+        ours = self._section
+        bounds = {"heartbeat_s": ours.heartbeat_s, "blind_s": ours.blind_s, "period_s": ours.period_s}
+        return state.signs(now_ms, self._rules.recovery_point_s, **bounds)
+
+    def _resting(self) -> Mapping[tuple[str, str], frozenset[int]]:
+        """By link and topic."""
+        return {(name, topic): on for name, state in self.states.items() for topic, on in state.resting.items()}
+
+    def _away(self) -> list[Sign]:
+        """Of clusters that were asked by now."""
+        return away_signs(
+            {
+                link.name: {name: self.states[link.name].away.get(name, "") for name in (link.source, link.target)}
+                for link in self._links
+                if self.states[link.name].samples
+            }
+        )
+
+    def _take(self, sample: Sample, engine: Engine) -> None:
+        state = self.states[sample.link]
+        state.take(sample.readings, sample.failures, sample.at_ms, sample.over, sample.deleted)
+        state.away, state.stopped, state.resting = sample.away, sample.stopped, sample.resting
+        if sample.paused:
+            state.unheard(sample.at_ms)
+        if not sample.failures.get(""):
+            self.sampled_ms[sample.link] = sample.at_ms
+        if sample.tick >= 0:
+            state.asked_parts(sample.failures, sample.at_ms)
+            if sample.heartbeat is not None:
+                state.heard(sample.heartbeat.offset, sample.heartbeat.written_ms, sample.at_ms)
+            if sample.readings:
+                engine.give(sample.tick, sample.readings)
+
+    def _keep(self, store: Store, alarms: StandingAlarms, now_ms: int) -> None:
+        """The store may be away for a while: nothing stops for that, and the next time brings it all."""
+        if time.monotonic() - self._beaten_s < BEAT_S:
+            return
+        self._beaten_s = time.monotonic()
+        self._beats += 1
+        if self._served:
+            self._served.beat()
+        for state in self.states.values():
+            # Also where no sample comes any more: that is what blindness is.
+            alarms.judge([*self._away(), *self._signs(state, now_ms)], now_ms)
+            over = [(key, state.knows_no_more(key, now_ms)) for key in alarms.book]
+            alarms.judge([Sign(key, False, why) for key, why in over if why], now_ms)
+        if self._beaten_s < self._store_again_s:
+            return
+        oldest_ms = min(self.sampled_ms.values())
+        says = f"watches {', '.join(map(_in_words, self.states.values()))}; {_stand(len(alarms.book))}"
+        try:
+            when = (self._beats, int(BEAT_S * 1000), now_ms, oldest_ms)
+            store.delay.beat_watch(WatchRow(self._name, WATCHES_LINKS, self._owner, *when, says, tuple(self.states)))
+            if now_ms - self._saved_ms >= self._section.period_s * 1000:
+                for state in self.states.values():
+                    store.delay.save_places(state.rows())
+                    if state.left:
+                        store.delay.forget_topics(state.link, state.left)
+                    if not state.unseen(now_ms, FORGET_ROWS_MS / 2) and not state.failures:
+                        # Last figures of what is out of sight are all that anybody has.
+                        store.delay.forget_places(state.link, now_ms - FORGET_ROWS_MS)
+                if self._settings.proof.read_again_h:
+                    alarms.judge([sign for link in self._links for sign in self._unproven(store, link, now_ms)], now_ms)
+                alarms.refresh()
+                self._saved_ms = now_ms
+            alarms.save()
+            watchers = [row for row in store.delay.watches() if row.kind == WATCHES_WATCHERS]
+            words = [word for word in store.links.statuses() if word.link in self.states]
+            if self._beats == TAKEN_OVER_BEATS:
+                # Whoever watched the mirrors until it heard of this monitor may have missed one meanwhile.
+                self._load(alarms)
+        except StoreError as error:
+            self._log(f"the store cannot be written: {error.message}")
+            away = f"the store cannot be written, so nobody else knows what is seen here: {error.message}."
+            alarms.judge([Sign(STORE, True, away)], now_ms)
+            self._store_again_s = time.monotonic() + STORE_AGAIN_S
+            self._silences.deaf(time.monotonic())
+            return
+        now_s, standing = time.monotonic(), tuple(alarms.book)
+        suspect_s = self._suspect_s
+        signs = judge(self._silences, watchers, words, now_s, own=self._name, word_s=suspect_s, standing=standing)
+        alarms.judge([Sign(STORE, False), *signs], now_ms)
+
+    def _unproven(self, store: Store, link: Link, now_ms: int) -> list[Sign]:
+        """Of what the link carries, and what it proves without carrying it."""
+        carried = [one for one in store.twins.carried(link.name) if admits(link, one.topic)]
+        left = {one.topic for one in store.twins.of(link.name)} - {one.topic for one in carried}
+        rows = [row for row in store.proofs.of(link.name) if row.topic not in left and admits(link, row.topic)]
+        return unproven_signs(link.name, rows, carried, now_ms, self._settings.proof.read_again_h)
+
+    def _leave(self, store: Store) -> None:
+        try:
+            store.memories.remember(ended(self.states, self._clock()))
+            store.delay.end_watch(self._name)
+        except StoreError as error:
+            self._log(f"this monitor ends, and the store could not be told: {error.message}")
+
+    def _sample(self, link: Link, store: Store) -> None:
+        """A link's thread: a cluster that does not answer delays no other link."""
+        ends = Ends(link, self._settings, client_id="twinshore-delay", patience_s=PATIENCE_S, call_s=PATIENCE_S)
+        expected = partial(self._expected, link.name)
+        sampler = Sampler(link, ends.source, ends.target, store, groups=self._section.groups, expected=expected)
+        period_ms = max(1, int(self._section.period_s * 1000))
+        last, due_s = -1, time.monotonic()
+        try:
+            while not self._stop.wait(max(0.0, due_s - time.monotonic())):
+                due_s = max(due_s + self._section.sample_s, time.monotonic())
+                tick = self._clock() // period_ms
+                try:
+                    sample = sampler.sample(self._clock, tick if tick != last else -1)
+                except Exception as error:
+                    # Whatever it is, the next reading may be well; until then the link is blind, and that is told.
+                    sample = Sample(link.name, self._clock(), -1, (), failures={"": f"{type(error).__name__}: {error}"})
+                if sample.tick >= 0 and "" not in sample.failures:
+                    last = tick
+                self._samples.put(sample)
+        finally:
+            sampler.close()
+
+    def _expected(self, link: str) -> Expected:
+        """Asked from the link's thread: topics that were seen before, or are late."""
+        late = [key for key in self._alarmed if key.link == link and key.topic]
+        topics = self.states[link].topics | {key.topic for key in late}
+        return Expected(topics, frozenset(key.group for key in late if key.group))
+
+
+def _in_words(state: LinkState) -> str:
+    return f"{state.link} (heartbeats take {state.beat_late_ms / 1000:.1f} s)" if state.beat_seen_ms else state.link
+
+
+def _stand(alarms: int) -> str:
+    return f"{counted(alarms, 'alarm')} {'stands' if alarms == 1 else 'stand'}"

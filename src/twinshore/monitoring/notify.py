@@ -1,0 +1,267 @@
+"""Tells alarms to a webhook: JSON by POST, in a separate thread, so that a slow one holds nothing up.
+
+The alarms that stand, kept in the store: whoever starts again goes on with what another has raised.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from twinshore.config.errors import StoreError
+from twinshore.config.model import Secret
+from twinshore.config.sections.delay import DelaySection, DelaySettings, QuietTime, is_quiet, parse_quiet
+from twinshore.monitoring.core.alerts import (
+    AlarmKey,
+    AlarmKind,
+    Event,
+    Happening,
+    Manner,
+    Sign,
+    Standing,
+    in_words,
+    moved,
+    turn,
+)
+from twinshore.state.core.values import AlarmRow
+from twinshore.state.store import Store
+
+WAITING_MAX = 1000
+TIMES_MAX = 4
+PAUSE_S = 1.0
+
+
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirected POST arrives as a GET without its body, and its token at whatever host the answer names."""
+
+    def redirect_request(self, *_: object) -> None:
+        """None makes the redirect an error."""
+
+
+class Webhook:
+    """`tell` returns at once. What could not be delivered after some tries is said in the log."""
+
+    def __init__(self, url: str, token: Secret, timeout_s: float, log: Callable[[str], None]) -> None:
+        self._url, self._token, self._timeout_s, self._log = url, token, timeout_s, log
+        self._waiting: queue.Queue[Event | None] = queue.Queue(WAITING_MAX)
+        self._closed = threading.Event()
+        self._opener = urllib.request.build_opener(NoRedirects)
+        self._thread = threading.Thread(target=self._work, name="webhook", daemon=True)
+        self._thread.start()
+
+    def tell(self, event: Event) -> None:
+        try:
+            self._waiting.put_nowait(event)
+        except queue.Full:
+            self._log(f"the webhook does not keep up; not told: {event.sentence}")
+
+    def close(self) -> None:
+        """Tells what is waiting, once each, and ends."""
+        self._closed.set()
+        with suppress(queue.Full):
+            self._waiting.put_nowait(None)
+        self._thread.join(timeout=self._timeout_s * 2)
+        if self._thread.is_alive():
+            self._log(f"the webhook does not keep up; {self._waiting.qsize()} more were not told")
+
+    def _work(self) -> None:
+        # The None of `close` wakes it; where there was no room for one there is something else to wake for.
+        while not (self._closed.is_set() and self._waiting.empty()):
+            event = self._waiting.get()
+            if event is not None:
+                self._deliver(event)
+
+    def _deliver(self, event: Event) -> None:
+        why = ""
+        for number in range(TIMES_MAX):
+            why = self._post(event)
+            if not why or self._closed.wait(PAUSE_S * 2**number):
+                break
+        if why:
+            self._log(f"the webhook was not reached ({why}); not told: {event.sentence}")
+
+    def _post(self, event: Event) -> str:
+        """Why it did not work; empty when it did."""
+        headers = {"Content-Type": "application/json"}
+        try:
+            if self._token:
+                headers["Authorization"] = f"Bearer {self._token.read()}"
+            request = urllib.request.Request(self._url, as_json(event), headers, method="POST")
+            with self._opener.open(request, timeout=self._timeout_s):
+                return ""
+        except urllib.error.HTTPError as error:
+            with error:
+                return _refusal(error)
+        except Exception as error:
+            # Whatever the other side or its address makes of it (http.client raises kinds of its own), this thread is
+            # the only one that tells alarms: it must live to tell the next.
+            return str(error) or type(error).__name__
+
+
+def _refusal(error: urllib.error.HTTPError) -> str:
+    if error.code // 100 != 3:
+        return str(error)
+    # The path may be a secret, as chat services have it.
+    to = urlsplit(error.headers.get("Location", ""))
+    where = f"{to.scheme}://{to.netloc}" if to.netloc else "another path"
+    return f"it answers {error.code}, a redirect to {where}, which is not followed: set webhook_url to where it leads"
+
+
+def as_json(event: Event) -> bytes:
+    """The body; `text` is what chat services show."""
+    key = event.key
+    body = {
+        "text": f"{event.happening.upper()}: {in_words(event)}",
+        "happening": event.happening,
+        "link": key.link,
+        "kind": key.kind,
+        "topic": key.topic,
+        "group": key.group,
+        "at_ms": event.at_ms,
+        "raised_ms": event.raised_ms,
+        "sentence": event.sentence,
+        "parts": list(event.parts),
+    }
+    return json.dumps(body).encode()
+
+
+# A store that is away may take ten seconds to say so; meanwhile nothing is judged.
+STORE_AGAIN_S = 5.0
+# Silence and blindness have had their own time to rise.
+AT_ONCE = frozenset({AlarmKind.BLIND, AlarmKind.HEARTBEAT, AlarmKind.MONITOR, AlarmKind.MIRROR})
+# Causes: what may pass by itself within seconds is none yet, and what follows from it waits for as long.
+CAUSE_S = 10.0
+# Windows judge three periods, and begin anew where readings were missing.
+PERIODS_WITH = 6
+WITH_S = 30.0
+CAUSES = frozenset({AlarmKind.CLUSTER, AlarmKind.STORE, AlarmKind.STOPPED})
+
+
+def manners_of(section: DelaySection, *, mirror_s: float = 0.0) -> dict[AlarmKind, Manner]:
+    """How each kind behaves, as the settings say. `mirror_s`: for how long a mirror may stay suspected of silence."""
+    rise_s = {kind: 0.0 if kind in AT_ONCE else section.rise_s for kind in AlarmKind}
+    rise_s |= dict.fromkeys(CAUSES, CAUSE_S) | {AlarmKind.MIRROR: mirror_s}
+    # By then all that a cause stops has been late for long enough to say so.
+    bound_s = max(section.blind_s, section.heartbeat_s, section.recovery_point_s, PERIODS_WITH * section.period_s)
+    with_s = bound_s + section.rise_s + WITH_S
+    return {kind: Manner(rise_s[kind], section.clear_s, section.repeat_s, with_s) for kind in AlarmKind}
+
+
+def alarms_of(
+    settings: DelaySettings, store: Store, stack: ExitStack, log: Callable[[str], None], *, mirror_s: float = 0.0
+) -> StandingAlarms:
+    """Those that a process judges by these settings. They are told where these say, until the stack ends; `mirror_s` as
+    of `manners_of`."""
+    section, url = settings.section, settings.hook_url
+    tell: Callable[[Event], None] = lambda _event: None  # noqa: E731  # nobody to be told
+    if url:
+        hook = Webhook(url, settings.token, section.webhook_timeout_s, log)
+        stack.callback(hook.close)
+        tell = hook.tell
+    quiet = [parse_quiet(one) for one in section.quiet]
+    return StandingAlarms(store, manners_of(section, mirror_s=mirror_s), quiet, tell, log)
+
+
+class StandingAlarms:
+    """Of some links and kinds; `tell` gets what operators shall hear, `log` every event."""
+
+    def __init__(
+        self,
+        store: Store,
+        manners: Mapping[AlarmKind, Manner],
+        quiet: Collection[QuietTime],
+        tell: Callable[[Event], None],
+        log: Callable[[str], None],
+    ) -> None:
+        self._store, self._manners, self._quiet = store, manners, tuple(quiet)
+        self._tell, self._log = tell, log
+        self._ids: dict[AlarmKey, AlarmRow] = {}
+        self._unsaved: list[Event] = []
+        self._again_s = 0.0
+        self.book: dict[AlarmKey, Standing] = {}
+
+    def leave(self, kind: AlarmKind, links: Collection[str]) -> None:
+        """Another process has these from now on: nothing of them is over."""
+        for key in [key for key in self.book if key.kind == kind and key.link in links]:
+            del self.book[key]
+            self._ids.pop(key, None)
+
+    def load(self, links: Collection[str] | None, kinds: Collection[AlarmKind]) -> None:
+        """Takes over what stands open, of these links or of all."""
+        for row in self._store.delay.alarms(open_only=True, limit=None):
+            if (links is not None and row.link not in links) or row.kind not in kinds:
+                continue
+            key = AlarmKey(row.link, AlarmKind(row.kind), row.topic, row.group)
+            if key in self.book:
+                continue
+            self._ids[key] = row
+            self.book[key] = Standing(key, row.raised_ms, row.sentence, row.raised_ms, row.told_ms, row.times_told)
+
+    def move(self, by_ms: int) -> None:
+        """After the clock was set: what has lasted so long goes on to last."""
+        self.book = {key: moved(one, by_ms) for key, one in self.book.items()}
+
+    def judge(self, signs: Iterable[Sign], now_ms: int) -> list[Event]:
+        """What happened by these signs; it is told at once and saved as soon as the store can be written."""
+        quiet = is_quiet(self._quiet, now_ms)
+        self.book, events = turn(self.book, signs, now_ms, self._manners, quiet=quiet)
+        for event in events:
+            hushed = "" if event.tell else " (quiet time)" if quiet else " (not told by itself)"
+            self._log(f"alarm {event.happening}{hushed}: {in_words(event)}")
+            if event.tell:
+                self._tell(event)
+        self._unsaved += events
+        if time.monotonic() >= self._again_s:
+            self.save()
+        return events
+
+    def save(self) -> None:
+        """Brings the history up to date; what cannot be written now is kept for the next time."""
+        while self._unsaved:
+            try:
+                self._keep(self._unsaved[0])
+            except StoreError as error:
+                self._log(f"the history of alarms waits for the store: {error.message}")
+                self._again_s = time.monotonic() + STORE_AGAIN_S
+                return
+            self._unsaved.pop(0)
+
+    def refresh(self) -> None:
+        """Brings what stands in the store up to date: whoever looks there reads what is so now, not what was told. What
+        another process has closed, of a cluster that both watch, is raised again while it is still wrong here."""
+        stands = {row.id for row in self._store.delay.alarms(open_only=True, limit=None)} if self._ids else set()
+        for key, one in self.book.items():
+            row = self._ids.get(key)
+            if row is None:
+                continue
+            if row.id not in stands and one.right_ms is None:
+                again = replace(row, id=0, sentence=one.sentence, cleared_ms=None)
+                self._ids[key] = self._store.delay.raise_alarm(again)
+            elif row.sentence != one.sentence:
+                self._ids[key] = replace(row, sentence=one.sentence)
+                self._store.delay.tell_alarm(self._ids[key])
+
+    def _keep(self, event: Event) -> None:
+        key = event.key
+        row = self._ids.get(key)
+        if row is None:
+            told_ms = event.at_ms if event.tell else None
+            new = AlarmRow(
+                key.link, key.kind, key.topic, key.group, event.sentence, event.raised_ms, told_ms, int(event.tell)
+            )
+            row = self._ids[key] = self._store.delay.raise_alarm(new)
+        elif event.happening is Happening.REPEATED:
+            row = replace(row, told_ms=event.at_ms, times_told=row.times_told + 1, sentence=event.sentence)
+            self._store.delay.tell_alarm(row)
+            self._ids[key] = row
+        if event.happening is Happening.CLEARED:
+            self._store.delay.clear_alarm(row.id, event.at_ms)
+            del self._ids[key]

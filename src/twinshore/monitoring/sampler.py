@@ -1,0 +1,409 @@
+"""Reads both clusters of a link: ends of logs, topic ids, groups' places, the newest heartbeat. Asks, judges nothing.
+
+It needs no mirror of ours: where the store knows a twin its axis is the source's own, anywhere else only differences
+tell. A topic that never was on the target is not watched; a mirror says why it is not. One that was, or that the store
+knows a twin of, is asked for by name where the list of all topics leaves it out.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from twinshore.config.errors import KafkaError, StoreError
+from twinshore.config.incidents import Effect, IncidentKind
+from twinshore.config.model import HEARTBEATS, Extent, Link, NamedPartition, is_heartbeats
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.groups import Groups
+from twinshore.kafka.metadata import ClusterMetadata
+from twinshore.kafka.protocol.offsets import GroupPlaces
+from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.state_topic import Notebook
+from twinshore.monitoring.core.lag import (
+    BEATS,
+    CUT,
+    GROUPS,
+    Axis,
+    Reading,
+    Sought,
+    WatchedPlace,
+    carried_to,
+    group_named,
+    sought,
+)
+from twinshore.replication.core.filters import admits
+from twinshore.replication.core.incident_kinds import rests
+from twinshore.replication.core.link_config import in_force
+from twinshore.replication.core.ownership import at_home_in_words, elsewhere, pair_of
+from twinshore.runtime.endpoints import hold_to
+from twinshore.state.core.values import HomeRow, LedgerRow
+from twinshore.state.store import Store
+
+REFRESH_S = 2.0
+# A store that is away may take ten seconds to say so, and readings do not wait for it each time.
+STORE_AGAIN_S = 30.0
+MIRROR_MAKERS_HEARTBEATS = "heartbeats"
+Ends = dict[NamedPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The newest that arrived on the target: where it lies, and when it was written, by its writer's clock."""
+
+    offset: int
+    written_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A link at one moment. `tick` is -1 between the windows' periods. `failures`: topics and parts that could not be
+    read, the whole link as "". `over`: topics that nobody expects to be carried any more, and why; `deleted`: those of
+    them that the source has no more, and how far each of their partitions is known to have crossed. `away`: clusters
+    that do not answer, and why. `stopped`: topics of which the mirror has stopped a partition, by its ledger;
+    `resting`: those partitions, -1 for all."""
+
+    link: str
+    at_ms: int
+    tick: int
+    readings: tuple[Reading, ...]
+    heartbeat: Heartbeat | None = None
+    failures: Mapping[str, str] = field(default_factory=dict)
+    over: Mapping[str, str] = field(default_factory=dict)
+    deleted: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    away: Mapping[str, str] = field(default_factory=dict)
+    stopped: Mapping[str, str] = field(default_factory=dict)
+    resting: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    paused: bool = False
+    took_s: float = 0.0
+
+
+class Expected(NamedTuple):
+    """Topics that were watched before or are late, and groups that are late."""
+
+    topics: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the store says of the link. `old`: it does not answer any more, and this is its last word."""
+
+    link: Link
+    twins: Mapping[tuple[str, int], str]
+    reached: Mapping[tuple[str, int], Extent]
+    receipted: Mapping[tuple[str, int], int]  # how far, on the source
+    stopped: Mapping[str, str] = field(default_factory=dict)
+    resting: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    # Topics that are written on the target: the link the other way carries them.
+    elsewhere: Mapping[str, HomeRow] = field(default_factory=dict)
+    old: bool = False
+
+
+class Sampler:
+    """One link's. Use it from one thread; it raises nothing that a cluster or the store says. `expected`: what
+    lists must not leave out without a word."""
+
+    def __init__(
+        self,
+        link: Link,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        store: Store,
+        *,
+        groups: bool,
+        expected: Callable[[], Expected] = Expected,
+    ) -> None:
+        self._link, self._source, self._target, self._store = link, source, target, store
+        self._groups = (Groups(source), Groups(target)) if groups and link.groups.enabled else None
+        self._told = _Told(link, {}, {}, {}, old=True)
+        self._expected = expected
+        self._unseen: dict[str, str] = {}
+        self._over: dict[str, str] = {}
+        self._deleted: frozenset[str] = frozenset()
+        self._away: dict[str, str] = {}
+        self._topics: dict[str, tuple[str, str, str, int, bool]] = {}  # twin, both ids, partitions, all of them
+        self._look_again_s = self._ask_again_s = 0.0
+        self._heard_store = False
+        self._beats: Notebook | None = None
+
+    def close(self) -> None:
+        for groups in self._groups or ():
+            groups.close()
+        self._source.close()
+        self._target.close()
+
+    def sample(self, now_ms: Callable[[], int], tick: int) -> Sample:
+        """The link now; groups and the heartbeat only where a tick asks for them."""
+        began_s = time.monotonic()
+        failures: dict[str, str] = {}
+        readings: list[Reading] = []
+        heartbeat = None
+        try:
+            if began_s >= self._look_again_s:
+                self._refresh()
+            failures |= self._unseen
+            readings = self._ends(now_ms, failures)
+        except (KafkaError, StoreError) as error:
+            failures[""] = error.message
+        if tick >= 0 and "" not in failures:
+            # Each by itself: whoever may not read groups still hears of ends and heartbeats.
+            with _noting(failures, GROUPS):
+                readings += self._group_places(readings, failures)
+            with _noting(failures, BEATS):
+                heartbeat = self._heartbeat()
+        took_s = time.monotonic() - began_s
+        return Sample(
+            self._link.name,
+            now_ms(),
+            tick,
+            tuple(readings),
+            heartbeat,
+            failures,
+            dict(self._over),
+            {topic: self._crossed(topic) for topic in self._deleted},
+            dict(self._away),
+            self._told.stopped,
+            self._told.resting,
+            self._told.link.control.paused,
+            took_s,
+        )
+
+    def _refresh(self) -> None:
+        self._ask_store()
+        link = self._told.link
+        source, target = self._both()
+        shared = _shared(link, source, target)
+        self._topics = {name: one for name, one in shared if name not in self._told.elsewhere}
+        self._seek()
+        names = (f"{link.source}.{HEARTBEATS}", f"{link.source}.{MIRROR_MAKERS_HEARTBEATS}")
+        there = next((name for name in names if name in target.topics and not target.topics[name].error), None)
+        self._beats = Notebook(self._target, there, call_s=2.0) if there else None
+        self._look_again_s = time.monotonic() + REFRESH_S
+
+    def _both(self) -> tuple[ClusterMetadata, ClusterMetadata]:
+        """The source and the target. Each is asked whatever the other says: whether it is away is told of each."""
+        found: list[ClusterMetadata] = []
+        failed: KafkaError | None = None
+        for cluster in (self._source, self._target):
+            try:
+                with self._heard(cluster):
+                    found.append(cluster.metadata(None, refresh=True))
+            except KafkaError as error:
+                failed = failed or error
+        if failed:
+            raise failed
+        source, target = found
+        return source, target
+
+    @contextmanager
+    def _heard(self, cluster: KafkaCluster) -> Iterator[None]:
+        """Notes whether any broker of the cluster answers: whatever it says, the cluster is there."""
+        try:
+            yield
+        except KafkaError as error:
+            if error.code == 0:
+                self._away[cluster.name] = error.message
+            raise
+        self._away.pop(cluster.name, None)
+
+    def _seek(self) -> None:
+        """What became of the topics that should be seen on both sides and are not, or not with all partitions."""
+        link = self._told.link
+        known = {topic for topic, _ in self._told.twins} | self._expected().topics
+        names = sorted(known - {name for name, (*_, whole) in self._topics.items() if whole})
+        asked = [name for name in names if admits(link, name)]
+        ours = self._source.metadata(asked).topics if asked else {}
+        theirs = self._target.metadata([link.twin_of(name) for name in asked]).topics if asked else {}
+        found = {}
+        for name in names:
+            mine, twin = ours.get(name), theirs.get(link.twin_of(name))
+            found[name] = sought(link, name, mine.error if mine else None, twin.error if twin else None)
+            if name in self._told.elsewhere:
+                found[name] = Sought(True, at_home_in_words(name, self._told.elsewhere[name], link))
+        self._unseen = {name: one.why for name, one in found.items() if not one.over}
+        self._over = {name: one.why for name, one in found.items() if one.over}
+        self._deleted = frozenset(name for name, one in found.items() if one.deleted)
+
+    def _crossed(self, topic: str) -> dict[int, int]:
+        """By partition, on the source's axis: as far as there are receipts."""
+        return {partition: to for (name, partition), to in self._told.receipted.items() if name == topic}
+
+    def _ask_store(self) -> None:
+        """Its last word will do while it is away; what was never heard will not."""
+        if time.monotonic() < self._ask_again_s:
+            return
+        name = self._link.name
+        try:
+            hold_to(self._link, self._store, self._source, self._target)
+            link = in_force(self._link, self._store.controls.of(name)).link
+            twins = {(row.topic, row.partition): row.target_topic_id for row in self._store.twins.of(name)}
+            receipted = {(at.topic, at.partition): at.to_offset for at in self._store.receipts.positions(name)}
+            rows = self._store.ledger.rows(name, open_only=True)
+            away = left_alone(link, self._store, rows)
+            stopped, resting = resting_of(link, (row for row in rows if row.incident.topic not in away))
+            reached = self._store.extents.reached(name)
+            self._told = _Told(link, twins, reached, receipted, stopped, resting, away)
+        except StoreError:
+            if not self._heard_store:
+                raise
+            self._told = replace(self._told, old=True)
+            self._ask_again_s = time.monotonic() + STORE_AGAIN_S
+        self._heard_store = True
+
+    def _ends(self, now_ms: Callable[[], int], failures: dict[str, str]) -> list[Reading]:
+        topics = self._topics
+        wanted = [NamedPartition(name, n) for name, (*_, count, _) in topics.items() for n in range(count)]
+        twins = [NamedPartition(topics[one.topic][0], one.partition) for one in wanted]
+        # The target first: a record that crosses in between makes the lag larger than it is, never smaller than 0.
+        target_ends = _read(self._target, twins, failures, {topics[name][0]: name for name in topics})
+        source_ends = _read(self._source, wanted, failures, {name: name for name in topics})
+        at_ms = now_ms()
+        return [
+            self._reading(one, at_ms, source_ends[one], target_ends[twin])
+            for one, twin in zip(wanted, twins, strict=True)
+            if one in source_ends and twin in target_ends
+        ]
+
+    def _reading(self, one: NamedPartition, at_ms: int, source_end: int, target_end: int) -> Reading:
+        _, source_id, target_id, *_ = self._topics[one.topic]
+        where, told = (one.topic, one.partition), self._told
+        axis, carried = Axis.FOREIGN, -1
+        if where in told.reached:
+            # An extent of old says nothing of what has crossed since.
+            if not told.old:
+                axis = Axis.MAPPED
+                carried = carried_to(told.reached[where], target_end, told.receipted.get(where, 0))
+        elif told.twins.get(where) == target_id:
+            axis = Axis.EXACT
+        place = WatchedPlace(self._link.name, one.topic, one.partition)
+        paused = self._told.link.control.pauses(one.topic)
+        return Reading(
+            place, at_ms, source_end, target_end, source_id, target_id, axis=axis, carried=carried, paused=paused
+        )
+
+    def _group_places(self, readings: Iterable[Reading], failures: dict[str, str]) -> list[Reading]:
+        if self._groups is None:
+            return []
+        ours, theirs = self._groups
+        control = self._told.link.control
+        listed, silent = ours.listed()
+        wanted = {
+            one.group: one.coordinator
+            for one in listed.values()
+            if one.reads_by_offsets and control.admits_group(one.group)
+        }
+        if silent:
+            failures[GROUPS] = next(iter(silent.values())).message
+        expected = self._expected().groups - {group_named(group) for group in listed}
+        unlisted = sorted(group for group in expected if CUT not in group)  # Only whole ids can be asked for.
+        # A list leaves out groups that its asker may not describe; asked by name each is refused.
+        for why in list(ours.located(unlisted)[1].values())[:1] if unlisted else ():
+            failures[GROUPS] = why.message
+        if not wanted:
+            return []
+        found, away = ours.places(_by_broker(wanted), {})
+        nodes, refused = theirs.located(sorted(wanted))
+        there, away_there = theirs.places(_by_broker(nodes), {})
+        for name, told in ((self._source.name, found), (self._target.name, there)):
+            untold = sorted(group for group in wanted if group not in told or told[group].error)
+            if untold:
+                more = f" and {len(untold) - 1} more" if untold[1:] else ""
+                failures.setdefault(GROUPS, f"{name} does not tell the places of {untold[0]}{more}")
+        for why in [*refused.values(), *away.values(), *away_there.values()][:1]:
+            failures[GROUPS] = why.message
+        return list(self._placed(readings, found, there))
+
+    def _placed(
+        self, readings: Iterable[Reading], found: Mapping[str, GroupPlaces], there: Mapping[str, GroupPlaces]
+    ) -> Iterable[Reading]:
+        ends = {(reading.place.topic, reading.place.partition): reading for reading in readings}
+        for group, places in found.items():
+            # What could not be read is no place where the group stands still.
+            if group not in there or there[group].error:
+                continue
+            for (topic, partition), mine in places.places.items():
+                reading = ends.get((topic, partition))
+                if reading is None:
+                    continue
+                twin = (self._topics[topic][0], partition)
+                if twin in there[group].failed:
+                    continue
+                other = there[group].places.get(twin)
+                yield reading._replace(
+                    place=reading.place._replace(group=group_named(group)),
+                    source_commit=mine.offset,
+                    target_commit=other.offset if other else None,
+                )
+
+    def _heartbeat(self) -> Heartbeat | None:
+        notes = self._beats.last() if self._beats else []
+        if not notes:
+            return None
+        found = re.search(rb'"at_ms":(\d+)', notes[-1].value or b"")
+        return Heartbeat(notes[-1].offset, int(found[1]) if found else notes[-1].timestamp)
+
+
+def left_alone(link: Link, store: Store, rows: Iterable[LedgerRow]) -> dict[str, HomeRow]:
+    """The topics that the link the other way carries, and whose delay is shown there. One that was made again away from
+    its home is carried by nobody: the ledger says so of this link, which shows it. What else the ledger says of such a
+    topic was said before it moved. `rows`: the open ones."""
+    away = elsewhere(link, store.homes.of(pair_of(link)))
+    strayed = {row.incident.topic for row in rows if row.incident.kind is IncidentKind.HOME_UNDECIDED}
+    return {topic: row for topic, row in away.items() if topic not in strayed}
+
+
+def resting_of(link: Link, rows: Iterable[LedgerRow]) -> tuple[dict[str, str], dict[str, frozenset[int]]]:
+    """Topics of which something rests, with a sentence, and the partitions that do: -1 for all of a topic."""
+    said: dict[str, str] = {}
+    resting: dict[str, frozenset[int]] = {}
+    for one in (row.incident for row in rows):
+        if one.topic and rests(one.kind, one.policy) and admits(link, one.topic):
+            said[one.topic] = one.sentence
+            number = -1 if one.policy.effect is Effect.TOPIC else one.partition
+            resting[one.topic] = resting.get(one.topic, frozenset()) | {number}
+    return said, resting
+
+
+@contextmanager
+def _noting(failures: dict[str, str], part: str) -> Iterator[None]:
+    try:
+        yield
+    except KafkaError as error:
+        failures[part] = error.message
+
+
+def _shared(
+    link: Link, source: ClusterMetadata, target: ClusterMetadata
+) -> Iterable[tuple[str, tuple[str, str, str, int, bool]]]:
+    for name, topic in sorted(source.topics.items()):
+        if topic.error or topic.internal or is_heartbeats(name) or not admits(link, name):
+            continue
+        twin = target.topics.get(link.twin_of(name))
+        if twin is not None and not twin.error:
+            count = min(len(topic.partitions), len(twin.partitions))
+            whole = len(topic.partitions) <= len(twin.partitions)
+            yield name, (twin.name, topic.topic_id.hex(), twin.topic_id.hex(), count, whole)
+
+
+def _read(
+    cluster: KafkaCluster, parts: list[NamedPartition], failures: dict[str, str], named: Mapping[str, str]
+) -> Ends:
+    """The ends of all; where that fails, of each topic that can be read. `named`: the source's name of a topic."""
+    try:
+        found, failed = cluster.offsets_of_each(parts, OffsetKind.HIGH_WATERMARK)
+    except KafkaError as error:
+        failures.update((named[one.topic], error.message) for one in parts)
+        return {}
+    failures.update((named[one.topic], error.message) for one, error in failed.items())
+    return {one: end for one, end in found.items() if named[one.topic] not in failures}
+
+
+def _by_broker(coordinators: Mapping[str, int]) -> dict[int, dict[str, None]]:
+    found: dict[int, dict[str, None]] = {}
+    for group, node in coordinators.items():
+        found.setdefault(node, {})[group] = None
+    return found

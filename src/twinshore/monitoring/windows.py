@@ -1,0 +1,372 @@
+"""Where the published windows run: in a Structured Streaming query, or in the monitor itself. The step is the same.
+
+Readings for the query are on disk, one file for each reading of a link, so that it can read them again after any
+restart.
+
+The published windows as a Structured Streaming query: a Python data source reads the journal, the state is Spark's.
+
+Each micro-batch joins its readings with the state that the batch before left, by place, and runs the pure step there.
+The state of batch n is a table in the checkpoint's folder, written whole before the batch counts as done; a batch that
+Spark runs again after a failure begins from the table before it, so every tick counts once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from twinshore.config.sections.delay import DelaySettings
+from twinshore.kafka.clock import wall_ms
+from twinshore.monitoring.core.alerts import Judged
+from twinshore.monitoring.core.lag import (
+    Axis,
+    Guarded,
+    Offsets,
+    Reading,
+    Thresholds,
+    Verdict,
+    WatchedPlace,
+    Window,
+    observe,
+)
+from twinshore.runtime.spark import start_session
+
+if TYPE_CHECKING:
+    from pyspark import RDD
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
+
+KEEP_FILES = 400
+_SUFFIX = ".jsonl"
+
+
+class Journal:
+    """A folder of numbered files, each there whole or not at all. One process writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._last = max(self.numbers(), default=0)
+
+    def append(self, tick: int, readings: Iterable[Reading]) -> int:
+        """Keeps a tick's readings under the number that it returns, and forgets those of long ago."""
+        # By the clock, so that numbers go on growing even where somebody emptied the folder.
+        self._last = max(self._last + 1, wall_ms())
+        path = self._path(self._last)
+        unfinished = path.with_suffix(".unfinished")
+        with unfinished.open("w", encoding="utf-8") as file:
+            file.writelines(f"{to_line(tick, one)}\n" for one in readings)
+        unfinished.replace(path)
+        for old in self.numbers()[:-KEEP_FILES]:
+            self._path(old).unlink(missing_ok=True)
+        return self._last
+
+    def numbers(self) -> list[int]:
+        """Those that are there, in order."""
+        return sorted(int(path.stem) for path in self.folder.glob(f"*{_SUFFIX}") if path.stem.isdigit())
+
+    def lines(self, number: int) -> Iterator[str]:
+        """The file's lines; none where it is gone."""
+        try:
+            yield from self._path(number).read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:020d}{_SUFFIX}"
+
+
+def to_line(tick: int, one: Reading) -> str:
+    return json.dumps([tick, list(one.place), *one[1:]], separators=(",", ":"))
+
+
+def from_line(line: str) -> tuple[int, Reading]:
+    """The tick and what was read."""
+    tick, place, *rest = json.loads(line)
+    reading = Reading(WatchedPlace(*place), *rest)
+    return tick, reading._replace(axis=Axis(reading.axis))
+
+
+AGAIN_S = 10.0
+UNREAD_MAX = 1000
+Verdicts = list[tuple[int, list[Judged]]]
+
+
+class Engine(Protocol):
+    """Takes a link's readings of a tick, and gives verdicts when it has them."""
+
+    def give(self, tick: int, readings: Sequence[Reading]) -> None:
+        """Keeps or judges them."""
+
+    def verdicts(self) -> Verdicts:
+        """What was judged since the last call, by tick."""
+
+
+class Rules:
+    """Thresholds by topic; a value that Spark can carry to its workers."""
+
+    def __init__(self, settings: DelaySettings) -> None:
+        self._settings = settings
+
+    def __call__(self, place: WatchedPlace) -> Thresholds:
+        return Thresholds(self._settings.latest_threshold(place.topic), self._settings.consume_threshold(place.topic))
+
+
+class PlainEngine:
+    """In memory: a restart begins every window anew."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._windows: dict[WatchedPlace, Guarded] = {}
+        self._found: Verdicts = []
+
+    def give(self, tick: int, readings: Sequence[Reading]) -> None:
+        judged = []
+        for reading in readings:
+            before = self._windows.get(reading.place, Guarded())
+            after, verdict = observe(before, reading, tick, self._rules(reading.place))
+            self._windows[reading.place] = after
+            judged.append(Judged(reading.place, tick, verdict, after.why))
+        self._found.append((tick, judged))
+        if tick % UNREAD_MAX == 0:
+            self._windows = {place: one for place, one in self._windows.items() if abs(tick - one.tick) < UNREAD_MAX}
+
+    def verdicts(self) -> Verdicts:
+        found, self._found = self._found, []
+        return found
+
+
+class SparkEngine:
+    """A query that is started again when it ends; readings wait for it in the journal."""
+
+    def __init__(self, settings: DelaySettings, folder: Path, log: Callable[[str], None]) -> None:
+        self._settings, self._folder, self._log = settings, folder, log
+        self._journal = Journal(folder / "journal")
+        self._heard: queue.SimpleQueue[list[Judged]] = queue.SimpleQueue()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="delay windows", daemon=True)
+        self._thread.start()
+
+    def give(self, tick: int, readings: Sequence[Reading]) -> None:
+        self._journal.append(tick, readings)
+
+    def verdicts(self) -> Verdicts:
+        found: Verdicts = []
+        while not self._heard.empty():
+            found += by_tick(self._heard.get())
+        return found
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(timeout=30)
+
+    def _work(self) -> None:
+        # Away from the main thread: starting Spark takes seconds, and recovery points do not wait for it.
+        while not self._closed.is_set():
+            try:
+                self._watch()
+            except Exception as error:
+                # Spark raises a different one for every reason; the windows' silence is an alarm of its own.
+                lines = [line for line in str(error).splitlines() if line.strip()]
+                self._log(f"the windows' query has ended: {(lines or [type(error).__name__])[0][:300]}")
+                self._closed.wait(AGAIN_S)
+
+    def _watch(self) -> None:
+        from twinshore.runtime.spark import stop_quietly
+
+        session = open_session(self._settings.section.master, self._closed)
+        if session is None:
+            return
+        try:
+            every_s = min(0.5, self._settings.section.period_s / 4)
+            query = start_windows(session, self._folder, Rules(self._settings), self._heard.put, every_s=every_s)
+            self._log("the windows' query runs")
+            while query.isActive and not self._closed.is_set():
+                time.sleep(0.2)
+            failure = query.exception()
+            query.stop()
+            if failure is not None:
+                raise failure
+        finally:
+            stop_quietly(session.stop)
+
+
+@contextmanager
+def open_engine(settings: DelaySettings, folder: Path, log: Callable[[str], None]) -> Iterator[Engine]:
+    """The one that the settings name."""
+    if settings.section.windows == "plain":
+        yield PlainEngine(Rules(settings))
+        return
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    engine = SparkEngine(settings, folder.absolute(), log)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def by_tick(judged: Iterable[Judged]) -> Verdicts:
+    """Verdicts of a batch, in the order of their ticks."""
+    ticks: dict[int, list[Judged]] = {}
+    for one in judged:
+        ticks.setdefault(one.tick, []).append(one)
+    return sorted(ticks.items())
+
+
+SCHEMA = "place string, line string"
+STATE_SCHEMA = "place string, state string, verdicts string"
+STATES_KEPT = 3
+# A place that so many batches have not read is gone; if it comes back, its window begins anew, as it must anyway.
+Rule = Callable[[WatchedPlace], Thresholds]
+
+
+class FilePartition(InputPartition):
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class TickReader(DataSourceStreamReader):
+    """A stream's offset is the number after its last file's. Driver and workers both see the journal's folder."""
+
+    def __init__(self, folder: str) -> None:
+        self._journal = Journal(Path(folder))
+
+    def initialOffset(self) -> dict[str, int]:
+        numbers = self._journal.numbers()
+        return {"number": numbers[0] if numbers else 0}
+
+    # Without arguments: 4.3 still takes it, and 4.1 knows no others.
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
+        numbers = self._journal.numbers()
+        return {"number": numbers[-1] + 1 if numbers else 0}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[FilePartition]:
+        return [FilePartition(one) for one in self._journal.numbers() if start["number"] <= one < end["number"]]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[str, str]]:
+        assert isinstance(partition, FilePartition)
+        for line in self._journal.lines(partition.number):
+            yield json.dumps(list(from_line(line)[1].place)), line
+
+    def commit(self, end: dict[str, int]) -> None:
+        """The journal forgets by age."""
+
+
+class TickSource(DataSource):
+    """Spark's format `twinshore-ticks`, with the option `path`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "twinshore-ticks"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002  # Spark's signature
+        return TickReader(self.options["path"])
+
+
+def open_session(master: str, stop: threading.Event) -> SparkSession | None:
+    """A small session of the monitor's own; None when `stop` came first."""
+    return start_session("twinshore delay", master, {"spark.sql.shuffle.partitions": "1"}, "[delay]", stop)
+
+
+def start_windows(
+    session: SparkSession,
+    folder: Path,
+    rules: Rule,
+    hear: Callable[[list[Judged]], None],
+    *,
+    every_s: float = 1.0,
+) -> StreamingQuery:
+    """Starts the query over the journal in `folder`; `hear` gets each batch's verdicts, the same again
+    after a batch that could not be noted as done. State and progress stay."""
+    session.dataSource.register(TickSource)
+    ticks = session.readStream.format(TickSource.name()).option("path", str(folder / "journal")).load()
+
+    def work(batch: DataFrame, number: int) -> None:
+        hear(judge_batch(session, batch, number, folder / "state", rules))
+
+    return (
+        ticks.writeStream.queryName("delay windows")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(processingTime=f"{every_s * 1000:.0f} milliseconds")
+        .foreachBatch(work)
+        .start()
+    )
+
+
+def judge_batch(session: SparkSession, batch: DataFrame, number: int, states: Path, rules: Rule) -> list[Judged]:
+    """The batch's verdicts; the state after it is kept under its number."""
+    readings = batch.rdd.map(lambda row: (row.place, row.line))
+    before = _state(session, states, number - 1)
+    found = readings.cogroup(before, 1).flatMap(lambda both: _judge(both[0], both[1], rules))
+    here = states / str(number)
+    session.createDataFrame(found, STATE_SCHEMA).write.mode("overwrite").parquet(str(here))
+    rows = session.read.schema(STATE_SCHEMA).parquet(str(here)).where("verdicts <> '[]'").collect()
+    _forget(states, number)
+    return [one for row in rows for one in _verdicts(row.place, row.verdicts)]
+
+
+def _state(session: SparkSession, states: Path, number: int) -> RDD[Any]:
+    folder = states / str(number)
+    if number < 0 or not folder.exists():
+        return session.sparkContext.emptyRDD()
+    frame = session.read.schema(STATE_SCHEMA).parquet(str(folder))
+    return frame.rdd.map(lambda row: (row.place, row.state))
+
+
+def _judge(place: str, both: tuple[Iterable[str], Iterable[str]], rules: Rule) -> Iterator[tuple[str, str, str]]:
+    """The place's row after this batch; none where it has not been read for long."""
+    lines, states = both
+    idle, _, text = next(iter(states), "").partition(" ")
+    state = from_state(text) if text else Guarded()
+    thresholds = rules(WatchedPlace(*json.loads(place)))
+    verdicts = []
+    # By the time of reading: ticks of two periods are no order.
+    for tick, reading in sorted(map(from_line, lines), key=lambda pair: (pair[1].at_ms, pair[0])):
+        state, verdict = observe(state, reading, tick, thresholds)
+        verdicts.append([tick, list(verdict), state.why])
+    unread = 0 if verdicts else int(idle) + 1
+    if unread <= UNREAD_MAX:
+        yield place, f"{unread} {to_state(state)}", json.dumps(verdicts, separators=(",", ":"))
+
+
+def _verdicts(place: str, text: str) -> Iterator[Judged]:
+    where = WatchedPlace(*json.loads(place))
+    for tick, verdict, why in json.loads(text):
+        yield Judged(where, tick, Verdict(*verdict), why)
+
+
+def to_state(state: Guarded) -> str:
+    values = state._asdict() | {"window": list(state.window), "last": list(state.last) if state.last else None}
+    return json.dumps(values, separators=(",", ":"))
+
+
+def from_state(text: str) -> Guarded:
+    values: Mapping[str, Any] = json.loads(text)
+    times, *rings = values["window"]
+    a_max, b_max, a_consume, b_consume = (tuple(ring) for ring in rings)
+    window = Window(times, a_max, b_max, a_consume, b_consume)
+    last = Offsets(*values["last"]) if values["last"] else None
+    return Guarded(**{**values, "window": window, "last": last})
+
+
+def _forget(states: Path, number: int) -> None:
+    for folder in states.iterdir():
+        if folder.name.isdigit() and int(folder.name) <= number - STATES_KEPT:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,445 @@
+"""Both sides laid beside each other, chunk by chunk, until they part or the stretch ends. Pure: chunks are given.
+
+Each iterator yields chunks without a gap; the target's carry the shift that makes their offsets the source's.
+
+What the last proof of a link could not compare, as the store keeps it for whoever looks at the link. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from twinshore.config.errors import RefusedError, TwinshoreError
+from twinshore.kafka.protocol.record_batch import Record
+from twinshore.proof.core.model import Difference, DifferenceKind
+from twinshore.proof.core.records import Array, Chunk, Sums, key_at, same_packed, same_record, shown
+from twinshore.proof.survey import Lack
+from twinshore.state.core.values import Remembered
+
+OPEN_KEYS_MAX = 2_000_000
+AHEAD = 64  # Records of each side that are looked at to tell a moved record from a changed one.
+
+_CHANGED = {
+    "timestamp": DifferenceKind.CHANGED_TIMESTAMP,
+    "key": DifferenceKind.CHANGED_KEY,
+    "value": DifferenceKind.CHANGED_VALUE,
+    "headers": DifferenceKind.CHANGED_HEADERS,
+}
+Chunks = Iterator[Chunk]
+Stretched = tuple[Array, Array, int, int]
+
+
+class Lone(NamedTuple):
+    """The latest record of a key, at this offset, is on one side only."""
+
+    offset: int
+    on_source: bool
+    tombstone: bool
+
+
+@dataclass(slots=True)
+class Latest:
+    """Keys whose latest record so far is on one side only."""
+
+    lone: dict[bytes, Lone] = field(default_factory=dict)
+
+    def alone(self, key: bytes | None, found: Lone) -> None:
+        """A record that the other side has not, or has no more. One without a key a cleaner takes whatever follows."""
+        if key is None:
+            return
+        before = self.lone.get(key)
+        if before is not None and found.tombstone and not before.tombstone and before.on_source is not found.on_source:
+            return  # One side still shows what the other has deleted: the tombstone itself is what is missing.
+        self.lone[key] = found
+        if len(self.lone) > OPEN_KEYS_MAX:
+            raise RefusedError(
+                f"more than {OPEN_KEYS_MAX} keys have their latest record on one side only, far into the log",
+                hint="let both cleaners finish, or compare again later",
+            )
+
+    def met(self, key: bytes | None) -> None:
+        """Both sides have a record of this key."""
+        if key is not None:
+            self.lone.pop(key, None)
+
+    def open(self) -> list[Lone]:
+        """Those that are no tombstones; by offset."""
+        return sorted(found for found in self.lone.values() if not found.tombstone)
+
+    def values(self) -> dict[bytes, Lone]:
+        """Those that are no tombstones, by key."""
+        return {key: found for key, found in self.lone.items() if not found.tombstone}
+
+    def superseded(self, keys: Iterable[bytes]) -> None:
+        """The source wrote these anew further on: which record is theirs is not for this stretch to say."""
+        for key in keys:
+            del self.lone[key]
+
+    def deletes(self, *, on_source: bool) -> dict[bytes, Lone]:
+        """Tombstones that this side alone has. Each side drops its own in its own time, but never before the records
+        that they delete."""
+        return {key: found for key, found in self.lone.items() if found.tombstone and found.on_source is on_source}
+
+
+def still_shown(chunks: Chunks, deletes: Mapping[bytes, Lone]) -> list[Lone]:
+    """Of these tombstones those below which this side, which lacks them, shows a value of their key; by offset."""
+    shown: set[bytes] = set()
+    for chunk in chunks:
+        data, rows = chunk.opened()
+        for row in rows:
+            key, tombstone = key_at(data, row)
+            found = deletes.get(key) if key is not None else None
+            if key is None or found is None or row[0] >= found.offset:
+                continue
+            if tombstone:
+                shown.discard(key)
+            else:
+                shown.add(key)
+    return sorted(deletes[key] for key in shown)
+
+
+def compare_compacted(source: Chunks, target: Chunks, tally: Tally, end: int, latest: Latest) -> bool:
+    """Goes on to `end` while no offset present on both sides differs; False where one does, which is at `tally.at`."""
+    ours, theirs = next(source, None), next(target, None)
+    while tally.at < end and ours is not None and theirs is not None:
+        ours.skip_below(tally.at)
+        theirs.skip_below(tally.at)
+        stop = min(ours.end, theirs.end, end)
+        if not _match_compacted(ours, theirs, stop, tally, latest):
+            return False
+        tally.at = max(tally.at, stop)
+        if tally.at >= end:
+            break
+        if ours.end <= stop:
+            ours = next(source, None)
+        if theirs.end <= stop:
+            theirs = next(target, None)
+    return True
+
+
+def _match_compacted(ours: Chunk, theirs: Chunk, stop: int, tally: Tally, latest: Latest) -> bool:
+    data, rows = ours.opened()
+    peer_data, peers = theirs.opened()
+    n, m = max(ours.first, ours.rows_below(stop)), max(theirs.first, theirs.rows_below(stop))
+    while ours.first < n or theirs.first < m:
+        begin = ours.first
+        one, other = (data, rows, begin, n), (peer_data, peers, theirs.first, m)
+        done = tally.sums.match(one, other, 0, placed=True)
+        tally.records += done
+        ours.first += done
+        theirs.first += done
+        if latest.lone:
+            for row in range(begin, ours.first):
+                latest.met(key_at(data, rows[row])[0])
+        at = int(rows[ours.first, 0]) if ours.first < n else stop
+        peer_at = int(peers[theirs.first, 0]) if theirs.first < m else stop
+        if at == peer_at == stop:
+            return True
+        if at < peer_at:
+            key, tombstone = key_at(data, rows[ours.first])
+            latest.alone(key, Lone(at, True, tombstone))
+            ours.first += 1
+        elif peer_at < at:
+            key, tombstone = key_at(peer_data, peers[theirs.first])
+            latest.alone(key, Lone(peer_at, False, tombstone))
+            theirs.first += 1
+        elif same_record(data, rows[ours.first], peer_data, peers[theirs.first]):
+            latest.met(key_at(data, rows[ours.first])[0])
+            step_over(ours, theirs, tally)
+        else:
+            tally.at = at
+            return False
+    return True
+
+
+def first_difference(
+    source: Sequence[Record], target: Sequence[Record], *, end: int = -1, placed: bool = True
+) -> Difference | None:
+    """Where two stretches of records part, and how; None where they do not.
+
+    Both begin at the same place; the target's offsets are the source's, where they count (`placed`). `end` is how far
+    both were read, beyond it nothing is missing; -1: to the end of both logs.
+    """
+    here = 0
+    while here < len(source) and here < len(target) and _same(source[here], target[here], placed=placed):
+        here += 1
+    ours, theirs = list(source[here:]), list(target[here:])
+    if placed and end >= 0:
+        ours, theirs = ([one for one in side if one.offset < end] for side in (ours, theirs))
+    if not ours and not theirs:
+        return None
+    at = min(side[0].offset for side in (ours, theirs) if side) if placed else ours[0].offset if ours else -1
+    left = ours[0] if ours and (not placed or ours[0].offset == at) else None
+    right = theirs[0] if theirs and (not placed or theirs[0].offset == at) else None
+    kind, sentence = _kind(left, right, ours, theirs)
+    offset = at if at >= 0 else source[-1].offset + 1 if source else theirs[0].offset
+    return Difference(kind, offset, sentence, left and shown(left), right and shown(right))
+
+
+def _kind(
+    left: Record | None, right: Record | None, ours: Sequence[Record], theirs: Sequence[Record]
+) -> tuple[DifferenceKind, str]:
+    if right is None:
+        assert left is not None
+        return DifferenceKind.MISSING, "the target has no record for this one of the source"
+    if left is None:
+        return DifferenceKind.FOREIGN, "the target has a record where the source has none"
+    here, there = _contents(ours), _contents(theirs)
+    moved = _swapped(here, there)
+    if moved:
+        return DifferenceKind.SWAPPED, f"this record and the one {moved} further on have changed places"
+    if _begins_alike(here[1:], there):
+        return DifferenceKind.MISSING, "the target lacks this record; those that follow have moved up"
+    if _begins_alike(here, there[1:]):
+        return DifferenceKind.FOREIGN, "the target has a record that the source has not; those that follow moved down"
+    fields = [name for name in _CHANGED if getattr(left, name) != getattr(right, name)]
+    if len(fields) == 1:
+        return _CHANGED[fields[0]], f"the record's {fields[0]} is another on the target{_where(left, right, fields[0])}"
+    if "key" not in fields and "value" not in fields:
+        return DifferenceKind.CHANGED_HEADERS, "the record's headers and timestamp are others on the target"
+    return DifferenceKind.FOREIGN, f"the target has another record here: {', '.join(fields)} differ"
+
+
+def _where(left: Record, right: Record, field: str) -> str:
+    """Where in a key or value the first byte differs."""
+    one, other = getattr(left, field), getattr(right, field)
+    if not isinstance(one, bytes) or not isinstance(other, bytes):
+        return ""
+    at = next(
+        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
+    sizes = "" if len(one) == len(other) else f", which has {len(other)} bytes and not {len(one)}"
+    return f", from byte {at} on{sizes}"
+
+
+def _same(one: Record, other: Record, *, placed: bool) -> bool:
+    return one[1:] == other[1:] and (not placed or one.offset == other.offset)
+
+
+def _contents(records: Sequence[Record]) -> list[tuple[object, ...]]:
+    return [record[1:] for record in records[:AHEAD]]
+
+
+def _swapped(here: list[tuple[object, ...]], there: list[tuple[object, ...]]) -> int:
+    """How far on the record lies that has changed places with the first; 0: none has."""
+    for far in range(1, min(len(here), len(there))):
+        if here[0] == there[far] and here[far] == there[0]:
+            return far if here[1:far] == there[1:far] else 0
+    return 0
+
+
+def _begins_alike(here: list[tuple[object, ...]], there: list[tuple[object, ...]]) -> bool:
+    """What follows on one side is what is there on the other, as far as both are known."""
+    known = min(len(here), len(there))
+    return known > 0 and here[:known] == there[:known]
+
+
+def beginning(source: Sequence[Record], target: Sequence[Record]) -> tuple[int, int] | None:
+    """Where both begin to be the same, as places in both; one of them is 0. None: nowhere.
+
+    A single record that happens to be the same is not enough where more are known."""
+    here, there = [record[1:] for record in source], [record[1:] for record in target]
+    places = [(skipped, 0) for skipped in range(len(here))] + [(0, skipped) for skipped in range(1, len(there))]
+    for i, j in sorted(places, key=sum):
+        known = min(AHEAD, len(here) - i, len(there) - j)
+        if here[i : i + known] == there[j : j + known] and known >= max(1, min(3, len(here), len(there))):
+            return i, j
+    return None
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a comparison has seen to be the same. `at` is how far, on the source; `target_at` on the target, where
+    offsets do not count."""
+
+    at: int
+    target_at: int = -1
+    records: int = 0
+    equal_batches: int = 0
+    sums: Sums = field(default_factory=Sums)
+
+
+def compare_placed(source: Chunks, target: Chunks, tally: Tally, end: int, *, digest: bool = True) -> bool:
+    """Goes on to `end` of the source while records and their offsets are the same; False where they part, which is at
+    `tally.at`."""
+    if tally.at >= end:
+        return True  # Readers of nothing have no chunk to give.
+    ours, theirs = _next(source), _next(target)
+    while tally.at < end:
+        if same_packed(ours, theirs) and tally.at <= _base(ours) and ours.end <= end:
+            _take_packed(ours, tally, digest=digest)
+            if tally.at < end:
+                ours, theirs = _next(source), _next(target)
+            continue
+        ours.skip_below(tally.at)
+        theirs.skip_below(tally.at - theirs.shift)
+        stop = min(ours.end, theirs.source_end, end)
+        if not _match(ours, theirs, stop, tally):
+            return False
+        tally.at = max(tally.at, stop)
+        if tally.at < end:
+            if ours.end <= stop:
+                ours = _next(source)
+            if theirs.source_end <= stop:
+                theirs = _next(target)
+    return True
+
+
+def _match(ours: Chunk, theirs: Chunk, stop: int, tally: Tally) -> bool:
+    """Whether all rows below `stop` are the same; where not, `tally.at` is the first offset that is not."""
+    data, rows = ours.opened()
+    peer_data, peers = theirs.opened()
+    n = max(ours.first, ours.rows_below(stop))
+    m = max(theirs.first, theirs.rows_below(stop - theirs.shift))
+    while True:
+        one, other = (data, rows, ours.first, n), (peer_data, peers, theirs.first, m)
+        done = tally.sums.match(one, other, theirs.shift, placed=True)
+        tally.records += done
+        ours.first += done
+        theirs.first += done
+        left, right = ours.first < n, theirs.first < m
+        if not left and not right:
+            return True
+        at = int(rows[ours.first, 0]) if left else stop
+        peer_at = int(peers[theirs.first, 0]) + theirs.shift if right else stop
+        if at == peer_at and same_record(data, rows[ours.first], peer_data, peers[theirs.first]):
+            step_over(ours, theirs, tally)
+            continue
+        tally.at = min(at, peer_at)
+        return False
+
+
+def step_over(ours: Chunk, theirs: Chunk, tally: Tally) -> None:
+    """Counts a record of each as the same, though its bytes are not: some client wrote a length longer than it need."""
+    data, rows = ours.opened()
+    tally.sums.add(data, rows, ours.first, ours.first + 1)
+    tally.records += 1
+    ours.first += 1
+    theirs.first += 1
+
+
+def compare_content(source: Chunks, target: Chunks, tally: Tally, ends: tuple[int, int], *, last: bool) -> bool:
+    """Goes on while the records of both are the same in order, until one side is at its end (`ends`: the source's, the
+    target's). False where they part: at `tally.at` and `tally.target_at`. When it is the `last` stretch the target must
+    not go on where the source ends."""
+    ours, theirs = _Queue(source, tally.at, ends[0]), _Queue(target, tally.target_at, ends[1])
+    while True:
+        more = ours.more(), theirs.more()
+        tally.at, tally.target_at = ours.at, theirs.at
+        if not more[1] or (not more[0] and not last):
+            return True
+        if not more[0]:
+            return False
+        one, other = ours.head(), theirs.head()
+        data, rows, first, _ = one
+        peer_data, peers, peer_first, _ = other
+        done = tally.sums.match(one, other, 0, placed=False)
+        if not done:
+            if not same_record(data, rows[first], peer_data, peers[peer_first]):
+                return False
+            tally.sums.add(data, rows, first, first + 1)
+            done = 1
+        tally.records += done
+        ours.skip(done)
+        theirs.skip(done)
+
+
+class _Queue:
+    """One side's records in order, from `at` to `end`; `at` is the place of the next one, or behind the last."""
+
+    def __init__(self, chunks: Chunks, at: int, end: int) -> None:
+        self.at = at
+        self._chunks, self._end = chunks, end
+        self._chunk: Chunk | None = None
+        self._stop = 0
+
+    def more(self) -> bool:
+        """Whether there is a next record; it is looked for."""
+        while self._chunk is None or self._chunk.first >= self._stop:
+            if self._chunk is not None:
+                self.at = max(self.at, min(self._chunk.end, self._end))
+            if self.at >= self._end:
+                return False
+            self._chunk = next(self._chunks, None)
+            if self._chunk is None:
+                return False
+            self._chunk.skip_below(self.at)
+            self._stop = self._chunk.rows_below(self._end)
+        self.at = int(self._chunk.opened()[1][self._chunk.first, 0])
+        return True
+
+    def head(self) -> Stretched:
+        """The next records that lie together."""
+        assert self._chunk is not None
+        return *self._chunk.opened(), self._chunk.first, self._stop
+
+    def skip(self, count: int) -> None:
+        """These are dealt with."""
+        assert self._chunk is not None
+        self._chunk.first += count
+
+
+def _take_packed(chunk: Chunk, tally: Tally, *, digest: bool) -> None:
+    assert chunk.packed is not None
+    tally.equal_batches += 1
+    tally.records += chunk.packed[1].count
+    if digest:
+        data, rows = chunk.opened()
+        tally.sums.add(data, rows, 0, len(rows))
+    tally.at = chunk.end
+
+
+def _base(chunk: Chunk) -> int:
+    return chunk.packed[1].base_offset if chunk.packed is not None else -1
+
+
+def _next(chunks: Chunks) -> Chunk:
+    found = next(chunks, None)
+    if found is None:
+        raise TwinshoreError("a log ended before the stretch that was to be compared")
+    return found
+
+
+KIND = "not compared"
+KEPT_MAX = 100
+NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """`count` topics and partitions, the first of them with their reasons; at `at_ms`."""
+
+    count: int
+    lacks: tuple[Lack, ...]
+    at_ms: int
+
+    def in_words(self, ago: str) -> str:
+        """For people: how many, and the first of them."""
+        named = "; ".join(f"{_name(lack)}: {lack.sentence}" for lack in self.lacks[:NAMED])
+        more = f"; and {self.count - NAMED:,} more" if self.count > NAMED else ""
+        what = "topic or partition" if self.count == 1 else "topics or partitions"
+        return f"the last proof, {ago} ago, could not tell of {self.count:,} {what}: {named}{more}"
+
+
+def row_of(link: str, lacks: Sequence[Lack], at_ms: int) -> Remembered:
+    """As it is kept."""
+    kept = [(lack.topic, lack.partition, lack.sentence) for lack in lacks[:KEPT_MAX]]
+    return Remembered(link, KIND, "", json.dumps({"count": len(lacks), "lacks": kept}), KIND, at_ms)
+
+
+def lacking_of(rows: Iterable[Remembered]) -> Lacking | None:
+    """Out of what is kept; None where nothing was lacking."""
+    for row in rows:
+        if row.kind == KIND:
+            raw = json.loads(row.value)
+            return Lacking(raw["count"], tuple(Lack(row.link, *one) for one in raw["lacks"]), row.since_ms)
+    return None
+
+
+def _name(lack: Lack) -> str:
+    if not lack.topic:
+        return "the whole link"
+    return lack.topic if lack.partition < 0 else f"{lack.topic}-{lack.partition}"

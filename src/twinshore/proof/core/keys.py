@@ -1,0 +1,274 @@
+"""When the keys of a compacted twin are compared with the source's, and what the ledger is told of them. Pure.
+
+A source keeps a tombstone for `delete.retention.ms` at least. So none is missed while all that crosses is younger than
+that. How old it is follows from marks: at such a time the source ended there. No time stamp of a record is believed,
+nor a mark of our own that lies in the future.
+
+Keys that one side has and the other has not, in bounded memory. Pure.
+
+A side's keys are kept as hashes of 64 bits. Where there are too many, half of all hashes are left for another reading
+of the logs, so the memory needed does not grow with the topic. Two keys of one hash can hide one of them, about one key
+of 10^12 in a topic of ten million, and never accuse one: what is told is found by its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from twinshore.config.incidents import IncidentKind
+from twinshore.proof.core.borders import PartitionLook
+from twinshore.proof.core.model import OwedKey, Proven
+from twinshore.proof.core.records import Array, Chunk, compiled, hash_of, key_at
+from twinshore.replication.core.incident_kinds import known
+from twinshore.state.core.values import Incident, KeyLookRow, LedgerRow
+
+KIND = IncidentKind.DELETIONS_OWED
+DELETE_RETENTION_MS = 86_400_000  # As brokers have it by default.
+# Deletions that are owed may be paid by a new value, which a look alone can tell.
+OWED_AGAIN_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What is known of a partition's keys after a round. `stands_ms` is for how long at least the twin has lacked
+    something that the source had; `looked`: they were compared in this round."""
+
+    row: KeyLookRow
+    stands_ms: int = 0
+    looked: bool = False
+    keys: tuple[OwedKey, ...] = ()
+    trouble: tuple[str, str] = ("", "")
+
+    @property
+    def warns(self) -> bool:
+        """Half of the time is over after which deletions may be missed."""
+        return self.stands_ms > 0 and 2 * self.stands_ms >= self.row.retention_ms
+
+
+def retention_of(value: str | None) -> int:
+    """What a topic's setting delete.retention.ms says; None: nothing."""
+    return int(value) if value and value.isdigit() else DELETE_RETENTION_MS
+
+
+def marked(row: KeyLookRow | None, look: PartitionLook, retention_ms: int, seen_ms: int, now_ms: int) -> KeyLookRow:
+    """The row after one more look at both ends, which was begun at `seen_ms`."""
+    if row is None or (row.source_topic_id, row.target_topic_id) != (look.source_topic_id, look.target_topic_id):
+        return KeyLookRow(
+            link=look.link,
+            topic=look.named.topic,
+            partition=look.named.partition,
+            source_topic_id=look.source_topic_id,
+            target_topic_id=look.target_topic_id,
+            mark_end=look.source_end,
+            mark_ms=seen_ms,
+            since_ms=seen_ms if look.target_end >= look.source_end else 0,
+            retention_ms=retention_ms,
+            missed=1,
+            looked_ms=0,
+            looked_end=0,
+            owed=0,
+            from_offset=-1,
+            to_offset=-1,
+        )
+    shortest_ms = min(row.retention_ms, retention_ms)
+    if max(row.mark_ms, row.since_ms, row.looked_ms) > now_ms:
+        # The clock was ahead when these were written: how old anything is nobody knows.
+        missed = int(look.target_end > row.looked_end)
+        anew = replace(row, mark_end=look.source_end, mark_ms=seen_ms, since_ms=0, looked_ms=0)
+        return replace(anew, retention_ms=shortest_ms, missed=missed)
+    behind = look.target_end < row.mark_end
+    since_ms = max(row.since_ms, row.looked_ms) if behind else row.since_ms
+    missed = int(look.target_end > row.looked_end and bool(row.missed or now_ms - since_ms >= shortest_ms))
+    if behind:
+        return replace(row, retention_ms=shortest_ms, missed=missed)
+    return replace(
+        row,
+        mark_end=look.source_end,
+        mark_ms=seen_ms,
+        since_ms=row.mark_ms,
+        retention_ms=retention_ms,
+        missed=missed,
+    )
+
+
+def due(row: KeyLookRow, look: PartitionLook, now_ms: int) -> bool:
+    """Whether its keys are to be compared now."""
+    owes = bool(row.owed) and now_ms - row.looked_ms >= OWED_AGAIN_MS
+    return look.target_end > max(row.looked_end, look.target_start) and bool(row.missed or owes)
+
+
+def looked(row: KeyLookRow, look: PartitionLook, found: Proven, now_ms: int) -> KeyLookRow:
+    """The row after its keys were compared."""
+    return replace(
+        row,
+        missed=0,
+        looked_ms=now_ms,
+        looked_end=look.target_end,
+        owed=found.owed,
+        from_offset=found.owed_from,
+        to_offset=found.owed_to,
+    )
+
+
+def stands_ms(row: KeyLookRow, look: PartitionLook, now_ms: int) -> int:
+    """For how long at least the twin has lacked something that the source had."""
+    return now_ms - row.mark_ms if look.target_end < row.mark_end else 0
+
+
+def owed_incident(row: KeyLookRow) -> Incident | None:
+    """What the ledger is told. No key: the ledger is kept for ever, and what was deleted had a reason."""
+    if not row.owed:
+        return None
+    keys = "a key that was" if row.owed == 1 else f"{row.owed} keys that were"
+    sentence = (
+        f"the twin still shows values of {keys} deleted on the source, at offsets {row.from_offset} to"
+        f" {row.to_offset - 1}: the tombstones were cleaned away before they crossed"
+    )
+    place = (row.link, row.topic, row.partition)
+    return Incident(*place, KIND, row.from_offset, row.to_offset, known(KIND).policy, sentence, KIND.side)
+
+
+def overtaken(opened: Iterable[LedgerRow], rows: Mapping[tuple[str, str, int], KeyLookRow]) -> list[tuple[int, str]]:
+    """Open rows that say what is no longer so after these looks, and what became of each."""
+    found = []
+    for one in opened:
+        said = one.incident
+        row = rows.get((said.link, said.topic, said.partition))
+        if said.kind is not KIND or row is None or owed_incident(row) == said:
+            continue
+        found.append((one.id, f"a later look found {row.owed}" if row.owed else "no deletion is owed any more"))
+    return found
+
+
+HASHES_MAX: Final = 8_000_000
+KEYS_MAX: Final = 200_000
+_FRESH_MAX: Final = 1 << 20
+VALUE, TOMBSTONE, NO_KEY = range(3)
+
+
+class Slice(NamedTuple):
+    """The hashes that leave `rest` when divided by `parts`, a power of two."""
+
+    parts: int = 1
+    rest: int = 0
+
+    def halves(self) -> tuple[Slice, Slice]:
+        return Slice(self.parts * 2, self.rest), Slice(self.parts * 2, self.rest + self.parts)
+
+    def holds(self, hashes: Array) -> Array:
+        found: Array = (hashes & np.uint64(self.parts - 1)) == np.uint64(self.rest)
+        return found
+
+
+def hashed(chunk: Chunk) -> tuple[Array, Array]:
+    """The hash of each key of the chunk's rows that are not dealt with, and what its record is."""
+    data, rows = chunk.opened()
+    first, end = chunk.first, len(rows)
+    hashes, kinds = np.zeros(end - first, dtype=np.uint64), np.zeros(end - first, dtype=np.int8)
+    loops = compiled()
+    if loops is not None:
+        loops.hash_keys(data, rows, first, end, hashes, kinds)
+        return hashes, kinds
+    for at in range(first, end):
+        key, tombstone = key_at(data, rows[at])
+        hashes[at - first] = 0 if key is None else hash_of(key)
+        kinds[at - first] = NO_KEY if key is None else TOMBSTONE if tombstone else VALUE
+    return hashes, kinds
+
+
+@dataclass(slots=True)
+class Work:
+    """The part of all hashes that is looked at now, and those that another reading must look at."""
+
+    part: Slice
+    left: list[Slice] = field(default_factory=list)
+
+    def halve(self) -> None:
+        self.part, other = self.part.halves()
+        self.left.append(other)
+
+
+class KnownKeys:
+    """The keys of one side, as sorted hashes."""
+
+    def __init__(self, work: Work, most: int = HASHES_MAX) -> None:
+        self._work, self._most = work, most
+        self._sorted: Array = np.zeros(0, dtype=np.uint64)
+        self._fresh: list[Array] = []
+        self._waiting = 0
+
+    def add(self, hashes: Array) -> None:
+        """Takes those of the part that is looked at, which is halved where they become too many."""
+        mine = hashes[self._work.part.holds(hashes)]
+        if len(mine):
+            self._fresh.append(mine)
+            self._waiting += len(mine)
+        if self._waiting > min(_FRESH_MAX, self._most):
+            self._settle()
+
+    def lacks(self, hashes: Array) -> Array:
+        """Which of these belong to the part that is looked at, and are not known."""
+        self._settle()
+        if not len(self._sorted):
+            return self._work.part.holds(hashes)
+        places = np.minimum(np.searchsorted(self._sorted, hashes), len(self._sorted) - 1)
+        missing: Array = self._work.part.holds(hashes) & (self._sorted[places] != hashes)
+        return missing
+
+    def _settle(self) -> None:
+        if not self._fresh:
+            return
+        self._sorted = np.unique(np.concatenate([self._sorted, *self._fresh]))
+        self._fresh, self._waiting = [], 0
+        while len(self._sorted) > self._most:
+            self._work.halve()
+            self._sorted = self._sorted[self._work.part.holds(self._sorted)]
+
+
+class LiveKeys:
+    """Keys of one side whose latest record so far is a value, with its offset, of those that the other side lacks."""
+
+    def __init__(self, work: Work, most: int = KEYS_MAX) -> None:
+        self.at: dict[bytes, int] = {}
+        self._work, self._most = work, most
+
+    def take(self, chunk: Chunk, known: KnownKeys) -> None:
+        """Goes on with the chunk's records."""
+        hashes, kinds = hashed(chunk)
+        data, rows = chunk.opened()
+        for place in np.flatnonzero(known.lacks(hashes) & (kinds != NO_KEY)).tolist():
+            row = rows[chunk.first + place]
+            key = key_at(data, row)[0] or b""
+            if kinds[place] == TOMBSTONE:
+                self.at.pop(key, None)
+            else:
+                self.at[key] = int(row[0])
+        while len(self.at) > self._most:
+            self._work.halve()
+            parts, rest = self._work.part
+            self.at = {key: at for key, at in self.at.items() if hash_of(key) % parts == rest}
+
+
+class Suspects:
+    """Some keys by their bytes, to be found again in a log that is read once more."""
+
+    def __init__(self, keys: dict[bytes, int]) -> None:
+        self._keys = keys
+        self._hashes: Array = np.unique(np.array([hash_of(key) for key in keys], dtype=np.uint64))
+
+    def among(self, chunk: Chunk) -> Iterator[tuple[bytes, int, bool]]:
+        """The chunk's records of these keys: key, offset, whether it is a tombstone."""
+        if not len(self._hashes):
+            return
+        hashes, kinds = hashed(chunk)
+        data, rows = chunk.opened()
+        places = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        for place in np.flatnonzero((self._hashes[places] == hashes) & (kinds != NO_KEY)).tolist():
+            row = rows[chunk.first + place]
+            key = key_at(data, row)[0] or b""
+            if key in self._keys:
+                yield key, int(row[0]), kinds[place] == TOMBSTONE

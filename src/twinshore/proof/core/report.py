@@ -1,0 +1,224 @@
+"""A round's report in words, and for programs. Pure."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from twinshore.config.sentences import counted
+from twinshore.proof.core.borders import difference_of
+from twinshore.proof.core.keys import Keys, owed_incident
+from twinshore.proof.core.model import Shown, Way
+from twinshore.proof.rounds import PartitionReport, Report
+
+IDENTICAL, DIFFERS, COULD_NOT = 0, 1, 2
+WORDS = ("identical", "NOT identical", "cannot tell")
+NO_DIFFERENCE = "no difference in samples"
+KEYS_SHOWN, BEHIND_SHOWN = 20, 3
+# What only the next proof needs.
+_PASS = ("again_offset", "again_target", "again_end", "again_ms")
+NOT_TOLD = ("sentence", "ledger_id", "size", "oldest_ms", "revision", *_PASS)
+
+
+def exit_code(report: Report) -> int:
+    """0: both sides are the same as far as both go, or no sample differs; 1: they differ; 2: that could not be said of
+    all that was asked, or the source has more beyond than may be."""
+    if report.differs:
+        return DIFFERS
+    return COULD_NOT if report.incomplete else IDENTICAL
+
+
+def verdict(report: Report) -> str:
+    """One line for all: what can be said of both sides, and of how many partitions."""
+    code = exit_code(report)
+    word = NO_DIFFERENCE if report.sampled and code == IDENTICAL else WORDS[code]
+    links = [lack for lack in report.lacks if not lack.topic]
+    if links and not report.partitions:
+        return f"{word}: {'; '.join(f'{lack.place}: {lack.sentence}' for lack in links)}"
+    differ = sum(one.differs for one in report.partitions)
+    unknown = sum(one.unknown for one in report.partitions)
+    same = "alike" if report.sampled else "identical"
+    counts = [f"{len(report.partitions) - differ - unknown:,} of {len(report.partitions):,} partitions {same}"]
+    counts += [f"{differ:,} differ"] if differ else []
+    if mapped := sum(one.row.way == Way.EXTENTS for one in report.partitions if not one.differs and not one.unknown):
+        counts += [f"{mapped:,} of them by the map of their offsets"]
+    if dropped := sum(one.dropped for one in report.partitions):
+        counts += [f"but for {counted(dropped, 'offset')} that a fresh queue dropped"]
+    counts += [f"{unknown:,} cannot be told"] if unknown else []
+    counts += [f"{counted(len(links), 'link')} cannot be looked at"] if links else []
+    others = len(report.lacks) - len(links)
+    named = "topic or partition" if others == 1 else "topics or partitions"
+    counts += [f"{others:,} {named} cannot be compared"] if others else []
+    counts += [_behind(report)] if report.behind else []
+    records = sum(one.compared for one in report.partitions)
+    mb = sum(one.bytes for one in report.partitions) / 1e6
+    rate = f", {mb / report.seconds:,.0f} MB/s" if report.seconds else ""
+    return f"{word}: {', '.join(counts)}; {records:,} records compared now in {report.seconds:.1f} s{rate}"
+
+
+def _behind(report: Report) -> str:
+    """How much of the source nobody could compare, as its twin ends before it, and of which topics."""
+    by_topic: Counter[str] = Counter()
+    for one in report.partitions:
+        by_topic[one.row.topic] += one.behind
+    most = [(topic, behind) for topic, behind in by_topic.most_common(BEHIND_SHOWN) if behind]
+    named = ", ".join(f"{topic} {behind:,}" for topic, behind in most)
+    more = ", ..." if sum(behind for _, behind in most) < report.behind else ""
+    asked = f", more than {report.behind_max:,}" if 0 <= report.behind_max < report.behind else ""
+    return (
+        f"beyond what both have the source has {counted(report.behind, 'offset')} not compared{asked} ({named}{more})"
+    )
+
+
+def in_words(report: Report, *, everything: bool = False) -> Iterator[str]:
+    """The verdict, then what differs, then what cannot be told; with `everything` what is identical as well."""
+    yield verdict(report)
+    for one in report.partitions:
+        if one.differs:
+            yield from _partition(one)
+    for lack in report.lacks:
+        if lack.topic or report.partitions:  # Else the verdict has said it.
+            yield f"{lack.place}: not compared: {lack.sentence}"
+    for one in report.partitions:
+        if one.unknown:
+            yield from _partition(one)
+    for one in report.partitions:
+        yield from _stands(one)
+    if not report.partitions and not report.lacks:
+        yield "nothing to compare: the links' filters admit no topic that is on both sides"
+    if everything:
+        for one in report.partitions:
+            if not one.differs and not one.unknown:
+                yield from _partition(one)
+
+
+def _partition(one: PartitionReport) -> Iterator[str]:
+    row, difference = one.row, difference_of(one.row)
+    place = f"{row.link}: {row.topic}-{row.partition}"
+    digest = f", digest {row.digest}" if row.digest else ""
+    when = datetime.datetime.fromtimestamp(row.proven_ms / 1000, datetime.UTC)
+    behind = f", {row.source_end - row.to_offset:,} behind the source" if row.source_end > row.to_offset else ""
+    behind += f", without {counted(one.dropped, 'offset')} that a fresh queue dropped" if one.dropped else ""
+    if one.nothing:
+        yield f"{place}: nothing was compared ({row.way}){_why_nothing(one)}"
+    elif one.sampled:
+        yield f"{place}: {one.compared:,} records in samples, {'they differ' if difference else 'all the same'}"
+    else:
+        yield (
+            f"{place}: {_stretch(one)}, {row.records:,} records"
+            f" ({row.way}){digest}, as of {when:%Y-%m-%d %H:%M:%S}Z{behind}"
+        )
+    if one.keys is not None:
+        yield from _keys(one.keys)
+    if difference is not None:
+        yield f"  DIFFERS at offset {difference.offset}: {difference.kind}: {difference.sentence}"
+        yield f"    source: {_record(difference.source)}"
+        yield f"    target: {_record(difference.target)}"
+    for opened in one.opened:
+        incident = opened.incident
+        yield f"  NOT called identical from offset {incident.from_offset} on, by open row {opened.id} of the ledger:"
+        yield f"    {incident.kind}{f' ({incident.way})' if incident.way else ''}: {incident.sentence}"
+    for trouble, hint in one.troubles:
+        yield f"  could not go on: {trouble}"
+        if hint:
+            yield f"    try: {hint}"
+
+
+def _why_nothing(one: PartitionReport) -> str:
+    row, look = one.row, one.look
+    if row.source_end > row.from_offset:
+        # Where something stood in the way, that is what to look at.
+        asks = "" if one.troubles else ": is the target filled yet?"
+        return f", though the source has offsets {row.from_offset} to {row.source_end - 1}{asks}"
+    if look is not None and look.uncarried:
+        before = "what both sides hold before was there when the link began, and is compared with --way content"
+        return f": nothing is carried yet, from offset {row.from_offset} on; {before}"
+    return ": only the target holds records"
+
+
+def _stretch(one: PartitionReport) -> str:
+    """What is the same; the row's end is the first offset that is not."""
+    row = one.row
+    if row.to_offset > row.from_offset:
+        word = "the same but for deletions" if one.owed else "identical"
+        return f"{word} from {row.from_offset} through offset {row.to_offset - 1}"
+    if one.differs:
+        return f"identical nowhere from offset {row.from_offset} on"
+    look = one.look
+    if look is None or not (look.source_holds or look.target_holds):
+        return "identical: both sides are empty"
+    if look.source_holds:
+        return f"identical: of what was carried below offset {row.from_offset} the twin holds nothing any more"
+    return "identical: the source holds nothing"
+
+
+def _keys(keys: Keys) -> Iterator[str]:
+    incident = owed_incident(keys.row)
+    if incident is not None:
+        yield f"  DELETIONS OWED: {incident.sentence}"
+        for one in keys.keys[:KEYS_SHOWN]:
+            yield f"    offset {one.offset}, key {one.key}"
+        if keys.row.owed > len(keys.keys[:KEYS_SHOWN]):
+            yield f"    and {keys.row.owed - len(keys.keys[:KEYS_SHOWN]):,} more"
+
+
+def _stands(one: PartitionReport) -> Iterator[str]:
+    """In time, before a source's cleaner takes tombstones that have not crossed."""
+    if one.keys is None or not one.keys.warns:
+        return
+    row = one.keys.row
+    stands, limit = (datetime.timedelta(seconds=ms // 1000) for ms in (one.keys.stands_ms, row.retention_ms))
+    yield (
+        f"{row.link}: {row.topic}-{row.partition}: the twin has lacked records for {stands}; after {limit}"
+        " (delete.retention.ms) deletions may be missed"
+    )
+
+
+def _record(shown: Shown | None) -> str:
+    if shown is None:
+        return "no record"
+    headers = "".join(f" {name}={content}" for name, content in shown.headers)
+    return f"offset {shown.offset}, time {shown.timestamp}, key {shown.key}, value {shown.value}{headers}"
+
+
+def as_values(report: Report) -> dict[str, Any]:
+    """The report for programs."""
+    partitions, code = [], exit_code(report)
+    for one in report.partitions:
+        values = asdict(one.row)
+        for name in NOT_TOLD:
+            del values[name]
+        difference = difference_of(one.row)
+        partitions.append(
+            values
+            | {
+                "difference": asdict(difference) if difference else None,
+                "behind": max(0, one.row.source_end - one.row.to_offset),
+                "compared": one.compared,
+                "dropped": one.dropped,
+                "bytes": one.bytes,
+                "cpu_s": round(one.cpu_s, 3),
+                "owed": one.owed,
+                "stands_s": one.keys.stands_ms // 1000 if one.keys else 0,
+                "owed_keys": [key._asdict() for key in one.keys.keys] if one.keys else [],
+                "sampled": one.sampled,
+                "nothing_compared": one.nothing,
+                "read_whole_ms": one.row.read_ms,
+                "open_rows": [{"id": row.id, **asdict(row.incident)} for row in one.opened],
+                "troubles": [{"sentence": sentence, "hint": hint} for sentence, hint in one.troubles],
+            }
+        )
+    return {
+        "state": "sampled" if report.sampled and code == IDENTICAL else ("identical", "differs", "could not")[code],
+        "says": verdict(report),
+        "seconds": round(report.seconds, 3),
+        "records": sum(one.compared for one in report.partitions),
+        "behind": report.behind,
+        "dropped": sum(one.dropped for one in report.partitions),
+        "bytes": sum(one.bytes for one in report.partitions),
+        "partitions": partitions,
+        "lacks": [asdict(lack) for lack in report.lacks],
+    }

@@ -1,0 +1,99 @@
+"""Stretches as Spark jobs: one task for a bundle, a few side by side, results as they come."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING
+
+from twinshore.config.settings import Settings
+from twinshore.proof.core.model import Proven, Stretch
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+LOOK_S = 1.0
+RunBundle = Callable[[str, str], list[str]]
+
+
+@contextlib.contextmanager
+def runner(
+    settings: Settings, *, here: bool, stop: threading.Event, log: Callable[[str], None]
+) -> Iterator[RunBundle | None]:
+    """`here`: without Spark. None where `stop` came while Spark was starting, which takes some seconds."""
+    if here:
+        yield in_this_process
+        return
+    from twinshore.runtime.spark import open_session, stop_quietly
+
+    log(f"starting Spark on {settings.mirror.spark.master}, which takes some seconds; --here goes without it")
+    session = open_session(settings.mirror, settings.proof.tasks, stop, ("twinshore.proof.prover",))
+    if session is None:
+        log("stopped before anything was compared")
+        yield None
+        return
+    try:
+        yield on_spark(session.sparkContext)
+    finally:
+        stop_quietly(session.stop)
+
+
+def prove_bundle(bundles: Iterable[str]) -> Iterator[str]:
+    """The body of a task: the answers to one bundle's stretches."""
+    # Imported here: the driver ships this function without loading the compiled loops.
+    from twinshore.proof.prover import prove_all
+
+    for bundle in bundles:
+        for found in prove_all(Stretch.from_json(text) for text in json.loads(bundle)):
+            yield found.to_json()
+
+
+def on_spark(context: SparkContext) -> RunBundle:
+    """Runs a bundle as a job of a single task, in a separate pool beside the lanes'."""
+
+    def run(bundle: str, name: str) -> list[str]:
+        context.setLocalProperty("spark.scheduler.pool", "proof")
+        context.setJobGroup(name, name, interruptOnCancel=False)
+        return [str(text) for text in context.parallelize([bundle], 1).mapPartitions(prove_bundle).collect()]
+
+    return run
+
+
+def in_this_process(bundle: str, _name: str) -> list[str]:
+    """Runs a bundle right here."""
+    return list(prove_bundle([bundle]))
+
+
+def run_bundles(
+    run: RunBundle, bundles: Iterable[Sequence[Stretch]], tasks: int, stopped: Callable[[], bool]
+) -> Iterator[list[Proven]]:
+    """The answers, bundle by bundle, in the order in which they end; no new one is begun once it is `stopped`, which
+    is asked every second. What a task that died had to prove comes back as trouble."""
+    waiting: dict[Future[list[str]], Sequence[Stretch]] = {}
+    coming = iter(bundles)
+    with ThreadPoolExecutor(tasks, thread_name_prefix="proof") as pool:
+        while True:
+            while len(waiting) < tasks and not stopped():
+                bundle = next(coming, None)
+                if bundle is None:
+                    break
+                order = json.dumps([stretch.to_json() for stretch in bundle])
+                waiting[pool.submit(run, order, f"proof of {bundle[0].named} from {bundle[0].start}")] = bundle
+            if not waiting:
+                return
+            for done in wait(waiting, LOOK_S, return_when=FIRST_COMPLETED).done:
+                yield answers_of(done, waiting.pop(done))
+
+
+def answers_of(done: Future[list[str]], bundle: Sequence[Stretch]) -> list[Proven]:
+    """What a bundle came to, once it is done; trouble for each stretch where its task died."""
+    try:
+        return [Proven.from_json(text) for text in done.result()]
+    except Exception as error:
+        # Spark raises a different one for every reason: the task, its worker or its executor is gone.
+        lines = [line.strip() for line in str(error).splitlines() if "Error" in line or "Exception" in line]
+        reason = f"its task died: {(lines or [type(error).__name__])[0][:200]}"
+        return [Proven(one.number, one.start, one.start, trouble=reason, hint="prove again") for one in bundle]

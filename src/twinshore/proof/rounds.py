@@ -1,0 +1,501 @@
+"""A round of proving: look at both sides, cut what is new into stretches, run them, keep what they came to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import Link, NamedPartition
+from twinshore.config.settings import Settings
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.proof.core.borders import GONE, PARTED, PartitionLook, difference_of, gone, incident_of, mended
+from twinshore.proof.core.compare import KIND, row_of
+from twinshore.proof.core.keys import Keys, due, looked, marked, overtaken, owed_incident, retention_of, stands_ms
+from twinshore.proof.core.model import Proven, Stretch, Way
+from twinshore.proof.core.planning import (
+    OFFSETS_COUNT,
+    Wishes,
+    bundled,
+    meeting,
+    outcome,
+    rested,
+    sampled_outcome,
+    stretch_of,
+    stretches,
+)
+from twinshore.proof.jobs import RunBundle, run_bundles
+from twinshore.proof.survey import Lack, Survey, Surveyor, away, mapped
+from twinshore.replication.links import standing
+from twinshore.runtime.endpoints import Ends, hold_to
+from twinshore.state.core.values import KeyLookRow, LedgerRow, ProofRow, ProofState
+from twinshore.state.store import Store
+
+Place = tuple[str, str, int]
+Refold = Callable[[Place, ProofRow | None], ProofRow | None]
+# A new leader may show less than was there, until its followers have told it how far they are.
+SETTLE_S = 10.0
+LOOK_S = 0.5
+HEED_S = 0.1
+STOPPED = "it was stopped before all was compared"
+GO_ON = "`twinshore prove` goes on from here, without --again"
+
+
+def place_of(row: ProofRow) -> Place:
+    """Which partition of which link it is about."""
+    return row.link, row.topic, row.partition
+
+
+class Keeping:
+    """One store's."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def save(self, rows: Mapping[Place, ProofRow], refold: Refold) -> dict[Place, ProofRow]:
+        """Saves each row if what stands is as it was read. Else it saves what `refold` makes of the row that stands,
+        None: that one is left. Returns what was saved."""
+        kept: dict[Place, ProofRow] = {}
+        turn = dict(rows)
+        while turn:
+            refused = {place_of(row) for row in self._store.proofs.save(list(turn.values()))}
+            kept |= {
+                place: replace(row, revision=row.revision + 1) for place, row in turn.items() if place not in refused
+            }
+            turn = self._refolded(self._store, refused, refold)
+        self.tell([*rows.values(), *kept.values()])
+        for link in {row.link for row in kept.values()}:
+            for number in mended(self._store.ledger.rows(link, open_only=True), kept.values()):
+                self._store.ledger.close(number, now_ms=wall_ms())
+        return kept
+
+    def tell(self, rows: Collection[ProofRow]) -> None:
+        """The ledger of the differences in these; a difference is an open row until a proof goes past it."""
+        for incident in dict.fromkeys(filter(None, map(incident_of, rows))):
+            self._store.ledger.add(incident, now_ms=wall_ms())
+
+    @staticmethod
+    def _refolded(store: Store, refused: Collection[Place], refold: Refold) -> dict[Place, ProofRow]:
+        links = sorted({link for link, *_ in refused})
+        stands = {place_of(row): row for link in links for row in store.proofs.of(link)}
+        found = {place: refold(place, stands.get(place)) for place in refused}
+        return {place: row for place, row in found.items() if row is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRounds:
+    """Looks at the keys of compacted sides, in a round of proving."""
+
+    settings: Settings
+    store: Store
+    run: RunBundle
+    bytes_s: float
+    tasks: int
+    stopped: Callable[[], bool]
+
+    def round(
+        self, link: Link, looks: Sequence[PartitionLook], seen_ms: int, forced: Collection[NamedPartition]
+    ) -> dict[NamedPartition, Keys]:
+        """What is known of the keys of compacted sides, after looks at those whose turn it is and at the `forced` ones.
+        Both sides' ends were asked for at `seen_ms` or later."""
+        looks = [look for look in looks if look.way is Way.COMPACTED]
+        if not looks:
+            return {}
+        retentions = self._retentions(link, {look.named.topic for look in looks})
+        before = {(row.topic, row.partition): row for row in self.store.key_looks.of(link.name)}
+        found: dict[NamedPartition, Keys] = {}
+        turn: list[PartitionLook] = []
+        for look in looks:
+            now_ms = wall_ms()
+            old = before.get((look.named.topic, look.named.partition))
+            row = marked(old, look, retentions[look.named.topic], seen_ms, now_ms)
+            found[look.named] = Keys(row, stands_ms(row, look, now_ms))
+            if look.named in forced or due(row, look, now_ms):
+                turn.append(look)
+        self.store.key_looks.save([keys.row for keys in found.values()])
+        self._look(link, turn, found)
+        return found
+
+    def _look(self, link: Link, turn: Sequence[PartitionLook], found: dict[NamedPartition, Keys]) -> None:
+        clusters = self.settings.cluster(link.source), self.settings.cluster(link.target)
+        wishes = Wishes(bytes_s=self.bytes_s)
+        wanted = [
+            replace(stretch_of(look, clusters, wishes, 0, 0), number=at, keys=True) for at, look in enumerate(turn)
+        ]
+        for answers in run_bundles(self.run, [[one] for one in wanted], self.tasks, self.stopped):
+            for answer in answers:
+                look = turn[answer.number]
+                found[look.named] = _after(found[look.named], look, answer)
+                if found[look.named].looked:
+                    self._tell(link, found[look.named].row)
+
+    def _tell(self, link: Link, row: KeyLookRow) -> None:
+        self.store.key_looks.save([row])
+        opened = self.store.ledger.rows(link.name, open_only=True)
+        for number, came_to in overtaken(opened, {(row.link, row.topic, row.partition): row}):
+            self.store.ledger.close(number, now_ms=wall_ms(), came_to=came_to)
+        incident = owed_incident(row)
+        if incident is not None:
+            self.store.ledger.add(incident, now_ms=wall_ms())
+
+    def _retentions(self, link: Link, topics: Collection[str]) -> dict[str, int]:
+        source = KafkaCluster(self.settings.cluster(link.source))
+        try:
+            settings, _ = source.admin.readable_settings(sorted(topics))
+        finally:
+            source.close()
+        values = {name: settings.get(name, {}).get("delete.retention.ms") for name in topics}
+        return {name: retention_of(value.value if value else None) for name, value in values.items()}
+
+
+def _after(keys: Keys, look: PartitionLook, answer: Proven) -> Keys:
+    if answer.trouble:
+        return replace(keys, trouble=(f"its keys were not compared: {answer.trouble}", answer.hint))
+    return replace(keys, row=looked(keys.row, look, answer, wall_ms()), looked=True, keys=answer.owed_keys)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """What became of one partition in one round. `row` is what stands now; `troubles` are why it says no more. `opened`
+    are open rows of the ledger over offsets that would else be called identical; `answered` is how many stretches were
+    compared through their end. `look` is what both clusters showed of it."""
+
+    row: ProofRow
+    compared: int
+    bytes: int
+    cpu_s: float
+    troubles: tuple[tuple[str, str], ...] = ()
+    sampled: bool = False
+    opened: tuple[LedgerRow, ...] = ()
+    keys: Keys | None = None
+    answered: int = 0
+    look: PartitionLook | None = None
+
+    @property
+    def dropped(self) -> int:
+        """How many offsets of what is proven a fresh queue dropped: they are left out."""
+        row, some = self.row, self.look.dropped if self.look is not None and self.look.way in OFFSETS_COUNT else ()
+        return sum(max(0, min(end, row.to_offset) - max(begin, row.from_offset)) for begin, end in some)
+
+    @property
+    def behind(self) -> int:
+        """How many offsets of the source lie beyond what could be compared, as the twin ends before them or they lie
+        behind the beginning of a transaction that is open; 0 where something worse is told, and of a sample, which goes
+        through no offset."""
+        if self.sampled or self.differs or self.unknown:
+            return 0
+        high = self.look.source_high if self.look is not None else -1
+        return max(0, max(self.row.source_end, high) - self.row.to_offset)
+
+    @property
+    def owed(self) -> int:
+        """Deletions that the twin owes, as of the last look at its keys."""
+        return self.keys.row.owed if self.keys else 0
+
+    @property
+    def differs(self) -> bool:
+        parted = any(row.incident.kind in PARTED for row in self.opened)
+        return self.row.state == "differs" or parted or bool(self.owed)
+
+    @property
+    def unknown(self) -> bool:
+        """Nothing was found to differ, and not all of it could be called identical."""
+        return not self.differs and bool(self.troubles or self.opened or self.nothing)
+
+    @property
+    def nothing(self) -> bool:
+        """A side holds records, and none of them was ever compared."""
+        row, look = self.row, self.look
+        begun = (
+            (self.sampled and self.answered)
+            or self.compared
+            or row.to_offset > row.from_offset
+            or row.state == "differs"
+        )
+        vain = look is not None and (look.uncarried or look.one_sided)
+        return not begun and (row.source_end > row.from_offset or vain)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One round over some links."""
+
+    partitions: tuple[PartitionReport, ...]
+    lacks: tuple[Lack, ...]
+    seconds: float
+    # So many offsets the source may have beyond what was compared; below 0: any number.
+    behind_max: int = -1
+
+    @property
+    def behind(self) -> int:
+        """How many offsets of the source lie beyond what could be compared, of partitions of which nothing worse is
+        told."""
+        return sum(one.behind for one in self.partitions)
+
+    @property
+    def sampled(self) -> bool:
+        return any(one.sampled for one in self.partitions)
+
+    @property
+    def differs(self) -> bool:
+        return any(one.differs for one in self.partitions)
+
+    @property
+    def incomplete(self) -> bool:
+        """Something could not be compared, or nothing was there to be, or the source has more beyond than it may."""
+        if bool(self.lacks) or not self.partitions or any(one.unknown for one in self.partitions):
+            return True
+        return 0 <= self.behind_max < self.behind
+
+
+@dataclass(slots=True)
+class _Work:
+    """A partition while its round is on. `row` is what stands of it so far; `begun`: what is to be compared of it now
+    is in `asked`. `revision` is the stored row's. `barred`: another process has found a difference since the look, so
+    only a later look goes past it. `overtaken`: what stands is not of these topics, or by another way."""
+
+    look: PartitionLook
+    row: ProofRow
+    revision: int = 0
+    asked: list[Stretch] = field(default_factory=list)
+    results: list[Proven] = field(default_factory=list)
+    earlier: list[Proven] = field(default_factory=list)
+    keys: Keys | None = None
+    begun: bool = False
+    barred: bool = False
+    overtaken: bool = False
+
+    @property
+    def counted(self) -> list[Proven]:
+        """The results that say something of what stands."""
+        return [one for one in self.results if one.difference] if self.barred else self.results
+
+    def meets(self, stands: ProofRow | None) -> bool:
+        """Goes on from what another process has written; False where nothing of this can be added to that."""
+        look = meeting(self.look, stands)
+        self.overtaken = look is None or stands is None
+        if look is None or stands is None:
+            return False
+        self.look, self.revision = look, stands.revision
+        self.barred = self.barred or stands.state is ProofState.DIFFERS
+        self.row = outcome(look, [], [], stands.proven_ms)
+        return True
+
+    def goes_on(self) -> bool:
+        """Where only order counts, the next stretch is known when the one before has ended."""
+        if self.barred or self.overtaken:
+            return False
+        whole = [one for one in self.asked if one.target_end < 0 and one.way is Way.CONTENT]
+        return bool(whole) and [one.to for one in self.results if not one.difference] == [one.end for one in whole]
+
+    def report(self, *, sampled: bool, stopped: bool) -> PartitionReport:
+        found = self.earlier + self.results
+        short = stopped and (not self.begun or len(self.results) < len(self.asked))
+        troubles = [(one.trouble, one.hint) for one in found] + ([self.keys.trouble] if self.keys else [])
+        troubles += [(STOPPED, GO_ON)] if short else []
+        return PartitionReport(
+            self.row,
+            sum(one.records for one in found),
+            sum(one.bytes for one in found),
+            sum(one.cpu_s for one in found),
+            tuple(dict.fromkeys(trouble for trouble in troubles if trouble[0])),
+            sampled,
+            self.look.open_over,
+            self.keys,
+            sum(not one.trouble for one in found),
+            self.look,
+        )
+
+
+class Proving:
+    """Rounds over links. `stopped` ends a round between two stretches."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        run: RunBundle,
+        *,
+        wishes: Wishes,
+        tasks: int,
+        way: Way | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+        log: Callable[[str], None] = lambda _: None,
+        settle_s: float = SETTLE_S,
+    ) -> None:
+        self._settings, self._store, self._run, self._way = settings, store, run, way
+        self._wishes = wishes.per_task(tasks)
+        self._tasks, self._stopped, self._log, self._settle_s = tasks, stopped, log, settle_s
+        self._keeping = Keeping(store)
+        self.keep = self._keeping.save
+        self._seen: dict[str, tuple[Link, tuple[PartitionLook, ...]]] = {}
+
+    def round(self, links: Sequence[Link], topics: Iterable[str] = (), *, again: bool = False) -> Report:
+        """Compares what these links' partitions have gained since the last proof, or, `again`, all that they hold."""
+        began_s = time.monotonic()
+        asked = tuple(topics)
+        reports: list[PartitionReport] = []
+        lacks: list[Lack] = []
+        for link in links:
+            works: list[_Work] = []
+            lacking: list[Lack] = []
+            try:
+                self._link(self._as_it_holds(link), asked, works, lacking, again=again)
+            except KafkaError as error:
+                # A cluster that is away is what is to be told of this link; the others are proven.
+                lacking.append(away(link.name, error))
+            lacks += lacking
+            stopped = self._stopped()
+            if not asked and not stopped:
+                self._tell_lacking(link.name, lacking)
+            reports += [work.report(sampled=self._samples(work), stopped=stopped) for work in works]
+        return Report(tuple(reports), tuple(lacks), time.monotonic() - began_s)
+
+    def _as_it_holds(self, link: Link) -> Link:
+        """With what operators have said since, as the mirror carries it."""
+        return standing(self._settings.links, self._store)[link.name].link
+
+    def _tell_lacking(self, link: str, lacks: Sequence[Lack]) -> None:
+        """For whoever looks at the link."""
+        row = row_of(link, lacks, wall_ms())
+        if lacks:
+            self._store.memories.remember([row])
+        elif self._store.memories.of(link, KIND):
+            self._store.memories.forget([row])
+
+    def _link(self, link: Link, asked: Sequence[str], works: list[_Work], lacks: list[Lack], *, again: bool) -> None:
+        """Proves one link, and adds to both lists: what can be compared, and what cannot."""
+        if self._stopped():
+            raise KafkaError(STOPPED, hint=GO_ON)
+        seen_ms = wall_ms()
+        with Ends(link, self._settings, sleep=self._wait) as ends:
+            hold_to(link, self._store, ends.source, ends.target)
+            links = self._settings.links
+            surveyor = Surveyor(link, self._store, ends.source, ends.target, self._way, links)
+            survey = self._survey(surveyor, asked)
+        self._seen[link.name] = link, survey.looks
+        self._store.memories.remember(survey.cleaned)
+        lacks += survey.lacks
+        looks = list(survey.looks)
+        if again:  # All of it is compared anew; what was found to differ is not forgotten before that has gone past it.
+            looks = [replace(look, stored=None, remembered=look.resumes) for look in looks]
+        before = [look.stored for look in survey.looks]
+        works += (
+            _Work(look, outcome(look, [], [], wall_ms()), row.revision if row else 0)
+            for look, row in zip(looks, before, strict=True)
+        )
+        self._prove(link, works)
+        self._look_at_keys(link, works, seen_ms, again=again)
+
+    def _wait(self, pause_s: float) -> None:
+        """A cluster that does not answer is not waited for once it is stopped."""
+        until_s = time.monotonic() + pause_s
+        while (left_s := until_s - time.monotonic()) > 0:
+            if self._stopped():
+                raise KafkaError(STOPPED, hint=GO_ON)
+            time.sleep(min(HEED_S, left_s))
+
+    def seen(self) -> list[tuple[Link, PartitionLook]]:
+        """The partitions that the last round could compare."""
+        return [(link, look) for link, looks in self._seen.values() for look in looks]
+
+    def _survey(self, surveyor: Surveyor, asked: Sequence[str]) -> Survey:
+        """What is there. A log that ends before what was proven of it is looked at again before it is believed."""
+        survey, until_s = surveyor.look(asked), time.monotonic() + self._settle_s
+        while any(look.shrunk for look in survey.looks) and time.monotonic() < until_s and not self._stopped():
+            time.sleep(LOOK_S)
+            survey = surveyor.look(asked)
+        return survey
+
+    def _look_at_keys(self, link: Link, works: Sequence[_Work], seen_ms: int, *, again: bool) -> None:
+        """Where tombstones may have been missed, where a comparison met a key without one, and everywhere `again`."""
+        met = {work.look.named for work in works if any(one.owed for one in work.earlier + work.results)}
+        forced = {work.look.named for work in works} if again else met
+        bytes_s, looks = self._wishes.bytes_s, [work.look for work in works]
+        rounds = KeyRounds(self._settings, self._store, self._run, bytes_s, self._tasks, self._stopped)
+        found = rounds.round(link, looks, seen_ms, forced)
+        for work in works:
+            work.keys = found.get(work.look.named)
+
+    def _prove(self, link: Link, works: Sequence[_Work]) -> None:
+        self._tell_gone(link, works)
+        turn = works
+        while turn and not self._stopped():
+            self._turn(link, turn)
+            turn = [work for work in turn if work.goes_on()]
+            for work in turn:
+                work.look = replace(work.look, stored=work.row)
+                work.earlier += work.results
+                work.asked, work.results, work.begun = [], [], False
+
+    def _turn(self, link: Link, works: Sequence[_Work]) -> None:
+        source, target = (self._settings.cluster(name) for name in (link.source, link.target))
+        owners: list[_Work] = []
+        wanted: list[Stretch] = []
+        for work in works:
+            work.begun = True
+            for stretch in stretches(work.look, source, target, self._wishes):
+                work.asked.append(replace(stretch, number=len(wanted)))
+                wanted.append(work.asked[-1])
+                owners.append(work)
+        # A quiet partition's proof does not grow old: it was looked at, and there was nothing more.
+        quiet = [work for work in works if not work.asked and not self._samples(work)]
+        self._save(quiet, lambda work: rested(work.look, wall_ms()))
+        known = (mapped(self._store, link.name, stretch) for stretch in wanted)
+        bundles = bundled(known, self._wishes.stretch_records)
+        for answers in run_bundles(self._run, bundles, self._tasks, self._stopped):
+            touched = {}
+            for answer in answers:
+                work = owners[answer.number]
+                work.results.append(answer)
+                touched[id(work)] = work
+                if answer.difference is not None and not _known(work.look.stored, answer):
+                    where = f"{work.look.named} at offset {answer.difference.offset}"
+                    self._log(f"{link.name}: {where}: {answer.difference.kind}: {answer.difference.sentence}")
+            self._save(touched.values(), self._outcome)
+
+    def _save(self, works: Collection[_Work], row_of: Callable[[_Work], ProofRow | None]) -> None:
+        """What each of these comes to is saved, folded into what other proofs have found meanwhile."""
+        ours = {place_of(work.row): work for work in works if not work.overtaken}
+
+        def refold(place: Place, stands: ProofRow | None) -> ProofRow | None:
+            return found(ours[place]) if ours[place].meets(stands) else None
+
+        def found(work: _Work) -> ProofRow | None:
+            row = row_of(work)
+            return replace(row, revision=work.revision) if row is not None else None
+
+        rows = {place: row for place, work in ours.items() if (row := found(work)) is not None}
+        for place, row in self.keep(rows, refold).items():
+            ours[place].row, ours[place].revision = row, row.revision
+        for work in works:
+            if work.overtaken and (row := row_of(work)) is not None:
+                work.row = row
+                self._keeping.tell([row])
+
+    def _outcome(self, work: _Work) -> ProofRow | None:
+        if self._samples(work):
+            return sampled_outcome(work.look, work.counted, wall_ms())
+        return outcome(work.look, work.asked, work.counted, wall_ms())
+
+    def _tell_gone(self, link: Link, works: Sequence[_Work]) -> None:
+        """Of what is no more nobody can speak: it is not proven any longer. Where both sides have lost it, neither does
+        it differ."""
+        looks = [work.look for work in works]
+        below = {(link.name, look.named.topic, look.named.partition): look.gone_below for look in looks}
+        for number in gone(self._store.ledger.rows(link.name, open_only=True), below):
+            self._store.ledger.close(number, now_ms=wall_ms(), came_to=GONE)
+        self._save(works, lambda work: work.row if work.look.voided else None)
+
+    def _samples(self, work: _Work) -> bool:
+        return bool(self._wishes.sample) and work.look.way in OFFSETS_COUNT
+
+
+def _known(stored: ProofRow | None, answer: Proven) -> bool:
+    """The last proof told this difference already."""
+    told = difference_of(stored) if stored is not None else None
+    if stored is None or told is None or answer.difference is None:
+        return False
+    return stored.to_offset == answer.to or told.offset == answer.difference.offset

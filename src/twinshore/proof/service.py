@@ -1,0 +1,347 @@
+"""Proving without an end: round after round, by itself or beside a running mirror in the mirror's own Spark.
+
+What is proven, for Prometheus: read from the store at each scrape.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from twinshore.config.errors import StoreError, TwinshoreError
+from twinshore.config.model import Link
+from twinshore.config.sections.proof import ProofSettings
+from twinshore.config.settings import Settings
+from twinshore.kafka.clock import wall_ms
+from twinshore.proof.core.borders import PartitionLook
+from twinshore.proof.core.model import Proven
+from twinshore.proof.core.planning import Errand, Wishes, errands, folded, refusal, whole_pass
+from twinshore.proof.core.report import COULD_NOT, exit_code, verdict
+from twinshore.proof.jobs import RunBundle, answers_of, on_spark
+from twinshore.proof.rounds import Place, Proving, Refold, Report, place_of
+from twinshore.proof.survey import mapped
+from twinshore.runtime.endpoints import Beside, Companion
+from twinshore.runtime.http import MetricsServer
+from twinshore.runtime.scheduler import LeftBehind, keep_on
+from twinshore.state.core.values import ProofRow
+from twinshore.state.store import Store
+
+# A task reads for about so long: so soon may it end in good order, and so often is what it found kept.
+TASK_S = 5.0
+# What was just read is not read again at once, however little there is.
+REST_S = 60.0
+IDLE_S = 1.0
+TURN_S = 0.2
+JOIN_S = 10.0
+
+
+class Rereading:
+    """`looks` are those that the last round saw; `keep` saves proofs, and tells the ledger. All happens in `turn`, but
+    for the reading itself, which is another thread's, or Spark's."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        run: RunBundle,
+        wishes: Wishes,
+        *,
+        looks: Callable[[], Sequence[tuple[Link, PartitionLook]]],
+        keep: Callable[[Mapping[Place, ProofRow], Refold], object],
+        log: Callable[[str], None],
+        rest_s: float = REST_S,
+    ) -> None:
+        self._settings, self._store, self._run, self._looks, self._keep = settings, store, run, looks, keep
+        self._bytes_s = settings.proof.reread_mb_s * 1e6
+        self._wishes = replace(wishes, bytes_s=self._bytes_s, sample=0.0)
+        self._log, self._rest_s = log, rest_s
+        # A small budget makes its pauses long: no process waits for them at its end.
+        self._reader: LeftBehind[list[str]] = LeftBehind("proof again")
+        self._busy: tuple[Future[list[str]], list[Errand], int] | None = None
+        self._failed: dict[tuple[str, int], float] = {}
+        self._idle_until_s = 0.0
+        self._refused = ""
+        self.read_bytes = 0
+
+    def close(self) -> None:
+        """Begins nothing more. What is being read ends by itself, and is not kept."""
+        self._reader.close()
+
+    def turn(self) -> None:
+        """Keeps what has come, and begins what is next; never waits."""
+        if not self._bytes_s:
+            return
+        if self._busy is not None and self._busy[0].done():
+            self._take(*self._busy)
+            self._busy = None
+        if self._busy is None and time.monotonic() >= self._idle_until_s:
+            self._begin()
+
+    def _begin(self) -> None:
+        now_ms, now_s = wall_ms(), time.monotonic()
+        self._failed = {place: until_s for place, until_s in self._failed.items() if until_s > now_s}
+        stored = {place_of(row): row for row in self._store.proofs.of()}
+        looks: dict[Link, list[PartitionLook]] = {}
+        for link, look in self._looks():
+            row = stored.get((look.link, look.named.topic, look.named.partition))
+            looks.setdefault(link, []).append(replace(look, stored=row))
+        self._refuse([row for ours in looks.values() for look in ours if (row := look.stored)])
+        # Of all links the one that waits longest; a task reads from one pair of clusters.
+        most, before_ms = self._bytes_s * TASK_S, now_ms - int(self._rest_s * 1000)
+        found = [
+            errands(
+                ours,
+                (self._settings.cluster(link.source), self._settings.cluster(link.target)),
+                self._wishes,
+                size_max=most,
+                before_ms=before_ms,
+                skip=self._failed,
+            )
+            for link, ours in looks.items()
+        ]
+        chosen = min((one for one in found if one), key=lambda one: one[0].read_ms, default=[])
+        if not chosen:
+            self._idle_until_s = now_s + IDLE_S
+            return
+        wanted = [
+            errand._replace(stretch=replace(mapped(self._store, errand.look.link, errand.stretch), number=number))
+            for number, errand in enumerate(chosen)
+        ]
+        order = json.dumps([errand.stretch.to_json() for errand in wanted])
+        name = f"proof again of {wanted[0].look.named} from {wanted[0].stretch.start}"
+        self._busy = (self._reader.submit(partial(self._run, order, name)), wanted, now_ms)
+
+    def _take(self, done: Future[list[str]], wanted: Sequence[Errand], read_ms: int) -> None:
+        stored = {place_of(row): row for row in self._store.proofs.of()}
+        found: dict[Place, tuple[Errand, Proven]] = {}
+        for result in answers_of(done, [errand.stretch for errand in wanted]):
+            errand = wanted[result.number]
+            self.read_bytes += result.bytes
+            self._say(errand, result)
+            found[errand.look.link, errand.look.named.topic, errand.look.named.partition] = errand, result
+
+        def fold(place: Place, stands: ProofRow | None) -> ProofRow | None:
+            return folded(stands, *found[place], read_ms, wall_ms()) if stands is not None else None
+
+        self._keep({place: row for place in found if (row := fold(place, stored.get(place))) is not None}, fold)
+
+    def _say(self, errand: Errand, result: Proven) -> None:
+        look, difference = errand.look, result.difference
+        if difference is not None:
+            where = f"{look.named} at offset {difference.offset}"
+            self._log(f"{look.link}: read again, {where}: {difference.kind}: {difference.sentence}")
+        if result.to < errand.stretch.end:
+            self._failed[f"{look.link} {look.named}", errand.stretch.start] = time.monotonic() + REST_S
+            if result.trouble:
+                self._log(f"{look.link}: {look.named} could not be read again: {result.trouble}")
+
+    def _refuse(self, rows: Sequence[ProofRow]) -> None:
+        """Says it once when the age that was asked for cannot be kept, and again when the figure is another."""
+        found = whole_pass(rows, self._bytes_s)
+        refused = refusal(found, self._bytes_s, self._settings.proof.read_again_h) if found else ""
+        if refused and not self._refused:
+            self._log(refused)
+        self._refused = refused
+
+
+def wishes_of(settings: ProofSettings) -> Wishes:
+    """As the settings want it."""
+    return Wishes(settings.stretch_records, settings.throttle_mb_s * 1e6, settings.digest)
+
+
+def wishes_beside(settings: ProofSettings) -> Wishes:
+    """For what is new, where something is read again at the same time: both together are within the throttle."""
+    wishes = wishes_of(settings)
+    return replace(wishes, bytes_s=max(0.0, wishes.bytes_s - settings.reread_mb_s * 1e6)) if wishes.bytes_s else wishes
+
+
+def keep_proving(
+    one_round: Callable[[], Report],
+    tell: Callable[[Report], None],
+    every_s: float,
+    stopped: Callable[[], bool],
+    log: Callable[[str], None],
+    between: Callable[[], None] = lambda: None,
+) -> int:
+    """Rounds with a pause between them until `stopped`, which is asked often; the exit code of the last whole one. One
+    that fails is told, and the next may succeed. `between` is called often in the pauses."""
+    code = COULD_NOT
+    while not stopped():
+        try:
+            report = one_round()
+        except TwinshoreError as error:
+            log(f"not proven: {error}")
+            code = COULD_NOT
+        else:
+            if not stopped():
+                tell(report)
+                code = exit_code(report)
+        next_s = time.monotonic() + every_s
+        while not stopped() and time.monotonic() < next_s:
+            _turn(between, log)
+            time.sleep(min(TURN_S, every_s))
+    return code
+
+
+def _turn(between: Callable[[], None], log: Callable[[str], None]) -> None:
+    try:
+        between()
+    except TwinshoreError as error:
+        log(f"nothing is read again: {error}")
+
+
+class Nobody:
+    """Where nothing is to be proven beside the mirror."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def begin(beside: Beside) -> Companion:
+    """Starts what the settings ask for."""
+    settings = beside.settings.proof
+    return ProofBeside(beside, settings) if settings.beside_mirror else Nobody()
+
+
+class ProofBeside:
+    """Proves one link while this process mirrors it, in a separate thread."""
+
+    def __init__(self, beside: Beside, settings: ProofSettings) -> None:
+        self._beside, self._settings = beside, settings
+        self._stop = threading.Event()
+        self._last = ""
+        self._thread = keep_on(self._work, f"proof of {beside.link.name}")
+
+    def close(self) -> None:
+        """Begins nothing more, and waits a little for what is on its way."""
+        self._stop.set()
+        self._thread.join(JOIN_S)
+
+    def _work(self) -> None:
+        beside, settings = self._beside, self._settings
+        proving = Proving(
+            beside.settings,
+            beside.store,
+            _on_the_mirrors_spark,
+            wishes=wishes_beside(settings),
+            tasks=settings.tasks,
+            stopped=self._stop.is_set,
+            log=beside.log,
+        )
+        again = Rereading(
+            beside.settings,
+            beside.store,
+            _on_the_mirrors_spark,
+            wishes_of(settings),
+            looks=proving.seen,
+            keep=proving.keep,
+            log=beside.log,
+        )
+        next_s = time.monotonic() + settings.every_s
+        while not self._stop.wait(TURN_S):
+            if not beside.active():
+                continue
+            if time.monotonic() < next_s:
+                _turn(again.turn, beside.log)
+                continue
+            try:
+                self._tell(proving.round([beside.link]))
+            except TwinshoreError as error:
+                beside.log(f"{beside.link.name}: not proven: {error}")
+            next_s = time.monotonic() + settings.every_s
+        again.close()
+
+    def _tell(self, report: Report) -> None:
+        said = verdict(report)
+        word = said.partition(":")[0]
+        if word != self._last:
+            self._beside.log(f"{self._beside.link.name}: proof: {said}")
+            self._last = word
+
+
+def _on_the_mirrors_spark(bundle: str, name: str) -> list[str]:
+    from pyspark import SparkContext
+
+    return on_spark(SparkContext.getOrCreate())(bundle, name)
+
+
+LABELS = ("link", "topic", "partition")
+OWED = "twinshore_proof_owed_deletions"
+READ_AGE = "twinshore_proof_read_age_seconds"
+TABLE = {
+    "twinshore_proof_offset": "Both sides hold the same records up to, not including, this offset of the source.",
+    "twinshore_proof_behind_records": "Offsets of the source that were there but not proven, at the last proof.",
+    "twinshore_proof_age_seconds": "How long ago that was proven, or seen to be all that there is.",
+    "twinshore_proof_differs": "1 where both sides were found to differ.",
+    READ_AGE: "How long ago the oldest part of what is proven was read from both sides; none where nobody knows.",
+    OWED: "Keys that the source has deleted and the compacted twin still shows, at the last look at its keys.",
+}
+
+
+class ProofCollector(Collector):
+    """Keeps nothing of its own. While the store is away it tells nothing."""
+
+    def __init__(self, store: Store, now_s: Callable[[], float] = time.time) -> None:
+        self._store, self._now_s = store, now_s
+
+    def collect(self) -> Iterator[Metric]:
+        families = {name: GaugeMetricFamily(name, says, labels=LABELS) for name, says in TABLE.items()}
+        try:
+            rows, looks = self._store.proofs.of(), self._store.key_looks.of()
+        except StoreError:
+            rows, looks = (), ()
+        for look in looks:
+            families[OWED].add_metric([look.link, look.topic, str(look.partition)], look.owed)
+        of_rows = [family for name, family in families.items() if name not in (OWED, READ_AGE)]
+        for row in rows:
+            labels = [row.link, row.topic, str(row.partition)]
+            if row.read_ms:
+                families[READ_AGE].add_metric(labels, max(0.0, self._now_s() - row.read_ms / 1000))
+            values = (
+                row.to_offset,
+                max(0, row.source_end - row.to_offset),
+                max(0.0, self._now_s() - row.proven_ms / 1000),
+                row.state == "differs",
+            )
+            for family, value in zip(of_rows, values, strict=True):
+                family.add_metric(labels, value)
+        yield from families.values()
+
+    def describe(self) -> list[Metric]:
+        """The registry asks at the start; the store need not answer then."""
+        return [GaugeMetricFamily(name, says, labels=LABELS) for name, says in TABLE.items()]
+
+    def links(self) -> dict[str, Any]:
+        """How each link stands, for whoever looks at /health."""
+        found: dict[str, Any] = {}
+        for row in self._store.proofs.of():
+            link = found.setdefault(row.link, {"partitions": 0, "differ": 0, "oldest_proof_s": 0.0})
+            link["partitions"] += 1
+            link["differ"] += row.state == "differs"
+            link["oldest_proof_s"] = max(link["oldest_proof_s"], round(self._now_s() - row.proven_ms / 1000, 1))
+        return found
+
+
+@contextlib.contextmanager
+def served(port: int, store: Store) -> Iterator[Callable[[], None]]:
+    """Serves /metrics and /health on this port, 0: on none. What is yielded is called by whatever must not stand
+    still."""
+    if not port:
+        yield lambda: None
+        return
+    collector = ProofCollector(store)
+    server = MetricsServer("127.0.0.1", port, collector, collector.links)
+    try:
+        yield server.beat
+    finally:
+        server.close()

@@ -1,0 +1,500 @@
+"""Who comes in, and as whom they are led on: certificates, users and credentials, as settings and their files say."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+import ssl
+import tomllib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+
+from twinshore.config.declaration import setting
+from twinshore.config.errors import ConfigError, KafkaError, TwinshoreError
+from twinshore.config.model import Cluster, SaslMechanism, Secret
+from twinshore.config.once import Once
+from twinshore.config.schema import Complaints, read_secret, read_section
+from twinshore.config.sections.proxy import OWN, SAME, ProxySettings
+from twinshore.kafka.clock import steady_s
+from twinshore.kafka.connection import open_connection
+from twinshore.kafka.pool import parse_address
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.sasl import ScramKeys, keys_of, read_keys
+from twinshore.kafka.transport import client_context
+from twinshore.proxy.broker_connection import DIAL_S, Access, Tokens
+from twinshore.proxy.core.login import Answer, Enter, Judge, Login, Refuse, Who
+from twinshore.proxy.core.model import HangUp, Parts, Ranges
+
+T = TypeVar("T")
+_Stamp: TypeAlias = list[tuple[int, int, int] | None]
+# What OpenSSL says of bytes that are no TLS at all.
+_NO_TLS: Final = (
+    "WRONG_VERSION_NUMBER",
+    "HTTP_REQUEST",
+    "HTTPS_PROXY_REQUEST",
+    "RECORD_LAYER_FAILURE",
+    "BAD_RECORD_TYPE",
+)
+_TOO_OLD: Final = ("UNSUPPORTED_PROTOCOL", "VERSION_TOO_LOW", "NO_SHARED_CIPHER")
+# As Java and so Kafka abbreviates them.
+_SHORT: Final = {
+    "commonName": "CN",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "stateOrProvinceName": "ST",
+    "localityName": "L",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+LOGIN_S: Final = 30.0
+# As brokers make a client wait whose login they refuse (connection.failed.authentication.delay.ms), and longer.
+PAUSE_S: Final = 0.5
+# As many as Kafka's own tool takes where it is not told.
+ITERATIONS: Final = 4096
+SALT_BYTES: Final = 24
+_DIGEST_BYTES: Final = 64
+_MECHANISM: Final = SaslMechanism.SCRAM_SHA_512
+# So many logins are tried at once.
+JUDGES = 4
+LOCAL = ("127.0.0.1", "::1", "localhost")
+_WRONG = (Code.SASL_AUTHENTICATION_FAILED, Code.UNSUPPORTED_SASL_MECHANISM)
+
+
+class Watched(Generic[T]):
+    """What is made of files, and made anew when they change: certificates, users. `value` is as of the files' last good
+    state: what cannot be made of them is said, and what was made before stays. The first time that is a ConfigError.
+    `what` is whose sentences these are."""
+
+    def __init__(self, what: str, files: Sequence[str], make: Callable[[], T], log: Callable[[str], None]) -> None:
+        self._what, self._make, self._log, self._told = what, make, log, Once(log)
+        self._files = [Path(file) for file in files if file]
+        self._good = self._stamp()
+        self._bad: _Stamp = []
+        self.value = make()
+
+    def look(self) -> None:
+        """Now and then. Files that are exchanged one after the other do not fit each other in between: what is wrong is
+        said once it was wrong twice."""
+        stamp = self._stamp()
+        if stamp == self._good:
+            self._bad = []
+            return
+        try:
+            self.value = self._make()
+        except ConfigError as error:
+            if stamp == self._bad:
+                self._told.say(f"{self._what}: {error}: what was read before stays in force")
+            self._bad = stamp
+            return
+        self._good, self._bad = stamp, []
+        self._told.well()
+        self._log(f"{self._what}: the files have changed, and are in force")
+
+    def _stamp(self) -> _Stamp:
+        return [_stamp_of(file) for file in self._files]
+
+
+def _stamp_of(file: Path) -> tuple[int, int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+class _Inside(ssl.SSLObject):
+    """A connection that remembers by which name the client came."""
+
+    name_asked = ""
+
+
+def _remember(inside: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> None:
+    if isinstance(inside, _Inside):
+        inside.name_asked = name or ""
+
+
+def name_asked(inside: object) -> str:
+    """The name that the client has asked for in its handshake (SNI); empty where it came by an address."""
+    return inside.name_asked if isinstance(inside, _Inside) else ""
+
+
+def server_context(asked: ProxySettings) -> ssl.SSLContext:
+    """For clients' connections, of the files as they are now; ConfigError where they cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        # Always a password: without one OpenSSL asks at the terminal, and the process hangs.
+        context.load_cert_chain(asked.certificate_file, asked.key_file, password="")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise ConfigError(
+            f"[proxy] certificate_file {asked.certificate_file} with key_file {asked.key_file} cannot be used: {error}",
+            hint="PEM files that belong together, and that this user can read",
+        ) from error
+    if asked.client_ca_file:
+        try:
+            context.load_verify_locations(asked.client_ca_file)
+        except (ssl.SSLError, OSError) as error:
+            raise ConfigError(f"[proxy] client_ca_file {asked.client_ca_file} cannot be used: {error}") from error
+        context.verify_mode = ssl.CERT_REQUIRED
+    if asked.node_hosts:
+        context.sslobject_class, context.sni_callback = _Inside, _remember
+    return context
+
+
+def subject_of(certificate: Mapping[str, Any] | None) -> str:
+    """The subject as Kafka names a principal: `CN=app,O=corp`, the narrowest part first; empty without one."""
+    parts = [
+        "+".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in part)
+        for part in (certificate or {}).get("subject", ())
+    ]
+    return ",".join(reversed(parts))
+
+
+def _escaped(value: str) -> str:
+    text = "".join(f"\\{letter}" if letter in ',+"\\<>;' else letter for letter in value)
+    return f"\\{text}" if text[:1] in ("#", " ") else text
+
+
+def why_no_handshake(error: Exception) -> str:
+    """Why a client is hung up on; empty where it went by itself, as what only looks whether a port is open does."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        reason = error.reason or str(error)
+        if reason in _NO_TLS:
+            return "it speaks no TLS, and this port does"
+        if reason in _TOO_OLD:
+            return f"it speaks no TLS that is taken here: {_spoken(reason)}"
+        if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+            return "it shows no certificate, and [proxy] client_ca_file asks for one"
+        if "ALERT" in reason:
+            return f"it does not accept the proxy's certificate, or its TLS: {_spoken(reason)}"
+        return f"its TLS handshake failed: {_spoken(reason)}"
+    if isinstance(error, ConnectionAbortedError | TimeoutError):
+        return "its TLS handshake took too long"
+    return "" if isinstance(error, ConnectionError) else f"its TLS handshake failed: {error or type(error).__name__}"
+
+
+def _spoken(reason: str) -> str:
+    return reason.replace("_", " ").lower()
+
+
+class Host(Protocol):
+    """Who lets the client in."""
+
+    def say(self, frame: Parts) -> None:
+        """Sends this."""
+
+    def let_in(self, who: Who) -> None:
+        """From now on it is served."""
+
+    def see_out(self, frame: Parts, why: str) -> None:
+        """Sends this as its last word, and hangs up; `why` is for the log."""
+
+    def hang_up(self, why: str) -> None:
+        """At once."""
+
+
+class Entry:
+    """A client before it is served: it logs in, or it is refused, after a pause that makes guessing slow. That of one
+    client. While `busy` nothing more of it is read. `judge` says why somebody is not who he says; empty where he is;
+    None where nobody can be asked. `refuses` says why somebody is not let in who is who he says."""
+
+    def __init__(
+        self,
+        login: Login,
+        judge: Callable[[Who], Awaitable[str | None]],
+        now_s: float,
+        refuses: Callable[[Who], str] = lambda _: "",
+    ) -> None:
+        self._login, self._judge, self._refuses = login, judge, refuses
+        self._until_s = now_s + LOGIN_S
+        self._pause: asyncio.TimerHandle | None = None
+        self._judging: asyncio.Task[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._pause is not None or self._judging is not None
+
+    @property
+    def software(self) -> str:
+        """The library that the client says that it is."""
+        return self._login.software
+
+    def late(self, now_s: float) -> bool:
+        """Whether the client has had time enough."""
+        return now_s > self._until_s
+
+    def take(self, frame: memoryview, offers: Ranges, host: Host) -> None:
+        """One frame of the client's. WireError where it cannot be read."""
+        match self._login.step(frame, offers):
+            case Answer(said):
+                host.say(said)
+            case Enter(who, said, refused):
+                if why := self._refuses(who):
+                    self._refuse(refused, why, host)
+                else:
+                    host.say(said)
+                    host.let_in(who)
+            case Refuse(why, said):
+                self._refuse(said, why, host)
+            case Judge() as asked:
+                self._judging = asyncio.get_running_loop().create_task(self._ask(asked, host))
+            case HangUp(why):
+                host.hang_up(why)
+
+    def close(self) -> None:
+        """The client is gone."""
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._judging is not None:
+            self._judging.cancel()
+
+    def _refuse(self, said: Parts, why: str, host: Host) -> None:
+        self._pause = asyncio.get_running_loop().call_later(PAUSE_S, host.see_out, said, why)
+
+    async def _ask(self, asked: Judge, host: Host) -> None:
+        why = await self._judge(asked.who)
+        if why == "":
+            why = self._refuses(asked.who)
+        self._judging = None
+        if why is None:
+            host.hang_up("no cluster answers that could say whether its login is right")
+        elif why:
+            self._refuse(asked.refused, f"its login is refused: {why}", host)
+        else:
+            host.say(asked.entered)
+            host.let_in(asked.who)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserSection:
+    """One user."""
+
+    scram_sha_512: str = setting("", "the salted password, as Kafka keeps it: `salt=...,stored_key=...,...`")
+    password_env: str = setting("", "environment variable that holds the password")
+    password_file: str = setting("", "file that holds the password")
+
+
+@dataclass(slots=True)
+class _User:
+    """`proven`: a password that was right, in no form in which it could be read. To try one takes long."""
+
+    keys: ScramKeys | None
+    password: Secret
+    plain: str = ""
+    proven: bytes = b""
+
+
+class UsersOfFile:
+    """The users that may log in at the proxy, of a TOML file: a table for each, with where its password is kept. A
+    password that stands in a separate file is read again at each login. Of a salted one nobody can be logged in
+    elsewhere. A user that is not in the file has keys as well, which no password fits: a client learns from no answer,
+    and from no time that it takes, which users exist. `seal`: from which salts follow, the same in each process."""
+
+    def __init__(self, users: Mapping[str, _User], seal: bytes = b"") -> None:
+        self._users = users
+        self._seal = seal or secrets.token_bytes(32)
+        self._salted = [one.keys for one in users.values() if one.keys is not None]
+
+    def scram_keys(self, user: str) -> ScramKeys:
+        found = self._users.get(user)
+        if found is None or not found.password:
+            return found.keys if found and found.keys else self._of_nobody(user)
+        plain = _read(found.password)
+        if not plain:
+            return self._of_nobody(user)
+        if found.keys is None or not hmac.compare_digest(plain.encode(), found.plain.encode()):
+            found.keys = keys_of(plain, _MECHANISM, self._drawn(user, SALT_BYTES), ITERATIONS)
+            found.plain = plain
+        return found.keys
+
+    def _of_nobody(self, user: str) -> ScramKeys:
+        """As one of the salted users has them, if there are any; they are the same each time."""
+        number = int.from_bytes(self._drawn(user, 4))
+        like = self._salted[number % len(self._salted)] if self._salted else None
+        size, iterations = (len(like.salt), like.iterations) if like else (SALT_BYTES, ITERATIONS)
+        drawn = self._drawn(user, size + 2 * _DIGEST_BYTES)
+        return ScramKeys(drawn[:size], iterations, drawn[size:-_DIGEST_BYTES], drawn[-_DIGEST_BYTES:])
+
+    def _drawn(self, user: str, size: int) -> bytes:
+        return hashlib.shake_256(self._seal + user.encode()).digest(size)
+
+    def knows(self, user: str, password: str) -> bool:
+        found = self._users.get(user)
+        if found is not None and found.password:
+            plain = _read(found.password)
+            return bool(plain) and hmac.compare_digest(plain.encode(), password.encode())
+        if found is None and not self._salted:
+            return False
+        found = found or _User(self._of_nobody(user), Secret())
+        assert found.keys is not None
+        sealed = hashlib.blake2b(password.encode(), key=self._seal).digest()
+        if hmac.compare_digest(sealed, found.proven):
+            return True
+        tried = keys_of(password, _MECHANISM, found.keys.salt, found.keys.iterations)
+        if not hmac.compare_digest(tried.stored_key, found.keys.stored_key):
+            return False
+        found.proven = sealed
+        return True
+
+
+def _read(password: Secret) -> str:
+    """Nothing where it cannot be read now: then nobody logs in with it."""
+    try:
+        return password.read()
+    except ConfigError:
+        return ""
+
+
+def read_users(file: str) -> UsersOfFile:
+    """ConfigError with all that is wrong in it."""
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+        raw: dict[str, Any] = tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(f"[proxy] users_file {file} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"[proxy] users_file {file} is not TOML: {error}") from error
+    complaints = Complaints()
+    users = {name: _user(section, f'["{name}"]', complaints) for name, section in raw.items()}
+    if complaints.lines:
+        raise ConfigError(f"[proxy] users_file {file}: {'; '.join(complaints.lines)}")
+    return UsersOfFile(users, hashlib.sha256(text.encode()).digest())
+
+
+def _user(raw: object, place: str, complaints: Complaints) -> _User:
+    section = read_section(UserSection, raw, place, complaints) or UserSection()
+    password = read_secret(section.password_env, section.password_file, "password", place, complaints)
+    if bool(section.scram_sha_512) == bool(password):
+        complaints.add(place, "needs scram_sha_512, or password_env or password_file")
+        return _User(None, password)
+    try:
+        if password:
+            password.read()
+        return _User(read_keys(section.scram_sha_512, _MECHANISM) if section.scram_sha_512 else None, password)
+    except ConfigError as error:
+        complaints.add(place, f"{'scram_sha_512: ' if section.scram_sha_512 else ''}{error}")
+        return _User(None, password)
+
+
+class Gate:
+    """That of a process; without settings anybody comes in, by plain TCP. ConfigError where a file cannot be used."""
+
+    def __init__(
+        self,
+        asked: ProxySettings | None = None,
+        clusters: Sequence[Cluster] = (),
+        log: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._asked = asked = asked or ProxySettings()
+        self._clusters = {one.name: one for one in clusters}
+        self._tls_context: Watched[ssl.SSLContext] | None = None
+        self._users: Watched[UsersOfFile] | None = None
+        if asked.certificate_file:
+            files = (asked.certificate_file, asked.key_file, asked.client_ca_file)
+            self._tls_context = Watched("[proxy] certificate_file", files, lambda: server_context(asked), log)
+        if asked.users_file:
+            self._users = Watched("[proxy] users_file", (asked.users_file,), lambda: read_users(asked.users_file), log)
+        self._contexts = {one.name: _context_of(one, log) for one in clusters if one.security.tls}
+        self._tokens = Tokens()
+        self._judges = ThreadPoolExecutor(JUDGES, "judge")
+        if asked.sasl and not asked.certificate_file and asked.address not in LOCAL:
+            log("without [proxy] certificate_file anybody on the way can read what clients send, passwords too")
+
+    def look(self) -> None:
+        """Now and then: at files that may have changed."""
+        for one in (self._tls_context, self._users, *self._contexts.values()):
+            if one is not None:
+                one.look()
+
+    def close(self) -> None:
+        """Nobody waits to be let in any more."""
+        self._judges.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def tls_context(self) -> ssl.SSLContext | None:
+        """For a client that comes now; None where ports speak no TLS."""
+        return self._tls_context.value if self._tls_context else None
+
+    @property
+    def tls(self) -> bool:
+        """Whether any side speaks it."""
+        return self._tls_context is not None or bool(self._contexts)
+
+    def entry(self) -> Entry | None:
+        """How a client logs in; None where nobody need do so."""
+        if not self._asked.sasl:
+            return None
+        login = Login(self._scram_keys, self._asked.sasl, lambda: secrets.token_urlsafe(24))
+        return Entry(login, self._judge, steady_s(), self.refuses)
+
+    def refuses(self, who: Who) -> str:
+        """Why this principal is not let in, whatever it has proven; empty where it is."""
+        known = {principal for principal, _ in self._asked.logins}
+        if not known or who.name in known or self._asked.credentials_else == OWN:
+            return ""
+        return f"principal {who.name!r:.80} has no table in [proxy.credentials]"
+
+    def _scram_keys(self, user: str) -> ScramKeys:
+        return (self._users.value if self._users else UsersOfFile({})).scram_keys(user)
+
+    def who(self, transport: asyncio.BaseTransport) -> Who:
+        """Whom a client's certificate names."""
+        return Who(subject_of(transport.get_extra_info("peercert")) if self._asked.client_ca_file else "")
+
+    def access(self, cluster: str, who: Who) -> Access:
+        """How this client is led to the cluster's brokers."""
+        known = self._clusters.get(cluster) or Cluster(cluster, ())
+        context = self._contexts[cluster].value if cluster in self._contexts else None
+        security = known.security
+        if security.sasl and self._asked.credentials == SAME:
+            named = replace(known, security=replace(security, username=who.name))
+            return Access(named, self._tokens, context, who.password)
+        if (login := self._asked.logins.get((who.name, cluster))) is not None:
+            security = replace(security, username=login.username, password=login.password)
+        return Access(replace(known, security=security), self._tokens, context)
+
+    async def _judge(self, who: Who) -> str | None:
+        """By the users file; without one by what the first cluster says that asks for logins and answers. Whoever tries
+        many passwords waits for his like, and holds up nobody who is known."""
+        loop = asyncio.get_running_loop()
+        if self._users is not None:
+            known = await loop.run_in_executor(self._judges, self._users.value.knows, who.name, who.password)
+            return "" if known else f"there is no user {who.name!r:.80} with this password"
+        for one in self._clusters.values():
+            if one.security.sasl:
+                said = await loop.run_in_executor(self._judges, _try, one, who)
+                if said is not None:
+                    return said
+        return None
+
+
+def _context_of(cluster: Cluster, log: Callable[[str], None]) -> Watched[ssl.SSLContext]:
+    security = cluster.security
+    files = (security.ca_file, security.cert_file, security.key_file)
+    return Watched(f"[clusters.{cluster.name}.security]", files, lambda: client_context(security), log)
+
+
+def _try(cluster: Cluster, who: Who) -> str | None:
+    """Why the cluster does not let in whoever this is; empty where it does, None where it does not answer."""
+    security = replace(cluster.security, username=who.name)
+    for text in cluster.bootstrap:
+        address = parse_address(text, cluster.name)
+        try:
+            open_connection(address, security, timeout_s=DIAL_S, cluster=cluster.name, given=who.password).close()
+        except KafkaError as error:
+            if error.code in _WRONG:
+                return error.message
+        except TwinshoreError:
+            return None
+        else:
+            return ""
+    return None

@@ -1,0 +1,441 @@
+"""One connection to a broker, which is one client's alone: requests go out in order, answers come back in that order.
+
+What the way there asks for, TLS and a login, is done before the first request; a login that ends is made anew in time,
+once all that is under way is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import ssl
+import sys
+import threading
+from asyncio import sslproto
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
+
+from twinshore.config.errors import KafkaError, TwinshoreError, WireError
+from twinshore.config.model import Cluster, SaslMechanism, Security
+from twinshore.kafka.clock import steady_s, wall_ms
+from twinshore.kafka.connection import credentials_of
+from twinshore.kafka.oauth import Token, fetch_token
+from twinshore.kafka.protocol.apis import answer_bytes_max, api_name, shape_of
+from twinshore.kafka.protocol.framing import Framer, Question, Talk, read_response_header
+from twinshore.kafka.protocol.framing import frame as framed
+from twinshore.kafka.protocol.primitives import I32, Buffer
+from twinshore.kafka.protocol.sasl import choose, log_in
+from twinshore.kafka.transport import SILENCE_S, explain_tls_error
+from twinshore.proxy.core.model import Broker, Place
+
+# One that does not say when it ends serves so long.
+OPAQUE_S: Final = 10.0
+# As long as a connection may take to be there, with all that is said before the first request.
+DIAL_S: Final = 10.0
+# Log in again before the broker ends the session.
+LIFETIME_PART: Final = 0.8
+# As much as one record of TLS holds.
+_TLS_BYTES: Final = 16 << 10
+CLIENT_ID = "twinshore-proxy"
+# A broker that lets logins end at once would be logged in to without end.
+SESSION_S_MIN = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    token: Token
+    until_s: float
+
+
+class Tokens:
+    """Tokens of an endpoint, for all connections of a cluster's user: thousands of clients must not fetch one each.
+    Those of a process. A token serves for half of its life: then a session that it opens lasts as long again. One in a
+    file is read each time. Safe for several threads; who comes while one is fetched waits for it."""
+
+    def __init__(
+        self,
+        fetch: Callable[[Security, float], Token] = lambda security, left_s: fetch_token(security, timeout_s=left_s),
+        now_s: Callable[[], float] = lambda: wall_ms() / 1000,
+    ) -> None:
+        self._fetch, self._now_s = fetch, now_s
+        self._kept: dict[Security, _Kept] = {}
+        self._turns: dict[Security, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def of(self, security: Security, timeout_s: float) -> str:
+        """A token for whoever this is; KafkaError where none is to be had."""
+        if not security.token_url:
+            return self._fetch(security, timeout_s).text
+        with self._lock:
+            turn = self._turns.setdefault(security, threading.Lock())
+        with turn:
+            kept, now_s = self._kept.get(security), self._now_s()
+            if kept is None or now_s >= kept.until_s:
+                token = self._fetch(security, timeout_s)
+                lasts_s = (token.expires_s - now_s) / 2 if token.expires_s else OPAQUE_S
+                kept = self._kept[security] = _Kept(token, now_s + lasts_s)
+            return kept.token.text
+
+
+Learnt = TypeVar("Learnt")
+Asking = Callable[[Question], Awaitable[memoryview]]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a broker is reached: plainly, by TLS, with a login of the cluster's own user or of the client's. To the
+    brokers of a cluster. `given`: a password that the client showed, in place of one that is kept."""
+
+    cluster: Cluster
+    tokens: Tokens
+    context: ssl.SSLContext | None = None
+    given: str = field(default="", repr=False)
+
+    async def log_in(self, broker: Broker, ask: Asking) -> float:
+        """After so many seconds it must log in again; 0 for never. KafkaError where it is refused."""
+        security = self.cluster.security
+        mechanism = security.sasl
+        if mechanism is None:
+            return 0.0
+        place = self._place(broker)
+        await _hold(choose(mechanism, place), ask)
+        # Tokens are fetched, files are read, and a proof of SCRAM takes long: other clients go on meanwhile.
+        given = self.given
+        if mechanism is SaslMechanism.OAUTHBEARER:
+            given = await asyncio.to_thread(self.tokens.of, security, DIAL_S)
+        credentials = await asyncio.to_thread(credentials_of, security, mechanism, DIAL_S, given)
+        return LIFETIME_PART * await _hold(log_in(credentials, place), ask)
+
+    def why(self, error: Exception, broker: Broker) -> str:
+        """Why the broker is not reached."""
+        if isinstance(error, TwinshoreError):
+            return str(error)
+        if isinstance(error, ssl.SSLError):
+            return str(explain_tls_error(error, self._place(broker)))
+        reason = getattr(error, "strerror", "") or str(error)
+        if not reason:
+            reason = f"no answer within {DIAL_S:g} s" if isinstance(error, TimeoutError) else "it closed the connection"
+        return f"{self._place(broker)} cannot be reached: {reason}"
+
+    def _place(self, broker: Broker) -> str:
+        return f"{self.cluster.name} {broker.host}:{broker.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class _End(Generic[Learnt]):
+    """What a talk came to."""
+
+    learnt: Learnt
+
+
+def _step(talk: Talk[Learnt], answer: memoryview | None) -> Question | _End[Learnt]:
+    try:
+        return next(talk) if answer is None else talk.send(answer)
+    except StopIteration as end:
+        return _End(end.value)
+
+
+async def _hold(talk: Talk[Learnt], ask: Asking) -> Learnt:
+    answer: memoryview | None = None
+    while True:
+        found = await asyncio.to_thread(_step, talk, answer)
+        if isinstance(found, _End):
+            return found.learnt
+        answer = await ask(found)
+
+
+def spare_tls_buffers() -> None:
+    """Python's own loop receives into a buffer of each TLS connection, of a quarter of a megabyte: of thousands of
+    clients that are idle it is most of what they take. It is what they receive at once, and no more."""
+    sslproto.SSLProtocol.max_size = _TLS_BYTES
+
+
+def tune(transport: asyncio.BaseTransport) -> None:
+    """An idle peer that vanished without a word is noticed within `SILENCE_S`. One that reads slowly is left alone, so
+    what waits to be sent has no such limit."""
+    sock = transport.get_extra_info("socket")
+    if sock is None:
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    every_s = max(1, SILENCE_S // 4)
+    for name, value in (("TCP_KEEPIDLE", every_s), ("TCP_KEEPINTVL", every_s), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def has_left(transport: asyncio.BaseTransport) -> bool:
+    """Whether the peer has closed a connection that is not read just now."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0:
+        return True
+    if not hasattr(select, "POLLRDHUP"):
+        return False
+    asked = select.poll()
+    asked.register(sock.fileno(), select.POLLRDHUP)
+    return bool(asked.poll(0))
+
+
+def keeps_buffers(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether a transport keeps what it cannot send at once where it lies. Python's own copied it before 3.12, so that
+    the buffer can be received into again at once."""
+    return sys.version_info >= (3, 12) or not isinstance(loop, asyncio.SelectorEventLoop)
+
+
+class Asked(NamedTuple):
+    """A request that the broker has not answered yet. `done` gets the answer's frame, which is good until it returns;
+    None where there will be none."""
+
+    key: int
+    number: int
+    deadline_s: float
+    done: Callable[[memoryview | None], None]
+
+
+class Owner(Protocol):
+    """Whose connection it is."""
+
+    def choked(self, upstream: Upstream) -> None:
+        """It takes no more for now."""
+
+    def flows(self, upstream: Upstream) -> None:
+        """It takes more."""
+
+    def lost(self, upstream: Upstream) -> None:
+        """It is gone; whatever was asked hears so next."""
+
+
+class Upstream(asyncio.BufferedProtocol):
+    """`framer` is whose last frame `done` was given; `ended_by` is why it is gone, and `shut_out` whether that was for
+    its login or its TLS."""
+
+    def __init__(self, place: Place, owner: Owner, access: Access) -> None:
+        self.place, self.framer, self.bytes_in = place, Framer(), 0
+        self._owner, self._access = owner, access
+        # Lists, as few are under way at once, and an empty deque takes ten times as much of each idle client.
+        self._asked: list[Asked] = []
+        self._early: list[tuple[Asked | None, bytes]] = []
+        self._transport: asyncio.Transport | None = None
+        self._dialling: asyncio.Task[None] | None = None
+        self._session_ends: asyncio.TimerHandle | None = None
+        self._numbers = count(1)
+        self.ended_by, self.shut_out = "", False
+        self._open = self._ended = self._slow = self._held = self._expired = self._logging_in = False
+
+    @property
+    def due_s(self) -> float | None:
+        """When the next answer is late."""
+        due = self._asked[0] if self._asked else next((asked for asked, _ in self._early if asked is not None), None)
+        return due.deadline_s if due is not None else None
+
+    @property
+    def takes(self) -> bool:
+        """Whether what is written now goes out soon."""
+        return self._open and not self._slow
+
+    def dial(self, broker: Broker) -> None:
+        """Until the connection is there, what is asked waits."""
+        self._broker = broker
+        self._dialling = asyncio.get_running_loop().create_task(self._dial())
+
+    async def _dial(self) -> None:
+        loop, broker, context = asyncio.get_running_loop(), self._broker, self._access.context
+        named = broker.host if context is not None else None
+        try:
+            async with asyncio.timeout(DIAL_S):
+                await loop.create_connection(lambda: self, broker.host, broker.port, ssl=context, server_hostname=named)
+                await self._log_in()
+        except (OSError, TimeoutError, TwinshoreError) as error:
+            self._fail("", error)
+        else:
+            self._begin()
+
+    async def _log_in(self) -> None:
+        # Whoever reads slowly has no answers under way here, and must not lose the connection for it.
+        self._logging_in = True
+        self._pace()
+        lasts_s = await self._access.log_in(self._broker, self._ask_first)
+        self._logging_in = False
+        self._pace()
+        if lasts_s:
+            lasts_s = max(lasts_s, SESSION_S_MIN)
+            self._session_ends = asyncio.get_running_loop().call_later(lasts_s, self._expire)
+
+    def _expire(self) -> None:
+        """Between a login's questions a broker takes no others: what comes now waits until it is made anew."""
+        self._open, self._expired = False, True
+        self._owner.choked(self)
+        self._log_in_if_idle()
+
+    def _log_in_if_idle(self) -> None:
+        if self._expired and not self._asked and not self._ended:
+            self._expired = False
+            self._dialling = asyncio.get_running_loop().create_task(self._log_in_again())
+
+    async def _log_in_again(self) -> None:
+        try:
+            async with asyncio.timeout(DIAL_S):
+                await self._log_in()
+        except (OSError, TimeoutError, TwinshoreError) as error:
+            self._fail("it could not log in again: ", error)
+        else:
+            self._begin()
+
+    def _fail(self, what: str, error: Exception) -> None:
+        # A broker that speaks no TLS, or another, hangs up in the middle of the handshake.
+        self.shut_out = isinstance(error, ssl.SSLError | TwinshoreError | ConnectionResetError)
+        self._end(what + self._access.why(error, self._broker))
+
+    async def _ask_first(self, question: Question) -> memoryview:
+        """A question of the login's, behind which nothing else is asked."""
+        transport, shape, number = self._transport, shape_of(question.key, question.version), next(self._numbers)
+        assert transport is not None
+        heard: asyncio.Future[memoryview | None] = asyncio.get_running_loop().create_future()
+
+        def done(found: memoryview | None) -> None:
+            if not heard.done():
+                heard.set_result(None if found is None else memoryview(bytes(found)))
+
+        self._asked.append(Asked(question.key, number, deadline(DIAL_S), done))
+        body = [question.body]
+        parts = framed(question.key, question.version, number, CLIENT_ID, body, shape.tags_in_request)
+        transport.write(b"".join(parts))
+        found = await heard
+        if found is None:
+            raise KafkaError(self.ended_by, retriable=True)
+        return found[read_response_header(found, shape.tags_in_answer)[1] :]
+
+    def _begin(self) -> None:
+        """Sends what waited, and takes more."""
+        if self._ended or self._transport is None:
+            return
+        self._open = True
+        while self._early:
+            asked, data = self._early.pop(0)
+            if asked is not None:
+                self._asked.append(asked)
+            self._transport.write(data)
+        if self.takes:
+            self._owner.flows(self)
+
+    def ask(self, asked: Asked | None, frame: Sequence[Buffer]) -> None:
+        """Sends a whole frame; without `asked` it has no answer. The buffers are the caller's again afterwards."""
+        if not self._open or self._transport is None:
+            self._early.append((asked, b"".join(frame)))
+            self._owner.choked(self)
+            return
+        if asked is not None:
+            self._asked.append(asked)
+        data = frame[0] if len(frame) == 1 else b"".join(frame)
+        self._transport.write(data)
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes wait here."""
+        return self._transport.get_write_buffer_size() if self._transport else 0
+
+    def close(self) -> None:
+        """At once; nobody hears of it."""
+        self._ended = True
+        for pending in (self._dialling, self._session_ends):
+            if pending is not None:
+                pending.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        self._asked.clear()
+        self._early.clear()
+
+    def pause(self, paused: bool) -> None:
+        """Reads nothing more, so that the broker waits, or reads on."""
+        self._held = paused
+        self._pace()
+
+    def _pace(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._held and not self._logging_in:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # as every loop's is
+        tune(transport)
+        if self._ended:
+            self._transport.abort()
+            return
+        self._pace()
+
+    def get_buffer(self, _: int) -> memoryview:
+        return self.framer.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.framer.took(nbytes)
+        self.bytes_in += nbytes
+        try:
+            self._answers()
+        except WireError as error:
+            self._end(f"it does not keep to the protocol: {error}")
+
+    def _answers(self) -> None:
+        while not self._ended:
+            if not self._asked:
+                if self.framer.waiting:
+                    raise WireError(f"it sent {self.framer.waiting} bytes unasked")
+                return
+            asked = self._asked[0]
+            frame = self.framer.next(answer_bytes_max(asked.key))
+            if frame is None:
+                return
+            (number,) = I32.unpack_from(frame)
+            if number != asked.number:
+                raise WireError(f"{api_name(asked.key)} {asked.number} got the answer to {number}")
+            del self._asked[0]
+            asked.done(frame)
+            self._log_in_if_idle()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._slow = True
+        self._owner.choked(self)
+
+    def resume_writing(self) -> None:
+        self._slow = False
+        if self.takes:
+            self._owner.flows(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if isinstance(exc, ssl.SSLError):
+            self._end(self._access.why(exc, self._broker))
+            return
+        self._end("the broker closed the connection" if exc is None else f"connection lost: {exc}")
+
+    def look(self, now_s: float) -> bool:
+        """Now and then: gives back memory, and ends the connection where an answer is too late; whether it did."""
+        self.framer.rest()
+        due_s = self.due_s
+        if due_s is None or now_s < due_s:
+            return False
+        asked = self._asked[0] if self._asked else None
+        self._end(f"no answer to {api_name(asked.key)} in time" if asked else "it was not reached in time")
+        return True
+
+    def _end(self, why: str) -> None:
+        if self._ended:
+            return
+        waiting, self.ended_by = [*self._asked, *(asked for asked, _ in self._early if asked is not None)], why
+        self.close()
+        self._owner.lost(self)
+        for asked in waiting:
+            asked.done(None)
+        self._owner.flows(self)
+
+
+def deadline(wait_s: float) -> float:
+    """So long from now."""
+    return steady_s() + wait_s

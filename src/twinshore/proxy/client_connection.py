@@ -1,0 +1,707 @@
+"""One client's connection: its requests are read in order, and answered in that order, whoever is asked for them.
+
+Bytes are sent from where they were received. While one side takes no more, the other is not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final, assert_never, cast
+
+from twinshore.config.errors import WireError
+from twinshore.config.once import in_words
+from twinshore.kafka.clock import steady_s
+from twinshore.kafka.protocol.apis import PRODUCE, api_name, shape_of
+from twinshore.kafka.protocol.framing import SIZE_BYTES, Framer, frame, read_response_header
+from twinshore.kafka.protocol.primitives import I16, Buffer
+from twinshore.kafka.protocol.server import Request, answer_frame, read_request
+from twinshore.proxy.auth import LOGIN_S
+from twinshore.proxy.broker_connection import Asked, Upstream, deadline, has_left, keeps_buffers, tune
+from twinshore.proxy.broker_connections import Brokers, Writing
+from twinshore.proxy.context import House, Present
+from twinshore.proxy.core.breakers import Fusebox
+from twinshore.proxy.core.limits import Budget
+from twinshore.proxy.core.login import BYTES_MAX, Who
+from twinshore.proxy.core.messages import what_it_sent
+from twinshore.proxy.core.model import Ask, Drop, Errand, HangUp, Hold, Later, Move, Parts, Pass, Place, Run, Said, Say
+from twinshore.proxy.core.traffic import waited
+from twinshore.state.core.proxy_values import Flow, FuseKind
+
+# As much as brokers take by default (socket.request.max.bytes).
+REQUEST_BYTES_MAX: Final = 100 << 20
+# No other request carries records; each is read as a whole, while all clients wait.
+OTHERS_BYTES_MAX: Final = 1 << 20
+FIRST_BYTES: Final = 64 << 10
+HALF_REQUEST_S: Final = 30.0
+# A client that sends so slowly keeps room from others.
+SLOW_S: Final = 120.0
+# What nobody has is never counted there.
+_NOBODYS: Final = Flow()
+UNANSWERED_MAX: Final = 64
+IDLE_S: Final = 11 * 60.0
+UNREAD_S: Final = 300.0
+# A request that a switch holds is refused after that, so that its client asks again before it takes it for lost.
+HELD_S: Final = 15.0
+_SMALL_BYTES: Final = 16 << 10
+
+
+class Intake(Framer):
+    """What one client sends, until each request is whole. Only the first bytes of a large one are believed: for the
+    rest it must have room in the budget that all clients share, and its API must allow so much. `waits`: whether a
+    request that has begun has no room yet; `go_on` is called once it has."""
+
+    __slots__ = ("_budget", "_charged", "_go_on", "_paused_s", "_reserved", "_since_s", "waits")
+
+    def __init__(self, budget: Budget, go_on: Callable[[], None]) -> None:
+        super().__init__(FIRST_BYTES)
+        self._budget, self._go_on = budget, go_on
+        self._charged = self._reserved = 0
+        self._since_s, self._paused_s, self.waits = 0.0, -math.inf, False
+
+    def request(self, bytes_max: int) -> memoryview | None:
+        """The next whole request, without its size. WireError where it is larger than its API allows."""
+        found = self.next(bytes_max)
+        if found is not None:
+            self._reserved = 0
+            if len(found) > OTHERS_BYTES_MAX:
+                _must_be_allowed(found, len(found))
+        elif self.waiting >= FIRST_BYTES and not self._reserved:
+            _must_be_allowed(self.begun, self.wanted)
+            self._reserve(self.wanted)
+        return found
+
+    def _reserve(self, size: int) -> None:
+        self._reserved = size
+        if size <= self._charged or self._budget.take(size - self._charged, self._granted):
+            self._charged = max(size, self._charged)
+            self.trust(size)
+        else:
+            self.waits = True
+
+    def _granted(self) -> None:
+        self.waits, self._charged = False, max(self._reserved, self._charged)
+        self.trust(self._reserved)
+        self._go_on()
+
+    def settle(self) -> None:
+        """What was given out is on its way: of the budget it keeps what its buffer takes, unless others wait."""
+        if self._charged and self._budget.is_short:
+            self.rest()
+        held = len(self.buffer)
+        keeps = max(self._reserved, held if held > FIRST_BYTES else 0)
+        if keeps < self._charged and not self.waits:
+            charged, self._charged = self._charged, keeps
+            self._budget.give(charged - keeps)
+
+    def look(self, now_s: float, quiet_s: float, *, paused: bool, busy: bool) -> str:
+        """Once a second: gives back memory; why its client is hung up on, empty where it is not. `quiet_s`: for so long
+        it sent nothing; `paused`: nothing more of it is read; `busy`: something of it is not answered yet."""
+        self.rest()
+        if paused:
+            self._paused_s = now_s
+        if paused or not self._reserved:
+            self._since_s = now_s
+        quiet_s = min(quiet_s, now_s - self._paused_s)
+        if not busy and self.waiting and quiet_s > HALF_REQUEST_S:
+            return f"it sent half a request, and then nothing for {HALF_REQUEST_S:g} s"
+        if now_s - self._since_s > SLOW_S:
+            return f"it has not sent a request to its end within {SLOW_S:g} s"
+        if not busy and quiet_s > 1 and len(self.buffer) > FIRST_BYTES:
+            self.let_go()
+        self.settle()
+        return ""
+
+    def close(self) -> None:
+        """The client is gone."""
+        self._budget.leave(self._granted)
+        charged, self._charged = self._charged, 0
+        self._budget.give(charged)
+
+
+def _must_be_allowed(begun: memoryview, size: int) -> None:
+    (key,) = I16.unpack_from(begun)
+    if key != PRODUCE and size > OTHERS_BYTES_MAX:
+        raise WireError(f"{api_name(key)} has {size} bytes: {OTHERS_BYTES_MAX} are taken at most")
+
+
+Done = Callable[[memoryview | None], None]
+
+
+def timed(done: Done, box: Fusebox, move: Pass, client: str | None) -> Done:
+    """The same, and the counts and the box hear how long it took."""
+
+    def told(took_ms: float) -> None:
+        waited(move.flows, took_ms)
+        if box.times:
+            box.waited(FuseKind.PRODUCE, move.topics, client or "", took_ms)
+
+    return _clocked(done, told) if move.topics else done
+
+
+def counted(done: Done, flows: Sequence[Flow]) -> Done:
+    """The same, and the counts hear how long it took."""
+    return _clocked(done, partial(waited, flows)) if flows else done
+
+
+def _clocked(done: Done, told: Callable[[float], None]) -> Done:
+    """From now until it is called; `told` hears it first, in milliseconds."""
+    began_s = steady_s()
+
+    def heard(found: memoryview | None) -> None:
+        told((steady_s() - began_s) * 1000)
+        done(found)
+
+    return heard
+
+
+class Going:
+    """An errand under way: its questions go out together, and it goes on once all of them are answered or lost. `ask`
+    asks a broker, and calls back once, later. `done` gets the answer for the client, and whether a broker was not
+    heard; `failed` why there is none."""
+
+    def __init__(
+        self,
+        errand: Errand,
+        ask: Callable[[Ask, Callable[[Said], None]], None],
+        done: Callable[[Parts, bool], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        self._errand, self._ask, self._done, self._failed = errand, ask, done, failed
+        self._found: list[Said] = []
+        self._left = 0
+        self._over = self._unheard = False
+
+    def begin(self) -> None:
+        """Asks the first questions."""
+        self._step(None)
+
+    def close(self) -> None:
+        """The client is gone: what is still answered is of no use."""
+        self._over = True
+        self._errand.close()
+
+    def _step(self, said: Sequence[Said] | None) -> None:
+        try:
+            asks = next(self._errand) if said is None else self._errand.send(said)
+        except StopIteration as end:
+            self._done(end.value, self._unheard)
+            return
+        except Exception as error:  # a client whose errand ended here would wait for ever
+            self._failed(f"an answer of a broker cannot be used: {in_words(error)}")
+            return
+        self._found, self._left = [None] * len(asks), len(asks)
+        for index, ask in enumerate(asks):
+            self._ask(ask, counted(partial(self._heard, index), ask.flows))
+
+    def _heard(self, index: int, body: Said) -> None:
+        if self._over:
+            return
+        self._found[index] = body
+        self._unheard |= body is None
+        self._left -= 1
+        if not self._left:
+            self._step(self._found)
+
+
+class Held:
+    """The one request of a client that waits: for a switch to end, or to hear where its topic is."""
+
+    def __init__(self, guest: Present, house: House) -> None:
+        self._guest, self._house = guest, house
+        self.whole: memoryview | None = None
+        self._move = Hold(None)
+        self._since_s = 0.0
+
+    def __bool__(self) -> bool:
+        return self.whole is not None
+
+    @property
+    def request(self) -> Request:
+        """There must be one."""
+        assert self.whole is not None
+        return read_request(self.whole[SIZE_BYTES:])
+
+    def keep(self, whole: memoryview, move: Hold) -> None:
+        """It waits from now on; or goes on to wait, for another reason perhaps."""
+        if self.whole is None:
+            self.whole, self._since_s = memoryview(bytes(whole)), steady_s()
+            self._house.holding.add(self._guest)
+            self._house.counts.held += 1
+        self._move = move
+
+    def waits_longer(self, than_s: float) -> bool:
+        """Whether its client may take it for lost."""
+        return self.whole is not None and steady_s() - self._since_s > than_s
+
+    def refusal(self, *, is_last: bool) -> Parts | None:
+        """What tells its client to ask again. None where the connection must end with it. `is_last`: nothing more of
+        the client is read."""
+        return self._move.refusal if is_last or not self._move.goes_first else None
+
+    def let_go(self) -> memoryview | None:
+        """It waits no more."""
+        whole, self.whole = self.whole, None
+        self._house.holding.discard(self._guest)
+        return whole
+
+
+class Turn:
+    """The place of an answer among those that are due."""
+
+    __slots__ = ("parts", "request")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.parts: Parts | None = None
+
+
+class Turns:
+    """The order of answers: each waits for those of earlier requests, whoever gives it. Those of one client. They are
+    few, and an empty list is a tenth of what an empty deque takes."""
+
+    __slots__ = ("_due",)
+
+    def __init__(self) -> None:
+        self._due: list[Turn] = []
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def begin(self, request: Request) -> Turn:
+        """The place of its answer, behind all others."""
+        turn = Turn(request)
+        self._due.append(turn)
+        return turn
+
+    def take(self, turn: Turn, parts: Parts) -> bool:
+        """Whether these may be sent now. Else they are copied, and come up in their turn."""
+        if self._due and self._due[0] is turn:
+            del self._due[0]
+            return True
+        turn.parts = [b"".join(parts)]
+        return False
+
+    def ready(self) -> Iterator[Parts]:
+        """What waited for the one that was sent."""
+        while self._due and (parts := self._due[0].parts) is not None:
+            del self._due[0]
+            yield parts
+
+    def clear(self) -> None:
+        """Nobody waits any more."""
+        self._due.clear()
+
+
+class Spending:
+    """What one client has had: counted with what all had, and above its quota nothing more of it is read for a while.
+    `go_on` is called once it may have more; `slowed`: whether it may not. `software`: what it said of itself before it
+    logged in."""
+
+    def __init__(self, house: House, go_on: Callable[[], None]) -> None:
+        self._house, self._go_on = house, go_on
+        self._client, self._flow = "", _NOBODYS
+        self._there = False
+        self.slowed, self.software = False, ""
+
+    def asks(self, request: Request, size: int) -> None:
+        """The client sent that."""
+        if not self._there:
+            self._there, self._client = True, request.client_id or ""
+            self._flow = self._house.flows.comes(self._client)
+            self._flow.software = self.software or self._flow.software
+        self._house.counts.requests[request.key] += 1
+        self._flow.requests += 1
+        self.spend(request, size)
+
+    def spend(self, request: Request, size: int) -> None:
+        """It has sent or received that."""
+        self._flow.bytes += size
+        if not self._house.quotas.there:
+            return
+        wait_s = self._house.quotas.take(request.client_id or "", size, steady_s())
+        if wait_s > 0 and not self.slowed:
+            self.slowed = True
+            self._house.counts.slowed += 1
+            asyncio.get_running_loop().call_later(wait_s, self._hurry)
+
+    def close(self) -> None:
+        """The client is gone."""
+        if self._there:
+            self._house.flows.goes(self._client, self._flow)
+            self._there = False
+
+    def _hurry(self) -> None:
+        self.slowed = False
+        self._go_on()
+
+
+class Guest(asyncio.BufferedProtocol):
+    """`place`: the broker that its port stands for. `address`: where the client is, if a balancer says it. `is_in`: it
+    was let in already, and is counted."""
+
+    def __init__(self, place: Place | None, house: House, address: str = "", *, is_in: bool = False) -> None:
+        self._house, self._told_address, self._is_in = house, address, is_in
+        self._session = house.session(place)
+        self._entry = house.gate.entry()
+        self._framer, self._turns = Intake(house.budget, self._go_on), Turns()
+        self._spending = Spending(house, self._go_on)
+        self._brokers = Brokers(house, self._pace, self._flows)
+        self._errand: Going | None = None
+        self._held = Held(self, house)
+        self._writing = Writing(house, self._brokers.ask_behind)
+        self._transport: asyncio.Transport | None = None
+        self._kept = True
+        self._reading = self._paused = self._unread = self._draining = self._leaving = False
+        self._heard_s = self._unread_since_s = house.now_s
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # as every loop's is
+        self._address = self.peer
+        if not self._is_in and not self._house.lets_in(self._address):
+            self._transport.abort()
+            self._transport = None
+            return
+        self._session.comes_from(self._address)
+        self._kept = self._house.gate.tls or keeps_buffers(asyncio.get_running_loop())
+        self._brokers.who = self._house.gate.who(transport)
+        tune(transport)
+        self._house.came(self)
+        if self._entry is None and (why := self._house.gate.refuses(self._brokers.who)):
+            self.hang_up(why)
+            return
+        self._read()  # behind a handshake of TLS something may have come already
+
+    def stands_before(self, place: Place | None) -> None:
+        """The client came by the name of this broker, as its handshake has said."""
+        self._session.place = place
+
+    def get_buffer(self, _: int) -> memoryview:
+        return self._framer.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._leaving:
+            return
+        self._framer.took(nbytes)
+        self._heard_s = self._house.now_s
+        self._house.counts.bytes_in += nbytes
+        self._read()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._end()
+
+    def pause_writing(self) -> None:
+        self._unread, self._unread_since_s = True, self._house.now_s
+        self._brokers.pause(True)
+
+    def resume_writing(self) -> None:
+        self._unread = False
+        self._brokers.pause(False)
+        self._go_on()
+
+    def hang_up(self, why: str) -> None:
+        """Ends the connection at once; `why` is for the log."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._house.hung_up(self.peer, why)
+            self._transport.abort()
+        self._end()
+
+    @property
+    def peer(self) -> str:
+        """Where the client is, without its port."""
+        found = self._transport.get_extra_info("peername") if self._transport else None
+        return self._told_address or (str(found[0]) if found else "unknown")
+
+    def drain(self) -> None:
+        """Reads nothing more, and ends once what was read is answered."""
+        self._draining = True
+        self._refuse_held()
+        self._pace()
+        self._end_if_drained()
+
+    def look(self, now_s: float) -> None:
+        """Once a second: ends what takes too long, and gives back memory."""
+        if self._brokers.look(now_s):
+            return
+        if self._held.waits_longer(HELD_S):
+            self._refuse_held()
+            self._go_on()
+        quiet_s = now_s - self._heard_s
+        if self._unread and now_s - self._unread_since_s > UNREAD_S:
+            self.hang_up(f"it has read nothing for {UNREAD_S:g} s")
+        elif why := self._framer.look(now_s, quiet_s, paused=self._paused, busy=bool(self._turns)):
+            self.hang_up(why)
+        elif self._entry is not None and self._entry.late(now_s):
+            self.hang_up(f"it has not logged in within {LOGIN_S:g} s")
+        elif not self._turns and quiet_s > IDLE_S:
+            self.hang_up(f"it has asked nothing for {IDLE_S:g} s")
+
+    def _read(self) -> None:
+        """Takes what was received, one request after another. What one of them leads to may end the connection."""
+        if self._reading:
+            return
+        self._reading = True
+        try:
+            while self._framer.waiting and not self._full:
+                if (found := self._framer.request(self._bytes_max)) is None:
+                    break
+                self._take(found)
+        except WireError as error:
+            self.hang_up(what_it_sent(error))
+        finally:
+            self._reading = False
+        self._pace()
+
+    @property
+    def _bytes_max(self) -> int:
+        return REQUEST_BYTES_MAX if self._entry is None else BYTES_MAX
+
+    @property
+    def _full(self) -> bool:
+        """Whether nothing more may be begun now."""
+        return (
+            self._transport is None
+            or (self._entry is not None and self._entry.busy)
+            or self._errand is not None
+            or self._framer.waits
+            or bool(self._held)
+            or self._draining
+            or self._unread
+            or self._spending.slowed
+            or self._brokers.take_no_more
+            or len(self._turns) >= UNANSWERED_MAX
+        )
+
+    def _pace(self) -> None:
+        """Reads on, or nothing more, as what is under way demands."""
+        transport = self._transport
+        if transport is None or self._leaving or transport.is_closing():
+            return
+        full = self._full
+        if not full:
+            self._framer.settle()
+        if full != self._paused:
+            self._paused = full
+            if full:
+                transport.pause_reading()
+            else:
+                transport.resume_reading()
+
+    def _flows(self) -> None:
+        if not self._reading:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Something may be begun again: first what was received already."""
+        self._read()
+        self._end_if_drained()
+
+    def _take(self, found: memoryview) -> None:
+        if self._entry is not None:
+            self._entry.take(found, self._house.seen.offers, self)
+            return
+        request = read_request(found)
+        self._spending.asks(request, len(found))
+        self._carry_out(request, self._session.move(request, self._house.known()), self._framer.with_size(found))
+
+    def judge_again(self) -> None:
+        """Of the request that was held: more is known now."""
+        if not self._held or self._transport is None:
+            return
+        if has_left(self._transport):
+            self.hang_up("it left while its request was held")
+            return
+        request = self._held.request
+        move = self._session.move(request, self._house.known())
+        if isinstance(move, Hold):
+            self._held.keep(request.view, move)
+        elif (whole := self._held.let_go()) is not None:
+            self._carry_out(request, move, whole)
+            self._go_on()
+
+    def prove(self, torn: frozenset[str]) -> None:
+        """Brokers prove what nobody acknowledges. What is under way to homes left by force counts no more."""
+        self._writing.prove()
+        if torn and self._writing.is_under_way(torn):
+            self.hang_up("its topic left by force a home that has not answered it")
+
+    def _refuse_held(self) -> None:
+        """It is not sent later: its client does not wait for its answer any more."""
+        if self._held:
+            request, refusal = self._held.request, self._held.refusal(is_last=self._draining)
+            self._held.let_go()
+            if refusal is None:
+                self.hang_up("its request was held for too long")
+            else:
+                self._answer(self._turns.begin(request), refusal)
+
+    def _carry_out(self, request: Request, move: Move, whole: memoryview) -> None:
+        match move:
+            case Pass():
+                self._pass_on(request, move, whole)
+            case Say(body):
+                self._answer(self._turns.begin(request), body)
+            case Later(body, wait_s):
+                turn = self._turns.begin(request)
+                asyncio.get_running_loop().call_later(wait_s, self._answer, turn, body)
+            case Run(errand, wait_s, topics):
+                self._house.counts.errands += 1
+                self._writing.begins(topics)
+                back = partial(self._come_back, self._turns.begin(request), topics, self._house.leases(topics))
+                self._errand = Going(errand, partial(self._ask, request.client_id or "", wait_s), back, self.hang_up)
+                self._errand.begin()
+            case Hold():
+                self._held.keep(whole, move)
+            case HangUp(why):
+                self.hang_up(why)
+            case Drop():
+                pass
+            case _:
+                assert_never(move)
+
+    def say(self, frame: Parts) -> None:
+        self._write(frame, None)
+
+    def let_in(self, who: Who) -> None:
+        self._spending.software = self._session.is_made_with(self._entry.software if self._entry else "")
+        self._entry, self._brokers.who = None, who
+        self._go_on()
+
+    def see_out(self, frame: Parts, why: str) -> None:
+        if self._transport is not None:
+            self._house.refused(self.peer, why)
+            self._write(frame, None)
+            self._transport.close()
+        self._end()
+
+    def _come_back(
+        self, turn: Turn, topics: tuple[str, ...], leases: Mapping[str, int], body: Parts, lost: bool
+    ) -> None:
+        self._errand = None
+        self._writing.ends(topics, lost=lost)
+        if self._may_tell(leases):
+            self._answer(turn, body)
+
+    def _may_tell(self, leases: Mapping[str, int]) -> bool:
+        """Whether what was written counts. While no switch waited for this proxy, as when it stood still, the topic may
+        have moved: what its old home took then is nowhere else, and the client is to send it again."""
+        if self._house.held_since(leases):
+            return True
+        self.hang_up("it wrote while no switch waited for this proxy")
+        return False
+
+    def _pass_on(self, request: Request, move: Pass, whole: memoryview) -> None:
+        upstream = self._brokers.to(move.place)
+        if upstream is None:
+            self.hang_up(f"{move.place.cluster} has no broker {move.place.node} now")
+            return
+        asked = None
+        if move.answered:
+            self._writing.begins(move.topics)
+            done = partial(
+                self._passed_back,
+                self._turns.begin(request),
+                upstream,
+                move,
+                self._house.leases(move.topics, move.place.cluster),
+            )
+            heard = timed(done, self._house.fuses, move, request.client_id)
+            asked = Asked(request.key, request.number, deadline(move.wait_s), heard)
+        else:
+            self._writing.blindly(upstream.place, move.topics)
+        sent: Sequence[Buffer] = [whole]
+        if move.body is not None:
+            tags = shape_of(request.key, request.version).tags_in_request
+            sent = frame(request.key, request.version, request.number, request.client_id or "", move.body, tags)
+        upstream.ask(asked, sent)
+        if self._kept and upstream.unsent:
+            self._framer.let_go()
+
+    def _passed_back(
+        self, turn: Turn, upstream: Upstream, move: Pass, leases: Mapping[str, int], found: memoryview | None
+    ) -> None:
+        if found is None:
+            self.hang_up(f"its broker {upstream.place.node} of {upstream.place.cluster} is gone: {upstream.ended_by}")
+            return
+        request = turn.request
+        self._writing.ends(move.topics)
+        if not self._may_tell(leases):
+            return
+        self._spending.spend(request, len(found))
+        try:
+            tags = shape_of(request.key, request.version).tags_in_answer
+            parts = move.rewrite(found, read_response_header(found, tags)[1]) if move.rewrite else None
+        except Exception as error:  # the client would wait for its answer for ever
+            self.hang_up(f"an answer of its broker cannot be used: {in_words(error)}")
+            return
+        if isinstance(parts, Later):
+            asyncio.get_running_loop().call_later(parts.wait_s, self._answer, turn, parts.body)
+        elif parts is None:
+            self._finish(turn, [upstream.framer.with_size(found)], upstream)
+        else:
+            self._finish(turn, answer_frame(request.key, request.version, request.number, parts), upstream)
+
+    def _answer(self, turn: Turn, body: Parts) -> None:
+        request = turn.request
+        self._finish(turn, answer_frame(request.key, request.version, request.number, body), None)
+
+    def _finish(self, turn: Turn, parts: Sequence[Buffer], owner: Upstream | None) -> None:
+        """The answer goes out in its turn. `owner`: whose buffer it may lie in."""
+        if not self._turns.take(turn, parts):
+            return
+        self._write(parts, owner)
+        for ready in self._turns.ready():
+            self._write(ready, None)
+        if self._paused and not self._reading:
+            self._go_on()
+        elif self._draining:
+            self._end_if_drained()
+
+    def _write(self, parts: Sequence[Buffer], owner: Upstream | None) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        size = sum(map(len, parts))
+        self._house.counts.bytes_out += size
+        if len(parts) > 1 and size <= _SMALL_BYTES:
+            parts = [b"".join(parts)]
+        for part in parts:
+            transport.write(part)
+        if owner is not None and self._kept and transport.get_write_buffer_size():
+            owner.framer.let_go()
+
+    def _ask(self, client: str, wait_s: float, ask: Ask, heard: Callable[[Said], None]) -> None:
+        self._brokers.ask(ask, client, wait_s, heard)
+
+    def _end_if_drained(self) -> None:
+        """Says that nothing more comes. The client closes: else what was sent last may be taken back."""
+        if self._draining and not self._turns and not self._leaving and self._transport is not None:
+            self._leaving = True
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+                self._transport.resume_reading()
+            else:  # TLS has a word for it, which the client answers
+                self._transport.resume_reading()
+                self._transport.close()
+
+    def _end(self) -> None:
+        """Forgets the client, and ends its connections to brokers."""
+        if self._transport is None:
+            return
+        self._transport = None
+        self._framer.close()
+        self._house.crowd.goes(self._address)
+        self._turns.clear()
+        self._session.close()
+        self._spending.close()
+        self._held.let_go()
+        self._writing.close()
+        if self._entry is not None:
+            self._entry.close()
+        if self._errand is not None:
+            self._errand.close()
+            self._errand = None
+        self._brokers.close()
+        self._house.went(self)

@@ -1,0 +1,587 @@
+"""Where a client reads a mirrored topic: at the twin of its own site while that is fresh, else at home. Pure.
+
+A twin has the offsets of its home, so a client may go from one to the other at any record, and back.
+
+What home had at some moment, the twin has once it ends no earlier than home ended then. So the twin is behind by the
+age of the newest such moment, and no clock but the asker's is needed. While nobody answers that age grows by itself.
+
+A client is led by the answer with which brokers lead consumers to a replica (KIP-392): the leader stays at home, so
+nobody writes elsewhere. It goes on at the twin until a few minutes are over, or until it hears an error there:
+NOT_LEADER_OR_FOLLOWER sends it home. A twin never tells it that its place is out of range.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
+
+from twinshore.kafka.protocol import fetch
+from twinshore.kafka.protocol.errors import Code
+from twinshore.proxy.core.model import NOBODY, Layout, Place, Seen
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+# Of moments at home about so many are kept, evenly: a twin that is level is found at one of the newest.
+MOMENTS: Final = 64
+# A topic is looked at as long after somebody has read it.
+WANTED_S: Final = 60.0
+# What a first look may take; whoever asks meanwhile waits.
+FIRST_LOOK_S: Final = 3.0
+# Answers name another node to read at since v11. Clients of librdkafka that ask in it do not leave that node at an
+# error (before 2.1), and those that ask in a later one do.
+LEADS_FROM: Final = 12
+# Who comes back sooner than that has met something there, and reads at home meanwhile. librdkafka takes no second lead
+# within a minute without pausing.
+AGAIN_S: Final = 65.0
+# Sessions of which nothing new is known are looked at all the same, since some were led away not long ago.
+LOOK_S: Final = 30.0
+NOTE_S: Final = 10.0
+# How long an answer waits that has nothing but places that the twin has not reached.
+AHEAD_S: Final = 0.1
+NOTHING_S: Final = 0.5
+_NOT_HERE: Final = int(Code.NOT_LEADER_OR_FOLLOWER)
+
+
+class Networks:
+    """Networks by addresses: which of them holds a client, the narrowest first. `named`: networks as text, each with
+    what it stands for."""
+
+    def __init__(self, named: Iterable[tuple[str, str]]) -> None:
+        self._tables: dict[int, dict[int, dict[int, str]]] = {4: {}, 6: {}}  # version, length of the prefix, prefix
+        for text, name in named:
+            one = ipaddress.ip_network(text)
+            table = self._tables[one.version].setdefault(one.prefixlen, {})
+            table[int(one.network_address) >> one.max_prefixlen - one.prefixlen] = name
+        for version, tables in self._tables.items():
+            self._tables[version] = dict(sorted(tables.items(), reverse=True))
+
+    def of(self, address: str) -> str | None:
+        """What the narrowest network that holds the address stands for; None where none does."""
+        found = parsed(address)
+        if found is None:
+            return None
+        number = int(found)
+        for length, table in self._tables[found.version].items():
+            if (name := table.get(number >> found.max_prefixlen - length)) is not None:
+                return name
+        return None
+
+
+def parsed(address: str) -> _Address | None:
+    """None where it is no address. One of IPv4 that a socket of IPv6 writes as its own is IPv4's."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+        return found.ipv4_mapped
+    return found
+
+
+@dataclass(slots=True)
+class Trail:
+    """Where a partition ended at home at moments, oldest first."""
+
+    moments: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def add(self, asked_s: float, end: int, kept_s: float) -> None:
+        """It was asked then, and ends there. A log that has become shorter is another one than was known."""
+        moments = self.moments
+        if moments and end < moments[-1][1]:
+            moments.clear()
+        if len(moments) > 1:
+            (before_s, before), (last_s, last) = moments[-2], moments[-1]
+            # Of moments at one end the last is the one that counts, and of those close together any.
+            if before == last == end or last_s - before_s < kept_s / MOMENTS:
+                moments.pop()
+        moments.append((asked_s, end))
+        while moments[0][0] < asked_s - kept_s:
+            moments.popleft()
+
+    @property
+    def end(self) -> int:
+        """Where it ended when it was asked last; -1 where nobody has asked."""
+        return self.moments[-1][1] if self.moments else -1
+
+    def held_since_s(self, end: int) -> float:
+        """The newest moment of which a twin that ends there has all that home had; -inf where none is known."""
+        return next((asked_s for asked_s, had in reversed(self.moments) if had <= end), -math.inf)
+
+
+@dataclass(slots=True)
+class Level:
+    """How far a twin's partition is behind its home, in time: by ends of both that were asked again and again. How one
+    twin's partition stands. `since_s`: all that home had then it has. `near`: clients read there."""
+
+    leader: int = -1
+    start: int = 0
+    end: int = -1
+    since_s: float = -math.inf
+    near: bool = False
+
+    def take(self, leader: int, start: int, end: int, home: Trail) -> None:
+        """What the twin's cluster said, before home was asked. One that is longer than its home is no twin: something
+        else was written there, or home has lost what it had."""
+        self.leader, self.start, self.end = leader, start, end
+        self.since_s = home.held_since_s(end) if end <= home.end else -math.inf
+
+    def away(self) -> None:
+        """Nobody carries it on."""
+        self.since_s = -math.inf
+
+    def judge(self, now_s: float, behind_s_max: float) -> bool:
+        """Whether clients read there now: they come below half of the bound, and leave above it."""
+        bound_s = behind_s_max if self.near else behind_s_max / 2
+        self.near = now_s - self.since_s <= bound_s
+        return self.near
+
+
+Part = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """At which clusters the clients of a site may read a topic of another home, the nearest first. `sites`: of each
+    cluster, in the order of the settings. `next_sites`: where clients of a site read if not at their own. Without a
+    second site nobody reads elsewhere than at home. `own_topics`: which topics each site has for itself, as patterns
+    with `*`."""
+
+    sites: Mapping[str, str] = field(default_factory=dict)
+    next_sites: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    behind_s_max: float = 5.0
+    own_topics: Sequence[str] = ()
+
+    def known(self, site: str) -> bool:
+        """Whether clients of the site read anywhere by these rules."""
+        return bool(site) and (site in self.sites.values() or site in self.next_sites)
+
+    def before_home(self, site: str, home: str) -> Iterator[str]:
+        """Clusters where clients of the site would rather read than at `home`."""
+        for one in dict.fromkeys((site, *self.next_sites.get(site, ()))):
+            if self.sites.get(home) == one:
+                return
+            yield from (name for name, at in self.sites.items() if at == one)
+
+    def is_own(self, topic: str) -> bool:
+        """Whether each site has the topic for itself, where it is no twin."""
+        return any(fnmatchcase(topic, pattern) for pattern in self.own_topics)
+
+
+class NearCopy(NamedTuple):
+    """A topic that a link has brought to a cluster, partition by partition as it was at the source: ids are of the
+    topic at both. `partitions`: those that it carries on."""
+
+    source: str
+    target: str
+    topic: str
+    source_id: str
+    target_id: str
+    partitions: frozenset[int]
+
+
+class Twin(NamedTuple):
+    """A topic's twin on a cluster, whose offsets are its home's. Both ids were the store's word, and are to be theirs
+    still."""
+
+    cluster: str
+    home_id: str
+    topic_id: str
+    partitions: frozenset[int]
+
+
+def twins_of(copies: Iterable[NearCopy], homes: Mapping[str, str]) -> dict[str, tuple[Twin, ...]]:
+    """By topic: what links have brought from its home, also by way of another twin. A copy of something else than what
+    stands at its source now is none."""
+    by_topic: dict[str, list[NearCopy]] = {}
+    for copy in copies:
+        by_topic.setdefault(copy.topic, []).append(copy)
+    found: dict[str, tuple[Twin, ...]] = {}
+    for topic, some in by_topic.items():
+        home, twins = homes.get(topic, ""), dict[str, Twin]()
+        for copy in some:
+            if copy.source == home:
+                twins[copy.target] = Twin(copy.target, copy.source_id, copy.target_id, copy.partitions)
+        for _ in some:
+            for copy in some:
+                via = twins.get(copy.source)
+                if via is None or via.topic_id != copy.source_id or copy.target in {home, *twins}:
+                    continue
+                parts = copy.partitions & via.partitions
+                twins[copy.target] = Twin(copy.target, via.home_id, copy.target_id, parts)
+        if twins:
+            found[topic] = tuple(twins.values())
+    return found
+
+
+_NOWHERE: Final[Mapping[Part, Place]] = MappingProxyType({})
+
+
+class Ends(NamedTuple):
+    """Of a twin's partition."""
+
+    leader: int
+    start: int
+    end: int
+
+
+# Of one cluster, by topic and id.
+Found: TypeAlias = Mapping[tuple[str, str], Mapping[int, Ends]]
+
+
+class Look(NamedTuple):
+    """At one topic, in one term of its home: ends of its twins, asked first, then where it ends at home, asked at
+    `asked_s`. A twin's partition that is None did not answer; one that is missing is no twin now.
+    `home_id`: the topic's at home, empty where home does not say it: then nothing of it is there either."""
+
+    topic: str
+    home: str
+    term: int
+    asked_s: float
+    home_ends: Mapping[int, int]
+    twins: Mapping[str, Mapping[int, Ends | None]]
+    home_id: str = ""
+
+
+def looked(
+    topic: str,
+    home: str,
+    term: int,
+    asked_s: float,
+    at_home: Found,
+    twins: Sequence[Twin],
+    at_twins: Mapping[str, Found],
+) -> Look:
+    """A look, from what clusters have said. Links hear at different times that a topic was made anew at home, so they
+    may know it by several ids: the one that is there now says which twins are its own."""
+    home_id = next((twin.home_id for twin in twins if (topic, twin.home_id) in at_home), "")
+    ends = {part: one.end for part, one in at_home.get((topic, home_id), {}).items()}
+    levels: dict[str, dict[int, Ends | None]] = {}
+    for twin in twins:
+        if home_id in ("", twin.home_id):
+            there = at_twins.get(twin.cluster, {}).get((topic, twin.topic_id), {})
+            levels[twin.cluster] = {part: there.get(part) for part in twin.partitions}
+    return Look(topic, home, term, asked_s, ends, levels, home_id)
+
+
+@dataclass(slots=True)
+class _Topic:
+    home: str
+    term: int
+    home_id: str
+    trails: dict[int, Trail] = field(default_factory=dict)
+    levels: dict[str, dict[int, Level]] = field(default_factory=dict)
+
+
+class Near:
+    """What all clients of a process share of near reads: which topics are looked at, how level their twins are, and
+    where each site's clients read therefore. `served`: partitions that may be read at clusters that are not their home,
+    as (cluster, topic, partition). It and what `view` gives are the same objects while nothing is new. `bytes_read` by
+    cluster, `led` and `sent_home`: how often clients were told to go."""
+
+    def __init__(self, rules: Rules | None = None, networks: Networks | None = None) -> None:
+        self.rules, self._networks = rules or Rules(), networks or Networks(())
+        self.now_s = 0.0
+        self.served: frozenset[tuple[str, str, int]] = frozenset()
+        self.bytes_read: Counter[str] = Counter()
+        self.led = self.sent_home = 0
+        self._views: dict[str, Mapping[Part, Place]] = {}
+        self._wanted: dict[str, tuple[float, float]] = {}  # since when, and when last
+        self._topics: dict[str, _Topic] = {}
+        self._as_seen: dict[str, tuple[Seen, Seen]] = {}
+
+    def site_of(self, address: str) -> str:
+        """Of a client; empty where no rule says it."""
+        return self._networks.of(address) or ""
+
+    def at(self, topic: str, site: str, seen: Seen) -> list[str]:
+        """Clusters that have the topic, where clients of the site would rather read it than at its home."""
+        home = seen.route(topic)
+        if home is None or not site:
+            return []
+        names = self.rules.before_home(site, home)
+        return [name for name in names if name in seen.clusters and topic in seen.clusters[name].topics]
+
+    def as_seen(self, seen: Seen, site: str) -> Seen:
+        """What clients of the site see: of topics that each site has for itself they see theirs. The same object while
+        nothing is new."""
+        if not self.rules.own_topics:
+            return seen
+        known = self._as_seen.get(site)
+        if known is None or known[0] is not seen:
+            known = self._as_seen[site] = seen, self._with_own(seen, site)
+        return known[1]
+
+    def _with_own(self, seen: Seen, site: str) -> Seen:
+        own: dict[str, str] = {}
+        for topic in {topic for one in seen.clusters.values() for topic in one.topics}:
+            if self.rules.is_own(topic) and not seen.has_home(topic):
+                holders = seen.holders(topic)
+                near = self.rules.before_home(site, holders[0]) if site else ()
+                own[topic] = next((one for one in near if one in holders), holders[0])
+        return replace(seen, own=own) if own else seen
+
+    def wants(self, topic: str) -> None:
+        """Somebody reads it who would rather read it elsewhere than at home."""
+        since_s, _ = self._wanted.get(topic, (self.now_s, 0.0))
+        self._wanted[topic] = since_s, self.now_s
+
+    def wanted(self) -> list[str]:
+        """Topics to look at."""
+        return list(self._wanted)
+
+    def view(self, site: str) -> Mapping[Part, Place]:
+        """Where clients of the site read partitions that they should not read at home."""
+        return self._views.get(site, _NOWHERE)
+
+    def serves(self, cluster: str, topic: str, partition: int) -> bool:
+        """Whether the partition may be read there though it is at home elsewhere."""
+        return (cluster, topic, partition) in self.served
+
+    def is_undecided(self, topic: str) -> bool:
+        """Whether it was not looked at yet, and will be in a moment."""
+        since_s, _ = self._wanted.get(topic, (self.now_s, 0.0))
+        return topic not in self._topics and self.now_s - since_s < FIRST_LOOK_S
+
+    def level(self, cluster: str, topic: str, partition: int) -> Level | None:
+        """How the partition's twin stood last; None where it has none there."""
+        known = self._topics.get(topic)
+        return known.levels.get(cluster, {}).get(partition) if known else None
+
+    def take(self, looks: Iterable[Look]) -> None:
+        """What looks have found; the next `tick` says what follows."""
+        for look in looks:
+            known = self._topics.get(look.topic)
+            home_id = look.home_id or (known.home_id if known else "")
+            if known is None or (known.home, known.term, known.home_id) != (look.home, look.term, home_id):
+                known = self._topics[look.topic] = _Topic(look.home, look.term, look.home_id)
+            self._take(known, look)
+
+    def _take(self, known: _Topic, look: Look) -> None:
+        for partition, end in look.home_ends.items():
+            trail = known.trails.setdefault(partition, Trail())
+            trail.add(look.asked_s, end, 2 * self.rules.behind_s_max)
+        for cluster, found in look.twins.items():
+            levels = known.levels.setdefault(cluster, {})
+            for partition, one in found.items():
+                level = levels.setdefault(partition, Level())
+                if one is not None and partition in look.home_ends:
+                    level.take(one.leader, one.start, one.end, known.trails[partition])
+        for cluster, levels in known.levels.items():
+            there = look.twins.get(cluster, {})
+            for partition, level in levels.items():
+                if partition not in there:
+                    level.away()
+
+    def tick(self, now_s: float, seen: Seen) -> None:
+        """A few times a second, and whenever more is known of the clusters."""
+        self.now_s = now_s
+        self._wanted = {topic: when for topic, when in self._wanted.items() if now_s - when[1] < WANTED_S}
+        self._topics = {topic: known for topic, known in self._topics.items() if topic in self._wanted}
+        served: dict[tuple[str, str, int], int] = {}
+        for topic, known in self._topics.items():
+            if _is_settled(topic, known, seen):
+                for cluster, levels in known.levels.items():
+                    served |= {
+                        (cluster, topic, partition): level.leader
+                        for partition, level in levels.items()
+                        if self._reads(level, known.home, cluster, seen)
+                    }
+        if served.keys() != self.served:
+            self.served = frozenset(served)
+        for site in {*self.rules.sites.values(), *self.rules.next_sites}:
+            view = self._view(site, served)
+            if view != self.view(site):
+                self._views[site] = view
+
+    def _reads(self, level: Level, home: str, cluster: str, seen: Seen) -> bool:
+        """While home is away nobody can say how far it got, and whoever reads a twin goes on."""
+        if cluster not in seen.clusters or not seen.clusters[cluster].answers or level.since_s < 0:
+            level.near = False
+            return False
+        if home in seen.clusters and not seen.clusters[home].answers:
+            return level.near
+        return level.judge(self.now_s, self.rules.behind_s_max)
+
+    def _view(self, site: str, served: Mapping[tuple[str, str, int], int]) -> dict[Part, Place]:
+        view: dict[Part, Place] = {}
+        for topic, known in self._topics.items():
+            for cluster in self.rules.before_home(site, known.home):
+                for partition in known.levels.get(cluster, {}):
+                    leader = served.get((cluster, topic, partition))
+                    if leader is not None:
+                        view.setdefault((topic, partition), Place(cluster, leader))
+        return view
+
+
+def _is_settled(topic: str, known: _Topic, seen: Seen) -> bool:
+    """Whether the topic is where it was when it was looked at, and no switch moves it."""
+    lead = seen.leads.get(topic)
+    if lead is not None and (lead.moves or lead.held or lead.term != known.term):
+        return False
+    return seen.route(topic) == known.home
+
+
+@dataclass(slots=True)
+class Looked:
+    """As of when nothing of a session was to be read elsewhere, and when its topics were noted last."""
+
+    view: object = None
+    at_s: float = -math.inf
+    noted_s: float = -math.inf
+    reads: bool = False
+
+
+class Reading:
+    """What becomes of one client's fetches where it may read near. Of one client. `site` is where it is, by its
+    address, or its rack where that says nothing. `reads_near`: whether it ever asked a twin here."""
+
+    def __init__(self, near: Near, layout: Layout) -> None:
+        self.near, self._layout = near, layout
+        self.site = self._by_address = ""
+        self.reads_near = self._can_be_led = False
+        self._led: dict[Part, float] = {}
+        self._ahead: dict[Part, float] = {}
+
+    def comes_from(self, address: str) -> None:
+        """The client is there."""
+        self.site = self._by_address = self.near.site_of(address)
+
+    def seen(self, seen: Seen) -> Seen:
+        """What is known, as the client is to see it. A rack is told with a fetch alone: whoever went by it would have
+        the client's other requests answered by another log of that name."""
+        return self.near.as_seen(seen, self._by_address)
+
+    def copies(self, topic: str, seen: Seen) -> Sequence[str]:
+        """Clusters where it may come to read the topic, beside its home."""
+        return self.near.at(topic, self.site, seen) if self.site else ()
+
+    def note(self, asked: fetch.FetchRequest, parts: Iterable[Part], seen: Seen) -> bool:
+        """Has these topics looked at, of a client that can be led; whether it may read anything elsewhere than at home.
+        One whose address says nothing may name its site as its rack."""
+        self._can_be_led = True
+        if not self.site and asked.rack and self.near.rules.known(asked.rack):
+            self.site = asked.rack
+        if not self.site or asked.replica[0] != fetch.CONSUMER:
+            return False
+        for topic in {topic for topic, _ in parts}:
+            if self.near.at(topic, self.site, seen):
+                self.near.wants(topic)
+        return True
+
+    def looks_at(self, asked: fetch.FetchRequest, parts: Iterable[Part], seen: Seen, looked: Looked) -> bool:
+        """The same of a session, which names its topics once: they are noted now and then."""
+        now_s = self.near.now_s
+        if self._can_be_led and now_s - looked.noted_s >= NOTE_S:
+            looked.noted_s, looked.reads = now_s, self.note(asked, parts, seen)
+        return looked.reads
+
+    def is_here(self, one: fetch.Wanted, cluster: str, seen: Seen) -> bool:
+        """Whether the partition is read at this cluster."""
+        topic = str(one.topic)
+        if not seen.is_elsewhere(topic, cluster):
+            return True
+        reads = self.near.serves(cluster, topic, one.partition)
+        self.reads_near |= reads
+        return reads
+
+    def waits(self, wanted: Iterable[fetch.Wanted], cluster: str, seen: Seen) -> bool:
+        """Whether it will be known in a moment if the client reads these here."""
+        return any(
+            self.near.is_undecided(topic) and cluster in self.near.at(topic, self.site, seen)
+            for topic in {str(one.topic) for one in wanted}
+        )
+
+    def elsewhere(self, parts: Iterable[Part], cluster: str, seen: Seen) -> dict[Part, Place]:
+        """Of partitions that the client asks for at their home: where it is to read them instead. Whoever was led not
+        long ago and asks here again is let be."""
+        view, now_s = self.near.view(self.site), self.near.now_s
+        return {
+            part: view[part]
+            for part in parts
+            if part in view
+            and seen.route(part[0]) == cluster
+            and view[part].cluster != cluster
+            and now_s - self._led.get(part, -AGAIN_S) >= AGAIN_S
+        }
+
+    def session_leads(self, parts: Iterable[Part], cluster: str, seen: Seen, looked: Looked) -> bool:
+        """The same of a session, which is looked at when something has changed, and now and then."""
+        view, now_s = self.near.view(self.site), self.near.now_s
+        if looked.view is view and now_s - looked.at_s < LOOK_S:
+            return False
+        looked.view, looked.at_s = view, now_s
+        return bool(self.elsewhere(parts, cluster, seen))
+
+    def leads(self, asked: fetch.FetchRequest, cluster: str, seen: Seen) -> fetch.FetchAnswer | None:
+        """The answer that leads the client to where it reads some of this; None where all is read here. Where a place
+        is no more, or not yet, in the twin's log it is read at home."""
+        positions = {(str(one.topic), one.partition): one.position for one in asked.wanted}
+        places = {
+            part: place
+            for part, place in self.elsewhere(positions, cluster, seen).items()
+            if self._reaches_back(place.cluster, part, positions[part])
+        }
+        if not places:
+            return None
+        self.near.led += 1
+        self._led |= dict.fromkeys(places, self.near.now_s)
+        return fetch.FetchAnswer(0, 0, 0, [self._led_to(one, places) for one in asked.wanted])
+
+    def _led_to(self, one: fetch.Wanted, places: Mapping[Part, Place]) -> fetch.Fetched:
+        place = places.get((str(one.topic), one.partition))
+        number = NOBODY if place is None else self._layout.number(*place)
+        return _nothing(one)._replace(preferred_replica=number)
+
+    def _reaches_back(self, cluster: str, part: Part, position: int) -> bool:
+        level = self.near.level(cluster, *part)
+        return level is not None and level.start <= position
+
+    def heard(
+        self, asked: fetch.FetchRequest, answer: fetch.FetchAnswer, cluster: str, seen: Seen
+    ) -> tuple[fetch.FetchAnswer, float]:
+        """What the client is told of a cluster's answer, and after how long; the same answer where all of it is told.
+        Any error of a twin sends it home. A place that the twin has not reached waits for it as long as a twin may be
+        behind: home may have shown it to the client already."""
+        if not self.reads_near:
+            return answer, 0.0
+        ahead: dict[Part, float] = {}
+        told: list[fetch.Fetched] = []
+        for one in answer.fetched:
+            part = str(one.topic), one.partition
+            if seen.is_elsewhere(part[0], cluster):
+                self.near.bytes_read[cluster] += len(one.records or b"")
+                if one.error:
+                    since_s = self._ahead_since_s(asked, one.error, part, cluster)
+                    one = one._replace(error=_NOT_HERE, aborted=None) if since_s is None else _nothing(one)
+                    ahead |= {} if since_s is None else {part: since_s}
+                    self.near.sent_home += since_s is None
+            told.append(one)
+        self._ahead = ahead
+        changed = any(one is not before for one, before in zip(told, answer.fetched, strict=True))
+        wait_s = AHEAD_S if ahead and not any(one.records for one in told) else 0.0
+        return (answer._replace(fetched=told) if changed else answer), wait_s
+
+    def _ahead_since_s(self, asked: fetch.FetchRequest, error: int, part: Part, cluster: str) -> float | None:
+        """Since when the client waits for the twin; None where it need not. A place is named when it has changed."""
+        level, now_s = self.near.level(cluster, *part), self.near.now_s
+        if error != Code.OFFSET_OUT_OF_RANGE or level is None or not self.near.serves(cluster, *part):
+            return None
+        named = [one.position for one in asked.wanted if (str(one.topic), one.partition) == part]
+        since_s = self._ahead.get(part)
+        if named:
+            since_s = (now_s if since_s is None else since_s) if named[0] > level.end else None
+        return since_s if since_s is not None and now_s - since_s <= self.near.rules.behind_s_max else None
+
+
+def nothing_new(wanted: Iterable[fetch.Wanted]) -> fetch.FetchAnswer:
+    """The answer that has no records, and no error."""
+    return fetch.FetchAnswer(0, 0, 0, [_nothing(one) for one in wanted])
+
+
+def _nothing(one: fetch.Wanted | fetch.Fetched) -> fetch.Fetched:
+    return fetch.Fetched(one.topic, one.partition, 0, -1, -1)

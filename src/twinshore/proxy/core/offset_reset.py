@@ -1,0 +1,556 @@
+"""To which offset each place of a group is set, and what its members would read again or skip. Pure.
+
+Groups are set to other places while their members run: what proxies do meanwhile. Pure.
+
+While a group is held its members are told to rebalance: each commits what it has read, and asks to join, which waits
+here. Then whoever resets has the group's coordinator forget them all, and sets the places of a group that is empty:
+brokers take that from outside. From then on no member of before can commit anything, whatever is on its way, by
+whichever proxy. As they join now they hear that they are no members, give up what they read, join anew, and ask
+where the group stands.
+
+A member that comes later, and commits a place of before, is told that it is written: it is thrown away on purpose, and
+the error of a broker would end many an application. Places that live with a topic on another cluster have no
+coordinator who knows members. As long as nothing is decided they are written there; while places are set a commit of
+them is kept, and judged anew once the reset is over.
+
+A client of librdkafka that has heard that it is no member any more commits like somebody from outside, until it has
+joined anew. So it is remembered by which member a connection spoke for its group; and for some seconds nobody whose
+connection has spoken for none commits from outside what was reset, since that client may have connected anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import partial
+from typing import Any, Final
+
+from twinshore.config.errors import ConfigError
+from twinshore.kafka.protocol.apis import OFFSET_COMMIT
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.server import Request
+from twinshore.proxy.core import messages
+from twinshore.proxy.core.groups import NO_MEMBER, Committed
+from twinshore.proxy.core.messages import (
+    answer_kind,
+    error,
+    read_asked,
+    read_said,
+    refusal,
+    refused_places,
+    with_errors,
+    written,
+)
+from twinshore.proxy.core.model import Errand, Hold, Later, Move, Parts, Pass, Place, Run, Say, Seen
+from twinshore.proxy.core.offers import HEARTBEAT, JOIN_GROUP
+from twinshore.proxy.core.transactions import commit_offsets
+from twinshore.state.core.proxy_values import ResetGoal, ResetRow, ResetState
+
+
+class GoalKind(StrEnum):
+    """How a place is named."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    OFFSET = "offset"
+    TIME = "time"
+    SHIFT = "shift"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`number`: the offset, the time in milliseconds, or by how many offsets a place is shifted."""
+
+    way: GoalKind
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A partition that the group reads: `cluster` keeps its place, and its log reaches from `begins` to below `ends`.
+    `since`: the first offset as late as the time that was asked for, -1 where there is none."""
+
+    cluster: str
+    topic: str
+    partition: int
+    was: int | None
+    begins: int
+    ends: int
+    since: int = -1
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def target_of(
+    *, earliest: bool, latest: bool, offset: int | None, time: str, shift: int | None, undone: bool
+) -> Target | None:
+    """As it is asked for; None where nothing is. `undone`: a reset that was not finished is taken up, and says by
+    itself where places go. ConfigError where more than one thing is asked for."""
+    since_ms = time_ms_of(time) if time else None
+    numbers = {GoalKind.OFFSET: offset, GoalKind.TIME: since_ms, GoalKind.SHIFT: shift}
+    numbers |= {GoalKind.EARLIEST: 0 if earliest else None, GoalKind.LATEST: 0 if latest else None}
+    found = [Target(way, number) for way, number in numbers.items() if number is not None]
+    if len(found) + undone > 1:
+        raise ConfigError(
+            "places are set to one thing at a time",
+            hint="one of --to-earliest, --to-latest, --to-offset, --to-time, --shift-by, --resume and --undo",
+        )
+    return found[0] if found else None
+
+
+def time_ms_of(text: str) -> int:
+    """Of a time as in 2026-11-26T10:00:00Z; without a zone it is UTC. ConfigError where it is none."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"--to-time {text}: that is no time", hint="as in 2026-11-26T10:00:00Z") from None
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def topics_of(words: Iterable[str]) -> dict[str, frozenset[int] | None]:
+    """Topics with the partitions that are meant, None for all: of words such as `orders` and `orders:0,2`. ConfigError
+    where a word says neither."""
+    found: dict[str, frozenset[int] | None] = {}
+    for word in words:
+        topic, colon, numbers = word.partition(":")
+        parts = numbers.split(",")
+        if not topic or (colon and not all(one.isascii() and one.isdigit() for one in parts)):
+            raise ConfigError(f"--topic {word}: that is no topic", hint="as in orders, or orders:0,2")
+        some = frozenset(map(int, parts)) if colon else None
+        before = found.get(topic, frozenset())
+        found[topic] = before | some if some is not None and before is not None else None
+    return found
+
+
+def goals_of(target: Target, spots: Sequence[Spot]) -> tuple[tuple[ResetGoal, ...], list[str]]:
+    """Where each place goes, also where it stays; and why some cannot go there."""
+    goals, why = [], []
+    for spot in spots:
+        to = _to(target, spot)
+        if to is None:
+            why.append(f"{spot.name} has no place that could be shifted")
+        elif not spot.begins <= to <= spot.ends:
+            why.append(f"{spot.name} has {spot.begins} to {spot.ends}, and {to} lies outside")
+        else:
+            goals.append(ResetGoal(spot.cluster, spot.topic, spot.partition, spot.was, to))
+    return tuple(goals), why
+
+
+def _to(target: Target, spot: Spot) -> int | None:
+    match target.way:
+        case GoalKind.EARLIEST:
+            return spot.begins
+        case GoalKind.LATEST:
+            return spot.ends
+        case GoalKind.OFFSET:
+            return target.number
+        case GoalKind.TIME:
+            # Of what is not there yet: where it will be.
+            return spot.ends if spot.since < 0 else max(spot.since, spot.begins)
+        case GoalKind.SHIFT:
+            return None if spot.was is None else spot.was + target.number
+
+
+def backwards(goals: Sequence[ResetGoal]) -> tuple[ResetGoal, ...]:
+    """What undoes them. A place that was not there stays where it is."""
+    return tuple(one._replace(was=one.to, to=one.was) for one in goals if one.was is not None)
+
+
+def taken_up(goals: Sequence[ResetGoal], spots: Sequence[Spot]) -> tuple[tuple[ResetGoal, ...], list[str]]:
+    """Of a reset that was not finished: each where the place is kept now. What lies outside of its log by now goes as
+    near as it can, which is said; of a topic that is gone nothing is left to be set."""
+    there = {(one.topic, one.partition): one for one in spots}
+    found, told = [], []
+    for goal in goals:
+        spot = there.get((goal.topic, goal.partition))
+        if spot is None:
+            told.append(f"{goal.topic}-{goal.partition} is not there any more")
+            continue
+        to = min(max(goal.to, spot.begins), spot.ends)
+        if to != goal.to:
+            told.append(f"{spot.name} has {spot.begins} to {spot.ends} by now: it goes to {to} in place of {goal.to}")
+        found.append(goal._replace(cluster=spot.cluster, to=to))
+    return tuple(found), told
+
+
+def as_of_now(
+    target: Target | None, goals: Sequence[ResetGoal], spots: Sequence[Spot]
+) -> tuple[tuple[ResetGoal, ...], list[str]]:
+    """The goals with the places as they stand, and a shift from there; and why some cannot go there."""
+    meant = {(one.topic, one.partition) for one in goals}
+    some = [one for one in spots if (one.topic, one.partition) in meant]
+    if target is not None and target.way in (GoalKind.SHIFT, GoalKind.EARLIEST):
+        return goals_of(target, some)
+    was = {(one.topic, one.partition): one.was for one in some}
+    return tuple(one._replace(was=was.get((one.topic, one.partition))) for one in goals), []
+
+
+def amiss(goals: Sequence[ResetGoal], spots: Sequence[Spot], *, are_set: bool = False) -> list[str]:
+    """Why they cannot be set as they were meant, or do not count where they are set."""
+    there = {(one.topic, one.partition): one for one in spots}
+    why = []
+    for goal in goals:
+        spot = there.get((goal.topic, goal.partition))
+        if spot is None:
+            why.append(f"{goal.topic}-{goal.partition} is not there any more")
+        elif spot.cluster != goal.cluster:
+            why.append(f"the place of {spot.name} is kept on {spot.cluster} by now, and not on {goal.cluster}")
+        elif not are_set and not spot.begins <= goal.to <= spot.ends:
+            why.append(f"{spot.name} has {spot.begins} to {spot.ends} by now, and {goal.to} lies outside")
+    return why
+
+
+def others(goals: Sequence[ResetGoal], spots: Sequence[Spot], *, but: str = "") -> list[str]:
+    """Those that do not stand where they were set; `but` for what is kept on that cluster."""
+    stand = {(one.cluster, one.topic, one.partition): one.was for one in spots}
+    wrong = [
+        one for one in goals if one.cluster != but and stand.get((one.cluster, one.topic, one.partition)) != one.to
+    ]
+    return [f"{one.topic}-{one.partition}" for one in wrong]
+
+
+def sentence_of(spot: Spot, to: int | None = None) -> str:
+    """How the place stands; with `to`, where it goes, and what that means to readers."""
+    was = "no place" if spot.was is None else str(spot.was)
+    log = f"{spot.begins} to {spot.ends}"
+    if to is None:
+        return f"{spot.name}: {was}, of {log}"
+    return f"{spot.name}: {was} -> {to}, of {log}{_means(spot, to)}"
+
+
+def _means(spot: Spot, to: int) -> str:
+    if spot.was is None:
+        return ""
+    if to < spot.was:
+        return f": {max(0, min(spot.was, spot.ends) - to)} are read again"
+    if to > spot.was:
+        return f": {max(0, to - max(spot.was, spot.begins))} are skipped"
+    return ": it stays"
+
+
+def by_topic(goals: Iterable[ResetGoal]) -> Mapping[str, list[ResetGoal]]:
+    """For the audit."""
+    found: dict[str, list[ResetGoal]] = {}
+    for one in goals:
+        found.setdefault(one.topic, []).append(one)
+    return found
+
+
+# Kafka's own, which say that the group has begun anew since, and that it may not be written. Both have a client abort
+# its transaction and go on; the oldest, which name no member, know the second one only.
+_OF_A_MEMBER: Final = 22
+_OF_NO_MEMBER: Final = 30
+_NAMES_MEMBERS: Final = 3
+_JAVA: Final = "apache-kafka-java"
+_LATER_JAVA: Final = re.compile(r"([3-9]|\d\d+)\.")
+# A client is a member of one group; whoever says that it is one of many more is not believed.
+_GROUPS_MAX: Final = 16
+# So long a member may not have heard that it was sent away, and transactions that name none may be its own.
+DOUBTED_MS: Final = 600_000
+# What home has said of a member holds so long, which is less than what it takes for a proxy to count as gone.
+JUDGED_S: Final = 5.0
+_OVER: Final = (ResetState.DONE, ResetState.UNDONE)
+
+
+def on_its_way(group: str) -> str:
+    """By which requests that commit places of the group are counted: no topic has such a name."""
+    return f"places of {group}"
+
+
+def on_its_way_elsewhere(group: str) -> str:
+    """The same, of those that no coordinator judges and that come while members gather."""
+    return f"late places of {group}"
+
+
+def awaited(row: ResetRow) -> tuple[str, ...]:
+    """What must not be on its way any more for a proxy to say that it holds the group."""
+    ways = (on_its_way(row.group), on_its_way_elsewhere(row.group))
+    return ways if row.state is ResetState.SETTING else ways[:1]
+
+
+class ResetBook:
+    """What all clients of a process share. `clock`: seconds that go on while the process stands still. `revision`: of
+    the resets as they are in force. `waiting`: how many members of each group wait to join."""
+
+    def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
+        self.clock = clock
+        self.revision = 0
+        self.waiting = Counter[str]()
+        self._now_ms = 0
+        self._rows: dict[str, ResetRow] = {}
+        self._goals: dict[str, frozenset[tuple[str, str, int]]] = {}
+        self._held: frozenset[str] = frozenset()
+
+    def take(self, rows: Sequence[ResetRow], revision: int) -> bool:
+        """These hold from now on; whether other groups are held than before."""
+        self.revision = revision
+        self._rows = {row.group: row for row in rows}
+        self._goals = {row.group: frozenset(one[:3] for one in row.goals) for row in rows}
+        return self._judge()
+
+    def tick(self, now_ms: int) -> bool:
+        """Some time has gone by; whether a group is held no more for it."""
+        self._now_ms = now_ms
+        return self._judge()
+
+    def _judge(self) -> bool:
+        before, self._held = self._held, frozenset(row.group for row in self.held())
+        return self._held != before
+
+    def held(self) -> list[ResetRow]:
+        """Those whose members wait."""
+        return [row for row in self._rows.values() if row.holds(self._now_ms)]
+
+    def holds(self, group: str) -> bool:
+        """Whether the group's members wait."""
+        return group in self._held
+
+    def stands(self, group: str) -> tuple[object, ...]:
+        """How it is with a reset of the group: other than before where another one is under way, or it is elsewhere."""
+        row = self._rows.get(group)
+        return () if row is None else (row.run, row.state, group in self._held)
+
+    def sets(self, group: str) -> bool:
+        """Whether its members leave, and its places are set."""
+        return group in self._held and self._rows[group].state is ResetState.SETTING
+
+    def was_sent_away(self, group: str, member: str) -> bool:
+        """Whether this is a member of before for certain, or as good as that: places are set just now."""
+        row = self._rows.get(group)
+        if row is None or not member or row.state is ResetState.GIVEN_UP:
+            return False
+        return self.sets(group) or member in row.members
+
+    def means(self, group: str, seen: Seen, topic: str, partition: int) -> bool:
+        """Whether this place of the group, where this client's is kept, is reset or was lately."""
+        goals = self._goals.get(group, ())
+        return bool(goals) and (seen.keeps(topic), topic, partition) in goals
+
+    def sent_away(self, group: str, member: str) -> bool:
+        """Whether this may be a member of before, who has not heard of it."""
+        row = self._rows.get(group)
+        if row is None or not member:
+            return False
+        return group in self._held or (row.state in _OVER and member in row.members)
+
+    def is_fresh(self, group: str) -> bool:
+        """Whether members were sent away some seconds ago, and may commit as if they came from outside."""
+        row = self._rows.get(group)
+        return row is not None and row.state in _OVER and bool(row.members) and self._now_ms < row.until_ms
+
+    def doubts(self, group: str) -> bool:
+        """Whether members were sent away lately, and may not have heard of it."""
+        row = self._rows.get(group)
+        return row is not None and row.state in _OVER and bool(row.members) and self._now_ms < row.since_ms + DOUBTED_MS
+
+
+class Resets:
+    """For one client: stands before what judges members and places."""
+
+    def __init__(
+        self,
+        book: ResetBook,
+        committed: Committed,
+        members: Callable[[Request, Place | None, Seen], Move],
+        now: Callable[[], Seen] | None = None,
+    ):
+        self._book, self._committed, self._members, self._now = book, committed, members, now
+        self._waits = ""
+        self._ids: dict[str, str] = {}
+        self._software = ""
+
+    def is_made_with(self, software: str) -> None:
+        """What the client says of itself, as it asks for versions; empty where it says nothing."""
+        self._software = software or self._software
+
+    def _gives_up(self, asked: Any) -> bool:
+        """Whether the client is known to give up what it reads where it hears only as it joins that it is no member.
+        Cooperative members of others may keep their positions: they must hear it with a heartbeat."""
+        name, _, version = self._software.partition(" ")
+        if name == _JAVA:
+            return _LATER_JAVA.match(version) is not None
+        of_librdkafka = "rdkafka" in name or "rdkafka" in version
+        return of_librdkafka and getattr(asked, "group_instance_id", None) is None
+
+    def close(self) -> None:
+        """The client is gone."""
+        self._wait_for("")
+
+    def _wait_for(self, group: str) -> None:
+        if self._waits != group:
+            self._book.waiting[self._waits] -= 1
+            self._book.waiting[group] += 1
+            self._book.waiting = +self._book.waiting
+            del self._book.waiting[""]
+            self._waits = group
+
+    def of_members(self, request: Request, place: Place | None, seen: Seen) -> Move:
+        """JoinGroup waits while its group is held, the others of members pass."""
+        move = self._members(request, place, seen)
+        asked = read_asked(request)
+        group, member = str(asked.group_id), str(getattr(asked, "member_id", ""))
+        if member and (group in self._ids or len(self._ids) < _GROUPS_MAX):
+            self._ids[group] = member
+        if request.key == JOIN_GROUP and isinstance(move, Pass) and self._book.holds(group):
+            self._wait_for(group)
+            return Hold(refusal(request, Code.COORDINATOR_LOAD_IN_PROGRESS))
+        self._wait_for("")
+        if request.key == HEARTBEAT and isinstance(move, Pass) and self._book.sent_away(group, member):
+            if not self._gives_up(asked):
+                return move
+            return move._replace(rewrite=partial(_rebalances, version=request.version))
+        return move
+
+    def commit(self, request: Request, place: Place | None, seen: Seen) -> Move:
+        """OffsetCommit."""
+        asked = read_asked(request)
+        group, member = str(asked.group_id), str(asked.member_id)
+        if place is None or place.cluster != seen.group_home():
+            return self._committed.commit_of(request, asked, place, seen)
+        outside = asked.generation_id_or_member_epoch == NO_MEMBER and not member
+        if self._book.holds(group):
+            return self._while_held(request, asked, place, seen, outside=outside)
+        if outside and self._book.sent_away(group, self._ids.get(group, "")):
+            return self._without_some(request, asked, place, seen)
+        if outside and group not in self._ids and self._book.is_fresh(group) and self._is_meant(asked, seen):
+            return Say(refused_places(request, asked.topics, Code.UNKNOWN_MEMBER_ID))
+        move = _on_its_way(self._commit_of(request, asked, place, seen), on_its_way(group))
+        return self._told(move, request, group, seen) if self._book.sent_away(group, member) else move
+
+    def _commit_of(self, request: Request, asked: Any, place: Place, seen: Seen) -> Move:
+        """A process that stood still may count as gone: members were sent away then, and places set, without it."""
+        group = str(asked.group_id)
+        stands, until_s = self._book.stands(group), self._book.clock() + JUDGED_S
+
+        def still() -> bool:
+            deaf = self._now is not None and self._now().groups_wait
+            return not deaf and self._book.stands(group) == stands and self._book.clock() <= until_s
+
+        return self._committed.commit_of(request, asked, place, seen, still)
+
+    def _while_held(self, request: Request, asked: Any, place: Place, seen: Seen, *, outside: bool) -> Move:
+        """Nothing is answered that is neither written nor decided: whoever resets may still give up."""
+        group, member = str(asked.group_id), str(asked.member_id)
+        known = self._ids.get(group, "") if outside else member
+        if outside and not known:
+            # As where a group has members.
+            return Say(refused_places(request, asked.topics, Code.UNKNOWN_MEMBER_ID))
+        if self._book.sets(group) and (outside or self._elsewhere(asked, seen)):
+            return Hold(refused_places(request, asked.topics, Code.COORDINATOR_LOAD_IN_PROGRESS))
+        if outside and self._book.was_sent_away(group, known):
+            return self._without_some(request, asked, place, seen)
+        move = self._commit_of(request, asked, place, seen)
+        if outside or self._elsewhere(asked, seen):
+            move = _on_its_way(move, on_its_way_elsewhere(group))
+        return self._told(move, request, group, seen) if self._book.was_sent_away(group, member) else move
+
+    def _is_meant(self, asked: Any, seen: Seen) -> bool:
+        """Whether some place is reset."""
+        return bool(_parted(asked.topics, partial(self._book.means, str(asked.group_id), seen))[0])
+
+    def _elsewhere(self, asked: Any, seen: Seen) -> bool:
+        """Whether some place that is reset is kept where nobody knows members."""
+        named = ((str(one.name), part.partition_index) for one in asked.topics for part in one.partitions)
+        return any(
+            not seen.stays(topic) and self._book.means(asked.group_id, seen, topic, part) for topic, part in named
+        )
+
+    def _without_some(self, request: Request, asked: Any, place: Place, seen: Seen) -> Move:
+        """Commits what is not reset."""
+        group = str(asked.group_id)
+        left, kept = _parted(asked.topics, partial(self._book.means, group, seen))
+        if not kept:
+            return Say(refused_places(request, left, Code.NONE))
+        move = self._commit_of(request, replace(asked, topics=tuple(kept)), place, seen)
+        if left and isinstance(move, Pass):
+            move = move._replace(body=written(messages.of_places(replace(asked, topics=tuple(kept)), seen)))
+        return self._told(move, request, group, seen, left)
+
+    def _told(self, move: Move, request: Request, group: str, seen: Seen, left: Sequence[Any] = ()) -> Move:
+        """With what is said of places that count no more: that they are written."""
+
+        def more(body: Parts) -> Parts:
+            whole = read_said(OFFSET_COMMIT, request.version, memoryview(b"".join(body)))
+            kind = answer_kind(OFFSET_COMMIT, request.version)
+            told = [with_errors(kind, one, Code.NONE) for one in left]
+            return written(self._without_errors(whole, group, seen, told))
+
+        match move:
+            case Pass():
+                inner = move.rewrite
+
+                def rewrite(view: memoryview, at: int) -> Parts | Later | None:
+                    # First this: what the inner one makes of it is another error's.
+                    body = more([view[at:]])
+                    told = inner(memoryview(b"".join(body)), 0) if inner else None
+                    return told or body
+
+                return move._replace(rewrite=rewrite)
+            case Run():
+                return move._replace(errand=_with(move.errand, more))
+            case _:
+                return move
+
+    def _without_errors(self, whole: Any, group: str, seen: Seen, left: Sequence[Any]) -> Any:
+        def told(topic: str, part: Any) -> Any:
+            gone = part.error_code == Code.UNKNOWN_MEMBER_ID and self._book.means(
+                group, seen, topic, part.partition_index
+            )
+            return replace(part, error_code=error(Code.NONE)) if gone else part
+
+        topics = [
+            replace(one, partitions=tuple(map(partial(told, str(one.name)), one.partitions))) for one in whole.topics
+        ]
+        return replace(whole, topics=(*topics, *left))
+
+    def commit_in_transaction(self, request: Request, place: Place | None, seen: Seen) -> Move:
+        """TxnOffsetCommit: of a member its coordinator says whether it counts. What names none aborts while the group
+        is held."""
+        asked = read_asked(request)
+        group = str(asked.group_id)
+        move = commit_offsets(request, place, seen)
+        if not isinstance(move, Pass):
+            return move
+        held, names = self._book.holds(group), request.version >= _NAMES_MEMBERS
+        doubtful = held or (names and self._book.doubts(group))
+        if getattr(asked, "member_id", "") or not doubtful:
+            return move if held else move._replace(topics=(*move.topics, on_its_way(group)))
+        named = [(str(topic.name), one.partition_index) for topic in asked.topics for one in topic.partitions]
+        if not any(self._book.means(group, seen, *one) for one in named):
+            return move
+        return Say(refused_places(request, asked.topics, _OF_A_MEMBER if names else _OF_NO_MEMBER))
+
+
+def _on_its_way(move: Move, way: str) -> Move:
+    """Counted by this name until it is answered."""
+    return move._replace(topics=(*move.topics, way)) if isinstance(move, Pass | Run) else move
+
+
+def _rebalances(view: memoryview, at: int, version: int) -> Parts | None:
+    """The answer to a heartbeat of a member that is to join, or has been sent away."""
+    whole = read_said(HEARTBEAT, version, view[at:])
+    if whole.error_code not in (Code.NONE, Code.UNKNOWN_MEMBER_ID):
+        return None
+    return written(replace(whole, error_code=error(Code.REBALANCE_IN_PROGRESS)))
+
+
+def _with(errand: Errand, more: Callable[[Parts], Parts]) -> Errand:
+    body = yield from errand
+    return more(body)
+
+
+def _parted(topics: Sequence[Any], means: Callable[[str, int], bool]) -> tuple[list[Any], list[Any]]:
+    """Those partitions that are meant, and the others."""
+    both: Mapping[bool, list[Any]] = {True: [], False: []}
+    for one in topics:
+        for meant, found in both.items():
+            some = tuple(part for part in one.partitions if means(str(one.name), part.partition_index) is meant)
+            if some:
+                found.append(replace(one, partitions=some))
+    return both[True], both[False]

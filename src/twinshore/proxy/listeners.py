@@ -1,0 +1,244 @@
+"""Where clients come in: the first port, and one for each broker that clients are to see, unless names tell them
+apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Final, cast
+
+from twinshore.config.errors import ConfigError, WireError
+from twinshore.config.once import in_words
+from twinshore.proxy.auth import name_asked, why_no_handshake
+from twinshore.proxy.client_connection import Guest
+from twinshore.proxy.context import House
+from twinshore.proxy.core.follower_fetch import Networks
+from twinshore.proxy.core.model import Place, Seen
+from twinshore.proxy.core.proxy_header import ProxyHeader
+from twinshore.runtime.http import not_served
+
+# Balancers send it with their first packet.
+HEADER_S: Final = 5.0
+HANDSHAKE_S: Final = 10.0
+# How long a client may take to agree that it ends.
+GOODBYE_S: Final = 5.0
+BACKLOG: Final = 1024
+LOOK_S: Final = 1.0
+
+
+class Lobby(asyncio.BufferedProtocol):
+    """Before a door at which balancers knock: they say in a PROXY header who the client is, before anything else is
+    read. Whoever comes from elsewhere goes straight on. `enter` gives what the client is behind the header, by the
+    address that it says, empty where it says none or there is no header. `hung_up` is told where somebody was who is
+    not let in, and why."""
+
+    def __init__(
+        self,
+        balancers: Networks,
+        enter: Callable[[str], asyncio.BufferedProtocol],
+        hung_up: Callable[[str, str], None],
+    ) -> None:
+        self._balancers, self._enter, self._hung_up = balancers, enter, hung_up
+        self._header = ProxyHeader()
+        self._room = memoryview(bytearray())
+        self._transport: asyncio.Transport | None = None
+        self._late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # as every loop's is
+        if self._balancers.of(self._peer) is None:
+            self._go_in("")
+            return
+        self._late = asyncio.get_running_loop().call_later(HEADER_S, self._end, f"not within {HEADER_S:g} s")
+
+    def get_buffer(self, _: int) -> memoryview:
+        # No byte is received that is not the header's: what follows is read by others.
+        self._room = memoryview(bytearray(self._header.lacks))
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._transport is None:
+            return
+        try:
+            self._header.take(self._room[:nbytes])
+            if self._header.lacks:
+                return
+        except WireError as error:
+            self._end(str(error))
+            return
+        self._stop_waiting()
+        self._go_in(self._header.address)
+
+    def _go_in(self, address: str) -> None:
+        assert self._transport is not None
+        inside, transport = self._enter(address), self._transport
+        self._transport = None
+        transport.set_protocol(inside)
+        inside.connection_made(transport)
+
+    @property
+    def _peer(self) -> str:
+        found = self._transport.get_extra_info("peername") if self._transport else None
+        return str(found[0]) if found else "unknown"
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._transport = None
+        self._stop_waiting()
+
+    def _end(self, why: str) -> None:
+        self._stop_waiting()
+        if self._transport is not None:
+            self._hung_up(self._peer, f"it is in [proxy] balancers, and must send a PROXY header first: {why}")
+            self._transport.abort()
+            self._transport = None
+
+    def _stop_waiting(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+
+class Porch(asyncio.BufferedProtocol):
+    """Before the door of a port that speaks TLS: the handshake. Behind it the client is a guest like any other. Each
+    connection has the certificate that is in force when it comes. What a client sends right behind its handshake is
+    received for the guest that it becomes. A client is let in before its handshake, so that those who never end one are
+    counted too. `address`: where it is, if a balancer says it."""
+
+    def __init__(
+        self,
+        guest: Guest,
+        context: ssl.SSLContext,
+        house: House,
+        address: str = "",
+    ) -> None:
+        self._guest, self._context, self._house, self._peer = guest, context, house, address
+        self._gone = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        plain = cast(asyncio.Transport, transport)  # as every loop's is
+        if not self._peer:
+            peer = plain.get_extra_info("peername")
+            self._peer = str(peer[0]) if peer else "unknown"
+        if not self._house.lets_in(self._peer):
+            plain.abort()
+            return
+        # What comes before the handshake has begun would be nobody's.
+        plain.pause_reading()
+        self._task = asyncio.get_running_loop().create_task(self._shake_hands(plain))
+
+    async def _shake_hands(self, transport: asyncio.Transport) -> None:
+        try:
+            inside = await asyncio.get_running_loop().start_tls(
+                transport,
+                self,
+                self._context,
+                server_side=True,
+                ssl_handshake_timeout=HANDSHAKE_S,
+                ssl_shutdown_timeout=GOODBYE_S,
+            )
+        except Exception as error:  # whatever it is, it is this client's alone
+            why = why_no_handshake(error) if isinstance(error, OSError) else in_words(error)
+            if why:
+                self._house.hung_up(self._peer, why)
+            transport.abort()
+            inside = None
+        if inside is None or self._gone or not self._finds_its_place(inside):
+            self._house.crowd.goes(self._peer)
+            return
+        inside.set_protocol(self._guest)
+        self._guest.connection_made(inside)
+
+    def _finds_its_place(self, inside: asyncio.Transport) -> bool:
+        """By the name by which it came, where brokers are told apart so."""
+        if self._house.layout.node_hosts:
+            try:
+                self._guest.stands_before(self._house.place_named(name_asked(inside.get_extra_info("ssl_object"))))
+            except ConfigError as error:
+                self._house.hung_up(self._peer, str(error))
+                inside.abort()
+                return False
+        return True
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self._guest.get_buffer(sizehint))
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._guest.buffer_updated(nbytes)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._gone = True
+
+
+class Doors:
+    """A door that was opened stays open: its broker may come back, and a client that knows it is told to look again.
+    `shared`: other processes serve at the same ports."""
+
+    def __init__(self, address: str, house: House, log: Callable[[str], None], *, shared: bool = False) -> None:
+        self._address, self._house, self._log, self._shared = address, house, log, shared or None
+        self._open: dict[int, asyncio.Server] = {}
+        self.shut: dict[int, str] = {}
+
+    async def bind(self) -> None:
+        """Takes the first port; nobody comes in yet. ConfigError where it is not to be had."""
+        await self._first(self._add(self._house.layout.port, None, serving=False))
+
+    async def open_first(self) -> None:
+        """Lets clients in. ConfigError where somebody else has been quicker."""
+        await self._first(self._open[self._house.layout.port].start_serving())
+
+    async def _first(self, doing: Coroutine[None, None, None]) -> None:
+        try:
+            await doing
+        except OSError as error:
+            raise not_served("proxy", self._address, self._house.layout.port, error) from error
+
+    async def open(self, seen: Seen) -> None:
+        """Opens what is not open of the brokers' doors."""
+        for cluster in seen.clusters.values():
+            for node in cluster.brokers:
+                port = self._house.layout.port_of(cluster.name, node)
+                if port in self._open:  # for all of them the first, where each has a name instead
+                    continue
+                try:
+                    await self._add(port, Place(cluster.name, node))
+                    self.shut.pop(port, None)
+                except OSError as error:
+                    whose = f"port {port} of broker {node} of {cluster.name}"
+                    if port not in self.shut:
+                        self._log(f"{whose} cannot be served: {error.strerror or error}")
+                    self.shut[port] = f"{whose} cannot be served: {error.strerror or error}"
+
+    def close(self) -> None:
+        """Lets nobody in any more."""
+        for server in self._open.values():
+            server.close()
+
+    async def _add(self, port: int, place: Place | None, *, serving: bool = True) -> None:
+        loop = asyncio.get_running_loop()
+        comes = partial(come_in, place, self._house)
+        self._open[port] = await loop.create_server(
+            comes, self._address, port, backlog=BACKLOG, start_serving=serving, reuse_port=self._shared
+        )
+
+
+def come_in(place: Place | None, house: House) -> asyncio.BufferedProtocol:
+    """What becomes of a connection at the door of this broker."""
+    if house.balancers is None:
+        return _enter(place, house, "")
+    return Lobby(house.balancers, partial(_enter, place, house), house.hung_up)
+
+
+def _enter(place: Place | None, house: House, address: str) -> asyncio.BufferedProtocol:
+    context = house.gate.tls_context
+    if context is None:
+        return Guest(place, house, address)
+    return Porch(Guest(place, house, address, is_in=True), context, house, address)

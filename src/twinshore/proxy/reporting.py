@@ -1,0 +1,306 @@
+"""What a proxy counts, for Prometheus, and whether it is well.
+
+What went through in each window of time, told to the store, which keeps it for some hours, and to a topic.
+
+A store that is away loses nothing: what could not be told is part of the next window. Counts that it refuses for what
+they are would be refused again, so they are left out.
+
+What the topic does not take is not sent later: the store keeps it, and a reader sees a gap between two times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from itertools import accumulate
+from typing import Any, Final, TypeVar
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from twinshore.config.model import Cluster
+from twinshore.config.once import Once, in_words
+from twinshore.kafka.clock import steady_s, wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.protocol.apis import api_name
+from twinshore.kafka.state_topic import Notebook
+from twinshore.proxy.context import House
+from twinshore.proxy.core.breakers import Alarms
+from twinshore.proxy.core.traffic import Flows, Totals, busiest, join
+from twinshore.proxy.listeners import Doors
+from twinshore.routing.core.leader_cluster import Lacks
+from twinshore.state.core.proxy_values import LATENCY_MS, SIZE_BYTES, Flow, FlowKey, FlowRow, InstanceRow
+from twinshore.state.store import Store
+
+
+class ProxyCollector(Collector):
+    """Read by another thread than the one that counts: each number is as of some moment."""
+
+    def __init__(self, house: House, doors: Doors, totals: Totals, alarms: Alarms) -> None:
+        self._house, self._doors, self._totals, self._alarms = house, doors, totals, alarms
+
+    def collect(self) -> Iterator[Metric]:
+        counts, seen, again = self._house.counts, self._house.seen, self._house.flows.again
+        rows = [((api_name(key),), count) for key, count in sorted(dict(counts.requests).items())]
+        yield _family(CounterMetricFamily, "requests", "requests of clients, by API", ["api"], rows)
+        for name, told, value in (
+            ("clients", "connections of clients that came", counts.clients),
+            ("errands", "requests for which several brokers, or another one, were asked", counts.errands),
+            ("held", "requests that waited for a switch", counts.held),
+            ("known_again_records", "records that came again behind a forced switch and were there", again.known),
+            ("unsure_again_records", "records behind a forced switch that may have been there", again.unsure),
+            ("slowed", "times that a client above its quota was not read for a while", counts.slowed),
+            ("turned_away", "connections of clients that were not let in", counts.turned_away),
+            ("hung_up", "connections of clients that were ended here", counts.hung_up),
+            ("logins_refused", "logins of clients that were refused", counts.refused),
+            ("brokers_lost", "connections to brokers that ended", counts.brokers_lost),
+            ("received_bytes", "bytes received from clients", counts.bytes_in),
+            ("sent_bytes", "bytes sent to clients", counts.bytes_out),
+        ):
+            yield CounterMetricFamily(f"twinshore_proxy_{name}", told, value=value)
+        yield GaugeMetricFamily(
+            "twinshore_proxy_clients_now", "clients that are connected", value=len(self._house.guests)
+        )
+        heard = GaugeMetricFamily(
+            "twinshore_proxy_heard",
+            "1 while a switch that moves topics of the cluster waits for this proxy; else their writers wait",
+            labels=["cluster"],
+        )
+        for name, until_s in dict(self._house.until_s).items():
+            heard.add_metric([name], float(steady_s() < until_s))
+        yield heard
+        yield GaugeMetricFamily(
+            "twinshore_proxy_waiting_clients",
+            "clients whose request waits for a switch, or to hear where its topic is",
+            value=len(self._house.holding),
+        )
+        answer = [((one.name,), float(one.answers)) for one in list(seen.clusters.values())]
+        yield _family(GaugeMetricFamily, "cluster_answers", "1 where the cluster answers", ["cluster"], answer)
+        leaderless = Counter(one.lacks for one in seen.leaderless.values())
+        why = [((one.name.lower(),), leaderless[one]) for one in Lacks]
+        yield _family(GaugeMetricFamily, "leaderless", "topics without a leader, by why", ["why"], why)
+        yield GaugeMetricFamily(
+            "twinshore_proxy_led_unheard",
+            "topics whose leader was chosen without a cluster that did not answer since this proxy began",
+            value=len(seen.led_unheard),
+        )
+        yield from self._near()
+        yield from self._fuses()
+        yield from self._traffic()
+
+    def _traffic(self) -> Iterator[Metric]:
+        """As of the last window."""
+        labels = ["topic", "cluster", "kind"]
+        for name, told in (
+            ("requests", "requests of producers, answers to consumers, of the topic"),
+            ("bytes", "bytes of records that producers sent and consumers were given"),
+            ("records", "records that producers sent"),
+            ("errors", "partitions of answers with an error"),
+        ):
+            topics = [(key, getattr(flow, name)) for key, flow in list(self._totals.topics.items())]
+            yield _family(CounterMetricFamily, f"topic_{name}", told, labels, topics)
+        for name, told in (
+            ("requests", "requests of the client id"),
+            ("bytes", "bytes that its clients sent and received"),
+            ("connections", "connections that they opened"),
+        ):
+            clients = [((client,), getattr(flow, name)) for client, flow in list(self._totals.clients.items())]
+            yield _family(CounterMetricFamily, f"client_{name}", told, ["client"], clients)
+        stands = [((name,), float(standing)) for name, standing in self._alarms.standing.items()]
+        yield _family(GaugeMetricFamily, "alarm", "1 while the alarm stands", ["alarm"], stands)
+        yield self._histogram("produce_seconds", "how long brokers took to answer producers", LATENCY_MS, 0.001)
+        yield self._histogram("produce_request_bytes", "how large requests of producers are", SIZE_BYTES, 1)
+
+    def _histogram(self, name: str, told: str, bounds: Sequence[int], unit: float) -> Metric:
+        metric = HistogramMetricFamily(f"twinshore_proxy_{name}", told, labels=["cluster"])
+        for cluster, flow in list(self._totals.clusters.items()):
+            counts = flow.latency if bounds is LATENCY_MS else flow.sizes
+            ends = [f"{end * unit:g}" for end in bounds] + ["+Inf"]
+            total = flow.answered_us / 1e6 if bounds is LATENCY_MS else None
+            metric.add_metric([cluster], list(zip(ends, map(float, accumulate(counts)), strict=True)), total)
+        return metric
+
+    def _near(self) -> Iterator[Metric]:
+        near = self._house.near
+        read = [((cluster,), count) for cluster, count in sorted(dict(near.bytes_read).items())]
+        told = "bytes of records that clients read at a twin"
+        yield _family(CounterMetricFamily, "near_bytes", told, ["cluster"], read)
+        yield CounterMetricFamily("twinshore_proxy_led_near", "answers that led a client to a twin", value=near.led)
+        yield CounterMetricFamily(
+            "twinshore_proxy_sent_home", "partitions whose client a twin sent home", value=near.sent_home
+        )
+        yield GaugeMetricFamily(
+            "twinshore_proxy_near_partitions", "partitions of twins that clients may read", value=len(near.served)
+        )
+
+    def _fuses(self) -> Iterator[Metric]:
+        box, labels = self._house.fuses, ["topic", "client", "kind"]
+        tallies = list(box.tallies.items())
+        requests, records = ([(key, getattr(one, name)) for key, one in tallies] for name in ("requests", "records"))
+        cut = [(key, float(key in box.open)) for key, _ in tallies]
+        yield _family(CounterMetricFamily, "fused_requests", "answered by a fuse", labels, requests)
+        yield _family(CounterMetricFamily, "fused_records", "records that a fuse kept out", labels, records)
+        yield _family(GaugeMetricFamily, "fuse_open", "1 where the fuse cuts", labels, cut)
+        yield GaugeMetricFamily(
+            "twinshore_proxy_fuses_known", "0 while no store has said which fuses there are", value=float(box.known)
+        )
+
+    def clusters(self) -> dict[str, Any]:
+        """How each cluster stands, for /health."""
+        return {
+            name: {"answers": one.answers, "brokers": len(one.brokers), "topics": len(one.topics)}
+            for name, one in list(self._house.seen.clusters.items())
+        }
+
+    def trouble(self) -> str:
+        """Why clients are not served as they should be; empty where they are. One cluster that is away is no reason to
+        start the proxy again: the others would suffer."""
+        if not self._house.seen.answering():
+            return "no cluster answers"
+        return next(iter(list(self._doors.shut.values())), "")
+
+
+def _family(
+    kind: type[CounterMetricFamily | GaugeMetricFamily],
+    name: str,
+    told: str,
+    labels: Sequence[str],
+    rows: Iterable[tuple[Iterable[str], float]],
+) -> Metric:
+    metric = kind(f"twinshore_proxy_{name}", told, labels=labels)
+    for values, number in rows:
+        metric.add_metric([*values], number)
+    return metric
+
+
+CALL_S: Final = 5.0
+HOUR_MS: Final = 3_600_000
+FORGET_EVERY_MS: Final = 60_000
+END_S: Final = 3.0
+
+
+class TopicOfTraffic:
+    """Windows of traffic as records of a topic, for whoever reads them there: JSON, a record for each flow. Used by one
+    thread. The topic is made where it is not there."""
+
+    def __init__(self, cluster: Cluster, topic: str, keep_ms: int, log: Callable[[str], None]) -> None:
+        self._kafka = KafkaCluster(cluster, client_id="twinshore-proxy", patience_s=CALL_S, call_s=CALL_S)
+        self._notes = Notebook(self._kafka, topic)
+        self._settings = {"retention.ms": str(keep_ms)} if keep_ms else {}
+        self._made = False
+        self._told = Once(log)
+        self._topic = topic
+
+    def take(self, rows: Sequence[FlowRow]) -> None:
+        """Never raises: nothing else waits for it."""
+        if not rows:
+            return
+        entries = [(row.key.client.encode(), json.dumps(row.as_values()).encode()) for row in rows]
+        try:
+            with self._kafka.errand():
+                if not self._made and not self._notes.exists():
+                    self._notes.make(self._settings)
+                self._made = True
+                self._notes.append(entries, wall_ms())
+        except Exception as error:  # whoever ended here would take no window any more
+            self._made = False
+            self._told.say(f"{in_words(error)}: what goes through is not written to topic {self._topic}")
+            return
+        self._told.well(f"topic {self._topic} takes again what goes through")
+
+    def close(self) -> None:
+        """Ends its connections."""
+        self._kafka.close()
+
+
+Grown = Sequence[tuple[FlowKey, Flow]]
+T = TypeVar("T")
+
+
+class Telling:
+    """`serves`: this process. `heard` is called with each window, whether the store is there or not, and with how many
+    seconds it lasted. `topic`: where windows are written besides."""
+
+    def __init__(
+        self,
+        store: Callable[[], Store | None],
+        flows: Flows,
+        serves: InstanceRow,
+        log: Callable[[str], None],
+        *,
+        every_s: float,
+        keep_hours: int,
+        heard: Callable[[Grown, float], None],
+        topic: TopicOfTraffic | None = None,
+    ) -> None:
+        self._stores, self._flows, self._serves, self._heard = store, flows, serves, heard
+        self._every_s, self._keep_ms, self._topic = every_s, keep_hours * HOUR_MS, topic
+        self._untold: dict[FlowKey, Flow] = {}
+        self._told, self._refused = Once(log), Once(log)
+        self._since_ms = self._looked_ms = wall_ms()
+        self._forgot_ms = 0
+        self._threads = ThreadPoolExecutor(1, "traffic")
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await asyncio.sleep(self._every_s)
+            await self.tell()
+
+    async def end(self) -> None:
+        """Tells the last."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                await self.tell()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._topic is not None:
+            self._topic.close()
+
+    async def tell(self) -> None:
+        """One window ends."""
+        now_ms, grown = wall_ms(), self._flows.window()
+        began_ms, self._looked_ms = self._looked_ms, now_ms
+        self._heard(grown, max(0.001, (now_ms - began_ms) / 1000))
+        if self._keep_ms:
+            join(self._untold, grown)
+            self._untold = dict(busiest(self._untold.items()))
+            await self._tell_store(now_ms)
+        if self._topic is not None:
+            rows = self._rows(began_ms, now_ms, busiest(grown))
+            await self._in_thread(partial(self._topic.take, rows))
+
+    async def _tell_store(self, now_ms: int) -> None:
+        rows = self._rows(self._since_ms, now_ms, list(self._untold.items()))
+        try:
+            refused = await self._in_thread(partial(self._store_takes, rows, now_ms))
+        except Exception as error:  # whoever ended here would never tell anything again
+            self._told.say(f"{in_words(error)}: what goes through is told later")
+            return
+        self._untold.clear()
+        self._since_ms = max(now_ms, self._since_ms + 1)
+        self._told.well("the store takes again what goes through")
+        if refused:
+            self._refused.say("the store refuses some counts of what goes through for what they are: they are left out")
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def _rows(self, since_ms: int, now_ms: int, flows: Grown) -> list[FlowRow]:
+        serves = self._serves
+        return [FlowRow(serves.id, serves.name, since_ms, max(now_ms, since_ms + 1), key, flow) for key, flow in flows]
+
+    def _store_takes(self, rows: Sequence[FlowRow], now_ms: int) -> int:
+        """How many rows it refused. Where there is no store yet nobody would look at it."""
+        store = self._stores()
+        if store is None:
+            return 0
+        refused = store.traffic.tell(rows)
+        if now_ms - self._forgot_ms >= FORGET_EVERY_MS:
+            self._forgot_ms = now_ms
+            store.traffic.forget_before(now_ms - self._keep_ms)
+        return refused

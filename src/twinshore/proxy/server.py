@@ -1,0 +1,629 @@
+"""One of several processes that serve at the same ports: what it is told by its keeper, and what it tells him.
+
+`python -m twinshore.proxy` reads its task from standard input, which stays open as long as it has a
+keeper: without one it ends in good order. What it tells are lines on standard output.
+
+The process that serves clients until it is asked to end: lookout, doors and guests, in one event loop.
+
+Whoever looks after the parts: starts one for each core, and again where one ends; ends them all in good order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import math
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, Final
+from urllib.error import HTTPError
+from uuid import uuid4
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from twinshore.config.errors import ConfigError, TwinshoreError
+from twinshore.config.model import Cluster
+from twinshore.config.once import Once, in_words
+from twinshore.config.sections import near
+from twinshore.config.sections.proxy import ALL, SECTION, ProxySettings
+from twinshore.config.settings import Settings
+from twinshore.kafka.clock import steady_s, wall_ms
+from twinshore.proxy.auth import Gate
+from twinshore.proxy.broker_connection import spare_tls_buffers
+from twinshore.proxy.cluster_view import Follows, Led, Lookout
+from twinshore.proxy.context import House
+from twinshore.proxy.core.breakers import Alarms
+from twinshore.proxy.core.follower_fetch import Near, Networks, Rules
+from twinshore.proxy.core.limits import Budget, Crowd, Quotas
+from twinshore.proxy.core.model import Layout, NewTopics, Seen, check_marks
+from twinshore.proxy.core.traffic import Flows, Totals
+from twinshore.proxy.late_store import LateStore
+from twinshore.proxy.listeners import LOOK_S, Doors
+from twinshore.proxy.reporting import HOUR_MS, Grown, ProxyCollector, Telling, TopicOfTraffic
+from twinshore.proxy.store_sync import Control, Levels, ResetHearing
+from twinshore.runtime.http import MetricsServer, not_served
+from twinshore.runtime.logging import LogLines
+from twinshore.runtime.process import hear, of_a_good_end, without_test_tools
+from twinshore.state.core.proxy_values import InstanceRow
+
+FAILED: Final = 2
+
+
+class Word(StrEnum):
+    """How each line begins: a sentence for the log, the port at which it answers for itself, that it lets clients in,
+    that its loop goes round."""
+
+    SAID = "said"
+    HEALTH = "health"
+    SERVES = "serves"
+    BEAT = "beat"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a part is to do: it is one of so many, and the settings are those that its keeper read."""
+
+    settings: Settings
+    number: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which one this process is; `tell` tells its keeper."""
+
+    number: int
+    count: int
+    tell: Callable[[Word, str], None]
+
+    @property
+    def name(self) -> str:
+        """As operators and other processes are to know it."""
+        return f"process {self.number} of {self.count}"
+
+
+def read_word(line: str) -> tuple[Word, str]:
+    """What a line says. One that no part wrote, such as a trace, is a sentence."""
+    first, _, rest = line.rstrip("\n").partition(" ")
+    try:
+        return Word(first), rest
+    except ValueError:
+        return Word.SAID, line.rstrip("\n")
+
+
+def main() -> None:
+    """Until its keeper ends it, or is gone."""
+    without_test_tools()
+    from twinshore.proxy.operations.run import serve_part
+
+    task = pickle.load(sys.stdin.buffer)  # of the process that started this one
+    assert isinstance(task, Task)
+    threading.Thread(target=_end_with_keeper, name="keeper", daemon=True).start()
+    lines = LogLines(sys.stdout.fileno(), dated=False)
+
+    def tell(word: Word, text: str = "") -> None:
+        lines(f"{word} {text}")
+
+    code = 0
+    try:
+        serve_part(task.settings, Part(task.number, task.count, tell))
+    except TwinshoreError as error:
+        tell(Word.SAID, str(error))
+        code = FAILED
+    finally:
+        lines.close()
+    sys.exit(code)
+
+
+def _end_with_keeper() -> None:
+    # Past Python's own buffer, whose lock would be held as the process ends.
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+# Groups of which a mover of groups hears that they have members at work.
+NAMED_MAX: Final = 5
+# How long what clients have asked may take once the process is to end.
+DRAIN_S: Final = 10.0
+
+
+def serve(settings: Settings, store: LateStore, log: Callable[[str], None], part: Part | None = None) -> None:
+    """Until Ctrl-C, SIGTERM or SIGHUP. ConfigError where the address is not to be had, or a certificate cannot be used.
+    `part`: which of several processes this one is."""
+    clusters = chosen(settings)
+    spare_tls_buffers()
+    # Python's own loop: uvloop saves nothing of a small request, and takes 2.6 times the CPU for what consumers read.
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        runner.run(_Serving(settings, clusters, store, log, part).run())
+
+
+def chosen(settings: Settings) -> list[Cluster]:
+    """The clusters behind the proxy. ConfigError where there are none."""
+    clusters = [settings.cluster(name) for name in settings.of(SECTION).clusters]
+    if not clusters:
+        raise ConfigError("[proxy] clusters: there is no cluster in the settings", hint="docs/proxy.md has an example")
+    return clusters
+
+
+def layout_of(asked: ProxySettings, clusters: Sequence[Cluster]) -> Layout:
+    """By which numbers and ports clients know the brokers, by the settings."""
+    names = tuple(one.name for one in clusters)
+    new_topics = NewTopics(asked.new_topics, asked.new_topics_by_name)
+    return Layout(
+        asked.advertised_host,
+        asked.port,
+        names,
+        asked.nodes_per_cluster,
+        asked.cluster_id,
+        new_topics,
+        asked.node_hosts,
+    )
+
+
+def near_of(asked: near.NearSettings, clusters: Sequence[Cluster]) -> Near:
+    """Where clients read what is mirrored, by the settings."""
+    sites = {one.name: one.site for one in clusters}
+    rules = Rules(sites, asked.next_sites, asked.behind_s_max, asked.own_topics)
+    return Near(rules, Networks(asked.networks))
+
+
+def _topic_of(asked: ProxySettings, clusters: list[Cluster], log: Callable[[str], None]) -> TopicOfTraffic | None:
+    if not asked.traffic_topic:
+        return None
+    (cluster,) = [one for one in clusters if one.name == (asked.traffic_cluster or clusters[0].name)]
+    return TopicOfTraffic(cluster, asked.traffic_topic, asked.traffic_keep_hours * HOUR_MS, log)
+
+
+class _Serving:
+    def __init__(
+        self,
+        settings: Settings,
+        clusters: list[Cluster],
+        store: LateStore,
+        log: Callable[[str], None],
+        part: Part | None,
+    ) -> None:
+        self._asked, self._log, self._deaf, self._part = settings.of(SECTION), log, Once(log), part
+        self._store = store
+        asked = self._asked
+        layout = layout_of(asked, clusters)
+        gate = Gate(asked, clusters, log)
+        rules = near_of(settings.of(near.SECTION), clusters)
+        self._lookout = Lookout(
+            *(clusters, layout, store, log),
+            follows=asked.follows_switches,
+            start_all=asked.start == ALL,
+            is_own=rules.rules.is_own,
+        )
+        self._house = House(layout, self._lookout.seen, log, self._lookout.news, gate)
+        self._house.quotas = Quotas(asked.client_bytes_s)
+        self._house.budget = Budget(asked.queued_bytes_max)
+        self._house.crowd = Crowd(asked.clients_max, asked.clients_of_one_address_max)
+        self._totals, self._alarms = Totals(), Alarms(asked.alarms)
+        self._house.flows = Flows(kept=self._alarms.place_of)
+        self._house.near = rules
+        if asked.balancers:
+            self._house.balancers = Networks((one, one) for one in asked.balancers)
+        self._levels = Levels(clusters, self._house.near, lambda: self._house.seen, store, log)
+        self._doors = Doors(asked.address, self._house, log, shared=part is not None)
+        name = f"proxy {asked.advertised_host}:{asked.port}"
+        if part is not None:
+            name = f"{name}, {part.name}"
+        self._follows = Follows(name, clusters, log, store) if asked.follows_switches else None
+        serves = InstanceRow(uuid4().hex, name, socket.gethostname(), asked.port, wall_ms(), 0, wall_ms())
+        house = self._house
+        resets = ResetHearing(house.resets, lambda way: house.under_way[way] > 0, lambda: house.changed(house.seen))
+        memory = Path(asked.memory_file) if asked.memory_file else None
+        self._control = Control(store.get, house.fuses, serves, log, resets, memory)
+        self._telling = Telling(
+            store.get,
+            house.flows,
+            serves,
+            log,
+            every_s=asked.traffic_every_s,
+            keep_hours=asked.traffic_keep_hours,
+            heard=self._heard,
+            topic=_topic_of(asked, clusters, log),
+        )
+        self._asked_to_end, self._news = asyncio.Event(), asyncio.Event()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._unforeseen)
+        for number in of_a_good_end():
+            with suppress(RuntimeError):  # where no signals can be heard, as in a thread of a test
+                loop.add_signal_handler(number, self._asked_to_end.set)
+        await self._doors.bind()
+        server = self._metrics_server()
+        self._lookout.changed = self._changed
+        if self._follows is not None:
+            self._house.heard(dict.fromkeys(self._house.layout.clusters, -math.inf))
+            self._house.quiet = self._follows.quiet
+            self._follows.changed = self._led
+            self._follows.start()
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            tasks.append(loop.create_task(self._begin(server)))
+            ending = loop.create_task(self._ended())
+            await asyncio.wait([*tasks, ending], return_when=asyncio.FIRST_COMPLETED)
+            if tasks[0].done() and not ending.done():
+                tasks[0].result()
+            ending.cancel()
+            await self._drain()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await self._telling.end()
+            await self._control.end()
+            self._lookout.stop()
+            self._lookout.close()
+            self._levels.close()
+            if self._follows is not None:
+                await loop.run_in_executor(None, self._follows.stop)
+            self._house.gate.close()
+            if server is not None:
+                server.close()
+        self._log("ended")
+
+    async def _ended(self) -> None:
+        await self._asked_to_end.wait()
+
+    async def _begin(self, server: MetricsServer | None) -> None:
+        """Looks, opens, and goes on doing so. Clients come in once a cluster has been seen, as nothing before that says
+        what they may ask, and home words were read: readers would be led to old homes, and commit there."""
+        await asyncio.gather(self._lookout.first(), self._control.first())
+        check_marks({name: one.cluster_id for name, one in self._lookout.seen.clusters.items() if one.was_seen})
+        self._store.check_version()  # one that is merely away is waited for
+        tasks = (self._lookout.look(), self._control.run(), self._levels.run(), self._telling.run())
+        looking = [asyncio.create_task(one) for one in tasks]
+        try:
+            while not (self._house.seen.offers and (self._follows is None or self._follows.has_heard())):
+                await self._wait_for_news(server)
+            await self._doors.open(self._house.seen)
+            # What is loaded by now stays: to look through it for garbage would hold up clients now and then.
+            gc.collect()
+            gc.freeze()
+            await self._doors.open_first()
+            first = f"{self._asked.address}:{self._asked.port}"
+            self._log(f"serves clients of {', '.join(self._house.layout.clusters)} at {first}")
+            self._tell(Word.SERVES)
+            while True:
+                await self._wait_for_news(server)
+                await self._doors.open(self._house.seen)
+        finally:
+            for one in looking:
+                one.cancel()
+
+    async def _wait_for_news(self, server: MetricsServer | None) -> None:
+        """Also once a second, for all that has limits in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await self._news.wait()
+        self._news.clear()
+        self._house.look()
+        if self._follows is not None and (why := self._follows.trouble()):
+            self._deaf.say(why)
+        else:
+            self._deaf.well("all clusters are heard again: writers go on")
+        self._tell(Word.BEAT)
+        if server is not None:
+            server.beat()
+
+    def _tell(self, word: Word, text: str = "") -> None:
+        if self._part is not None:
+            self._part.tell(word, text)
+
+    def _changed(self, seen: Seen) -> None:
+        self._house.changed(seen)
+        self._news.set()
+
+    def _led(self, led: Led) -> None:
+        """What the clusters say of homes; a switch hears at once of topics to which nothing is on its way."""
+        assert self._follows is not None
+        was_deaf = self._house.heard(led.until_s)
+        self._lookout.led(led)
+        self._follows.at_work(self._house.at_work.some(NAMED_MAX) if self._house.seen.groups_gather else ())
+        if was_deaf:
+            self._house.changed(self._house.seen)
+        for topic in self._follows.held():
+            if self._house.seen.must_wait(topic) and not self._house.under_way[topic]:
+                self._follows.quiet(topic)
+
+    async def _drain(self) -> None:
+        """What was asked is answered, for so long; then all ends."""
+        self._doors.close()
+        self._house.drain()
+        until_s = asyncio.get_running_loop().time() + DRAIN_S
+        while self._house.guests and asyncio.get_running_loop().time() < until_s:
+            await asyncio.sleep(0.05)
+        if self._house.guests:
+            self._log(f"{len(self._house.guests)} clients were not answered within {DRAIN_S:g} s")
+        for guest in list(self._house.guests):
+            guest.hang_up("the proxy ends")
+
+    def _heard(self, grown: Grown, lasted_s: float) -> None:
+        """A window of what went through has ended."""
+        self._totals.take(grown)
+        for one in self._alarms.look(grown, lasted_s, steady_s()):
+            self._log(one.sentence)
+
+    def _metrics_server(self) -> MetricsServer | None:
+        """That of one of several processes is for its keeper, who asks all of them."""
+        address, port = self._asked.metrics_address, self._asked.metrics_port
+        if self._part is not None:
+            address, port = "127.0.0.1", 0
+        elif not port:
+            return None
+        collector = ProxyCollector(self._house, self._doors, self._totals, self._alarms)
+        server = MetricsServer(
+            address,
+            port,
+            collector,
+            collector.clusters,
+            section="proxy",
+            of="clusters",
+            trouble=lambda _: collector.trouble(),
+        )
+        self._tell(Word.HEALTH, str(server.port))
+        return server
+
+    def _unforeseen(self, _: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        """What nobody caught: the connection that it befell has ended, and the others go on."""
+        error = context.get("exception")
+        what = in_words(error) if isinstance(error, Exception) else ""
+        self._log(f"{context.get('message', 'unforeseen')}: {what}")
+
+
+# A part says each second that its loop goes round. While it is loaded and looks at the clusters for the first time it
+# says nothing.
+BEGINS_S: Final = 120.0
+STANDS_STILL_S: Final = 15.0
+# How soon one that has ended is started again: each time later, until one has lasted.
+AGAIN_S: Final = 1.0
+AGAIN_S_MAX: Final = 30.0
+LASTED_S: Final = 60.0
+# What it is given to answer what clients have asked, and to say goodbye to clusters and store.
+END_S: Final = 30.0
+PATIENCE_S: Final = 2.0
+# Whatever web proxy the environment names, parts are on this machine.
+_BY_ITSELF: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+WORKERS_LOOK_S: Final = 0.2
+
+
+class PartProcess:
+    """A part as its keeper has it: started, heard, ended, and started again. `log` gets what it says. `port` is where
+    it answers for itself, 0 while it does not; `starts` counts."""
+
+    def __init__(self, task: Task, log: Callable[[str], None]) -> None:
+        self.number, self.starts, self.port, self.serves = task.number, 0, 0, False
+        self._task, self._log = pickle.dumps(task), log
+        self._child: subprocess.Popen[bytes] | None = None
+        self._since_s = self._heard_s = self._due_s = 0.0
+        self._again_s = AGAIN_S
+
+    @property
+    def pid(self) -> int:
+        """0 while there is none."""
+        return self._child.pid if self._child is not None else 0
+
+    def start(self) -> None:
+        """Begins it. In a separate session, since Ctrl-C is its keeper's to hear."""
+        command = [sys.executable, "-m", "twinshore.proxy"]
+        pipe = subprocess.PIPE
+        self._since_s = steady_s()
+        try:
+            child = self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
+        except OSError as error:  # the machine has no room for it now
+            again = self._comes_again(self._since_s)
+            self._log(f"process {self.number} cannot be started: {error.strerror}; it is tried again in {again:g} s")
+            return
+        self.starts += 1
+        self._heard_s = self._since_s + BEGINS_S - STANDS_STILL_S
+        threading.Thread(target=self._hear, args=(child,), name=f"part {self.number}", daemon=True).start()
+        assert child.stdin is not None
+        with contextlib.suppress(OSError):  # it has ended already
+            child.stdin.write(self._task)
+            child.stdin.flush()
+
+    def look(self) -> None:
+        """Now and then: ends it where it stands still, and starts it where it has ended."""
+        now_s = steady_s()
+        if self._child is None:
+            if now_s >= self._due_s:
+                self.start()
+        elif (code := self._child.poll()) is not None:
+            self._is_gone(code, now_s)
+        elif now_s > self._heard_s + STANDS_STILL_S:
+            self._log(f"process {self.number} stands still, and keeps its clients waiting: it is killed")
+            self._child.kill()
+
+    def _is_gone(self, code: int, now_s: float) -> None:
+        self._let_go()
+        if now_s - self._since_s >= LASTED_S:
+            self._again_s = AGAIN_S
+        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        again = self._comes_again(now_s)
+        self._log(f"process {self.number} has ended unasked, {how}: it is started again in {again:g} s")
+
+    def _comes_again(self, now_s: float) -> float:
+        """In so many seconds."""
+        again_s = self._again_s
+        self._due_s = now_s + again_s
+        self._again_s = min(2 * again_s, AGAIN_S_MAX)
+        return again_s
+
+    def _let_go(self) -> None:
+        child, self._child, self.port, self.serves = self._child, None, 0, False
+        if child is not None:
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+
+    def _hear(self, child: subprocess.Popen[bytes]) -> None:
+        assert child.stdout is not None
+        with contextlib.suppress(OSError, ValueError):  # the pipe is closed under it
+            for line in child.stdout:
+                if child is not self._child:
+                    return
+                word, text = read_word(line.decode(errors="replace"))
+                self._heard_s = max(self._heard_s, steady_s())
+                match word:
+                    case Word.SAID:
+                        self._log(f"process {self.number}: {text}")
+                    case Word.HEALTH:
+                        self.port = int(text)
+                    case Word.SERVES:
+                        self.serves = True
+                    case Word.BEAT:
+                        self._heard_s = steady_s()
+
+    def ask_to_end(self) -> None:
+        """It answers what was asked, and ends."""
+        if self._child is not None and self._child.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._child.stdin.close()
+
+    def end(self) -> None:
+        """Waits until it has ended, and ends it by force where that takes too long."""
+        if self._child is None:
+            return
+        try:
+            self._child.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._log(f"process {self.number} has not ended within {END_S:g} s: it is killed")
+            self._child.kill()
+            self._child.wait()
+        self._let_go()
+
+
+class Joined(Collector):
+    """Asks each part whenever somebody asks here. One that does not answer is missing."""
+
+    def __init__(self, parts: Sequence[PartProcess]) -> None:
+        self._parts = parts
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("twinshore_proxy_processes", "processes that are to serve", value=len(self._parts))
+        serve = sum(one.serves for one in self._parts)
+        yield GaugeMetricFamily("twinshore_proxy_processes_now", "processes that let clients in", value=serve)
+        restarts = CounterMetricFamily("twinshore_proxy_restarts", "times it was started again", labels=["process"])
+        for one in self._parts:
+            restarts.add_metric([str(one.number)], max(0, one.starts - 1))
+        yield restarts
+        yield from self._of_parts()
+
+    def _of_parts(self) -> Iterator[Metric]:
+        found: dict[str, Metric] = {}
+        for one in self._parts:
+            for told in text_string_to_metric_families(_asked(one, "metrics")[1]):
+                metric = found.setdefault(told.name, Metric(told.name, told.documentation, told.type))
+                for sample in told.samples:
+                    metric.add_sample(sample.name, {**sample.labels, "process": str(one.number)}, sample.value)
+        yield from found.values()
+
+    def processes(self) -> dict[str, Any]:
+        """How each part stands, for /health."""
+        return {str(one.number): self._stands(one) for one in self._parts}
+
+    def _stands(self, one: PartProcess) -> dict[str, Any]:
+        code, text = _asked(one, "health")
+        told = json.loads(text) if text else {"ok": False, "says": "it does not answer"}
+        return {"pid": one.pid, "serves": one.serves, **told, "ok": code == 200}
+
+
+def trouble(processes: Mapping[str, Any]) -> str:
+    """Why the whole should be started again, by how each part stands; empty while one part is well, as its keeper sees
+    to the others. Nobody is asked a second time: they may say something else."""
+    if any(one["serves"] and one["ok"] for one in processes.values()):
+        return ""
+    says = "; ".join(f"{number}: {one['says']}" for number, one in processes.items())
+    return f"no process is well: {says}"
+
+
+def _asked(one: PartProcess, page: str) -> tuple[int, str]:
+    if not one.port:
+        return 0, ""
+    with suppress(OSError, HTTPException):
+        try:
+            with _BY_ITSELF.open(f"http://127.0.0.1:{one.port}/{page}", timeout=PATIENCE_S) as answer:
+                return answer.status, answer.read().decode()
+        except HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+    return 0, ""
+
+
+def keep(settings: Settings, count: int, log: Callable[[str], None]) -> None:
+    """Until Ctrl-C, SIGTERM or SIGHUP. ConfigError where no part could begin."""
+    asked = settings.of(SECTION)
+    # Each part would say so by itself, again and again.
+    Gate(asked, chosen(settings), lambda _: None).close()
+    _must_be_free(asked)
+    parts = [PartProcess(Task(settings, number, count), log) for number in range(1, count + 1)]
+    server = _server(asked, parts)
+    stop = threading.Event()
+    hear(stop.set)
+    served = 0
+    try:
+        while not stop.wait(WORKERS_LOOK_S):
+            for one in parts:
+                one.look()
+            if (serve := sum(one.serves for one in parts)) != served:
+                served = serve
+                log(f"{serve} of {count} processes serve clients at {asked.address}:{asked.port}")
+            if server is not None:
+                server.beat()
+    finally:
+        for one in parts:
+            one.ask_to_end()
+        for one in parts:
+            one.end()
+        if server is not None:
+            server.close()
+    log("ended")
+
+
+def _must_be_free(asked: ProxySettings) -> None:
+    """Parts share a port with whoever is willing to: so it is asked for here by one who is not."""
+    if not hasattr(socket, "SO_REUSEPORT"):
+        raise ConfigError("[proxy] processes: this system lets no two processes serve at one port", hint="take 1")
+    kind = socket.AF_INET6 if ":" in asked.address else socket.AF_INET
+    try:
+        with socket.socket(kind) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((asked.address, asked.port))
+    except OSError as error:
+        raise not_served("proxy", asked.address, asked.port, error) from error
+
+
+def _server(asked: ProxySettings, parts: Sequence[PartProcess]) -> MetricsServer | None:
+    if not asked.metrics_port:
+        return None
+    joined = Joined(parts)
+    return MetricsServer(
+        asked.metrics_address,
+        asked.metrics_port,
+        joined,
+        joined.processes,
+        section="proxy",
+        of="processes",
+        trouble=trouble,
+    )

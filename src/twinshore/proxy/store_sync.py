@@ -1,0 +1,442 @@
+"""What a process hears of fuses and of resets of groups from the store, and what it says there: what it goes by, and
+what its fuses answered.
+
+A store that is away changes nothing: the fuses stay as they were heard of last, and what they answered is told later.
+A process that starts meanwhile goes by the file of the last one, or waits for the store a while.
+
+Asks, again and again, how level the twins are that clients read or may read: where logs end at both sides, and what
+the store says of links. Only topics that somebody wants are asked for, and `near` decides what follows.
+
+What is not answered is not told: then a twin counts as behind by itself, and its clients go home.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from pydantic import TypeAdapter
+
+from twinshore.client.discovery import config_service
+from twinshore.config.model import Cluster, Link, Mode, NamedPartition, Naming
+from twinshore.config.once import Once, in_words
+from twinshore.kafka.clock import steady_s, wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.questions import OffsetKind
+from twinshore.proxy.core.breakers import Drop, Fusebox
+from twinshore.proxy.core.follower_fetch import Ends, Found, Near, NearCopy, Twin, looked, twins_of
+from twinshore.proxy.core.model import Seen
+from twinshore.proxy.core.offset_reset import ResetBook, awaited
+from twinshore.proxy.late_store import LateStore
+from twinshore.state.core.proxy_values import DropRow, FuseCountRow, FuseKey, FuseRow, InstanceRow, ResetRow, ResetWord
+from twinshore.state.store import Store
+
+_ResetHeard = tuple[int, tuple[ResetRow, ...]]
+EVERY_S: Final = 0.5
+# Where nothing has changed: so that it is seen to live.
+TELL_S: Final = 2.0
+END_S: Final = 3.0
+FIRST_S: Final = 5.0  # how long a process that remembers no fuses waits for a store that does not answer
+
+
+class ResetHearing:
+    """What a process hears of resets of groups, and when it says that it holds one. `on_its_way`: whether something
+    that is counted by this name is. `changed` is called where other groups are held than before."""
+
+    def __init__(
+        self,
+        book: ResetBook | None = None,
+        on_its_way: Callable[[str], bool] = lambda _: False,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._book, self._on_its_way, self._changed = book or ResetBook(), on_its_way, changed
+        self._told: dict[str, int] = {}
+
+    def read(self, store: Store) -> _ResetHeard | None:
+        """In a thread. None where resets are as they were."""
+        resets = store.proxy_resets
+        return None if resets.revision() == self._book.revision else resets.all()
+
+    def take(self, heard: _ResetHeard | None) -> None:
+        """These hold from now on."""
+        if heard is not None and self._book.take(heard[1], heard[0]):
+            self._changed()
+
+    def tick(self, now_ms: int) -> None:
+        """Whoever holds a group and is gone holds it no longer than he said."""
+        if self._book.tick(now_ms):
+            self._changed()
+
+    def words(self, instance: str, now_ms: int) -> list[ResetWord]:
+        """What is to be said now: a group is held once nothing of before is on its way, and some members wait."""
+        held = self._book.held()
+        self._told = {row.run: self._told[row.run] for row in held if row.run in self._told}
+        found = []
+        for row in held:
+            waits = self._book.waiting[row.group]
+            if self._told.get(row.run) != waits and (row.run in self._told or not self._is_busy(row)):
+                found.append(ResetWord(instance, row.run, waits, now_ms))
+        return found
+
+    def _is_busy(self, row: ResetRow) -> bool:
+        return any(map(self._on_its_way, awaited(row)))
+
+    def told(self, words: Sequence[ResetWord]) -> None:
+        """The store has these."""
+        self._told |= {word.run: word.waits for word in words}
+
+
+T = TypeVar("T")
+_Heard = tuple[int, tuple[FuseRow, ...]]
+_FUSES: Final = TypeAdapter(_Heard)
+
+
+class Control:
+    """`serves`: this process, as others are to see it. `memory`: the file that keeps fuses for one that starts while
+    the store is away."""
+
+    def __init__(
+        self,
+        store: Callable[[], Store | None],
+        box: Fusebox,
+        serves: InstanceRow,
+        log: Callable[[str], None],
+        resets: ResetHearing | None = None,
+        memory: Path | None = None,
+    ) -> None:
+        self._memory, self._unkept = memory, Once(log)
+        self._resets = resets or ResetHearing()
+        self._stores, self._box, self._serves = store, box, serves
+        self._store: Store | None = None
+        self._told, self._rows = Once(log), dict[FuseKey, FuseCountRow]()
+        self._dropped: dict[tuple[str, str, int], int] = {}
+        self._told_s, self._told_revision = -TELL_S, -1
+        self._threads = ThreadPoolExecutor(1, "control")
+        self._last: set[FuseKey] = set()
+        self._log = log
+
+    async def first(self) -> None:
+        """Hears which fuses there are, before any client is served."""
+        self._tick()
+        await self._exchange()
+        if (
+            not self._box.known
+            and self._memory is not None
+            and (kept := fuses_in(config_service.kept(self._memory) or ""))
+        ):
+            self._box.take(kept[1], kept[0])
+            self._log(f"fuses are as {self._memory} remembers them until the store answers")
+        until_s = steady_s() + FIRST_S
+        while not self._box.known and steady_s() < until_s:
+            await asyncio.sleep(EVERY_S)
+            await self._exchange()
+        if not self._box.known:
+            self._log(
+                "which fuses cut is not known, and none does until the store answers; [proxy] memory_file keeps them"
+            )
+
+    async def run(self) -> None:
+        """Until it is cancelled. A store that hangs holds up no fuse that is to trip or to close by itself."""
+        await asyncio.gather(self._ticks(), self._exchanges())
+
+    async def end(self) -> None:
+        """Says the last, and that the process serves no more."""
+        if self._store is not None:
+            self._told_s = -TELL_S
+            with suppress(TimeoutError):
+                async with asyncio.timeout(END_S):
+                    await self._exchange()
+                    await self._call(partial(self._leave, self._store))
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _ticks(self) -> None:
+        while True:
+            self._tick()
+            await asyncio.sleep(EVERY_S)
+
+    async def _exchanges(self) -> None:
+        while True:
+            await self._exchange()
+            await asyncio.sleep(EVERY_S)
+
+    def _tick(self) -> None:
+        self._box.tick(steady_s(), wall_ms())
+        self._resets.tick(wall_ms())
+        tripped = self._box.all_tripped()
+        for key in tripped - self._last:
+            self._log(f"the {key.kind} fuse of {key.topic} for clients {key.client} has tripped: a limit was passed")
+        for key in self._last - tripped:
+            self._log(f"the {key.kind} fuse of {key.topic} for clients {key.client} is closed again")
+        self._last = tripped
+
+    async def _call(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _exchange(self) -> None:
+        try:
+            self._store = await self._call(self._stores)
+            if self._store is None:
+                self._box.known = True
+                return
+            heard = await self._call(partial(_read, self._store, self._box.revision))
+            if heard is not None:
+                self._box.take(heard[1], heard[0])
+                await self._call(partial(self._keep, heard))
+            self._box.known = True
+            self._resets.take(await self._call(partial(self._resets.read, self._store)))
+            await self._tell(self._store)
+        except Exception as error:  # whoever ended here would never hear of a fuse again
+            self._told.say(f"{in_words(error)}: fuses stay as they are")
+            return
+        self._told.well("the store answers again: fuses are as it says")
+
+    def _keep(self, heard: _Heard) -> None:
+        if self._memory is None:
+            return
+        try:
+            config_service.keep(self._memory, _FUSES.dump_json(heard).decode())
+        except (OSError, ValueError) as error:
+            self._unkept.say(
+                f"{self._memory} cannot be written: {error}; a proxy that starts without the store has no fuses"
+            )
+        else:
+            self._unkept.well()
+
+    async def _tell(self, store: Store) -> None:
+        if words := self._resets.words(self._serves.id, wall_ms()):
+            await self._call(partial(store.proxy_resets.tell, words))
+            self._resets.told(words)
+        drops = self._drops()
+        quiet = not drops and self._box.revision == self._told_revision
+        if quiet and steady_s() - self._told_s < TELL_S:
+            return
+        now_ms, ended, revision = wall_ms(), list(self._box.ended), self._box.revision
+        counts = self._counts(now_ms)
+        serves = replace(self._serves, revision=revision, seen_ms=now_ms)
+        await self._call(partial(store.proxies.tell, serves, list(counts.values()), drops))
+        self._rows |= counts
+        self._told_s, self._told_revision = steady_s(), revision
+        self._dropped |= {(row.topic, row.client, row.since_ms): row.records for row in drops}
+        for one in ended:
+            self._box.ended.remove(one)
+            self._dropped.pop((one[0], one[1], one[2].since_ms), None)
+
+    def _counts(self, now_ms: int) -> dict[FuseKey, FuseCountRow]:
+        """Those that are other than they were told last."""
+        found: dict[FuseKey, FuseCountRow] = {}
+        for key, tally in self._box.tallies.items():
+            row = FuseCountRow(
+                self._serves.id, *key, tally.requests, tally.records, tally.bytes, self._box.tripped(key), now_ms
+            )
+            known = self._rows.get(key)
+            if known is None or replace(known, changed_ms=now_ms) != row:
+                found[key] = row
+        return found
+
+    def _drops(self) -> list[DropRow]:
+        open_now = [(topic, client, drop) for (topic, client), drop in self._box.drops.items()]
+        rows = [self._row(topic, client, drop) for topic, client, drop in [*self._box.ended, *open_now]]
+        return [row for row in rows if self._dropped.get((row.topic, row.client, row.since_ms)) != row.records]
+
+    def _row(self, topic: str, client: str, drop: Drop) -> DropRow:
+        partitions = ",".join(map(str, sorted(drop.partitions)))
+        where = (self._serves.id, topic, client, drop.since_ms, drop.fuse, partitions)
+        return DropRow(*where, drop.records, drop.bytes, drop.until_ms)
+
+    def _leave(self, store: Store) -> None:
+        store.proxies.leave(self._serves.id)
+        store.proxies.forget_before(wall_ms())
+
+
+def fuses_in(text: str) -> _Heard | None:
+    """What `_keep` wrote; None where it is something else."""
+    try:
+        return _FUSES.validate_json(text)
+    except ValueError:
+        return None
+
+
+def _read(store: Store, known: int) -> _Heard | None:
+    """None where fuses are as they were."""
+    return None if store.proxies.revision() == known else store.proxies.fuses()
+
+
+# Of all the time looks take no more than a part like this, however many topics there are.
+BUSY_PART: Final = 0.2
+STORE_EVERY_S: Final = 2.0
+# Where logs begin, and who leads them, changes seldom.
+BEGINNINGS_EVERY_S: Final = 5.0
+PATIENCE_S: Final = 1.0
+
+# Which are asked for by topic: links may know several.
+Ids = Mapping[str, frozenset[str]]
+
+
+class Levels:
+    """`seen` says what is known of the clusters now."""
+
+    def __init__(
+        self,
+        clusters: Sequence[Cluster],
+        near: Near,
+        seen: Callable[[], Seen],
+        store: LateStore,
+        log: Callable[[str], None],
+    ) -> None:
+        self._near, self._seen, self._store = near, seen, store
+        self._sides = {one.name: _Side(one) for one in clusters}
+        self._told, self._clusters_told = Once(log), {one.name: Once(log) for one in clusters}
+        self._threads = ThreadPoolExecutor(len(clusters) + 1, "levels")
+        self._copies: list[NearCopy] = []
+        self._copies_of: frozenset[str] = frozenset()
+        self._read_s = -STORE_EVERY_S
+
+    async def run(self) -> None:
+        """Until it is cancelled. Time goes on for twins also while a look waits for somebody."""
+        await asyncio.gather(self._ticks(), self._looks())
+
+    def close(self) -> None:
+        """Ends its connections."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for side in self._sides.values():
+            side.close()
+
+    async def _ticks(self) -> None:
+        while True:
+            self._near.tick(steady_s(), self._seen())
+            await asyncio.sleep(EVERY_S)
+
+    async def _looks(self) -> None:
+        while True:
+            began_s = steady_s()
+            if topics := frozenset(self._near.wanted()):
+                await self._look(topics)
+                self._near.tick(steady_s(), self._seen())
+            await asyncio.sleep(max(EVERY_S, (steady_s() - began_s) * (1 / BUSY_PART - 1)))
+
+    async def _look(self, topics: frozenset[str]) -> None:
+        """The twins first, so that one that has more than its home is not taken for a moment's difference."""
+        await self._read_copies(topics)
+        seen = self._seen()
+        homes = {topic: home for topic in topics if (home := seen.route(topic)) is not None}
+        twins = twins_of(self._copies, homes)
+        found = await self._ask_each(_ids((twin.cluster, topic, twin.topic_id) for topic, twin in _each(twins)), seen)
+        asked_s = steady_s()
+        ends = await self._ask_each(_ids((homes[topic], topic, twin.home_id) for topic, twin in _each(twins)), seen)
+        looks = []
+        for topic in topics:
+            home, some = homes.get(topic, ""), twins.get(topic, ())
+            term = seen.leads[topic].term if topic in seen.leads else 0
+            looks.append(looked(topic, home, term, asked_s, ends.get(home, {}), some, found))
+        self._near.take(looks)
+
+    async def _read_copies(self, topics: frozenset[str]) -> None:
+        if topics <= self._copies_of and steady_s() - self._read_s < STORE_EVERY_S:
+            return
+        try:
+            self._copies = await self._call(partial(self._read, topics))
+        except Exception as error:  # whoever ended here would lead nobody near again, or home
+            self._told.say(f"{in_words(error)}: which topics are twins stays as it was known")
+            return
+        self._told.well("the store answers again: twins are as it says")
+        self._copies_of, self._read_s = topics, steady_s()
+
+    def _read(self, topics: frozenset[str]) -> list[NearCopy]:
+        store = self._store.get()
+        if store is None:
+            return []
+        copies: dict[tuple[str, str, str, str, str], set[int]] = {}
+        for link in _exact(self._store.links(), self._sides):
+            rows = store.twins.flowing(link.name, topics)
+            mapped = {topic for topic, _ in store.extents.reached(link.name)}
+            for row in rows:
+                if row.topic in mapped:
+                    continue
+                key = link.source, link.target, row.topic, row.source_topic_id, row.target_topic_id
+                copies.setdefault(key, set()).add(row.partition)
+        return [NearCopy(*key, frozenset(parts)) for key, parts in copies.items()]
+
+    async def _ask_each(self, wanted: Mapping[str, Ids], seen: Seen) -> dict[str, Found]:
+        """By cluster. One that does not answer anybody is not waited for."""
+        names = [name for name in wanted if name in self._sides and seen.clusters[name].answers]
+        found = await asyncio.gather(*(self._ask(name, wanted[name]) for name in names))
+        return dict(zip(names, found, strict=True))
+
+    async def _ask(self, cluster: str, topics: Ids) -> Found:
+        try:
+            found = await self._call(partial(self._sides[cluster].ask, topics))
+        except Exception as error:  # one cluster's trouble is not the others'
+            self._clusters_told[cluster].say(f"cluster {cluster}: {in_words(error)}; nobody is led to its twins")
+            return {}
+        self._clusters_told[cluster].well(f"cluster {cluster} says again how level its twins are")
+        return found
+
+    async def _call(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _exact(links: Iterable[Link], clusters: Mapping[str, object]) -> list[Link]:
+    """Those that give twins their source's names and offsets, between clusters behind the proxy."""
+    return [
+        link
+        for link in links
+        if link.naming is Naming.SAME
+        and link.mode is Mode.EXACT
+        and link.source in clusters
+        and link.target in clusters
+    ]
+
+
+def _each(twins: Mapping[str, Iterable[Twin]]) -> Iterator[tuple[str, Twin]]:
+    return ((topic, twin) for topic, some in twins.items() for twin in some)
+
+
+def _ids(named: Iterable[tuple[str, str, str]]) -> dict[str, dict[str, frozenset[str]]]:
+    """By cluster and topic, of cluster, topic and id."""
+    found: dict[str, dict[str, frozenset[str]]] = {}
+    for cluster, topic, topic_id in named:
+        there = found.setdefault(cluster, {})
+        there[topic] = there.get(topic, frozenset()) | {topic_id}
+    return found
+
+
+class _Side:
+    """One cluster; its questions are asked one at a time."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._kafka = KafkaCluster(cluster, client_id="twinshore-proxy", patience_s=PATIENCE_S, call_s=PATIENCE_S)
+        self._starts: dict[NamedPartition, int] = {}
+        self._topics: frozenset[str] = frozenset()
+        self._looked_s = -BEGINNINGS_EVERY_S
+
+    def close(self) -> None:
+        self._kafka.close()
+
+    def ask(self, ids: Ids) -> Found:
+        """How each topic's partitions stand; a topic that has another id by now than these is left out."""
+        if steady_s() - self._looked_s >= BEGINNINGS_EVERY_S:
+            self._topics, self._starts, self._looked_s = frozenset(), {}, steady_s()
+        with self._kafka.errand():
+            anew = not ids.keys() <= self._topics
+            known = self._kafka.metadata(sorted(ids), refresh=anew).topics
+            same = [one for one in known.values() if one.topic_id.hex() in ids.get(one.name, ())]
+            now = {one.name: one.topic_id.hex() for one in same}
+            leaders = {NamedPartition(one.name, part.partition): part.leader for one in same for part in one.partitions}
+            ends, failed = self._kafka.offsets_of_each(leaders, OffsetKind.HIGH_WATERMARK)
+            if anew:
+                starts, _ = self._kafka.offsets_of_each(leaders, OffsetKind.EARLIEST)
+                self._starts |= starts
+                self._topics |= ids.keys()
+        self._topics -= {named.topic for named in failed}
+        found: dict[tuple[str, str], dict[int, Ends]] = {}
+        for named, end in ends.items():
+            if named in self._starts:
+                there = found.setdefault((named.topic, now[named.topic]), {})
+                there[named.partition] = Ends(leaders[named], self._starts[named], end)
+        return found

@@ -1,0 +1,407 @@
+"""One link's driver: take the lease, look at both clusters, make twins, keep lanes supplied; then look again.
+
+Each turn observes, decides by `plan`, acts, and returns the sentence that says how the link stands.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Container
+from contextlib import ExitStack
+from functools import partial
+
+from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError, TwinshoreError, WireError
+from twinshore.config.incidents import IncidentKind
+from twinshore.config.model import Link
+from twinshore.config.sections.mirror import MirrorSettings
+from twinshore.config.settings import Settings
+from twinshore.replication import planner
+from twinshore.replication.coordinator_server import Balance, Desk
+from twinshore.replication.core.filters import admits
+from twinshore.replication.core.lease_epoch import Term
+from twinshore.replication.core.lineage import doubts_in_words
+from twinshore.replication.core.model import (
+    STANDBY,
+    STOPPED,
+    STOPPED_SO,
+    Carrying,
+    CarryTopic,
+    Create,
+    Facts,
+    Grow,
+    Idle,
+    Refuse,
+    carrying,
+)
+from twinshore.replication.core.planner import KnownTwin, spread
+from twinshore.replication.heartbeat import Heart
+from twinshore.replication.incidents import stopped
+from twinshore.replication.incidents.stopped import Refusals, Standing, grown
+from twinshore.replication.incidents.watch import HeldTwins, SlowLooks, Watch, state_expiry_ms
+from twinshore.replication.lineage import Descents
+from twinshore.replication.link_claim import Holding, LinkNotes, establish
+from twinshore.replication.mapping.adopt import Adopter
+from twinshore.replication.operator_control import BoundsTeller, Ruling, in_words
+from twinshore.replication.ownership_sync import Homing, InSwitch
+from twinshore.replication.planner import Others, Surveyor, known_twins
+from twinshore.replication.recorder import Recorder
+from twinshore.replication.recovery import LogStarts
+from twinshore.replication.sync.clusters import SafetyNow
+from twinshore.replication.sync.syncer import Follower
+from twinshore.replication.task.core.config import TideOrder
+from twinshore.replication.task.lookups import id_prefix, may_write_markers
+from twinshore.replication.task_pool import Tides
+from twinshore.runtime.endpoints import PATIENT, Ends
+from twinshore.runtime.leases import LeaseKeeper, SeenLease
+from twinshore.state.store import Store
+
+SETTLE_LOG_START_S = 30.0
+BEGIN_AGAIN_S = 1.0
+
+
+class LinkDriver:
+    """`log` gets a sentence for whatever changes. `seen`: the lease as the process saw it when it began."""
+
+    def __init__(
+        self,
+        link: Link,
+        settings: Settings,
+        *,
+        store: Store,
+        desk: Desk,
+        tides: Tides,
+        recorder: Recorder,
+        owner: str,
+        lanes: int,
+        log: Callable[[str], None],
+        seen: SeenLease | None = None,
+    ) -> None:
+        self.link = link
+        self._mirror: MirrorSettings = settings.mirror
+        self._ends = Ends(link, settings, patience_s=10.0, shared=PATIENT)
+        self._source, self._target = self._ends.source, self._ends.target
+        self._surveyor = Surveyor(link, self._source, self._target)
+
+        def tell_doubts(topics: Collection[str]) -> None:
+            sentence = doubts_in_words(link.source, topics)
+            stopped.tell(store, link.name, IncidentKind.DOUBTFUL_NOTE, sentence, log)
+
+        ends = (store, self._source, self._target)
+        self._descents = Descents(lambda: self.link, *ends, log, tell_doubts)
+        self._homing = Homing(lambda: self.link, settings.links, *ends, self._descents, log)
+        self._in_switch = InSwitch(lambda: self.link, store, desk, recorder, log)
+        self._throttle, self._others = BoundsTeller(link.name, desk), Others(link, store)
+        self._adopter = Adopter(link, self._source, self._target, store, log, self._others.made)
+        self._ruling = Ruling(link, settings.links, store, log)
+        self._store, self._desk, self._tides, self._recorder = store, desk, tides, recorder
+        self._lanes, self._log = lanes, log
+        times_s = (self._mirror.lease_s, min(5.0, self._mirror.produce_timeout_s))
+        lands_s = partial(desk.lands_s, link.name)
+        self.lease = LeaseKeeper(store, f"link {link.name}", owner, *times_s, lands_s)
+        term = Holding(owner, self.lease.generation, self._mirror.lease_s)
+        self._notes = LinkNotes(link, store, self._target, term, log)
+        self._watch = Watch(link, settings, store, recorder, active=self.is_ours, log=log)
+        self._slow_looks = SlowLooks(link, settings, store, recorder, active=self.is_ours, log=log)
+        self._standing = Standing(link.name, store, desk, recorder, log, held=lambda: self._watch.held)
+        self._term: Term | None = None
+        self._surveyed_at_s = self._begin_at_s = self._followed_at_s = self._hindered_at_s = 0.0
+        self._said = ""
+        self._balance = Balance(link.name, desk, recorder, 1 if link.broadcast else lanes, log)
+        self._leaving: set[str] = set()
+        self._safety = SafetyNow(settings, lambda sentence: log(f"{link.name}: {sentence}"))
+        given = (lambda: self.link, settings, store, self._safety)
+        self._follower = Follower(*given, active=self.is_ours, log=log, leaves=self._in_switch.leaves)
+        self._refusals = Refusals(link.name, store, recorder, log, doubt=self._follower.doubt)
+        self._held = HeldTwins(
+            link.name, self._source, store, self._mirror.hanging_transaction_s, stopped=recorder.stopped, log=log
+        )
+        self._heart = Heart(link, self._source, self._mirror.heartbeat_s, self.is_ours, log)
+        never, doubt = (lambda: self._safety.known.never_delete), self._follower.doubt
+        self._log_starts = LogStarts(link, self._target, store, never=never, doubt=doubt, log=log)
+        self.lease.begin(seen)  # last: whoever could not be made must not keep it from who is made next
+
+    # -- the turn
+
+    def turn(self) -> str:
+        """One look at everything; returns how the link stands."""
+        generation = self.lease.generation()
+        if self._term and self._term.generation != generation:
+            self._end_term()
+            self._log(f"{self.link.name}: the lease is lost; its pumps have stopped")
+        if not generation:
+            return self._say(Idle(STANDBY, self.lease.sentence()))
+        expiry_ms, never_cut = self._slow_looks.state_expiry_ms, self._safety.never_cut
+        if self._term and (why := self._term.outdated(self.link.target, expiry_ms, never_cut=never_cut)):
+            self._end_term()
+            self._log(f"{self.link.name}: {why}; its lanes begin anew")
+        if self._term is None and time.monotonic() < self._begin_at_s:
+            return self._said
+        try:
+            if self._term is None:
+                self._begin_term(generation)
+            self._heed()
+            self._throttle.turn(self.link.control, self._lanes)
+            self._obey()
+            if time.monotonic() - self._surveyed_at_s >= self._refusals.pause_s(self._mirror.refresh_s):
+                self._survey()
+                self._surveyed_at_s = time.monotonic()
+            self._follow_log_starts()
+            self._balance.turn()
+            lag, placed = self._recorder.live[self.link.name].lag.copy(), self._desk.placed(self.link.name)
+            self._held.look(named for named, behind in lag.items() if behind and named in placed)
+        except RefusedError as error:
+            if self._term:
+                self._end_term()
+            self._say(Carrying(0, self._lanes, trouble=str(error)))
+            raise
+        except (KafkaError, WireError, ConfigError) as error:
+            # Bytes that nobody understands and unreadable secrets are this link's trouble alone, and may pass.
+            if self._term is None:
+                self._begin_at_s = time.monotonic() + BEGIN_AGAIN_S
+            return self._say(self._carrying(str(error), hindered=not isinstance(error, KafkaError) or error.retriable))
+        except StoreError as error:
+            self._say(self._carrying(str(error), hindered=True))
+            raise
+        return self._say(self._carrying())
+
+    def _carrying(self, trouble: str = "", *, hindered: bool = False) -> Carrying:
+        """What is carried at this moment, and what failed. `hindered`: the look did not end, and is tried again."""
+        name, paused, now_s = self.link.name, self.link.control.paused, time.monotonic()
+        self._hindered_at_s = (self._hindered_at_s or now_s) if hindered else 0.0
+        if self._term is None:
+            return Carrying(0, self._lanes, paused=paused, trouble=trouble)
+        return carrying(
+            self._desk.placed(name).keys(),
+            self._desk.unmanned(name),
+            self._recorder.leaderless(name),
+            Carrying(
+                placed=0,
+                lanes=self._lanes,
+                resting=len(self._standing),
+                refused=len(self._refusals),
+                aligning=self._recorder.live[name].aligning.sentence(),
+                paused=paused,
+                trouble=trouble,
+                elsewhere=len(self._homing.elsewhere),
+                homeless=len(self._homing.homeless),
+                apart=sum(link == name for link, _ in self._tides.apart),
+                hindered_s=now_s - self._hindered_at_s if hindered else 0.0,
+            ),
+        )
+
+    def _say(self, now: Facts) -> str:
+        state, sentence = self._recorder.say(self.link.name, now, self._lanes if self._term else 0)
+        self._said = f"{self.link.name}: {state}: {sentence}"
+        return self._said
+
+    # -- a term of the lease
+
+    def _begin_term(self, generation: int) -> None:
+        identity = establish(self.link, self._store, self._source, self._target, self._notes)
+        expiry = self._slow_looks.state_expiry_ms = state_expiry_ms(self._target)
+        units = "" if may_write_markers(self._target) else id_prefix(self.link.name, identity.producer_id)
+        self._recorder.settle(self.link.name)
+        self._standing.begin()
+        self._refusals.begin()
+        for one in (self._ruling, self._in_switch, self._others):
+            one.anew()
+        self._safety.against()  # a standby may have last heard of it long ago
+        # Only now: where anything before this fails, the next turn begins the term again.
+        self._term = Term(generation, identity, expiry, units, self._safety.never_cut)
+        self._throttle.forget()
+        for lane in range(self._lanes):
+            self._desk.open_lane((self.link.name, lane), self._mirror.lease_s)
+            self._tides.open_lane((self.link.name, lane), partial(self._order, lane), together=self.link.broadcast)
+        self._log(f"{self.link.name}: carried by this process as producer {identity.producer_id}")
+        if units:
+            self._log(f"{self.link.name}: {self.link.target} takes no markers directly: they cross by closed units")
+
+    def _end_term(self) -> None:
+        self._tides.close_link(self.link.name)
+        self._desk.close_link(self.link.name)
+        self._term = None
+        self._recorder.live[self.link.name].let_go()
+        self._leaving.clear()
+        self._surveyed_at_s = 0.0
+
+    # -- what follows besides records
+
+    def is_ours(self) -> bool:
+        """Whether this process may act for the link now."""
+        return self._term is not None and self.lease.left_s() > 0
+
+    def _obey(self) -> None:
+        """The follower's orders for lanes and planner. A topic comes back only when its pumps have let go of it."""
+        term, link = self._term, self.link.name
+        assert term is not None
+        self._leaving -= {topic for topic in self._leaving if self._desk.withdraw(link, topic)}
+        self._follower.doubt(self._recorder.doubted(link))
+        for order in self._follower.endings.orders(named.topic for named in self._desk.placed(link)):
+            term.flowing.pop(order.topic, None)
+            if order.withdraw:
+                self._leaving.add(order.topic)
+            if order.forget:
+                self._recorder.forget(link, order.topic)
+                self._standing.forget(order.topic)
+                self._surveyed_at_s = 0.0
+        for topic in self._standing.turn():
+            term.flowing.pop(topic, None)
+            self._surveyed_at_s = 0.0
+        if self._follower.rules.news():
+            self._surveyed_at_s = 0.0
+
+    # -- what operators say
+
+    def _heed(self) -> None:
+        """What holds now: topics that may no longer flow leave their lanes, those that may again are found anew."""
+        term, name = self._term, self.link.name
+        assert term is not None
+        if self._ruling.changed():
+            self.link = self._ruling.link
+            self._surveyor = Surveyor(self.link, self._source, self._target)
+            self._surveyed_at_s = 0.0
+            self._follower.heed()
+            self._log(f"{name}: now holds: {in_words(self.link)}")
+        placed = {named.topic for named in self._desk.placed(name)}
+        if self._in_switch.changed():
+            self._surveyed_at_s = 0.0
+        away = self._homing.elsewhere | self._homing.doubted | self._in_switch.leaving
+        for topic in self._ruling.partings(placed, lambda topic: self._desk.withdraw(name, topic), away):
+            term.flowing.pop(topic, None)
+            self._log(f"{name}: {away.get(topic) or self._ruling.parted(topic)}")
+        self._in_switch.let_go(active=self.is_ours())
+        self._ruling.acknowledge(lanes_left=self._desk.past_is_over(name) and self.is_ours())
+
+    # -- survey and plan
+
+    def _survey(self) -> None:
+        term = self._term
+        assert term is not None
+        self._notes.check()
+        self._safety.against()
+        self._homing.take_up_switches()
+        admitted = self._homing.admitted(self._surveyor.names())
+        self._refusals.keep(admitted, self._homing.refused.values(), self._homing.elsewhere)
+        self._notes.take_back(self._homing.elsewhere)
+        self._in_switch.forget(self._homing.elsewhere, self._standing)
+        names = self._ruling.flowing(self._in_switch.staying(admitted))
+        fresh = [name for name, seen in names.items() if term.flowing.get(name) != seen and name not in self._leaving]
+        for name in [name for name in term.flowing if name not in names]:
+            if admits(self.link, name):
+                gone = name in self._homing.elsewhere | self._homing.doubted or self._in_switch.leaves(name)
+                self._follower.doubt(() if gone else [name])
+            else:
+                self._log(f"{self.link.name}: topic {name} is no longer admitted")
+            del term.flowing[name]
+        known = known_twins(self._store, self.link) if fresh else {}
+        for start in range(0, len(fresh), 100):
+            if self._safety.never_cut and not term.never_cut:
+                return  # no pump begins by an order that holds no more: the next turn ends the term
+            self._act(fresh[start : start + 100], known, names)
+            self._safety.against()
+        self._homing.say_first_words(term.flowing)
+
+    def _act(self, names: list[str], known: dict[str, KnownTwin], seen: dict[str, tuple[str, int]]) -> None:
+        term = self._term
+        assert term is not None
+        steps = self._others.judged(self._surveyor.plan(names, known), known)
+        ready: list[CarryTopic] = []
+        made: list[str] = []
+
+        def tell(sentence: str) -> None:
+            self._log(f"{self.link.name}: {sentence}")
+
+        self._descents.announce(step for step in steps if isinstance(step, Create))
+        refused: list[Refuse] = []
+        for step in steps:
+            if isinstance(step, Refuse):
+                refused.append(step)
+                continue
+            refusal = planner.attempt(self._target, step, tell, self._descents.retract)
+            if refusal:
+                refused.append(refusal)
+                continue
+            if isinstance(step, Create):
+                made.append(step.topic)
+            elif isinstance(step, Grow):
+                self._recorder.passed(self.link.name, grown(step))
+            elif isinstance(step, CarryTopic):
+                ready.append(step)
+        if made:
+            # Read back, for their topic ids.
+            self._refusals.made(made)
+            again = self._others.judged(self._surveyor.plan(made, known), known)
+            ready.extend(step for step in again if isinstance(step, CarryTopic))
+            refused.extend(step for step in again if isinstance(step, Refuse))
+        # Of those that are still being looked into nothing is known yet.
+        open_yet = {step.topic for step in ready}
+        ready, unruled = self._follower.rules.admit(ready, known)
+        ready, unproven = self._adopter.adopt(self._others.freed(ready, known))
+        open_yet -= {step.topic for step in ready}
+        refused += [*unruled, *unproven]
+        for refusal in refused:
+            self._refusals.add(refusal)
+        for topic in sorted({step.topic for step in steps} - open_yet - {refusal.topic for refusal in refused}):
+            self._refusals.over(topic)
+        self._supply(term, ready, known, seen)
+
+    def _supply(
+        self, term: Term, steps: list[CarryTopic], known: Container[str], seen: dict[str, tuple[str, int]]
+    ) -> None:
+        steps = self._homing.kept(self._others.kept(steps, known), known)
+        self._descents.declare(steps)
+        found = planner.orders_for(self._store, self.link, steps, self._others.made)
+        orders = {named: order for named, order in found.items() if named not in self._standing}
+        if not found:
+            return
+        self._notes.tell({step.topic for step in steps})  # before any record of theirs
+        rates, placed = self._recorder.live[self.link.name].rate, self._desk.placed(self.link.name)
+        lanes = spread([*placed, *orders], self._lanes, now=placed, rate=rates, fixed=bool(self.link.broadcast))
+        for lane in range(self._lanes):
+            ours = [order for named, order in orders.items() if lanes[named] == lane]
+            self._desk.assign((self.link.name, lane), ours)
+        for step in steps:
+            partitions = seen[step.topic][1] if step.topic in seen else step.partitions
+            if step.partitions >= partitions and step.topic not in self._refusals:
+                term.flowing[step.topic] = seen.get(step.topic, (step.source_topic_id, step.partitions))
+
+    def _follow_log_starts(self) -> None:
+        """The twin's log start follows the source's: retention is off on the twin, the source's decides."""
+        if time.monotonic() - self._followed_at_s < SETTLE_LOG_START_S:
+            return
+        self._followed_at_s = time.monotonic()
+        if self._safety.against() and not self._safety.known.never_delete:
+            return  # nobody knows what may be cut
+        # What is on no lane is not ours to cut: a topic that stopped may be somebody else's by now.
+        live, placed = self._recorder.live[self.link.name], self._desk.placed(self.link.name)
+        cuts = {named: at for named, at in live.cuts().items() if named in placed}
+        self._log_starts.cut(self._adopter.without_mapped(cuts, live.lag.copy()), live.cut_to)
+
+    def _order(self, lane: int, tide: int) -> TideOrder:
+        token = self._desk.token_of((self.link.name, lane))  # before the term: one that ends now fits no later lane
+        if (term := self._term) is None:
+            raise TwinshoreError("the link has been let go")
+        sides = {"source": self._source.cluster, "target": self._target.cluster}
+        desk = (*self._desk.reached_at(), token)
+        return term.order(self.link, lane, tide, **sides, desk=desk, settings=self._mirror)
+
+    def stop(self, deadline_s: float) -> bool:
+        """Orderly: pumps finish what is on its way. True when all of them said so, and nothing can land any more."""
+        self._tides.close_link(self.link.name)
+        return self._desk.finish(self.link.name, deadline_s)
+
+    def left_s(self) -> float:
+        """For how long the link is ours in the term that its lanes are of; an earlier one's carry nothing more."""
+        term = self._term  # the desk's thread asks, while the driver's may end it
+        return self.lease.left_s() if term and term.generation == self.lease.generation() else 0.0
+
+    def close(self, *, clean: bool, now: Idle | None = None) -> None:
+        """`now`: how the link stands then; where it is not given, somebody has stopped the mirror."""
+        if self.lease.left_s() > 0:
+            how = "the mirror was stopped in good order" if clean else STOPPED_SO
+            self._say(now or Idle(STOPPED, how))
+        with ExitStack() as parts:  # whatever of it fails, the lease is not renewed for ever; the last first
+            parts.callback(self._ends.close)
+            parts.callback(self.lease.close, release=clean)
+            for one in (self._adopter, self._slow_looks, self._watch, self._follower, self._heart):
+                parts.callback(one.close)

@@ -1,0 +1,517 @@
+"""Which topics a link lets through. Pure.
+
+Sets of topic names as terms, a regular expression as such a term, and a name that is in all of several sets.
+
+A term is derived by one character after another (Brzozowski): intersection and complement cost nothing special, and a
+search over the derivatives ends because equal terms are one. Terms are tuples, so that they can be remembered.
+
+Which links, taken together, could loop or write the same twin. Pure; asked before anything is touched.
+
+Names decide, not what exists today: a configuration that is harmless only until somebody makes a topic is refused, with
+the name of one that could be made.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import string
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import HEARTBEATS, NOTES_TOPICS, Link, Naming, is_heartbeats
+
+OWN_PREFIX = "twinshore."
+KAFKAS = frozenset(
+    ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__remote_log_metadata")
+)
+# Nothing an application wrote.
+INTERNAL = KAFKAS.union(NOTES_TOPICS)
+
+
+def is_of_no_application(topic: str) -> bool:
+    """Kafka's own topics and Twinshore's."""
+    return topic in INTERNAL or is_heartbeats(topic)
+
+
+@lru_cache(maxsize=1024)
+def is_guarded(topic: str) -> bool:
+    """Whether no client may change the topic: Kafka's own topics, and all that begin with `twinshore.`."""
+    return topic.startswith(OWN_PREFIX) or is_of_no_application(topic)
+
+
+def admits(link: Link, topic: str) -> bool:
+    """Whether the link may carry the topic. Kafka's own topics never pass; the source's own heartbeats always do, and
+    those of others where twins go on, as far as they are twins, which their descent says."""
+    if topic == HEARTBEATS or (link.chain and is_heartbeats(topic)):
+        return True
+    return topic not in INTERNAL and passes_filters(link, topic)
+
+
+def passes_filters(link: Link, topic: str) -> bool:
+    """Whether the link's filters let the topic through. Exclusions win."""
+    if any(re.fullmatch(pattern, topic) for pattern in link.exclude):
+        return False
+    return any(re.fullmatch(pattern, topic) for pattern in link.topics)
+
+
+def filters_json(link: Link) -> str:
+    """The link's filters, for the store."""
+    return json.dumps([link.topics, link.exclude])
+
+
+def with_filters(link: Link, text: str) -> Link:
+    """The link with these filters out of the store; ValueError or TypeError where they are none."""
+    topics, exclude = json.loads(text)
+    return replace(link, topics=tuple(topics), exclude=tuple(exclude))
+
+
+Term = tuple[Any, ...]
+
+ALPHABET = frozenset(string.ascii_letters + string.digits + "._-")
+LENGTH_MAX = 249
+NOTHING: Term = ("set", frozenset())
+BLANK: Term = ("blank",)
+NOT_TOLD = frozenset({""})
+# Names made up for a sentence should look like names.
+PREFERRED = "abcdefghijklmnopqrstuvwxyz0123456789-_."
+_TERMS_KEPT = 1 << 16
+_BEGINNINGS_MAX = 64
+_TERMS_MAX = 4000
+
+
+class TooManyError(Exception):
+    """The search was given up: the expressions are too entangled."""
+
+
+def one_of(characters: Iterable[str]) -> Term:
+    return ("set", frozenset(characters) & ALPHABET)
+
+
+def text(word: str) -> Term:
+    found = BLANK
+    for character in reversed(word):
+        found = then(one_of(character), found)
+    return found
+
+
+def then(first: Term, second: Term) -> Term:
+    if NOTHING in (first, second):
+        return NOTHING
+    if first == BLANK:
+        return second
+    if second == BLANK:
+        return first
+    if first[0] == "then":
+        return ("then", first[1], then(first[2], second))
+    return ("then", first, second)
+
+
+def many(term: Term) -> Term:
+    if term in (BLANK, NOTHING):
+        return BLANK
+    return term if term[0] == "many" else ("many", term)
+
+
+def either(*terms: Term) -> Term:
+    parts = _flat("either", terms) - {NOTHING}
+    if EVERYTHING in parts:
+        return EVERYTHING
+    if len(parts) <= 1:
+        return next(iter(parts), NOTHING)
+    return ("either", parts)
+
+
+def both(*terms: Term) -> Term:
+    parts = _flat("both", terms) - {EVERYTHING}
+    if NOTHING in parts:
+        return NOTHING
+    if len(parts) <= 1:
+        return next(iter(parts), EVERYTHING)
+    return ("both", parts)
+
+
+def without(term: Term) -> Term:
+    """Every name but these."""
+    if term == NOTHING:
+        return EVERYTHING
+    if term == EVERYTHING:
+        return NOTHING
+    return term[1] if term[0] == "without" else ("without", term)
+
+
+EVERYTHING: Term = ("many", ("set", ALPHABET))
+
+
+def _flat(kind: str, terms: Iterable[Term]) -> frozenset[Term]:
+    found: set[Term] = set()
+    for term in terms:
+        found |= term[1] if term[0] == kind else {term}
+    return frozenset(found)
+
+
+@lru_cache(_TERMS_KEPT)
+def blank(term: Term) -> bool:
+    """Whether the empty name is among them."""
+    match term:
+        case ("set", _):
+            return False
+        case ("blank",) | ("many", _):
+            return True
+        case ("then", first, second):
+            return blank(first) and blank(second)
+        case ("either", parts):
+            return any(blank(part) for part in parts)
+        case ("both", parts):
+            return all(blank(part) for part in parts)
+        case _:
+            return not blank(term[1])
+
+
+@lru_cache(_TERMS_KEPT)
+def derived(term: Term, character: str) -> Term:
+    """What may follow the character in names that begin with it."""
+    match term:
+        case ("set", characters):
+            return BLANK if character in characters else NOTHING
+        case ("blank",):
+            return NOTHING
+        case ("many", inner):
+            return then(derived(inner, character), term)
+        case ("then", first, second):
+            found = then(derived(first, character), second)
+            return either(found, derived(second, character)) if blank(first) else found
+        case ("either", parts):
+            return either(*(derived(part, character) for part in parts))
+        case ("both", parts):
+            return both(*(derived(part, character) for part in parts))
+        case _:
+            return without(derived(term[1], character))
+
+
+@lru_cache(_TERMS_KEPT)
+def beginnings(term: Term) -> frozenset[str]:
+    """Words with one of which each name of the set begins. The empty word tells nothing; no word: there is no name."""
+    found = NOT_TOLD
+    match term:
+        case ("set", characters):
+            found = characters
+        case ("then", first, second) if first[0] == "set":
+            found = frozenset(head + rest for head in beginnings(first) for rest in beginnings(second))
+        case ("then", first, _):
+            found = beginnings(first)
+        case ("either", parts):
+            found = frozenset().union(*(beginnings(part) for part in parts))
+        case ("both", parts):
+            found = min((beginnings(part) for part in parts), key=lambda words: ("" in words, len(words)))
+    return NOT_TOLD if "" in found or len(found) > _BEGINNINGS_MAX else found
+
+
+def apart(one: Term, other: Term) -> bool:
+    """Whether their beginnings alone tell that no name is in both: a quick look, before `example` is searched for."""
+    return not any(a.startswith(b) or b.startswith(a) for a in beginnings(one) for b in beginnings(other))
+
+
+def example(term: Term) -> str | None:
+    """One of the shortest names in the set; None when it has none. TooManyError when that cannot be told in time."""
+    letters = _representatives(term)
+    seen, edge = {term}, [(term, "")]
+    while edge:
+        following: list[tuple[Term, str]] = []
+        for at, name in edge:
+            if name and blank(at):
+                return name
+            for letter in letters:
+                onward = derived(at, letter)
+                # A name of no character is no name, though its term may be the same again later.
+                if onward == NOTHING or (onward in seen and name):
+                    continue
+                seen.add(onward)
+                following.append((onward, name + letter))
+            if len(seen) > _TERMS_MAX:
+                raise TooManyError
+        edge = following if len(following[0][1] if following else "") <= LENGTH_MAX else []
+    return None
+
+
+def _representatives(term: Term) -> list[str]:
+    """One character for all that no set in the term tells apart."""
+    sets = list(_sets(term))
+    classes: dict[tuple[bool, ...], str] = {}
+    for letter in (*PREFERRED, *sorted(ALPHABET - set(PREFERRED))):
+        classes.setdefault(tuple(letter in members for members in sets), letter)
+    return list(classes.values())
+
+
+def _sets(term: Term) -> set[frozenset[str]]:
+    match term:
+        case ("set", characters):
+            return {characters}
+        case ("blank",):
+            return set()
+        case ("either" | "both", parts):
+            return set().union(*(_sets(part) for part in parts))
+        case _:
+            return set().union(*(_sets(part) for part in term[1:]))
+
+
+# Where re itself has its expressions read; public under another name until Python 3.13.
+_parser: Any = importlib.import_module("re._parser")
+REPEATED_MAX = 300
+
+
+class StrangeError(Exception):
+    """An expression with more than sets of names can say: a back reference, a look back, a look inside a repetition."""
+
+
+@lru_cache(1024)
+def names_of(pattern: str) -> Term:
+    """The names that match whole; StrangeError where that cannot be said."""
+    return _sequence(list(_parser.parse(pattern)), BLANK, re.compile(pattern).flags, first=True)
+
+
+def _sequence(items: list[Any], onward: Term, flags: int, *, first: bool) -> Term:
+    """What matches the items and then `onward`, which is all that follows: so looks ahead are intersections."""
+    if not items:
+        return onward
+    (kind, value), rest = items[0], items[1:]
+    name = str(kind)
+    if name == "AT":
+        following = _sequence(rest, onward, flags, first=first)
+        return _at(str(value), following, first=first)
+    following = _sequence(rest, onward, flags, first=False)
+    if name in ("ASSERT", "ASSERT_NOT"):
+        direction, inner = value
+        if direction != 1:
+            raise StrangeError
+        seen = _sequence(list(inner), EVERYTHING, flags, first=False)
+        return both(seen if name == "ASSERT" else without(seen), following)
+    if name == "BRANCH":
+        return either(*(_sequence(list(branch), following, flags, first=first) for branch in value[1]))
+    if name == "SUBPATTERN":
+        _, added, removed, inner = value
+        return _sequence(list(inner), following, (flags | added) & ~removed, first=first)
+    if name in ("MAX_REPEAT", "MIN_REPEAT"):
+        low, high, inner = value
+        return then(_repeated(low, high, list(inner), flags), following)
+    return then(_character(name, value, flags), following)
+
+
+def _at(place: str, following: Term, *, first: bool) -> Term:
+    if place in ("AT_BEGINNING", "AT_BEGINNING_STRING") and first:
+        return following
+    if place in ("AT_END", "AT_END_STRING"):
+        return both(BLANK, following)
+    raise StrangeError
+
+
+def _repeated(low: int, high: Any, items: list[Any], flags: int) -> Term:
+    if _looks(items):
+        raise StrangeError
+    once = _sequence(items, BLANK, flags, first=False)
+    endless = str(high) == "MAXREPEAT"
+    if low > REPEATED_MAX or (not endless and high > REPEATED_MAX):
+        raise StrangeError
+    found = many(once) if endless else BLANK
+    for _ in range(0 if endless else high - low):
+        found = either(BLANK, then(once, found))
+    for _ in range(low):
+        found = then(once, found)
+    return found
+
+
+def _looks(items: list[Any]) -> bool:
+    """Whether something in there depends on what stands around it."""
+    for kind, value in items:
+        name = str(kind)
+        if name in ("AT", "ASSERT", "ASSERT_NOT"):
+            return True
+        inner: list[Any] = []
+        if name == "BRANCH":
+            inner = value[1]
+        elif name in ("SUBPATTERN", "MAX_REPEAT", "MIN_REPEAT"):
+            inner = [value[-1]]
+        if any(_looks(list(one)) for one in inner):
+            return True
+    return False
+
+
+def _character(name: str, value: Any, flags: int) -> Term:
+    match name:
+        case "LITERAL":
+            return _cased({chr(value)}, flags)
+        case "NOT_LITERAL":
+            return one_of(ALPHABET - _cased({chr(value)}, flags)[1])
+        case "ANY":
+            return one_of(ALPHABET)
+        case "IN":
+            return _class(value, flags)
+        case _:
+            raise StrangeError
+
+
+def _class(members: list[Any], flags: int) -> Term:
+    found: set[str] = set()
+    negated = False
+    for kind, value in members:
+        match str(kind):
+            case "NEGATE":
+                negated = True
+            case "LITERAL":
+                found.add(chr(value))
+            case "RANGE":
+                found |= {letter for letter in ALPHABET if value[0] <= ord(letter) <= value[1]}
+            case "CATEGORY":
+                found |= {letter for letter in ALPHABET if re.fullmatch(_CATEGORIES[str(value)], letter)}
+            case _:
+                raise StrangeError
+    inside = _cased(found, flags)[1]
+    return one_of(ALPHABET - inside) if negated else one_of(inside)
+
+
+_CATEGORIES = {
+    "CATEGORY_DIGIT": r"\d",
+    "CATEGORY_NOT_DIGIT": r"\D",
+    "CATEGORY_WORD": r"\w",
+    "CATEGORY_NOT_WORD": r"\W",
+    "CATEGORY_SPACE": r"\s",
+    "CATEGORY_NOT_SPACE": r"\S",
+}
+
+
+def _cased(letters: set[str], flags: int) -> Term:
+    if flags & re.IGNORECASE:
+        letters = {form for letter in letters for form in (letter.lower(), letter.upper())}
+    return one_of(letters) if letters & ALPHABET else NOTHING
+
+
+CYCLE_LINKS_MAX = 12
+KEPT = 64
+PAIR = 2  # links, whose topics have homes: see `homes`
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """`topic`: a name that is concerned; empty where the expressions are not understood."""
+
+    kind: str
+    links: tuple[str, ...]
+    topic: str
+    sentence: str
+    hint: str
+
+
+def check_links(links: Sequence[Link], changed: Set[str] | None = None) -> None:
+    """ConfigError with every conflict between these links, or with those in which one of `changed` takes part."""
+    found = [one for one in conflicts(links) if changed is None or not changed.isdisjoint(one.links)]
+    if found:
+        raise ConfigError("; ".join(one.sentence for one in found), hint=found[0].hint)
+
+
+def conflicts(links: Sequence[Link]) -> tuple[Conflict, ...]:
+    """All that could go wrong between these links."""
+    return _conflicts(tuple(links))
+
+
+@lru_cache(KEPT)
+def _conflicts(links: tuple[Link, ...]) -> tuple[Conflict, ...]:
+    """Each of many links asks the same of all of them."""
+    return (*_loops(links), *_collisions(links))
+
+
+def _loops(links: Sequence[Link]) -> Iterator[Conflict]:
+    """Rings in which a topic would come back under its own name. By prefix it comes back under another one, and there
+    its provenance stops it. Of two links that are each other's way back, the topic's home says which one carries it."""
+    for ring in rings([link for link in links if link.naming is Naming.SAME]):
+        if len(ring) == PAIR:
+            continue
+        shared = _shared([_admitted(link) for link in ring])
+        if shared is None:
+            continue
+        names = tuple(link.name for link in ring)
+        what = _what(shared)
+        sentence = f"links {_list(names)} would carry {what} in a circle, each under the same name: it could loop"
+        hint = 'give the links topics of their own, or naming = "prefix"'
+        yield Conflict("loop", names, shared, sentence, hint)
+
+
+def _collisions(links: Sequence[Link]) -> Iterator[Conflict]:
+    """Two links that would write the same twin of their target."""
+    called = [_twins(link) for link in links]
+    for index, one in enumerate(links):
+        for at, other in enumerate(links[index + 1 :], index + 1):
+            if one.target != other.target or one.source == other.source:
+                continue
+            ours, theirs = called[index], called[at]
+            if ours is not None and theirs is not None and apart(ours, theirs):
+                continue
+            shared = _shared([ours, theirs])
+            if shared is None:
+                continue
+            names = (one.name, other.name)
+            sentence = f"links {_list(names)} would both write {_what(shared)} on {one.target}"
+            hint = 'naming = "prefix" for both, filters that have no topic in common, or `twinshore link remove`'
+            yield Conflict("collision", names, shared, sentence, hint)
+
+
+def rings(links: Sequence[Link]) -> Iterator[tuple[Link, ...]]:
+    """Every way to come back to a cluster without passing one twice; each ring once."""
+    clusters = sorted({link.source for link in links})
+    for first in clusters:
+        # Others begin later in the order, so a ring is found only from its first cluster.
+        yield from _onward((), first, first, links)
+
+
+def _onward(path: tuple[Link, ...], at: str, first: str, links: Sequence[Link]) -> Iterator[tuple[Link, ...]]:
+    if len(path) == CYCLE_LINKS_MAX:
+        return
+    passed = {link.source for link in path}
+    for link in links:
+        if link.source != at:
+            continue
+        if link.target == first:
+            yield (*path, link)
+        elif link.target > first and link.target not in passed:
+            yield from _onward((*path, link), link.target, first, links)
+
+
+def _shared(sets: Sequence[Term | None]) -> str | None:
+    """A name that is in all the sets; empty where none can be told, None when there is none."""
+    if any(term is None for term in sets):
+        # What an expression says is not understood: it may say anything.
+        return ""
+    try:
+        return example(both(*(one for one in sets if one is not None)))
+    except TooManyError:
+        return ""
+
+
+def _admitted(link: Link) -> Term | None:
+    """The names that a link's filters let through, its internal topics apart; None where that cannot be told."""
+    try:
+        wanted = either(*(names_of(pattern) for pattern in link.topics))
+        unwanted = either(*(names_of(pattern) for pattern in link.exclude))
+        internal = names_of(r"(.*\.)?twinshore\.(heartbeats|twins)")
+    except StrangeError:
+        return None
+    return both(wanted, without(unwanted), without(internal))
+
+
+def _twins(link: Link) -> Term | None:
+    """What the twins of a link can be called."""
+    admitted = _admitted(link)
+    if admitted is None or link.naming is Naming.SAME:
+        return admitted
+    return then(text(f"{link.source}."), admitted)
+
+
+def _what(name: str) -> str:
+    return f"topics like {name}" if name else "topics that their expressions do not rule out"
+
+
+def _list(names: tuple[str, ...]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,378 @@
+"""When each offset of a source's partition was first seen there, so that a recovery point is an age of arrival.
+
+A record's own timestamp says when it was made: a backfill brings last year's in a minute, and a producer's clock may be
+wrong. Pure: moments come in.
+
+The last words of a running mirror about a link, as it leaves them in the store and as `status` reads them there.
+
+`lag`: what the last look at the source's ends says. `reading`: how a link of a broadcast is read. `standby`: that a
+mirror which stands by lives. `waits`: since when twins have lacked what they lack, so that the next mirror's recovery
+point is no younger than this one's. `groups`: what the rounds of consumer groups say. Pure: moments come in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from twinshore.config.model import NamedPartition
+from twinshore.config.sentences import counted
+from twinshore.replication import metric_table
+from twinshore.replication.metric_table import Metric
+from twinshore.replication.task.core.shared_read import JOINED, QUEUED
+from twinshore.state.core.values import Position, Remembered, TwinRow
+
+ARRIVALS_MAX = 64
+
+
+class Arrivals:
+    """Marks of one partition: (moment, end), both rising; all offsets below that end were there at that moment."""
+
+    __slots__ = ("_marks", "end")
+
+    def __init__(self) -> None:
+        self.end = -1
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def saw(self, end: int, now_s: float) -> None:
+        """The source's end was there. A source that lost its end is believed."""
+        if end < self.end:
+            while self._marks and self._marks[-1][1] > end:
+                last = self._marks.pop()
+                if not self._marks or self._marks[-1][1] < end:
+                    self._marks.append((last[0], end))
+                    break
+        elif end > self.end:
+            self._marks.append((now_s, end))
+            if len(self._marks) > ARRIVALS_MAX:
+                self._thin()
+        self.end = end
+
+    def recall(self, marks: Sequence[tuple[float, int]]) -> None:
+        """What was seen before all that is known here, as far as the source still has it."""
+        older = [mark for mark in marks if mark[1] < self.end]
+        if len(older) < len(marks):
+            older.append((marks[len(older)][0], self.end))
+        last = older[-1][1] if older else -1
+        self._marks = deque([*older, *(mark for mark in self._marks if mark[1] > last)])
+
+    def missing(self, reached: int) -> list[tuple[float, int]]:
+        """The marks that lie beyond this offset, oldest first."""
+        return [mark for mark in self._marks if mark[1] > reached]
+
+    def age_s(self, reached: int, now_s: float) -> float:
+        """For how long the oldest offset from `reached` on has been seen; 0 when there is none. Never too small by
+        thinning."""
+        while self._marks and self._marks[0][1] <= reached:
+            self._marks.popleft()
+        return max(0.0, now_s - self._marks[0][0]) if self._marks else 0.0
+
+    def _thin(self) -> None:
+        """Every second mark is joined to the one before it: its offsets count as seen a little too early."""
+        kept: deque[tuple[float, int]] = deque()
+        marks = list(self._marks)
+        for first, second in zip(marks[::2], marks[1::2], strict=False):
+            kept.append((first[0], second[1]))
+        if len(marks) % 2:
+            kept.append(marks[-1])
+        self._marks = kept
+
+
+GROUPS_KIND = "groups"
+Put = Callable[[Metric, Sequence[str], float], None]
+WAITS_KIND = "waits"
+# What is missing for less is no older than the last word of a mirror, give or take.
+WAITS_S_MIN = 10.0
+# Those that have waited longest; a link's recovery point is the first one's.
+PARTITIONS_MAX = 200
+MARKS_MAX = 4
+# Of several that stand by, the one that spoke last is seen.
+STANDBY_KIND = "standby"
+READING_KIND = "reading"
+# Bytes a second below which a link is not said to read: an answer without records has a few of them.
+READS_BYTES_S = 1_000.0
+LAG_KIND = "lag"
+TOPICS_MAX = 1_000
+LOOK_S_MAX = 3.0
+WORD_S_MIN = 5.0
+WORDS_MISSED = 4
+# By so much the clocks of two hosts may differ before what one wrote says nothing of how old it is.
+AHEAD_S_MAX = 5.0
+
+
+class Alignments:
+    """Where each of them stands, and where it is to begin; empty while none is."""
+
+    def __init__(self) -> None:
+        self._at: dict[NamedPartition, tuple[int, int]] = {}
+
+    def note(self, named: NamedPartition, end: int, source_start: int) -> None:
+        """The twin ends at `end` now, the source's log begins at `source_start`."""
+        if end < source_start:
+            self._at[named] = (end, source_start)
+        else:
+            self._at.pop(named, None)
+
+    def forget(self, topic: str) -> None:
+        """Drops what is known of a topic."""
+        self._at = {named: at for named, at in self._at.items() if named.topic != topic}
+
+    def sentence(self) -> str:
+        """All of them in words, the one with the most to do by name; empty where there is none."""
+        at = dict(self._at)
+        if not at:
+            return ""
+        named = max(at, key=lambda one: (at[one][1] - at[one][0], one))
+        end, start = at[named]
+        others = f", {len(at) - 1} more too" if len(at) > 1 else ""
+        return f"{named} is aligned, {end} of {start} offsets ({100 * end // start} %){others}"
+
+
+def group_word(rows: Iterable[Remembered]) -> Mapping[str, Any]:
+    """The last word; empty where no round has ever spoken."""
+    return next((dict(json.loads(row.value)) for row in rows), {})
+
+
+def put_groups(put: Put, link: str, word: Mapping[str, Any], now_s: float) -> None:
+    """The word's figures."""
+    if word:
+        for state, count in word["states"].items():
+            put(metric_table.GROUPS, (link, state), count)
+        put(metric_table.GROUPS_BEHIND, (link,), word["behind"])
+        put(metric_table.GROUPS_ROUND, (link,), word["took_ms"] / 1000)
+        put(metric_table.GROUPS_WORD_AGE, (link,), max(0.0, now_s - word["at_ms"] / 1000))
+
+
+class Mark(NamedTuple):
+    """All offsets below this end were on the source at this moment, in the world's time."""
+
+    at_ms: int
+    end: int
+
+
+def waits_told(waits: Mapping[NamedPartition, Sequence[Mark]]) -> dict[NamedPartition, tuple[Mark, ...]]:
+    """What is worth keeping: of the oldest partitions a few marks each, joined so that no age becomes too small."""
+    oldest = sorted((one for one in waits if waits[one]), key=lambda named: (waits[named][0].at_ms, named))
+    return {named: _joined(waits[named]) for named in oldest[:PARTITIONS_MAX]}
+
+
+def waits_row(link: str, waits: Mapping[NamedPartition, Sequence[Mark]], now_ms: int) -> Remembered:
+    """As it stands in the store."""
+    said: dict[str, dict[int, list[list[int]]]] = {}
+    for named, marks in waits.items():
+        said.setdefault(named.topic, {})[named.partition] = [list(mark) for mark in marks]
+    return _row(link, WAITS_KIND, said, now_ms)
+
+
+def waits_of(rows: Iterable[Remembered]) -> dict[NamedPartition, tuple[Mark, ...]]:
+    """What the last mirror told; nothing where none ever did."""
+    return {
+        NamedPartition(topic, int(partition)): tuple(Mark(*mark) for mark in marks)
+        for row in rows
+        for topic, partitions in json.loads(row.value).items()
+        for partition, marks in partitions.items()
+    }
+
+
+def _joined(marks: Sequence[Mark]) -> tuple[Mark, ...]:
+    """Neighbours together: the older moment, the later end."""
+    size = -(-len(marks) // MARKS_MAX)
+    groups = [marks[at : at + size] for at in range(0, len(marks), size)]
+    return tuple(Mark(group[0].at_ms, group[-1].end) for group in groups)
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyWord:
+    """`who` stands by, and `sentence` says for whom, and until when."""
+
+    who: str
+    sentence: str
+
+
+def standby_row(link: str, who: str, sentence: str, now_ms: int) -> Remembered:
+    """As it stands in the store."""
+    return _row(link, STANDBY_KIND, asdict(StandbyWord(who, sentence)), now_ms)
+
+
+def standby_of(rows: Iterable[Remembered], now_ms: int, holds_s: float) -> StandbyWord | None:
+    """The last word, while it holds: who said it longer ago may be gone."""
+    for row in rows:
+        if is_fresh((now_ms - row.since_ms) / 1000, holds_s):
+            return StandbyWord(**json.loads(row.value))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingWord:
+    """`joined` of the link's `partitions` are read together with other links, `queue_bytes` wait for its target,
+    `read_per_s` bytes a second are what the link's own requests bring from the source, for all who have joined."""
+
+    told_ms: int
+    partitions: int
+    joined: int
+    queue_bytes: int
+    read_per_s: float
+
+    @property
+    def reads(self) -> bool:
+        """Whether the link itself asks the source for records now; else the others that read feed it."""
+        return self.read_per_s >= READS_BYTES_S
+
+    def __str__(self) -> str:
+        rate = f"{self.read_per_s / 1e6:.2f} MB/s of the source" if self.reads else "nothing"
+        how = f"it reads {rate} itself"
+        share = f"{self.joined} of {counted(self.partitions, 'partition')} read together with others"
+        return f"{share}; {how}; {self.queue_bytes / 1e6:.2f} MB wait for its target"
+
+
+def reading_row(link: str, reading: Mapping[str, float], partitions: int, read_per_s: float, now_ms: int) -> Remembered:
+    """As it stands in the store. `reading`: what the link's lanes told last, summed."""
+    joined, queued = int(reading[JOINED]), int(reading[QUEUED])
+    said = {"partitions": max(partitions, joined), "joined": joined, "queue_bytes": queued, "read_per_s": read_per_s}
+    return _row(link, READING_KIND, said, now_ms)
+
+
+def reading_of(rows: Iterable[Remembered], now_ms: int, holds_s: float) -> ReadingWord | None:
+    """The last word, while it holds: what was told longer ago says nothing of now."""
+    for row in rows:
+        if is_fresh((now_ms - row.since_ms) / 1000, holds_s):
+            return ReadingWord(row.since_ms, **json.loads(row.value))
+    return None
+
+
+def says_of_broadcast(broadcast: str, word: ReadingWord | None) -> str:
+    """Of a link that belongs to a broadcast, in a sentence; empty of others."""
+    if not broadcast:
+        return ""
+    return f"of broadcast {broadcast}: {word or 'nobody says now how it is read'}"
+
+
+def broadcast_values(broadcast: str, word: ReadingWord | None) -> dict[str, object] | None:
+    """For programs: None of a link of no broadcast; what nobody says now is null."""
+    if not broadcast:
+        return None
+    now = ("reads", "partitions", "joined", "queue_bytes", "read_per_s")
+    return {"name": broadcast, **{name: None if word is None else getattr(word, name) for name in now}}
+
+
+def fresh_s(ends_s: float) -> float:
+    """An end of the source that was seen longer ago is old: one look was missed, or did not come to an answer."""
+    return 2 * ends_s + LOOK_S_MAX
+
+
+def word_holds_s(receipts_s: float) -> float:
+    """A mirror that has said nothing for longer is not known to run: it speaks with each writing of receipts."""
+    return max(WORD_S_MIN, WORDS_MISSED * receipts_s)
+
+
+def is_ahead(age_s: float) -> bool:
+    """Whether what is so old by this clock was written by one that is ahead: nobody knows how old it is."""
+    return age_s < -AHEAD_S_MAX
+
+
+def is_fresh(age_s: float, bound_s: float) -> bool:
+    """Whether what was written so long ago is known to be within its bound."""
+    return age_s <= bound_s and not is_ahead(age_s)
+
+
+class TopicLag(NamedTuple):
+    """Sums over the topic's partitions; `lag` and `source_end` without those that are `unseen`. `since_ms`: since when
+    the source has had the oldest record that a twin is known to lack; 0 where none is."""
+
+    partitions: int = 0
+    reached: int = 0
+    source_end: int = 0
+    lag: int = 0
+    unseen: int = 0
+    since_ms: int = 0
+
+    def with_one(self, reached: int, end: int, since_ms: int) -> TopicLag:
+        """One partition more; an `end` below 0 was not seen."""
+        unseen = end < 0
+        return TopicLag(
+            self.partitions + 1,
+            self.reached + reached,
+            self.source_end + max(0, end),
+            self.lag + (0 if unseen else max(0, end - reached)),
+            self.unseen + unseen,
+            _earliest((self.since_ms, since_ms)),
+        )
+
+
+def _earliest(moments: Iterable[int]) -> int:
+    """0 stands for none."""
+    return min(filter(None, moments), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class LagWord:
+    """`seen_ms`: when the source was asked for its ends. Partitions that are `unseen` did not answer then."""
+
+    seen_ms: int
+    lag: int
+    partitions: int
+    unseen: int
+    topics: Mapping[str, TopicLag] = field(default_factory=dict)
+    since_ms: int = 0
+
+    def only(self, admits: Callable[[str], bool]) -> LagWord:
+        """Without topics that the link carries no more, as far as the word names its topics."""
+        kept = {name: one for name, one in self.topics.items() if admits(name)}
+        return self if len(kept) == len(self.topics) else _summed(kept, self.seen_ms)
+
+
+def lag_word(
+    places: Iterable[tuple[NamedPartition, int, int]],
+    seen_ms: int,
+    since_ms: Mapping[NamedPartition, int] | None = None,
+) -> LagWord:
+    """The word of partitions, each with how far its twin is and where the source ends (below 0: not seen)."""
+    topics: dict[str, TopicLag] = {}
+    for named, reached, end in places:
+        since = (since_ms or {}).get(named, 0)
+        topics[named.topic] = topics.get(named.topic, TopicLag()).with_one(max(0, reached), end, since)
+    return _summed(topics, seen_ms)
+
+
+def _summed(topics: Mapping[str, TopicLag], seen_ms: int) -> LagWord:
+    every = topics.values()
+    lag, partitions, unseen = (sum(getattr(one, name) for one in every) for name in ("lag", "partitions", "unseen"))
+    return LagWord(seen_ms, lag, partitions, unseen, topics, _earliest(one.since_ms for one in every))
+
+
+def reached_of(twins: Iterable[TwinRow], positions: Iterable[Position]) -> dict[NamedPartition, int]:
+    """How far each twin is receipted; one that nothing was carried to yet stands where it began."""
+    found = {NamedPartition(row.topic, row.partition): row.anchor_offset for row in twins}
+    told = {NamedPartition(at.topic, at.partition): at.to_offset for at in positions}
+    return {named: told.get(named, anchor) for named, anchor in found.items()}
+
+
+def lag_row(link: str, word: LagWord) -> Remembered:
+    """As it stands in the store; beyond so many topics without theirs."""
+    topics = {name: list(one) for name, one in word.topics.items()} if len(word.topics) <= TOPICS_MAX else {}
+    said = {
+        "lag": word.lag,
+        "partitions": word.partitions,
+        "unseen": word.unseen,
+        "topics": topics,
+        "since_ms": word.since_ms,
+    }
+    return _row(link, LAG_KIND, said, word.seen_ms)
+
+
+def lag_of(rows: Iterable[Remembered]) -> LagWord | None:
+    """The last word; None where no look has ever been told of."""
+    for row in rows:
+        said = json.loads(row.value)
+        topics = {name: TopicLag(*numbers) for name, numbers in said["topics"].items()}
+        counts = (said["lag"], said["partitions"], said["unseen"])
+        return LagWord(row.since_ms, *counts, topics, said.get("since_ms", 0))
+    return None
+
+
+def _row(link: str, kind: str, said: object, at_ms: int) -> Remembered:
+    """A word as it stands in the store, under its kind."""
+    return Remembered(link, kind, "", json.dumps(said, separators=(",", ":")), kind, at_ms)

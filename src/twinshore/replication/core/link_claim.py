@@ -1,0 +1,272 @@
+"""What a target's notes say of one link: which store writes it, as whom, and where its twins' sequences begin. Pure.
+
+The lines stand in `twinshore.twins`, a compacted topic that strangers may write to: whatever is not a line of this form
+is passed over. Keys are JSON lists, which no topic's name can be.
+
+A **claim** says that a store writes the link. The claim that comes first in the log holds; a holder never writes its
+claim again, so compaction does not move it behind another. Whoever takes over writes a claim and takes the old one away
+in one batch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
+
+from twinshore.kafka.protocol.primitives import KEY_BYTES_MAX, as_word, json_or_none, note_text
+from twinshore.kafka.protocol.record_batch import SEQUENCE_SPAN
+from twinshore.state.core.values import TwinRow
+
+POLICY = "cleanup.policy"
+JOURNAL_SETTINGS = {POLICY: "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": "86400000"}
+CLAIMS_MAX = 100
+SOURCES_MAX = 100  # of one link
+LINES_MAX = 200_000  # twins of a link: what strangers write must not fill the memory
+PARTITIONS_A_LINE = 500
+PARTITIONS_MAX = 1 << 20
+OFFSET_MAX = 1 << 62
+EPOCH_MAX = 1 << 15
+YEAR_9999_MS = 253_370_764_800_000
+STORE_ID = re.compile("[0-9a-f]{32}")
+TOPIC_ID = re.compile("[0-9a-f]{32}")
+TOPIC = re.compile("[a-zA-Z0-9._-]{1,249}")
+CLAIM, LINK, TWIN = "claim", "link", "twin"
+
+Line = tuple[bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A store writes the link, since it first did so on that host."""
+
+    store: str
+    host: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """As whom the link writes; `process` is the one that wrote this, in that `generation` of the store's lease."""
+
+    store: str
+    producer_id: int
+    producer_epoch: int
+    target_cluster_id: str
+    process: str
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AnchorRun:
+    """The anchors of partitions one behind the other that begin alike: sequence `sequence` at offset `offset`.
+    `inherited` and `epoch` are those of the store's row; a twin that no switch made has none."""
+
+    first: int
+    count: int
+    offset: int
+    sequence: int
+    inherited: int = 0
+    epoch: int = 0
+
+    def numbers(self) -> list[int]:
+        plain = [self.first, self.count, self.offset, self.sequence]
+        return [*plain, self.inherited, self.epoch] if self.inherited or self.epoch else plain
+
+
+@dataclass(frozen=True, slots=True)
+class TwinNote:
+    """Some partitions of a twin. Of a mapped one, where its records lie is in the store alone."""
+
+    source_topic_id: str
+    target_topic_id: str
+    mapped: bool
+    runs: tuple[AnchorRun, ...]
+
+    def text(self) -> bytes:
+        runs = [run.numbers() for run in self.runs]
+        ids = {"source": self.source_topic_id, "target": self.target_topic_id}
+        return note_text({**ids, "mapped": self.mapped, "runs": runs})
+
+
+@dataclass(slots=True)
+class Told:
+    """The lines of one link, which is its name and its source's cluster id, as the log goes on."""
+
+    link: str
+    source_id: str
+    claims: dict[str, Claim] = field(default_factory=dict)
+    writer: Writer | None = None
+    twins: dict[tuple[str, int], TwinNote] = field(default_factory=dict)
+
+    def holder(self) -> Claim | None:
+        """Whose the link is."""
+        return next(iter(self.claims.values()), None)
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        """One line more; what is none of this link's is passed over."""
+        match json_or_none(key, KEY_BYTES_MAX):
+            case ["claim", self.link, self.source_id, str(store)]:
+                claim = _claim(value)
+                if claim is None:
+                    self.claims.pop(store, None)
+                elif claim.store == store and len(self.claims) < CLAIMS_MAX:
+                    self.claims.setdefault(store, claim)
+            case ["link", self.link, self.source_id]:
+                self.writer = _writer(value)
+            case ["twin", self.link, self.source_id, str(topic), int(part)] if part >= 0 and TOPIC.fullmatch(topic):
+                note = _twin(value)
+                if note is None:
+                    self.twins.pop((topic, part), None)
+                elif (topic, part) in self.twins or len(self.twins) < LINES_MAX:
+                    self.twins[topic, part] = note
+            case _:
+                pass
+
+    def of_topic(self, topic: str) -> list[TwinNote]:
+        """What is told of a topic's twin, by its partitions."""
+        return [note for (name, _), note in sorted(self.twins.items()) if name == topic]
+
+    def claim_line(self, claim: Claim) -> Line:
+        return self._key(CLAIM, claim.store), note_text(asdict(claim))
+
+    def release_line(self, store: str) -> Line:
+        return self._key(CLAIM, store), None
+
+    def writer_line(self, writer: Writer) -> Line:
+        return self._key(LINK), note_text(asdict(writer))
+
+    def twin_lines(self, rows: Iterable[TwinRow], mapped: Iterable[str]) -> list[Line]:
+        """What these twins, each with all its partitions, lack in the notes."""
+        behind = set(mapped)
+        wanted: dict[tuple[str, int], TwinNote] = {}
+        for topic, some in groupby(sorted(rows, key=lambda row: (row.topic, row.partition)), lambda row: row.topic):
+            for part, ours in groupby(some, lambda row: row.partition // PARTITIONS_A_LINE):
+                found = list(ours)
+                ids = found[0].source_topic_id, found[0].target_topic_id
+                wanted[topic, part] = TwinNote(*ids, topic in behind, tuple(_runs(found)))
+        lacking = {place: note for place, note in wanted.items() if self.twins.get(place) != note}
+        return [(self._key(TWIN, *place), note.text()) for place, note in lacking.items()]
+
+    def lines_against(self, topics: Container[str]) -> list[Line]:
+        """Takes back what is told of the twins of these topics."""
+        return [(self._key(TWIN, *place), None) for place in self.twins if place[0] in topics]
+
+    def _key(self, kind: str, *more: str | int) -> bytes:
+        return note_text([kind, self.link, self.source_id, *more])
+
+
+@dataclass(slots=True)
+class ToldOfEach:
+    """The lines of one link from whatever source, as the log goes on: for whoever does not know its source."""
+
+    link: str
+    by_source: dict[str, Told] = field(default_factory=dict)
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        match json_or_none(key, KEY_BYTES_MAX):
+            case [str(_), self.link, str(source_id), *_] if (
+                source_id in self.by_source or len(self.by_source) < SOURCES_MAX
+            ):
+                self.by_source.setdefault(source_id, Told(self.link, source_id)).take(key, value)
+            case _:
+                pass
+
+    def written(self, target_id: str) -> list[Told]:
+        """Of the sources from which the link writes to this cluster, and has told as whom."""
+        found = (told for _, told in sorted(self.by_source.items()))
+        return [told for told in found if told.writer and told.writer.target_cluster_id == target_id]
+
+
+def anchors(notes: Iterable[TwinNote]) -> Iterator[tuple[int, AnchorRun]]:
+    """Each partition with its anchor, as a run of itself alone."""
+    for note in notes:
+        for run in note.runs:
+            for partition in range(run.first, run.first + run.count):
+                yield partition, replace(run, first=partition, count=1)
+
+
+def twin_of_line(key: bytes, value: bytes | None) -> tuple[str, str] | None:
+    """Of a line by which some link says that it writes a twin: its source's cluster id, and the twin's topic id."""
+    match json_or_none(key, KEY_BYTES_MAX):
+        case ["twin", str(_), str(source_id), str(_), int(_)]:
+            note = _twin(value)
+            return (source_id, note.target_topic_id) if note else None
+        case _:
+            return None
+
+
+def _runs(rows: Iterable[TwinRow]) -> Iterator[AnchorRun]:
+    """Neighbours that begin alike are one run: most twins are a single one."""
+    begun: AnchorRun | None = None
+    for row in rows:
+        here = AnchorRun(row.partition, 1, row.anchor_offset, row.anchor_sequence, row.inherited, row.epoch)
+        if begun and here == replace(begun, first=begun.first + begun.count, count=1):
+            begun = replace(begun, count=begun.count + 1)
+            continue
+        if begun:
+            yield begun
+        begun = here
+    if begun:
+        yield begun
+
+
+def _claim(value: bytes | None) -> Claim | None:
+    match json_or_none(value):
+        case {"store": str(store), "host": str(host), "since_ms": int(since_ms)} if (
+            STORE_ID.fullmatch(store) and 0 <= since_ms < YEAR_9999_MS
+        ):
+            return Claim(store, as_word(host), since_ms)
+        case _:
+            return None
+
+
+def _writer(value: bytes | None) -> Writer | None:
+    match json_or_none(value):
+        case {
+            "store": str(store),
+            "producer_id": int(producer),
+            "producer_epoch": int(epoch),
+            "target_cluster_id": str(target),
+            "process": str(process),
+            "generation": int(generation),
+        } if (
+            STORE_ID.fullmatch(store)
+            and 0 <= producer < OFFSET_MAX
+            and 0 <= epoch < 1 << 15
+            and 0 <= generation < OFFSET_MAX
+        ):
+            return Writer(store, producer, epoch, as_word(target), as_word(process), generation)
+        case _:
+            return None
+
+
+def _twin(value: bytes | None) -> TwinNote | None:
+    match json_or_none(value):
+        case {"source": str(source), "target": str(target), "mapped": bool(mapped), "runs": list(raw)}:
+            runs = [run for run in map(_run, raw) if run is not None]
+            known = TOPIC_ID.fullmatch(source) and TOPIC_ID.fullmatch(target) and len(runs) == len(raw)
+            if not known or sum(run.count for run in runs) > PARTITIONS_A_LINE:
+                return None
+            return TwinNote(source, target, mapped, tuple(runs))
+        case _:
+            return None
+
+
+def _run(raw: object) -> AnchorRun | None:
+    match raw:
+        case [int(first), int(count), int(offset), int(sequence), *more] if (
+            0 <= first < PARTITIONS_MAX
+            and 0 < count <= PARTITIONS_A_LINE
+            and 0 <= offset < OFFSET_MAX
+            and 0 <= sequence < SEQUENCE_SPAN
+        ):
+            match more:
+                case []:
+                    return AnchorRun(first, count, offset, sequence)
+                case [int(inherited), int(epoch)] if 0 <= inherited < OFFSET_MAX and 0 <= epoch < EPOCH_MAX:
+                    return AnchorRun(first, count, offset, sequence, inherited, epoch)
+            return None
+        case _:
+            return None

@@ -1,0 +1,398 @@
+"""One link's notes on its target: who writes it, as whom, and where its twins begin; kept true while it runs.
+
+They outlive the store: a second store that would write the same link is refused by them before it writes a record, and
+a lost store is put together again from them (`recovery`). Where the rights for the topic are missing the link runs
+without, and says so once.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+import uuid
+from collections.abc import Callable, Collection, Container, Sequence
+from dataclasses import dataclass
+
+from twinshore.config.errors import KafkaError, RefusedError
+from twinshore.config.model import TWINS_TOPIC, Link
+from twinshore.config.once import Once
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.state_topic import Notebook, portions
+from twinshore.replication.core.link_claim import JOURNAL_SETTINGS, POLICY, Claim, Line, Told, Writer
+from twinshore.runtime.endpoints import recognise
+from twinshore.state.core.values import LinkIdentity
+from twinshore.state.store import Store
+
+AGAIN_S = 3.0
+AGAIN_MAX_S = 30.0
+WHOLE_S = 60.0  # What vanished from the log is missed by nobody who reads only what is new.
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Which process writes the notes, in which generation of the link's lease (0: not ours now)."""
+
+    process: str = ""
+    generation: Callable[[], int] = lambda: 0
+    lease_s: float = 10.0
+
+
+class LinkNotes:
+    """`holding` is who writes them; `log` hears once what is missing, and when they had to be written anew."""
+
+    def __init__(
+        self,
+        link: Link,
+        store: Store,
+        target: KafkaCluster,
+        holding: Holding = Holding(),
+        log: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._link, self._store, self._target = link, store, target
+        self._holding, self._log = holding, log
+        self._once = Once(log)
+        self._notebook = Notebook(target, TWINS_TOPIC)
+        self._own = ""
+        self._seen = b"", -1
+        self._begins = self._read_to = 0
+        self._whole_at_s = 0.0
+        self._identity: LinkIdentity | None = None
+        self._generation = 0
+        self._met: Writer | None = None
+        self._blind = self._owed = self._unread = self._answers = False
+        self._look_at_s = self._read_at_s = 0.0
+        self._warned = ""
+        self.told = Told(link.name, "")
+
+    @property
+    def own(self) -> str:
+        """The id of the store that this process has."""
+        if not self._own:
+            self._own = self._store.links.own_id(uuid.uuid4().hex)
+        return self._own
+
+    # -- looking
+
+    def look(self, source_id: str) -> Told:
+        """What stands there of the link from that source, read to the end; from the start where something may have
+        vanished, and now and then anyway."""
+        self._answers = False
+        seen = self._notebook.seen()
+        self._answers = True
+        if not seen[0]:
+            self._seen, self.told = seen, Told(self._link.name, source_id)
+            return self.told
+        begins, end = self._notebook.bounds()
+        same = seen == self._seen and source_id == self.told.source_id
+        whole = not same or begins > self._begins or end < self._read_to or time.monotonic() >= self._whole_at_s
+        told = Told(self._link.name, source_id) if whole else self.told
+        read_to = begins if whole else self._read_to
+        for notes, reached in self._notebook.pages(read_to, (begins, end)):
+            read_to = reached
+            for note in notes:
+                told.take(note.key, note.value)
+        if read_to < end:
+            place = f"{self._target.name}: {TWINS_TOPIC} cannot be read to its end: {read_to} of {end}"
+            raise KafkaError(place, retriable=True)
+        self._seen, self._read_to, self.told = seen, read_to, told
+        if whole:
+            self._begins, self._whole_at_s = begins, time.monotonic() + WHOLE_S
+        return told
+
+    def refuse_another(self, source_id: str) -> None:
+        """RefusedError where another store writes the link, as far as that can be seen. Writes nothing."""
+        try:
+            holder = self.look(source_id).holder()
+        except KafkaError as error:
+            if error.retriable:
+                raise
+            return
+        if holder and holder.store != self.own:
+            raise self._refusal(holder)
+
+    # -- a term of the link
+
+    def hold(self, source_id: str) -> None:
+        """Before a term's first write: the link is this store's from here on, or RefusedError says whose it is.
+
+        Of stores that begin at once the one whose claim the log has first goes on: each reads the log through its own
+        claim before it writes anything else.
+        """
+        self._identity, self._generation = None, self._holding.generation()
+        self._blind = self._owed = self._unread = False
+        self._look_at_s = self._whole_at_s = 0.0
+        try:
+            self._hold(source_id)
+        except KafkaError as error:
+            self._without(error)
+            return
+        self._once.well()
+        self._met, self._read_at_s = self.told.writer, time.monotonic()
+        self._keep_all()
+        try:
+            self._release_late()
+        except KafkaError as error:
+            self._later(error)
+
+    def introduce(self, identity: LinkIdentity) -> None:
+        """Whom the link writes as, for whoever must put its store together again.
+
+        Like all but the claim it may come later: a target that takes no line now may still take records.
+        """
+        self._identity = identity
+        if self._blind or self._owed:
+            return
+        try:
+            self._write_writer(identity)
+        except KafkaError as error:
+            self._later(error)
+
+    def tell(self, topics: Collection[str] | None = None) -> None:
+        """Where the twins of these topics begin, of all where none are named; only what is not there yet is written."""
+        if self._blind or self._owed or self._identity is None:
+            return
+        try:
+            self._write_twins(topics)
+        except KafkaError as error:
+            self._later(error)
+
+    def take_back(self, topics: Container[str]) -> None:
+        """What is told of these topics, which are at home elsewhere by now: no recovery may put their twins back."""
+        ready = not (self._blind or self._owed or self._identity is None)
+        try:
+            for lines in portions(self.told.lines_against(topics) if ready else []):
+                self._tell(lines)
+        except KafkaError as error:
+            self._later(error)
+
+    def check(self) -> None:
+        """RefusedError once another store has taken the link over; what is missing there is written anew."""
+        identity, begun_s = self._identity, time.monotonic()
+        if self._blind or identity is None or begun_s < self._look_at_s:
+            return
+        before, read_to = self.told, self._read_to
+        writer, twins = before.writer, set(before.twins)
+        try:
+            told = self.look(identity.source_cluster_id)
+        except KafkaError as error:
+            self._not_read(error, begun_s)
+            return
+        self._read_at_s = time.monotonic()
+        if self._unread:
+            self._unread = False
+            self._log(f"{self._link.name}: its notes on {self._link.target} can be read again")
+        holder = told.holder()
+        if holder and holder.store != self.own:
+            self._identity = None
+            raise self._refusal(holder)
+        ours = bool(holder) and told.writer == self._writer(identity)
+        if ours and told is before and self._read_to == read_to and not self._owed:
+            return
+        if told.writer and self._superseded_by(told.writer):
+            return
+        self._say_gone(told, writer, twins)
+        try:
+            self._write_anew(identity, whole=told is not before)
+        except KafkaError as error:
+            self._later(error)
+            self._look_at_s = _again_s(begun_s)
+
+    def take_over(self, source_id: str) -> None:
+        """The link becomes this store's, whosever it was."""
+        others = [store for store in self.look(source_id).claims if store != self.own]
+        lines = [] if self.own in self.told.claims else [self.told.claim_line(self._claim())]
+        lines += [self.told.release_line(store) for store in others]
+        if lines:
+            self._make()
+            self._append(lines)
+        holder = self.look(source_id).holder()
+        if not holder or holder.store != self.own:
+            self._append([self.told.release_line(self.own)])
+            raise KafkaError(f"{self._target.name}: the link was not taken over", retriable=True, hint="try again")
+
+    # -- how
+
+    def _hold(self, source_id: str) -> None:
+        told = self.look(source_id)
+        if told.holder() is None:
+            self._make()
+            self._append([told.claim_line(self._claim())])
+            told = self.look(source_id)
+        holder = told.holder()
+        if holder is None or self.own not in told.claims:
+            if holder and holder.store != self.own:
+                raise self._refusal(holder)
+            raise KafkaError(f"{self._target.name}: the claim in {TWINS_TOPIC} cannot be read yet", retriable=True)
+        if holder.store != self.own:
+            self._append([told.release_line(self.own)])
+            raise self._refusal(holder)
+
+    def _release_late(self) -> None:
+        """Claims that came too late would hold the link once this one is given up."""
+        late = [store for store in self.told.claims if store != self.own]
+        if late:
+            self._append([self.told.release_line(store) for store in late])
+
+    def _superseded_by(self, writer: Writer) -> bool:
+        """Whether this term is over; RefusedError where a process with a copy of this store writes the link too.
+
+        Of one store's processes the one with the higher generation of the lease came later. A line of a lower one was
+        on its way when its process lost the lease.
+        """
+        others = writer.store == self.own and writer.process != self._holding.process
+        if not others or writer == self._met or writer.generation < self._generation:
+            return False
+        if self._holding.generation() != self._generation:
+            return True
+        self._identity = None
+        raise RefusedError(
+            f"link {self._link.name} is written by {writer.process} too, with a copy of this store, "
+            f"{self._store.place}",
+            hint="stop both, keep the store that has come further (`twinshore status --topics`), delete the other",
+        )
+
+    def _say_gone(self, told: Told, writer: Writer | None, twins: set[tuple[str, int]]) -> None:
+        count = len(twins - set(told.twins)) + (writer is not None and told.writer is None)
+        which = "its notes" if told.holder() is None else f"{count} of its notes" if count else ""
+        if which:
+            where = f"{TWINS_TOPIC} on {self._link.target}"
+            self._log(f"{self._link.name}: {which} in {where} are gone: they are made anew")
+
+    def _write_anew(self, identity: LinkIdentity, *, whole: bool) -> None:
+        self._hold(identity.source_cluster_id)
+        if whole:
+            self._keep_all()
+        self._release_late()
+        self._write_writer(identity)
+        self._write_twins()
+        if self._owed:
+            self._owed = False
+            self._log(f"{self._link.name}: its notes on {self._link.target} are complete again")
+
+    def _write_writer(self, identity: LinkIdentity) -> None:
+        writer = self._writer(identity)
+        if self.told.writer != writer:
+            self._tell([self.told.writer_line(writer)])
+            self._met = None
+
+    def _write_twins(self, topics: Collection[str] | None = None) -> None:
+        rows = [row for row in self._store.twins.of(self._link.name) if topics is None or row.topic in topics]
+        mapped = {topic for topic, _ in self._store.extents.reached(self._link.name)}
+        for lines in portions(self.told.twin_lines(rows, mapped)):
+            self._tell(lines)
+
+    def _writer(self, identity: LinkIdentity) -> Writer:
+        made = (identity.producer_id, identity.producer_epoch, identity.target_cluster_id)
+        return Writer(self.own, *made, self._holding.process, self._generation)
+
+    def _claim(self) -> Claim:
+        return Claim(self.own, socket.gethostname(), wall_ms())
+
+    def _make(self) -> None:
+        if not self._notebook.exists():
+            self._notebook.make(JOURNAL_SETTINGS, lasting=True)
+
+    def _keep_all(self) -> None:
+        """The topic may have been made by somebody else, or changed since: what expires there is lost."""
+        place = f"{self._link.name}: {POLICY} of {TWINS_TOPIC} on {self._link.target}"
+        was = ""
+        try:
+            admin = self._target.admin
+            found = admin.topic_settings([TWINS_TOPIC]).get(TWINS_TOPIC, {}).get(POLICY)
+            was = (found.value if found else None) or "delete"
+            if was == "compact":
+                return
+            admin.alter_topic_settings(TWINS_TOPIC, {POLICY: "compact"}, topic_id=self._seen[0])
+        except KafkaError as error:
+            if not error.retriable:
+                is_now = was or "not known"
+                self._warn(
+                    f"{place} is {is_now} and must be compact: lines that expire refuse no second store, nor is a lost "
+                    f"store recovered from them: {error.message} (try: {error.hint})"
+                )
+            return
+        self._log(f"{place} was {was}, so that its lines would expire: it is compact now")
+
+    def _warn(self, sentence: str) -> None:
+        if sentence != self._warned:
+            self._warned = sentence
+            self._log(sentence)
+
+    def _tell(self, lines: Sequence[Line]) -> None:
+        """Appends lines whose order among others does not matter."""
+        self._append(lines)
+        for line in lines:
+            self.told.take(*line)
+
+    def _append(self, lines: Sequence[Line]) -> None:
+        self._notebook.append(lines, wall_ms())
+
+    def _later(self, error: KafkaError) -> None:
+        """The link goes on; `check` writes what is owed."""
+        if not _may_pass(error):
+            self._without(error)
+            return
+        if not self._owed:
+            self._log(
+                f"{self._link.name}: its notes on {self._link.target} cannot be written now: the link goes on, and "
+                f"they are written later ({error.message})"
+            )
+        self._owed, self._look_at_s = True, time.monotonic() + AGAIN_S
+
+    def _not_read(self, error: KafkaError, begun_s: float) -> None:
+        """Looked for again soon; looking costs the link's driver its patience, so after a long try a little later."""
+        self._look_at_s = _again_s(begun_s)
+        if not _may_pass(error):
+            self._without(error)
+        elif self._answers and not self._unread and time.monotonic() - self._read_at_s > self._holding.lease_s:
+            self._unread = True
+            self._log(
+                f"{self._link.name}: its notes in {TWINS_TOPIC} on {self._link.target} cannot be read for longer than "
+                f"the lease, while {self._link.target} answers: whether another store takes the link over is not seen "
+                f"({error.message})"
+            )
+
+    def _without(self, error: KafkaError) -> None:
+        if _may_pass(error):
+            raise error
+        self._blind = True
+        self._once.say(
+            f"{self._link.name}: nobody can see whether another store writes this link, and a lost "
+            f"store could not be recovered from {self._target.name}: {error.message} (try: {error.hint})"
+        )
+
+    def _refusal(self, holder: Claim) -> RefusedError:
+        name = self._link.name
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(holder.since_ms / 1000))
+        here = self._store.place if self._store.passes else f"{self.own[:8]}, {self._store.place}"
+        return RefusedError(
+            f"link {name} into {self._link.target} is written by store {holder.store[:8]} (host {holder.host}, since "
+            f"{since}); the store here is {here}",
+            hint=f"run it with that store; if that is lost, or shall not write any more: stop its mirror, then "
+            f'`twinshore link recover "{name}" --dry-run`',
+        )
+
+
+def _may_pass(error: KafkaError) -> bool:
+    """The log may be cut while it is read."""
+    return error.retriable or error.code == Code.OFFSET_OUT_OF_RANGE
+
+
+def _again_s(begun_s: float) -> float:
+    """When to try again what was begun then."""
+    now_s = time.monotonic()
+    return now_s + min(AGAIN_MAX_S, max(AGAIN_S, now_s - begun_s))
+
+
+def establish(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster, notes: LinkNotes) -> LinkIdentity:
+    """The link's identity from now on, told to the target: at its first start that gives it a producer id."""
+    known = recognise(link, store, source, target)
+    notes.hold(source.cluster_id())
+    if known is None:
+        producer_id, epoch = target.init_producer_id()
+        made = LinkIdentity(link.name, producer_id, epoch, source.cluster_id(), target.cluster_id())
+        known = store.links.save_identity(made)
+    notes.introduce(known)
+    return known

@@ -1,0 +1,296 @@
+"""What holds for each link, by what the store has of operators' words.
+
+The links that there are now, for whoever has settings and the store: the one place that answers it.
+
+The links that one process is to carry, followed while it runs: a second after one was changed it is known here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import inf
+from typing import overload
+
+from twinshore.config.errors import ConfigError, StoreError
+from twinshore.config.model import Link, is_heartbeats
+from twinshore.config.once import Once
+from twinshore.config.schema import Complaints, Written
+from twinshore.config.sections.links import read_links
+from twinshore.config.sentences import listed
+from twinshore.config.settings import Settings
+from twinshore.kafka.clock import wall_ms
+from twinshore.replication.core.filters import check_links, conflicts
+from twinshore.replication.core.link_config import (
+    AboutLink,
+    InForce,
+    Section,
+    Sown,
+    in_force,
+    section_of,
+    sections_of,
+    settled,
+    sow,
+)
+from twinshore.replication.way_back import way_back
+from twinshore.state.core.values import AuditRow, LinkRow, LinkState, naming_of
+from twinshore.state.log import LINKS
+from twinshore.state.store import Store
+
+
+def said_of(links: Iterable[Link], store: Store) -> dict[str, InForce]:
+    """Each link as its settings and its operators say, whether or not they clash."""
+    links = tuple(links)
+    said = store.controls.of_each([link.name for link in links])
+    return {link.name: in_force(link, said[link.name]) for link in links}
+
+
+def standing(links: Sequence[Link], store: Store) -> dict[str, InForce]:
+    """What holds for each link."""
+    links = tuple(links)  # those of a running mirror may be others a moment later
+    return settled(links, said_of(links, store))
+
+
+def others_in_force(links: Iterable[Link], store: Store | None, now: InForce) -> list[Link]:
+    """All links as is said of them, this one as it would be."""
+    others = {link.name: link for link in links}
+    if store:
+        others = {name: one.link for name, one in said_of(others.values(), store).items()}
+    return [now.link if name == now.link.name else link for name, link in others.items()]
+
+
+TRIES_MAX = 20
+NAMED_MAX = 5
+KIND = "link"  # as the audit calls what is told here
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The links as of `revision`. `differences`: what settings say otherwise, and links that cannot be with them, or
+    not with each other: these are set `aside`. `rows`: of all links that the store knows."""
+
+    links: tuple[Link, ...]
+    revision: int
+    differences: tuple[AboutLink, ...] = ()
+    rows: tuple[LinkRow, ...] = ()
+    aside: tuple[Link, ...] = ()
+
+    @property
+    def removed(self) -> tuple[LinkRow, ...]:
+        """The rows of links that were taken away and did not come back."""
+        return tuple(row for row in self.rows if row.state is LinkState.REMOVED)
+
+
+def known(settings: Settings, store: Store) -> Known:
+    """The links as they stand; what the settings say anew counts, and is not written."""
+    revision, rows = store.link_rows.read()
+    sown = sow(settings.link_sections, rows, 0, "")
+    return _together(_known(settings, revision, rows, sown.links, sown.differences), sown)
+
+
+def of_all_settings(settings: Settings, store: Store) -> tuple[Link, ...]:
+    """As `known`, with links that came from settings which are not these: for who carries none, and must know whose
+    twins there are."""
+    revision, rows = store.link_rows.read()
+    return _of_all(settings, revision, rows, sow(settings.link_sections, rows, 0, ""))
+
+
+def _of_all(settings: Settings, revision: int, rows: Sequence[LinkRow], sown: Sown) -> tuple[Link, ...]:
+    kept = {row.link: section_of(row) for row in rows if row.state is LinkState.KEPT}
+    return _known(settings, revision, rows, {**kept, **sown.links}, ()).links
+
+
+def followed(settings: Settings, store: Store) -> Known:
+    """As `known`, for a process that has taken its settings: since then the rows alone count."""
+    revision, rows = store.link_rows.read()
+    return _together(_known(settings, revision, rows, sections_of(rows, settings.link_sections.keys()), ()))
+
+
+def taken(settings: Settings, store: Store, *, by: str) -> Known:
+    """As `known`, once the store has taken what the settings say anew. `by`: who, for the audit. ConfigError where that
+    clashes with what is there, and nothing is written then."""
+    for _ in range(TRIES_MAX):
+        revision, rows = store.link_rows.read()
+        sown = sow(settings.link_sections, rows, wall_ms(), by)
+        found = _together(_known(settings, revision, rows, sown.links, sown.differences), sown)
+        if sown.rows:
+            every, changed = _of_all(settings, revision, rows, sown), {row.link for row in sown.rows}
+            check_links(every, changed)
+            check_links([one.link for one in said_of(every, store).values()], changed)
+        check_names(rows, sown.rows, store)
+        _check_ways_back(settings, rows, sown, store)
+        if not sown.rows or store.link_rows.change(sown.rows, seen=revision, told=told(rows, sown.rows)):
+            return replace(found, revision=revision + bool(sown.rows))
+    raise ConfigError("the links are being changed by somebody else all the time", hint="try again")
+
+
+def _check_ways_back(settings: Settings, rows: Sequence[LinkRow], sown: Sown, store: Store) -> None:
+    """What `link turn` and `link add` refuse is refused to settings as well: a link that they turn round."""
+    before = {row.link: section_of(row) for row in rows if row.state is LinkState.KEPT}
+    for row in sown.rows:
+        was = possible({row.link: before[row.link]}, settings) if row.link in before else ()
+        for link in possible({row.link: section_of(row)}, settings):
+            old = next(iter(was), None)
+            if seen := way_back(link, old, sown.links.keys(), rows, store).in_the_way:
+                raise ConfigError(
+                    f"link {link.name}, as the settings have it, would carry twins back: {'; '.join(seen)}. Who writes "
+                    "a topic is changed by `twinshore switch`",
+                    hint="give the settings the link as it was, or exclude these topics; `twinshore mirror forget "
+                    "TOPIC --link LINK` frees one that is no twin any more",
+                )
+
+
+def check_names(before: Iterable[LinkRow], after: Iterable[LinkRow], store: Store) -> None:
+    """ConfigError where a link would call its twins otherwise while there are some: under the other name there may be
+    somebody's own topic."""
+    was = {row.link: naming_of(row.section) for row in before}
+    for row in after:
+        name, naming = row.link, naming_of(row.section)
+        if naming == was.get(name, naming):
+            continue
+        if twins := sorted({one.topic for one in store.twins.of(name) if not is_heartbeats(one.topic)}):
+            why = f"link {name} cannot have another naming while it has twins ({listed(twins, NAMED_MAX)})"
+            hint = f"keep naming = {str(was[name])!r}; `twinshore mirror forget TOPIC --link {name}` frees a topic"
+            raise ConfigError(why, hint=hint)
+
+
+def told(before: Iterable[LinkRow], after: Iterable[LinkRow]) -> list[AuditRow]:
+    """What the audit says of rows that are put in place of others."""
+    was = {row.link: _in_words(row) for row in before}
+    return [
+        AuditRow(
+            *(row.changed_ms, row.link, KIND, row.link, was.get(row.link, ""), _in_words(row)),
+            *(f"by {row.changed_by}", row.changed_by),
+        )
+        for row in after
+    ]
+
+
+def links_of(sections: Mapping[str, Section], settings: Settings) -> tuple[Link, ...]:
+    """These sections as links between the settings' clusters; ConfigError where they cannot be."""
+    complaints = Complaints()
+    links = read_links(Written(sections, "[links]", {"clusters": settings.clusters}), complaints)
+    if complaints.lines:
+        raise ConfigError("; ".join(complaints.lines), hint="docs/settings.md lists every setting")
+    return links
+
+
+def possible(sections: Mapping[str, Section], settings: Settings) -> tuple[Link, ...]:
+    """The link, where it can be with these settings; `_known` tells of one that cannot."""
+    with suppress(ConfigError):
+        return links_of(sections, settings)
+    return ()
+
+
+def _known(
+    settings: Settings,
+    revision: int,
+    rows: Iterable[LinkRow],
+    sections: Mapping[str, Section],
+    differences: tuple[AboutLink, ...],
+) -> Known:
+    links: list[Link] = []
+    strange: list[AboutLink] = []
+    for name, section in sections.items():
+        try:
+            links += links_of({name: section}, settings)
+        except ConfigError as error:
+            strange.append(AboutLink(name, f"is in the store, and cannot be with these settings: {error.message}"))
+    return Known(tuple(links), revision, (*differences, *strange), tuple(rows))
+
+
+def _together(found: Known, sown: Sown | None = None) -> Known:
+    """Of links that clash the one that was changed last is set aside, and the others are carried."""
+    changed = {row.link: float(row.revision) for row in found.rows}
+    changed |= {row.link: inf for row in sown.rows} if sown else {}
+    links, aside, about = list(found.links), list[Link](), list[AboutLink]()
+    while clashes := conflicts(links):
+        last = max((name for one in clashes for name in one.links), key=lambda name: (changed[name], name))
+        why = next(one.sentence for one in clashes if last in one.links)
+        about.append(AboutLink(last, f"is set aside, as it was changed last and cannot be with the others: {why}"))
+        aside += [link for link in links if link.name == last]
+        links.remove(aside[-1])
+    return replace(found, links=tuple(links), aside=tuple(aside), differences=(*found.differences, *about))
+
+
+def _in_words(row: LinkRow) -> str:
+    return row.section if row.state is LinkState.KEPT else "removed"
+
+
+EVERY_S = 1.0
+
+
+class Registry:
+    """`begins`: the links as the process found them; `names`: only these are carried, or all where none is named. `log`
+    hears of each that cannot be with these settings, or with the others. One thread turns; any may ask."""
+
+    def __init__(
+        self, settings: Settings, store: Store, begins: Known, names: Sequence[str], log: Callable[[str], None]
+    ) -> None:
+        self._settings, self._store, self._names = settings, store, tuple(names)
+        self._log, self._once = log, Once(log)
+        self._revision = begins.revision
+        self.now = begins
+
+    def follow(self, stop: threading.Event) -> None:
+        """Looks for a change every second."""
+        while not stop.wait(EVERY_S):
+            self.turn()
+
+    def turn(self) -> None:
+        """One look: a number is read, and the rows only where it is another one."""
+        try:
+            if self._store.revisions.of(LINKS) == self._revision:
+                return
+            found = followed(self._settings, self._store)
+        except StoreError as error:
+            self._once.say(f"links stay as they were: {error.message}")
+            return
+        self._once.well()
+        for one in found.differences:
+            if one not in self.now.differences:
+                self._log(str(one))
+        self._revision, self.now = found.revision, found
+
+    def wanted(self) -> Mapping[str, Link]:
+        """What this process is to carry, by name."""
+        return {link.name: link for link in self.now.links if not self._names or link.name in self._names}
+
+    def why_gone(self, link: str) -> str:
+        """Who removed the link, or why it is set aside."""
+        by = [f"was removed by {row.changed_by}" for row in self.now.removed if row.link == link]
+        about = [one.sentence for one in self.now.differences if one.link == link]
+        return f"the link {next(iter((*by, *about)), 'is not there any more')}"
+
+    def settings_around(self, link: Link) -> Settings:
+        """The settings for whoever carries this link: their links are the others as they are now, and this one."""
+        return self._settings.with_links(LinksAround(self, link))
+
+
+class LinksAround(Sequence[Link]):
+    """All links as they are at each look; the own one as it began, until whoever carries it has ended."""
+
+    def __init__(self, registry: Registry, own: Link) -> None:
+        self._registry, self._own = registry, own
+
+    def _now(self) -> tuple[Link, ...]:
+        links = self._registry.now.links
+        found = tuple(self._own if link.name == self._own.name else link for link in links)
+        return found if self._own in found else (*found, self._own)
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(self._now())
+
+    def __len__(self) -> int:
+        return len(self._now())
+
+    @overload
+    def __getitem__(self, at: int) -> Link: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Link]: ...
+
+    def __getitem__(self, at: int | slice) -> Link | Sequence[Link]:
+        return self._now()[at]

@@ -1,0 +1,477 @@
+"""The links that this process runs: new ones begin, those that are gone end, and the others go on untouched.
+
+`twinshore mirror run`: one process for all links that there are, until it is told to stop.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from twinshore.config.errors import RefusedError, StoreError, TwinshoreError
+from twinshore.config.model import Link
+from twinshore.config.once import in_words
+from twinshore.config.settings import Settings
+from twinshore.replication import task_pool as engines
+from twinshore.replication.controller import LinkDriver
+from twinshore.replication.coordinator_server import Desk
+from twinshore.replication.core.model import STANDBY, STOPPED, WAITING, Idle
+from twinshore.replication.core.planner import lanes_for, tasks_for
+from twinshore.replication.links import Known, Registry, taken
+from twinshore.replication.metrics import Instruments, Meters
+from twinshore.replication.preview import check_chosen, first_words, open_writable, refusals
+from twinshore.replication.recorder import Recorder
+from twinshore.replication.task_pool import Engine, Tides
+from twinshore.runtime import process
+from twinshore.runtime.endpoints import Beside, Companion, Start
+from twinshore.runtime.leases import SeenLease, seen_leases
+from twinshore.runtime.logging import Teller, tell_waits_until, with_causes
+from twinshore.runtime.scheduler import UNTIL_WOKEN, failures, keep_on, tasks
+from twinshore.state.engine import open_to_others
+from twinshore.state.store import Store
+
+TURN_S = 0.1
+# A turn that took long, as where many links share the machine, rests longer; never longer than this.
+REST_PART, REST_S_MAX = 3.0, 1.0
+REFUSED_AGAIN_S = 2.0
+CHANGED = "the link was changed; it begins again with what it is now"
+AGAIN_S = 15.0
+END_S = 60.0  # beyond what is waited for pumps: a cluster that is asked right now, and what runs beside the link
+
+
+class Drive:
+    """`refused` hears why the link must not run, None once it may; `fail` hears what nobody can go on with."""
+
+    def __init__(
+        self,
+        driver: LinkDriver,
+        log: Callable[[str], None],
+        refused: Callable[[str, RefusedError | None], None],
+        fail: Callable[[TwinshoreError], None],
+    ) -> None:
+        self._driver, self._log, self._refused, self._fail = driver, with_causes(log), refused, fail
+        self._said = ""
+        self._failed = False
+        link = driver.link
+        self._task = tasks.every(f"link {link.name}", self._turn, asks=(link.source, link.target), first_s=TURN_S)
+
+    def alive(self) -> bool:
+        """Whether it goes on turning."""
+        return not self._failed
+
+    def close(self, within_s: float | None) -> None:
+        """It turns no more. A turn that is under way has this time to end; None: all that it takes."""
+        self._task.close(within_s)
+        self._refused(self._driver.link.name, None)
+
+    def _turn(self) -> float:
+        name, begun_s = self._driver.link.name, time.monotonic()
+        pause_s = TURN_S
+        try:
+            sentence = self._driver.turn()
+            self._refused(name, None)
+        except StoreError as error:
+            sentence = f"{name}: {error}"
+        except RefusedError as error:
+            # Its clusters are not the link's: that is its own trouble, until there is no link that has none.
+            sentence = f"{name}: refused: {error}"
+            self._refused(name, error)
+            pause_s = REFUSED_AGAIN_S
+        except TwinshoreError as error:
+            return self._end(error)
+        except Exception as error:
+            # A link that nobody drives must not look as if it ran.
+            return self._end(TwinshoreError(f"link {name}: {type(error).__name__}: {error}"))
+        self._say(sentence)
+        return max(pause_s, min(REST_S_MAX, REST_PART * (time.monotonic() - begun_s)))
+
+    def _say(self, sentence: str) -> None:
+        """What changed. That it waits for a cluster that does not answer, the log says once for all links."""
+        link = self._driver.link
+        waits = sentence.startswith(f"{link.name}: {WAITING}: ")
+        told = waits and any(self._log.spoke_of(cluster) for cluster in (link.source, link.target))
+        if sentence != self._said and not told:
+            self._said = sentence
+            self._log(sentence)
+
+    def _end(self, error: TwinshoreError) -> float:
+        self._failed = True
+        self._fail(error)
+        return UNTIL_WOKEN
+
+
+class Running:
+    """A link while this process runs it: its driver, what turns that, and its companions."""
+
+    def __init__(self, link: Link, driver: LinkDriver, companions: Sequence[Companion], drive: Drive) -> None:
+        self.link, self.driver = link, driver
+        self._companions, self._drive = companions, drive
+        self._ending: threading.Thread | None = None
+
+    def alive(self) -> bool:
+        """Whether its driver turns, or has been told to end."""
+        return self._ending is not None or self._drive.alive()
+
+    def end(
+        self, stop_s: float, log: Callable[[str], None], now: Idle | None, then: Callable[[], None] | None = None
+    ) -> None:
+        """Begins to end it, in a thread: others go on meanwhile. Pumps have `stop_s` for what is on its way. `now`: how
+        the link stands then; None where somebody has stopped the whole mirror. `then` is called last: where it is
+        given, the process goes on, and the link may begin again."""
+        self._drive.close(0.0)
+
+        def work() -> None:
+            # A turn that still waits for a cluster would open lanes again behind whoever begins the link anew.
+            turn_s = stop_s if then is None else None
+            for part in (partial(self._end, stop_s, now, turn_s=turn_s), then or (lambda: None)):
+                try:
+                    part()
+                except Exception as error:
+                    log(f"{self.link.name}: it did not end in good order: {in_words(error)}")
+
+        self._ending = threading.Thread(target=work, name=f"end of {self.link.name}", daemon=True)
+        self._ending.start()
+
+    def ended(self, within_s: float = 0.0) -> bool:
+        """Whether nothing of it is left."""
+        if self._ending is not None:
+            self._ending.join(within_s)
+        return self._ending is not None and not self._ending.is_alive()
+
+    def _end(self, stop_s: float, now: Idle | None, *, turn_s: float | None) -> None:
+        clean = False
+
+        def stop() -> None:
+            nonlocal clean
+            clean = self.driver.stop(time.monotonic() + stop_s)
+
+        # Whatever of it fails, all is ended, the last first: nobody would give back the lease, nor stop renewing it.
+        with ExitStack() as parts:
+            parts.callback(lambda: self.driver.close(clean=clean, now=now))
+            parts.callback(stop)
+            parts.callback(self._drive.close, turn_s)
+            for companion in reversed(self._companions):
+                parts.callback(companion.close)
+
+
+def begun(
+    link: Link, driver: LinkDriver, starts: Sequence[Start], beside: Beside, drive: Callable[[LinkDriver], Drive]
+) -> Running:
+    """The driver turns once all that runs beside it has started; where one cannot, nothing of the link is left. Who
+    turned before would keep the lease, and nobody would carry the link."""
+    with ExitStack() as undone:
+        undone.callback(driver.close, clean=True)
+        companions: list[Companion] = []
+        for start in starts:
+            companions.append(start(beside))
+            undone.callback(companions[-1].close)
+        running = Running(link, driver, companions, drive(driver))
+        undone.pop_all()
+    return running
+
+
+class LinkRoster:
+    """`begin` starts a link, and `leave` is called once it has ended while the others go on. There is room for
+    `links_max`: one more waits until another goes."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        begin: Callable[[Link], Running],
+        leave: Callable[[Link], None],
+        *,
+        links_max: int,
+        stop_s: float,
+        log: Callable[[str], None],
+    ) -> None:
+        self._registry, self._begin, self._leave, self._links_max = registry, begin, leave, links_max
+        self._stop_s, self._log = stop_s, log
+        self._running: dict[str, Running] = {}
+        self._ending: dict[str, Running] = {}
+        # Links that could not begin, as they were then, why, and when they are tried again.
+        self._failed: dict[str, tuple[Link, str, float]] = {}
+        # Those that wait for room.
+        self._waiting: set[str] = set()
+
+    def turn(self) -> None:
+        """Begins and ends what the registry says. Nothing of the other links is touched."""
+        wanted = self._registry.wanted()
+        for name in [name for name, one in self._ending.items() if one.ended()]:
+            del self._ending[name]
+        for name in [name for name, one in self._running.items() if wanted.get(name) != one.link]:
+            self._end(name, gone=name not in wanted)
+        self._failed = {name: failed for name, failed in self._failed.items() if wanted.get(name) == failed[0]}
+        for name, link in wanted.items():
+            rests = name in self._failed and time.monotonic() < self._failed[name][2]
+            if name not in self._running and name not in self._ending and not rests:
+                self._start(link)
+
+    def left_s(self, link: str) -> float:
+        """For how long the link is ours; 0 where it is not run here."""
+        one = self._running.get(link) or self._ending.get(link)
+        return one.driver.left_s() if one else 0.0
+
+    def alive(self) -> bool:
+        """Whether each driver turns."""
+        return all(one.alive() for one in list(self._running.values()))
+
+    def close(self, why: str = "") -> None:
+        """Ends them all at once. `why`: what ended the mirror, where nobody asked for it."""
+        now = Idle(STOPPED, f"the mirror ended: {why}") if why else None
+        for name, one in self._running.items():
+            one.end(self._stop_s, self._log, now)
+            self._ending[name] = one
+        self._running = {}
+        until_s = time.monotonic() + 2 * self._stop_s + END_S
+        for one in self._ending.values():
+            one.ended(max(0.0, until_s - time.monotonic()))
+
+    def _start(self, link: Link) -> None:
+        if len(self._running) + len(self._ending) >= self._links_max:
+            if link.name not in self._waiting:
+                self._log(
+                    f"{link.name}: waits: this mirror began with room for {self._links_max} links; start it again"
+                )
+            self._waiting.add(link.name)
+            return
+        self._waiting.discard(link.name)
+        try:
+            self._running[link.name] = self._begin(link)
+            self._failed.pop(link.name, None)
+        except Exception as error:
+            # The others go on. What it lacked may be there again by itself, as a thread or a file is.
+            why = in_words(error)
+            if link.name not in self._failed or self._failed[link.name][1] != why:
+                self._log(f"{link.name}: cannot begin: {why}; tried again every {AGAIN_S:.0f} s")
+            self._failed[link.name] = link, why, time.monotonic() + AGAIN_S
+
+    def _end(self, name: str, *, gone: bool) -> None:
+        # Its pumps ask all the while for how long the link is ours: it is never in neither.
+        one = self._ending[name] = self._running[name]
+        del self._running[name]
+        now = Idle(STOPPED, self._registry.why_gone(name)) if gone else Idle(STANDBY, CHANGED)
+        self._log(f"{name}: {now.sentence}")
+        one.end(self._stop_s, self._log, now, lambda: self._leave(one.link))
+
+
+# Room for links that are added while it runs: an embedded Spark's free slots cost nothing.
+LINKS_MORE = 32
+WAIT_TOLD_S = 1.0
+STARTING = "the mirror starts: Spark first, which takes some seconds, then it takes the link over"
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """`owner` is the process, as leases name it; `lanes` of each link. `leases`: as they stood before Spark started."""
+
+    owner: str
+    leases: Mapping[str, SeenLease]
+    lanes: int
+    store: Store
+    registry: Registry
+    recorder: Recorder
+    instruments: Instruments
+    engine: Engine
+    desk: Desk
+    tides: Tides
+    log: Callable[[str], None]
+
+    def driver_of(self, link: Link) -> LinkDriver:
+        """A driver for the link, whose source is looked at from now on."""
+        settings = self.registry.settings_around(link)
+        driver = LinkDriver(
+            link,
+            settings,
+            store=self.store,
+            desk=self.desk,
+            tides=self.tides,
+            recorder=self.recorder,
+            owner=self.owner,
+            lanes=self.lanes,
+            log=self.log,
+            seen=self.leases.get(f"link {link.name}"),
+        )
+        try:
+            self.instruments.watch(lambda: driver.link, settings.cluster(link.source), driver.lease.generation)
+        except BaseException:
+            driver.close(clean=True)
+            self.leave(link)
+            raise
+        return driver
+
+    def leave(self, link: Link) -> None:
+        """The link's driver has ended, and another may begin."""
+        self.instruments.leave(link)
+        self.recorder.leave(link.name)
+
+    def close(self) -> None:
+        """Once no link runs any more."""
+        for close in (self.instruments, self.tides, self.desk, self.recorder, self.store, self.engine):
+            close.close()
+
+
+class Mirror:
+    """Runs links: those of these names, or all that there are. `log` gets one line per event;
+    `beside` starts each link's companions."""
+
+    def __init__(
+        self, settings: Settings, names: Sequence[str], log: Callable[[str], None], beside: Sequence[Start] = ()
+    ) -> None:
+        links = settings.chosen(names)
+        check_chosen(settings, links)
+        self._settings = settings
+        self._names = [link.name for link in links] if names else []
+        self._log = with_causes(log)
+        self._beside = beside
+        self._stop = threading.Event()
+        self._failure: TwinshoreError | None = None
+        self._refused: dict[str, RefusedError] = {}
+        self._owner = f"{socket.gethostname()} process {os.getpid()} {uuid.uuid4().hex[:8]}"
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def run(self) -> None:
+        """Until `stop`; raises what made it impossible to go on."""
+        process.hear(self.stop)
+        failures.log = self._log
+        threading.excepthook = failures.hear
+        mirror = self._settings.mirror
+        store = self._open_store()
+        begins = self._take_links(store)
+        registry = Registry(self._settings, store, begins, self._names, self._log)
+        links = list(registry.wanted().values())
+        leases = seen_leases(store, [f"link {link.name}" for link in links])
+        self._check_addresses(links, store)
+        meters = Meters(mirror.ends_s)
+        recorder = Recorder(store, self._owner, mirror.receipts_s, self._log, meters.lag)
+        instruments = Instruments(mirror, links, store, recorder, meters, self._log)
+        new = self._say_first(links, store, recorder)
+        cores = os.cpu_count() or 1
+        lanes, links_max = mirror.lanes or lanes_for(cores), len(links) + LINKS_MORE
+        engine = engines.begin(mirror, lanes * links_max, self._stop)
+        if engine is None:
+            self._never_begun(new, instruments, recorder, store)
+            return
+        desk = Desk(engine.host, allowed_s=lambda link: roster.left_s(link), take=instruments.take)
+        tides = Tides(desk, mirror.tide_s, engine.ride, self._log, tasks_for(cores, lanes, mirror.tasks), engine.end)
+        parts = (store, registry, recorder, instruments, engine, desk, tides, self._log)
+        shared = Shared(self._owner, leases, lanes, *parts)
+        roster = LinkRoster(
+            registry,
+            lambda link: self._begin(link, shared),
+            shared.leave,
+            links_max=links_max,
+            stop_s=mirror.stop_s,
+            log=self._log,
+        )
+        keep_on(lambda: registry.follow(self._stop), "links")
+        try:
+            self._until_stopped(roster, shared)
+            roster.close(self._failure.message if self._failure else "")
+        finally:
+            shared.close()
+        if self._failure:
+            raise self._failure
+        self._log("stopped in good order")
+
+    def _take_links(self, store: Store) -> Known:
+        """The links that there are, now that the store has taken what the settings say anew."""
+        try:
+            begins = taken(self._settings, store, by=f"the settings on {socket.gethostname()}")
+            for difference in begins.differences:
+                self._log(f"{difference}; see `twinshore link list`")
+            self._settings = self._settings.with_links(begins.links)
+            check_chosen(self._settings, self._settings.chosen(self._names))
+        except BaseException:
+            store.close()
+            raise
+        return begins
+
+    def _begin(self, link: Link, shared: Shared) -> Running:
+        driver = shared.driver_of(link)
+        beside = Beside(link, shared.registry.settings_around(link), shared.store, driver.is_ours, self._log)
+        refused = partial(self._note_refused, shared.registry)
+        try:
+            return begun(link, driver, self._beside, beside, lambda one: Drive(one, self._log, refused, self._fail))
+        except BaseException:
+            shared.leave(link)
+            raise
+
+    def _check_addresses(self, links: Sequence[Link], store: Store) -> None:
+        """Before Spark starts: RefusedError where every link's addresses lead to clusters that are not its own."""
+        over = threading.Event()
+        tell_waits_until(over, Teller(lambda said: self._log(f"{said} the mirror goes on trying"), WAIT_TOLD_S))
+        try:
+            refused = refusals(links, self._settings, store)
+        finally:
+            over.set()
+        if len(refused) == len(links):
+            store.close()
+            raise next(iter(refused.values()))
+
+    def _until_stopped(self, roster: LinkRoster, shared: Shared) -> None:
+        while not self._stop.wait(TURN_S):
+            roster.turn()
+            if roster.alive():
+                shared.instruments.beat()
+            if not shared.engine.alive():
+                self._failure = TwinshoreError("Spark's driver has died", hint="start the mirror again")
+                self._stop.set()
+
+    def _say_first(self, links: Sequence[Link], store: Store, recorder: Recorder) -> list[str]:
+        """Spark takes its time to start; whether there will be anything to carry is said meanwhile.
+
+        Of links of which nobody has said a word, or that were stopped in good order, it is said that they start; these
+        come back. What a mirror that fell silent said last stays until this one carries it: it says when that was.
+        """
+        names = ", ".join(link.name for link in links)
+        self._log(f"{names}: starting Spark on {self._settings.mirror.spark.master}, which takes some seconds")
+        silent = {word.link for word in store.links.statuses() if word.state != STOPPED}
+        new = [link.name for link in links if link.name not in silent]
+        for name in new:
+            recorder.say(name, Idle(STANDBY, STARTING), 0)
+        looks = [first_words(link, self._settings, store) for link in links]
+
+        def say() -> None:
+            for look in looks:
+                sentence = look()
+                if not self._stop.is_set():
+                    self._log(sentence)
+
+        threading.Thread(target=say, name="first words", daemon=True).start()
+        return new
+
+    def _never_begun(self, new: list[str], instruments: Instruments, recorder: Recorder, store: Store) -> None:
+        """It was stopped while Spark started, and nobody is to miss it."""
+        for name in new:
+            recorder.say(name, Idle(STOPPED, "the mirror was stopped before it had begun"), 0)
+        for close in (instruments.close, recorder.close, store.close):
+            close()
+        self._log("stopped before anything had begun")
+
+    def _open_store(self) -> Store:
+        store = open_writable(self._settings)
+        if told := open_to_others(self._settings.store.url):
+            self._log(told)
+        return store
+
+    def _note_refused(self, registry: Registry, name: str, error: RefusedError | None) -> None:
+        """Where there is no link that may run, neither may the mirror."""
+        if error is None:
+            self._refused.pop(name, None)
+            return
+        self._refused[name] = error
+        if self._refused.keys() >= registry.wanted().keys():
+            self._fail(error)
+
+    def _fail(self, error: TwinshoreError) -> None:
+        self._failure = error
+        self._stop.set()

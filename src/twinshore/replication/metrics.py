@@ -1,0 +1,719 @@
+"""What pumps tell and what the source shows, counted for each partition: lag and recovery point come from here.
+
+Looks at the source's ends now and then, so that lag and recovery point grow though no pump asks for a partition.
+
+What they come to is left in the store, with its time: `twinshore status` reads it there.
+
+All metrics as Prometheus reads them: pumps' figures from the meters, states and the ledger from the store.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+
+from twinshore.config.errors import StoreError, TwinshoreError
+from twinshore.config.incidents import Effect, IncidentKind
+from twinshore.config.model import Cluster, Link, NamedPartition
+from twinshore.config.sections.mirror import MirrorSettings
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.log_reader import log_ends, starts_of, still_there
+from twinshore.replication import metric_table
+from twinshore.replication.core.coordinator import Account
+from twinshore.replication.core.filters import admits
+from twinshore.replication.core.incident_kinds import rests
+from twinshore.replication.core.lag import (
+    GROUPS_KIND,
+    LOOK_S_MAX,
+    WAITS_KIND,
+    WAITS_S_MIN,
+    WORD_S_MIN,
+    Arrivals,
+    LagWord,
+    Mark,
+    fresh_s,
+    group_word,
+    is_fresh,
+    lag_row,
+    lag_word,
+    put_groups,
+    reached_of,
+    waits_of,
+    waits_row,
+    waits_told,
+    word_holds_s,
+)
+from twinshore.replication.core.link_config import in_force
+from twinshore.replication.core.model import STANDBY, STATES, STOPPED, UNKNOWN
+from twinshore.replication.metric_table import Kind, Metric
+from twinshore.replication.task.core.shared_read import JOINED, QUEUED, READ
+from twinshore.replication.task.core.throttle import SIDES
+from twinshore.runtime.endpoints import QUICK
+from twinshore.runtime.http import AddressTaken, MetricsServer
+from twinshore.runtime.scheduler import tasks
+from twinshore.state.core.values import IncidentCount, LinkStatus
+from twinshore.state.store import Store
+
+ENDS_S = 2.0
+NEVER_S = -1e18
+
+
+@dataclass(slots=True)
+class PartitionMeter:
+    """`reached`: how far the twin is; -1 until something was heard of it. `seen_s`: when the source's end was last
+    seen, `told_s`: when a pump saw it."""
+
+    records: int = 0
+    bytes: int = 0
+    batches: int = 0
+    reached: int = -1
+    seen_s: float = NEVER_S
+    told_s: float = NEVER_S
+    arrivals: Arrivals = field(default_factory=Arrivals)
+
+    def end(self, since_s: float) -> int:
+        """The source's end if it was seen since then, and the twin is known; -1 otherwise."""
+        return self.arrivals.end if self.seen_s >= since_s and self.reached >= 0 else -1
+
+
+@dataclass(frozen=True, slots=True)
+class MeterReading:
+    """A partition, a topic or a link as it stands. None is what is not known now: the source's ends are `unseen`. What
+    was known to be missing is so still, and its recovery point goes on."""
+
+    records: int = 0
+    bytes: int = 0
+    batches: int = 0
+    lag: int | None = None
+    recovery_point_s: float | None = None
+    unseen: int = 0
+
+    def __add__(self, other: MeterReading) -> MeterReading:
+        """Both together: sums over what is known, and the older recovery point."""
+        lags = [one.lag for one in (self, other) if one.lag is not None]
+        ages = [one.recovery_point_s for one in (self, other) if one.recovery_point_s is not None]
+        return MeterReading(
+            self.records + other.records,
+            self.bytes + other.bytes,
+            self.batches + other.batches,
+            sum(lags) if lags else None,
+            max(ages, default=None),
+            self.unseen + other.unseen,
+        )
+
+
+NOTHING = MeterReading()
+
+
+class Meters:
+    """Any thread. Moments are on the monotonic clock: whoever sets the machine's makes nothing old or young. `ends_s`:
+    how often looks come by."""
+
+    def __init__(self, ends_s: float = ENDS_S) -> None:
+        self._fresh_s = fresh_s(ends_s)
+        self._links: dict[str, dict[NamedPartition, PartitionMeter]] = {}
+        self._looked_s: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def take(self, account: Account) -> None:
+        """What a pump told of what it carried; quick."""
+        now_s = time.monotonic()
+        with self._lock:
+            link = self._links.setdefault(account.link, {})
+            for entry in account.carried:
+                named = NamedPartition(entry.topic, entry.partition)
+                meter = link.get(named)
+                if meter is None:
+                    meter = link[named] = PartitionMeter()
+                meter.records += entry.records
+                meter.bytes += entry.bytes
+                meter.batches += entry.batches
+                if entry.source_end >= 0 and entry.to_offset > meter.reached:
+                    meter.seen_s = meter.told_s = now_s
+                # What a pump tells may be older than the last look; that the source lost its end is seen by looks.
+                if entry.source_end > meter.arrivals.end:
+                    meter.arrivals.saw(entry.source_end, now_s)
+                meter.reached = entry.to_offset
+
+    def knew(self, link: str, named: NamedPartition, reached: int, end: int, at_s: float) -> None:
+        """What the store remembers from before this process: the source had that end then at the latest."""
+        with self._lock:
+            meter = self._links.setdefault(link, {}).setdefault(named, PartitionMeter())
+            if meter.reached < 0:
+                meter.reached = reached
+                if meter.arrivals.end < 0:
+                    meter.arrivals.saw(end, at_s)
+
+    def recall(self, link: str, waits: Mapping[NamedPartition, Sequence[Mark]], now_s: float, now_ms: int) -> None:
+        """What a mirror before this one saw of what these still lack; one whose clock was ahead saw it now."""
+        with self._lock:
+            for named, meter in self._links.get(link, {}).items():
+                marks = [(now_s - max(0, now_ms - mark.at_ms) / 1000, mark.end) for mark in waits.get(named, ())]
+                meter.arrivals.recall(marks)
+
+    def waits(self, link: str, now_s: float, now_ms: int) -> dict[NamedPartition, list[Mark]]:
+        """What has been missing for longer than the next mirror would know by itself."""
+        with self._lock:
+            places = [(named, one.arrivals.missing(one.reached)) for named, one in self._links.get(link, {}).items()]
+        return {
+            named: [Mark(now_ms - int((now_s - at_s) * 1000), end) for at_s, end in marks]
+            for named, marks in places
+            if marks and now_s - marks[0][0] >= WAITS_S_MIN
+        }
+
+    def looked(
+        self, link: str, ends: Mapping[NamedPartition, int], seen_s: float, asked_s: float | None = None
+    ) -> None:
+        """The source's ends as they were asked for, whether or not a pump carries these partitions now. `seen_s`: since
+        when what is new among them counts as seen; `asked_s`: when they were asked for."""
+        with self._lock:
+            self._looked_s[link] = now_s = time.monotonic()
+            meters = self._links.setdefault(link, {})
+            for named, end in ends.items():
+                meter = meters.setdefault(named, PartitionMeter())
+                meter.seen_s = now_s
+                # A pump may have told of more while this answer was on its way.
+                if end > meter.arrivals.end or meter.told_s < (now_s if asked_s is None else asked_s):
+                    meter.arrivals.saw(end, seen_s)
+
+    def keep_only(self, link: str, partitions: Iterable[NamedPartition]) -> None:
+        """Drops what is mirrored no more."""
+        kept = set(partitions)
+        with self._lock:
+            meters = self._links.get(link, {})
+            for named in [named for named in meters if named not in kept]:
+                del meters[named]
+
+    def forget(self, link: str) -> None:
+        """Another process carries the link from now on, and tells of it."""
+        with self._lock:
+            self._links.pop(link, None)
+            self._looked_s.pop(link, None)
+
+    def links(self) -> list[str]:
+        """Those of which something is known."""
+        with self._lock:
+            return sorted(self._links)
+
+    def look_age_s(self, link: str, now_s: float) -> float | None:
+        """How old the last look at the source's ends is; None before the first."""
+        at_s = self._looked_s.get(link)
+        return None if at_s is None else max(0.0, now_s - at_s)
+
+    def lag(self, link: str) -> int | None:
+        """The link's lag as far as it is known now; None where nothing is."""
+        since_s = time.monotonic() - self._fresh_s
+        with self._lock:
+            places = [(meter.reached, meter.end(since_s)) for meter in self._links.get(link, {}).values()]
+        seen = [max(0, end - reached) for reached, end in places if end >= 0]
+        looked = self._looked_s.get(link, since_s) > since_s
+        return sum(seen) if seen or (looked and not places) else None
+
+    def word(self, link: str) -> LagWord | None:
+        """What the last look came to, with its moment in the world's time; None before the first."""
+        at_s = self._looked_s.get(link)
+        if at_s is None:
+            return None
+        now_s, now_ms = time.monotonic(), wall_ms()
+        with self._lock:
+            meters = self._links.get(link, {})
+            places = [(named, one.reached, one.end(at_s - self._fresh_s)) for named, one in meters.items()]
+            ages = {named: _age_s(one, now_s) for named, one in meters.items()}
+        since_ms = {named: now_ms - int(age_s * 1000) for named, age_s in ages.items() if age_s}
+        return lag_word(places, now_ms - int((now_s - at_s) * 1000), since_ms)
+
+    def readings(self, link: str, now_s: float) -> dict[NamedPartition, MeterReading]:
+        """Each partition as it stands, in the order in which they were first heard of."""
+        with self._lock:
+            return {
+                named: _reading(meter, now_s, now_s - self._fresh_s)
+                for named, meter in self._links.get(link, {}).items()
+            }
+
+
+def _reading(meter: PartitionMeter, now_s: float, since_s: float) -> MeterReading:
+    end, age_s = meter.end(since_s), _age_s(meter, now_s)
+    counts = (meter.records, meter.bytes, meter.batches)
+    if end < 0:
+        return MeterReading(*counts, recovery_point_s=age_s or None, unseen=1)
+    return MeterReading(*counts, max(0, end - meter.reached), age_s)
+
+
+def _age_s(meter: PartitionMeter, now_s: float) -> float:
+    """For how long the oldest record that the twin lacks has been on the source; 0 where none is known."""
+    return meter.arrivals.age_s(meter.reached, now_s) if meter.reached >= 0 else 0.0
+
+
+TWINS_S = 15.0
+OURS_S = 0.2
+
+
+def made_again(store: Store, link: str) -> frozenset[str]:
+    """Topics of which the ledger says that they are others now than their twins were made of."""
+    rows = store.ledger.rows(link, open_only=True)
+    return frozenset(row.incident.topic for row in rows if row.incident.kind is IncidentKind.RECREATED_TOPIC)
+
+
+def refused_topics(store: Store, link: str) -> frozenset[str]:
+    """Topics of which the ledger says that the link refuses them, and that it never began with."""
+    rows = [row.incident for row in store.ledger.rows(link, open_only=True)]
+    found = {one.topic for one in rows if one.topic and one.partition < 0 and rests(one.kind, one.policy)}
+    return frozenset(found - store.twins.begun(link, found)) if found else frozenset()
+
+
+def admitted(link: Link, reached: Mapping[NamedPartition, int]) -> dict[NamedPartition, int]:
+    """The partitions of topics that the link's filters admit; each topic is asked about once."""
+    topics = {topic for topic in {named.topic for named in reached} if admits(link, topic)}
+    return {named: at for named, at in reached.items() if named.topic in topics}
+
+
+class Looks:
+    """One link's, in a separate task: a slow source must not hold up the driver. `holds`: the link with the filters
+    that hold now; what they do not admit has no lag. `ours`: whether this process carries the link now."""
+
+    def __init__(
+        self,
+        holds: Callable[[], Link],
+        source: Cluster,
+        store: Store,
+        meters: Meters,
+        every_s: float,
+        ours: Callable[[], object],
+    ) -> None:
+        link = holds()
+        self._link, self._store, self._meters = link.name, store, meters
+        self._every_s, self._ours, self._holds = every_s, ours, holds
+        self._filters: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        self._twins: tuple[NamedPartition, ...] = ()
+        self._count = 0
+        self._refused: frozenset[str] = frozenset()
+        self._read_at_s = self._looked_at_s = -1e9
+        self._held = self._waited = False
+        self._before: dict[NamedPartition, tuple[Mark, ...]] = {}
+        self._spoken_s: float | None = None
+        self._source = KafkaCluster(
+            source, client_id=QUICK.client_id, patience_s=LOOK_S_MAX, call_s=LOOK_S_MAX, pool=QUICK.pool
+        )
+        self._task = tasks.every(f"looks {link.name}", self._turn, asks=(link.source,), first_s=OURS_S)
+
+    def close(self) -> None:
+        self._task.close()
+        self._source.close()
+
+    def _turn(self) -> float:
+        ours = bool(self._ours())
+        if ours == self._held and time.monotonic() - self._looked_at_s < self._every_s:
+            return OURS_S
+        self._looked_at_s = time.monotonic()
+        # The driver says what is wrong; here the age of the last look grows, and that is a metric.
+        with suppress(TwinshoreError):
+            self._look(self._source, ours)
+        return OURS_S
+
+    def _look(self, source: KafkaCluster, ours: bool) -> None:
+        if not ours:
+            if self._held:
+                self._meters.forget(self._link)
+            self._held = False
+            self._listen()
+            return
+        seen_s = time.monotonic()
+        if not self._held:
+            self._listen()
+            # What came while no mirror ran may have come at once after the last one spoke.
+            seen_s = self._spoken_s or seen_s
+            self._remember(seen_s)
+            self._held = True
+        # One that was made a moment ago counts at once: a link that is paused right then has a lag.
+        refused = refused_topics(self._store, self._link)
+        link = self._holds()
+        filters = (link.topics, link.exclude)
+        known = self._store.twins.count(self._link) == self._count
+        known = known and (refused, filters) == (self._refused, self._filters)
+        if not known or time.monotonic() - self._read_at_s >= TWINS_S:
+            self._refused, self._filters = refused, filters
+            self._read_twins(source, link, seen_s)
+        asked_s = time.monotonic()
+        ends = log_ends(source, self._twins).without(made_again(self._store, self._link))
+        if ends.gone or ends.mute:
+            # Deleted, or not to be read now: the others are looked at without them until the twins are read anew.
+            kept = tuple(named for named in self._twins if named.topic not in ends.gone)
+            self._meters.keep_only(self._link, kept)
+            self._twins = tuple(named for named in kept if named.topic not in ends.mute)
+        self._meters.looked(self._link, ends.of, seen_s, asked_s)
+        self._leave_word()
+
+    def _leave_word(self) -> None:
+        """What the look came to, and since when what is missing has been so, which the last mirror knew better."""
+        self._recall()
+        self._before = {}
+        now_ms = wall_ms()
+        waits = waits_told(self._meters.waits(self._link, time.monotonic(), now_ms))
+        word = self._meters.word(self._link)
+        rows = [lag_row(self._link, word)] if word is not None else []
+        if waits or self._waited:
+            rows.append(waits_row(self._link, waits, now_ms))
+        if rows:
+            self._store.memories.remember(rows)
+        self._waited = bool(waits)
+
+    def _read_twins(self, source: KafkaCluster, link: Link, seen_s: float) -> None:
+        """Those that are new, and were never carried, stand where they begin."""
+        reached = reached_of(self._store.twins.of(self._link), ())
+        self._count = len(reached)
+        reached |= starts_of(source, self._refused)  # All that these hold is missing.
+        reached = admitted(link, reached)
+        self._twins = still_there(source, tuple(reached))
+        self._read_at_s = time.monotonic()
+        self._meters.keep_only(self._link, self._twins)
+        for named in self._twins:
+            self._meters.knew(self._link, named, reached[named], self._end_before(named, reached[named]), seen_s)
+
+    def _listen(self) -> None:
+        """When a mirror that carried the link last spoke of it, on this process's monotonic clock."""
+        for word in self._store.links.statuses():
+            if word.link == self._link and word.state != STANDBY:
+                self._spoken_s = time.monotonic() - max(0, wall_ms() - word.updated_ms) / 1000
+
+    def _remember(self, at_s: float) -> None:
+        """So that a restart does not make a recovery point young."""
+        self._before = waits_of(self._store.memories.of(self._link, WAITS_KIND))
+        for at in self._store.receipts.positions(self._link):
+            named = NamedPartition(at.topic, at.partition)
+            self._meters.knew(self._link, named, at.to_offset, self._end_before(named, at.source_end), at_s)
+        self._waited = bool(self._before)
+        self._recall()
+
+    def _end_before(self, named: NamedPartition, end: int) -> int:
+        """Where the source ended when a mirror last saw it. A leader that is mute now says it to nobody here, and what
+        was missing would be forgotten as what the source has lost."""
+        marks = self._before.get(named)
+        return max(end, marks[-1].end) if marks else end
+
+    def _recall(self) -> None:
+        """Also of a source that does not answer now; again once it has said where it ends."""
+        self._meters.recall(self._link, self._before, time.monotonic(), wall_ms())
+
+
+AGAIN_S = 2.0
+TOPICS_MAX = 1_000
+PARTITIONS_MAX = 2_000
+
+
+class Recording(Protocol):
+    """Who writes down what pumps tell, and knows how each link stands."""
+
+    def take(self, account: Account) -> None: ...
+
+    def quotas(self, link: str) -> dict[str, float]: ...
+
+    def reading(self, link: str) -> dict[str, float]: ...
+
+    def words(self) -> Mapping[str, Mapping[str, str]]: ...
+
+
+class Instruments:
+    """Serves as soon as its port is free: another mirror on this host, for whose links this one stands by, may have it.
+    Without a port it measures all the same."""
+
+    def __init__(
+        self,
+        settings: MirrorSettings,
+        links: Sequence[Link],
+        store: Store,
+        recorder: Recording,
+        meters: Meters,
+        log: Callable[[str], None],
+    ) -> None:
+        self._settings, self._store, self._recorder, self._meters = settings, store, recorder, meters
+        self._looks: dict[str, Looks] = {}
+        self._server: MetricsServer | None = None
+        self._log = log
+        self._tried_at_s: float | None = None
+        bounds = SeriesBounds(settings.metrics_topics_max, settings.metrics_partitions_max)
+        holds_s = word_holds_s(settings.receipts_s)
+        before = _words(store)
+        self._collector = MirrorCollector(
+            links, self._meters, store, bounds, holds_s, recorder.quotas, reading=recorder.reading, before=before
+        )
+        self._serve()
+
+    def take(self, account: Account) -> None:
+        """What a pump told."""
+        self._recorder.take(account)
+        self._meters.take(account)
+
+    def watch(self, holds: Callable[[], Link], source: Cluster, ours: Callable[[], object]) -> None:
+        """From now on the source's ends are looked at, while `ours` says that this process carries the link. `holds`:
+        the link, with the filters that hold now."""
+        link = holds()
+        self._looks[link.name] = Looks(holds, source, self._store, self._meters, self._settings.ends_s, ours)
+        self._collector.watch(link)
+
+    def leave(self, link: Link) -> None:
+        """Nobody here carries the link any more."""
+        self._collector.leave(link)
+        if look := self._looks.pop(link.name, None):
+            look.close()
+        self._meters.forget(link.name)
+
+    def _words(self) -> dict[str, dict[str, Any]]:
+        """How each link stands, for /health; a lag that is not known now is null."""
+        now_s = time.monotonic()
+        return {
+            link: {**said, "lag_records": self._meters.lag(link), "look_age_s": self._meters.look_age_s(link, now_s)}
+            for link, said in self._recorder.words().items()
+        }
+
+    def beat(self) -> None:
+        """The driver's loop turns."""
+        self._serve()
+        if self._server:
+            self._server.beat()
+
+    def _serve(self) -> None:
+        now_s, settings = time.monotonic(), self._settings
+        first = self._tried_at_s is None
+        if self._server or not settings.metrics_port or now_s < (self._tried_at_s or 0.0) + AGAIN_S:
+            return
+        self._tried_at_s = now_s
+        try:
+            self._server = MetricsServer(settings.metrics_address, settings.metrics_port, self._collector, self._words)
+        except AddressTaken as error:
+            if first:
+                self._log(f"no metrics yet: {error.message}; another mirror may serve there; tried every {AGAIN_S:g} s")
+            return
+        if not first:
+            self._log(f"metrics are served at {settings.metrics_address}:{settings.metrics_port} now")
+
+    def close(self) -> None:
+        if self._server:
+            self._server.close()
+        for look in list(self._looks.values()):
+            look.close()
+
+
+def _words(store: Store) -> Sequence[LinkStatus]:
+    """What mirrors said last of their links."""
+    try:
+        return store.links.statuses()
+    except StoreError:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesBounds:
+    """How many topics, and how many partitions, have series of their own."""
+
+    topics: int = TOPICS_MAX
+    partitions: int = PARTITIONS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSays:
+    """What the store says at a scrape; empty, and not `up`, when it does not answer."""
+
+    up: bool = False
+    links: Mapping[str, Link] = field(default_factory=dict)
+    words: Mapping[str, LinkStatus] = field(default_factory=dict)
+    counts: Sequence[IncidentCount] = ()
+    stopped: Mapping[str, frozenset[NamedPartition]] = field(default_factory=dict)
+    groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    switches: int = 0
+
+
+class Sheet:
+    """The families of one scrape."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, Family] = {one.name: _family(one) for one in metric_table.METRICS}
+
+    def put(self, metric: Metric, labels: Sequence[str], value: float) -> None:
+        family = self._families[metric.name]
+        assert isinstance(family, CounterMetricFamily | GaugeMetricFamily)
+        family.add_metric(list(labels), value)
+
+    def carried(self, level: str, labels: Sequence[str], reading: MeterReading) -> None:
+        values = (reading.records, reading.bytes, reading.batches, reading.lag, reading.recovery_point_s)
+        for metric, value in zip(metric_table.BY_LEVEL[level], values, strict=True):
+            if value is not None:
+                self.put(metric, labels, value)
+
+    def families(self) -> Iterator[Family]:
+        yield from self._families.values()
+
+
+def _family(metric: Metric) -> Family:
+    if metric.kind is Kind.COUNTER:
+        return CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+    return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+
+
+class MirrorCollector(Collector):
+    """Reads everything at each scrape; keeps none of it."""
+
+    def __init__(
+        self,
+        links: Sequence[Link],
+        meters: Meters,
+        store: Store,
+        bounds: SeriesBounds,
+        word_s: float = WORD_S_MIN,
+        quotas: Callable[[str], Mapping[str, float]] = lambda _: {},
+        *,
+        reading: Callable[[str], Mapping[str, float]] = lambda _: {},
+        before: Iterable[LinkStatus] = (),
+    ) -> None:
+        """`word_s`: what a mirror said of a link longer ago is not known to be so still. `quotas`: a link's, bytes a
+        second by the side whose quota holds it back. `reading`: what is told of a link of a broadcast. `before`:
+        the words that stood when this process began; while one of them stands, nobody knows whether its mirror
+        still lives."""
+        self._links = {link.name: link for link in links}
+        self._meters, self._store, self._bounds = meters, store, bounds
+        self._word_s, self._quotas, self._reading = word_s, quotas, reading
+        self._before = {(word.link, word.owner, word.updated_ms) for word in before}
+
+    def watch(self, link: Link) -> None:
+        """From the next scrape on it is shown."""
+        self._links = {**self._links, link.name: link}
+
+    def leave(self, link: Link) -> None:
+        """From the next scrape on nothing is shown of it."""
+        self._links = {name: one for name, one in self._links.items() if name != link.name}
+
+    def describe(self) -> list[Family]:
+        """The registry asks at the start; the store need not answer then."""
+        return [_family(one) for one in metric_table.METRICS]
+
+    def collect(self) -> Iterator[Family]:
+        watched = list(self._links.values())
+        sheet, now_s, known = Sheet(), wall_ms() / 1000, self._known(watched)
+        sheet.put(metric_table.STORE_UP, (), float(known.up))
+        if known.up:
+            sheet.put(metric_table.SWITCHES_OPEN, (), known.switches)
+        topics_left, partitions_left = self._bounds.topics, self._bounds.partitions
+        missing = {"topic": 0, "partition": 0}
+        for link in watched:
+            readings = self._meters.readings(link.name, time.monotonic())
+            self._link(sheet, link.name, readings, known, now_s)
+            topics = _by_topic(readings)
+            kept = list(topics)[:topics_left]
+            topics_left, missing["topic"] = topics_left - len(kept), missing["topic"] + len(topics) - len(kept)
+            _topics(sheet, known.links.get(link.name, link), {topic: topics[topic] for topic in kept}, known)
+            shown = list(readings)[:partitions_left]
+            partitions_left -= len(shown)
+            missing["partition"] += len(readings) - len(shown)
+            stopped = known.stopped.get(link.name, frozenset())
+            for named in shown:
+                labels = (link.name, named.topic, str(named.partition))
+                sheet.carried("partition", labels, readings[named])
+                sheet.put(metric_table.PARTITION_STOPPED, labels, _is_stopped(named, stopped))
+        for name, said in known.groups.items():
+            put_groups(sheet.put, name, said, now_s)
+        for level, count in missing.items():
+            sheet.put(metric_table.LEFT_OUT, (level,), count)
+        for one in known.counts:
+            sheet.put(metric_table.INCIDENTS_OPEN, (one.link, one.kind), one.open)
+            sheet.put(metric_table.INCIDENTS, (one.link, one.kind), one.all)
+        yield from sheet.families()
+
+    def _link(
+        self, sheet: Sheet, name: str, readings: Mapping[NamedPartition, MeterReading], known: StoreSays, now_s: float
+    ) -> None:
+        look_age_s = self._meters.look_age_s(name, time.monotonic())
+        whole = sum(readings.values(), NOTHING)
+        if not readings and self._meters.lag(name) == 0:
+            whole = MeterReading(lag=0, recovery_point_s=0.0)
+        sheet.carried("link", (name,), whole)
+        sheet.put(metric_table.LINK_PARTITIONS, (name,), len(readings))
+        sheet.put(metric_table.LINK_UNSEEN, (name,), whole.unseen)
+        quotas = self._quotas(name)
+        for side in SIDES:
+            sheet.put(metric_table.LINK_QUOTA, (name, side), quotas.get(side, 0.0))
+        reading = self._reading(name)
+        for metric, told in (
+            (metric_table.LINK_QUEUE, QUEUED),
+            (metric_table.LINK_JOINED, JOINED),
+            (metric_table.LINK_READ, READ),
+        ):
+            if told in reading:
+                sheet.put(metric, (name,), reading[told])
+        if look_age_s is not None:
+            sheet.put(metric_table.LINK_LOOK_AGE, (name,), look_age_s)
+        if known.up:
+            sheet.put(metric_table.LINK_THROTTLE, (name,), known.links[name].control.throttle_bytes_s)
+        word = known.words.get(name)
+        word_age_s = now_s - word.updated_ms / 1000 if word else 0.0
+        # Who stopped in good order said so once, and it stays true.
+        said_now = word is not None and self._is_new(word) and is_fresh(word_age_s, self._word_s)
+        holds = word is not None and (said_now or word.state == STOPPED)
+        state = word.state if word and holds and word.state in STATES else UNKNOWN
+        for one in STATES if known.up else ():
+            sheet.put(metric_table.LINK_STATE, (name, one), float(one == state))
+        if word is None:
+            return
+        sheet.put(metric_table.LINK_WORD_AGE, (name,), max(0.0, word_age_s))
+        if not said_now or word.state == STOPPED:
+            return
+        sheet.put(metric_table.LINK_LANES, (name,), word.lanes)
+        sheet.put(metric_table.LINK_RECORDS_S, (name,), word.records_per_s)
+        sheet.put(metric_table.LINK_BYTES_S, (name,), word.bytes_per_s)
+        for quantile, value_ms in (("0.5", word.p50_ms), ("0.99", word.p99_ms)):
+            if value_ms is not None:
+                sheet.put(metric_table.LINK_ACKNOWLEDGED, (name, quantile), value_ms / 1000)
+
+    def _is_new(self, word: LinkStatus) -> bool:
+        """Whether it was said since this process began: by the word itself, for a clock may be set back."""
+        return (word.link, word.owner, word.updated_ms) not in self._before
+
+    def _known(self, watched: Sequence[Link]) -> StoreSays:
+        names = {link.name for link in watched}
+        try:
+            links = {link.name: in_force(link, self._store.controls.of(link.name)).link for link in watched}
+            words = {word.link: word for word in self._store.links.statuses() if word.link in names}
+            counts = [one for one in self._store.ledger.counts() if one.link in names]
+            stopped = {name: self._stopped(name) for name in names}
+            groups = {name: group_word(self._store.memories.of(name, GROUPS_KIND)) for name in names}
+            switches = len(self._store.switches.all(open_only=True))
+        except StoreError:
+            return StoreSays()
+        return StoreSays(True, links, words, counts, stopped, groups, switches)
+
+    def _stopped(self, link: str) -> frozenset[NamedPartition]:
+        rows = [row.incident for row in self._store.ledger.rows(link, open_only=True)]
+        return frozenset(
+            NamedPartition(one.topic, one.partition)
+            for one in rows
+            if one.topic and (one.policy.stops or one.policy.effect is Effect.TOPIC)
+        )
+
+
+def _topics(
+    sheet: Sheet, link: Link, topics: Mapping[str, dict[NamedPartition, MeterReading]], known: StoreSays
+) -> None:
+    stopped = known.stopped.get(link.name, frozenset())
+    for topic, ours in topics.items():
+        labels = (link.name, topic)
+        sheet.carried("topic", labels, sum(ours.values(), NOTHING))
+        sheet.put(metric_table.TOPIC_PAUSED, labels, float(link.control.pauses(topic)))
+        sheet.put(metric_table.TOPIC_STOPPED, labels, sum(_is_stopped(named, stopped) for named in ours))
+
+
+def _is_stopped(named: NamedPartition, stopped: frozenset[NamedPartition]) -> bool:
+    return named in stopped or NamedPartition(named.topic, -1) in stopped
+
+
+def _by_topic(readings: Mapping[NamedPartition, MeterReading]) -> dict[str, dict[NamedPartition, MeterReading]]:
+    found: dict[str, dict[NamedPartition, MeterReading]] = {}
+    for named, reading in readings.items():
+        found.setdefault(named.topic, {})[named] = reading
+    return found

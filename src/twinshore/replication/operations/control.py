@@ -1,0 +1,282 @@
+"""What an operator changes on a link while it runs: pauses, throttles, priorities, filters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from twinshore.config.errors import ConfigError, TwinshoreError
+from twinshore.config.model import Link, Plan, QueueRules
+from twinshore.config.settings import Settings
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.replication.core import link_config
+from twinshore.replication.core.filters import check_links
+from twinshore.replication.core.lag import (
+    READING_KIND,
+    ReadingWord,
+    broadcast_values,
+    reading_of,
+    says_of_broadcast,
+    word_holds_s,
+)
+from twinshore.replication.core.link_config import OF_LINK, AboutLink, InForce, Wish, as_json, carries, in_force, remark
+from twinshore.replication.links import known, others_in_force, standing
+from twinshore.state.core.values import AuditRow, ControlRow
+from twinshore.state.store import Store
+
+TRIES_MAX = 5
+ASK_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Nothing of the link, or of topics that match one of these expressions, is carried until resumed."""
+
+    link: str
+    topics: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Ends the link's own pause, or that of these topics; `every` ends both."""
+
+    link: str
+    topics: Sequence[str] = ()
+    every: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """Bounds what the link carries, or what each topic that matches `topic` carries; 0: no bound."""
+
+    link: str
+    bytes_s: int
+    topic: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prioritise:
+    """Topics that match go before those of a lower weight, or behind those of a higher; 0: as all others."""
+
+    link: str
+    topic: str
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Other expressions in place of the link's filters; those that are empty stay."""
+
+    link: str
+    topics: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    groups: Sequence[str] = ()
+    exclude_groups: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Takes back what operators said of these values, or of all: the settings hold again."""
+
+    link: str
+    names: Sequence[str] = ()
+
+
+Asked = Pause | Resume | Throttle | Prioritise | Filter | Reset
+
+
+@dataclass(frozen=True, slots=True)
+class ValueStep:
+    """A value that changes; before and after as JSON."""
+
+    link: str
+    name: str
+    before: str
+    after: str
+
+    def sentence(self, *, done: bool) -> str:
+        return f"{self.link}: {self.name} {'changes' if done else 'would change'} from {self.before} to {self.after}"
+
+
+@dataclass(frozen=True, slots=True)
+class ControlChange(Plan[ValueStep]):
+    """`seen`: the version of the link's control that it was planned on."""
+
+    asked: Asked = Reset("")
+    wish: Wish | None = None
+    seen: int = 0
+
+
+def plan(asked: Asked, settings: Settings, store: Store) -> ControlChange:
+    """Which values would change; ConfigError where the wish cannot be, or where filters could loop or collide."""
+    link = settings.link(asked.link)
+    if isinstance(asked, Resume) and asked.every and asked.topics:
+        raise ConfigError("--all and --topic: one or the other")
+    seen, standing = store.controls.version(link.name), store.controls.of(link.name)
+    now = in_force(link, standing)
+    wish = link_config.check(wish_of(asked, now), link.name)
+    steps = tuple(ValueStep(link.name, *found) for found in link_config.steps(now, wish, in_force(link, ())))
+    names = {step.name for step in steps}
+    rows = _rows(link.name, wish, names, 0, "")
+    kept = [row for row in standing if row.name not in rows]
+    then = in_force(link, [*kept, *(row for row in rows.values() if row)])
+    if names & set(OF_LINK):
+        # Only filters can clash: a link is paused, whatever is wrong with them.
+        check_links(others_in_force(settings.links, store, then))
+    shown = () if steps else (f"{link.name}: nothing to change",)
+    return ControlChange(steps, shown, asked=asked, wish=wish, seen=seen)
+
+
+def act(planned: ControlChange, settings: Settings, store: Store, *, by: str) -> Iterator[ValueStep]:
+    """Does it in one transaction, with the audit. Where somebody else was quicker it is planned anew, on what they did;
+    ConfigError where that happens again and again."""
+    for _ in range(TRIES_MAX):
+        link, now_ms = planned.asked.link, wall_ms()
+        rows = _rows(link, planned.wish or {}, {step.name for step in planned.steps}, now_ms, by)
+        told = [
+            AuditRow(now_ms, link, "control", one.name, one.before, one.after, f"by {by}", by) for one in planned.steps
+        ]
+        if not planned.steps or store.controls.change(link, rows, seen=planned.seen, told=told):
+            yield from planned.steps
+            return
+        planned = plan(planned.asked, settings, store)
+    raise ConfigError(f"link {link} is being changed by somebody else all the time", hint="look at it and try again")
+
+
+def remarks(asked: Asked, settings: Settings, store: Store, *, done: bool) -> list[str]:
+    """What an operator should know behind it: expressions that meet no topic now, for which the source is asked, and
+    pauses that stay once it is done."""
+    now = in_force(settings.link(asked.link), store.controls.of(asked.link)).link
+    return [*_unmet(asked, settings, now, store), *(_still_paused(asked, now) if done else [])]
+
+
+def wish_of(asked: Asked, now: InForce) -> Wish:
+    """What it makes of what holds now."""
+    match asked:
+        case Pause():
+            return link_config.pause(now, asked.topics)
+        case Resume():
+            return link_config.resume(now, asked.topics, every=asked.every)
+        case Throttle():
+            return link_config.throttle(now, asked.bytes_s, asked.topic)
+        case Prioritise():
+            return link_config.priority(now, asked.topic, asked.weight)
+        case Filter():
+            return link_config.filters(asked.topics, asked.exclude, asked.groups, asked.exclude_groups)
+        case Reset():
+            return link_config.reset(asked.names)
+
+
+def _named(asked: Asked) -> Sequence[str]:
+    """The expressions for topics that begin to hold."""
+    match asked:
+        case Pause():
+            return asked.topics
+        case Throttle():
+            return [asked.topic] if asked.topic and asked.bytes_s else []
+        case Prioritise():
+            return [asked.topic] if asked.weight else []
+        case _:
+            return []
+
+
+def _unmet(asked: Asked, settings: Settings, now: Link, store: Store) -> list[str]:
+    twins = {row.topic for row in store.twins.of(now.name)}
+    unmet = [pattern for pattern in _named(asked) if not carries(pattern, now, twins)]
+    topics = _source_topics(settings, now) if unmet else None
+    said = [remark(pattern, now, topics) for pattern in unmet]
+    return [f"{now.name}: {one}" for one in said if one]
+
+
+def _still_paused(asked: Asked, now: Link) -> list[str]:
+    if not isinstance(asked, Resume):
+        return []
+    return [
+        f"{asked.link}: still paused: topics {paused!r}; end it with --topic {paused!r}, or --all"
+        for paused in now.control.paused_topics
+    ]
+
+
+def _source_topics(settings: Settings, link: Link) -> set[str] | None:
+    """None where the source cannot be asked from here."""
+    try:
+        source = KafkaCluster(settings.cluster(link.source), client_id="twinshore-link", patience_s=ASK_S, call_s=ASK_S)
+        try:
+            return set(source.metadata(None, refresh=True).topics)
+        finally:
+            source.close()
+    except TwinshoreError:
+        return None
+
+
+def _rows(link: str, wish: Wish, names: set[str], now_ms: int, by: str) -> dict[str, ControlRow | None]:
+    return {
+        name: None if value is None else ControlRow(link, name, as_json(value), now_ms, by)
+        for name, value in wish.items()
+        if name in names
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class HeldValue:
+    """`text` is the value as JSON; `origin` says where it comes from."""
+
+    name: str
+    text: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLink:
+    """A link as it holds now. `troubles`: what operators said that does not count."""
+
+    link: str
+    naming: str
+    chain: bool
+    values: tuple[HeldValue, ...]
+    troubles: tuple[str, ...]
+    # What the settings say otherwise: the store's word stands.
+    differs: tuple[str, ...] = ()
+    # The broadcast that it belongs to, and how it is read there by the mirror's last word, while that holds.
+    broadcast: str = ""
+    reading: ReadingWord | None = None
+    queue: QueueRules = field(default_factory=QueueRules)
+
+    @property
+    def says_of_broadcast(self) -> str:
+        """Which broadcast it belongs to, and how it is read there; empty where it belongs to none."""
+        return says_of_broadcast(self.broadcast, self.reading)
+
+    def as_values(self) -> dict[str, Any]:
+        """For programs."""
+        about: dict[str, Any] = {"link": self.link, "naming": self.naming, "chain": self.chain}
+        about["broadcast"] = broadcast_values(self.broadcast, self.reading)
+        about["queue"] = self.queue.policy.value
+        values = {one.name: {"value": json.loads(one.text), "from": one.origin} for one in self.values}
+        return {**about, **values, "troubles": list(self.troubles), "differs": list(self.differs)}
+
+
+def held_links(names: Sequence[str], settings: Settings, store: Store | None) -> list[HeldLink]:
+    """These links, or all; by the settings alone where there is no store yet."""
+    if store is None:
+        return [_held(in_force(one, ()), ()) for one in settings.chosen(names)]
+    found = known(settings, store)
+    settings = settings.with_links(found.links)
+    holds = standing(settings.links, store)
+    chosen, told = settings.chosen(names), {}
+    for one in chosen:
+        rows = store.memories.of(one.name, READING_KIND) if holds[one.name].link.broadcast else ()
+        told[one.name] = reading_of(rows, wall_ms(), word_holds_s(settings.mirror.receipts_s))
+    return [_held(holds[one.name], found.differences, told[one.name]) for one in chosen]
+
+
+def _held(now: InForce, differences: Sequence[AboutLink], reading: ReadingWord | None = None) -> HeldLink:
+    link = now.link
+    values = tuple(HeldValue(name, as_json(now.value(name)), origin) for name, origin in now.origins)
+    differs = tuple(one.sentence for one in differences if one.link == link.name)
+    return HeldLink(
+        link.name, link.naming.value, link.chain, values, now.troubles, differs, link.broadcast, reading, link.queue
+    )

@@ -1,0 +1,105 @@
+"""A topic's twin is forgotten, so that a new one may begin; under no mirror that is at work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Plan
+from twinshore.config.schema import did_you_mean
+from twinshore.config.settings import Settings, with_arrow
+from twinshore.kafka.clock import wall_ms
+from twinshore.replication.core.incident_kinds import OF_KNOWN_TOPICS
+from twinshore.replication.incidents.stopped import stopping
+from twinshore.replication.recovery import in_place_of_a_mirror, refuse_under_a_mirror
+from twinshore.replication.sync.core.lifecycle import spent
+from twinshore.state.core.values import AuditRow
+from twinshore.state.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The topic's twin, on the one link that knows it, or on these."""
+
+    topic: str
+    links: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetStep:
+    """`partitions`: how many the link knows; 0 of a topic of which only the ledger speaks."""
+
+    link: str
+    topic: str
+    partitions: int
+
+    def sentence(self, *, done: bool) -> str:
+        return (
+            f"{self.link}: {self.partitions} partitions of {self.topic} {'forgotten' if done else 'would be forgotten'}"
+        )
+
+
+def plan(asked: Forget, settings: Settings, store: Store) -> Plan[ForgetStep]:
+    """ConfigError where no link knows the topic, or several do and none is named."""
+    topic = asked.topic
+    known = {name: _topics(store, name) for name in _links(asked.links, settings, store)}
+    ours = [name for name in known if topic in known[name]]
+    if not ours:
+        hint = did_you_mean(topic, sorted(set().union(*known.values()))).removeprefix("; ")
+        raise ConfigError(f"no link knows topic {topic}", hint=hint or "no link knows any topic")
+    if len(ours) > 1 and not asked.links:
+        raise ConfigError(f"{', '.join(ours)} know topic {topic}", hint="say with --link whose twin is forgotten")
+    return Plan(tuple(ForgetStep(name, topic, known[name][topic]) for name in ours))
+
+
+def act(
+    planned: Plan[ForgetStep], settings: Settings, store: Store, *, by: str, tell: Callable[[str], None]
+) -> Iterator[ForgetStep]:
+    """RefusedError, before anything is forgotten, while a mirror runs one of the links. No mirror begins meanwhile.
+    `tell` hears what is waited for."""
+    seen = {step.link: refuse_under_a_mirror(store, step.link, settings.mirror.lease_s, tell) for step in planned.steps}
+    with ExitStack() as held:
+        for link, lease in seen.items():
+            held.enter_context(in_place_of_a_mirror(store, link, lease, by))
+        for step in planned.steps:
+            _forget(store, step.link, step.topic, by)
+    yield from planned.steps
+
+
+def _forget(store: Store, link: str, topic: str, by: str) -> None:
+    now_ms = wall_ms()
+    told = AuditRow(now_ms, link, "topic", topic, "", "forgotten: a new twin may begin", f"by {by}", by, topic)
+    store.forget_topic(link, topic, spent(link, topic), [told])
+    # What stopped the old twin's partitions does not stop the new one's.
+    _close_forgotten(store, link, topic, now_ms)
+
+
+def _links(names: Sequence[str], settings: Settings, store: Store) -> list[str]:
+    """All links of the settings, or those named: also one that only the store knows still."""
+    arrows = [with_arrow(name) for name in names]
+    gone = [name for name in arrows if all(link.name != name for link in settings.links) and store.twins.count(name)]
+    chosen = [name for name in arrows if name not in gone]
+    return gone + [link.name for link in (settings.chosen(chosen) if chosen or not names else [])]
+
+
+def _topics(store: Store, link: str) -> dict[str, int]:
+    """How many partitions the link knows of each topic; 0 of one of which only the ledger speaks, as a whole."""
+    told = [row.incident for row in store.ledger.rows(link, open_only=True)]
+    known = {incident.topic: 0 for incident in told if incident.partition < 0 and incident.topic}
+    for row in store.twins.of(link):
+        known[row.topic] = known.get(row.topic, 0) + 1
+    return known
+
+
+def _close_forgotten(store: Store, link: str, topic: str, now_ms: int) -> None:
+    """Closes what stops any partition of the topic, and what was said of it as a whole: nobody knows it any more."""
+    stops = [row for named, rows in stopping(store, link).items() if named.topic == topic for row in rows]
+    of_all = [
+        row
+        for row in store.ledger.rows(link, open_only=True)
+        if row.incident.topic == topic and row.incident.partition < 0 and row.incident.kind in OF_KNOWN_TOPICS
+    ]
+    for row in [*stops, *of_all]:
+        store.ledger.close(row.id, now_ms=now_ms)

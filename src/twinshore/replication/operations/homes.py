@@ -1,0 +1,205 @@
+"""Where topics are at home: what the store says, what both clusters show of topics without a home, and an operator's
+word on such a topic. To move a home from under a twin that is carried is a switch, and refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from twinshore.config.errors import ConfigError, KafkaError, RefusedError
+from twinshore.config.model import Link, Plan
+from twinshore.config.settings import Settings
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.replication.core import ownership
+from twinshore.replication.core.filters import admits
+from twinshore.replication.core.ownership import Held
+from twinshore.replication.links import standing
+from twinshore.replication.ownership_sync import written
+from twinshore.runtime.endpoints import Ends, recognise
+from twinshore.state.core.values import AuditRow, HomeRow
+from twinshore.state.store import Store
+
+ASK_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicHome:
+    """A topic that both links of a pair admit. `home` is empty where it has none, and `sentence` then says why; `term`
+    is 0 where no row of the store says it yet."""
+
+    pair: str
+    topic: str
+    home: str
+    term: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Homes:
+    """`away`: of which pairs' topics without a home nothing is known now, and why."""
+
+    topics: tuple[TopicHome, ...]
+    away: tuple[tuple[str, str], ...]
+
+    def as_values(self) -> dict[str, Any]:
+        """For programs."""
+        away = [{"pair": pair, "error": why} for pair, why in self.away]
+        return {"topics": [asdict(one) for one in self.topics], "away": away}
+
+
+@dataclass(frozen=True, slots=True)
+class SetHome:
+    """The topic is written on this cluster: the link from there carries it. `links`: one of the pair, where several
+    pairs have that cluster."""
+
+    topic: str
+    home: str
+    links: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HomeStep:
+    """`seen`: the term that stood when it was planned, 0 where there was none."""
+
+    pair: str
+    topic: str
+    before: str
+    home: str
+    seen: int
+    links: tuple[str, str]
+
+    def sentence(self, *, done: bool) -> str:
+        was = f", before {self.before}" if self.before else ""
+        return f"{self.pair}: topic {self.topic} {'is' if done else 'would be'} at home on {self.home}{was}"
+
+
+def pairs_of(settings: Settings, store: Store | None, links: Sequence[str] = ()) -> list[tuple[Link, Link]]:
+    """Each pair of links that these are one of, as they hold now; all where none is named."""
+    held = standing(settings.links, store) if store else {one.name: None for one in settings.links}
+    now = [one.link if one else settings.link(name) for name, one in held.items()]
+    chosen = {one.name for one in settings.chosen(links)}
+    found: dict[str, tuple[Link, Link]] = {}
+    for link in now:
+        back = ownership.counterpart(link, now)
+        if back is not None and chosen & {link.name, back.name}:
+            found.setdefault(ownership.pair_of(link), (link, back))
+    return list(found.values())
+
+
+def look(links: Sequence[str], settings: Settings, store: Store) -> Homes:
+    """The homes of all topics that pairs share. Topics without a row are asked for on both clusters."""
+    topics: list[TopicHome] = []
+    away: list[tuple[str, str]] = []
+    for link, back in pairs_of(settings, store, links):
+        pair = ownership.pair_of(link)
+        rows = store.homes.of(pair)
+        topics += [TopicHome(pair, row.topic, row.home, row.term, f"set by {row.set_by}") for row in rows.values()]
+        try:
+            topics += _without_row(link, back, settings, store, rows)
+        except KafkaError as error:
+            away.append((pair, str(error)))
+    return Homes(tuple(sorted(topics, key=lambda one: (one.pair, one.topic))), tuple(away))
+
+
+def plan(asked: SetHome, settings: Settings, store: Store) -> Plan[HomeStep]:
+    """Both clusters are asked what they hold. RefusedError where a link carries the topic already, or where the records
+    that are there say something else."""
+    link, back = _pair_with(asked, settings, store)
+    topic, pair, links = asked.topic, ownership.pair_of(link), (link.name, back.name)
+    if not (admits(link, topic) and ownership.shares(topic, back)):
+        hint = "a topic that one link alone admits is carried by that link, and needs no home"
+        raise ConfigError(f"not both of {link.name} and {back.name} admit topic {topic}", hint=hint)
+    row = store.homes.of(pair).get(topic)
+    if row is not None and row.home == asked.home:
+        return Plan(shown=(f"{pair}: topic {topic} is at home on {row.home} already",))
+    for name in links:
+        if any(one.topic == topic for one in store.twins.carried(name)):
+            raise RefusedError(
+                f"topic {topic} is carried by link {name}: to write it on {asked.home} from now on is a switch",
+                hint="a switch is not made by this verb: leave the home as it is",
+            )
+    held = _held(link, [topic], settings, store)[topic]
+    if held.target and held.source is False:
+        raise RefusedError(
+            f"topic {topic} holds records on {link.target} alone: its home is there",
+            hint=f"`twinshore link home {topic} {link.target}`, or let the mirror say so by itself",
+        )
+    step = HomeStep(pair, topic, row.home if row else "", asked.home, row.term if row else 0, links)
+    return Plan((step,), tuple(_remarks(topic, link, held)))
+
+
+def act(planned: Plan[HomeStep], store: Store, *, by: str) -> Iterator[HomeStep]:
+    """RefusedError where somebody else was quicker: another home stands there, or a link has begun to carry it."""
+    for step in planned.steps:
+        now_ms = wall_ms()
+        outcome, topic = f"by {by}", step.topic
+        told = [
+            AuditRow(now_ms, link, "home", topic, step.before, step.home, outcome, by, topic) for link in step.links
+        ]
+        row = HomeRow(step.pair, step.topic, step.home, step.seen + 1, now_ms, by)
+        if store.homes.move(row, seen=step.seen, links=step.links, told=told) is None:
+            raise RefusedError(
+                f"the home of topic {step.topic} was decided meanwhile, or a link carries it by now",
+                hint="look at it with `twinshore link homes`",
+            )
+        yield step
+
+
+def _pair_with(asked: SetHome, settings: Settings, store: Store) -> tuple[Link, Link]:
+    """The link from the home, and its way back."""
+    settings.cluster(asked.home)  # ConfigError for a wrong name
+    found = [
+        (one, other)
+        for pair in pairs_of(settings, store, asked.links)
+        for one, other in (pair, pair[::-1])
+        if one.source == asked.home
+    ]
+    if not found:
+        raise ConfigError(
+            f"no two links carry topics from {asked.home} and back under the same names",
+            hint="a topic has a home where two links go both ways between two clusters, with `naming` same",
+        )
+    if len(found) > 1:
+        several = ", ".join(ownership.pair_of(one) for one, _ in found)
+        raise ConfigError(f"{asked.home} is in several pairs: {several}", hint="say which with --link")
+    return found[0]
+
+
+def _without_row(
+    link: Link, back: Link, settings: Settings, store: Store, rows: dict[str, HomeRow]
+) -> Iterator[TopicHome]:
+    with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
+        names = sorted({name for side in (ends.source, ends.target) for name in _names(side)})
+    shared = [name for name in names if name not in rows and admits(link, name) and ownership.shares(name, back)]
+    for name, held in _held(link, shared, settings, store).items():
+        birth = ownership.born(link, held)
+        sentence = f"once a mirror runs: {birth.why.value}" if birth.home else ownership.in_words(link, name, birth)
+        yield TopicHome(ownership.pair_of(link), name, birth.home, 0, sentence)
+
+
+def _names(cluster: KafkaCluster) -> list[str]:
+    topics = cluster.metadata(None, refresh=True).topics
+    return [name for name, topic in topics.items() if not topic.error and not topic.internal]
+
+
+def _held(link: Link, topics: Sequence[str], settings: Settings, store: Store) -> dict[str, Held]:
+    ours, theirs = (
+        {row.topic for row in store.twins.carried(name)} for name in (link.name, f"{link.target}->{link.source}")
+    )
+    with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
+        recognise(link, store, ends.source, ends.target)
+        source, target = (written(cluster, topics) for cluster in (ends.source, ends.target))
+    return {name: Held(source[name], target[name], name in ours, name in theirs) for name in topics}
+
+
+def _remarks(topic: str, link: Link, held: Held) -> Iterator[str]:
+    if held.target:
+        yield (
+            f"what {link.target} holds of {topic} stands in the twin's way: {link.name} refuses the topic until it is "
+            f'deleted there, unless the link carries it on behind that (mode = "mapped")'
+        )
+    if held.source is None or held.target is None:
+        yield f"whether both clusters hold records of {topic} cannot be told now"

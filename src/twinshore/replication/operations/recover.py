@@ -1,0 +1,335 @@
+"""A link whose store is lost goes on with this one, and nothing is copied again.
+
+The store is put together again from what the link's target says: its notes and twins, the source beside them. What a
+note says of a twin counts only as far as both topics are still those, and a look like
+any pump's finds the twin to be this link's, with the source's last record.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from twinshore.config.errors import ConfigError, KafkaError, RefusedError
+from twinshore.config.model import Link, NamedPartition, Plan
+from twinshore.config.settings import Settings
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.replication.core.filters import admits
+from twinshore.replication.core.link_claim import Claim, TwinNote, anchors
+from twinshore.replication.core.ownership import elsewhere, pair_of
+from twinshore.replication.link_claim import LinkNotes
+from twinshore.replication.planner import known_twins
+from twinshore.replication.recovery import in_place_of_a_mirror, refuse_under_a_mirror
+from twinshore.replication.task.core.batches import Stamp
+from twinshore.replication.task.core.position import Go, Observation, Stop, judge
+from twinshore.replication.task.lookups import look_at
+from twinshore.runtime.endpoints import Ends, recognise
+from twinshore.state.core.values import AuditRow, LeaseRow, LinkIdentity, Receipt, TwinRow
+from twinshore.state.engine import chunks
+from twinshore.state.store import Store
+
+PATIENCE_S = 10.0
+AGAIN_S = 0.3
+AT_ONCE = 200
+MAPPED = (
+    "is mapped: where its records lie was known to the lost store alone; restore a backup, or start "
+    'the mirror with mode = "mapped", so that it goes on where its records show that it stands'
+)
+LOST = (
+    "lost for good, as the target does not have it: the source's producers, the ledger and "
+    "what stopped there, audit, proofs, alarms, the delays' windows, pauses, throttles, filters, what was held back, "
+    "words of `twinshore mirror keep` (say them again), announced deletions (each has its whole delay again), and "
+    "which ACLs and quotas are the link's and which SCRAM users it has seen: none of these is taken back any more when "
+    "it goes on the source"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A twin's partition that is put back. `end`: where it stands, -1 where only a pump's look will tell."""
+
+    row: TwinRow
+    end: int
+    source_end: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """`left`: topics that are not put back, with the reason. `holder`: whose the link is now; None: nobody's.
+    `identity`: whom the target says that it writes as; None where that is not to be had, or not to be taken: the
+    holder has never begun, or `kept`, this store has twins that it wrote as somebody else. `whole`: the link is this
+    store's, which knows all that is found; what is `left` then no recovery puts back."""
+
+    own: str
+    source_id: str
+    holder: Claim | None
+    identity: LinkIdentity | None
+    kept: LinkIdentity | None = None
+    found: tuple[Found, ...] = ()
+    left: tuple[tuple[str, str], ...] = ()
+    target: str = ""
+    whole: bool = False
+
+
+class Recoverer:
+    """`look` changes nothing; `recover` makes the link this store's and fills the store with what was found."""
+
+    def __init__(self, link: Link, store: Store, source: KafkaCluster, target: KafkaCluster) -> None:
+        self._link, self._store = link, store
+        self._source, self._target = source, target
+        self._notes = LinkNotes(link, store, target)
+
+    def look(self) -> Recovery:
+        """What stands on the target, each twin looked at; ConfigError where nothing is told of the link."""
+        link, source_id, target_id = self._link, self._source.cluster_id(), self._target.cluster_id()
+        told = self._notes.look(source_id)
+        writer, holder = told.writer, told.holder()
+        if writer is None and holder:
+            return Recovery(self._notes.own, source_id, holder, None)
+        if writer is None:
+            raise ConfigError(
+                f"nothing on {link.target} says who writes link {link.name} from cluster {source_id}",
+                hint="a mirror begins it",
+            )
+        if writer.target_cluster_id != target_id:
+            sentence = f"what {link.target} says of link {link.name} was written for another cluster"
+            raise RefusedError(sentence, hint="check the bootstrap addresses of both clusters")
+        identity = LinkIdentity(link.name, writer.producer_id, writer.producer_epoch, source_id, target_id)
+        known = recognise(link, self._store, self._source, self._target)
+        if known and known != identity and self._store.twins.of(link.name):
+            return Recovery(self._notes.own, source_id, holder, None, known)
+        rows, left = self._rows({topic: told.of_topic(topic) for topic, _ in sorted(told.twins)})
+        found: list[Found] = []
+        for topic in sorted({row.topic for row in rows}):
+            ours = [row for row in rows if row.topic == topic]
+            try:
+                found += [one for some in chunks(ours, AT_ONCE) for one in self._looked(identity, some)]
+            except KafkaError as error:
+                left[topic] = f"cannot be looked at: {error.message}"
+        mine = {(row.topic, row.partition) for row in self._store.twins.of(link.name)}
+        told_of = {(one.row.topic, one.row.partition) for one in found}
+        whole = holder is not None and holder.store == self._notes.own and known == identity and told_of <= mine
+        why = tuple(sorted(left.items()))
+        return Recovery(self._notes.own, source_id, holder, identity, None, tuple(found), why, link.target, whole)
+
+    def recover(self, seen: Recovery, by: str) -> None:
+        """Makes it so; doing it twice does no harm. The link first, so that no other store begins meanwhile."""
+        self._notes.take_over(seen.source_id)
+        store, link, now_ms = self._store, self._link.name, wall_ms()
+        before = store.links.identity(link)
+        if before is None and seen.identity:
+            store.links.save_identity(seen.identity)
+        elif before and seen.identity and before != seen.identity:
+            store.links.replace_identity(before, seen.identity)
+        store.twins.save([replace(one.row, created_ms=now_ms) for one in seen.found])
+        known = {(at.topic, at.partition) for at in store.receipts.positions(link)}
+        fresh = [one for one in seen.found if one.end >= 0 and (one.row.topic, one.row.partition) not in known]
+        store.receipts.record([_stands(one, now_ms) for one in fresh])
+        was = f"store {seen.holder.store}" if seen.holder else "no store"
+        count = f"store {seen.own}, {len(seen.found)} partitions put back"
+        store.audit.add([AuditRow(now_ms, link, "recover", link, was, count, f"by {by}", by)])
+
+    def _rows(self, told: Mapping[str, list[TwinNote]]) -> tuple[list[TwinRow], dict[str, str]]:
+        """Rows of the twins whose topics are still those, and why the others are left."""
+        link, known = self._link, known_twins(self._store, self._link)
+        theirs = self._source.metadata(sorted(told), refresh=True).topics if told else {}
+        twins = {topic: link.twin_of(topic) for topic in told}
+        ours = self._target.metadata(sorted(twins.values()), refresh=True).topics if told else {}
+        rows: list[TwinRow] = []
+        left: dict[str, str] = {}
+        away = elsewhere(link, self._store.homes.of(pair_of(link)))
+        for topic, notes in told.items():
+            ids = {(note.source_topic_id, note.target_topic_id) for note in notes}
+            source, twin = theirs.get(topic), ours.get(twins[topic])
+            if any(note.mapped for note in notes):
+                left[topic] = MAPPED
+            elif topic in away:
+                left[topic] = f"is at home on {away[topic].home}: this link carries it no more"
+            elif not admits(link, topic):
+                left[topic] = "is not admitted by the link's filters"
+            elif source is None or source.error:
+                left[topic] = f"is not on {link.source}"
+            elif twin is None or twin.error:
+                left[topic] = f"has no twin on {link.target} any more"
+            elif ids != {(source.topic_id.hex(), twin.topic_id.hex())}:
+                left[topic] = "was deleted and made again since, on one side or both"
+            elif topic in known and {(known[topic].source_topic_id, known[topic].target_topic_id)} != ids:
+                left[topic] = "has another twin in this store: `twinshore mirror forget` it first"
+            else:
+                count = min(len(source.partitions), len(twin.partitions))
+                (pair,) = ids
+                rows += [
+                    TwinRow(link.name, topic, partition, *pair, run.offset, run.sequence, 0, run.inherited, run.epoch)
+                    for partition, run in sorted(set(anchors(notes)))
+                    if partition < count
+                ]
+        return rows, left
+
+    def _looked(self, identity: LinkIdentity, rows: Sequence[TwinRow]) -> list[Found]:
+        """Looks until each partition can be judged, or for as long as that may take."""
+        waiting = {NamedPartition(row.topic, row.partition): row for row in rows}
+        found: list[Found] = []
+        deadline_s = time.monotonic() + PATIENCE_S
+        while waiting:
+            twins = {named: NamedPartition(self._link.twin_of(named.topic), named.partition) for named in waiting}
+            inherited = {named: row.inherited for named, row in waiting.items()}
+            seen = look_at(self._source, self._target, identity.producer_id, twins, inherited=inherited)
+            for named, row in list(waiting.items()):
+                one = _judged(identity, row, seen[named], last=time.monotonic() > deadline_s)
+                if one:
+                    found.append(one)
+                    del waiting[named]
+            if waiting:
+                time.sleep(AGAIN_S)
+        return found
+
+
+@contextmanager
+def open_recoverer(settings: Settings, link: Link, store: Store) -> Iterator[Recoverer]:
+    """With clients of its own on both clusters."""
+    with Ends(link, settings, patience_s=PATIENCE_S) as ends:
+        yield Recoverer(link, store, ends.source, ends.target)
+
+
+def _judged(identity: LinkIdentity, row: TwinRow, seen: Observation, *, last: bool) -> Found | None:
+    stamp = Stamp.of((identity.producer_id, identity.producer_epoch), row)
+    verdict = judge(seen, stamp, row.inherited)
+    if isinstance(verdict, Go):
+        sentence = f"stands at {verdict.position}, the source at {seen.source_end}"
+        return Found(row, verdict.position, seen.source_end, sentence)
+    if isinstance(verdict, Stop):
+        return Found(row, -1, seen.source_end, f"its pump will stop: {verdict.kind}: {verdict.sentence}")
+    return Found(row, -1, seen.source_end, f"its pump must look again: {verdict.sentence}") if last else None
+
+
+def _stands(one: Found, now_ms: int) -> Receipt:
+    """Where receipts begin: what came before was told to the lost store."""
+    row, lag = one.row, max(0, one.source_end - one.end)
+    return Receipt(
+        link=row.link,
+        topic=row.topic,
+        partition=row.partition,
+        from_offset=one.end,
+        to_offset=one.end,
+        records=0,
+        bytes=0,
+        batches=0,
+        source_end=one.source_end,
+        first_ms=now_ms,
+        last_ms=now_ms,
+        lag_records=lag,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Recover:
+    """The link becomes this store's, with what its target says of it."""
+
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeStep:
+    """Whose the link is; `whose` is empty where it is this store's already."""
+
+    link: str
+    whose: str
+    store: str
+    writes: str
+
+    def sentence(self, *, done: bool) -> str:
+        would = "" if done else "would be "
+        how = f"taken over from {self.whose}" if self.whose else "kept"
+        return f"{self.link}: {would}{how} by this store, {self.store}, {self.writes}"
+
+
+@dataclass(frozen=True, slots=True)
+class PutBackStep:
+    """A partition of a twin that this store knows again."""
+
+    link: str
+    found: Found
+
+    def sentence(self, *, done: bool) -> str:
+        row = self.found.row
+        anchor = f"sequence {row.anchor_sequence} at offset {row.anchor_offset}"
+        would = "" if done else "would be "
+        return f"{self.link}: {would}put back: {row.topic}-{row.partition} {self.found.sentence}; {anchor}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftStep:
+    """A topic that is not put back, and why."""
+
+    link: str
+    topic: str
+    why: str
+
+    def sentence(self, *, done: bool) -> str:
+        return f"{self.link}: {'not' if done else 'would not be'} put back: {self.topic} {self.why}"
+
+
+Step = TakeStep | PutBackStep | LeftStep
+
+
+@dataclass(frozen=True, slots=True)
+class Recovering(Plan[Step]):
+    """`seen` on the target, while no mirror was at work under this `lease`."""
+
+    link: str = ""
+    seen: Recovery | None = None
+    lease: LeaseRow | None = None
+
+
+def plan(asked: Recover, settings: Settings, store: Store, *, tell: Callable[[str], None]) -> Recovering:
+    """Each twin is looked at as a pump does. RefusedError while a mirror runs the link here; `tell` hears what is
+    waited for."""
+    link = settings.link(asked.link)
+    lease = refuse_under_a_mirror(store, link.name, settings.mirror.lease_s, tell)
+    with open_recoverer(settings, link, store) as recoverer:
+        seen = recoverer.look()
+    if seen.whole and seen.identity:
+        nothing = (
+            f"{link.name}: nothing is lost and nothing is to be done: this store, {store.place}, writes the link as"
+            f" producer {seen.identity.producer_id} and knows all {len(seen.found):,} partitions"
+            f" of which {seen.target} tells"
+        )
+        known = {row.topic for row in store.twins.of(link.name)}
+        left = [LeftStep(link.name, topic, why).sentence(done=True) for topic, why in seen.left if topic not in known]
+        return Recovering(shown=(nothing, *left), link=link.name, seen=seen, lease=lease)
+    remarks = (f"{link.name}: {LOST}",) if seen.identity else ()
+    return Recovering(tuple(steps_of(link.name, seen, store)), remarks=remarks, link=link.name, seen=seen, lease=lease)
+
+
+def act(planned: Recovering, settings: Settings, store: Store, *, by: str) -> Iterator[Step]:
+    """All of it at once, the link first. RefusedError where a mirror has begun since."""
+    if planned.seen is None or not planned.steps:
+        return
+    link = settings.link(planned.link)
+    with (
+        in_place_of_a_mirror(store, link.name, planned.lease, by),
+        open_recoverer(settings, link, store) as recoverer,
+    ):
+        recoverer.recover(planned.seen, by)
+    yield from planned.steps
+
+
+def steps_of(link: str, seen: Recovery, store: Store) -> Iterator[Step]:
+    writes = "which has never begun to write"
+    if seen.kept:
+        writes = f"which goes on with the twins it knows, as producer {seen.kept.producer_id}; nothing is put back"
+    elif seen.identity:
+        writes = f"as producer {seen.identity.producer_id}"
+    whose = "nobody"
+    if seen.holder and seen.holder.store == seen.own:
+        whose = ""
+    elif seen.holder:
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seen.holder.since_ms / 1000))
+        whose = f"store {seen.holder.store[:8]} (host {seen.holder.host}, since {since})"
+    yield TakeStep(link, whose, store.place, writes)
+    yield from (PutBackStep(link, found) for found in seen.found)
+    yield from (LeftStep(link, topic, why) for topic, why in seen.left)

@@ -1,0 +1,190 @@
+"""A link's driver's ear for its operators: looks for a new version every second, and says what holds.
+
+Keeps a link's pumps told of their bounds, shares of throttles and weights: anew twice a second, and at once when an
+operator changed something.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Container, Mapping, Sequence, Set
+from typing import Protocol
+
+from twinshore.config.incidents import IncidentKind
+from twinshore.config.model import Control, Link, NamedPartition
+from twinshore.kafka.clock import wall_ms
+from twinshore.replication.core.filters import admits, filters_json
+from twinshore.replication.core.link_config import settled
+from twinshore.replication.core.shares import Used, bounds_of
+from twinshore.replication.incidents import stopped
+from twinshore.replication.links import said_of
+from twinshore.replication.task.core.messages import Bounds
+from twinshore.state.core.values import Remembered
+from twinshore.state.store import Store
+
+RULING_EVERY_S = 1.0
+# As `Remembered` of the store: for processes whose settings say something else of the link.
+IN_FORCE = "filters in force"
+Seen = tuple[str, int]
+
+
+class Ruling:
+    """`link` is what holds. Filters that could loop or collide do not count, all else that operators said does.
+    `notes`: whether the store is told what holds, and the ledger what clashes."""
+
+    def __init__(
+        self, link: Link, links: Sequence[Link], store: Store, log: Callable[[str], None], *, notes: bool = True
+    ) -> None:
+        self._begins, self._links, self._store, self._log = link, links, store, log
+        self._notes = notes
+        self._versions: tuple[object, ...] = ()
+        self._looked_at_s = 0.0
+        self._said: tuple[str, ...] = ()
+        self._parting: set[str] = set()
+        self._unsaid = ""
+        self.link = link
+
+    def anew(self) -> None:
+        """Another process may have carried the link, by other settings: what holds is looked for and said again."""
+        self._versions, self._looked_at_s = (), 0.0
+
+    def changed(self) -> bool:
+        """Whether something else holds than at the last call."""
+        looked_at_s = time.monotonic()
+        if looked_at_s - self._looked_at_s < RULING_EVERY_S:
+            return False
+        links = tuple(self._links)  # a moment later they may be others
+        versions = self._seen(links)
+        if versions == self._versions:
+            self._looked_at_s = looked_at_s
+            return False
+        name = self._begins.name
+        said = said_of(links, self._store)
+        now = settled(links, said)[name]
+        clashes = now.link != said[name].link
+        if self._notes:
+            self._tell(said[name].troubles)
+            clash = now.troubles[-1] if clashes else ""
+            stopped.tell(self._store, name, IncidentKind.CLASHING_FILTERS, clash, self._log)
+            self._begin_to_hold(filters_json(now.link))
+        else:
+            self._tell(now.troubles)
+        # Only now it is heard: where the store failed before this, the next look hears it again.
+        self._versions, self._looked_at_s = versions, looked_at_s
+        if now.link == self.link:
+            return False
+        self.link = now.link
+        return True
+
+    def pauses(self, topic: str) -> bool:
+        """Whether the topic is paused."""
+        return self.link.control.pauses(topic)
+
+    def flowing(self, names: Mapping[str, Seen]) -> dict[str, Seen]:
+        """Those of the topics that may flow now; one that is still leaving its lanes comes back once it has left."""
+        return {name: seen for name, seen in names.items() if name not in self._parting and not self.pauses(name)}
+
+    def partings(self, placed: Set[str], withdraw: Callable[[str], bool], elsewhere: Container[str] = ()) -> list[str]:
+        """Topics on lanes that from now on may not flow, each told once. `withdraw` is asked until it says True.
+        `elsewhere`: those at home on another cluster."""
+        unwanted = {topic for topic in placed if self.pauses(topic) or not admits(self.link, topic)}
+        unwanted |= {topic for topic in placed if topic in elsewhere}
+        fresh = sorted(unwanted - self._parting)
+        self._parting |= unwanted
+        self._parting -= {topic for topic in self._parting if withdraw(topic)}
+        return fresh
+
+    def parted(self, topic: str) -> str:
+        """Why the topic leaves its lanes."""
+        return f"topic {topic} {'is paused' if self.pauses(topic) else 'is no longer admitted'}"
+
+    def acknowledge(self, *, lanes_left: bool) -> None:
+        """Tells other processes which filters hold, once no pump writes what these do not admit. Until then all twins
+        of the link are its own. `lanes_left`: whether no pump of lanes that were closed may write any more."""
+        if self._unsaid and lanes_left and not self._parting:
+            row = Remembered(self._begins.name, IN_FORCE, "", self._unsaid, IN_FORCE, wall_ms())
+            self._store.memories.remember([row])
+            self._unsaid = ""
+
+    def _begin_to_hold(self, filters: str) -> None:
+        """Takes back what was said of filters that hold no more."""
+        rows = self._store.memories.of(self._begins.name, IN_FORCE)
+        self._unsaid = "" if [row.value for row in rows] == [filters] else filters
+        if self._unsaid:
+            self._store.memories.forget(rows)
+
+    def _seen(self, links: Sequence[Link]) -> tuple[object, ...]:
+        # What is said of another link, and one that came or went, may end a clash, or begin one.
+        return (*(self._store.controls.version_lately(link.name) for link in links), *links)
+
+    def _tell(self, troubles: tuple[str, ...]) -> None:
+        for sentence in troubles if troubles != self._said else ():
+            self._log(f"{self._begins.name}: {sentence}")
+        self._said = troubles
+
+
+def in_words(link: Link) -> str:
+    """What holds beside the filters, for a log."""
+    control = link.control
+    said = [
+        "paused" if control.paused else "",
+        f"topics {', '.join(control.paused_topics)} paused" if control.paused_topics else "",
+        f"at most {control.throttle_bytes_s:,} bytes/s" if control.throttle_bytes_s else "",
+        *(f"{pattern} at most {rate:,} bytes/s" for pattern, rate in control.topic_throttles),
+        *(f"{pattern} has priority {weight}" for pattern, weight in control.priorities),
+    ]
+    filters = f"topics {json.dumps(list(link.topics))} without {json.dumps(list(link.exclude))}"
+    return ", ".join([filters, *(part for part in said if part)])
+
+
+EVERY_S = 0.5
+WORTH_TELLING = 0.02
+
+
+class BoundedLanes(Protocol):
+    """What it needs of the desk."""
+
+    def placed(self, link: str) -> Mapping[NamedPartition, int]: ...
+
+    def used(self, link: str) -> Used: ...
+
+    def bound(self, key: tuple[str, int], bounds: Bounds) -> None: ...
+
+
+class BoundsTeller:
+    """One link's. `turn` is called often and tells only what changed."""
+
+    def __init__(self, name: str, desk: BoundedLanes) -> None:
+        self._name, self._desk = name, desk
+        self._turned_at_s = 0.0
+        self._held = Control()
+        self._told: dict[int, Bounds] = {}
+
+    def turn(self, control: Control, lanes: int) -> None:
+        """What holds now, on so many lanes."""
+        if control == self._held and time.monotonic() - self._turned_at_s < EVERY_S:
+            return
+        self._held, self._turned_at_s = control, time.monotonic()
+        if not (control.throttle_bytes_s or control.topic_throttles or control.priorities or self._told):
+            return
+        placed: dict[int, set[str]] = {lane: set() for lane in range(lanes)}
+        for named, lane in self._desk.placed(self._name).items():
+            placed[lane].add(named.topic)
+        for lane, bounds in bounds_of(control, placed, self._desk.used(self._name)).items():
+            if not _alike(self._told.get(lane), bounds):
+                self._told[lane] = bounds
+                self._desk.bound((self._name, lane), bounds)
+
+    def forget(self) -> None:
+        """The lanes are new: they know nothing yet."""
+        self._told.clear()
+
+
+def _alike(told: Bounds | None, bounds: Bounds) -> bool:
+    if told is None:
+        return not (bounds.link or bounds.topics or bounds.weights)
+    if told.weights != bounds.weights or told.topics.keys() != bounds.topics.keys():
+        return False
+    pairs = [(told.link, bounds.link), *((told.topics[name], rate) for name, rate in bounds.topics.items())]
+    return all(abs(new - old) <= WORTH_TELLING * max(old, 1.0) and (new > 0) == (old > 0) for old, new in pairs)

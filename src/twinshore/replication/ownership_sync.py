@@ -1,0 +1,464 @@
+"""One link's ear for switches: which of its topics they have asked it to let go, and its word once it has.
+
+A switch is another process. It asks in the store, and waits there for the word that no pump writes these topics any
+more. Until the switch ends, whichever way, the link leaves them alone; then the homes say whose they are.
+
+A store that was away while topics moved takes up what both clusters say, before its mirror carries anything. The
+link tells the target what they do not say of its topics.
+
+One link's knowledge of where topics are at home: rows of the store, and those that it adds where the home is plain.
+
+Two links of a pair may look at the same moment and see different things, as records are written in between. Each adds
+what it saw; the store keeps the first row, and both read what stands.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol, TypeVar
+
+from twinshore.config.errors import KafkaError
+from twinshore.config.incidents import IncidentKind
+from twinshore.config.model import HOMES_TOPIC, Link, Mode, NamedPartition, Naming
+from twinshore.config.once import Once
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.questions import OffsetKind
+from twinshore.replication.core import ownership
+from twinshore.replication.core.filters import is_of_no_application
+from twinshore.replication.core.link_config import in_force
+from twinshore.replication.core.model import CarryTopic, Refuse
+from twinshore.replication.core.ownership import Birth, Held, There, pair_of, spent, to_take_up
+from twinshore.replication.incidents import stopped
+from twinshore.replication.incidents.stopped import Standing
+from twinshore.replication.lineage import Descents, Seen
+from twinshore.routing.core.records import HomeLine, far_in_words
+from twinshore.routing.topic import HomeNotes
+from twinshore.state.core.values import Asked, AuditRow, Flip, HomeRow
+from twinshore.state.store import Store
+
+T = TypeVar("T")
+
+
+class SwitchedLanes(Protocol):
+    """What it needs of the desk."""
+
+    def withdraw(self, link: str, topic: str) -> bool: ...
+
+    def past_is_over(self, link: str) -> bool: ...
+
+
+class Written(Protocol):
+    """What it needs of who writes down what pumps tell."""
+
+    def written(self) -> bool: ...
+
+    def forget(self, link: str, topic: str) -> None: ...
+
+
+class InSwitch:
+    """`leaving`: the topics that are to be let go or have been, each with a sentence, until their switch ends."""
+
+    def __init__(
+        self, link: Callable[[], Link], store: Store, desk: SwitchedLanes, recorder: Written, log: Callable[[str], None]
+    ) -> None:
+        self._now, self._store, self._desk, self._recorder, self._log = link, store, desk, recorder, log
+        self._version = -1
+        self._untold: set[str] = set()
+        self._given: set[str] = set()
+        self.leaving: dict[str, str] = {}
+
+    def anew(self) -> None:
+        """Another process may have carried the link."""
+        self._version, self.leaving = -1, {}
+        self._untold.clear()
+
+    def changed(self) -> bool:
+        """Whether what is asked of the link, or where a topic of its pair is at home, is another than at the last
+        call."""
+        link = self._now()
+        if link.naming is not Naming.SAME:
+            return False
+        version = self._store.switching.version_lately(pair_of(link))
+        if version == self._version:
+            return False
+        rows = [row for row in self._store.switching.of_link(link.name) if row.asked is Asked.LET_GO]
+        self.leaving = {row.topic: f"topic {row.topic} is let go to a switch" for row in rows}
+        self._untold = {row.topic for row in rows if not row.let_go_ms}
+        first, self._version = self._version < 0, version
+        return not first
+
+    def let_go(self, *, active: bool) -> None:
+        """Where the link is ours, says which topics no pump writes any more. All that pumps told of them is written
+        down first: nothing of them is, after that."""
+        if not self._untold or not active:
+            return
+        name = self._now().name
+        gone = {topic for topic in sorted(self._untold) if self._desk.withdraw(name, topic)}
+        if not gone or not self._desk.past_is_over(name) or not self._recorder.written():
+            return
+        self._store.switching.let_go(name, gone, wall_ms())
+        self._untold -= gone
+        self._given |= gone
+        for topic in sorted(gone):
+            self._log(f"{name}: topic {topic} is let go: a switch moves it")
+
+    def leaves(self, topic: str) -> bool:
+        """Whether a switch has it, or is to have it."""
+        return topic in self.leaving
+
+    def staying(self, names: Mapping[str, T]) -> dict[str, T]:
+        """Those of the topics that no switch has asked for."""
+        return {name: seen for name, seen in names.items() if name not in self.leaving}
+
+    def forget(self, elsewhere: Container[str], standing: Standing) -> None:
+        """What is shown of topics that were let go, and are at home elsewhere by now, is past."""
+        moved = {topic for topic in self._given if topic in elsewhere}
+        self._given -= moved
+        for topic in moved:
+            self._recorder.forget(self._now().name, topic)
+            standing.forget(topic)
+
+
+LOOK_AGAIN_S = 10.0
+ID_SHOWN = 8
+
+
+class Yielding:
+    """`link` gives the link as it holds now. `log` hears what is taken up, and once what cannot be read."""
+
+    def __init__(
+        self,
+        link: Callable[[], Link],
+        store: Store,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        log: Callable[[str], None],
+    ) -> None:
+        self._now, self._store, self._log = link, store, log
+        self._source, self._target = source, target
+        self._rows: Mapping[str, HomeRow] = {}
+        self._notes = [(cluster, HomeNotes(cluster, self._known)) for cluster in (source, target)]
+        self._once = {cluster.name: Once(log) for cluster, _ in self._notes}
+        self._saying = Once(log)
+        self._heard: set[str] = set()
+        self._said: set[str] = set()  # topics that were looked at since the last look at the clusters
+        self._look_at_s = self._switches_at_s = 0.0
+        self._doubts: dict[str, str] = {}
+
+    def look(self) -> dict[str, str]:
+        """Takes up what stands there in a higher term; topics that nobody may carry, each with why. KafkaError where a
+        cluster has not answered yet: what it says may be what counts."""
+        link = self._now()
+        if link.naming is not Naming.SAME:
+            return {}
+        if time.monotonic() < self._look_at_s:
+            return self._doubts
+        logs = [self._read(cluster, notes) for cluster, notes in self._notes]
+        self._said.clear()
+        far = any(notes.log.far for _, notes in self._notes)
+        rows = self._rows = self._store.homes.of(pair_of(link)) if far or any(logs) else {}
+        self._tell_far(link)
+        ids = self._source.cluster_id(), self._target.cluster_id()
+        found = ownership.behind(link, ids, logs, rows)
+        doubts = dict(found.doubts)
+        if found.lines:
+            made, unclear = ownership.flips(link, ids, found.lines, rows, self._there(link, found.lines))
+            doubts |= unclear
+            self._take_up(link, made, rows)
+        self._doubts, self._look_at_s = doubts, time.monotonic() + LOOK_AGAIN_S
+        return doubts
+
+    def say_first_words(self, topics: Iterable[str], is_twin: Callable[[str], bool]) -> None:
+        """Tells the target, in one batch, where topics are at home that the link carries, unless the target has heard
+        that. What is not written now is tried again behind the next look."""
+        link, (source, here), (target, there) = self._now(), *self._notes
+        fresh = [one for one in topics if one not in self._said and not is_of_no_application(one)]
+        exact = link.naming is Naming.SAME and link.mode is Mode.EXACT and not link.queue.fresh
+        if not fresh or not exact or target.name not in self._heard:
+            return
+        self._said.update(fresh)
+
+        def lacking() -> list[HomeLine]:
+            logs = {topic: (here.homes.get(topic), there.homes.get(topic)) for topic in fresh}
+            words = (
+                ownership.first_word(link, topic, ids, both, is_twin=is_twin(topic), now_ms=now_ms)
+                for topic, both in logs.items()
+            )
+            return [line for line in words if line is not None]
+
+        try:
+            ids, now_ms = (source.cluster_id(), target.cluster_id()), wall_ms()
+            if lacking():
+                here.read()  # the link the other way may have written there since
+                there.make()
+                there.say(lacking(), now_ms)
+                self._saying.well(f"{link.name}: {target.name} hears again where topics are at home")
+        except KafkaError as error:
+            self._saying.say(
+                f"{link.name}: {target.name} does not hear where topics are at home, so a push decides where clients "
+                f"write those that no switch has moved: {error.message} (try: {error.hint})"
+            )
+
+    def _known(self, topic: str) -> int:
+        """The highest term of the topic that the store knows, or one of the clusters says."""
+        row = self._rows.get(topic)
+        said = [notes.homes[topic].term for _, notes in self._notes if topic in notes.homes]
+        return max([row.term if row else 0, *said])
+
+    def _tell_far(self, link: Link) -> None:
+        """One row for what strangers wrote. What stands is written again behind it, or compaction would lose it."""
+        sentences = []
+        for cluster, notes in self._notes:
+            notes.log.believe()
+            if notes.log.far:
+                sentences.append(far_in_words(cluster.name, notes.log.far.values()))
+                with suppress(KafkaError):
+                    notes.say((), wall_ms())
+        stopped.tell(self._store, link.name, IncidentKind.DOUBTFUL_HOME, "; ".join(sentences), self._log)
+
+    def take_up_switches(self) -> None:
+        """Those that the target keeps, also while the source is away; now and then."""
+        link, now_s = self._now(), time.monotonic()
+        if link.naming is not Naming.SAME or now_s < self._switches_at_s:
+            return
+        cluster, notes = self._notes[1]
+        self._switches_at_s = now_s + LOOK_AGAIN_S
+        with suppress(KafkaError):
+            notes.read()
+            _take_up_kept(link.name, cluster.name, notes, self._store, self._log)
+
+    def _read(self, cluster: KafkaCluster, notes: HomeNotes) -> Mapping[str, HomeLine]:
+        once, name = self._once[cluster.name], self._now().name
+        try:
+            found = notes.read()
+        except KafkaError as error:
+            if error.retriable:
+                if cluster.name not in self._heard:
+                    raise
+                return notes.homes
+            once.say(
+                f"{name}: {HOMES_TOPIC} on {cluster.name} cannot be read, so switches that were made without this "
+                f"store are not seen: {error.message} (try: {error.hint})"
+            )
+            return {}
+        self._heard.add(cluster.name)
+        once.well(f"{name}: {HOMES_TOPIC} on {cluster.name} is read again")
+        return found
+
+    def _there(self, link: Link, lines: Iterable[str]) -> There:
+        topics = sorted(lines)
+        topic_ids = {
+            (cluster.name, name): topic.topic_id.hex()
+            for cluster, _ in self._notes
+            for name, topic in cluster.metadata(topics, refresh=True).topics.items()
+            if not topic.error
+        }
+        names = link.name, f"{link.target}->{link.source}"
+        rows = [row for name in names for row in self._store.twins.of(name)]
+        return There(topic_ids, {(row.link, row.topic): row.created_ms for row in rows})
+
+    def _take_up(self, link: Link, made: Iterable[Flip], rows: Mapping[str, HomeRow]) -> None:
+        flips = tuple(made)
+        now_ms, pair = wall_ms(), pair_of(link)
+        was = {one.topic: rows[one.topic].home if one.topic in rows else "" for one in flips}
+        told = [
+            AuditRow(now_ms, one.link, "home", one.topic, was[one.topic], one.home, f"by {one.set_by}", topic=one.topic)
+            for one in flips
+        ]
+        for one in self._store.switching.flip(flips, told) if flips else ():
+            self._log(
+                f"{link.name}: topic {one.topic} of {pair} is at home on {one.home} in term {one.term}, as the "
+                "clusters say: the store takes it up"
+            )
+
+
+def _take_up_kept(link: str, cluster: str, notes: HomeNotes, store: Store, log: Callable[[str], None]) -> None:
+    """The store takes up switches that were made while it was dead, as the cluster keeps them. What the store knows is
+    taken away there, once nobody works on it without the store; where that fails, the next look does it."""
+    records = {switch: notes.log.records.record(switch) for switch in notes.log.records.switches()}
+    if not records:
+        return
+    known, now_ms = store.switches.all(), wall_ms()
+    stood = {row.id: row for row in known}
+    for row in to_take_up(records, known, now_ms):
+        before = stood.get(row.id)
+        if not store.switches.take_up(row, before):
+            continue
+        state = before.state if before else ""
+        if state != row.state:
+            told = (row.id[:ID_SHOWN], state, row.state, f"taken up from {cluster}", row.set_by)
+            store.audit.add([AuditRow(now_ms, link, "switch", *told)])
+        if before is None:
+            log(
+                f"{link}: {row.kind} switch {row.id[:ID_SHOWN]} from {row.source} to {row.target} was made without the "
+                f"store, as {cluster} says: the store takes it up, and `twinshore switch resume` ends it"
+            )
+    with suppress(KafkaError):
+        for switch in spent(records, store.switches.all()):
+            notes.forget(switch, now_ms)
+
+
+class Homing:
+    """`link` gives the link as it holds now. After `admitted`: `elsewhere` are topics at home on another cluster,
+    `homeless` those that have no home yet, each with a sentence; `refused` those that an operator must decide, and of
+    these `doubted` those of which the clusters say something else than the store.
+    `notes`: whether homes that are plain are written down, and those that the clusters say are taken up."""
+
+    def __init__(
+        self,
+        link: Callable[[], Link],
+        links: Sequence[Link],
+        store: Store,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        descents: Descents,
+        log: Callable[[str], None],
+        *,
+        notes: bool = True,
+    ) -> None:
+        self._now, self._links, self._store = link, links, store
+        self._source, self._target, self._descents = source, target, descents
+        self._log, self._notes = log, notes
+        self._pair = ownership.pair_of(link())
+        self._yielding = Yielding(link, store, source, target, log)
+        self._version, self._rows = -1, dict[str, HomeRow]()
+        self._said: dict[str, str] = {}
+        self.elsewhere: dict[str, str] = {}
+        self.homeless: dict[str, str] = {}
+        self.doubted: dict[str, str] = {}
+        self.refused: dict[str, Refuse] = {}
+
+    @property
+    def at_home(self) -> dict[str, HomeRow]:
+        """The topics that are known to be at home on the link's source."""
+        return {topic: row for topic, row in self._rows.items() if row.home == self._now().source}
+
+    def take_up_switches(self) -> None:
+        """Those that were made while the store was dead."""
+        self._yielding.take_up_switches()
+
+    def say_first_words(self, topics: Iterable[str]) -> None:
+        """On the target, of topics that the link carries."""
+        self._yielding.say_first_words(topics, self._descents.is_twin)
+
+    def admitted(self, names: Seen) -> Seen:
+        """Those of the source's topics that the link may carry."""
+        link = self._now()
+        if link.naming is not Naming.SAME:
+            return self._descents.admitted(names)
+        doubts = self._yielding.look() if self._notes else {}
+        self._read()
+        found = self._descents.admitted(names, ownership.brought(link, self._rows))
+        self.homeless, self.doubted = {}, {name: why for name, why in doubts.items() if name in names}
+        self.refused = {
+            name: Refuse(name, IncidentKind.HOME_UNDECIDED, why, ownership.hint_for(name, link))
+            for name, why in self.doubted.items()
+        }
+        found = {name: seen for name, seen in found.items() if name not in self.doubted}
+        self._decide(link, self._undecided(link, found))
+        away = {name: row for name, row in ownership.elsewhere(link, self._rows).items() if name in names}
+        self._ask_for_strays(link, {name: row for name, row in away.items() if name in found})
+        self.elsewhere = {
+            name: ownership.at_home_in_words(name, row, link) for name, row in away.items() if name not in self.refused
+        }
+        self._tell()
+        left = self.elsewhere.keys() | self.homeless.keys() | self.refused.keys()
+        return {name: seen for name, seen in found.items() if name not in left}
+
+    def kept(self, steps: Sequence[CarryTopic], known: Container[str]) -> list[CarryTopic]:
+        """The steps of topics that are at home on the source still, now that the twins of all are remembered. Whoever
+        moves a home looks for twins behind it: of two at once, one sees the other. `known`: twins of before."""
+        link = self._now()
+        if link.naming is not Naming.SAME or not steps:
+            return list(steps)
+        gone = ownership.elsewhere(link, self._store.homes.now(self._pair, {step.topic for step in steps}))
+        for topic in gone:
+            self._log(f"{link.name}: {ownership.at_home_in_words(topic, gone[topic], link)} now")
+            if topic not in known:
+                self._store.forget_topic(link.name, topic)
+        return [step for step in steps if step.topic not in gone]
+
+    def _read(self) -> None:
+        version = self._store.homes.version(self._pair)
+        if version != self._version:
+            self._rows, self._version = self._store.homes.of(self._pair), version
+
+    def _undecided(self, link: Link, names: Iterable[str]) -> list[str]:
+        """Topics that the link the other way admits too, and that have no home."""
+        back = ownership.counterpart(link, self._links)
+        if back is None:
+            return []
+        both = (back, in_force(back, self._store.controls.of(back.name)).link)
+        return [name for name in names if name not in self._rows and ownership.shares(name, *both)]
+
+    def _decide(self, link: Link, names: Collection[str]) -> None:
+        if not names:
+            return
+        ours, theirs = (
+            {row.topic for row in self._store.twins.carried(name)}
+            for name in (link.name, f"{link.target}->{link.source}")
+        )
+        open_yet = [name for name in names if name not in ours and name not in theirs]
+        source, target = (written(cluster, open_yet) for cluster in (self._source, self._target))
+        found = {
+            name: ownership.born(link, Held(source.get(name), target.get(name), name in ours, name in theirs))
+            for name in names
+        }
+        settled = {name: birth for name, birth in found.items() if birth.home}
+        self._settle(link, settled)
+        for name, birth in found.items():
+            sentence = ownership.in_words(link, name, birth)
+            if birth.contested:
+                kind = IncidentKind.HOME_UNDECIDED
+                self.refused[name] = Refuse(name, kind, sentence, ownership.hint_for(name, link))
+            elif not birth.home:
+                self.homeless[name] = sentence
+
+    def _ask_for_strays(self, link: Link, away: Mapping[str, HomeRow]) -> None:
+        """`away`: topics at home on the target that are no twins here, as far as anybody knows."""
+        source, target = (written(cluster, list(away)) for cluster in (self._source, self._target))
+        for name, row in away.items():
+            if ownership.strayed(Held(source[name], target[name])):
+                sentence, hint = ownership.strayed_in_words(name, row, link), ownership.hint_for(name, link)
+                self.refused[name] = Refuse(name, IncidentKind.HOME_UNDECIDED, sentence, hint)
+
+    def _settle(self, link: Link, settled: dict[str, Birth]) -> None:
+        now_ms = wall_ms()
+        rows = [HomeRow(self._pair, name, one.home, 1, now_ms, f"link {link.name}") for name, one in settled.items()]
+        stands = self._store.homes.settle(rows) if self._notes and rows else {row.topic: row for row in rows}
+        self._rows |= stands
+        for name, row in stands.items():
+            why = settled[name].why.value if row.home == settled[name].home else f"{row.set_by} was first to say so"
+            self._log(f"{link.name}: topic {name} is at home on {row.home}: {why}")
+
+    def _tell(self) -> None:
+        """Once of each topic that the link leaves where it is."""
+        said = self.elsewhere | self.homeless
+        for name, sentence in said.items():
+            if self._said.get(name) != sentence:
+                self._log(f"{self._now().name}: {sentence}")
+        self._said = said
+
+
+def written(cluster: KafkaCluster, topics: Sequence[str]) -> dict[str, bool | None]:
+    """Whether a record was ever written to each of these topics there, also where it is there no more; None where that
+    cannot be told now. A topic that is not there holds none."""
+    if not topics:
+        return {}
+    seen = cluster.metadata(sorted(topics), refresh=True).topics
+    there = {name: topic for name, topic in seen.items() if not topic.error}
+    parts = [NamedPartition(name, part.partition) for name, topic in there.items() for part in topic.partitions]
+    ends, _ = cluster.offsets_of_each(parts, OffsetKind.LOG_END)
+    found: dict[str, bool | None] = {}
+    for name in topics:
+        if name in there:
+            ours = [ends.get(NamedPartition(name, part.partition)) for part in there[name].partitions]
+            found[name] = True if any(ours) else None if None in ours or not ours else False
+        else:
+            absent = name in seen and seen[name].error == Code.UNKNOWN_TOPIC_OR_PARTITION
+            found[name] = False if absent else None
+    return found

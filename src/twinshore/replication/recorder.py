@@ -1,0 +1,463 @@
+"""Pumps' accounts become receipts, ledger rows and the live table: written a few times a second, in one transaction."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from twinshore.config.incidents import IncidentKind
+from twinshore.config.model import NamedPartition
+from twinshore.config.once import Once, each, in_words
+from twinshore.kafka.clock import wall_ms
+from twinshore.replication.core.coordinator import Account
+from twinshore.replication.core.incident_rules import WhatPasses
+from twinshore.replication.core.lag import Alignments, reading_row, standby_row
+from twinshore.replication.core.model import STANDBY, STOPPED, Facts, Idle, link_state
+from twinshore.replication.core.progress import WaitingRows, incident_of, kept_of, receipt_of
+from twinshore.replication.task.core.config import Stoppage
+from twinshore.replication.task.core.shared_read import READ, summed
+from twinshore.replication.task.core.throttle import by_side
+from twinshore.runtime.scheduler import keep_on
+from twinshore.state.core.progress import ReceiptsRefusedError
+from twinshore.state.core.values import LinkStatus, Receipt
+from twinshore.state.incidents import DROPS_JOINED
+from twinshore.state.store import Store
+
+RATE_HALF_LIFE_S = 3.0
+SPEED_S = 5.0  # what a lane told of its speed longer ago says nothing of now
+WORD_HOLDS_MS = 10_000
+REFUSED_MAX = 3  # parts of a turn: a store that is away takes its time for each
+DROPS_SAID_S = 60.0  # of one partition
+SETTLE_S = 5.0  # so long a new term waits for what the last one left unwritten
+
+
+@dataclass(slots=True)
+class LinkLive:
+    """What the live table shows of one link."""
+
+    records: int = 0
+    bytes: int = 0
+    records_total: int = 0
+    bytes_total: int = 0
+    since_s: float = 0.0
+    records_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+    lag: dict[NamedPartition, int] = field(default_factory=dict)
+    rate: dict[NamedPartition, float] = field(default_factory=dict)
+    # By lane: when it was told, on the monotonic clock, and what.
+    speed: dict[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
+    starts: dict[NamedPartition, int] = field(default_factory=dict)
+    cut_to: dict[NamedPartition, int] = field(default_factory=dict)
+    aligning: Alignments = field(default_factory=Alignments)
+    # Bytes that a link of a broadcast has read by itself, since this process began.
+    read_total: float = 0.0
+    read_before: float = 0.0
+    read_per_s: float = 0.0
+    # When a pump last told of it, on the monotonic clock, and how far its twin was.
+    heard: dict[NamedPartition, tuple[float, int]] = field(default_factory=dict)
+
+    def cuts(self) -> dict[NamedPartition, int]:
+        """Twins whose source begins later than it did when they were last cut, and where they should begin."""
+        return {named: at for named, at in self.starts.copy().items() if at > self.cut_to.get(named, 0)}
+
+    def speeds(self) -> list[dict[str, float]]:
+        """What its lanes told of late."""
+        now_s = time.monotonic()
+        return [speed for told_s, speed in self.speed.copy().values() if now_s - told_s < SPEED_S]
+
+    def quotas(self) -> dict[str, float]:
+        """Bytes a second by the side whose quota lets no more through; a side that holds nothing back is not there."""
+        return by_side(self.speeds())
+
+    def held_back(self) -> str:
+        """What to add to how a link stands."""
+        return "".join(
+            f"; held back by the {side}'s quota: {size / 1e6:.2f} MB/s" for side, size in self.quotas().items()
+        )
+
+    def let_go(self) -> None:
+        """Drops what pumps told of where partitions stand: whoever carries the link meanwhile knows that."""
+        # New ones, since others may be reading the old.
+        self.lag, self.starts, self.heard, self.aligning = {}, {}, {}, Alignments()
+
+    def forget(self, topic: str) -> None:
+        """Drops what is shown of a topic."""
+        self.aligning.forget(topic)
+        tables: tuple[dict[NamedPartition, Any], ...] = (self.lag, self.rate, self.starts, self.cut_to, self.heard)
+        for table in tables:
+            for named in [named for named in table if named.topic == topic]:
+                del table[named]
+
+    def rates(self, now_s: float) -> None:
+        """Rates as they are now: what came since they were asked last counts the more, the longer that was."""
+        took_s = now_s - self.since_s
+        if self.since_s and took_s > 0:
+            keep = 0.5 ** (took_s / RATE_HALF_LIFE_S)
+            self.records_per_s = keep * self.records_per_s + (1 - keep) * self.records / took_s
+            self.bytes_per_s = keep * self.bytes_per_s + (1 - keep) * self.bytes / took_s
+            self.read_per_s = keep * self.read_per_s + (1 - keep) * (self.read_total - self.read_before) / took_s
+            self.rate = {named: keep * size for named, size in self.rate.items() if size > 1.0}
+        self.since_s, self.records, self.bytes, self.read_before = now_s, 0, 0, self.read_total
+
+    def reading(self) -> dict[str, float]:
+        """Of a link of a broadcast, how it is read together with others; empty of others."""
+        return summed(self.speeds(), self.read_total)
+
+
+class Recorder:
+    """`take` is called by the desk and only queues; a separate thread writes. `trouble` hears what the store says.
+    `lag`: a link's by fresh ends of its source, None where nobody knows it."""
+
+    def __init__(
+        self,
+        store: Store,
+        owner: str,
+        every_s: float,
+        trouble: Callable[[str], None],
+        lag: Callable[[str], int | None] = lambda _: None,
+    ) -> None:
+        self._lag = lag
+        self._store = store
+        self._owner = owner
+        self._every_s = every_s
+        self._trouble = trouble
+        self._once = Once(trouble)
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._queue: list[Account] = []
+        self._unwritten: list[Receipt] = []
+        self._unledgered = WaitingRows()
+        self._doubted: dict[str, set[str]] = defaultdict(set)
+        self._ledgered: dict[str, list[Stoppage]] = defaultdict(list)
+        self._drops_said: dict[tuple[str, str, int], float] = {}
+        self._drops: dict[tuple[str, str, int], int] = defaultdict(int)  # rows since some were joined
+        self._passing = WhatPasses()
+        self._forgotten: list[tuple[str, str]] = []
+        self.live: dict[str, LinkLive] = defaultdict(LinkLive)
+        self._facts: dict[str, tuple[Facts, int]] = {}
+        # By link: the last word of another mirror, by its owner and its time, and when it was first seen here.
+        self._others: dict[str, tuple[tuple[str, int], float]] = {}
+        self._away: dict[str, dict[str, str]] = defaultdict(dict)
+        self._closed = threading.Event()
+        self._thread = keep_on(self._work, "recorder")
+
+    def take(self, account: Account) -> None:
+        with self._lock:
+            self._queue.append(account)
+
+    def say(self, link: str, now: Facts, lanes: int) -> tuple[str, str]:
+        """Takes the driver's facts; the word and the sentence that `twinshore status` shows by them, but for figures
+        that change all the time. That it is stopped is the last word."""
+        with self._lock:
+            before = self._facts.get(link, (None, 0))[0]
+            if not (isinstance(before, Idle) and before.word == STOPPED):
+                self._facts[link] = (now, lanes)
+            return link_state(self._facts[link][0], tuple(self._away[link].values()))
+
+    def away(self, link: str, side: str, sentence: str) -> None:
+        """Why nothing can cross by that side now, whatever the driver knows; empty where all is well."""
+        with self._lock:
+            self._away[link].pop(side, None)
+            if sentence:
+                self._away[link][side] = sentence
+
+    def behind(self, link: str) -> int:
+        """By how many offsets, as far as anybody knows here."""
+        found = self._lag(link)
+        return sum(self.live[link].lag.copy().values()) if found is None else found
+
+    def quotas(self, link: str) -> dict[str, float]:
+        """Bytes a second by the side whose quota holds the link back."""
+        live = self.live.get(link)
+        return live.quotas() if live else {}
+
+    def reading(self, link: str) -> dict[str, float]:
+        """Of a link of a broadcast; empty of others."""
+        live = self.live.get(link)
+        return live.reading() if live else {}
+
+    def starts(self, link: str) -> dict[NamedPartition, int]:
+        """Where the source's logs begin, as pumps told."""
+        return self.live[link].starts.copy()
+
+    def cut_to(self, link: str) -> dict[NamedPartition, int]:
+        """Where twins were cut to begin, as pumps told."""
+        return self.live[link].cut_to.copy()
+
+    def heard(self, link: str, named: NamedPartition) -> tuple[float, int]:
+        """When a pump last told of it, on the monotonic clock, and how far its twin was; zeros where none has."""
+        return self.live[link].heard.get(named, (0.0, 0))
+
+    def _word(self, link: str) -> tuple[str, str, int]:
+        """State, sentence and lanes, under the lock."""
+        now, lanes = self._facts[link]
+        return *link_state(now, tuple(self._away[link].values()), self.live[link].held_back()), lanes
+
+    def words(self) -> dict[str, dict[str, str]]:
+        """State and sentence of each link as last said here."""
+        with self._lock:
+            words = {link: self._word(link) for link in self._facts}
+        return {link: {"state": state, "says": says} for link, (state, says, _) in words.items()}
+
+    def stopped(self, link: str, stoppage: Stoppage) -> None:
+        """Into the ledger at once."""
+        self._write_incident(link, stoppage)
+
+    def passed(self, link: str, stoppage: Stoppage) -> None:
+        """Into the ledger as something that is over already."""
+        self._store.ledger.close(self._write_incident(link, stoppage), now_ms=wall_ms())
+
+    def mended(self, link: str, topic: str, partition: int = -1) -> None:
+        """What stopped it is over: its open rows are closed."""
+        now_ms = wall_ms()
+        for row in self._store.ledger.rows(link, open_only=True):
+            if (row.incident.topic, row.incident.partition) == (topic, partition):
+                self._store.ledger.close(row.id, now_ms=now_ms)
+
+    def doubted(self, link: str) -> set[str]:
+        """Topics at which a pump stopped because a side seemed gone or made again; each is told once. It is for the
+        driver to find out which, so that the ledger has one row for the topic and not one for each partition."""
+        with self._lock:
+            return self._doubted.pop(link, set())
+
+    def ledgered(self, link: str) -> list[Stoppage]:
+        """What pumps stopped for or told of, in the ledger by now; each is told once."""
+        with self._lock:
+            return self._ledgered.pop(link, [])
+
+    def passes(self, link: str, named: NamedPartition, kind: IncidentKind, until: int) -> None:
+        """Such an incident, which stops nothing, is over once its twin has been told of up to `until`."""
+        self._passing.opened(link, named, kind, until)
+
+    def leaderless(self, link: str) -> frozenset[NamedPartition]:
+        """The partitions of the link that stand because a leader of theirs is away."""
+        return self._passing.away(link)
+
+    def passing(self, link: str, named: NamedPartition) -> Mapping[IncidentKind, int]:
+        """The kinds of incidents of this partition that stop nothing and are not over, and up to where they are."""
+        return self._passing.kinds(link, named)
+
+    def forget(self, link: str, topic: str) -> None:
+        """The topic begins anew: nothing that was still to be written of it is."""
+        with self._lock:
+            self._forgotten.append((link, topic))
+
+    def settle(self, link: str) -> None:
+        """Before a term of the link reads the store: what pumps of the last one told is written, or given up."""
+        deadline_s = time.monotonic() + SETTLE_S
+        while True:
+            self._flush(words=())  # those of all links, for each link that begins, would take most of the time
+            with self._writing:
+                held = [one for one in self._unwritten if one.link == link]
+                if not held or time.monotonic() >= deadline_s:
+                    self._unwritten = [one for one in self._unwritten if one.link != link]
+                    self.live[link].let_go()
+                    self._passing.forget(link)
+                    break
+            time.sleep(self._every_s)
+        if held:
+            self._trouble(f"{link}: {len(held)} receipts of the last term could not be written; pumps tell them again")
+
+    def written(self) -> bool:
+        """Writes what was told until now; whether all of it is in the store."""
+        return self._flush(words=())
+
+    def leave(self, link: str) -> None:
+        """The link has ended here: once its last word is written, nothing is said or shown of it any more. What its
+        pumps told is written still, whenever the store takes it."""
+        deadline_s = time.monotonic() + SETTLE_S
+        while not self._flush(words=(link,)) and time.monotonic() < deadline_s:
+            time.sleep(self._every_s)
+        with self._writing, self._lock:
+            self._passing.forget(link)
+            for table in (self._facts, self._away, self._doubted, self._ledgered, self.live):
+                table.pop(link, None)
+            self._drops_said = {place: said_s for place, said_s in self._drops_said.items() if place[0] != link}
+            for place in [place for place in self._drops if place[0] == link]:
+                del self._drops[place]
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(timeout=10)
+        self._flush()
+
+    def _work(self) -> None:
+        while not self._closed.wait(self._every_s):
+            self._flush()
+
+    def _flush(self, words: Collection[str] | None = None) -> bool:
+        """Whether all was written. `words`: the links whose words are; None: all."""
+        with self._writing:
+            try:
+                self._write(words)
+                self._once.well()
+            except Exception as error:
+                # Nothing is dropped that was queued to be written: it is once the store is back.
+                self._once.say(in_words(error))
+                return False
+        return True
+
+    def _write(self, words: Collection[str] | None) -> None:
+        """Each part by itself: what the store refuses of one does not keep the others from it."""
+        with self._lock:
+            accounts, self._queue = self._queue, []
+            forgotten, self._forgotten = self._forgotten, []
+        for account in accounts:
+            for stopped in account.incidents:
+                self._queue_incident(account.link, stopped)
+            self._count(account)
+            self._unwritten.extend(receipt_of(account.link, entry) for entry in account.carried)
+        for link, topic in forgotten:
+            self._unwritten = [one for one in self._unwritten if (one.link, one.topic) != (link, topic)]
+            self._unledgered.forget(link, topic)
+            self._passing.forget(link, topic)
+            self.live[link].forget(topic)
+        # Whoever reads how far a twin has come, and then what the ledger says, knows what was dropped below that.
+        each((self._write_incidents, self._record, partial(self._write_words, words), self._join_drops))
+
+    def _write_incidents(self) -> None:
+        refused: list[Exception] = []
+        for places in self._unledgered.turn():
+            found = self._unledgered.rows(places)
+            try:
+                self._store.ledger.add_all([incident_of(*one) for one in found], now_ms=wall_ms())
+            except Exception as error:
+                self._unledgered.failed(places)
+                refused.append(error)
+                if len(refused) == REFUSED_MAX:
+                    break
+                continue
+            self._unledgered.written(places)
+            for link, stopped in found:
+                self._say_stopped(link, stopped)
+                if stopped.kind is IncidentKind.STALE_DROPPED:
+                    self._drops[link, stopped.topic, stopped.partition] += 1
+                with self._lock:
+                    self._ledgered[link].append(stopped)
+        if refused:
+            raise refused[0]
+
+    def _join_drops(self) -> None:
+        """An overload that lasts would fill the ledger with rows of a few records each."""
+        for place in [place for place, rows in self._drops.items() if rows >= DROPS_JOINED]:
+            self._store.ledger.join_drops(*place)
+            del self._drops[place]
+
+    def _write_words(self, of: Collection[str] | None) -> None:
+        now_ms = wall_ms()
+        with self._lock:
+            states = {link: self._word(link) for link in self._facts if of is None or link in of}
+        stand_by = any(state == STANDBY for state, _, _ in states.values())
+        said = self._store.links.statuses() if stand_by else ()  # once for all: each may have a word of another's
+        beside = []
+        for link, (state, sentence, lanes) in states.items():
+            if state == STANDBY and self._covers_another(link, said, now_ms):
+                beside.append(standby_row(link, self._owner, sentence, now_ms))
+                continue
+            self._store.links.save_status(self._status(link, state, sentence, lanes, now_ms))
+            live = self.live[link]
+            if reading := live.reading():
+                self._store.memories.remember([reading_row(link, reading, len(live.lag), live.read_per_s, now_ms)])
+        if beside:
+            self._store.memories.remember(beside)
+
+    def _queue_incident(self, link: str, stopped: Stoppage) -> None:
+        if stopped.kind == IncidentKind.RECREATED_TOPIC:
+            with self._lock:
+                self._doubted[link].add(stopped.topic)
+            return
+        with self._lock:
+            away = set(self._away[link])
+        if self._passing.hear(link, stopped, away):
+            self._unledgered.put(link, stopped)
+
+    def _covers_another(self, link: str, statuses: Iterable[LinkStatus], now_ms: int) -> bool:
+        """Whether another mirror speaks for the link: who stands by must not write over it. It speaks while its words
+        change, whatever its clock says; only of the first one that is seen nothing else tells how old it is."""
+        words = [word for word in statuses if word.link == link and word.owner != self._owner]
+        for word in words:
+            if word.state in (STANDBY, STOPPED):
+                continue
+            said, now_s, before = (word.owner, word.updated_ms), time.monotonic(), self._others.get(link)
+            if before is None or before[0] != said:
+                lives = before is not None or now_ms - word.updated_ms < WORD_HOLDS_MS
+                before = self._others[link] = said, now_s if lives else -1e9
+            return now_s - before[1] < WORD_HOLDS_MS / 1000
+        return False
+
+    def _say_stopped(self, link: str, stopped: Stoppage) -> None:
+        """Of what an overload drops some lines a second would come of each partition: the ledger has each of these."""
+        more = ""
+        if stopped.kind is IncidentKind.STALE_DROPPED:
+            now_s, place = time.monotonic(), (link, stopped.topic, stopped.partition)
+            if now_s - self._drops_said.get(place, -DROPS_SAID_S) < DROPS_SAID_S:
+                return
+            self._drops_said[place] = now_s
+            more = f"; what else is dropped there within {DROPS_SAID_S:g} s only the ledger says"
+        self._trouble(f"{link}: {stopped.topic}-{stopped.partition}: {stopped.kind}: {stopped.sentence}{more}")
+
+    def _record(self) -> None:
+        """No receipt of a partition of which the ledger lacks a row: whoever died in between would leave offsets told
+        as crossed, and nothing that says which of them were lost."""
+        lacking = {(link, stopped.topic, stopped.partition) for link, stopped in self._unledgered}
+        held = [one for one in self._unwritten if (one.link, one.topic, one.partition) in lacking]
+        due = [one for one in self._unwritten if (one.link, one.topic, one.partition) not in lacking]
+        while due:
+            try:
+                self._store.receipts.record(due)
+            except ReceiptsRefusedError as error:
+                # They stand in another mirror's account of the same offsets, which has the link meanwhile.
+                self._trouble(error.message)
+                refused = {id(one.receipt): kept_of(one) for one in error.refused}
+                due = [kept for one in due for kept in refused.get(id(one), (one,))]
+                self._unwritten = held + due
+                continue
+            due = []
+        self._unwritten = held
+
+    def _write_incident(self, link: str, stopped: Stoppage) -> int:
+        incident = incident_of(link, stopped)
+        return self._store.ledger.add(incident, now_ms=wall_ms()).id
+
+    def _count(self, account: Account) -> None:
+        live = self.live[account.link]
+        live.speed[account.lane] = (time.monotonic(), account.speed)
+        live.read_total += account.speed.get(READ, 0.0)
+        for entry in account.carried:
+            named = NamedPartition(entry.topic, entry.partition)
+            live.records += entry.records
+            live.bytes += entry.bytes
+            live.records_total += entry.records
+            live.bytes_total += entry.bytes
+            live.lag[named] = max(0, entry.source_end - entry.to_offset)
+            live.aligning.note(named, entry.to_offset, entry.source_start)
+            live.starts[named] = min(entry.source_start, entry.to_offset)
+            live.heard[named] = time.monotonic(), entry.to_offset
+            self._passing.reached(account.link, named, entry.to_offset)
+            live.rate[named] = live.rate.get(named, 0.0) + entry.bytes
+
+    def _status(self, link: str, state: str, sentence: str, lanes: int, now_ms: int) -> LinkStatus:
+        live = self.live[link]
+        live.rates(time.monotonic())
+        speeds = live.speeds()
+        p50 = [speed["produce_p50_ms"] for speed in speeds if "produce_p50_ms" in speed]
+        p99 = [speed["produce_p99_ms"] for speed in speeds if "produce_p99_ms" in speed]
+        return LinkStatus(
+            link,
+            self._owner,
+            state,
+            sentence,
+            now_ms,
+            lanes,
+            len(live.lag),
+            live.records_per_s,
+            live.bytes_per_s,
+            self.behind(link),
+            sorted(p50)[len(p50) // 2] if p50 else None,
+            max(p99) if p99 else None,
+        )

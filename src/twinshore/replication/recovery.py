@@ -1,0 +1,182 @@
+"""A twin's log begins where its source's does: retention is off there, and what the source deletes is cut.
+
+Whether any mirror is at work on a link: asked before what it writes is changed under it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+
+from twinshore.config.errors import KafkaError, RefusedError, WireError
+from twinshore.config.incidents import POLICY_UNCUT, Effect, IncidentKind, IncidentSide
+from twinshore.config.model import Link, NamedPartition
+from twinshore.config.once import Once
+from twinshore.config.sentences import followed
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.protocol.record_batch import CONTROL
+from twinshore.kafka.questions import OffsetKind
+from twinshore.replication.task.core.position import RIGHTS
+from twinshore.replication.task.lookups import KEPT
+from twinshore.state.core.lease_watch import LeaseWatch
+from twinshore.state.core.values import Incident, LeaseRow, LedgerRow
+from twinshore.state.store import Store
+
+
+def due(
+    before: Mapping[NamedPartition, int],
+    anchors: Mapping[NamedPartition, int],
+    done: Mapping[NamedPartition, int],
+    *,
+    never: bool,
+) -> dict[NamedPartition, int]:
+    """Where known twins are to be cut. Below its anchor a twin holds nothing but this link's filler; where no record
+    may `never` be cut off, that goes alone."""
+    known = {named: at for named, at in before.items() if named in anchors}
+    if not never:
+        return known
+    filled = {named: min(at, anchors[named]) for named, at in known.items()}
+    return {named: at for named, at in filled.items() if at > done.get(named, 0)}
+
+
+class LogStarts:
+    """`doubt` hears of topics whose twins may be others by now; `log` gets a sentence for what was done or refused.
+    `never`: whether no record may be cut off now. What a cluster refuses has a row of the ledger until it is done."""
+
+    def __init__(
+        self,
+        link: Link,
+        target: KafkaCluster,
+        store: Store,
+        *,
+        never: Callable[[], bool],
+        doubt: Callable[[Iterable[str]], object],
+        log: Callable[[str], None],
+    ) -> None:
+        self._link, self._target, self._store, self._doubt, self._log = link, target, store, doubt, log
+        self._never_now, self._never = never, False
+        self._refused: dict[str, Once] = {}
+
+    def cut(self, before: Mapping[NamedPartition, int], done: MutableMapping[NamedPartition, int]) -> None:
+        """Cuts the twins of these partitions below the offsets, and notes in `done` which were. A topic whose twin
+        cannot be cut hinders no other."""
+        self._never = self._never_now()
+        rows = self._store.twins.of(self._link.name)
+        ids = {row.topic: row.target_topic_id for row in rows}
+        anchors = {NamedPartition(row.topic, row.partition): row.anchor_offset for row in rows}
+        wanted = due(before, anchors, done, never=self._never)
+        told = self._told()
+        for topic in told.keys() - {named.topic for named in wanted}:
+            if self._never or topic not in ids:
+                self._close(told[topic])
+        count = 0
+        for topic in sorted({named.topic for named in wanted}):
+            ours = {named: at for named, at in wanted.items() if named.topic == topic}
+            count += self._cut(topic, ids[topic], ours, done, told.get(topic))
+        if count:
+            self._log(f"{self._link.name}: cut {count} twins to their sources' log starts")
+
+    def _cut(
+        self,
+        topic: str,
+        topic_id: str,
+        ours: Mapping[NamedPartition, int],
+        done: MutableMapping[NamedPartition, int],
+        told: LedgerRow | None,
+    ) -> int:
+        """How many were cut."""
+        twin = self._link.twin_of(topic)
+        once = self._refused.setdefault(topic, Once(self._log))
+        called = {NamedPartition(twin, named.partition): named for named in ours}
+        try:
+            cut, failed = self._target.cut_each(
+                {there: ours[named] for there, named in called.items()}, {twin: bytes.fromhex(topic_id)}
+            )
+        except KafkaError as error:
+            cut, failed = {}, dict.fromkeys(called, error)
+        done.update((called[there], ours[called[there]]) for there in cut)
+        if failed:
+            why = next(iter(failed.values()))
+            kept = all(one.code in KEPT for one in failed.values())
+            if kept and self._never and not self._show_filler({there: ours[called[there]] for there in failed}):
+                done.update(ours)
+                failed = {}
+        if failed:
+            once.say(f"{self._link.name}: the log of twin {twin} was not cut to its source's start: {why.message}")
+            # A cluster that has the twin and refuses says nothing of its being another one.
+            if kept:
+                self._tell(topic, twin, max(ours.values()), why)
+            else:
+                self._doubt([topic])
+        else:
+            once.well(f"{self._link.name}: the log of twin {twin} is cut to its source's start again")
+            if told:
+                self._close(told)
+        return len(cut)
+
+    def _show_filler(self, below: Mapping[NamedPartition, int]) -> bool:
+        """Whether readers see a record below these offsets, where twins hold filler or markers."""
+        try:
+            starts = self._target.list_offsets(below, OffsetKind.EARLIEST)
+            first = [self._target.read_batch(there, at) for there, at in starts.items() if at < below[there]]
+        except (KafkaError, WireError):
+            return True
+        return any(found and not found[1].attributes & CONTROL for found in first)
+
+    def _told(self) -> dict[str, LedgerRow]:
+        rows = self._store.ledger.rows(self._link.name, open_only=True)
+        return {row.incident.topic: row for row in rows if row.incident.policy.effect is Effect.UNCUT}
+
+    def _tell(self, topic: str, twin: str, at: int, error: KafkaError) -> None:
+        kind = IncidentKind.RIGHTS_LOST if error.code in RIGHTS else IncidentKind.REFUSED
+        what = f"the log of twin {twin} cannot be cut to its source's start, and may show more than the source"
+        sentence = followed(f"{what}: {error.message}", error.hint)
+        incident = Incident(self._link.name, topic, -1, kind, 0, at, POLICY_UNCUT, sentence, IncidentSide.TARGET)
+        self._store.ledger.add(incident, now_ms=wall_ms())
+
+    def _close(self, row: LedgerRow) -> None:
+        self._store.ledger.close(row.id, now_ms=wall_ms())
+
+
+LOOK_S = 0.1
+HELD_MS = 60_000  # far more than a change of the store takes
+GRACE_S = 5.0  # what of a dead mirror may be on its way still, as its successors wait for it
+
+
+def refuse_under_a_mirror(store: Store, link: str, lease_s: float, tell: Callable[[str], None]) -> LeaseRow | None:
+    """The link's lease, if there is one, that is given up or has run out before our eyes: no two hosts' clocks are
+    compared. RefusedError where a mirror renews it. `tell` hears why it takes so long."""
+    watch = LeaseWatch(lease_s, GRACE_S)
+    first = row = store.leases.read(f"link {link}")
+    if row is None or row.released:
+        return row
+    tell(f"{link}: {row.owner} has not given its lease up; looking whether it is alive")
+    while not watch.observe(row, time.monotonic()):
+        if row != first:
+            raise _carried(link, row)
+        time.sleep(LOOK_S)
+        row = store.leases.read(f"link {link}")
+    return row
+
+
+@contextmanager
+def in_place_of_a_mirror(store: Store, link: str, seen: LeaseRow | None, by: str) -> Iterator[None]:
+    """Holds the link's lease, so that no mirror begins meanwhile. RefusedError where one has taken or renewed it since
+    it was `seen`."""
+    owner = f"{by}, process {os.getpid()}, {secrets.token_hex(4)}"
+    held = store.leases.take(f"link {link}", owner, HELD_MS, seen=seen)
+    if held is None:
+        raise _carried(link, store.leases.read(f"link {link}"))
+    try:
+        yield
+    finally:
+        store.leases.release(held)
+
+
+def _carried(link: str, row: LeaseRow | None) -> RefusedError:
+    hint = "stop that mirror in good order, then run this again"
+    return RefusedError(f"{link} is carried by {row.owner if row else 'nobody'} now", hint=hint)

@@ -1,0 +1,633 @@
+"""What speaks against deleting a twin: the last copy of what it holds must not go by mistake. Pure.
+
+A policy may delete a twin only where nothing speaks against it at that very moment. An operator's word may take the
+policy's place, and it stands for what the operator was shown: the source's topic, and how far the twin went.
+
+What becomes of a twin whose topic was deleted, or deleted and made again, on either side. Pure.
+
+A topic cannot be renamed and a log cannot begin anew, so there is one honest way to mirror a topic that was made again:
+its old twin is deleted and a new one begins. The old twin may be the last copy of what it holds, so that happens only
+where the operator said so, at a time that the ledger named before, with the range that goes, and where nothing speaks
+against it at that moment (`last_resort`). The delay begins anew whenever the topic was seen in between.
+
+What the store remembers of topics that are no longer as they were, as rows and as values. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from twinshore.config.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC, Effect, IncidentKind, IncidentSide, Policy
+from twinshore.config.model import Deleted, Follow, Link, Recreated
+from twinshore.config.sentences import listed, moment
+from twinshore.replication.core.filters import admits
+from twinshore.replication.sync.core.decisions import (
+    ARCHIVED,
+    Act,
+    Archive,
+    AskSpans,
+    DeleteTwin,
+    Forget,
+    LookAgain,
+    Remember,
+    State,
+    TakeBack,
+    Tell,
+    Withdraw,
+)
+from twinshore.replication.sync.core.decisions import SETTING_KIND as SETTINGS
+from twinshore.state.core.values import Remembered
+
+WORD_HOLDS_MS = 86_400_000
+SHOWN_MAX = 20
+_FREE = "may be deleted again, as the settings say"
+EVERY_TOPIC = ""  # the subject of a word that holds for all topics of a link
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A partition of the twin: its log, how far this link wrote it, how far the source was then."""
+
+    partition: int
+    start: int
+    end: int
+    carried_to: int
+    source_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """An operator's agreement. `source_id` is the topic on the source that it speaks of, empty for one that is gone;
+    `ends`: how far partitions may reach that the link did not carry."""
+
+    at_ms: int
+    source_id: str = ""
+    ends: tuple[tuple[int, int], ...] = ()
+
+    def holds(self, source_id: str, now_ms: int) -> bool:
+        return self.source_id == source_id and now_ms - self.at_ms < WORD_HOLDS_MS
+
+    def to_json(self) -> str:
+        return json.dumps({"source_id": self.source_id, "ends": [list(pair) for pair in self.ends]})
+
+
+def word_from_json(text: str, at_ms: int) -> Word | None:
+    """None where it is not one, as from another version: an operator then says it again."""
+    try:
+        raw = json.loads(text)
+        return Word(at_ms, str(raw["source_id"]), tuple((int(number), int(end)) for number, end in raw["ends"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def objection(link: Link, topic: str, *, never: str, kept: Collection[str], troubles: Collection[str] = ()) -> str:
+    """Why no policy and no word may delete the topic's twin now; empty where they may. `link` is as it holds now;
+    `never`: what [safety] says against it; `kept`: topics that operators said must stay; `troubles`: words of operators
+    that make no sense, or that clash."""
+    if never:
+        return never
+    if EVERY_TOPIC in kept or topic in kept:
+        return "an operator said `twinshore mirror keep`"
+    if troubles:
+        return "what operators said of the link is not understood, or clashes with another link"
+    if link.control.paused:
+        return "the link is paused"
+    if link.control.pauses(topic):
+        return "the topic is paused"
+    if not admits(link, topic):
+        return "the link's filters do not admit the topic"
+    return ""
+
+
+def kept_in_words(topic: str, kept: Collection[str]) -> str:
+    """How a topic's twin, or with EVERY_TOPIC all of a link's, stand after an operator spoke of them."""
+    if topic == EVERY_TOPIC:
+        if EVERY_TOPIC in kept:
+            return "all its twins are kept"
+        ours = listed(sorted(kept), SHOWN_MAX)
+        return f"kept still, each by a word of its own: {ours}" if kept else f"its twins {_FREE}"
+    if topic in kept:
+        return f"the twin of {topic} is kept"
+    if EVERY_TOPIC in kept:
+        return f"the twin of {topic} is kept still, as all of the link: `twinshore mirror keep --all --undo` ends that"
+    return f"the twin of {topic} {_FREE}"
+
+
+def not_kept_in_words(topic: str, kept: Collection[str]) -> str:
+    """What a word that lets go finds where none of just that kind keeps the twin, or all of them."""
+    if topic in kept or EVERY_TOPIC in kept:
+        return kept_in_words(topic, kept)
+    what = "all its twins" if topic == EVERY_TOPIC else f"the twin of {topic}"
+    return f"no word keeps {what}: there is nothing to take back"
+
+
+def too_many(waiting: int, lost: int, known: int, at_once_max: int) -> str:
+    """Why so many deletions at once need an operator's word; empty where they do not. `lost`: how many of the `known`
+    topics are not on the source as they were."""
+    if waiting and lost == known and known > 1:
+        return f"all {known} topics of the link are gone from the source at once, as where it was installed anew"
+    if waiting > at_once_max:
+        return f"{waiting} twins would be deleted at once, and [safety] deletions_at_once_max is {at_once_max}"
+    return ""
+
+
+def ranges(topic: str, spans: Sequence[Span]) -> str:
+    """Which offsets a twin holds, in words."""
+    held = [span for span in spans if span.end > span.start]
+    if not held:
+        return "its twin holds nothing"
+    shown = ", ".join(f"{topic}-{one.partition} {one.start} to {one.end - 1}" for one in held[:SHOWN_MAX])
+    more = f" and {len(held) - SHOWN_MAX} partitions more" if len(held) > SHOWN_MAX else ""
+    return f"its twin holds {shown}{more}"
+
+
+def uncarried(spans: Sequence[Span], agreed: Mapping[int, int] | None = None) -> list[tuple[int, int, int]]:
+    """Partition, first and last offset of what the twin holds and this link did not carry, beyond what is agreed to."""
+    found = []
+    for span in spans:
+        known_to = max(span.start, span.carried_to, (agreed or {}).get(span.partition, 0))
+        if span.end > known_to:
+            found.append((span.partition, known_to, span.end - 1))
+    return found
+
+
+def unsafe(topic: str, spans: Sequence[Span]) -> str:
+    """Why the twin must not be deleted unasked; empty where it may."""
+    for partition, first, last in uncarried(spans):
+        return f"{topic}-{partition} holds offsets {first} to {last}, of which this link has no receipt"
+    for span in spans:
+        if span.source_end > span.carried_to:
+            lost = f"{span.carried_to} to {span.source_end - 1}"
+            return f"the source's records of {topic}-{span.partition} from {lost} never crossed"
+    return ""
+
+
+KIND = "topic"
+RECREATED = IncidentKind.RECREATED_TOPIC
+DELETED = IncidentKind.DELETED_TOPIC
+HELD = IncidentKind.DELETION_HELD
+# What operators say of a topic.
+CONFIRMED = "begin again"
+ALLOWED = "delete"
+KEEP = "keep"
+LOOKS_MIN = 2  # so many in a row must miss a topic before it counts as gone
+
+
+class Presence(Enum):
+    """HIDDEN: the cluster does not say; perhaps the right to see it is missing."""
+
+    THERE = "there"
+    GONE = "gone"
+    HIDDEN = "hidden"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenTopic:
+    """What one cluster shows of a topic."""
+
+    presence: Presence
+    topic_id: str = ""
+    partitions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLook:
+    """A known topic as both clusters show it. `missed`: how many looks in a row found it gone from the source.
+    `doubted`: a pump stopped at it, because a side seemed gone or made again. `mapped`: its twin holds data of
+    others."""
+
+    topic: str
+    twin: str
+    known_source_id: str
+    known_target_id: str
+    source: SeenTopic
+    target: SeenTopic
+    missed: int = 0
+    doubted: bool = False
+    mapped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What was decided before, since when, for when, and of which topic of the source. `served_s`: how much of the
+    delay has passed while a mirror watched, by monotonic clocks. What operators agreed to: `begin` a topic anew that
+    was made again, `let` the twin of a deleted one go."""
+
+    state: State | None = None
+    since_ms: int = 0
+    due_ms: int = 0
+    source_id: str = ""
+    served_s: float = 0.0
+    begin: Word | None = None
+    let: Word | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRules:
+    """How it stands for a topic now. `against`: why nothing may delete its twin; `many`: why that needs a word."""
+
+    follow: Follow
+    against: str = ""
+    many: str = ""
+
+    @property
+    def deletes(self) -> bool:
+        """Whether the policy is to delete the twin of a deleted topic."""
+        return self.follow.deleted is Deleted.DELETE and not self.against
+
+    @property
+    def begins(self) -> bool:
+        """Whether the policy is to begin again with a topic that was made again."""
+        return self.follow.recreated is Recreated.BEGIN_AGAIN and not self.against
+
+    def due_ms(self, now_ms: int) -> int:
+        """When a twin is deleted whose deletion is announced now."""
+        return now_ms + int(self.follow.delete_after_s * 1000)
+
+    def as_announced(self, memory: Memory) -> bool:
+        """Whether the time that was announced is still the one that the settings ask for."""
+        return memory.due_ms == self.due_ms(memory.since_ms)
+
+    def is_over(self, memory: Memory, now_ms: int) -> bool:
+        """Whether the delay has passed by the wall clock, which was announced, and by the mirrors' monotonic clocks:
+        the wall clock of another host may be ahead."""
+        return now_ms >= memory.due_ms and memory.served_s >= self.follow.delete_after_s
+
+
+def for_mapped(look: TopicLook, memory: Memory, rules: TopicRules) -> tuple[TopicLook, Memory, TopicRules]:
+    """The same for a mapped twin: it holds data of others, so it is never deleted, and may have more partitions."""
+    target = replace(look.target, partitions=min(look.target.partitions, look.source.partitions))
+    look = replace(look, mapped=True)
+    if look.source.presence is Presence.THERE:
+        look = replace(look, target=target)
+    return look, replace(memory, begin=None, let=None), replace(rules, against="a mapped twin holds data of others")
+
+
+def decide(look: TopicLook, memory: Memory, rules: TopicRules, spans: Sequence[Span] | None, now_ms: int) -> list[Act]:
+    """What to do now; the same look decides the same, so that a killed mirror goes on where it was. `spans`: what the
+    twin holds, None while nobody has asked. Where the decision needs it and has it not whole, it is AskSpans alone."""
+    if look.source.presence is Presence.HIDDEN or look.target.presence is Presence.HIDDEN:
+        return _hidden(look)
+    if look.source.presence is Presence.GONE:
+        return _source_gone(look, memory, rules, spans, now_ms) if look.missed >= LOOKS_MIN else []
+    if is_lost(look):
+        return _made_again(look, memory, rules, spans, now_ms)
+    return _source_there(look, memory, now_ms)
+
+
+def would_delete(look: TopicLook, memory: Memory, rules: TopicRules, now_ms: int) -> bool:
+    """Whether a policy, and nobody's word, is about to delete the twin."""
+    if memory.state in (State.KEPT, State.ARCHIVED) or not is_lost(look):
+        return False
+    if look.source.presence is Presence.GONE:
+        return rules.deletes and not _let(memory, now_ms)
+    return rules.begins and not _begin(look, memory, now_ms)
+
+
+def is_lost(look: TopicLook) -> bool:
+    """Whether the source's topic is gone, or another one."""
+    if look.source.presence is Presence.THERE:
+        return look.source.topic_id != look.known_source_id
+    return look.source.presence is Presence.GONE
+
+
+def stands(look: TopicLook, memory: Memory, rules: TopicRules) -> str:
+    """How it stands for a topic of which nothing is to be done now, in words; empty where both sides are as known."""
+    if look.source.presence is Presence.HIDDEN or look.target.presence is Presence.HIDDEN:
+        return f"the {'source' if look.source.presence is Presence.HIDDEN else 'target'} does not show it to the mirror"
+    if not is_lost(look):
+        return ""
+    again = look.source.presence is Presence.THERE
+    became = "was deleted and made again on the source" if again else "was deleted on the source"
+    if memory.state is State.ARCHIVED:
+        return f"{became}; {ARCHIVED}"
+    if memory.state not in (State.ANNOUNCED, State.BEGINNING):
+        why = rules.against or ("an operator must decide" if memory.state in (State.KEPT, State.ASKED) else "")
+        return f"{became}; the twin is kept" + (f": {why}" if why else "")
+    if look.target.presence is Presence.THERE and look.target.topic_id != look.known_target_id:
+        return f"{became}; the topic that stands in its twin's place is somebody else's, and stays"
+    return f"{became}; {_announced(look.topic, memory.due_ms)}"
+
+
+def policies(follow: Follow) -> Mapping[IncidentKind, Policy]:
+    """What is done by these settings, by kind of incident."""
+    after = f"after {follow.delete_after_s:g} s"
+    deleted = {
+        Deleted.KEEP: POLICY_KEEP_TWIN,
+        Deleted.ARCHIVE: Policy("archive the twin", Effect.TWIN),
+        Deleted.DELETE: Policy(f"delete the twin {after}", Effect.TWIN),
+    }
+    recreated = {Recreated.STOP: POLICY_TOPIC, Recreated.BEGIN_AGAIN: Policy(f"begin again {after}", Effect.TWIN)}
+    return {DELETED: deleted[follow.deleted], RECREATED: recreated[follow.recreated]}
+
+
+def _hidden(look: TopicLook) -> list[Act]:
+    if not look.doubted:
+        return []
+    side = "source" if look.source.presence is Presence.HIDDEN else "target"
+    sentence = f"the {side} does not show topic {look.topic} to the mirror; it is not carried meanwhile"
+    return [
+        Tell(look.topic, IncidentKind.RIGHTS_LOST, sentence, POLICY_TOPIC, side=IncidentSide(side)),
+        Withdraw(look.topic),
+        LookAgain(look.topic),
+    ]
+
+
+def _source_gone(
+    look: TopicLook, memory: Memory, rules: TopicRules, spans: Sequence[Span] | None, now_ms: int
+) -> list[Act]:
+    topic, state = look.topic, memory.state
+    fresh = state in (None, State.BEGINNING)
+    if not fresh and look.target.presence is Presence.GONE:
+        # Whoever deleted the twin: there is nothing left to say of the topic.
+        return [Forget(topic)]
+    if state in (State.GONE, State.ANNOUNCED) and rules.follow.deleted is Deleted.ARCHIVE:
+        return [Archive(topic), Remember(topic, State.ARCHIVED)]
+    as_told = state is State.ANNOUNCED and rules.deletes and rules.as_announced(memory)
+    agreed = state is State.ASKED and rules.deletes and _let(memory, now_ms)
+    told_anew = (state is State.GONE and rules.deletes) or (state is State.ANNOUNCED and not as_told)
+    due = as_told and rules.is_over(memory, now_ms)
+    if not (fresh or told_anew or due or agreed):
+        return []
+    held = _whole(look, spans)
+    if held is None:
+        return [AskSpans(topic)]
+    if fresh:
+        return [Withdraw(topic), *_gone(look, rules, held, now_ms)]
+    if told_anew:
+        return _gone(look, rules, held, now_ms, anew=True)
+    if agreed:
+        reason = f"its source topic was deleted, and an operator agreed; {ranges(topic, held)}"
+        return _delete_if_safe(look, replace(rules, many=""), held, reason)
+    return _delete_if_safe(look, rules, held, f"its source topic was deleted; {ranges(topic, held)}")
+
+
+def _whole(look: TopicLook, spans: Sequence[Span] | None) -> Sequence[Span] | None:
+    """What the twin holds, None where a partition of it is not known: of it nothing is told, nothing goes unseen."""
+    if look.target.presence is Presence.GONE:
+        return ()
+    return None if spans is None or len(spans) < look.target.partitions else spans
+
+
+def _gone(look: TopicLook, rules: TopicRules, spans: Sequence[Span], now_ms: int, *, anew: bool = False) -> list[Act]:
+    """Its row, and what is remembered from now on."""
+    topic, due_ms = look.topic, rules.due_ms(now_ms)
+    sentence = f"topic {topic} was deleted on the source; {ranges(topic, spans)}"
+    policy = policies(rules.follow)[DELETED]
+    if rules.deletes:
+        told = Tell(topic, DELETED, f"{sentence}; {_announced(topic, due_ms)}", policy, anew=anew)
+        return [told, Remember(topic, State.ANNOUNCED, due_ms)]
+    if rules.follow.deleted is Deleted.DELETE:
+        sentence, policy = f"{sentence}; the twin is kept: {rules.against}", POLICY_KEEP_TWIN
+    return [Tell(topic, DELETED, sentence, policy, anew=anew), Remember(topic, State.GONE)]
+
+
+def _announced(topic: str, due_ms: int) -> str:
+    return f"the twin is deleted on {moment(due_ms)} unless `twinshore mirror keep {topic}` forbids it"
+
+
+def _made_again(
+    look: TopicLook, memory: Memory, rules: TopicRules, spans: Sequence[Span] | None, now_ms: int
+) -> list[Act]:
+    topic = look.topic
+    word = None if rules.against else _begin(look, memory, now_ms)
+    same = memory.source_id == look.source.topic_id
+    # Whatever was said of another topic on the source is past: should this one go, its twin has the whole delay again.
+    seen: list[Act] = [] if memory.state is None else [Remember(topic, None)]
+    goes = word is not None or rules.begins
+    if word is None and goes and same and memory.state in (State.KEPT, State.ASKED):
+        return []
+    as_told = goes and memory.state is State.BEGINNING and same and (word is not None or rules.as_announced(memory))
+    if as_told and word is None and not rules.is_over(memory, now_ms):
+        return []
+    if as_told and look.target.presence is Presence.GONE:
+        return [Forget(topic), LookAgain(topic)]
+    held = _whole(look, spans)
+    if held is None:
+        return [AskSpans(topic)]
+    if not goes:
+        return [*seen, Withdraw(topic), LookAgain(topic), _recreated(look, rules, held, anew=bool(seen))]
+    if not as_told:
+        due_ms = now_ms if word else rules.due_ms(now_ms)
+        told = _recreated(look, rules, held, due_ms=0 if word else due_ms, anew=word is None)
+        begins = Remember(topic, State.BEGINNING, due_ms, look.source.topic_id)
+        return [*seen, Withdraw(topic), LookAgain(topic), told, begins]
+    reason = f"its source topic was deleted and made again; {ranges(topic, held)}"
+    if word is None:
+        return _delete_if_safe(look, rules, held, reason)
+    for partition, first, last in uncarried(held, dict(word.ends)):
+        why = f"{topic}-{partition} holds offsets {first} to {last}: no receipt has them, and nobody agreed to them"
+        return [*_held(look, why, held), TakeBack(topic)]
+    return _delete(look, reason)
+
+
+def _recreated(
+    look: TopicLook, rules: TopicRules, spans: Sequence[Span], *, due_ms: int = 0, anew: bool = False
+) -> Tell:
+    """Its row; `due_ms`: when a policy deletes its old twin."""
+    topic, policy = look.topic, policies(rules.follow)[RECREATED]
+    sentence = f"topic {topic} was deleted and made again on the source, its offsets begin anew; {ranges(topic, spans)}"
+    if due_ms:
+        sentence = f"{sentence}; {_announced(topic, due_ms)}"
+    elif rules.against and rules.follow.recreated is Recreated.BEGIN_AGAIN:
+        sentence, policy = f"{sentence}; the twin is kept: {rules.against}", POLICY_TOPIC
+    return Tell(topic, RECREATED, sentence, policy, anew=anew)
+
+
+def _delete_if_safe(look: TopicLook, rules: TopicRules, spans: Sequence[Span], reason: str) -> list[Act]:
+    """By policy: only a twin that is a copy, and only a few at once."""
+    why_not = unsafe(look.topic, spans)
+    if why_not:
+        return _held(look, why_not, spans)
+    if rules.many:
+        word = "begin-again" if look.source.presence is Presence.THERE else "delete"
+        agrees = f"`twinshore mirror {word} {look.topic}` agrees to this one, unless something else forbids it then"
+        why = f"{rules.many}; {agrees}"
+        return _held(look, why, spans, State.ASKED)
+    return _delete(look, reason)
+
+
+def _held(look: TopicLook, why: str, spans: Sequence[Span], state: State = State.KEPT) -> list[Act]:
+    """The announcement does not hold any more, and an operator must decide."""
+    topic, again = look.topic, look.source.presence is Presence.THERE
+    what = "recreated" if again else "deleted"
+    sentence = f"the twin of {what} topic {topic} is kept: {why}"
+    became = "made again on the source, its offsets begin anew" if again else "deleted on the source"
+    kind, policy = (RECREATED, POLICY_TOPIC) if again else (DELETED, POLICY_KEEP_TWIN)
+    told = Tell(topic, kind, f"topic {topic} was {became}; {ranges(topic, spans)}; the twin is kept", policy, anew=True)
+    remembered = Remember(topic, state, source_id=look.source.topic_id)
+    return [told, Tell(topic, HELD, sentence, POLICY_KEEP_TWIN, anew=True), remembered]
+
+
+def _delete(look: TopicLook, reason: str) -> list[Act]:
+    """Only ever the twin that we made: a topic that somebody put in its place is not ours to delete."""
+    if look.target.presence is Presence.THERE and look.target.topic_id == look.known_target_id:
+        return [Withdraw(look.topic), DeleteTwin(look.topic, look.twin, reason)]
+    return []
+
+
+def _source_there(look: TopicLook, memory: Memory, now_ms: int) -> list[Act]:
+    topic, acts = look.topic, list[Act]()
+    if memory.state is not None:
+        acts += [Remember(topic, None), LookAgain(topic)]
+    if look.target.presence is Presence.GONE and _begin(look, memory, now_ms):
+        return [Withdraw(topic), Forget(topic), LookAgain(topic)]
+    lost = _twin_lost(look)
+    if lost:
+        return [
+            *acts,
+            Withdraw(topic),
+            LookAgain(topic),
+            Tell(topic, RECREATED, lost, POLICY_TOPIC, side=IncidentSide.TARGET),
+        ]
+    if look.target.partitions > look.source.partitions:
+        return [*acts, Withdraw(topic), LookAgain(topic)]
+    if look.doubted:
+        # All is as it should be: the pump saw something that has passed.
+        return [*acts, Withdraw(topic), LookAgain(topic)]
+    return acts
+
+
+def _twin_lost(look: TopicLook) -> str:
+    if look.mapped and (look.target.presence is Presence.GONE or look.target.topic_id != look.known_target_id):
+        again = (
+            "" if look.target.presence is Presence.GONE else " and made again by someone else, so no ACL follows to it"
+        )
+        return (
+            f"the mapped twin {look.twin} was deleted{again}; to begin with it anew stop the mirror, "
+            f"`twinshore mirror forget {look.topic}`, start the mirror"
+        )
+    if look.target.presence is Presence.GONE:
+        return (
+            f"the twin {look.twin} has been deleted on the target; "
+            f"`twinshore mirror begin-again {look.topic}` begins a new one"
+        )
+    if look.target.topic_id != look.known_target_id:
+        return (
+            f"the twin {look.twin} was deleted and made again by someone else, so no ACL follows to it; delete it on "
+            f"the target, then `twinshore mirror begin-again {look.topic}`"
+        )
+    return ""
+
+
+def _begin(look: TopicLook, memory: Memory, now_ms: int) -> Word | None:
+    """The operator's word that this very topic of the source begins anew."""
+    return memory.begin if memory.begin and memory.begin.holds(look.source.topic_id, now_ms) else None
+
+
+def _let(memory: Memory, now_ms: int) -> bool:
+    """Whether an operator said that the twin of the deleted topic may go."""
+    return memory.let is not None and memory.let.holds("", now_ms)
+
+
+COMPACTED = "compacted"
+KEPT_EVERY_S = 10.0  # at most so often the store is told how long a deletion has waited
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """A topic of this id was compacted. `ends`: where each partition ended when neither side was any more; no cleaner
+    comes beyond that."""
+
+    source_id: str
+    ends: Mapping[int, int] = field(default_factory=dict)
+
+    def below(self, partition: int, start: int) -> bool:
+        """Whether a log that begins here holds anything that a cleaner may have been at."""
+        return partition not in self.ends or start < self.ends[partition]
+
+
+def compacts(policy: str | None) -> bool:
+    """Whether a topic with this cleanup.policy is compacted."""
+    return "compact" in (policy or "")
+
+
+def cleaned_of(rows: Iterable[Remembered]) -> dict[str, Cleaned]:
+    """What is remembered, by topic."""
+    return {row.subject: _cleaned(row.value) for row in rows if row.kind == COMPACTED}
+
+
+def cleaned_row(link: str, topic: str, cleaned: Cleaned, at_ms: int) -> Remembered:
+    """As it is kept."""
+    value = json.dumps({"source_id": cleaned.source_id, "ends": sorted(cleaned.ends.items())})
+    return Remembered(link, COMPACTED, topic, value, "", at_ms)
+
+
+def _cleaned(value: str) -> Cleaned:
+    raw = json.loads(value)
+    return Cleaned(raw["source_id"], dict(raw["ends"]))
+
+
+def memories_of(rows: Iterable[Remembered]) -> dict[str, Memory]:
+    """What is remembered of each topic; a row that another version wrote is as none, so that its delay begins anew."""
+    found: dict[str, dict[str, Remembered]] = {}
+    for row in rows:
+        if row.kind in (KIND, CONFIRMED, ALLOWED):
+            found.setdefault(row.subject, {})[row.kind] = row
+    return {topic: _memory(ours) for topic, ours in found.items()}
+
+
+def spent(link: str, topic: str) -> tuple[Remembered, ...]:
+    """Rows whose subject is over when a topic is forgotten. Two kinds stay: an operator's word that its twin is to be
+    kept, and which topic of that name was compacted."""
+    return tuple(Remembered(link, kind, topic, "", "", 0) for kind in (KIND, CONFIRMED, ALLOWED, SETTINGS))
+
+
+def row_of(link: str, act: Remember, at_ms: int) -> Remembered:
+    """The state as it is kept."""
+    return _row(link, act.topic, Memory(act.state, at_ms, act.due_ms, act.source_id))
+
+
+class ServedDelays:
+    """How long announced deletions have waited, by one process's monotonic clock on top of what the store keeps."""
+
+    def __init__(self, link: str) -> None:
+        self._link = link
+        self._counts: dict[str, tuple[Memory, float]] = {}
+
+    def served(self, topic: str, memory: Memory, now_s: float) -> Memory:
+        """The memory of an announced deletion with all that it has waited so far."""
+        if memory.state not in (State.ANNOUNCED, State.BEGINNING):
+            self._counts.pop(topic, None)
+            return memory
+        first, since_s = self._counts.get(topic, (memory, now_s))
+        if _announcement(first) != _announcement(memory):
+            first, since_s = memory, now_s
+        self._counts[topic] = first, since_s
+        return replace(memory, served_s=first.served_s + now_s - since_s)
+
+    def row(self, topic: str, stored: Memory, served: Memory, delay_s: float) -> Remembered | None:
+        """What the store is to keep, where it lacks much of what has been waited."""
+        lacks_s = served.served_s - stored.served_s
+        if lacks_s < max(KEPT_EVERY_S, delay_s / 100) and not stored.served_s < delay_s <= served.served_s:
+            return None
+        return _row(self._link, topic, served)
+
+
+def _announcement(memory: Memory) -> tuple[State | None, int, int, str]:
+    return memory.state, memory.since_ms, memory.due_ms, memory.source_id
+
+
+def _row(link: str, topic: str, memory: Memory) -> Remembered:
+    value = json.dumps({"due_ms": memory.due_ms, "source_id": memory.source_id, "served_s": round(memory.served_s, 3)})
+    return Remembered(link, KIND, topic, value, memory.state or "", memory.since_ms)
+
+
+def _memory(rows: dict[str, Remembered]) -> Memory:
+    begin, let = _word(rows.get(CONFIRMED)), _word(rows.get(ALLOWED))
+    row = rows.get(KIND)
+    if row is None or row.state not in set(State):
+        return Memory(begin=begin, let=let)
+    try:
+        more = json.loads(row.value)
+        due_ms, source_id, served_s = int(more["due_ms"]), str(more["source_id"]), float(more["served_s"])
+    except (ValueError, KeyError, TypeError):
+        return Memory(begin=begin, let=let)
+    return Memory(State(row.state), row.since_ms, due_ms, source_id, served_s, begin, let)
+
+
+def _word(row: Remembered | None) -> Word | None:
+    return word_from_json(row.value, row.since_ms) if row else None

@@ -1,0 +1,569 @@
+"""What would follow, without any of it being done: what the follower has judged and compared, in lines.
+
+ACLs that follow, with hands; and whether the rules of a new twin stand, before which nothing is carried to it.
+
+A topic that the planner wants to carry for the first time is asked for by the driver's task and looked at by the
+follower's. Its rules stand when a look finds them all on the target.
+
+Every few seconds: compare both clusters in everything but records, and make the target follow.
+
+A separate task, so that no slow errand here holds up what carries records. It acts
+only while the link is this process's own, and everything it does may be done twice.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from twinshore.config.errors import KafkaError, StoreError, TwinshoreError
+from twinshore.config.incidents import IncidentKind, IncidentSide
+from twinshore.config.model import Link
+from twinshore.config.sections.links import unmet
+from twinshore.config.sentences import listed
+from twinshore.config.settings import Settings
+from twinshore.kafka.admin import read_acls
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.protocol.rights import Acl, Resource
+from twinshore.replication.core.model import CarryTopic, Refuse
+from twinshore.replication.incidents import stopped
+from twinshore.replication.sync.clusters import Comparing, Hands, SafetyNow, own_users, principal
+from twinshore.replication.sync.core import decisions
+from twinshore.replication.sync.core.decisions import (
+    ARCHIVED,
+    FORGOTTEN,
+    THERE_AGAIN,
+    Archive,
+    Change,
+    DeleteTwin,
+    Forget,
+    Ground,
+    Remark,
+    Remember,
+    Tell,
+)
+from twinshore.replication.sync.core.lifecycle import (
+    COMPACTED,
+    KIND,
+    LOOKS_MIN,
+    Cleaned,
+    Presence,
+    cleaned_of,
+    cleaned_row,
+    compacts,
+    stands,
+)
+from twinshore.replication.sync.deletion import Endings, Judged, Judging
+from twinshore.replication.task.core.position import RIGHTS
+from twinshore.runtime.endpoints import PATIENT, Ends, Shared, hold_to
+from twinshore.runtime.logging import Trouble, with_causes
+from twinshore.runtime.scheduler import tasks
+from twinshore.state.core.values import Remembered
+from twinshore.state.store import Store
+
+Line = Change | Remark
+PREVIEW_TOPICS_AT_ONCE = 500
+
+
+def preview(link: Link, settings: Settings, store: Store, shared: Shared, soon: Iterable[str]) -> list[Line]:
+    """Every change and every remark; `soon` are topics whose twins would be made first."""
+    with Ends(link, settings, patience_s=10.0, shared=shared) as ends:
+        safety = SafetyNow(settings, lambda _: None)
+        judging = Judging(link, ends.source, ends.target, store, links=settings.links, safety=safety)
+        return _lines(Comparing(link, ends.source, ends.target, store), judging, soon)
+
+
+def _lines(comparing: Comparing, judging: Judging, soon: Iterable[str]) -> list[Line]:
+    link = comparing.link
+    judged = looked(judging)
+    topics = judged.keys() | set(soon)
+    plain = sorted(topic for topic, one in judged.items() if one.is_plain)
+    parts: list[tuple[str, Callable[[], list[Line]]]] = [
+        *((KIND, partial(becoming, judging, one)) for one in judged.values() if not one.is_plain),
+        (decisions.SETTING_KIND, lambda: _settings(comparing, plain)),
+        (decisions.ACL_KIND, lambda: _acls(comparing, topics)),
+        ("outputs", lambda: _outputs(link, topics)),
+        (decisions.QUOTA, lambda: _quotas(comparing)),
+        (decisions.USER, lambda: _users(comparing)),
+    ]
+    found: list[Line] = []
+    for kind, part in parts:
+        try:
+            found += part()
+        except KafkaError as error:
+            found.append(Remark(kind, link.name, f"does not follow: {error}"))
+    return found
+
+
+def looked(judging: Judging) -> dict[str, Judged]:
+    """Every known topic, as often as the follower looks before it counts one as gone."""
+    judged: dict[str, Judged] = {}
+    for _ in range(LOOKS_MIN):
+        judged = judging.look()
+        if all(one.look.source.presence is not Presence.GONE for one in judged.values()):
+            break
+    return judged
+
+
+def becoming(judging: Judging, one: Judged) -> list[Line]:
+    """What the follower would do about a topic now, or what it waits for."""
+    topic = one.look.topic
+    found: list[Line] = []
+    for act in judging.decide(one, wall_ms()):
+        match act:
+            case Tell(_, _, sentence, policy):
+                found.append(Remark(KIND, topic, f"{sentence} ({policy.words})"))
+            case DeleteTwin(_, twin, reason):
+                found.append(Change(KIND, topic, "", f"its twin {twin} is deleted: {reason}"))
+            case Archive():
+                found.append(Change(KIND, topic, "", ARCHIVED))
+            case Forget():
+                found.append(Change(KIND, topic, "", FORGOTTEN))
+            case Remember(_, None):
+                found.append(Change(KIND, topic, "", THERE_AGAIN))
+    says = stands(*one)
+    return found or ([Remark(KIND, topic, says)] if says else [])
+
+
+def _settings(comparing: Comparing, plain: list[str]) -> list[Line]:
+    found: list[Line] = []
+    for start in range(0, len(plain), PREVIEW_TOPICS_AT_ONCE):
+        plan = comparing.settings(plain[start : start + PREVIEW_TOPICS_AT_ONCE])
+        found += [Remark(decisions.SETTING_KIND, name, why) for name, why in plan.silent.items()]
+        for topic, wanted in plan.wanted.items():
+            found += decisions.as_changes(comparing.link.twin_of(topic), wanted)
+    return found
+
+
+def _acls(comparing: Comparing, topics: set[str]) -> list[Line]:
+    link = comparing.link
+    if not link.follow.acls or not topics:
+        return []
+    theirs = read_acls(comparing.source)
+    ours = read_acls(comparing.target) if theirs is not None else None
+    if theirs is None or ours is None:
+        return []
+    sight = comparing.acls(theirs, ours, topics, comparing.store.memories.of(link.name, decisions.WRITTEN))
+    if sight.reason:
+        return [Remark(decisions.ACL_KIND, link.name, f"none follows: {sight.reason}")]
+    held = [Remark(decisions.ACL_KIND, str(acl), f"held back: {why}") for acl, why in sorted(sight.want.held.items())]
+    return [*sight.plan.changes(), *held, *decisions.exposing(ours, sight.floor)]
+
+
+def _outputs(link: Link, topics: Collection[str]) -> list[Line]:
+    """Expressions for what groups write that hold nothing back now."""
+    return [Remark("outputs", repr(expression), said) for expression, said in unmet(link.groups.outputs, topics)]
+
+
+def _quotas(comparing: Comparing) -> list[Line]:
+    plan = comparing.quotas()
+    return [*(one.as_change() for one in plan.changes), *plan.remarks] if plan else []
+
+
+def _users(comparing: Comparing) -> list[Line]:
+    plan = comparing.users()
+    return [*plan.changes(), *plan.remarks] if plan else []
+
+
+ASKED_S_MIN = 30.0  # so long a topic is expected after it was asked for
+NO_RULES_HINT = "or `acls = false` in the link's section `follow`, to carry it without rules"
+
+
+@dataclass(frozen=True, slots=True)
+class _Why:
+    """Why rules do not stand: a kind of the ledger's, and what is to be done."""
+
+    kind: IncidentKind
+    sentence: str
+    hint: str
+    side: IncidentSide
+
+
+class Rules:
+    """One link's; `link` gives it as it holds now. `admit` and `news` are the driver's, `look` the follower's. `wake`:
+    have a look soon. `ours`: all users of Twinshore that the settings name."""
+
+    def __init__(
+        self,
+        link: Callable[[], Link],
+        source: KafkaCluster,
+        target: KafkaCluster,
+        store: Store,
+        hands: Hands,
+        *,
+        active: Callable[[], bool],
+        wake: Callable[[], None],
+        survey_s: float,
+        ours: frozenset[str] = frozenset(),
+    ) -> None:
+        self._now, self._source, self._target, self._store, self._hands = link, source, target, store, hands
+        self._active, self._wake, self._ours = active, wake, ours
+        self._asked_s_max = max(ASKED_S_MIN, 3 * survey_s)
+        self._guard = threading.Lock()
+        self._asked_s: dict[str, float] = {}
+        self._standing: set[str] = set()
+        self._why: dict[str, _Why] = {}
+        self._none_follow = not link().follow.acls
+        self._news = False
+
+    @property
+    def _link(self) -> Link:
+        """The link as it holds now."""
+        return self._now()
+
+    # -- the driver's
+
+    def admit(self, steps: Sequence[CarryTopic], known: Container[str]) -> tuple[list[CarryTopic], list[Refuse]]:
+        """The steps of `known` topics, and of others whose rules stand; and why some of the rest must wait."""
+        now_s = time.monotonic()
+        with self._guard:
+            if self._none_follow:
+                return list(steps), []
+            fresh = {step.topic for step in steps if step.topic not in known}
+            self._asked_s.update(dict.fromkeys(fresh, now_s))
+            waiting = fresh - self._standing
+            refused = [
+                Refuse(topic, why.kind, f"topic {topic} waits for its ACLs: {why.sentence}", why.hint, why.side)
+                for topic in sorted(waiting)
+                if (why := self._why.get(topic)) is not None
+            ]
+        if waiting:
+            self._wake()
+        return [step for step in steps if step.topic not in waiting], refused
+
+    def news(self) -> bool:
+        """Whether topics that waited may go since this was last asked."""
+        with self._guard:
+            news, self._news = self._news, False
+        return news
+
+    # -- the follower's
+
+    def look(self) -> None:
+        """Compares both sides' rules and makes the target's follow, where they shall. Tells who else may change
+        Twinshore's own topics on either side."""
+        if not self._link.follow.acls:
+            self._set_none_follow(none=True)
+            with suppress(TwinshoreError):
+                self._tell_open_topics(read_acls(self._source), read_acls(self._target))
+            return
+        stored = {row.topic for row in self._store.twins.of(self._link.name)}
+        soon = self._expected(stored)
+        try:
+            theirs = self._read(self._source, IncidentKind.SOURCE_AWAY, soon)
+            ours = self._read(self._target, IncidentKind.TARGET_AWAY, soon)
+        except KafkaError as error:
+            if error.code in RIGHTS:
+                self._set_none_follow(none=True)
+            raise
+        self._tell_open_topics(theirs, ours)
+        self._set_none_follow(none=theirs is None or ours is None)
+        if theirs is None or ours is None or not (soon or stored):
+            return
+        try:
+            reason = self._follow(theirs, ours, stored | soon, soon)
+        except KafkaError as error:
+            self._tell(dict.fromkeys(soon, _because(IncidentKind.TARGET_AWAY, error)))
+            raise
+        if reason:
+            raise KafkaError(reason)
+
+    def _tell_open_topics(self, *rules: frozenset[Acl] | None) -> None:
+        """Of a cluster that does not say whom it takes the mirror for, nothing can be told."""
+        if not self._active():
+            return
+        said = [
+            decisions.open_in_words(
+                cluster.name, cluster.cluster.bootstrap[0], decisions.open_own_topics(some, self._ours | {us})
+            )
+            for cluster, some in zip((self._source, self._target), rules, strict=True)
+            if some is not None and (us := principal(self._link, cluster))
+        ]
+        sentence = "; ".join(filter(None, said))
+        stopped.tell(self._store, self._link.name, IncidentKind.OWN_TOPICS_OPEN, sentence, self._hands.log)
+
+    def _follow(self, theirs: frozenset[Acl], ours: frozenset[Acl], topics: set[str], soon: set[str]) -> str:
+        """Why no rule can follow; empty where they do."""
+        known = self._store.memories.of(self._link.name)
+        sight = Comparing(self._link, self._source, self._target, self._store).acls(theirs, ours, topics, known)
+        twins = sight.floor.twins
+        if sight.reason:
+            self._judge(soon, _without_us(theirs, sight.floor, soon, sight.reason), set())
+            return sight.reason
+        if not self._active():
+            return ""
+        refused = self._hands.apply_acls(sight.plan, sight.want, known)
+        why = {
+            acl.name: _because(IncidentKind.TARGET_AWAY, error)
+            for acl, error in refused.items()
+            if acl.resource == Resource.TOPIC
+        }
+        self._judge(
+            soon, {topic: why[twins[topic]] for topic in soon if twins[topic] in why}, _places(sight.plan.create)
+        )
+        return ""
+
+    def _judge(self, soon: set[str], why: Mapping[str, _Why], made: set[str]) -> None:
+        """What was made a moment ago stands when the next look sees it."""
+        self._tell(why)
+        unseen = {topic for topic in soon if self._link.twin_of(topic) in made}
+        stands = soon - why.keys() - unseen
+        with self._guard:
+            self._news |= bool(stands - self._standing)
+            self._standing |= stands
+            self._standing -= why.keys()
+            for topic in stands:
+                self._why.pop(topic, None)
+        if unseen - why.keys():
+            self._wake()
+
+    def _expected(self, stored: Container[str]) -> set[str]:
+        """Topics that were asked for lately and have no twin yet."""
+        now_s = time.monotonic()
+        with self._guard:
+            self._asked_s = {
+                topic: at_s
+                for topic, at_s in self._asked_s.items()
+                if topic not in stored and now_s - at_s < self._asked_s_max
+            }
+            self._standing &= self._asked_s.keys()
+            self._why = {topic: why for topic, why in self._why.items() if topic in self._asked_s}
+            return set(self._asked_s)
+
+    def _read(self, cluster: KafkaCluster, kind: IncidentKind, soon: set[str]) -> frozenset[Acl] | None:
+        try:
+            return read_acls(cluster)
+        except KafkaError as error:
+            if error.code not in RIGHTS:
+                self._tell(dict.fromkeys(soon, _because(kind, error)))
+            raise
+
+    def _set_none_follow(self, *, none: bool) -> None:
+        """No ACL follows, by the settings, for want of an authorizer or of the right to read: nothing waits for any."""
+        with self._guard:
+            self._news |= none and not self._none_follow
+            self._none_follow = none
+
+    def _tell(self, why: Mapping[str, _Why]) -> None:
+        with self._guard:
+            self._why.update(why)
+            self._standing -= why.keys()
+
+
+def _because(away: IncidentKind, error: KafkaError) -> _Why:
+    if error.code in RIGHTS:
+        return _Why(IncidentKind.RIGHTS_LOST, error.message, f"{error.hint}, {NO_RULES_HINT}", away.side)
+    kind = away if error.retriable else IncidentKind.REFUSED
+    return _Why(kind, error.message, error.hint or "it goes on by itself once that is over", away.side)
+
+
+def _without_us(theirs: frozenset[Acl], floor: Ground, soon: set[str], reason: str) -> dict[str, _Why]:
+    """Topics whose twins everybody could use until the mirror knows who it is."""
+    shut = {topic for topic in soon if floor.shut_unless_ruled or decisions.speaks_of(theirs, topic)}
+    return dict.fromkeys(
+        shut, _Why(IncidentKind.REFUSED, reason, f"set `principal`, {NO_RULES_HINT}", IncidentSide.TARGET)
+    )
+
+
+def _places(rules: Sequence[Acl]) -> set[str]:
+    return {acl.name for acl in rules if acl.resource == Resource.TOPIC}
+
+
+TOPICS_AT_ONCE = 100  # whose settings are compared in one look; the others' come in the next ones
+REST_S = 0.2
+
+
+class Follower:
+    """`link` gives the link as it holds now, whatever operators have said since. `active`: whether it is ours to act
+    for. `leaves`: whether a switch has the topic, and gives its twin other settings. `log` gets a sentence for whatever
+    changes, once."""
+
+    def __init__(
+        self,
+        link: Callable[[], Link],
+        settings: Settings,
+        store: Store,
+        safety: SafetyNow,
+        *,
+        active: Callable[[], bool],
+        log: Callable[[str], None],
+        leaves: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        self._leaves = leaves
+        self._now, begins = link, link()
+        self._ends = Ends(begins, settings, patience_s=10.0, shared=PATIENT)
+        self._source, self._target = self._ends.source, self._ends.target
+        self._store = store
+        self._active = active
+        self._log = with_causes(log)
+        self._hands = Hands(begins.name, self._target, store, log)
+        given = (self._source, self._target, store, self._hands)
+        self.endings = Endings(begins, *given, links=settings.links, safety=safety, active=active)
+        self._troubles: dict[str, Trouble] = {}
+        self._held = False
+        self._next_topic = ""
+        us = own_users(settings)
+        self.rules = Rules(link, *given, active=active, wake=self.heed, survey_s=settings.mirror.refresh_s, ours=us)
+        self._task = tasks.every(
+            f"follow {begins.name}",
+            self._go,
+            asks=(begins.source, begins.target),
+            first_s=begins.follow.every_s,
+            rest_s=REST_S,
+        )
+
+    @property
+    def _link(self) -> Link:
+        """The link as it holds now."""
+        return self._now()
+
+    def doubt(self, topics: Iterable[str]) -> None:
+        """Pumps stopped at these: look at once."""
+        if self.endings.doubt(topics):
+            self._task.wake()
+
+    def heed(self) -> None:
+        """Operators said something: look at once."""
+        self._task.wake()
+
+    def close(self) -> None:
+        self._task.close()
+        self._ends.close()
+
+    def _go(self) -> float:
+        if self._active():
+            self.look()
+        return REST_S + self._link.follow.every_s
+
+    def look(self) -> None:
+        """One look at everything that follows; what cannot be done is told, and hinders nothing else."""
+        try:
+            self._held = self._held or hold_to(self._link, self._store, self._source, self._target)
+        except Exception as error:
+            self._trouble("anything").say("nothing follows now", error)
+            return
+        self._trouble("anything").well("what follows is looked at again")
+        parts: dict[str, Callable[[], None]] = {
+            "ACLs": self.rules.look,  # first: new topics wait for it
+            "topics": self.endings.look,
+            "topic settings": self._settings,
+            "quotas": self._quotas,
+            "SCRAM users": self._users,
+            "notes for the audit": self._hands.write_audit,
+        }
+        for what, part in parts.items():
+            if not self._active():
+                return
+            try:
+                part()
+            except Exception as error:
+                self._trouble(what).say(f"{what} do not follow now", error)
+            else:
+                self._trouble(what).well(f"{what} follow again")
+
+    def _trouble(self, what: str) -> Trouble:
+        if what not in self._troubles:
+            self._troubles[what] = Trouble(self._link.name, what, self._tell, self._log)
+        return self._troubles[what]
+
+    def _tell(self, sentence: str) -> None:
+        with suppress(StoreError):
+            self._log(f"{self._link.name}: {sentence}")
+
+    def _ids(self) -> dict[str, str]:
+        """Each topic that has a twin, and the twin's topic id."""
+        return {row.topic: row.target_topic_id for row in self._store.twins.of(self._link.name)}
+
+    # -- topic settings
+
+    def _settings(self) -> None:
+        ids = self._ids()
+        twins = {
+            topic: self._link.twin_of(topic)
+            for topic in ids
+            if self.endings.is_plain(topic) and not self._leaves(topic)
+        }
+        chosen = self._turn(sorted(twins))
+        if not chosen:
+            return
+        plan = self._comparing().settings(chosen)
+        self._remark("settings left", list(plan.silent.values()))
+        for topic, wanted in plan.wanted.items():
+            if self._active() and not self._leaves(topic):
+                self._hands.alter_settings(twins[topic], ids[topic], wanted)
+        source, chosen = plan.source, list(plan.source)
+        known = {row.subject: row.value for row in self._store.memories.of(self._link.name, decisions.SETTING_KIND)}
+        now = {topic: decisions.remembered(source[topic]) for topic in chosen}
+        rows = [
+            Remembered(self._link.name, decisions.SETTING_KIND, topic, value, "source", wall_ms())
+            for topic, value in now.items()
+            if known.get(topic) != value
+        ]
+        for row in rows:
+            if row.subject in known and _cleanup(known[row.subject]) != _cleanup(row.value):
+                self.endings.again(row.subject)  # What kind of twin it needs is for the planner to say.
+        # First, since it is known from the row before this one only.
+        self._store.memories.remember(self._compacted(source, known, chosen))
+        self._store.memories.remember(rows)
+
+    def _compacted(
+        self, source: Mapping[str, decisions.SettingsOf], known: Mapping[str, str], chosen: Iterable[str]
+    ) -> list[Remembered]:
+        """Topics that are compacted, or were when they were looked at last: a proof has to know for as long as the
+        cleaned part is there."""
+        before = cleaned_of(self._store.memories.of(self._link.name, COMPACTED))
+        ids = {row.topic: row.source_topic_id for row in self._store.twins.of(self._link.name)}
+        rows = []
+        for topic in chosen:
+            is_compacted = compacts(source[topic].in_force.get("cleanup.policy"))
+            old, new = before.get(topic), Cleaned(ids.get(topic, ""))
+            anew = old is None or old.source_id != new.source_id
+            if (is_compacted and old != new) or (anew and compacts(_cleanup(known.get(topic, "")))):
+                rows.append(cleaned_row(self._link.name, topic, new, wall_ms()))
+        return rows
+
+    def _turn(self, topics: list[str]) -> list[str]:
+        """The next of the topics: all of them where they are few, else by turns."""
+        if len(topics) <= TOPICS_AT_ONCE:
+            return topics
+        rest = [topic for topic in topics if topic > self._next_topic]
+        chosen = (rest + topics)[:TOPICS_AT_ONCE]
+        self._next_topic = chosen[-1]
+        return sorted(set(chosen))
+
+    # -- quotas and users
+
+    def _quotas(self) -> None:
+        plan = self._comparing().quotas()
+        if plan is None:
+            return
+        self._remark("quotas left", [str(one) for one in plan.remarks])
+        if self._active():
+            self._hands.apply_quotas(plan)
+
+    def _users(self) -> None:
+        plan = self._comparing().users()
+        if plan is None:
+            return
+        self._remark("users left", [str(one) for one in plan.remarks])
+        if self._active():
+            self._hands.apply_users(plan, dict(self._link.follow.users))
+
+    def _comparing(self) -> Comparing:
+        return Comparing(self._link, self._source, self._target, self._store)
+
+    def _remark(self, what: str, sentences: list[str]) -> None:
+        if sentences:
+            self._trouble(what).remark(listed(sentences, 5, "; "))
+        else:
+            self._trouble(what).well()
+
+
+def _cleanup(remembered: str) -> str:
+    return str(json.loads(remembered or "{}").get("cleanup.policy", ""))

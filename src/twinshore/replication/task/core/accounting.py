@@ -1,0 +1,187 @@
+"""What was fetched and is to be told once it is acknowledged, and who wrote it: what a producer that switches to the
+twin must be known by. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.protocol.join import Producer
+from twinshore.replication.task.core.batches import Blank
+from twinshore.replication.task.core.config import UNKNOWN, Carried, Stand
+
+Producers = list[Producer]
+PRODUCERS_KEPT = 5  # batches per producer id that a broker itself remembers
+
+
+class Noted(NamedTuple):
+    """One fetch of a partition: offsets [begin, end), its source batches and their producers, and what nobody sees."""
+
+    begin: int
+    end: int
+    size: int
+    batches: int
+    seen_ms: int
+    producers: Producers
+    blanks: tuple[Blank, ...] = ()
+    epoch: int = -1  # the source's leader epoch of the last record below `end`, where that is known
+
+
+def nothing_of(begin: int, end: int, now_ms: int, *, blanks: tuple[Blank, ...] = (), epoch: int = -1) -> Noted:
+    """Offsets of which no record was fetched."""
+    return Noted(begin=begin, end=end, size=0, batches=0, seen_ms=now_ms, producers=[], blanks=blanks, epoch=epoch)
+
+
+class Summed(NamedTuple):
+    """What is acknowledged of what was noted, up to `end`. `first_ms` is 0 where that is nothing."""
+
+    end: int
+    size: int
+    batches: int
+    unseen: int
+    first_ms: int
+    producers: Producers
+    epoch: int
+
+
+def acknowledged(noted: deque[Noted], acked: int, told: int = 0) -> Summed:
+    """Takes out what lies wholly below `acked`. What is `told` up to there counts no more."""
+    producers: Producers = []
+    size = batches = unseen = first_ms = 0
+    reached = epoch = -1
+    while noted and noted[0].end <= acked:
+        entry = noted.popleft()
+        producers.extend(entry.producers)
+        unseen += sum(max(0, min(one.end, entry.end) - max(one.base, told)) for one in entry.blanks)
+        size, batches, first_ms = size + entry.size, batches + entry.batches, first_ms or entry.seen_ms
+        reached, epoch = entry.end, entry.epoch
+    end = min(acked, noted[0].begin) if noted else acked
+    return Summed(end, size, batches, unseen, first_ms, producers, epoch if reached == end else -1)
+
+
+def cut_back(noted: deque[Noted], end: int, told: Stand) -> int:
+    """Takes out what lies at `end` or above. Returns the source's leader epoch of the last record below, where that is
+    known; `told` is what was noted before."""
+    while noted and noted[-1].end > end:
+        entry = noted.pop()
+        if entry.begin < end:
+            producers = [seen for seen in entry.producers if seen[4] < end]
+            noted.append(entry._replace(end=end, producers=producers, epoch=-1))
+    last = Stand(noted[-1].epoch, noted[-1].end) if noted else told
+    return last.epoch if last.end == end else UNKNOWN
+
+
+def latest_of(seen: Producers) -> Producers:
+    """The last five batches of each idempotent producer: what a retry after a switch is known by."""
+    kept: Producers = []
+    times: dict[int, int] = {}
+    for entry in reversed(seen):
+        known = times.get(entry[0], 0)
+        if known < PRODUCERS_KEPT:
+            times[entry[0]] = known + 1
+            kept.append(entry)
+    kept.reverse()
+    return kept
+
+
+@dataclass(slots=True)
+class Source:
+    """What is known of a partition's source: where it begins and ends, and how it was read."""
+
+    end: int = 0
+    start: int = 0
+    # How often in a row it could not be read, and whether it was since it could not, or since we began.
+    unread: int = 0
+    heard: bool = False
+    # What a fetch may name as the source's leader epoch of the last record below `fetched`, or -1: the source may know
+    # only an earlier one there. Where -1, what is fetched next follows on as long as the source is led in `led`.
+    epoch: int = -1
+    led: int = -1
+
+
+@dataclass(slots=True)
+class Told:
+    """What a partition's accounts have told, up to `to`; `epoch` is that of the last record below. `noted` was fetched
+    and is told once it is acknowledged."""
+
+    to: int = 0
+    epoch: int = -1
+    # Where the source began and ended in the last account.
+    source: tuple[int, int] = (-1, -1)
+    gap_to: int = 0
+    last_ms: int = 0
+    noted: deque[Noted] = field(default_factory=deque)
+    # The epoch was not told with the last account.
+    owes_epoch: bool = False
+
+    @property
+    def stand(self) -> Stand:
+        """Which history of the source was carried, and how far that was told."""
+        return Stand(self.epoch, self.to)
+
+    def account(
+        self, named: NamedPartition, acked: int, source: Source, may_tell: Callable[[int], int]
+    ) -> Carried | None:
+        """What was acknowledged since the last account; None when nothing was and the source stands still. `may_tell`:
+        what may be told of an epoch now; once it may be, it is told though nothing crosses."""
+        if self.owes_epoch and may_tell(self.epoch) == self.epoch:
+            self.source = (-1, -1)
+        found = self._account(named, acked, source)
+        if found is None:
+            return None
+        epoch = may_tell(found.epoch)
+        self.owes_epoch = epoch != found.epoch
+        return replace(found, epoch=epoch)
+
+    def _account(self, named: NamedPartition, acked: int, source: Source) -> Carried | None:
+        if acked > self.to:
+            done = acknowledged(self.noted, acked, self.to)
+            if done.first_ms and done.end > self.to:
+                return self._carried(named, done, source)
+        # Nothing crossed; the source may have grown nevertheless, and then we lag, or have forgotten its beginning.
+        bounds = source.start, source.end
+        astray = acked < self.to or source.end < acked
+        if not source.heard or astray or bounds == self.source:
+            return None
+        self.source = bounds
+        return self.nothing(named, source.start, source.end)
+
+    def _carried(self, named: NamedPartition, done: Summed, source: Source) -> Carried:
+        begin, self.to, self.epoch = self.to, done.end, done.epoch
+        self.source = source.start, source.end
+        return Carried(
+            topic=named.topic,
+            partition=named.partition,
+            from_offset=begin,
+            to_offset=done.end,
+            records=max(0, done.end - begin - done.unseen),
+            bytes=done.size,
+            batches=done.batches,
+            source_end=source.end,
+            source_start=source.start,
+            first_ms=done.first_ms,
+            last_ms=self.last_ms,
+            producers=tuple(done.producers),
+            epoch=done.epoch,
+        )
+
+    def nothing(self, named: NamedPartition, source_start: int, source_end: int) -> Carried:
+        """An account of no record."""
+        return Carried(
+            topic=named.topic,
+            partition=named.partition,
+            from_offset=self.to,
+            to_offset=self.to,
+            records=0,
+            bytes=0,
+            batches=0,
+            source_end=source_end,
+            source_start=source_start,
+            first_ms=self.last_ms,
+            last_ms=self.last_ms,
+            epoch=self.epoch,
+        )

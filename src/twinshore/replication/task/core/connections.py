@@ -1,0 +1,605 @@
+"""What the core of a pump wants done, as values. Each is carried out before the next is asked for. Pure.
+
+One connection to a leader on the source: what it asks next and when, and when its answer is late. Pure.
+
+One connection to a leader on the target: what goes next and when, and what its answers mean. Pure.
+
+Markers have no sequence by which a broker could refuse them, and their request names no leader epoch. So where the log
+ends is asked first, by the epoch in which its end was last known, and again right behind them.
+
+A broker with a quota for requests reads nothing from a connection for up to a second after each answer, also to that
+question. What waits for the answer would go so late that the answer counts no more. So another connection asks, the
+`asker`: what it is told can be acted on at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.protocol.errors import UNANSWERED
+from twinshore.kafka.protocol.fetch import FetchedAnswer, FetchedPartition
+from twinshore.kafka.protocol.produce import ProducedPartition, answer_bytes_least
+from twinshore.kafka.protocol.record_batch import PREFIX_BYTES
+from twinshore.kafka.protocol.transactions import LogEnd, MarkedPartition
+from twinshore.replication.task.core.batches import Hold
+from twinshore.replication.task.core.config import Carried, Handover, LaneLimits, Stoppage, TrackOrder
+from twinshore.replication.task.core.fetching import FetchOrder, Line
+from twinshore.replication.task.core.known_end import SURE_S
+from twinshore.replication.task.core.partition import Sent
+from twinshore.replication.task.core.partitions import Lane
+from twinshore.replication.task.core.position import Marked
+from twinshore.replication.task.core.resync import REST_S, Marks, Rest, running, standing
+from twinshore.replication.task.core.throttle import FIRST_BYTES, FetchQuota, Learnt, Quota
+
+# -- to brokers
+
+
+class EndsOf(NamedTuple):
+    """Names the connection to a leader that only asks where logs end."""
+
+    node: int
+
+
+class Flight(NamedTuple):
+    """A produce request; or markers with the question behind them; or, `asking`, the question before them, and where
+    other twins end."""
+
+    sent: list[Sent]
+    sent_s: float
+    marks: list[Marks]
+    asking: bool = False
+    rests: Sequence[Rest] = ()
+    size: int = 0
+
+
+class Send(NamedTuple):
+    """Put this request on its way; `flow.written` is to be told once the kernel has all of it."""
+
+    flow: TargetFlow
+    flight: Flight
+
+
+class Fetch(NamedTuple):
+    """Ask the source; the answer is to be received into the buffer of `hold`."""
+
+    flow: SourceFlow
+    order: FetchOrder
+    bytes_max: int
+    wait_ms: int
+    hold: Hold
+
+
+class Receive(NamedTuple):
+    """Look whether something has come of which nobody was woken."""
+
+    flow: SourceFlow | TargetFlow
+
+
+class Wake(NamedTuple):
+    """Until so many bytes are there, counted from the oldest request that is unanswered, nobody need be woken."""
+
+    flow: TargetFlow
+    due_bytes: int
+
+
+class Detach(NamedTuple):
+    """Copy what the kernel has not taken: the buffers in which it lies are wanted elsewhere."""
+
+    flow: TargetFlow
+
+
+class HangUp(NamedTuple):
+    """Close this connection."""
+
+    flow: SourceFlow | TargetFlow
+
+
+# -- to the errands
+
+
+class Learn(NamedTuple):
+    """Know what the twins of these partitions are called."""
+
+    tracks: Sequence[TrackOrder]
+
+
+class Dial(NamedTuple):
+    """Open a connection to a broker: a line of the source, a leader on the target, or who asks for that one."""
+
+    side: str
+    node: int
+    key: object
+
+
+class AskRoutes(NamedTuple):
+    """Ask both sides who leads what the lane carries."""
+
+
+class Look(NamedTuple):
+    """Look at these twins."""
+
+    partitions: list[NamedPartition]
+
+
+class Cut(NamedTuple):
+    """Cut the twins of these partitions below the offsets."""
+
+    before: dict[NamedPartition, int]
+
+
+class MarkByUnits(NamedTuple):
+    """Write these markers by closed units."""
+
+    marks: list[Marks]
+
+
+# -- to the desk
+
+
+class SayReady(NamedTuple):
+    """Every connection is there, or was tried."""
+
+
+class Beat(NamedTuple):
+    """What was carried and met since the last one, and the question for a longer grant, which counts from `asked_s` on
+    the pump's own clock. The desk says that moment back, since several questions may be on their way."""
+
+    carried: list[Carried]
+    incidents: list[Stoppage]
+    speed: dict[str, float]
+    asked_s: float
+
+
+class Used(NamedTuple):
+    """What throttles were used for, for the desk to share them out anew."""
+
+    used: dict[str, list[float]]
+
+
+class Released(NamedTuple):
+    """A partition stands still and is ours no more."""
+
+    named: NamedPartition
+    handover: Handover | None
+    carried: Carried | None
+
+
+class Pace(NamedTuple):
+    """What quotas let through on one line. `stream`: which of the lines to a source's node; -1 for the target's one."""
+
+    side: str
+    node: int
+    stream: int
+    learnt: Learnt
+
+
+class Done(NamedTuple):
+    """The last word: where each partition stands. `unread_s`: so long a broker may still take what it was sent.
+    `paces`: for the next pump's lines."""
+
+    carried: list[Carried]
+    incidents: list[Stoppage]
+    handovers: list[Handover]
+    speed: dict[str, float]
+    unread_s: float
+    paces: list[Pace]
+
+
+Command = (
+    Send
+    | Fetch
+    | Receive
+    | Wake
+    | Detach
+    | HangUp
+    | Learn
+    | Dial
+    | AskRoutes
+    | Look
+    | Cut
+    | MarkByUnits
+    | SayReady
+    | Beat
+    | Used
+    | Released
+    | Done
+)
+
+ANSWER_SLACK_S = 10.0
+FAR_S = 0.01
+WAITS = 6
+
+
+class SourceFlow:
+    """One fetch at a time, for a share of a leader's partitions, into buffers that are used again. A parcel points into
+    the buffer it came in, which stays busy until a target's kernel has taken it."""
+
+    def __init__(self, key: Line, limits: LaneLimits, *, expires_s: float = math.inf) -> None:
+        """`expires_s`: when the broker will want a new authentication, which a new connection brings."""
+        self.key, self.expires_s = key, expires_s
+        self.quota = FetchQuota(limits.fetch_bytes_max, min(FIRST_BYTES, limits.fetch_bytes_max))
+        self.holds = [Hold(bytearray()) for _ in range(limits.buffers_per_line)]
+        # Into which the answer comes that is due; None while nothing is asked.
+        self.receiving: Hold | None = None
+        self.deadline_s = math.inf
+        self._wait_ms_max = limits.fetch_wait_ms_max
+        self._distance = Distance(limits.fetch_bytes_max, limits.fetch_bytes_widest)
+        self._asked_s = self._first_s = 0.0
+        self._asked_bytes = 0
+
+    def free(self, now_s: float) -> bool:
+        """Nothing is asked, the broker listens, and there is a buffer for an answer."""
+        return self.receiving is None and not self.quota.still(now_s) and any(hold.uses == 0 for hold in self.holds)
+
+    def ask(self, order: FetchOrder, now_s: float) -> Fetch:
+        most = self._distance.fetch_bytes
+        if self.quota.portion < self.quota.bytes_max:
+            most = min(most, self.quota.fetch_bytes)
+        self._asked_bytes = most = min(most, order.bytes_max or most)
+        wait_ms = min(self._wait_ms_max, order.wait_ms_max)
+        self.receiving = hold = next(hold for hold in self.holds if hold.uses == 0)
+        self._asked_s, self._first_s = now_s, 0.0
+        self.deadline_s = now_s + wait_ms / 1000 + ANSWER_SLACK_S
+        return Fetch(self, order, most, wait_ms, hold)
+
+    def heard(self, now_s: float) -> None:
+        """Some bytes of the answer came. Any put its deadline off; of a few nobody is woken, so one looks once more
+        before the deadline counts."""
+        self._first_s = self._first_s or now_s
+        self.deadline_s = now_s + ANSWER_SLACK_S
+
+    def late(self, now_s: float) -> bool:
+        return now_s > self.deadline_s
+
+    def answered(self, answer: FetchedAnswer, size: int, now_s: float) -> tuple[Hold, bool]:
+        """The whole answer is here, of so many bytes: the buffer in which it lies, and whether its source is so far
+        away that its partitions should bring more."""
+        hold = self.receiving
+        assert hold is not None, "something was asked"
+        self.receiving, self.deadline_s = None, math.inf
+        # A fetch that is throttled brings nothing, and a broker counts nothing of it.
+        self.quota.answered(self._asked_bytes, size if answer.partitions else 0, answer.throttle_ms, now_s)
+        if self.quota.held:
+            self.quota.batch = max(map(batch_bytes, answer.partitions), default=0) or self.quota.batch
+        return hold, self._distance.answered(size, self._first_s - self._asked_s, now_s - self._asked_s)
+
+
+def batch_bytes(part: FetchedPartition) -> int:
+    """How large the first batch is, whole or not; 0 where there is none."""
+    records = part.records
+    return PREFIX_BYTES + int.from_bytes(records[8:PREFIX_BYTES], "big") if len(records) >= PREFIX_BYTES else 0
+
+
+class Distance:
+    """How far away a source is, as its answers tell. `fetch_bytes` is how much the next fetch may bring from there.
+
+    Where the round trip sets the pace, not the reading, a larger fetch is faster. Where the source is near, it only
+    grows out of the processor's caches. A busy near broker answers late too, but now and then it answers at once: so it
+    is the shortest of several waits that counts.
+    """
+
+    def __init__(self, fetch_bytes_least: int, fetch_bytes_widest: int) -> None:
+        self.fetch_bytes = self._least = fetch_bytes_least
+        self._widest = max(fetch_bytes_least, fetch_bytes_widest)
+        self._waits_s: deque[float] = deque(maxlen=WAITS)
+
+    def answered(self, size: int, waited_s: float, took_s: float) -> bool:
+        """A fetch brought `size` bytes in `took_s`, `waited_s` of it spent waiting for the first one. Whether the
+        source is so far away that partitions which filled what they may bring should bring more."""
+        if size < self._least // 8:  # It waited for records, perhaps.
+            return False
+        self._waits_s.append(waited_s)
+        if len(self._waits_s) < WAITS:
+            return False
+        far = min(self._waits_s) >= max(FAR_S, took_s / 10)
+        if not far:
+            self.fetch_bytes = max(self._least, self.fetch_bytes // 2)
+        elif 4 * size >= 3 * self.fetch_bytes:
+            self.fetch_bytes = min(2 * self.fetch_bytes, self._widest)
+        return far
+
+
+# A new line sends little at first: what it sends before it hears of a quota, the broker lets lie for long.
+FIRST_PRODUCE_BYTES = 1 << 20
+# What is guarded waits so long for the answer that others wait for, so that all go in one request.
+WORD_S = 2.0
+UNIT_MARKERS_MAX = 100  # of one partition until its answer is given: what else waits for it is not held up for long
+
+
+class Answered(NamedTuple):
+    """A request of a target line with its answer: `marked` for markers, `produced` for all else. Of markers that were
+    only asked for, `flight` keeps those that may not go."""
+
+    flight: Flight
+    produced: list[ProducedPartition]
+    marked: list[Marked]
+
+    def tell(self, lane: Lane, now_s: float) -> None:
+        if self.flight.rests:
+            lane.rested(self.flight.rests, self.marked, now_s)
+        if self.flight.marks:
+            lane.marked(self.flight.marks, [] if self.flight.asking else self.marked, now_s)
+        elif self.flight.sent:
+            lane.produced(self.flight.sent, self.produced, now_s)
+
+
+class TargetFlow:
+    """Several produce requests on their way, and runs of markers."""
+
+    def __init__(
+        self,
+        node: int,
+        limits: LaneLimits,
+        *,
+        version: int,
+        by_units: bool = False,
+        expires_s: float = math.inf,
+    ) -> None:
+        """`version`: of produce requests. `by_units`: markers may not be written directly. `expires_s`: when the broker
+        will want a new authentication, which a new connection brings."""
+        self.node, self.limits, self.version, self.expires_s = node, limits, version, expires_s
+        self.in_flight: deque[Flight] = deque()
+        self.answered_s = 0.0
+        self.quota = Quota(limits.request_bytes_max, min(FIRST_PRODUCE_BYTES, limits.request_bytes_max))
+        self.open = True
+        # While the kernel has not taken all of the last request: its parcels, whose buffers are busy.
+        self.writing, self.dozing = False, False
+        self.pinned: list[Sent] = []
+        self.due: list[Marks] = []  # asked for, and free to go
+        # So long the kernel tries to deliver. While the broker reads nothing it must not give up what waits there.
+        self.undelivered_s = limits.undelivered_s
+        # Questions are throttled too: the pump shall give this line an `asker`.
+        self.asks_apart = False
+        self.asker: TargetFlow | None = None
+        self._by_units, self._inflight_max = by_units, 1
+        self._codes: dict[tuple[str, int], int] | None = None  # the first half of an answer to markers
+        self._due_s = 0.0  # when the first of `due` were
+        self._rest_at_s = 0.0
+        self._told = self._marks_turn = False  # `told`: where logs end, and nothing went since
+
+    def free(self, now_s: float) -> bool:
+        most = 1 if self.quota.held else self._inflight_max
+        return self.open and not self.writing and len(self.in_flight) < most and now_s <= self.expires_s
+
+    def late(self, now_s: float) -> bool:
+        """Whether the answer that is due next will not come any more. What the broker lets lie, it answers later."""
+        if not self.in_flight:
+            return False
+        since_s = max(self.in_flight[0].sent_s, self.quota.still_until_s)
+        return now_s > since_s + self.limits.produce_timeout_s + ANSWER_SLACK_S
+
+    def over(self, now_s: float) -> bool:
+        """Whether to let go of this connection: it gives no answer, or nothing more can be asked by it."""
+        return self.late(now_s) or (now_s > self.expires_s and not self.in_flight)
+
+    def silent_s(self, now_s: float) -> float:
+        """For how long an answer has been waited for, the broker's own delay left out."""
+        if not self.in_flight:
+            return 0.0
+        return now_s - max(self.answered_s, self.in_flight[0].sent_s, self.quota.still_until_s)
+
+    @property
+    def lacks_asker(self) -> bool:
+        return self.asks_apart and self.asker is None
+
+    @property
+    def owed(self) -> bool:
+        """Whether anything is unanswered that may change a log: more than a question."""
+        return any(flight.marks or not flight.asking for flight in self.in_flight)
+
+    # -- what goes
+
+    def serve(self, lane: Lane, now_s: float, now_ms: int) -> Iterator[Command]:
+        """What the lane has for this leader, as long as there is room."""
+        if self.quota.still(now_s):
+            return
+        if self.quota.held:
+            yield from self._serve_held(lane, now_s, now_ms)
+        else:
+            while self.free(now_s) and (sent := lane.produce_order(self.node, now_s, now_ms, self.quota.portion)):
+                yield self.send(sent, now_s)
+            yield from self._serve_marks(lane, now_s)
+            if self.free(now_s) and (rests := self._rests(lane, now_s, now_ms)):
+                yield self._ask_ends([], rests, now_s)
+        if self.open:
+            yield from self._doze()
+
+    def _serve_marks(self, lane: Lane, now_s: float) -> Iterator[Command]:
+        yield from self._serve_units(lane, now_s)
+        while not self._by_units and self.free(now_s):
+            if marks := self._take_due(lane, now_s):
+                yield self._mark(marks, now_s)
+                continue
+            marks = lane.marker_order(self.node, now_s)
+            if not marks:
+                break
+            yield self._ask_ends(marks, (), now_s)
+
+    def _serve_units(self, lane: Lane, now_s: float) -> Iterator[Command]:
+        if self._by_units and self.open and (marks := lane.marker_order(self.node, now_s, UNIT_MARKERS_MAX)):
+            yield MarkByUnits(marks)
+
+    def _rests(self, lane: Lane, now_s: float, now_ms: int) -> list[Rest]:
+        """The twins whose ends are to be asked for now, besides those of markers."""
+        if lane.finishing:
+            return []
+        idle = now_s >= self._rest_at_s
+        if idle:
+            self._rest_at_s = now_s + REST_S
+        return lane.rest_order(self.node, now_s, now_ms, idle=idle)
+
+    def _serve_held(self, lane: Lane, now_s: float, now_ms: int) -> Iterator[Command]:
+        """While a quota lets one request go at a time: what must know where its log ends has that asked for first, all
+        in one question, and nothing else goes until its answer. It goes at once then, or is asked for again."""
+        yield from self._serve_units(lane, now_s)
+        asker = self.asker or self
+        waits = asker.in_flight and now_s < asker.in_flight[-1].sent_s + WORD_S
+        if not self.free(now_s) or waits:
+            return
+        if not asker._told and asker.free(now_s) and not asker.quota.still(now_s):
+            marks, rests = self._to_ask(lane, now_s), self._rests(lane, now_s, now_ms)
+            if marks or rests:
+                yield asker._ask_ends(marks, rests, now_s)
+                return
+        asker._told = False
+        ways = (self._mark_due, self._produce) if self._marks_turn else (self._produce, self._mark_due)
+        for way in ways:
+            if one := way(lane, now_s, now_ms):
+                self._marks_turn = way == self._produce
+                yield one
+                return
+
+    def _to_ask(self, lane: Lane, now_s: float) -> list[Marks]:
+        """Markers before which a log's end is to be asked for: those for which it was, and which did not go, first."""
+        again = self._take_due(lane, now_s)
+        return again if again or self._by_units else lane.marker_order(self.node, now_s)
+
+    def _produce(self, lane: Lane, now_s: float, now_ms: int) -> Send | None:
+        sent = lane.produce_order(self.node, now_s, now_ms, self.quota.portion)
+        return self.send(sent, now_s) if sent else None
+
+    def _mark_due(self, lane: Lane, now_s: float, _now_ms: int) -> Send | None:
+        self._join_due()
+        if now_s - self._due_s > SURE_S:
+            return None
+        marks = self._take_due(lane, now_s)
+        return self._mark(marks, now_s) if marks else None
+
+    def _join_due(self) -> None:
+        """What the asker was told may go."""
+        if self.asker and self.asker.due:
+            self._due_s = min(self._due_s, self.asker._due_s) if self.due else self.asker._due_s
+            self.due, self.asker.due = self.due + self.asker.due, []
+
+    def _take_due(self, lane: Lane, now_s: float) -> list[Marks]:
+        """The markers that may go now. Had they to wait for room, what befell their partitions meanwhile counts."""
+        self._join_due()
+        if not self.due:
+            return []
+        due, late = running(self.due)
+        self.due = []
+        lane.marked(late, [], now_s)
+        return due
+
+    def _doze(self) -> Iterator[Wake]:
+        """While many answers are due, the pump is woken for half of them at once: a turn of its loop costs more than
+        what it can send for one. Whoever relies on it looks here now and then, as sizes are only guessed."""
+        due, half = 0, len(self.in_flight) // 2
+        for flight in islice(self.in_flight, half if half > 1 else 0):
+            if not flight.sent:
+                break
+            due += answer_bytes_least(self.version, len(flight.sent))
+        if due or self.dozing:
+            self.dozing = due > 0
+            yield Wake(self, due)
+
+    def send(self, sent: list[Sent], now_s: float) -> Send:
+        """One produce request."""
+        return self._put(Flight(sent, now_s, [], size=sum(entry.parcel.size for entry in sent)))
+
+    def _ask_ends(self, marks: list[Marks], rests: Sequence[Rest], now_s: float) -> Send:
+        """Asks where the logs end that these markers are for, which go as soon as the answer allows it; or those of
+        twins at rest."""
+        return self._put(Flight([], now_s, marks, True, rests))
+
+    def _mark(self, marks: list[Marks], now_s: float) -> Send:
+        """Markers, and right behind them the question where the logs end then: a broker takes the requests of a
+        connection one after another."""
+        return self._put(Flight([], now_s, marks))
+
+    def _put(self, flight: Flight) -> Send:
+        self.in_flight.append(flight)
+        self.writing, self.pinned = True, flight.sent
+        return Send(self, flight)
+
+    def written(self) -> None:
+        """The kernel has all of the last request: its buffers may be received into again."""
+        self._unpin()
+        self.writing, self.pinned = False, []
+
+    def detached(self) -> None:
+        """What the kernel has not taken was copied: a peer that takes nothing keeps no buffers busy."""
+        self._unpin()
+        self.pinned = [entry._replace(hold=None) for entry in self.pinned]
+
+    def _unpin(self) -> None:
+        for entry in self.pinned:
+            if entry.hold:
+                entry.hold.uses -= 1
+
+    # -- what comes
+
+    def produced(self, parts: list[ProducedPartition], throttle_ms: int, now_s: float) -> Answered:
+        """The oldest request is answered, a produce request."""
+        flight = self.in_flight.popleft()
+        self._heard(flight.size, throttle_ms, now_s)
+        return Answered(flight, parts, [])
+
+    def marked(self, codes: Iterable[MarkedPartition]) -> None:
+        """Of markers, the first half of their answer. Where their logs end then comes next."""
+        self._codes = {(one.topic, one.partition): one.error for one in codes}
+
+    def ends_told(self, ends: Iterable[LogEnd], throttle_ms: int, now_s: float) -> Answered:
+        """Where logs end: the answer to a question, or the second half of that to markers."""
+        flight = self.in_flight.popleft()
+        self.asks_apart |= throttle_ms > 0
+        self._heard(0, throttle_ms, now_s)
+        if not flight.asking:
+            codes, self._codes = self._codes or {}, None
+            return Answered(flight, [], [joined(codes, end) for end in ends])
+        found = [joined({}, end, 0) for end in ends]
+        go, rest = standing(flight.marks, found)
+        self._due_s = self._due_s if self.due else now_s
+        self.due += go
+        self._told = True
+        return Answered(flight._replace(marks=rest), [], found)
+
+    def _heard(self, size: int, throttle_ms: int, now_s: float) -> None:
+        """What the broker said of its quotas."""
+        patient = self.undelivered_s > self.limits.undelivered_s
+        self.quota.answered(size, size, throttle_ms, now_s)
+        if throttle_ms > 0 or patient:
+            self.undelivered_s = self.limits.undelivered_s + throttle_ms / 1000
+        elif self._inflight_max < self.limits.inflight_max:
+            self._inflight_max = min(2 * self._inflight_max, self.limits.inflight_max)
+
+    # -- when it is over
+
+    def take_unwritten(self) -> list[Marks]:
+        """Markers that were asked for and never sent; to be had before it is closed."""
+        found = [entry for flight in self.in_flight if flight.asking for entry in flight.marks] + self.due
+        self.in_flight = deque(flight for flight in self.in_flight if not flight.asking)
+        self.due = []
+        return found
+
+    def lend(self, asker: TargetFlow) -> None:
+        """From now on that one asks."""
+        self.asker = asker
+
+    def part(self, lane: Lane, now_s: float) -> None:
+        """Lets the asker go. Where what it asked ends, only a look may tell."""
+        asker, self.asker, self.asks_apart = self.asker, None, False
+        if asker:
+            for flight in asker.in_flight:
+                lane.rested(flight.rests, [], now_s)
+            lane.marked(asker.take_unwritten(), [], now_s)
+            asker.close()
+
+    def close(self) -> list[list[Sent] | list[Marks]]:
+        """Its connection is gone; returns what was never answered."""
+        self.open = False
+        self.written()
+        unanswered = [entry.marks or entry.sent for entry in self.in_flight if not entry.asking]
+        self.in_flight.clear()
+        return unanswered
+
+
+def joined(codes: dict[tuple[str, int], int], end: LogEnd, unsaid: int = UNANSWERED) -> Marked:
+    """What a partition's markers were answered; without a word about them the look at the twin must tell."""
+    error = codes.get((end.topic, end.partition), unsaid)
+    return Marked(end.topic, end.partition, error or end.error, -1 if end.error else end.end)

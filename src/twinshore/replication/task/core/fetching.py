@@ -1,0 +1,490 @@
+"""What each source connection should ask next: one fetch session per line, and which partitions changed since. Pure.
+
+Token buckets hold a lane to its share of a link's and of topics' throttles, and say who goes first. Bytes are counted
+as they are fetched, not as they are sent: a throttled partition is then simply not asked for, keeps no receive buffer
+busy and holds back nobody. A bucket may go into debt by one answer; what is over is waited out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from twinshore.config.model import PRIORITY_DEFAULT
+from twinshore.kafka.protocol.fetch import FetchedAnswer, FetchedPartition, FetchPartition
+from twinshore.replication.task.core.config import LaneLimits
+from twinshore.replication.task.core.partition import Phase, Route, Track
+from twinshore.replication.task.core.shared_read import Seat
+
+# A bucket keeps what half a second brings: a slow turn of the loop costs nothing, and a burst is short.
+BURST_S = 0.5
+ASK_BYTES_MIN = 16 << 10
+# Below this part of its burst a bucket is not asked from: many tiny fetches would cost more than they bring.
+OPEN_PART = 0.125
+LONGEST_WAIT_MS = 1 << 30
+SourceKey = tuple[bytes, int]
+Line = tuple[int, int]  # source node, stream
+# How long a broker may hold a fetch while a partition of its line is left out because too much of it waits to be sent.
+CHOKED_WAIT_MS = 5
+# An answer with no more than that part of what it may bring has left nothing out for want of room.
+SESSION_LOST = frozenset({70, 71, 106})  # id not found, wrong epoch, topic id inconsistent with the session
+
+
+@dataclass(slots=True)
+class Bucket:
+    """Bytes that may be fetched now. `spent` and `hungry` are for whoever shares a throttle out: since the last report,
+    and whether more would have been fetched."""
+
+    bytes_s: float
+    level: float = 0.0
+    filled_at_s: float = 0.0
+    spent: int = 0
+    hungry: bool = False
+
+    @property
+    def burst(self) -> float:
+        return self.bytes_s * BURST_S
+
+    def refill(self, now_s: float) -> None:
+        if self.filled_at_s:
+            self.level = min(self.burst, self.level + (now_s - self.filled_at_s) * self.bytes_s)
+        self.filled_at_s = now_s
+
+    @property
+    def open(self) -> bool:
+        return self.level >= self.burst * OPEN_PART
+
+    def opens_in_s(self) -> float:
+        """From its last filling on."""
+        return max(0.0, self.burst * OPEN_PART - self.level) / self.bytes_s
+
+    def spend(self, size: int) -> None:
+        self.level -= size
+        self.spent += size
+        if not self.open:
+            self.hungry = True
+
+
+@dataclass(slots=True)
+class Buckets:
+    """`link` is None where the link has no throttle. Topics without an entry have neither throttle nor weight."""
+
+    link: Bucket | None = None
+    topics: dict[str, Bucket] = field(default_factory=dict)
+    weights: dict[str, int] = field(default_factory=dict)
+    partitions: dict[str, int] = field(default_factory=dict)
+    # Partitions whose source has more than was fetched, each with its weight; of each weight, how many.
+    _behind: dict[Hashable, int] = field(default_factory=dict)
+    _contending: Counter[int] = field(default_factory=Counter)
+    _reported_at_s: float = 0.0
+
+    @property
+    def bounding(self) -> bool:
+        """Whether anything here bounds anything."""
+        return bool(self.link or self.topics or self.weights)
+
+    def bound(self, link_bytes_s: float, topics: Mapping[str, float], weights: Mapping[str, int]) -> None:
+        """New bounds, 0 for none; what was saved or owed under the old ones stays."""
+        self.link = _adjusted(self.link, link_bytes_s) if link_bytes_s else None
+        self.topics = {topic: _adjusted(self.topics.get(topic), rate) for topic, rate in topics.items()}
+        if weights != self.weights:
+            self.weights = dict(weights)
+            self._behind.clear()
+            self._contending.clear()
+
+    def refill(self, now_s: float) -> list[str]:
+        """Time passed; topics that may be fetched again."""
+        if self.link:
+            self.link.refill(now_s)
+        found = []
+        for topic, bucket in self.topics.items():
+            shut = not bucket.open
+            bucket.refill(now_s)
+            if shut and bucket.open:
+                found.append(topic)
+        return found
+
+    def shut(self) -> bool:
+        """Whether nothing at all may be fetched now."""
+        return self.link is not None and not self.link.open
+
+    def admits(self, topic: str) -> bool:
+        bucket = self.topics.get(topic)
+        return bucket is None or bucket.open
+
+    def bytes_max(self) -> int:
+        """For one fetch; 0: no bound."""
+        return max(ASK_BYTES_MIN, int(self.link.level)) if self.link else 0
+
+    def wait_ms_max(self) -> int:
+        """How long a broker may hold a fetch: no longer than until a topic that is not asked for now may be."""
+        waits = [bucket.opens_in_s() for bucket in self.topics.values() if bucket.hungry and not bucket.open]
+        return max(5, int(1000 * min(waits))) if waits else LONGEST_WAIT_MS
+
+    def partition_bytes(self, topic: str, wanted: int, *, weighed: bool = True) -> int:
+        """How much of one partition is asked for at a time: less where it is throttled, or where others go first."""
+        bucket = self.topics.get(topic)
+        if bucket:
+            wanted = min(wanted, max(ASK_BYTES_MIN, int(bucket.burst) // max(1, self.partitions.get(topic, 1))))
+        if self.weights and weighed:
+            weight, first = self.weight(topic), self.first()
+            if weight < first:
+                wanted = min(wanted, max(ASK_BYTES_MIN, wanted * weight // first))
+        return wanted
+
+    def weight(self, topic: str) -> int:
+        return self.weights.get(topic, PRIORITY_DEFAULT)
+
+    def first(self) -> int:
+        """The highest weight among those that have something to catch up with; 0: nobody has."""
+        return max(self._contending, default=0)
+
+    def spend(self, topic: str, size: int) -> bool:
+        """So much was fetched; whether the topic may not be asked for any more."""
+        if self.link:
+            self.link.spend(size)
+        bucket = self.topics.get(topic)
+        if bucket is None:
+            return False
+        was_open = bucket.open
+        bucket.spend(size)
+        return was_open and not bucket.open
+
+    def stands(self, key: Hashable, topic: str, *, behind: bool) -> bool:
+        """Whether a partition has something to catch up with; says whether others are to be asked otherwise now."""
+        if not self.weights or behind == (key in self._behind):
+            return False
+        before = self.first()
+        if behind:
+            self._behind[key] = self.weight(topic)
+            self._contending[self._behind[key]] += 1
+        else:
+            weight = self._behind.pop(key)
+            self._contending[weight] -= 1
+            if not self._contending[weight]:
+                del self._contending[weight]
+        return before != self.first()
+
+    def report(self, now_s: float) -> dict[str, list[float]] | None:
+        """By topic, "" for the link: bytes per second since the last report, and whether more would have been fetched.
+        Those that used nothing are left out; None where nothing is bounded."""
+        took_s, self._reported_at_s = now_s - self._reported_at_s, now_s
+        whole = {"": self.link, **self.topics} if self.link else self.topics
+        if not whole:
+            return None
+        found = {}
+        for name, bucket in whole.items():
+            if bucket.spent or bucket.hungry:
+                found[name] = [bucket.spent / took_s, float(bucket.hungry)]
+            bucket.spent, bucket.hungry = 0, bucket.hungry and not bucket.open
+        return found
+
+
+def whole_batches(records: memoryview) -> tuple[int, int]:
+    """Bytes of the whole batches that were fetched, and the offset behind them; -1 where there is none. A batch that
+    was cut short comes again and counts then."""
+    size, at, following = len(records), 0, -1
+    while at + 61 <= size:
+        end = at + 12 + int.from_bytes(records[at + 8 : at + 12], "big")
+        if not at + 61 <= end <= size:
+            break
+        following = int.from_bytes(records[at : at + 8], "big") + int.from_bytes(records[at + 23 : at + 27], "big") + 1
+        at = end
+    return at, following
+
+
+def _adjusted(bucket: Bucket | None, bytes_s: float) -> Bucket:
+    if bucket is None:
+        return Bucket(bytes_s)
+    bucket.bytes_s = bytes_s
+    bucket.level = min(bucket.level, bucket.burst)
+    return bucket
+
+
+class FetchSession:
+    """One incremental fetch session (KIP-227): only what changed is asked, so a thousand quiet partitions cost nothing.
+    Remembers what the broker believes we want; `changes` says what to send so that it believes the right thing."""
+
+    def __init__(self) -> None:
+        self.session_id = 0
+        self.epoch = 0
+        self._told: dict[SourceKey, FetchPartition] = {}
+
+    def changes(
+        self, wanted: Iterable[FetchPartition], unwanted: Iterable[SourceKey]
+    ) -> tuple[list[FetchPartition], list[SourceKey]]:
+        """What to put in the next request: partitions new or moved, and those to forget."""
+        told = self._told
+        # A broker adds what is asked before it removes what is forgotten: forgetting must not undo asking.
+        forgotten = [key for key in unwanted if told.pop(key, None) is not None]
+        asked = []
+        for want in wanted:
+            key = (want.topic_id, want.partition)
+            if told.get(key) != want:
+                told[key] = want
+                asked.append(want)
+        return asked, [key for key in forgotten if key not in told]
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+    def position(self, key: SourceKey) -> int:
+        """From where the broker reads this partition as far as it was told; -1 while it is not asked for."""
+        want = self._told.get(key)
+        return want.position if want else -1
+
+    def epoch_asked(self, key: SourceKey) -> int:
+        """In which epoch of its leader this partition is asked for; -1 where none was named."""
+        want = self._told.get(key)
+        return want.leader_epoch if want else -1
+
+    def answered(self, session_id: int) -> None:
+        """The broker took the request: the next one continues the session."""
+        if session_id == 0:
+            self.reset()
+            return
+        self.session_id = session_id
+        self.epoch = self.epoch + 1 if self.epoch < 2**31 - 1 else 1
+
+    def reset(self) -> None:
+        """The next request opens a new session and names everything again."""
+        self.session_id = 0
+        self.epoch = 0
+        self._told.clear()
+
+
+class FetchOrder(NamedTuple):
+    session_id: int
+    session_epoch: int
+    partitions: list[FetchPartition]
+    forgotten: list[tuple[bytes, int]]
+    bytes_max: int = 0
+    wait_ms_max: int = LONGEST_WAIT_MS
+
+
+class FetchBook:
+    """Only partitions that run, and whose target takes something, are asked for."""
+
+    def __init__(self, limits: LaneLimits) -> None:
+        self._partition_bytes_widest = limits.partition_bytes_widest
+        self._streams, self._far_streams = 1, limits.far_streams
+        self._tracks: dict[tuple[bytes, int], Track] = {}
+        self._sessions: dict[Line, FetchSession] = {}
+        self._dirty: dict[Line, dict[Track, None]] = {}
+        self._gone: dict[Line, dict[tuple[bytes, int], None]] = {}
+        self._choked: dict[Line, dict[Track, None]] = {}
+        self._held: set[int] = set()
+        self.buckets = Buckets()
+        # Where this lane reads together with others of its broadcast.
+        self.seat: Seat | None = None
+
+    def add(self, track: Track) -> None:
+        self._tracks[track.source_key] = track
+        if self.seat:
+            self.seat.sit(track)
+        self._count()
+
+    def remove(self, track: Track) -> None:
+        self.forget(track, track.route)
+        self._tracks.pop(track.source_key, None)
+        for choked in self._choked.values():
+            choked.pop(track, None)
+        if self.seat:
+            self.seat.leave(track)
+        self._count()
+
+    def line_of(self, track: Track, route: Route) -> Line:
+        return route.source, track.order.partition % self._streams
+
+    def wake(self, track: Track) -> None:
+        """Something about it changed: the next request of its line says so."""
+        self.ask_again(track)
+        if self.seat:
+            self.seat.call(track)
+
+    def ask_again(self, track: Track) -> None:
+        """The next request of its line says whether it is asked for."""
+        if track.route.source >= 0:
+            self._dirty.setdefault(self.line_of(track, track.route), {})[track] = None
+
+    def forget(self, track: Track, route: Route) -> None:
+        """Its line under `route` shall ask for it no more."""
+        if route.source >= 0:
+            self._gone.setdefault(self.line_of(track, route), {})[track.source_key] = None
+        if self.seat:
+            self.seat.let_go(track)
+        self.buckets.stands(track.source_key, track.order.topic, behind=False)
+
+    def hold(self, node: int, *, held: bool) -> None:
+        """A target that takes nothing: what would go there is not fetched until it does."""
+        (self._held.add if held else self._held.discard)(node)
+        for track in self._tracks.values():
+            if track.route.target == node:
+                self.wake(track)
+
+    def bound(self, link_bytes_s: float, topics: Mapping[str, float], weights: Mapping[str, int]) -> None:
+        """New throttles and weights: everything is asked anew under them."""
+        self.buckets.bound(link_bytes_s, topics, weights)
+        self._count()
+        for track in self._tracks.values():
+            self.wake(track)
+
+    def refill(self, now_s: float) -> None:
+        """Time passed: what was throttled may be asked for again."""
+        if self.seat:
+            self.seat.tick(now_s)
+        topics = self.buckets.refill(now_s)
+        for track in self._tracks.values() if topics else ():
+            if track.order.topic in topics:
+                self.wake(track)
+
+    def _count(self) -> None:
+        self.buckets.partitions = (
+            dict(Counter(t.order.topic for t in self._tracks.values())) if self.buckets.topics else {}
+        )
+
+    def order(self, line: Line) -> FetchOrder | None:
+        """The next fetch of a line; None while it has nothing to ask."""
+        if self.buckets.shut():
+            self._leave_to_others()
+            return None
+        session = self._sessions.setdefault(line, FetchSession())
+        choked = self._choked.setdefault(line, {})
+        wanted, unwanted = [], list(self._gone.pop(line, ()))
+        for track in self._dirty.pop(line, ()):
+            asks = self.asks(track, line)
+            choked.pop(track, None)
+            if asks and track.full():
+                choked[track] = None
+            if self._is_ours(track, line, asks=asks and not track.waiting.choked):
+                topic_id, partition = track.source_key
+                ask = (topic_id, partition, track.fetched, track.route.source_epoch, track.source.epoch)
+                size = self._bytes_asked(track)
+                wanted.append(FetchPartition(*ask, size))
+            else:
+                unwanted.append(track.source_key)
+                self.buckets.stands(track.source_key, track.order.topic, behind=False)
+        asked, forgotten = session.changes(wanted, unwanted)
+        if not len(session):
+            # Nothing left to ask, not even to be told what to forget: the next request begins a session of its own.
+            session.reset()
+            return None
+        wait_ms = self.buckets.wait_ms_max()
+        if any(self.asks(track, line) for track in choked):
+            # What is asked for may be quiet: it must not hold up, for a whole long poll, what soon has room again.
+            wait_ms = min(wait_ms, CHOKED_WAIT_MS)
+        return FetchOrder(session.session_id, session.epoch, asked, forgotten, self.buckets.bytes_max(), wait_ms)
+
+    def _leave_to_others(self) -> None:
+        """While its throttle is shut, what it reads for all is left to another; who reads is seen once it opens."""
+        if seat := self.seat:
+            for track in seat.reading_now():
+                seat.let_go(track)
+                self.ask_again(track)
+
+    def _is_ours(self, track: Track, line: Line, *, asks: bool) -> bool:
+        """Whether the source is asked for what may be asked, and not another lane, for all that read together."""
+        if self.seat is None:
+            return asks
+        if not asks:
+            self.seat.let_go(track)
+        return asks and self.seat.reads(track, line)
+
+    def _bytes_asked(self, track: Track) -> int:
+        """How much of a partition is asked for: what is read for all goes by no weights of this link's."""
+        leads = self.seat is not None and self.seat.leads(track)
+        return self.buckets.partition_bytes(track.order.topic, track.partition_bytes_max, weighed=not leads)
+
+    def asks(self, track: Track, line: Line) -> bool:
+        """Whether the line shall ask for it now, unless too much of it waits to be sent."""
+        return (
+            track.phase is Phase.RUNNING
+            and track.halt_after is None
+            and track.refusal is None
+            and track.route.target not in self._held
+            and self.line_of(track, track.route) == line
+            and self._tracks.get(track.source_key) is track
+            and self.buckets.admits(track.order.topic)
+        )
+
+    def answered(self, line: Line, answer: FetchedAnswer) -> list[tuple[Track, FetchedPartition]]:
+        """The partitions of an answer that were asked from where they still stand; all of the line, with
+        its error, where the fetch failed as a whole. An answer from before a move or a look is of no use."""
+        session = self._sessions[line]
+        if self.seat:
+            self.seat.heard(line, sum(len(part.records) for part in answer.partitions))
+        if answer.error:
+            self.reset(line)
+            return [] if answer.error in SESSION_LOST else self._failed(line, answer.error)
+        found = [
+            (track, part)
+            for part in answer.partitions
+            if (track := self._tracks.get((part.topic_id, part.partition))) is not None
+            and session.position(track.source_key) == track.fetched
+        ]
+        for track, part in found:
+            if track.phase is not Phase.RUNNING:
+                self.wake(track)  # Until it goes on it would be answered the same again, and at once.
+            elif not part.error:
+                # Not the route's epoch, which may have changed since.
+                track.source.led = session.epoch_asked(track.source_key)
+        session.answered(answer.session_id)
+        if answer.session_id == 0:
+            self.reset(line)
+        if self.buckets.bounding:
+            self._spend(found)
+        return found
+
+    def _failed(self, line: Line, error: int) -> list[tuple[Track, FetchedPartition]]:
+        """A fetch that failed as a whole failed for each partition that its line is for."""
+        return [
+            (track, FetchedPartition(*track.source_key, error, -1, -1, -1, None, None, [], memoryview(b"")))
+            for track in self._tracks.values()
+            if self.asks(track, line)
+        ]
+
+    def _spend(self, found: list[tuple[Track, FetchedPartition]]) -> None:
+        shut: set[str] = set()
+        others_first = False
+        for track, part in found:
+            size, following = whole_batches(part.records)
+            topic = track.order.topic
+            if size:
+                if self.buckets.spend(topic, size):
+                    shut.add(topic)
+                behind = following < part.last_stable_offset
+                others_first |= self.buckets.stands(track.source_key, topic, behind=behind)
+        for track in self._tracks.values() if shut or others_first else ():
+            if others_first or track.order.topic in shut:
+                self.wake(track)
+
+    def widen(self, answer: FetchedAnswer) -> None:
+        """A far source: its leaders are read by several fetches at a time, so that one is read while another is on its
+        way; and partitions that filled what they may bring in one round trip may bring more in the next."""
+        if self._streams < self._far_streams:
+            self._part()
+        for part in answer.partitions:
+            track = self._tracks.get((part.topic_id, part.partition))
+            if track and 4 * len(part.records) >= 3 * track.partition_bytes_max < self._partition_bytes_widest:
+                track.partition_bytes_max *= 2
+                self.wake(track)
+
+    def _part(self) -> None:
+        """Parts the lines. What an old line still brings counts, unless the new one was asked for it meanwhile."""
+        before = {track: self.line_of(track, track.route) for track in self._tracks.values() if track.route.source >= 0}
+        self._streams = self._far_streams
+        for track, line in before.items():
+            if self.line_of(track, track.route) != line:
+                self._gone.setdefault(line, {})[track.source_key] = None
+                self.wake(track)
+
+    def reset(self, line: Line) -> None:
+        """The line's session is over: everything is asked anew."""
+        self._sessions.setdefault(line, FetchSession()).reset()
+        for track in self._tracks.values():
+            if track.phase is Phase.RUNNING and self.line_of(track, track.route) == line:
+                if self.seat:
+                    self.seat.let_go(track)
+                self.wake(track)

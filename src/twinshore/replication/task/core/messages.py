@@ -1,0 +1,284 @@
+"""What desk, pumps and rafts say to each other: typed values, and the lines of JSON that they travel as. Pure.
+
+What a pump says are commands of its core. What the desk says is below. Each side's words are encoded and decoded here
+alone, and driver and pump are of one version. A **raft** is a set of small lanes, of several links, whose pumps run
+side by side in one Spark task.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from twinshore.config.model import NamedPartition
+from twinshore.replication.task.core.config import (
+    Handover,
+    LaneLimits,
+    Reach,
+    Stand,
+    TideOrder,
+    TrackOrder,
+    carried_from,
+    form_of,
+    stoppage_from,
+)
+from twinshore.replication.task.core.connections import Beat, Done, Pace, Released, SayReady, Used
+from twinshore.replication.task.core.throttle import Learnt
+
+# Lanes on a raft take turns: what one turn may fetch and cut is a part of what a lane with a task of its own may.
+FETCH_BYTES_MAX = 4 << 20
+PARTITION_BYTES_MAX = 1 << 20
+JOINED_BYTES_MAX = 8 << 20
+WORK_MAX = 10_000
+# So many fetches of a broadcast are held at least.
+FETCHES_HELD = 8
+Word = TypeVar("Word")
+
+
+class Assign(NamedTuple):
+    """More partitions."""
+
+    tracks: tuple[TrackOrder, ...]
+
+
+class Go(NamedTuple):
+    """Begin to write. `told`: how far each partition is accounted for; `reached`: how far mapped twins are written;
+    `paces`: what the pump before learnt of quotas; `untouched`: new twins that no pump was let write before."""
+
+    handovers: tuple[Handover, ...]
+    told: Mapping[NamedPartition, Stand]
+    reached: Mapping[NamedPartition, Reach]
+    paces: tuple[Pace, ...] = ()
+    untouched: tuple[NamedPartition, ...] = ()
+
+
+class Granted(NamedTuple):
+    """Go on for so long, counted from the question that was asked at `asked_s` on the pump's own clock."""
+
+    asked_s: float
+    grant_s: float
+
+
+class Release(NamedTuple):
+    """Let go of this partition."""
+
+    named: NamedPartition
+
+
+class Bounds(NamedTuple):
+    """The lane's share of each throttle in bytes a second, 0: none, and the weights of topics."""
+
+    link: float
+    topics: Mapping[str, float]
+    weights: Mapping[str, int]
+
+
+class Take(NamedTuple):
+    """Partitions that another lane let go of stand there."""
+
+    handovers: tuple[Handover, ...]
+
+
+class Finish(NamedTuple):
+    """Stop in good order, and say where each partition stands."""
+
+
+class Stop(NamedTuple):
+    """Stop at once."""
+
+
+OfDesk = Assign | Go | Granted | Release | Bounds | Take | Finish | Stop
+OfPump = SayReady | Beat | Used | Released | Done
+Message = dict[str, Any]
+
+
+def line_of(message: Message) -> bytes:
+    """A message on its way: one line, in which a slotted value is the list of its fields."""
+    return (json.dumps(message, separators=(",", ":"), default=_fields_of) + "\n").encode()
+
+
+def _fields_of(value: Any) -> list[Any]:
+    return [getattr(value, name) for name in value.__slots__]
+
+
+def said(word: OfDesk | OfPump | ToRaft | OfRaft) -> Message:
+    """A word of any side, as it travels."""
+    fields = word._asdict() if isinstance(word, tuple) else dataclasses.asdict(word)
+    if isinstance(word, Go):  # no key in JSON is more than a text
+        fields |= {"told": list(word.told.items()), "reached": list(word.reached.items())}
+    return {"what": type(word).__name__.lower(), **fields}
+
+
+def heard_by_pump(message: Message) -> OfDesk:
+    """What the desk said, out of its JSON form."""
+    match message["what"]:
+        case "assign":
+            return Assign(tuple(_orders(message)))
+        case "go":
+            told = {NamedPartition(*named): Stand(*stand) for named, stand in message["told"]}
+            reached = {NamedPartition(*named): Reach(*reach) for named, reach in message["reached"]}
+            untouched = tuple(NamedPartition(*raw) for raw in message["untouched"])
+            return Go(_handovers(message), told, reached, tuple(_paces(message)), untouched)
+        case "granted":
+            return Granted(float(message["asked_s"]), float(message["grant_s"]))
+        case "release":
+            return Release(NamedPartition(*message["named"]))
+        case "bounds":
+            return Bounds(message["link"], message["topics"], message["weights"])
+        case "take":
+            return Take(_handovers(message))
+        case "finish":
+            return Finish()
+        case "stop":
+            return Stop()
+        case other:
+            raise ValueError(f"a pump does not know the word {other!r}")
+
+
+def heard_by_desk(message: Message) -> OfPump:
+    """What a pump said, out of its JSON form; KeyError, TypeError or ValueError where it is none."""
+    match message["what"]:
+        case "sayready":
+            return SayReady()
+        case "beat":
+            return Beat(_carried(message), _incidents(message), message["speed"], float(message["asked_s"]))
+        case "used":
+            return Used(message["used"])
+        case "released":
+            handover, carried = message["handover"], message["carried"]
+            stand, account = handover and Handover(*handover), carried and carried_from(carried)
+            return Released(NamedPartition(*message["named"]), stand, account)
+        case "done":
+            speed, unread_s, paces = message["speed"], float(message["unread_s"]), list(_paces(message))
+            return Done(_carried(message), _incidents(message), list(_handovers(message)), speed, unread_s, paces)
+        case other:
+            raise ValueError(f"the desk does not know the word {other!r} of a pump")
+
+
+def _handovers(message: Message) -> tuple[Handover, ...]:
+    return tuple(Handover(*raw) for raw in message["handovers"])
+
+
+def _orders(message: Message) -> Iterator[TrackOrder]:
+    for raw in message["tracks"]:
+        order = TrackOrder(*raw)
+        yield dataclasses.replace(order, reached=Reach(*order.reached)) if order.reached else order
+
+
+def _paces(message: Message) -> Iterator[Pace]:
+    for side, node, stream, raw in message["paces"]:
+        learnt = Learnt(*raw)
+        yield Pace(side, node, stream, learnt._replace(moved=[(ago_s, size) for ago_s, size in learnt.moved]))
+
+
+def _carried(message: Message) -> list[Any]:
+    return [carried_from(raw) for raw in message["carried"]]
+
+
+def _incidents(message: Message) -> list[Any]:
+    return [stoppage_from(raw) for raw in message["incidents"]]
+
+
+@dataclass(frozen=True, slots=True)
+class RaftOrder:
+    """All that a raft's task needs to begin: which lanes it carries is said at the desk, while it runs. `tells`: it
+    says before each turn whose it is."""
+
+    raft: int
+    tide: int
+    desk_host: str
+    desk_port: int
+    desk_token: str = field(repr=False)
+    tells: bool = False
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """To the raft: begin a pump with this order. `berth` is this pump's number, never used again."""
+
+    berth: int
+    order: TideOrder
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """To the raft: take no more pumps, and end once those there have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Afloat:
+    """Of the raft: its loop turns. Said every second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Of the raft: now comes the turn of this berth's pump; 0: nobody's. Said where its order wants that."""
+
+    berth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Of the raft: the pump of this berth is over, and why."""
+
+    berth: int
+    sentence: str
+    died: bool = False
+
+
+OfRaft = Afloat | Turn | Ended
+ToRaft = Carry | Leave
+
+
+def order_of(text: str) -> TideOrder | RaftOrder:
+    """What a Spark task is to carry: one lane, or a raft."""
+    kind: type[TideOrder | RaftOrder] = RaftOrder if "raft" in json.loads(text) else TideOrder
+    return form_of(kind).validate_json(text)
+
+
+def heard_by_raft(message: dict[str, Any]) -> ToRaft:
+    """A word of the driver, out of its JSON form; ValueError where it is none."""
+    return _heard(message, {"carry": Carry, "leave": Leave}, "a raft")
+
+
+def heard_of_raft(message: dict[str, Any]) -> OfRaft:
+    """A word of the raft, out of its JSON form; ValueError where it is none."""
+    return _heard(message, {"afloat": Afloat, "turn": Turn, "ended": Ended}, "a driver")
+
+
+def _heard(message: dict[str, Any], words: Mapping[str, type[Word]], who: str) -> Word:
+    what = message["what"]
+    if what not in words:
+        raise ValueError(f"{who} does not know the word {what!r}")
+    return form_of(words[what]).validate_python({name: said for name, said in message.items() if name != "what"})
+
+
+def narrowed(limits: LaneLimits, high_bytes: int = 0) -> LaneLimits:
+    """The limits of a lane on a raft: no turn of one pump keeps the others from asking for their grants in time.
+    `high_bytes`: what a broadcast holds for lanes that are behind, of which one fetch may bring a part."""
+    fetch_bytes = min(limits.fetch_bytes_max, FETCH_BYTES_MAX)
+    partition_bytes = min(limits.partition_bytes_max, PARTITION_BYTES_MAX)
+    widest = limits
+    if high_bytes:
+        # What one fetch brings is fed to all before the next one takes its place.
+        fetch_bytes = min(fetch_bytes, high_bytes // 2)
+        partition_bytes = min(partition_bytes, high_bytes // 4)
+        widest = dataclasses.replace(
+            limits,
+            fetch_bytes_widest=max(fetch_bytes, high_bytes // FETCHES_HELD),
+            partition_bytes_widest=max(partition_bytes, high_bytes // FETCHES_HELD // 4),
+        )
+    return dataclasses.replace(
+        widest,
+        fetch_bytes_max=fetch_bytes,
+        partition_bytes_max=partition_bytes,
+        joined_bytes_max=min(limits.joined_bytes_max, JOINED_BYTES_MAX),
+        work_max=min(limits.work_max, WORK_MAX),
+        far_streams=1,
+    )

@@ -1,0 +1,762 @@
+"""One partition on its way: where it is fetched, sent and acknowledged, and the phase it is in. Pure.
+
+A track makes no move that `MOVES` does not have, and the drawing in ARCHITECTURE.md is made from it. Trouble that
+passes by itself is told once it has lasted, and now and then as long as it lasts.
+
+A partition whose twin is mapped: the same lane, the same sequences, but each batch lands where the twin ends. Pure.
+
+Positions stay the source's. What nobody sees takes no offset on the twin: it is passed by as soon as what lies before
+it has landed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from typing import ClassVar, NamedTuple
+
+from twinshore.config.incidents import POLICY_WAIT, IncidentKind
+from twinshore.config.model import Extent, NamedPartition, SourceOffset, TargetOffset, follow_on, source_end
+from twinshore.kafka.protocol.errors import describe
+from twinshore.kafka.protocol.fetch import FetchedPartition
+from twinshore.kafka.protocol.produce import ProducedPartition
+from twinshore.kafka.protocol.record_batch import sequence_of
+from twinshore.replication.task.core.accounting import Noted, Source, Told, cut_back, latest_of, nothing_of
+from twinshore.replication.task.core.batches import Blank, Cut, Halt, Hold, Parcel, Stamp, beside, within
+from twinshore.replication.task.core.config import (
+    NOWHERE,
+    Carried,
+    Handover,
+    Reach,
+    Stand,
+    Stoppage,
+    TrackOrder,
+    but_for,
+    reach_of,
+)
+from twinshore.replication.task.core.known_end import FAR_MS, Certainty, Strays
+from twinshore.replication.task.core.position import Go, Marked, Observation, Verdict, Wait, judge, wait_s
+
+TROUBLE_S = 30.0
+NONE = -1.0
+THROTTLED = "a quota of the target's throttles the mirror; give its user or client id more"
+
+
+class Waiting(deque[tuple[Parcel | Blank, Hold | None]]):
+    """What was fetched and is not sent yet, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes, self.choked = 0, False
+        # No batch that waits has an older time stamp.
+        self.oldest_ms = FAR_MS
+
+    def put(self, piece: Parcel | Blank, hold: Hold | None) -> None:
+        """Goes next after all that waits. `hold` is where its bytes lie, if they are not its own: counted here, once
+        for each queue, and counted off by whoever drops it or has sent it."""
+        self.append((piece, hold))
+        if hold:
+            hold.uses += 1
+        self.bytes += piece.size
+        if not isinstance(piece, Blank) and piece.max_timestamp < self.oldest_ms:
+            self.oldest_ms = piece.max_timestamp
+
+    def drop(self) -> None:
+        """None of it is wanted any more."""
+        for _, hold in self:
+            if hold:
+                hold.uses -= 1
+        self.clear()
+        self.bytes, self.oldest_ms = 0, FAR_MS
+
+    def leave(self, holds: Container[Hold]) -> None:
+        """What lies in these buffers gets bytes of its own."""
+        for number, (piece, hold) in enumerate(self):
+            if hold and hold in holds and not isinstance(piece, Blank):
+                self[number] = (piece._replace(body=bytes(piece.body), room=None), None)
+                hold.uses -= 1
+
+    def kept_ms(self, now_ms: int, kept_ms: int) -> int:
+        """Until when a broker that keeps our sequence for so long knows whichever of these it got last."""
+        if self.oldest_ms + kept_ms < now_ms:  # That one may have gone since.
+            behind = [piece.max_timestamp for piece, _ in self if not isinstance(piece, Blank)]
+            self.oldest_ms = min(behind, default=FAR_MS)
+        return self.oldest_ms + kept_ms
+
+
+@dataclass(slots=True)
+class Trouble:
+    """`since_s` is when it was first met with nothing good since, `told_s` when it was last told."""
+
+    since_s: float = NONE
+    told_s: float = NONE
+
+    def lasts(self, now_s: float, since_s: float = NONE) -> float:
+        """It was met again; `since_s`: it began then, if it is new. For how long it has lasted where it is to be told
+        now, else 0. The ledger keeps one row, however often it is told."""
+        if self.since_s == NONE:
+            self.since_s = now_s if since_s == NONE else since_s
+        if now_s - max(self.since_s, self.told_s) < TROUBLE_S:
+            return 0.0
+        self.told_s = now_s
+        return now_s - self.since_s
+
+    def over(self) -> bool:
+        """Returns whether it had been told."""
+        told = self.told_s != NONE
+        self.since_s = self.told_s = NONE
+        return told
+
+
+@dataclass(slots=True)
+class Troubles:
+    """Of one partition: nobody can tell where its twin ends, its twin's leader takes nothing, its source gives
+    nothing."""
+
+    vain: Trouble = field(default_factory=Trouble)
+    target: Trouble = field(default_factory=Trouble)
+    source: Trouble = field(default_factory=Trouble)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Who leads the partition on both sides; node -1 while nobody does. `recreated`: the side whose topic of this name
+    is another one now; `absent`: the side that has none."""
+
+    source: int = -1
+    source_epoch: int = -1
+    target: int = -1
+    recreated: str = ""
+    absent: str = ""
+    target_epoch: int = -1
+
+    @property
+    def twin_led(self) -> tuple[int, int]:
+        """Who leads the twin, and in which epoch: another pair may have another log."""
+        return self.target, self.target_epoch
+
+
+NOBODY = Route()
+
+
+class Phase(StrEnum):
+    LOOK = "look"
+    LOOKING = "looking"
+    RUNNING = "running"
+    SETTLING = "settling"
+    STOPPED = "stopped"
+
+
+# From which phase to which, and when.
+MOVES: tuple[tuple[Phase, Phase, str], ...] = (
+    (Phase.LOOK, Phase.LOOKING, "both sides are asked"),
+    (Phase.LOOK, Phase.RUNNING, "the pump before said where it stood"),
+    (Phase.LOOKING, Phase.RUNNING, "the twin ends where it may"),
+    (Phase.LOOKING, Phase.LOOK, "an answer is missing or past"),
+    (Phase.RUNNING, Phase.SETTLING, "the twin's end is in doubt, answers are on their way"),
+    (Phase.RUNNING, Phase.LOOK, "the twin's end is in doubt, no answer is on its way"),
+    (Phase.SETTLING, Phase.LOOK, "the last answer is in"),
+    *((phase, Phase.STOPPED, "an incident") for phase in Phase if phase is not Phase.STOPPED),
+)
+_ALLOWED = frozenset((before, after) for before, after, _ in MOVES)
+
+
+def may_follow(before: Phase, after: Phase) -> bool:
+    """Whether a partition may go from the one phase to the other, or stays in it."""
+    return before is after or (before, after) in _ALLOWED
+
+
+class Sent(NamedTuple):
+    """One partition of a produce request on its way. `head`: the parcel's header on this twin. `led`: the epoch in
+    which the source was led when it last showed that it has all that is in it."""
+
+    track: Track
+    parcel: Parcel
+    hold: Hold | None
+    head: bytes
+    led: int
+
+
+@dataclass(slots=True, eq=False)
+class Track:
+    """Mutable, owned by one lane. Offsets: acked <= sent <= fetched; what waits lies in [sent, fetched).
+
+    Blanks take offsets and no sequences, so the stamp moves with them: it is that of `sent`. `begins`: how often it
+    began to run; what was fetched before the last time is of no use. `fence` is the coordinator epoch of our markers,
+    `cut_to` where the twin's log should begin (-1: done). What is about one thing is a part of its
+    own: `waiting`, `source`, `told`, and of the twin's end `certain` and `strays`.
+    """
+
+    mapped: ClassVar[bool] = False
+    order: TrackOrder
+    stamp: Stamp
+    source_key: tuple[bytes, int]
+    target_id: bytes
+    phase: Phase = Phase.LOOK
+    route: Route = NOBODY
+    # How the twin was led when its end was last known for certain.
+    led: tuple[int, int] = (-1, -1)
+    # The line to its leader broke while we stood by or looked: what was known of the twin's end may be past.
+    doubted: bool = False
+    absences: int = 0
+    leaving: bool = False
+    begins: int = 0
+    fetched: int = 0
+    sent: int = 0
+    acked: int = 0
+    write_from: int = 0
+    in_flight: int = 0
+    waiting: Waiting = field(default_factory=Waiting)
+    partition_bytes_max: int = 0
+    fence: int = 0
+    cut_to: int = -1
+    # Below its end all is too old for a fresh queue, as a look has found.
+    old: Stand = NOWHERE
+    source: Source = field(default_factory=Source)
+    told: Told = field(default_factory=Told)
+    # What is known of the twin's end, and what may still land there.
+    certain: Certainty = field(default_factory=Certainty)
+    strays: Strays = field(default_factory=Strays)
+    # What came before this still crosses; then the partition stops for it.
+    halt_after: Halt | None = None
+    # The target refuses this, and so all behind it: the partition stops as soon as nothing is on its way.
+    refusal: Halt | None = None
+    retry_at_s: float = 0.0
+    # How often in a row it had to be looked at again, and how often an answer was why.
+    failures: int = 0
+    refusals: int = 0
+    troubles: Troubles = field(default_factory=Troubles)
+    # What was dropped of it for its age or for want of room, and is told once it is passed for good.
+    dropped: list[Stoppage] = field(default_factory=list)
+    # What of the source is not on the twin below where it ended when we looked, as far as that was looked for: no
+    # receipt counts it.
+    missed: tuple[Blank, ...] = ()
+
+    @classmethod
+    def of(cls, order: TrackOrder, producer: tuple[int, int], fence: int, partition_bytes_max: int) -> Track:
+        """A partition whose twin has not been looked at yet."""
+        return cls(
+            order=order,
+            stamp=Stamp.of(producer, order),
+            source_key=(bytes.fromhex(order.source_topic_id), order.partition),
+            target_id=bytes.fromhex(order.target_topic_id),
+            told=Told(to=order.receipt_to, epoch=order.receipt_epoch),
+            strays=Strays.none() if order.untouched else Strays(epoch=order.receipt_epoch),
+            fence=fence,
+            partition_bytes_max=partition_bytes_max,
+        )
+
+    @property
+    def named(self) -> NamedPartition:
+        return NamedPartition(self.order.topic, self.order.partition)
+
+    def enter(self, phase: Phase) -> None:
+        """The only way from one phase to another."""
+        assert may_follow(self.phase, phase), f"{self.named} cannot go from {self.phase} to {phase}"
+        self.phase = phase
+
+    def begin(
+        self,
+        position: int,
+        *,
+        armed_until_ms: int,
+        leader_epoch: int,
+        source_start: int = 0,
+        next_sequence: int = -1,
+    ) -> None:
+        """The twin ends at `position`: fetch from there, or from the last account when that lies behind, so that what
+        crossed unaccounted is read and told, not sent."""
+        self.enter(Phase.RUNNING)
+        self.begins, order = self.begins + 1, self.order
+        if next_sequence < 0:
+            next_sequence = sequence_of(order.anchor_offset, order.anchor_sequence, position)
+        self.stamp = self.stamp._replace(anchor_offset=position, anchor_sequence=next_sequence)
+        self.write_from = position
+        self.fetched = self.sent = self.acked = min(position, max(self.told.to, source_start))
+        if self.fetched < position:
+            leader_epoch = self.told.epoch if self.fetched == self.told.to else -1
+        self.certain.armed_until_ms, self.source.epoch = armed_until_ms, leader_epoch
+        self._drop_anew()
+        self.rid_of(self.troubles.vain)
+        self.certain.begun()
+
+    def fits(self, entry: Handover) -> bool:  # noqa: ARG002
+        """Whether what the last holder said of where it stood is of what we know."""
+        return True
+
+    def take_over(self, entry: Handover) -> None:
+        """The last holder said where it stood: no look is needed."""
+        if entry.position > self.told.to:  # told already, and lost by the target
+            self.told.to, self.told.epoch = entry.position, -1
+        known = {"armed_until_ms": entry.armed_until_ms, "leader_epoch": entry.leader_epoch}
+        self.begin(entry.position, **known, next_sequence=entry.next_sequence)
+        self.led, self.source.led = (entry.target, entry.target_epoch), entry.source_led
+
+    def resume(self, go: Go, seen: Observation, *, fence: int, armed_ms: int, cut_to: int) -> None:
+        """A look says where to go on. `fence` and `armed_ms` are the lane's; `cut_to` is where the log may be cut."""
+        self.strays.landed(go.position)
+        self.fence = max(fence, seen.fence + 1)
+        self.cut_to = cut_to if seen.log_start < cut_to else -1
+        self.missed = tuple(Blank(begin, end) for begin, end in (*seen.unseen, *seen.dropped))
+        self.begin(
+            go.position,
+            armed_until_ms=go.last_timestamp + armed_ms if go.last_timestamp >= 0 else 0,
+            leader_epoch=seen.source_epoch,
+            source_start=seen.source_start,
+            next_sequence=go.next_sequence,
+        )
+        self.source.end, self.source.start = seen.source_end, seen.source_start
+        self.certain.begun(self.certain.looked_at_s)
+        told = self.told
+        if self.fetched == told.to == go.position and told.epoch < 0:
+            told.epoch, told.source = seen.wrote_epoch, (-1, -1)  # to be told
+
+    def note_untold(self, now_ms: int, epoch: int) -> None:
+        """After a look, which saw `epoch` below the twin's end. What crossed, was told by nobody and is gone from the
+        source: receipts would have a gap."""
+        told = self.told
+        if told.to < self.fetched:
+            known = epoch if self.fetched == self.write_from else -1
+            blanks = within(self.missed, told.to, self.fetched)
+            told.noted.append(nothing_of(told.to, self.fetched, now_ms, blanks=blanks, epoch=known))
+            told.last_ms = now_ms
+
+    def judge(self, seen: Observation, anchor: Stamp) -> Verdict:
+        """What follows from a look at the twin."""
+        return judge(seen, anchor, self.order.inherited, carried=self.told.to >= 0)
+
+    def lands(self, parcel: Parcel, base: int) -> bool:
+        """Whether a batch may lie where the twin says that it does."""
+        return base == parcel.base
+
+    def arrived(self, end: int) -> None:
+        """All offsets below `end` are on the twin."""
+        self.acked = end
+        if not self.in_flight:
+            self.certain.arrived()
+            self.strays.outlived(self.certain.sent_s)
+
+    def may_mark(self) -> bool:
+        """Whether markers may go now. No sequence guards them, so nothing of ours may be on its way or still land."""
+        if self.in_flight:
+            return False
+        if self.strays.until_s:
+            self.settle(self.strays.until_s)
+            return False
+        return True
+
+    def send_blank(self, most: int, now_s: float) -> Blank:
+        """Takes the blank that waits first, or as much of it as `most`; it counts as on its way."""
+        blank, _ = self.waiting.popleft()
+        assert isinstance(blank, Blank)
+        run = blank._replace(end=min(blank.end, blank.base + most))
+        if run.end < blank.end:
+            self.waiting.appendleft((blank._replace(base=run.end), None))
+        self.in_flight += 1
+        self.certain.sent(now_s, bare=True)
+        self.sent = run.end
+        self.stamp = self.stamp.after(run.skipped)
+        return run
+
+    def unsure(self, now_s: float, now_ms: int) -> bool:
+        """Whether the next parcel must wait until it is seen where the twin ends."""
+        guarded = self.mapped or (not self.certain.bare and self.certain.armed_until_ms >= now_ms)
+        return not guarded and self.certain.stale(now_s)
+
+    def may_send(self, parcel: Parcel, now_s: float, now_ms: int, kept_ms: int) -> bool:
+        """Whether the next parcel may go now. A broker keeps our sequence for `kept_ms` after the time stamp of the
+        last batch it appended; where it may have forgotten us, nothing but we ourselves keep the order."""
+        certain, strays = self.certain, self.strays
+        alone = certain.bare or certain.armed_until_ms < now_ms
+        if (self.in_flight and alone) or self.unsure(now_s, now_ms):
+            return False
+        until_ms = parcel.max_timestamp + kept_ms
+        if strays.until_s and (
+            min(strays.kept_ms, until_ms, self.waiting.kept_ms(now_ms, kept_ms)) < now_ms
+            or strays.twin_of(self.head_of(parcel), parcel.end, self._led(), moved=self.moved(parcel))
+        ):
+            # After this batch a stray would be appended wherever the log ends, and this batch after an old one that
+            # lands before it; or this batch would be answered as if it had landed, where a stray did. Let them land
+            # first, then look again.
+            self.settle(strays.until_s)
+            return False
+        certain.armed_until_ms = min(certain.armed_until_ms, until_ms)
+        certain.sent(now_s, bare=False)
+        return True
+
+    def head_of(self, parcel: Parcel) -> bytes:
+        """The header that the next parcel will have on this twin."""
+        return self.stamp.head(parcel)
+
+    def moved(self, parcel: Parcel) -> bool:  # noqa: ARG002
+        """Whether the pump before may have given the next parcel's sequences to other offsets, or marked these."""
+        return self.order.thinned_to >= 0
+
+    def _led(self) -> int:
+        """The source's epoch by what was read or by metadata, which may be late, or older than what was known."""
+        return max(self.source.led, self.route.source_epoch)
+
+    def full(self) -> bool:
+        """So much waits to be sent that no more is fetched; merged batches are copies, which no buffer bounds."""
+        self.waiting.choked = self.waiting.bytes >= 2 * self.partition_bytes_max
+        return self.waiting.choked
+
+    def take(self, done: Cut, hold: Hold, now_ms: int) -> None:
+        """Queues what a fetch gave. What was not joined into a room may point into its buffer, `hold`."""
+        if done.noted_to > self.fetched:
+            self.sent = self.acked = max(self.acked, done.noted_to)
+        for piece in done.parcels:
+            holder = None if isinstance(piece, Blank) else piece.room
+            if holder is None and not isinstance(piece, Blank) and isinstance(piece.body, memoryview):
+                holder = hold
+            self.queue(piece, holder)
+        if done.end > self.fetched:
+            missed = within(self.missed, self.fetched, min(done.end, self.write_from)) if self.missed else ()
+            taken = [entry for entry in done.carried if entry.base < done.end]
+            taken = [entry for entry in taken if not within(missed, entry.base, entry.base + 1)] if missed else taken
+            size, batches = sum(entry.size for entry in taken), sum(entry.batches for entry in taken)
+            producers = latest_of([seen for entry in taken for seen in entry.producers])
+            noted = Noted(
+                begin=self.fetched,
+                end=done.end,
+                size=size,
+                batches=batches,
+                seen_ms=now_ms,
+                producers=producers,
+                blanks=(*beside(done.blanks, missed), *missed) if missed else tuple(done.blanks),
+                epoch=-1 if done.halt else done.leader_epoch,
+            )
+            self.told.noted.append(noted)
+        self.fetched, self.source.epoch, self.told.last_ms = done.end, done.leader_epoch, now_ms
+
+    def queue(self, piece: Parcel | Blank, hold: Hold | None) -> None:
+        """`piece` is what goes next after all that waits."""
+        self.waiting.put(piece, hold)
+
+    def again(self, now_s: float, *, refused: bool = False) -> None:
+        """The target did not answer as it should, or could not be looked at: look at the twin, later each time."""
+        self.failures += 1
+        self.refusals += refused
+        self.settle(now_s + wait_s(self.failures))
+
+    def refused(self, halt: Halt) -> None:
+        """The target takes no more; the first reason counts, what follows it only fits no more."""
+        self.refusal = self.refusal or halt
+        self.waiting.drop()
+
+    def rid_of(self, trouble: Trouble) -> None:
+        """It is over. If it was told, the next account says so, whether anything crosses or not."""
+        if trouble.over():
+            self.told.source = (-1, -1)
+
+    def settle(self, retry_at_s: float) -> None:
+        """An answer was wrong or missing: stop sending, look at the twin again once all answers are in."""
+        self.waiting.drop()
+        self.halt_after = self.refusal = None
+        self.enter(Phase.SETTLING if self.in_flight else Phase.LOOK)
+        self.retry_at_s = max(self.retry_at_s, retry_at_s)
+
+    def looks(self, now_s: float) -> None:
+        """A look at the twin begins. It is told how far accounts went, so that no account goes further meanwhile."""
+        self.told.noted.clear()
+        self.enter(Phase.LOOKING)
+        self.led, self.doubted = self.route.twin_led, False
+        self.certain.looked_at_s, self.source.led = now_s, self.route.source_epoch
+
+    def doubt(self, now_s: float) -> None:
+        """The line to the leader is gone, perhaps the end of its log too: only a look may tell where the twin ends."""
+        self.doubted = self.phase in (Phase.LOOK, Phase.LOOKING)
+        if self.phase is Phase.RUNNING:
+            self.settle(now_s)
+
+    def led_anew(self) -> None:
+        """Another leader, or the same in another epoch, may have another log: what was known of its end is void."""
+        lost = self.route.target < 0  # What was fetched for nobody would keep the buffers that its neighbours need.
+        twin = lost or (self.led[0] >= 0 and self.led != self.route.twin_led)
+        if self.phase is Phase.RUNNING and (twin or self._source_unsure()):
+            self.settle(0.0)
+
+    def _source_unsure(self) -> bool:
+        """The source is led anew, and no fetch would tell whether it still has what the twin has: it would name no
+        epoch, or begin below the twin's end."""
+        anew = self.source.led != self.route.source_epoch >= 0
+        return anew and (self.fetched < self.write_from or (self.source.epoch < 0 and self.fetched > 0))
+
+    def settled(self) -> None:
+        """To be asked whenever an answer is in: was it the last that was waited for?"""
+        if self.phase is Phase.SETTLING and not self.in_flight:
+            self.enter(Phase.LOOK)
+
+    def set_back(self) -> None:
+        """A slow target: let go of the buffers and fetch these offsets again later."""
+        self.waiting.drop()
+        self.halt_after = None
+        before, self.fetched = self.fetched, self.sent
+        epoch = cut_back(self.told.noted, self.sent, self.told.stand)
+        if self.sent < before:
+            self.source.epoch = epoch
+            self._drop_anew()
+
+    def _drop_anew(self) -> None:
+        """What was dropped beyond is read again, and perhaps sent."""
+        end = max(self.fetched, self.write_from)
+        self.dropped = [row for row in self.dropped if row.to_offset <= end]
+
+    def drops(self) -> list[Stoppage]:
+        """What was dropped, and told of in an account since the last call."""
+        told = [row for row in self.dropped if row.to_offset <= self.told.to]
+        if told:
+            self.dropped = self.dropped[len(told) :]
+        return told
+
+    def account(self, now_s: float) -> Carried | None:
+        """What was acknowledged since the last account; None when nothing was and the source stands still."""
+        return self.told.account(self.named, self.acked, self.source, partial(self.strays.told_epoch, now_s=now_s))
+
+
+def unread(track: Track, part: FetchedPartition, now_s: float) -> list[Stoppage]:
+    """The source's leader did not let it be read."""
+    kind = describe(part.error)
+    name = kind.name if part.error else "another history"
+    track.source.unread += 1
+    track.settle(now_s + wait_s(track.source.unread))
+    said = f"answers {name} to fetches at offset {track.fetched}"
+    return unheard(track, said, kind.sentence, now_s)
+
+
+def unheard(track: Track, said: str, why: str, now_s: float, since_s: float = NONE) -> list[Stoppage]:
+    """Nothing comes from the source's leader. The row is over once what lies there crosses, or once it can be read
+    where nothing lies there."""
+    track.source.heard = False
+    lasted_s = track.troubles.source.lasts(now_s, since_s)
+    if not lasted_s:
+        return []
+    at, named = track.fetched, track.named
+    end = at + 1 if track.source.end > at else at
+    sentence = f"the source's leader {said}, for {lasted_s:.0f} s by now: {why}"
+    return [Stoppage(named.topic, named.partition, IncidentKind.SOURCE_AWAY, at, end, sentence, POLICY_WAIT)]
+
+
+def untaken(track: Track, part: ProducedPartition | None, parcel: Parcel, now_s: float) -> list[Stoppage]:
+    """The twin's leader did not take a batch."""
+    return _errs(track, part.error if part is not None else None, parcel, "", now_s)
+
+
+def unmarked(
+    track: Track, answer: Marked | None, piece: Parcel | Blank, now_s: float, what: str = "markers for "
+) -> list[Stoppage]:
+    """The twin's leader did not take markers, or where the twin ends could not be asked for before something went."""
+    return _errs(track, answer.error if answer is not None else None, piece, what, now_s)
+
+
+def _errs(track: Track, code: int | None, piece: Parcel | Blank, what: str, now_s: float) -> list[Stoppage]:
+    track.again(now_s, refused=bool(code))
+    where = f"{what}offsets {piece.base} to {piece.end - 1}"
+    if code:
+        kind = describe(code)
+        return stalled(track, f"answers {kind.name} to {where}", kind.sentence, (piece.base, piece.end), now_s)
+    said = f"did not take {where}"
+    return stalled(track, said, "it does not end where it did, or gave no word of it", (piece.base, piece.end), now_s)
+
+
+def unsent(track: Track, now_s: float) -> list[Stoppage]:
+    """A leader that throttles us is sent nothing of what waits for it."""
+    if track.certain.sent_s > track.troubles.target.since_s != NONE:
+        track.rid_of(track.troubles.target)
+    piece = track.waiting[0][0]
+    said = f"lets us send nothing of offsets {piece.base} to {piece.end - 1}"
+    return stalled(track, said, THROTTLED, (piece.base, piece.end), now_s)
+
+
+def unanswered(track: Track, now_s: float, *, throttled: bool = False) -> list[Stoppage]:
+    """What was last sent to the twin's leader is on its way still, or its line broke."""
+    sent_s, span = track.certain.sent_s, (track.acked, max(track.acked, track.sent))
+    said = f"has not answered what it was sent for offsets {span[0]} to {span[1] - 1}"
+    why = THROTTLED if throttled else "it may hang, or wait for replicas or for a coordinator"
+    return stalled(track, said, why, span, now_s, sent_s)
+
+
+def stalled(
+    track: Track, said: str, why: str, span: tuple[int, int], now_s: float, since_s: float = NONE
+) -> list[Stoppage]:
+    """Nothing lands on the twin. The row is over once these offsets do."""
+    lasted_s = track.troubles.target.lasts(now_s, since_s)
+    if not lasted_s:
+        return []
+    named, sentence = track.named, f"the twin's leader {said}, for {lasted_s:.0f} s by now: {why}"
+    return [Stoppage(named.topic, named.partition, IncidentKind.TARGET_AWAY, *span, sentence, POLICY_WAIT)]
+
+
+def in_vain(
+    track: Track, sentence: str, now_s: float, since_s: float = NONE, kind: IncidentKind = IncidentKind.TARGET_AWAY
+) -> list[Stoppage]:
+    """Nothing crosses since nobody knows where the twin ends; it goes on by itself once that is known. `kind`: who is
+    away."""
+    if not track.troubles.vain.lasts(now_s, since_s):
+        return []
+    named, told = track.named, f"where the twin ends cannot be told: {sentence}"
+    span = (track.told.to, track.told.to)
+    return [Stoppage(named.topic, named.partition, kind, *span, told, POLICY_WAIT)]
+
+
+def read_again(track: Track) -> None:
+    """The source can be read: the next account says so, whether anything crosses or not."""
+    track.source.unread, track.source.heard = 0, True
+    track.rid_of(track.troubles.source)
+
+
+def taken_again(track: Track) -> None:
+    """The target took something."""
+    track.failures = track.refusals = 0
+    track.rid_of(track.troubles.target)
+
+
+NO_REACH = Reach(0, 0, 0)
+
+
+@dataclass(slots=True, eq=False)
+class MappedTrack(Track):
+    """`reach` is how far it is written for certain, `gained` what was not told yet of where it went. `leapt`: something
+    was passed by since its last record."""
+
+    mapped: ClassVar[bool] = True
+    reach: Reach = NO_REACH
+    gained: list[Extent] = field(default_factory=list)
+    leapt: bool = False
+    blanks: deque[Blank] = field(default_factory=deque)
+
+    def judge(self, seen: Observation, anchor: Stamp) -> Verdict:  # noqa: ARG002
+        """The look has read the twin's batches itself; what it makes of them is its verdict."""
+        return seen.verdict or Wait("the twin was looked at before it was known to be mapped")
+
+    def fits(self, entry: Handover) -> bool:
+        """Only where both speak of one place: a reach that is older than the handover would put the two together that
+        never belonged together. Then a look tells."""
+        return entry.next_sequence == self.reach.sequence
+
+    def resume(self, go: Go, seen: Observation, *, fence: int, armed_ms: int, cut_to: int) -> None:  # noqa: ARG002
+        super(MappedTrack, self).resume(go, seen, fence=fence, armed_ms=armed_ms, cut_to=-1)
+        self.gained = follow_on(None, [*self.gained, *seen.extents])
+        if seen.extents:
+            self.reach = reach_of(seen.extents[-1])
+            self.dropped = but_for(self.dropped, [(one.source, source_end(one)) for one in seen.extents])
+
+    def begin(
+        self,
+        position: int,
+        *,
+        armed_until_ms: int,
+        leader_epoch: int,
+        source_start: int = 0,
+        next_sequence: int = -1,
+    ) -> None:
+        super(MappedTrack, self).begin(
+            position,
+            armed_until_ms=armed_until_ms,
+            leader_epoch=leader_epoch,
+            source_start=source_start,
+            next_sequence=next_sequence,
+        )
+        self.blanks.clear()
+        last, began = self.reach.last_source, self.order.reached
+        behind = last + 1 if last >= 0 or not began else began.source  # as long as nothing has landed: where it began
+        self.leapt = position != behind
+        self.reach = self.reach._replace(source=position, sequence=self.stamp.anchor_sequence, warm=False)
+
+    def lands(self, parcel: Parcel, base: int) -> bool:
+        """Notes where a batch went. Only while all before it has: what came behind a failure is looked at."""
+        reach, length = self.reach, parcel.end - parcel.base
+        if base < reach.target:
+            return False
+        if self.phase is Phase.RUNNING:
+            one = Extent(SourceOffset(parcel.base), TargetOffset(base), length, reach.sequence)
+            self.gained[-1:] = follow_on(self.gained[-1] if self.gained else None, [one])
+            self.reach = reach_of(one)
+        return True
+
+    def arrived(self, end: int) -> None:
+        super(MappedTrack, self).arrived(end)
+        while self.blanks and self.blanks[0].base == self.acked:
+            self._pass(self.blanks.popleft())
+
+    def queue(self, piece: Parcel | Blank, hold: Hold | None) -> None:
+        if isinstance(piece, Parcel):
+            super(MappedTrack, self).queue(piece, hold)
+        elif not self.waiting and not self.in_flight and self.acked == piece.base:
+            self._pass(piece)
+        else:
+            self.blanks.append(piece)
+
+    def may_send(self, parcel: Parcel, now_s: float, now_ms: int, kept_ms: int) -> bool:
+        if not super(MappedTrack, self).may_send(parcel, now_s, now_ms, kept_ms):
+            return False
+        for blank in self._before(parcel):
+            self._send_past(blank)
+        return True
+
+    def head_of(self, parcel: Parcel) -> bytes:
+        return self.stamp.after(sum(blank.end - blank.base for blank in self._before(parcel))).head(parcel)
+
+    def settle(self, retry_at_s: float) -> None:
+        super(MappedTrack, self).settle(retry_at_s)
+        self.blanks.clear()
+
+    def set_back(self) -> None:
+        super(MappedTrack, self).set_back()
+        while self.blanks and self.blanks[-1].base >= self.sent:
+            self.blanks.pop()
+
+    def account(self, now_s: float) -> Carried | None:
+        """Extents are told as soon as they are known, though the account of the fetch they belong to may come later."""
+        carried = super(MappedTrack, self).account(now_s)
+        if not self.gained:
+            return carried
+        told, self.gained = tuple(self.gained), []
+        if carried is None:
+            carried = self.told.nothing(self.named, self.source.start, max(self.source.end, self.told.to))
+        return replace(carried, extents=told)
+
+    def moved(self, parcel: Parcel) -> bool:
+        """Where something was passed by that was a record once: dropped, compacted, or lost by retention."""
+        return self.leapt or self.order.thinned_to >= 0 or bool(self._before(parcel))
+
+    def _before(self, parcel: Parcel) -> list[Blank]:
+        """What is passed by with this parcel, which goes next."""
+        return [blank for blank in self.blanks if self.sent <= blank.base < parcel.base]
+
+    def _pass(self, blank: Blank) -> None:
+        if blank.base >= self.sent:
+            self._send_past(blank)
+        self.acked = blank.end
+
+    def _send_past(self, blank: Blank) -> None:
+        self.sent, self.leapt = blank.end, True
+        self.stamp = self.stamp.after(blank.end - blank.base)
+
+
+def track_of(order: TrackOrder, producer: tuple[int, int], fence: int, partition_bytes_max: int) -> Track:
+    """The track that the order asks for."""
+    if order.reached is None:
+        return Track.of(order, producer, fence, partition_bytes_max)
+    track = MappedTrack.of(order, producer, fence, partition_bytes_max)
+    assert isinstance(track, MappedTrack)
+    track.reach = order.reached
+    return track
+
+
+def learn(tracks: Mapping[NamedPartition, Track], reached: Mapping[NamedPartition, Reach]) -> None:
+    """How far the mapped ones are written by now, as the desk has it from the accounts."""
+    for named, reach in reached.items():
+        track = tracks.get(named)
+        if isinstance(track, MappedTrack):
+            track.reach = reach
+
+
+def reaches(tracks: Mapping[NamedPartition, Track], wanted: list[NamedPartition]) -> dict[NamedPartition, Reach]:
+    """How far those of these partitions that are mapped are written, for a look."""
+    found = ((named, tracks.get(named)) for named in wanted)
+    mapped = ((named, track) for named, track in found if isinstance(track, MappedTrack))
+    return {named: track.reach.passed(track.told.to)._replace(warm=track.begins > 0) for named, track in mapped}

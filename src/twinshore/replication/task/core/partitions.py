@@ -1,0 +1,665 @@
+"""The partitions of one lane: answers in, requests out, every decision a function of what was seen. Pure.
+
+The core of the pump asks the lane for the next request of each connection, and tells it every answer, loss and time.
+
+An answer that costs much is cut in portions, so that a pump can renew its grant and serve its other partitions
+meanwhile.
+
+It decides, too, what takes the offsets that a source has no more, and how far the twin's log may be cut behind it.
+Filler are records that readers would see. So it is written only before a twin's first record, where it is cut off
+again. Markers, which no reader sees, take the offsets elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from twinshore.config.errors import KafkaError
+from twinshore.config.incidents import POLICY_GAP, IncidentKind, IncidentSide
+from twinshore.config.model import NamedPartition, QueueRules
+from twinshore.kafka.protocol.fetch import FetchedAnswer, FetchedPartition
+from twinshore.kafka.protocol.produce import ProducedPartition
+from twinshore.kafka.protocol.transactions import FILLER_RECORDS_MAX, filler
+from twinshore.replication.task.core import position
+from twinshore.replication.task.core.accounting import nothing_of
+from twinshore.replication.task.core.batches import (
+    Blank,
+    Cutter,
+    Halt,
+    Hold,
+    Joining,
+    Leap,
+    Parcel,
+    Stamp,
+    parcel_of,
+    within,
+)
+from twinshore.replication.task.core.config import Handover, LaneLimits, Reach, Stand, Stoppage
+from twinshore.replication.task.core.fetching import FetchBook, FetchOrder, Line
+from twinshore.replication.task.core.partition import (
+    Phase,
+    Sent,
+    Track,
+    in_vain,
+    learn,
+    read_again,
+    taken_again,
+    unanswered,
+    unmarked,
+    unread,
+    untaken,
+)
+from twinshore.replication.task.core.position import Go, Marked, Observation, Stop, Wait
+from twinshore.replication.task.core.resync import (
+    MARKERS_MAX,
+    Marks,
+    Rest,
+    at_rest,
+    by_partition,
+    landed,
+    look_again,
+    next_runs,
+    refused,
+    unsure,
+)
+from twinshore.replication.task.core.roster import Roster, take
+from twinshore.replication.task.core.shared_read import NO_BUFFER, Reading, Seat, drop, note_found
+
+FILLED_MAX = 20_000_000_000  # About an hour of filling.
+# A turn of the pump's loop that took longer is too long: a grant is some seconds, and others wait for theirs.
+TURN_S = 0.4
+# What a pump that is gone had sent lands within so many times `undelivered_s` after its grant, or never.
+CONFIRM = 1.1
+NO_REACH: Mapping[NamedPartition, Reach] = MappingProxyType({})
+
+
+def cut_limit(seen: Observation, anchor: int, *, never: bool) -> int:
+    """Up to where the twin's log may be cut. Below its anchor it holds nothing but this link's filler; where no record
+    may `never` be cut off, that goes alone."""
+    if seen.uncut:
+        return 0
+    return min(anchor, seen.source_start) if never else seen.source_start
+
+
+def fill(track: Track, seen: Observation, now_ms: int, *, marked_max: int) -> tuple[Halt | None, list[Stoppage]]:
+    """Queues what takes the offsets up to the source's start. What must be told of it, or a halt.
+
+    Filler takes them before the twin's first record, markers behind that: `marked_max` at most.
+    """
+    begin, end, named = track.fetched, seen.source_start, track.named
+    if begin >= end:
+        return None, []
+    sentence = f"the source's log now begins at {end}, the twin ended at {begin}: retention was faster"
+    filled_to = _filled_to(track, seen)
+    if not track.mapped and (halt := _too_long(track, seen, filled_to, marked_max, sentence)):
+        return halt, []
+    told: list[Stoppage] = []
+    # What the source had when its twin was made, and has lost since; a gap that grew is told of for what it grew by.
+    lost_from = max(begin, track.order.anchor_offset, track.told.gap_to)
+    if lost_from < end:
+        kind = IncidentKind.RETENTION_GAP
+        told = [Stoppage(named.topic, named.partition, kind, lost_from, end, sentence, POLICY_GAP)]
+        track.told.gap_to = end
+    for piece in _pieces(track, begin, filled_to, end):
+        track.queue(piece, None)
+        blanks = (Blank(piece.base, piece.end),)
+        track.told.noted.append(nothing_of(piece.base, piece.end, now_ms, blanks=blanks))
+    track.fetched, track.source.epoch = end, -1
+    return None, told
+
+
+def untold(track: Track, seen: Observation) -> list[Stoppage]:
+    """What must be told of offsets that the source has no more, where a pump ended before it could tell of them: the
+    twin has no record there, so they were taken before they crossed, or never held one that consumers see."""
+    first = max(track.order.anchor_offset, track.told.to, track.told.gap_to)
+    lost = within([Blank(*run) for run in seen.unseen], first, track.fetched)
+    if not lost:
+        return []
+    begin, end, many = lost[0].base, lost[-1].end, sum(run.end - run.base for run in lost)
+    sentence = (
+        f"the source's log now begins at {seen.source_start}, and a pump ended before it told what crossed below:"
+        f" {many} of these offsets hold no record on the twin"
+    )
+    track.told.gap_to = end
+    named = track.named
+    return [Stoppage(named.topic, named.partition, IncidentKind.RETENTION_GAP, begin, end, sentence, POLICY_GAP)]
+
+
+def _filled_to(track: Track, seen: Observation) -> int:
+    """Up to where filler takes the offsets. A topic that was at home on the target holds its own records below."""
+    begin, order = track.fetched, track.order
+    if track.mapped or order.inherited or seen.uncut:
+        return begin
+    return max(begin, min(seen.source_start, order.anchor_offset))
+
+
+def _too_long(track: Track, seen: Observation, filled_to: int, marked_max: int, sentence: str) -> Halt | None:
+    """Why what takes the offsets would take too long."""
+    begin, end, twin = track.fetched, seen.source_start, track.order.twin_named
+    if seen.uncut and end - begin > marked_max:
+        why = (
+            f"offsets {begin} to {end - 1} of twin {twin} must be filled: its source begins at {end}; they are too "
+            f"many for markers, and what fills them must be cut off again: {seen.uncut}"
+        )
+        return Halt(IncidentKind.RIGHTS_LOST, begin, end, why, IncidentSide.TARGET)
+    if end - filled_to > marked_max:
+        why = (
+            f"more than gap_offsets_max = {marked_max} offsets are missing; delete the twin {twin.topic} on the target,"
+            f" then `twinshore mirror begin-again {track.named.topic}`"
+        )
+        return Halt(IncidentKind.RETENTION_GAP, begin, end, f"{sentence}, and {why}")
+    if filled_to - begin > FILLED_MAX:
+        return Halt(IncidentKind.RETENTION_GAP, begin, end, f"{sentence}, and that is too long to fill")
+    return None
+
+
+def _pieces(track: Track, begin: int, filled_to: int, end: int) -> Iterator[Blank | Parcel]:
+    first = 0 if track.order.inherited else track.order.anchor_offset
+    while begin < filled_to:
+        made = filler(min(FILLER_RECORDS_MAX, filled_to - begin))
+        yield parcel_of(made.header._replace(base_offset=begin), made.body)
+        begin += made.header.count
+    if begin < first and not track.mapped:
+        yield Leap(begin, min(first, end))
+        begin = first
+    if begin < end:
+        yield Blank(begin, end)
+
+
+def cuts(tracks: Iterable[Track]) -> dict[NamedPartition, int]:
+    """Twins that begin before their sources do, and where they should; each is named once for each look."""
+    due = [track for track in tracks if 0 <= track.cut_to <= track.acked]
+    found = {track.named: track.cut_to for track in due}
+    for track in due:
+        track.cut_to = -1
+    return found
+
+
+class Portion:
+    """How much is cut in one turn: at most so much, less where turns take long, as on a processor that others use too
+    or while loops are not compiled yet."""
+
+    def __init__(self, most: int) -> None:
+        self.work = self.left = self._most = most
+        self._done = 0
+
+    def again(self) -> None:
+        """The next turn's begins."""
+        self.left = self.work
+
+    def spend(self, work: int) -> None:
+        """So much was cut."""
+        self.left -= work
+        self._done += work
+
+    def took(self, spent_s: float) -> None:
+        """A turn is over. One in which little was cut says nothing of a portion."""
+        done, self._done = self._done, 0
+        if spent_s > TURN_S:
+            self.work = max(self._most // 100, int(self.work * TURN_S / spent_s))
+        elif spent_s < TURN_S / 2 and done > self.work // 2:
+            self.work = min(self._most, 2 * self.work)
+
+
+class Remainder(NamedTuple):
+    """One partition of an answer, with its `cutter` where a part is cut. It fits while its partition stands `at` that
+    offset, and has begun as often."""
+
+    line: Line
+    track: Track
+    at: int
+    begins: int
+    part: FetchedPartition
+    hold: Hold
+    cutter: Cutter | None = None
+
+
+class Uncut:
+    """Of one lane, the oldest first. The buffers are counted as used, and their lines ask for nothing more."""
+
+    def __init__(self) -> None:
+        self._rests: deque[Remainder] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._rests)
+
+    def holds(self, line: Line) -> bool:
+        return bool(self._rests) and any(rest.line == line for rest in self._rests)
+
+    def keep(self, line: Line, parts: Iterable[tuple[Track, FetchedPartition]], hold: Hold) -> None:
+        """These, of which nothing is cut."""
+        for track, part in parts:
+            hold.uses += 1
+            self._rests.append(Remainder(line, track, track.fetched, track.begins, part, hold))
+
+    def go_on_with(self, line: Line, track: Track, part: FetchedPartition, hold: Hold, cutter: Cutter) -> None:
+        """A part of it is cut; the rest comes next."""
+        hold.uses += 1
+        self._rests.appendleft(Remainder(line, track, track.fetched, track.begins, part, hold, cutter))
+
+    def next(self, fetches: FetchBook) -> Remainder | None:
+        """The next one that still fits; what does not is fetched again."""
+        while self._rests:
+            rest = self._rests.popleft()
+            rest.hold.uses -= 1
+            track = rest.track
+            if track.begins == rest.begins and track.fetched == rest.at and fetches.asks(track, rest.line):
+                return rest
+            fetches.wake(track)
+        return None
+
+    def drop(self) -> None:
+        """None of it is wanted any more."""
+        for rest in self._rests:
+            rest.hold.uses -= 1
+        self._rests.clear()
+
+    def uses(self) -> Iterable[Hold]:
+        """The buffers that are counted."""
+        return (rest.hold for rest in self._rests)
+
+
+def feed(lane: Lane, now_ms: int) -> None:
+    """Gives the lane's partitions what the window has for them, as far as they want it now; of a fresh queue what is
+    not fresh any more is dropped before."""
+    fetches, seat = lane.fetches, lane.fetches.seat
+    wanted = seat.hungry() if seat else []
+    if not wanted or not seat:
+        return
+    room = seat.room()
+    for track in wanted:
+        fed = False
+        line = fetches.line_of(track, track.route)
+        if seat.drops(track) and fetches.asks(track, line):
+            fed = freshen(seat, track, now_ms)
+        while fetches.asks(track, line) and not track.full():
+            if room <= 0 or fetches.buckets.shut():
+                seat.later(track)
+                break
+            found = seat.next(track)
+            if found is None:
+                # What it was called for may be gone from the window by now: then it asks the source.
+                fetches.ask_again(track)
+                break
+            one, cut = found
+            if seat.drops(track) and lane.refuses(track, cut):
+                break
+            if fetches.buckets.bounding:
+                fetches.buckets.spend(track.order.topic, sum(entry.size for entry in cut.carried))
+            if not track.source.heard:
+                read_again(track)
+            track.source.led, fed = one.led, True
+            track.take(cut, NO_BUFFER, now_ms)
+            room -= sum(piece.size for piece in cut.parcels)
+        if fed:
+            lane.wake(track)
+
+
+def freshen(seat: Seat, track: Track, now_ms: int) -> bool:
+    """Whether something that waits for it was dropped."""
+    found = seat.kept_from(track, now_ms)
+    if found is None:
+        return False
+    to, epoch, why = found
+    drop(track, to, epoch, why, now_ms)
+    track.source.led = track.route.source_epoch
+    return True
+
+
+class Lane(Roster):
+    """The partitions one pump carries, and everything it knows of them."""
+
+    def __init__(
+        self,
+        producer_id: int,
+        epoch: int,
+        fence: int = 0,
+        *,
+        state_expiry_ms: int,
+        limits: LaneLimits | None = None,
+        never_cut: bool = False,
+        reading: Reading | None = None,
+        queue: QueueRules | None = None,
+    ) -> None:
+        """`fence`: a coordinator epoch for our markers; those of pumps with a lower one are refused after ours.
+        `never_cut`: no record of a twin is ever cut off. `reading`: with whose other lanes this one reads together, and
+        `queue` what of it is kept for this one."""
+        super().__init__((producer_id, epoch), fence, limits or LaneLimits(), reading, queue)
+        # Belt 2 counts as fastened only while the broker surely remembers us.
+        self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
+        self._confirm_s = CONFIRM * self.limits.undelivered_s
+        self._joining = Joining(self.limits)
+        self.uncut = Uncut()
+        self._portion = Portion(self.limits.work_max)
+        self.finishing = False
+        self._never_cut = never_cut
+
+    def take_over(
+        self, handovers: Iterable[Handover], now_s: float, reached: Mapping[NamedPartition, Reach] = NO_REACH
+    ) -> None:
+        """Partitions whose last holder said where it stood start there without a look. `reached`: as `learn` says."""
+        learn(self.tracks, reached)
+        for entry in handovers:
+            track = self.tracks.get(NamedPartition(entry.topic, entry.partition))
+            if track is not None and take(track, entry, now_s):
+                self.wake(track)
+
+    def finish(self) -> None:
+        """Fetch and send no more; what is on its way is waited for."""
+        self.finishing = True
+        self.uncut.drop()
+        self.leave()
+        for track in self.tracks.values():
+            track.set_back()
+
+    def leave(self) -> None:
+        """It reads with nobody any more, and is fed by nobody."""
+        if seat := self.fetches.seat:
+            seat.close()
+
+    @property
+    def called(self) -> bool:
+        """Whether another lane has read something for this one, or left it to be read."""
+        seat = self.fetches.seat
+        return seat is not None and (seat.summoned or bool(seat.called))
+
+    # -- looking at the twin
+
+    def to_look_at(self, now_s: float, up: Container[int]) -> list[NamedPartition]:
+        """Twins to be observed now, each once until `observed` is told: where a line is `up`, it tells of a crash."""
+        found = []
+        for track in self.tracks.values():
+            if track.phase is Phase.LOOK and track.retry_at_s <= now_s and track.route.target in up:
+                self.tell_early(track, now_s)
+                track.looks(now_s)
+                found.append(track.named)
+        return found
+
+    def observed(
+        self, named: NamedPartition, seen: Observation | KafkaError | None, now_s: float, now_ms: int = 1
+    ) -> None:
+        """What a look at the twin gave; an error or None: it could not be had."""
+        track = self.tracks.get(named)
+        if track is None or track.leaving or track.phase is not Phase.LOOKING:
+            return
+        anchor = Stamp.of(self.producer, track.order)
+        if isinstance(seen, Observation):
+            verdict = Wait("its line broke meanwhile") if track.doubted else track.judge(seen, anchor)
+        else:
+            verdict = position.unseen(seen, track.told.to)
+        match verdict:
+            case Go() if isinstance(seen, Observation):
+                self._begin(track, verdict, seen, now_ms)
+            case Stop(kind, offset, end, sentence):
+                self._stop(track, Halt(kind, offset, end, sentence))
+            case Wait(sentence):
+                self.incidents += in_vain(track, sentence, now_s)
+                track.again(now_s)
+
+    def _begin(self, track: Track, go: Go, seen: Observation, now_ms: int) -> None:
+        note_found(track, seen.dropped)
+        track.strays.seen(track.certain.looked_at_s, self._confirm_s)
+        if go.position < track.order.inherited and not go.next_sequence and track.strays.until_s:
+            # Sequences begin anew at another offset than before: a stray would fit where it does not belong.
+            track.settle(track.strays.until_s)
+            return
+        if track.told.to < 0:
+            track.told.to = go.position
+        self.incidents.extend(position.lost_by_target(track.named, go.position, track.told.to, seen.source_start))
+        if go.position > track.acked:
+            track.rid_of(track.troubles.target)  # What was sent has landed, if only its answer was lost.
+        cut_to = cut_limit(seen, track.order.anchor_offset, never=self._never_cut)
+        track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms, cut_to=cut_to)
+        self.incidents += untold(track, seen)
+        track.note_untold(now_ms, seen.wrote_epoch)
+        track.led_anew()
+        if go.gap_to > go.position and track.phase is Phase.RUNNING:
+            trouble, told = fill(track, seen, now_ms, marked_max=self.limits.gap_offsets_max)
+            self.incidents.extend(told)
+            if trouble:
+                self._stop(track, trouble)
+                return
+        track.old = Stand(seen.young_epoch, seen.young_from)
+        self.too_old(track, now_ms)
+        self.wake(track)
+
+    # -- fetching
+
+    def fetch_order(self, line: Line) -> FetchOrder | None:
+        """The next fetch for a source connection; None while it has nothing to ask."""
+        if self.finishing or self._joining.full() or self.uncut.holds(line):
+            return None
+        return self.fetches.order(line)
+
+    def fetched(self, line: Line, answer: FetchedAnswer, hold: Hold, now_s: float, now_ms: int) -> None:
+        """A fetch was answered; parcels that point into its buffer are counted on `hold`. What costs too much to cut in
+        this turn of the pump's loop is left for `go_on`."""
+        self.silence.over("source", line)
+        parts = self.fetches.answered(line, answer)
+        for number, (track, part) in enumerate(parts):
+            if track.phase is Phase.RUNNING and not track.refusal:
+                if self._portion.left < 0:
+                    self.uncut.keep(line, parts[number:], hold)
+                    break
+                self._take(line, track, part, hold, now_s, now_ms)
+
+    def go_on(self, now_s: float, now_ms: int) -> None:
+        """To be called once in each turn of the pump's loop, which takes no longer than that: no grant may run out
+        meanwhile."""
+        self._portion.again()
+        if self.fetches.seat:
+            feed(self, now_ms)
+        while self._portion.left >= 0 and (one := self.uncut.next(self.fetches)):
+            self._take(one.line, one.track, one.part, one.hold, now_s, now_ms, one.cutter)
+
+    def took(self, spent_s: float) -> None:
+        """So long a turn of the pump's loop took, without what it waited."""
+        self._portion.took(spent_s)
+
+    def _take(
+        self,
+        line: Line,
+        track: Track,
+        part: FetchedPartition,
+        hold: Hold,
+        now_s: float,
+        now_ms: int,
+        cutter: Cutter | None = None,
+    ) -> None:
+        if part.error or part.diverging_epoch:
+            self._source_error(track, part, now_s)
+            return
+        track.source.end, track.source.start = part.high_watermark, part.log_start
+        if not track.source.heard:
+            read_again(track)
+        seat = self.fetches.seat
+        if not len(part.records):
+            if seat:
+                seat.heads(track, part)
+            return
+        if cutter is None:
+            data, own = part.records, self._joining
+            data, joining = seat.begins(track, data, own, now_ms) if seat else (data, own)
+            cutter = Cutter(data, track.fetched, track.write_from, self.limits, joining, part.aborted)
+        done = cutter.cut(self._portion.left)
+        if seat:
+            done = seat.read(track, done, part, cutter.joining, now_ms)
+            done = self.fresh_of(track, done, now_ms)
+        self._portion.spend(cutter.work)
+        if done.end == track.fetched and not done.halt:
+            track.partition_bytes_max = position.bytes_needed(part.records, track.partition_bytes_max)
+            self.wake(track)
+            return
+        track.take(done, hold, now_ms)
+        if cutter.more:
+            self.uncut.go_on_with(line, track, part, hold, cutter)
+        self.wake(track)
+        if done.halt:
+            self._halt(track, done.halt)
+        elif track.old.end > track.fetched:
+            self.too_old(track, now_ms)
+
+    # -- producing
+
+    def produce_order(self, node: int, now_s: float, now_ms: int, bytes_max: int = 1 << 30) -> list[Sent]:
+        """At most one batch of each partition led by `node`, within the limit of a request; empty: nothing to send."""
+        ready = self._ready.get(node)
+        if not ready:
+            return []
+        sent: list[Sent] = []
+        size = 0
+        for track in list(ready):
+            if not track.waiting or track.phase is not Phase.RUNNING:
+                del ready[track]
+                continue
+            parcel, hold = track.waiting[0]
+            if isinstance(parcel, Blank) or not track.may_send(parcel, now_s, now_ms, self._armed_ms):
+                continue
+            track.waiting.popleft()
+            track.waiting.bytes -= parcel.size
+            if track.waiting.choked and track.waiting.bytes < track.partition_bytes_max:
+                self.fetches.wake(track)
+            track.in_flight += 1
+            track.sent = parcel.end
+            sent.append(Sent(track, parcel, hold, track.stamp.head(parcel), track.source.led))
+            size += parcel.size
+            del ready[track]
+            if track.waiting:
+                ready[track] = None
+            if size >= min(bytes_max, self.limits.request_bytes_max):
+                break
+        return sent
+
+    def produced(self, sent: list[Sent], parts: list[ProducedPartition], now_s: float) -> None:
+        """A produce request was answered. A base offset other than the source's stops the partition."""
+        by_key = {(part.topic, part.partition): part for part in parts}
+        for entry in sent:
+            track, order = entry.track, entry.track.order
+            twin, number = order.twin or order.topic, order.partition
+            part = by_key.get((twin, number)) or by_key.get((track.target_id, number))
+            track.in_flight -= 1
+            if track.phase is Phase.RUNNING:
+                self._answered(track, entry.parcel, part, now_s)
+            elif part is not None and part.error == 0 and not track.lands(entry.parcel, part.base_offset):
+                self._misplaced(track, entry.parcel, part.base_offset)
+            track.settled()
+
+    def _answered(self, track: Track, parcel: Parcel, part: ProducedPartition | None, now_s: float) -> None:
+        if part is None:
+            self.incidents += untaken(track, part, parcel, now_s)
+        elif part.error == 0 and track.lands(parcel, part.base_offset):
+            if not track.in_flight:
+                track.certain.armed_until_ms = parcel.max_timestamp + self._armed_ms
+            self._arrived(track, parcel.end)
+        elif part.error == 0:
+            self._misplaced(track, parcel, part.base_offset)
+        else:
+            self._target_error(track, parcel, part, now_s)
+
+    def _arrived(self, track: Track, end: int) -> None:
+        track.arrived(end)
+        if track.failures:
+            taken_again(track)
+        if track.waiting:
+            self._ready.setdefault(track.route.target, {})[track] = None
+        elif track.halt_after and not track.in_flight:
+            self._stop(track, track.halt_after)
+
+    # -- offsets that nobody sees
+
+    def marker_order(self, node: int, now_s: float, each: int = MARKERS_MAX) -> list[Marks]:
+        """Markers for partitions led by `node`, a run of up to `each` for each; empty: nothing to mark."""
+        return next_runs(self._ready.get(node, {}), now_s, each)
+
+    def marked(self, sent: list[Marks], answers: list[Marked], now_s: float) -> None:
+        """A marker request was answered, and the log ends read behind it: only where they are is proof."""
+        found = by_partition(answers)
+        for track, blank in sent:
+            answer = found.get(track.order.twin_named)
+            track.in_flight -= 1
+            if halt := refused(answer, blank, track.refusals):
+                self._stop(track, halt)
+            elif track.phase is Phase.RUNNING and landed(answer, blank):
+                self._arrived(track, blank.end)
+            elif track.phase is Phase.RUNNING:
+                self.stale_routes = True
+                self.incidents += unmarked(track, answer, blank, now_s)
+            track.settled()
+
+    def rest_order(self, node: int, now_s: float, now_ms: int, *, idle: bool) -> list[Rest]:
+        """Twins led by `node` whose ends shall be asked for: before what no sequence guards; and, if `idle`, where
+        nothing of ours would meet what befalls them."""
+        found = unsure(self._ready.get(node, ()), now_s, now_ms)
+        return found + at_rest(self.tracks.values(), node) if idle else found
+
+    def rested(self, asked: Iterable[Rest], answers: list[Marked], now_s: float) -> None:
+        """Told where they end."""
+        untold, told = look_again(asked, answers, now_s)
+        self.stale_routes |= untold
+        self.incidents += told
+
+    def lost(
+        self, node: int, sent: Iterable[list[Sent] | list[Marks]], now_s: float, lands_until_s: float = 0.0
+    ) -> None:
+        """A target's connection is gone, these unanswered. Its broker may come back without the ends of its logs, so
+        all its twins are looked at anew. `lands_until_s`: so long it takes nothing, and says so."""
+        read_s = max(now_s, lands_until_s)
+        for request in sent:
+            for entry in request:
+                track = entry.track
+                track.in_flight -= 1
+                run, heads = (
+                    (entry.blank, ()) if isinstance(entry, Marks) else (None, ((entry.head, entry.parcel.base),))
+                )
+                until_s = read_s + max(self.limits.produce_timeout_s, self._confirm_s)
+                kept_ms = track.certain.armed_until_ms
+                track.strays.lost(until_s, kept_ms, run, heads, led=entry.led)
+                if track.phase is Phase.RUNNING:
+                    track.again(read_s)
+                    self.incidents += unanswered(track, now_s) if read_s == now_s else []
+                track.settled()
+        for track in self.tracks.values():
+            if track.route.target == node:
+                track.doubt(read_s)
+        self.stale_routes = True
+
+    def source_lost(self, line: Line) -> None:
+        """A source connection is gone: its session with it."""
+        self.fetches.reset(line)
+        self.stale_routes = True
+
+    def congested(self, node: int) -> None:
+        """A target that takes nothing must not keep the buffers its neighbours need."""
+        for track in self._ready.pop(node, {}):
+            track.set_back()
+        self.fetches.hold(node, held=True)
+
+    # -- what goes wrong
+
+    def _source_error(self, track: Track, part: FetchedPartition, now_s: float) -> None:
+        if seat := self.fetches.seat:
+            seat.doubt(track)
+        if part.diverging_epoch:
+            track.set_back()  # what is not sent yet is lost by the source alone
+        if found := position.source_error(part, track.fetched, track.source.unread):
+            self._halt(track, found)
+            return
+        self.stale_routes = True
+        self.incidents += unread(track, part, now_s)
+
+    def _target_error(self, track: Track, parcel: Parcel, part: ProducedPartition, now_s: float) -> None:
+        if not track.refusal and (found := position.target_error(part, parcel, track.refusals)):
+            track.refused(found)
+            self.fetches.forget(track, track.route)
+        if not track.refusal:
+            self.stale_routes = True
+            self.incidents += untaken(track, part, parcel, now_s)
+        elif not track.in_flight:
+            self._stop(track, track.refusal)
+
+    def _misplaced(self, track: Track, parcel: Parcel, base: int) -> None:
+        if track.phase is not Phase.STOPPED:
+            self._stop(track, position.misplaced(parcel, base))

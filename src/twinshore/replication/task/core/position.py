@@ -1,0 +1,553 @@
+"""Runs of markers: which partition gets how many in the next request, and what its answer proves.
+
+A marker takes one offset that no consumer sees. No sequence guards it and no leader epoch, so it goes only where
+nothing of ours can still be on its way and the log has just been seen to end; the log's end, read right behind it on
+the same connection, says what came of it.
+
+Where does the twin end, and may we go on from there? One look, one pure verdict.
+
+All readings are taken at one height (the log end, not the high watermark), because mixing heights puts data at wrong
+offsets on replicated topics.
+
+Whether a twin's last records are its source's: ends and sequences alone do not tell a source that lost its end and
+grew beyond it again, nor a foreign write that lies below batches of ours. Pure.
+
+What an error in an answer means for a partition: look again, or stop with an incident. Codes get their meaning in
+`kafka.protocol.errors`; here they get their consequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from itertools import takewhile
+from typing import NamedTuple, TypeVar
+
+from twinshore.config.errors import KafkaError, WireError
+from twinshore.config.incidents import POLICY_HEAL, IncidentKind, IncidentSide
+from twinshore.config.model import Extent, NamedPartition
+from twinshore.config.sentences import followed
+from twinshore.kafka.protocol.errors import describe
+from twinshore.kafka.protocol.fetch import FetchedPartition
+from twinshore.kafka.protocol.primitives import Buffer
+from twinshore.kafka.protocol.produce import ProducedPartition
+from twinshore.kafka.protocol.record_batch import (
+    CONTROL,
+    SEQUENCE_SPAN,
+    TIMESTAMP_APPEND,
+    BatchHeader,
+    Record,
+    check_crc,
+    iter_records,
+    next_sequence,
+    sequence_of,
+)
+from twinshore.kafka.protocol.rewrite import REWRITE_BYTES_MAX
+from twinshore.kafka.protocol.transactions import Marker
+from twinshore.replication.task.core.batches import Halt, Parcel, Stamp
+from twinshore.replication.task.core.config import Stoppage
+
+_MARKER_BIT = 1 << 62
+T = TypeVar("T")
+
+
+def marker_id(producer_id: int) -> int:
+    """The producer id that writes a link's markers.
+
+    One of its own, since a marker of the data's id would bring a forgotten writer back with a sequence that begins at
+    0. Brokers count ids up from 0, so the upper half is never given to anybody.
+    """
+    return producer_id | _MARKER_BIT
+
+
+def is_marker_id(producer_id: int) -> bool:
+    """Whether it writes the markers of some link."""
+    return producer_id >= _MARKER_BIT
+
+
+class Run(NamedTuple):
+    """So many markers for one partition; `fence` is the coordinator epoch: a broker takes none below its highest. `led`
+    is the leader epoch in which the log's end is known (-1: not known)."""
+
+    topic: str
+    partition: int
+    times: int
+    fence: int
+    led: int = -1
+
+
+class Marked(NamedTuple):
+    """What one partition of a marker request was answered: a code, and the log end behind it (-1: not read)."""
+
+    topic: str
+    partition: int
+    error: int
+    end: int
+
+
+def layers(runs: Iterable[Run], producer_id: int, producer_epoch: int) -> list[tuple[Marker, int]]:
+    """The runs as one request, in few distinct markers: each names all partitions that need it equally often."""
+    found: list[tuple[Marker, int]] = []
+    by_fence: dict[int, list[Run]] = {}
+    for run in runs:
+        by_fence.setdefault(run.fence, []).append(run)
+    for fence, ours in by_fence.items():
+        ours.sort(key=lambda run: run.times)
+        done = 0
+        for index, run in enumerate(ours):
+            if run.times > done:
+                marker = Marker(marker_id(producer_id), producer_epoch, False, fence, by_topic(ours[index:]))
+                found.append((marker, run.times - done))
+                done = run.times
+    return found
+
+
+def asked(runs: Iterable[Run]) -> list[tuple[str, list[tuple[int, int]]]]:
+    """The partitions whose log ends tell of the runs, topic by topic, each with the epoch that it was led in."""
+    return _by_topic(runs, lambda run: (run.partition, run.led))
+
+
+def by_topic(runs: Iterable[Run]) -> list[tuple[str, list[int]]]:
+    """Their partitions, topic by topic."""
+    return _by_topic(runs, lambda run: run.partition)
+
+
+def _by_topic(runs: Iterable[Run], part: Callable[[Run], T]) -> list[tuple[str, list[T]]]:
+    topics: dict[str, list[T]] = {}
+    for run in runs:
+        topics.setdefault(run.topic, []).append(part(run))
+    return list(topics.items())
+
+
+Batch = tuple[Buffer, BatchHeader]
+
+
+def unlike(source: Batch | None, twin: Batch | None, offset: int) -> bool:
+    """Whether they hold different records there."""
+    return last_unlike(source, twin, offset) == offset
+
+
+def last_unlike(source: Batch | None, twin: Batch | None, last: int) -> int:
+    """The last offset up to `last` at which both hold a record, and another one; -1 where there is none. Nothing is
+    said of what one of them lacks, or of what cannot be read: cleaners take records, damage is found when it is
+    fetched, and the twin has a separate marker wherever consumers see nothing."""
+    if source is None or twin is None or twin[1].attributes & CONTROL:
+        return -1
+    try:
+        theirs, ours = _records(source, last), _records(twin, last)
+    except WireError:
+        return -1
+    # Where the twin's topic stamps records itself, that the topics' settings differ is told elsewhere.
+    stamped = bool(twin[1].attributes & TIMESTAMP_APPEND)
+    for offset in sorted(theirs.keys() & ours.keys(), reverse=True):
+        one = theirs[offset]
+        if one != (ours[offset]._replace(timestamp=one.timestamp) if stamped else ours[offset]):
+            return offset
+    return -1
+
+
+def first_unlike(unlike_at: Callable[[int], bool], low: int, last: int) -> int:
+    """The first offset that is unlike, where `last` is: logs that part stay parted, but for places without records."""
+    while low < last:
+        middle = (low + last) // 2
+        if unlike_at(middle):
+            last = middle
+        else:
+            low = middle + 1
+    return last
+
+
+def _records(batch: Batch, last: int) -> dict[int, Record]:
+    check_crc(*batch)
+    found = iter_records(*batch, limit_bytes=REWRITE_BYTES_MAX)
+    return {one.offset: one for one in takewhile(lambda record: record.offset <= last, found)}
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The twin's last batch. `unit`: a marker of somebody who wrote no record here, as closed units leave. `control`:
+    it is a marker of any kind."""
+
+    base_offset: int
+    last_offset: int
+    producer_id: int
+    base_sequence: int
+    unit: bool = False
+    control: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """`producer` is what the twin's leader remembers of the link: last sequence and last timestamp; None if nothing.
+    `producer_epoch` is that of this memory. `open_from`: where somebody's transaction begins that is still open on the
+    twin; -1 where none is, and asked only of a log that was at home there.
+
+    `source_start` and `source_end` are the source's log start and log end, read after the twin. `fence` is the highest
+    coordinator epoch that the leader remembers of the link's markers. `unlike`: the twin's last record is not the
+    source's at that offset; None while the source does not show it, as right after an election. `unlike_from`: from
+    where on both hold other records, as far as that was looked for. `wrote_epoch`: the leader epoch in which the
+    source's last record below the twin's end was written, `source_epoch`: the one to fetch on with, since a source may
+    have forgotten the other; -1 where not known. `parted`: from where on leader epochs say that the source has another
+    history than the one that was carried; -1 where they do not. `uncut`: why the twin's log may not be cut; asked only
+    where offsets are to be filled. `young_from`: below it all records of the source are too old for a fresh queue; -1
+    where it has no age; `young_epoch` is the leader epoch of the last of these, as far as known.
+    """
+
+    log_start: int
+    high_watermark: int
+    log_end: int
+    tail: Tail | None
+    producer: tuple[int, int] | None
+    source_start: int
+    source_end: int
+    fence: int = -1
+    unlike: bool | None = False
+    unlike_from: int = -1
+    source_epoch: int = -1
+    wrote_epoch: int = -1
+    parted: int = -1
+    uncut: str = ""
+    young_from: int = -1
+    young_epoch: int = -1
+    producer_epoch: int = -1
+    open_from: int = -1
+    # Of a mapped twin, whose batches must be read to know: what follows, and where those lie that were not told yet.
+    verdict: Verdict | None = None
+    extents: tuple[Extent, ...] = ()
+    # Of that of a fresh queue, what of the source is not there, between these and before them.
+    dropped: tuple[tuple[int, int], ...] = ()
+    # Of what nobody told of and the source has no more: where the twin shows no record.
+    unseen: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """The twin ends at `position` and the log is ours; the next record there has `next_sequence`.
+
+    `last_timestamp` is -1 when the broker has forgotten us. Where the source begins later than the twin ends, offsets
+    up to `gap_to` hold nothing any more.
+    """
+
+    position: int
+    last_timestamp: int = -1
+    next_sequence: int = 0
+    gap_to: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not to be judged yet; look again."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    kind: IncidentKind
+    offset: int
+    end: int
+    sentence: str
+
+
+Verdict = Go | Wait | Stop
+
+
+def judge(seen: Observation, stamp: Stamp, inherited: int = 0, *, carried: bool = True) -> Verdict:
+    """Go only when both ends, the tail batch and the broker's memory of us tell the same story. Below `inherited` the
+    log is the topic's own: whoever wrote its last batch there, we go on behind it. `carried`: whether a receipt says
+    that we wrote behind it."""
+    end = seen.log_end
+    if seen.high_watermark != end:
+        return Wait(f"the twin's replicas stand at {seen.high_watermark}, its leader at {end}")
+    tail = seen.tail if end > seen.log_start else None
+    if end > seen.log_start and (tail is None or tail.last_offset != end - 1):
+        return Wait("the log moved between two readings")
+    # A new epoch begins with sequence 0; so does whoever a broker has never heard of, where nothing of his is counted.
+    known = None if inherited and seen.producer_epoch < stamp.producer_epoch else seen.producer
+    following = 0 if inherited else sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
+    own = tail is not None and tail.last_offset < inherited
+    ours = tail is not None and tail.producer_id == stamp.producer_id and not own
+    wrote = known is not None
+    if (
+        stop := _foreign(tail, seen, stamp, inherited, wrote=wrote)
+        if tail
+        else _gone(seen, inherited, carried or wrote)
+    ):
+        return stop
+    if ours and tail is not None:
+        following = next_sequence(tail.base_sequence, tail.last_offset - tail.base_offset + 1)
+    if own and seen.open_from >= 0:
+        return Wait(f"a transaction of when the topic was at home here is open from offset {seen.open_from} on")
+    if end > seen.source_end:
+        sentence = f"the source ends at {seen.source_end}, the twin already at {end}: the source has lost offsets"
+        return Stop(IncidentKind.TRUNCATION, seen.source_end, end, sentence)
+    if seen.unlike is None:
+        return Wait(f"the source does not show offset {end - 1} yet")
+    if (tail is not None and seen.unlike) or seen.parted >= 0:
+        return _parted(seen, stamp, following, inherited)
+    if known is not None and not (ours and _impossible(following, end, stamp, inherited)):
+        remembered = next_sequence(known[0], 1)
+        if ours and remembered != following:
+            return Wait(f"the broker's next sequence is {remembered}, the log's end asks for {following}")
+        following = remembered
+    if _impossible(following, end, stamp, inherited):
+        expected = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
+        sentence = f"the twin's next sequence is {following}; at offset {end} it should be {expected} at most"
+        return Stop(IncidentKind.POSITION_DISAGREEMENT, tail.base_offset if tail else end, end, sentence)
+    gap_to = seen.source_start if seen.source_start > end else -1
+    return Go(end, known[1] if known else -1, following, gap_to)
+
+
+def _gone(seen: Observation, inherited: int, wrote: bool) -> Stop | None:
+    """Why an empty log may not end where it does: what its home wrote there at last never crossed, and is no more."""
+    end = seen.log_end
+    if wrote or not inherited or end <= inherited:
+        return None
+    sentence = (
+        f"offsets {inherited} to {end - 1} were written here, never crossed, and were deleted since: the topic changed "
+        f"homes at {inherited}"
+    )
+    return Stop(IncidentKind.FOREIGN_WRITE, inherited, end, sentence)
+
+
+def _foreign(tail: Tail, seen: Observation, stamp: Stamp, inherited: int, *, wrote: bool) -> Stop | None:
+    """Why the last batch may not be there. `wrote`: the link has written here since the topic changed homes."""
+    end = seen.log_end
+    if tail.last_offset < inherited or tail.producer_id == marker_id(stamp.producer_id):
+        return None
+    if tail.producer_id == stamp.producer_id:
+        if not tail.control:
+            return None
+        sentence = (
+            f"a switch made the twin the topic's home: the marker at offset {tail.base_offset} shuts this link out"
+        )
+        return Stop(IncidentKind.FOREIGN_WRITE, tail.base_offset, end, sentence)
+    # A marker of somebody who wrote no record here is ours only where we have written since: the coordinators of a home
+    # that was away append such ones behind records that never crossed.
+    if tail.unit and (wrote or not inherited):
+        return None
+    who = f"producer id {tail.producer_id}" if tail.producer_id >= 0 else "a producer without an id"
+    if inherited and not wrote:
+        what = f"offsets {inherited} to {end - 1} were" if end - 1 > inherited else f"offset {inherited} was"
+        sentence = f"{what} written here, at last by {who}, and never crossed: the topic changed homes at {inherited}"
+        return Stop(IncidentKind.FOREIGN_WRITE, inherited, end, sentence)
+    last = f"its last batch, offsets {tail.base_offset} to {tail.last_offset}, was"
+    sentence = f"{last} written by {who}, not by this link"
+    return Stop(IncidentKind.FOREIGN_WRITE, min(tail.base_offset, seen.source_end), end, sentence)
+
+
+def _parted(seen: Observation, stamp: Stamp, following: int, inherited: int) -> Stop:
+    """The twin's records are not the source's, or not of the history that the source has now."""
+    end = seen.log_end
+    if not seen.unlike:
+        return Stop(IncidentKind.TRUNCATION, seen.parted, end, parted_sentence(seen.parted))
+    # Ours in number and not in place: somebody wrote below. Else the source has another history by now.
+    expected = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
+    kind = IncidentKind.TRUNCATION if inherited or following == expected else IncidentKind.POSITION_DISAGREEMENT
+    begin = seen.unlike_from if seen.unlike_from >= 0 else end - 1
+    what = f"offsets {begin} to {end - 1}" if begin < end - 1 else f"the record at offset {begin}"
+    sentence = f"{what} of the twin {'are' if begin < end - 1 else 'is'} not the source's"
+    return Stop(kind, begin, end, sentence)
+
+
+def parted_sentence(offset: int) -> str:
+    """What to say where leader epochs tell that the source lost what the twin has."""
+    return f"the source's history differs from offset {offset} on: it lost what the twin already has"
+
+
+def _impossible(following: int, end: int, stamp: Stamp, inherited: int) -> bool:
+    """Whether no number of markers since the anchor, which no sequence counts, explains the next sequence. What is
+    inherited is no more counted than markers are: there sequences begin with 0, wherever the log ended then."""
+    if inherited:
+        return (end - following) % SEQUENCE_SPAN > end
+    markers = (sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end) - following) % SEQUENCE_SPAN
+    return markers > max(0, end - stamp.anchor_offset)
+
+
+class Means(Enum):
+    """What a code in an answer about one partition means for it. What the table leaves out `PASSES`: brokers newer than
+    this version have more codes, and to wait for what never passes harms less than to stop for what does."""
+
+    PASSES = "is asked again, for as long as it takes"
+    RIGHT = "rests until a right is given"
+    SIZE = "rests until the limit is raised"
+    SEQUENCE = "the twin is looked at: who else is, or was, at work there"
+    ANEW = "metadata tells whether the topic is another one"
+    DAMAGE = "is asked again a few times, then stops"
+    NEVER = "stops"
+
+
+MEANINGS: Mapping[int, tuple[Means, str]] = {
+    -1: (Means.PASSES, "an exception without a name: an object store that is away, a full disk, a bug"),
+    1: (Means.PASSES, "the log began or ended anew: the look tells where"),
+    2: (Means.DAMAGE, "bytes that a disk or a line spoilt; a line's damage passes"),
+    3: (Means.PASSES, "not there yet, or moved: metadata tells what was deleted"),
+    5: (Means.PASSES, "an election"),
+    6: (Means.PASSES, "a move"),
+    7: (Means.PASSES, "slow replicas"),
+    8: (Means.PASSES, "a broker that starts or stops"),
+    9: (Means.PASSES, "a replica that is not ready"),
+    10: (Means.SIZE, "max.message.bytes"),
+    11: (Means.PASSES, "a controller's change"),
+    13: (Means.PASSES, "a line between brokers"),
+    14: (Means.PASSES, "a coordinator that starts"),
+    15: (Means.PASSES, "a coordinator that starts"),
+    16: (Means.PASSES, "a coordinator that moved"),
+    17: (Means.NEVER, "the topic's name is not allowed"),
+    18: (Means.SIZE, "segment.bytes"),
+    19: (Means.PASSES, "replicas that come back"),
+    20: (Means.PASSES, "replicas that come back; the look tells whether it was written"),
+    21: (Means.NEVER, "our request is wrong"),
+    29: (Means.RIGHT, "on the topic"),
+    31: (Means.RIGHT, "on the cluster"),
+    32: (Means.NEVER, "a record's time lies outside what the topic allows"),
+    41: (Means.PASSES, "a controller's change"),
+    42: (Means.NEVER, "our request is wrong"),
+    43: (Means.NEVER, "the topic's log has an old format"),
+    44: (Means.NEVER, "the cluster's own policy"),
+    45: (Means.SEQUENCE, "not the next one"),
+    46: (Means.SEQUENCE, "written before"),
+    47: (Means.SEQUENCE, "a newer epoch wrote"),
+    48: (Means.NEVER, "a transaction's state, and we write none"),
+    49: (Means.NEVER, "the producer id is somebody else's"),
+    51: (Means.PASSES, "a transaction that is being completed"),
+    53: (Means.RIGHT, "on the transactional id"),
+    56: (Means.PASSES, "a disk that failed: another replica leads soon"),
+    57: (Means.PASSES, "a disk that failed: another replica leads soon"),
+    59: (Means.SEQUENCE, "the broker forgot us"),
+    60: (Means.PASSES, "a move"),
+    72: (Means.PASSES, "a broker that starts"),
+    74: (Means.PASSES, "our metadata is old"),
+    75: (Means.PASSES, "the broker's metadata is old"),
+    76: (Means.NEVER, "the topic or broker does not take this compression"),
+    77: (Means.PASSES, "a broker that registers anew"),
+    78: (Means.PASSES, "a new leader, for a moment"),
+    80: (Means.PASSES, "an election"),
+    83: (Means.PASSES, "an election"),
+    87: (Means.NEVER, "a record or batch that the topic does not take, such as one without a key in a compacted topic"),
+    89: (Means.PASSES, "a quota"),
+    90: (Means.SEQUENCE, "a newer producer took over"),
+    97: (Means.PASSES, "brokers of several versions, for the time of an upgrade"),
+    100: (Means.ANEW, "deleted, or not known to this broker yet"),
+    103: (Means.ANEW, "made again, or not known to this broker yet"),
+    108: (Means.PASSES, "an election"),
+    109: (Means.PASSES, "the log's beginning moved to the object store"),
+    120: (Means.PASSES, "a transaction's partition that is not verified yet"),
+}
+RIGHTS = frozenset(code for code, (means, _) in MEANINGS.items() if means is Means.RIGHT)
+UNREADABLE_MAX = 10
+LOOKS_MAX = 40
+PARTITION_BYTES_LIMIT = 1 << 30
+RETRY_S_MAX = 2.0
+
+
+def source_error(part: FetchedPartition, position: int, failures: int = 0) -> Halt | None:
+    """A halt, or None: refresh the leaders and look again. `failures`: so many times already, with nothing between."""
+    if part.diverging_epoch:
+        _, end = part.diverging_epoch
+        if end >= position:
+            return None  # The source knows the epoch no more: a look compares records.
+        return Halt(IncidentKind.TRUNCATION, end, position, parted_sentence(end))
+    kind, means = describe(part.error), meaning(part.error)
+    if means is Means.RIGHT:
+        return Halt(
+            IncidentKind.RIGHTS_LOST,
+            position,
+            position,
+            followed(f"the source refuses to be read: {kind.sentence}", kind.hint),
+            IncidentSide.SOURCE,
+        )
+    if means is Means.DAMAGE and failures >= UNREADABLE_MAX:
+        sentence = f"the source's leader said {failures + 1} times in a row that it cannot read its log at offset"
+        return Halt(
+            IncidentKind.CORRUPT_BATCH, position, position + 1, f"{sentence} {position}: {kind.sentence} ({kind.name})"
+        )
+    if means in (Means.NEVER, Means.SIZE):
+        sentence = f"the source refuses to be read at offset {position}: {kind.name}, {kind.sentence}"
+        return Halt(IncidentKind.REFUSED, position, position, sentence, IncidentSide.SOURCE)
+    return None
+
+
+def target_error(part: ProducedPartition, parcel: Parcel, refusals: int) -> Halt | None:
+    """A halt, or None: look at the twin, then go on from where it ends. `refusals`: so many before, with nothing taken
+    in between; a look that could not be had is none."""
+    kind, means = describe(part.error), meaning(part.error)
+    where = f"offsets {parcel.base} to {parcel.end - 1}"
+    if means is Means.RIGHT:
+        return Halt(
+            IncidentKind.RIGHTS_LOST,
+            parcel.base,
+            parcel.end,
+            followed(f"the twin refuses {where}: {kind.sentence}", kind.hint),
+            IncidentSide.TARGET,
+        )
+    if means is Means.SIZE:
+        sentence = f"the batch of {parcel.size} bytes at {where} exceeds the twin's limit"
+        return Halt(IncidentKind.OVERSIZE_BATCH, parcel.base, parcel.end, f"{sentence}; {kind.hint}")
+    if means is Means.SEQUENCE and refusals >= LOOKS_MAX:
+        sentence = f"the twin keeps refusing {where} as out of sequence, though it looks right"
+        return Halt(IncidentKind.POSITION_DISAGREEMENT, parcel.base, parcel.end, sentence)
+    again = f" {refusals + 1} times in a row" if means is Means.DAMAGE else ""
+    if means is Means.NEVER or (again and refusals >= UNREADABLE_MAX):
+        said = f": {part.message}" if part.message else ""
+        sentence = f"the twin refuses {where}{again}: {kind.name}, {kind.sentence}{said}"
+        return Halt(IncidentKind.REFUSED, parcel.base, parcel.end, sentence, IncidentSide.TARGET)
+    return None
+
+
+def meaning(code: int) -> Means:
+    """What a code means for the partition that it is about."""
+    return MEANINGS.get(code, (Means.PASSES, ""))[0]
+
+
+def unseen(error: KafkaError | None, told_to: int) -> Verdict:
+    """What follows from a look that could not be had."""
+    if error is not None and error.code in RIGHTS:
+        return Stop(IncidentKind.RIGHTS_LOST, told_to, told_to, f"the twin cannot be compared with its source: {error}")
+    return Wait(str(error) if error else "no answer, or its line broke")
+
+
+def gone(named: NamedPartition, acked: int, side: str, *, recreated: bool) -> Halt:
+    """A side has no such topic any more, or another one of its name."""
+    what = "is another one of the same name now" if recreated else "is there no more"
+    return Halt(
+        IncidentKind.RECREATED_TOPIC, acked, acked, f"topic {named.topic} on the {side} {what}", IncidentSide(side)
+    )
+
+
+def misplaced(parcel: Parcel, base: int) -> Halt:
+    """Our batch lies elsewhere on the twin. The broker held our own batches in order, so others wrote in between."""
+    if base > parcel.base:
+        sentence = f"someone else wrote offsets {parcel.base} to {base - 1} of the twin; the source's landed behind"
+        return Halt(IncidentKind.FOREIGN_WRITE, parcel.base, base, sentence)
+    sentence = f"offset {parcel.base} of the source was answered as {base} by the twin, which had ended later before"
+    return Halt(IncidentKind.POSITION_DISAGREEMENT, base, parcel.end, sentence)
+
+
+def lost_by_target(named: NamedPartition, position: int, told_to: int, source_start: int = 0) -> list[Stoppage]:
+    """What to tell where the twin ends before what it had acknowledged; it crosses once more."""
+    if position >= told_to:
+        return []
+    sentence = f"the target lost offsets {position} to {told_to - 1}, which it had acknowledged; they are carried again"
+    if source_start > position:
+        sentence += f" from {min(source_start, told_to)} on: the source has no more what came before"
+    return [
+        Stoppage(named.topic, named.partition, IncidentKind.LOST_BY_TARGET, position, told_to, sentence, POLICY_HEAL)
+    ]
+
+
+def stoppage(named: NamedPartition, halt: Halt) -> Stoppage:
+    return Stoppage(named.topic, named.partition, halt.kind, halt.offset, halt.end, halt.sentence, None, halt.side)
+
+
+def wait_s(failures: int) -> float:
+    """How long before the next look, after so many in a row."""
+    return min(RETRY_S_MAX, 0.02 * (1 << min(failures, 7)))
+
+
+def bytes_needed(records: memoryview, limit: int) -> int:
+    """The partition limit that lets a batch larger than the present limit arrive whole."""
+    if len(records) >= 12:
+        return min(PARTITION_BYTES_LIMIT, max(limit, int.from_bytes(records[8:12], "big") + 12))
+    return min(PARTITION_BYTES_LIMIT, limit * 2)

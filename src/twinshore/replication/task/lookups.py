@@ -1,0 +1,773 @@
+"""What a link's user may do, asked by requests that change nothing: markers for a partition that no topic can have, the
+deletion of records below a log's start.
+
+Looks at twins: where they end, who wrote that, what their leaders remember of the link, what the sources hold.
+
+Markers by closed units: empty transactions of the link's own, where its user may not write markers directly.
+
+What is asked next is decided by `replication/task/core/engine.py`. Here are the threads, the connections and the clock.
+
+The pump's slow errands, in threads of their own: dialling, asking who leads, looking at twins.
+
+Results come back as values through `take`; a socket wakes the pump's loop. A peer that hangs costs its own errand only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from queue import SimpleQueue
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
+
+from twinshore.config.errors import KafkaError, WireError
+from twinshore.config.model import Cluster, NamedPartition
+from twinshore.config.sentences import followed
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.connection import Connection
+from twinshore.kafka.log_reader import contents, lacking, last_record, seen_runs
+from twinshore.kafka.metadata import ClusterMetadata, TopicMetadata
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.record_batch import CONTROL, BatchHeader
+from twinshore.kafka.protocol.transactions import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers
+from twinshore.kafka.questions import OffsetKind, ProducerState
+from twinshore.kafka.transactions import Transactions, Writer
+from twinshore.replication.task.core.config import (
+    NOWHERE,
+    UNKNOWN,
+    EpochEnd,
+    Reach,
+    Stand,
+    TideOrder,
+    TrackOrder,
+    compared,
+)
+from twinshore.replication.task.core.engine import (
+    AskEnds,
+    Close,
+    Open,
+    Question,
+    Run,
+    TakeLater,
+    TakePartitions,
+    UnitCore,
+)
+from twinshore.replication.task.core.partition import Route, Track, reaches
+from twinshore.replication.task.core.position import (
+    RIGHTS,
+    Marked,
+    Observation,
+    Tail,
+    first_unlike,
+    is_marker_id,
+    last_unlike,
+    marker_id,
+    unlike,
+)
+from twinshore.replication.task.core.resync import Marks
+from twinshore.replication.task.core.shared_read import aged
+from twinshore.replication.task.mapped_lookup import look_at_mapped
+
+# Answers of a broker that will not cut a log until somebody changes a right, or the topic's settings.
+KEPT = RIGHTS | {Code.POLICY_VIOLATION}
+NO_PARTITION = ("twinshore.nowhere", [2**31 - 1])
+
+
+def may_write_markers(target: KafkaCluster) -> bool:
+    """A broker checks the right before it looks for the partition, and each knows the right."""
+
+    def ask(connection: Connection, timeout_s: float) -> bool:
+        connection.spoken(MARKERS_KEY)
+        body = encode_markers([(Marker(marker_id(0), 0, False, 0, [NO_PARTITION]), 1)])
+        answered = connection.ask(MARKERS_KEY, MARKERS_VERSION, body, parse_markers, timeout_s=timeout_s)
+        return all(one.error != Code.CLUSTER_AUTHORIZATION_FAILED for one in answered)
+
+    return target.anybody("the right to write markers", ask)
+
+
+def not_cut(
+    target: KafkaCluster, starts: Mapping[NamedPartition, int], ids: Mapping[str, bytes]
+) -> dict[NamedPartition, KafkaError]:
+    """Which of these logs cannot be cut now, and why. Each is asked to be cut where it begins. `ids`: which topic each
+    name must mean."""
+    failed: dict[NamedPartition, KafkaError] = {}
+    for topic in sorted({named.topic for named in starts}):
+        # One by one: a topic that is another by now would hide what becomes of the others.
+        ours = {named: at for named, at in starts.items() if named.topic == topic}
+        try:
+            failed |= target.cut_each(ours, {topic: ids[topic]})[1]
+        except KafkaError as error:
+            failed |= dict.fromkeys(ours, error)
+    return failed
+
+
+# Offsets of a twin that are read to learn what crossed untold and is gone from its source.
+UNTOLD_MAX = 200_000
+
+
+def look_at(
+    source: KafkaCluster,
+    target: KafkaCluster,
+    producer_id: int,
+    twins: Mapping[NamedPartition, NamedPartition],
+    stands: Mapping[NamedPartition, Stand] = MappingProxyType({}),
+    inherited: Mapping[NamedPartition, int] = MappingProxyType({}),
+) -> dict[NamedPartition, Observation]:
+    """One look at each partition, by its twin. All or nothing: the first that cannot be read is a KafkaError. `stands`:
+    as far as known, which history of the source was carried. `inherited`: below which offsets the twins' logs are their
+    topics' own, of when they were at home there."""
+    partitions, there = list(twins), list(twins.values())
+    start = target.list_offsets(there, OffsetKind.EARLIEST)
+    high = target.list_offsets(there, OffsetKind.HIGH_WATERMARK)
+    end = target.list_offsets(there, OffsetKind.LOG_END)
+    producers = target.describe_producers(there)
+    again = target.list_offsets(there, OffsetKind.LOG_END)
+    source_start = source.list_offsets(partitions, OffsetKind.EARLIEST)
+    source_high = source.list_offsets(partitions, OffsetKind.HIGH_WATERMARK)
+    source_end = source.list_offsets(partitions, OffsetKind.LOG_END)
+    found, here = {}, {}
+    for named, twin in twins.items():
+        # Who writes between two readings makes them disagree, and no more than that.
+        still = end[twin] == again[twin]
+        tail = _tail(target, twin, start[twin], high[twin], end[twin]) if still else None
+        last = end[twin] - 1
+        shared = tail is not None and source_start[named] <= last < source_end[named]
+        shown = shared and last < source_high[named]
+        low = max(start[twin], source_start[named])
+        other: bool | None = None if shared else False
+        theirs = source.read_batch(named, last) if shown else None
+        here[named] = Stand(theirs[1].leader_epoch if theirs else UNKNOWN, end[twin])
+        own = inherited.get(named, 0)  # What was aborted there crossed as markers, and consumers see neither.
+        hidden = theirs is not None and last < own and theirs[1].attributes & CONTROL
+        if shown and tail and (tail[1].attributes & CONTROL or hidden):
+            last, other = _below_markers(source, target, named, twin, low, last, own)
+        elif shown:
+            # All that both last batches hold: who wrote lost records once more may have changed only some of them.
+            at = last_unlike(theirs, tail, last)
+            last, other = (at, True) if at >= 0 else (last, False)
+        ours = [seen for seen in producers[twin] if seen.producer_id == producer_id]
+        found[named] = Observation(
+            start[twin],
+            high[twin],
+            again[twin],
+            _described(tail, unit=_by_unit(target, twin, start[twin], tail, producer_id, producers[twin])),
+            (ours[0].last_sequence, ours[0].last_timestamp) if ours else None,
+            source_start[named],
+            source_end[named],
+            _fence(producers[twin], producer_id),
+            other,
+            _parting(source, target, named, twin, low, last) if other else -1,
+            producer_epoch=ours[0].epoch if ours else -1,
+            open_from=_open_from(producers[twin]) if own else -1,
+        )
+    told = {n: max(inherited.get(n, 0), stand.end) for n, stand in stands.items() if n in found}
+    found |= {n: _with_untold(target, twins[n], found[n], told_to) for n, told_to in told.items()}
+    return _with_histories(source, found, here, stands)
+
+
+def _with_histories(
+    source: KafkaCluster,
+    found: Mapping[NamedPartition, Observation],
+    here: Mapping[NamedPartition, Stand],
+    stands: Mapping[NamedPartition, Stand],
+) -> dict[NamedPartition, Observation]:
+    """Asks the source where the epochs end that its records below the twins' ends have, and those that were carried."""
+    said: dict[NamedPartition, dict[int, EpochEnd]] = {named: {} for named in found}
+    for known in (here, stands):
+        wanted = {n: at.epoch for n, at in known.items() if n in found and at.epoch >= 0 and at.epoch not in said[n]}
+        for named, answer in (source.epoch_ends(wanted) if wanted else {}).items():
+            said[named][wanted[named]] = EpochEnd(*answer)
+    judged = {named: compared(stands.get(named, NOWHERE), here[named], said[named]) for named in found}
+    return {
+        n: replace(seen, source_epoch=judged[n][0], parted=judged[n][1], wrote_epoch=here[n].epoch)
+        for n, seen in found.items()
+    }
+
+
+def _tail(
+    target: KafkaCluster, named: NamedPartition, start: int, high: int, end: int
+) -> tuple[bytes, BatchHeader] | None:
+    if end <= start or high != end:
+        return None
+    found = target.read_batch(named, end - 1)
+    if found is None:
+        raise KafkaError(f"{named}: the twin's last batch could not be read", retriable=True)
+    return found
+
+
+def _fence(producers: Iterable[ProducerState], ours: int) -> int:
+    """The highest coordinator epoch of our markers; -1 where there are none."""
+    marks = marker_id(ours)
+    return max((one.coordinator_epoch for one in producers if one.producer_id == marks), default=-1)
+
+
+def _open_from(producers: Iterable[ProducerState]) -> int:
+    """Where the first transaction begins that is open; -1 where none is."""
+    return min((one.current_txn_start for one in producers if one.current_txn_start >= 0), default=-1)
+
+
+def _below_markers(
+    source: KafkaCluster,
+    target: KafkaCluster,
+    named: NamedPartition,
+    twin: NamedPartition,
+    low: int,
+    last: int,
+    own: int,
+) -> tuple[int, bool]:
+    """Which offset tells whether both have the same history where the twin ends in markers, which every log may have;
+    and whether they differ there. The source shows a record where a marker is, or the last record is another.
+    `own`: up to where the log is its topic's own, whose records of aborted transactions are passed over."""
+    try:
+        if any(contents(source, named, last, last + 1, committed=True)):
+            return last, True
+        at = last_record(target, twin, low, last, committed=own > 0)
+        if at >= 0:
+            return at, unlike(source.read_batch(named, at), target.read_batch(twin, at), at)
+    except WireError:
+        pass  # Damage is found when it is fetched.
+    return last, False
+
+
+def _with_untold(target: KafkaCluster, twin: NamedPartition, seen: Observation, told_to: int) -> Observation:
+    """Also with where the twin shows no record of what nobody told of and the source has no more: it never crossed, or
+    nobody ever saw it. Of what lies too far back, or is damaged, nothing else is known."""
+    end = min(seen.high_watermark, seen.log_end, seen.source_start)
+    begin = max(told_to, seen.log_start, end - UNTOLD_MAX)
+    if told_to >= end:
+        return seen
+    try:
+        shown = lacking(seen_runs(target, twin, begin), [(begin, end)], begin, end) if begin < end else []
+    except WireError:
+        shown = [(begin, end)]
+    before = [(told_to, min(begin, end))] if told_to < begin else []
+    return replace(seen, unseen=(*before, *shown))
+
+
+def _parting(
+    source: KafkaCluster, target: KafkaCluster, named: NamedPartition, twin: NamedPartition, low: int, last: int
+) -> int:
+    """From where on both hold other records, `last` being one of them."""
+
+    def unlike_at(offset: int) -> bool:
+        try:
+            return unlike(source.read_batch(named, offset), target.read_batch(twin, offset), offset)
+        except WireError:
+            return False
+
+    return first_unlike(unlike_at, low, last)
+
+
+def _by_unit(
+    target: KafkaCluster,
+    twin: NamedPartition,
+    start: int,
+    batch: tuple[bytes, BatchHeader] | None,
+    ours: int,
+    producers: Iterable[ProducerState],
+) -> bool:
+    """Whether the tail may be a closed unit's marker. The ids of units change, when coordinators forget them; what
+    never does is that they write no records."""
+    if batch is None:
+        return False
+    tail = batch[1]
+    if not tail.attributes & CONTROL or is_marker_id(tail.producer_id):
+        return False
+    if any(one.producer_id == tail.producer_id and one.last_sequence >= 0 for one in producers):
+        return False
+    before = target.read_tail_batch(twin, tail.base_offset - 1) if tail.base_offset > start else None
+    return before is None or bool(before.attributes & CONTROL) or before.producer_id == ours
+
+
+def _described(batch: tuple[bytes, BatchHeader] | None, *, unit: bool) -> Tail | None:
+    if batch is None:
+        return None
+    header = batch[1]
+    control = bool(header.attributes & CONTROL)
+    return Tail(header.base_offset, header.last_offset, header.producer_id, header.base_sequence, unit, control)
+
+
+SLOTS = 2
+UNIT_PARTITIONS_MAX = 200
+UNIT_PARTITIONS_ALONE = 32  # are not worth a second unit beside the first
+OPEN_S_MAX = 20.0  # the coordinator closes a unit that is open for longer
+UNITS_PATIENCE_S = 10.0
+UNITS_CALL_S = 10.0
+AGAIN_S = 0.2
+HOLD_S = 0.5
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Runs that are over, one way or the other: no unit is open on their partitions any more."""
+
+    marks: list[Marks]
+    answers: list[Marked]
+
+
+class Ended(Exception):
+    """This pump may write nothing more."""
+
+
+def id_prefix(link: str, producer_id: int) -> str:
+    """What the transactional ids of a link begin with. Its producer id is nobody else's on that target."""
+    return f"twinshore.{link}.{producer_id}."
+
+
+class Units:
+    """The hand that writes them, beside the pump's loop. `holds`: whether the partitions may still be written."""
+
+    def __init__(
+        self,
+        target: Cluster,
+        prefix: str,
+        lane: int,
+        *,
+        holds: Callable[[], bool],
+        report: Callable[[Closed], None],
+        cluster_id: str = "",
+    ) -> None:
+        """`prefix` is the link's; a lane's next pump has the same ids, and so closes what this one leaves open."""
+        self._prefix, self._holds, self._report = prefix, holds, report
+        self._waiting: deque[Run] = deque()
+        self._news = threading.Condition()
+        self._closed = False
+        self._told = ""
+        self._trouble: KafkaError | None = None
+        names = [f"{prefix}{lane}.{number}" for number in range(SLOTS)]
+        self._slots = [Slot(_client(target, cluster_id), name, self.go) for name in names]
+        self._watch = _client(target, cluster_id)
+        self._threads = [threading.Thread(target=self._work, args=(slot,), daemon=True) for slot in self._slots]
+        for thread in self._threads:
+            thread.start()
+
+    def take(self, marks: Iterable[Marks]) -> None:
+        """Writes these; each is reported once no unit is open on its partition."""
+        runs = [Run(one, one.blank.base, one.blank.end - one.blank.base) for one in marks]
+        if runs:
+            with self._news:
+                self._waiting.extend(runs)
+                self._news.notify(min(len(runs), SLOTS))
+
+    def settled(self) -> set[NamedPartition]:
+        """To be asked before any look at a twin: closes what a dead pump of this lane left open. Returns where a marker
+        of any other pump of the link is still due, which is not to be looked at yet. Also tells of what has troubled
+        the units since it was last asked: what became of them then, only a look can say."""
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
+        for slot in self._slots:
+            try:
+                slot.hold()
+            except KafkaError as error:
+                if error.code not in RIGHTS:
+                    raise
+                # Markers will be refused, with a sentence; all else may cross.
+        return Transactions(self._watch, patience_s=UNITS_PATIENCE_S, go=self.go).open_of(self._prefix)
+
+    def go(self) -> None:
+        """To be asked before each request: what was sent before the grant ran out is fenced by the next holder."""
+        if self._closed or not self._holds():
+            raise Ended
+
+    def close(self) -> None:
+        with self._news:
+            self._closed = True
+            self._news.notify_all()
+        self._watch.close()
+        for slot in self._slots:
+            slot.close()
+
+    def _work(self, slot: Slot) -> None:
+        runs: list[Run] = []
+        while not self._closed:
+            runs += self._next(UNIT_PARTITIONS_MAX - len(runs), wait=not runs)
+            if not runs:
+                continue
+            try:
+                over = slot.round(runs)
+            except Ended:
+                # A grant may come late. Where none does, who has the partitions next closes what is open.
+                time.sleep(AGAIN_S)
+                continue
+            except Exception as error:
+                # Whatever it is, the next round closes what this one left open.
+                self._tell(f"closed units: {type(error).__name__}: {error}")
+                time.sleep(AGAIN_S)
+                continue
+            self._told = ""
+            gone = {id(run) for run, _ in over}
+            runs = [run for run in runs if id(run) not in gone]
+            if over:
+                self._report(Closed([run.marks for run, _ in over], [answer for _, answer in over]))
+
+    def _tell(self, sentence: str) -> None:
+        if sentence != self._told:
+            self._told = sentence
+            self._trouble = KafkaError(sentence, retriable=True)
+
+    def _next(self, most: int, *, wait: bool) -> list[Run]:
+        with self._news:
+            if wait and not self._waiting and not self._closed:
+                self._news.wait(1.0)
+            share = max(UNIT_PARTITIONS_ALONE, -(-len(self._waiting) // SLOTS))
+            return [self._waiting.popleft() for _ in range(min(most, share, len(self._waiting)))]
+
+
+class Slot:
+    """One transactional id and its connections."""
+
+    def __init__(self, target: KafkaCluster, name: str, go: Callable[[], None]) -> None:
+        self._cluster, self._name, self._go = target, name, go
+        self._talk = Transactions(self._cluster, patience_s=UNITS_PATIENCE_S, go=go)
+        self._turn = threading.Lock()
+        self._core = UnitCore()
+        self._writer = Writer(name, -1, -1)
+
+    def hold(self) -> None:
+        """Takes the id, unless this pump has it. A round that waits for the coordinator is not waited for: that is a
+        KafkaError which passes."""
+        if self._core.held:
+            return
+        if not self._turn.acquire(timeout=HOLD_S):
+            raise KafkaError(f"{self._cluster.name}: {self._name} is being taken, which takes long", retriable=True)
+        try:
+            self._carried(self._core.hold())
+        finally:
+            self._turn.release()
+
+    def round(self, runs: list[Run]) -> list[tuple[Run, Marked]]:
+        """One unit over all of them; returns those that are over."""
+        with self._turn:
+            return self._carried(self._core.round(runs))
+
+    def _carried(self, talk: Generator[Question, Any, R]) -> R:
+        answer, failed = None, None
+        while True:
+            try:
+                question = talk.throw(failed) if failed else talk.send(answer)
+            except StopIteration as over:
+                return cast("R", over.value)
+            try:
+                answer, failed = self._asked(question), None
+            except KafkaError as error:
+                failed = error
+
+    def _asked(self, question: Question) -> Any:
+        match question:
+            case TakePartitions():
+                self._writer = self._talk.acquire(self._name, OPEN_S_MAX)
+            case TakeLater():
+                self._talk.forget(self._name)
+                self._go()
+                time.sleep(AGAIN_S)
+            case Open(partitions):
+                return self._talk.begin(self._writer, partitions)
+            case Close():
+                self._talk.abort(self._writer)
+                self._talk.complete(self._writer)
+            case AskEnds(partitions):
+                return self._cluster.list_offsets(partitions, OffsetKind.LOG_END)
+        return None
+
+    def close(self) -> None:
+        self._cluster.close()
+
+
+def _client(target: Cluster, cluster_id: str) -> KafkaCluster:
+    return KafkaCluster(
+        target, client_id="twinshore-units", cluster_id=cluster_id, patience_s=UNITS_PATIENCE_S, call_s=UNITS_CALL_S
+    )
+
+
+THREADS_MAX = 6
+PATIENCE_S = 3.0
+CALL_S = 3.0
+LOOK_MAX = 250
+
+
+@dataclass(frozen=True, slots=True)
+class Dialled:
+    side: str
+    key: object
+    connection: Connection | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """`silent`: the side that did not answer, with its `error`; "" where both did."""
+
+    routes: dict[NamedPartition, Route]
+    error: str = ""
+    silent: str = ""
+
+
+Seen = Observation | KafkaError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """None where a closed unit of ours must be over first."""
+
+    seen: dict[NamedPartition, Seen]
+
+
+Report = Dialled | Routes | Looked | Closed
+
+
+class Scout:
+    """Runs errands for one pump; `close` lets go of every connection it holds."""
+
+    def __init__(self, order: TideOrder, holds: Callable[[], bool]) -> None:
+        """`holds`: whether the partitions may still be written."""
+        self._clusters = {"source": (order.source, order.source_id), "target": (order.target, order.target_id)}
+        self._producer_id = order.producer_id
+        # Below which age a fresh queue takes records; 0: of any.
+        self._max_age_ms = int(order.queue.max_age_s * 1000) if order.queue.fresh else 0
+        self._twins: dict[NamedPartition, NamedPartition] = {}
+        self._ids: dict[str, bytes] = {}
+        self._own = threading.local()
+        self._opened: list[KafkaCluster] = []
+        self._guard = threading.Lock()
+        self._reports: SimpleQueue[Report] = SimpleQueue()
+        self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="scout")
+        # Looks may wait long for the one or the other broker; dials and questions about routes must not wait for them.
+        self._looks = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="scout's look")
+        self.wake_socket, self._bell = socket.socketpair()
+        self.wake_socket.setblocking(False)
+        self._bell.setblocking(False)
+        # Who writes markers where they may not be written directly.
+        self.units = (
+            Units(order.target, order.units, order.lane, holds=holds, report=self._tell, cluster_id=order.target_id)
+            if order.units
+            else None
+        )
+
+    def take(self) -> list[Report]:
+        """Everything reported since the last call."""
+        with contextlib.suppress(BlockingIOError):
+            while self.wake_socket.recv(4096):
+                pass
+        found = []
+        while not self._reports.empty():
+            found.append(self._reports.get())
+        return found
+
+    def learn(self, orders: Iterable[TrackOrder]) -> None:
+        """What the twins of these partitions are called; all else speaks of them by their sources' names."""
+        for order in orders:
+            self._ids[order.twin_named.topic] = bytes.fromhex(order.target_topic_id)
+            if order.twin:
+                self._twins[order.named] = order.twin_named
+
+    # An errand answers whatever happens: the pump waits for it.
+
+    def dial(self, side: str, node: int, key: object) -> None:
+        """Opens a separate connection to a broker, for the pump to drive."""
+
+        def errand() -> Report:
+            try:
+                return Dialled(side, key, self._cluster(side).dial(node))
+            except Exception as error:
+                return Dialled(side, key, None, str(error))
+
+        self._send(errand)
+
+    def ask_routes(self, tracks: Iterable[Track]) -> None:
+        """Who leads these partitions on both sides, and whether their topics are still the same."""
+        wanted = {track.named: (track.source_key[0], track.target_id) for track in tracks}
+
+        def errand() -> Report:
+            seen = {}
+            for side in ("source", "target"):
+                topics = {(named if side == "source" else self._twins.get(named, named)).topic for named in wanted}
+                try:
+                    seen[side] = self._cluster(side).metadata(sorted(topics), refresh=True)
+                except Exception as error:
+                    return Routes({}, str(error) or type(error).__name__, side)
+            return Routes(self._routes(wanted, seen["source"], seen["target"]))
+
+        self._send(errand)
+
+    def look(self, partitions: Iterable[NamedPartition], tracks: Mapping[NamedPartition, Track]) -> None:
+        """Where the twins of these partitions end, and what the source holds; leader by leader, so many at a time."""
+        by_node: dict[int, list[NamedPartition]] = {}
+        for named in partitions:
+            by_node.setdefault(tracks[named].route.target if named in tracks else -1, []).append(named)
+        for group in by_node.values():
+            for start in range(0, len(group), LOOK_MAX):
+                self._look_at_led(group[start : start + LOOK_MAX], tracks)
+
+    def _look_at_led(self, partitions: list[NamedPartition], tracks: Mapping[NamedPartition, Track]) -> None:
+        """By the same leader; mapped ones each by itself."""
+        mapped = reaches(tracks, partitions)
+        exact = [named for named in partitions if named not in mapped]
+        stands = {named: tracks[named].told.stand for named in partitions if named in tracks}
+        inherited = {named: tracks[named].order.inherited for named in partitions if named in tracks}
+        if exact:
+            self._send(lambda: Looked(self._look(exact, stands, inherited)), self._looks)
+        for named, reach in mapped.items():
+            drops = tracks[named].order.may_lack(reach)
+            look = partial(self._look_mapped, named, reach, stands.get(named, NOWHERE), drops=drops)
+            self._send(lambda n=named, look=look: Looked({n: look()}), self._looks)  # type: ignore[misc]
+
+    def cut(self, before: dict[NamedPartition, int], tracks: Mapping[NamedPartition, Track]) -> None:
+        """Cuts the twins of these partitions below the offsets. If it fails, the driver does it within a minute."""
+
+        if not before:
+            return
+        ids = {self._twins.get(named, named).topic: tracks[named].target_id for named in before}
+
+        def errand() -> Report:
+            with contextlib.suppress(KafkaError):
+                self._cluster("target").cut_logs({self._twins.get(n, n): at for n, at in before.items()}, ids)
+            return Looked({})
+
+        self._send(errand)
+
+    def close(self) -> None:
+        if self.units:
+            self.units.close()
+        for pool in (self._pool, self._looks):
+            pool.shutdown(wait=False, cancel_futures=True)
+        with self._guard:
+            for cluster in self._opened:
+                cluster.close()
+        for report in self.take():
+            if isinstance(report, Dialled) and report.connection:
+                report.connection.close()
+        self.wake_socket.close()
+        self._bell.close()
+
+    def _send(self, errand: Callable[[], Report], pool: ThreadPoolExecutor | None = None) -> None:
+        def run() -> None:
+            self._tell(errand())
+
+        (pool or self._pool).submit(run)
+
+    def _tell(self, report: Report) -> None:
+        self._reports.put(report)
+        with contextlib.suppress(BlockingIOError, OSError):
+            self._bell.send(b"!")
+
+    def _cluster(self, side: str) -> KafkaCluster:
+        """A client of this thread's own, so that one slow broker never blocks another errand."""
+        mine: dict[str, KafkaCluster] | None = getattr(self._own, "clusters", None)
+        if mine is None:
+            mine = self._own.clusters = {}
+        if side not in mine:
+            cluster, cluster_id = self._clusters[side]
+            mine[side] = KafkaCluster(
+                cluster, client_id="twinshore-scout", cluster_id=cluster_id, patience_s=PATIENCE_S, call_s=CALL_S
+            )
+            with self._guard:
+                self._opened.append(mine[side])
+        return mine[side]
+
+    def _routes(
+        self, wanted: dict[NamedPartition, tuple[bytes, bytes]], source: ClusterMetadata, target: ClusterMetadata
+    ) -> dict[NamedPartition, Route]:
+        found = {}
+        for named, (source_id, target_id) in wanted.items():
+            theirs, ours = source.topics.get(named.topic), target.topics.get(self._twins.get(named, named).topic)
+            if not _there(theirs, named) or not _there(ours, named) or not theirs or not ours:
+                found[named] = Route(absent="target" if _there(theirs, named) else "source")
+                continue
+            if theirs.topic_id != source_id or ours.topic_id != target_id:
+                found[named] = Route(recreated="source" if theirs.topic_id != source_id else "target")
+                continue
+            leader, twin = theirs.partitions[named.partition], ours.partitions[named.partition]
+            found[named] = Route(leader.leader, leader.leader_epoch, twin.leader, target_epoch=twin.leader_epoch)
+        return found
+
+    def _mute(self, twins: Mapping[NamedPartition, NamedPartition]) -> dict[NamedPartition, KafkaError]:
+        """Partitions that nobody can be asked about now, on either side: the others do not wait for them."""
+        _, here = self._cluster("source").offsets_of_each(twins, OffsetKind.EARLIEST)
+        _, there = self._cluster("target").offsets_of_each(twins.values(), OffsetKind.EARLIEST)
+        return here | {named: there[twin] for named, twin in twins.items() if twin in there}
+
+    def _uncut(self, found: Mapping[NamedPartition, Observation]) -> dict[NamedPartition, Seen]:
+        """Those of the looks that must say more: offsets are to be filled, and the twin's log cut behind them."""
+        due = {named: seen for named, seen in found.items() if seen.log_end < seen.source_start}
+        if not due:
+            return {}
+        twins = {named: self._twins.get(named, named) for named in due}
+        starts = {twins[named]: seen.log_start for named, seen in due.items()}
+        ids = {twin.topic: self._ids[twin.topic] for twin in starts}
+        failed = not_cut(self._cluster("target"), starts, ids)
+        seen_again: dict[NamedPartition, Seen] = {}
+        for named, seen in due.items():
+            if error := failed.get(twins[named]):
+                kept = error.code in KEPT
+                seen_again[named] = replace(seen, uncut=followed(error.message, error.hint)) if kept else _told(error)
+        return seen_again
+
+    def _aged(self, found: dict[NamedPartition, Observation]) -> dict[NamedPartition, Observation]:
+        """The looks with where records begin that are young enough, where the queue asks for that."""
+        if not self._max_age_ms or not found:
+            return found
+        source = self._cluster("source")
+        # What lies above the high watermark is not looked at by its time: who is asked has not seen it.
+        high, _ = source.offsets_of_each(found, OffsetKind.HIGH_WATERMARK)
+        young, _ = source.first_since_each(found, wall_ms() - self._max_age_ms)
+        known = {named: young[named] if young[named] >= 0 else high[named] for named in young.keys() & high.keys()}
+        for named, at in known.items():
+            # What is dropped is of a history, too: the epoch of its last record tells later whether that still holds.
+            due = at > max(found[named].log_end, found[named].source_start)
+            below = source.read_batch(named, at - 1) if due else None
+            found[named] = aged(found[named], at, below[1] if below else None)
+        return found
+
+    def _look_mapped(self, named: NamedPartition, reach: Reach, stand: Stand, *, drops: bool) -> Seen:
+        clusters, twin = (self._cluster("source"), self._cluster("target")), self._twins.get(named, named)
+        try:
+            seen = look_at_mapped(*clusters, self._producer_id, named, twin, reach, stand, drops=drops)
+            return self._aged({named: seen})[named]
+        except Exception as error:
+            return _told(error)
+
+    def _look(
+        self,
+        partitions: list[NamedPartition],
+        stands: dict[NamedPartition, Stand],
+        inherited: dict[NamedPartition, int],
+    ) -> dict[NamedPartition, Seen]:
+        """One bad partition must not hide the others: on its error the group is halved until it stands alone."""
+        try:
+            twins = {named: self._twins.get(named, named) for named in partitions}
+            due = self.units.settled() if self.units else set()
+            early = [named for named in partitions if twins[named] in due]
+            if early:
+                rest = [named for named in partitions if twins[named] not in due]
+                return dict.fromkeys(early, None) | (self._look(rest, stands, inherited) if rest else {})
+            mute = self._mute(twins)
+            led = {named: twin for named, twin in twins.items() if named not in mute}
+            clusters = self._cluster("source"), self._cluster("target")
+            found = look_at(*clusters, self._producer_id, led, stands, inherited) if led else {}
+            return {**found, **self._uncut(found), **{named: _told(error) for named, error in mute.items()}}
+        except Exception as error:
+            away = isinstance(error, KafkaError) and error.retriable
+            if away or len(partitions) == 1:
+                return dict.fromkeys(partitions, _told(error))
+            half = len(partitions) // 2
+            first, second = partitions[:half], partitions[half:]
+            return self._look(first, stands, inherited) | self._look(second, stands, inherited)
+
+
+def _told(error: Exception) -> KafkaError:
+    return error if isinstance(error, KafkaError) else KafkaError(f"{error} ({type(error).__name__})", retriable=True)
+
+
+def _there(topic: TopicMetadata | None, named: NamedPartition) -> bool:
+    return topic is not None and named.partition < len(topic.partitions)

@@ -1,0 +1,757 @@
+"""A pump's connections to leaders, as its flows want them: requests go, answers become what they say. A source's are
+received into the buffers that its flow names.
+
+The loop that carries one lane: sockets, clocks, errands and the desk, as the pure core of the pump wants them.
+
+What comes is told to the core, what it commands is carried out at once. When its grant runs out the connections are
+closed, half a request included, which a broker never executes.
+
+The loop of a raft: the pumps of several small lanes side by side, in one Spark task.
+
+Each pump is what it is alone: its own line to the desk, its own grant, its own connections. The raft only gives it its
+turns. What ends one pump ends no other.
+
+What runs inside Spark: one task, for a tide of one lane or of a raft.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+from twinshore.config.errors import KafkaError, TwinshoreError, WireError
+from twinshore.config.once import in_words
+from twinshore.kafka.clock import steady_s, wall_ms
+from twinshore.kafka.connection import Connection, explain_wire_error
+from twinshore.kafka.protocol.fetch import FETCH_KEY, FetchedAnswer, encode_fetch, parse_fetch
+from twinshore.kafka.protocol.framing import Answer, forget_sent
+from twinshore.kafka.protocol.primitives import I32, Buffer
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produced
+from twinshore.kafka.protocol.transactions import (
+    LOG_ENDS_KEY,
+    LOG_ENDS_VERSION,
+    MARKERS_KEY,
+    encode_log_ends,
+    encode_markers,
+    parse_log_ends,
+    parse_markers,
+)
+from twinshore.kafka.transport import WOULD_BLOCK
+from twinshore.replication.task.core import connections
+from twinshore.replication.task.core.config import TideOrder
+from twinshore.replication.task.core.connections import (
+    ANSWER_SLACK_S,
+    Answered,
+    Command,
+    Fetch,
+    Flight,
+    SourceFlow,
+    TargetFlow,
+)
+from twinshore.replication.task.core.engine import TIMERS_S, Grant, PumpCore
+from twinshore.replication.task.core.messages import (
+    Afloat,
+    Carry,
+    Ended,
+    Leave,
+    Message,
+    OfDesk,
+    OfPump,
+    OfRaft,
+    RaftOrder,
+    Turn,
+    heard_by_pump,
+    heard_by_raft,
+    line_of,
+    narrowed,
+    said,
+)
+from twinshore.replication.task.core.partition import Sent
+from twinshore.replication.task.core.partitions import Lane
+from twinshore.replication.task.core.position import asked, layers
+from twinshore.replication.task.core.shared_read import Reading, Readings
+from twinshore.replication.task.lookups import Closed, Dialled, Looked, Report, Routes, Scout
+
+LINE_BYTES_MAX = 64 << 20
+HELLO_S = 20.0
+TELL_S = 1.0
+CLIENT_ID = "twinshore-pump"
+BUFFER_BYTES_MIN = 256 << 10
+READ_COMMITTED = 1
+# A turn of the loop costs about what receiving 100 KB costs, and nothing is cut from an answer before it is whole.
+WAKE_BYTES = 1 << 20
+
+
+class DeskLost(TwinshoreError):
+    """The driver cannot be reached; the grant decides how long the pump goes on."""
+
+
+class DriverLine:
+    """Blocking writes of small lines, non-blocking reads. `hello`: what it says of itself, first of all."""
+
+    def __init__(self, host: str, port: int, **hello: Any) -> None:
+        try:
+            self._sock = socket.create_connection((host, port), timeout=HELLO_S)
+            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            raise DeskLost(f"the driver cannot be reached at {host}:{port}: {error}") from error
+        self._received = bytearray()
+        try:
+            self.tell({"what": "hello", **hello}, HELLO_S)
+        except DeskLost:
+            self.close()
+            raise
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def tell(self, message: Message, within_s: float = TELL_S) -> None:
+        """One message to the driver. A stuck driver costs no more time than this."""
+        line = line_of(message)
+        try:
+            self._sock.settimeout(within_s)
+            self._sock.sendall(line)
+        except OSError as error:
+            raise DeskLost(f"the driver cannot be told: {error}") from error
+
+    def heard(self) -> list[Message]:
+        """Every message that has come."""
+        self._sock.setblocking(False)
+        while True:
+            try:
+                got = self._sock.recv(1 << 16)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                raise DeskLost(f"the driver is gone: {error}") from error
+            if not got:
+                raise DeskLost("the driver hung up")
+            self._received += got
+            if len(self._received) > LINE_BYTES_MAX:
+                raise DeskLost("the driver sends a line without an end")
+        *lines, rest = self._received.split(b"\n")
+        self._received = bytearray(rest)
+        return [json.loads(line) for line in lines]
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class DeskLine(DriverLine):
+    """A pump's."""
+
+    def __init__(self, order: TideOrder) -> None:
+        who = {"token": order.desk_token, "link": order.link, "lane": order.lane, "tide": order.tide}
+        super().__init__(order.desk_host, order.desk_port, **who)
+
+    def say(self, word: OfPump) -> None:
+        self.tell(said(word))
+
+    def words(self) -> list[OfDesk]:
+        """All that have come."""
+        return [heard_by_pump(message) for message in self.heard()]
+
+
+class HasFileno(Protocol):
+    """What a selector looks at."""
+
+    def fileno(self) -> int: ...
+
+
+class Outbox:
+    """Buffers on their way into a socket."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.transport = connection.transport
+        self._waiting: list[Buffer] = []
+
+    def put(self, buffers: list[Buffer]) -> None:
+        self._waiting = buffers
+
+    def detach(self) -> None:
+        """Copies what the kernel has not taken, so that the buffers it lies in are free."""
+        self._waiting = [bytes(piece) for piece in self._waiting]
+
+    def push(self) -> bool:
+        """Gives the kernel what it takes; True once everything is taken."""
+        waiting = self._waiting
+        while waiting:
+            taken = self.transport.sendv(waiting)
+            if taken == WOULD_BLOCK:
+                break
+            forget_sent(waiting, taken)
+        return not waiting
+
+
+class SourceLine:
+    """One connection to a leader on the source, for a share of its partitions."""
+
+    def __init__(self, flow: SourceFlow, connection: Connection) -> None:
+        self.flow = flow
+        self.outbox = Outbox(connection)
+        self.version = connection.spoken(FETCH_KEY)
+        self._exchange = connection.hand_over(CLIENT_ID)
+        for hold in flow.holds:
+            hold.buffer = bytearray(BUFFER_BYTES_MIN)
+
+    def fileno(self) -> int:
+        return self.outbox.transport.fileno()
+
+    def ask(self, fetch: Fetch) -> bool:
+        """Sends a fetch; True when the kernel took it whole."""
+        order = fetch.order
+        body = encode_fetch(
+            session_id=order.session_id,
+            session_epoch=order.session_epoch,
+            max_wait_ms=fetch.wait_ms,
+            min_bytes=1,
+            max_bytes=fetch.bytes_max,
+            isolation=READ_COMMITTED,
+            partitions=order.partitions,
+            forgotten=order.forgotten,
+        )
+        self.outbox.connection.lend(fetch.hold.buffer)
+        self.outbox.put(self._exchange.ask(FETCH_KEY, self.version, [body], self.flow.deadline_s))
+        return self.outbox.push()
+
+    def receive(self, now_s: float) -> tuple[FetchedAnswer, int] | None:
+        """The whole answer once it is there, and its size."""
+        hold = self.flow.receiving
+        if hold is None:
+            raise KafkaError(
+                f"{self.outbox.connection.place}: the broker closed the connection, or sent what nothing had asked for",
+                retriable=True,
+            )
+        exchange, framer, transport = self._exchange, self._exchange.framer, self.outbox.transport
+        heard = False
+        while True:
+            try:
+                answer = exchange.answer()
+            except WireError as error:
+                raise explain_wire_error(error, self.outbox.connection.place) from error
+            if answer is not None:
+                hold.buffer = framer.buffer  # a larger one, if need was
+                transport.owes(1)
+                return parse_fetch(answer.view, answer.position), len(answer.view)
+            got = transport.recv_into(framer.room())
+            if got == WOULD_BLOCK:
+                if framer.lacks:
+                    transport.owes(framer.lacks, WAKE_BYTES)
+                return None
+            if got == 0:
+                raise KafkaError(f"{self.outbox.connection.place}: the source hung up", retriable=True)
+            framer.took(got)
+            if not heard:
+                heard = True
+                self.flow.heard(now_s)
+
+    def close(self) -> None:
+        self.outbox.connection.close()
+
+
+class TargetLine:
+    """One connection to a leader on the target. `producer`: the link's id and epoch."""
+
+    def __init__(self, flow: TargetFlow, connection: Connection, producer: tuple[int, int]) -> None:
+        self.flow = flow
+        self.outbox = Outbox(connection)
+        self._producer = producer
+        self._exchange = connection.hand_over(CLIENT_ID)
+        connection.lend(bytearray(BUFFER_BYTES_MIN))
+        self.outbox.transport.drop_unsent_at_close()
+        self._undelivered_s = flow.undelivered_s
+        self.outbox.transport.give_up_after(self._undelivered_s)
+
+    def fileno(self) -> int:
+        return self.outbox.transport.fileno()
+
+    def send(self, flight: Flight) -> bool:
+        """Puts a request on its way; `push` goes on with it when the kernel has room again. True where it has all."""
+        deadline_s = flight.sent_s + self.flow.limits.produce_timeout_s + ANSWER_SLACK_S
+        if flight.sent:
+            body = self._produce(flight.sent)
+            buffers = self._exchange.ask(PRODUCE_KEY, self.flow.version, body, deadline_s)
+        elif flight.asking:
+            runs = [*(entry.run for entry in flight.marks), *(entry.run for entry in flight.rests)]
+            buffers = self._exchange.ask(LOG_ENDS_KEY, LOG_ENDS_VERSION, [encode_log_ends(asked(runs))], deadline_s)
+        else:
+            version = self.outbox.connection.spoken(MARKERS_KEY)
+            runs = [entry.run for entry in flight.marks]
+            markers, question = encode_markers(layers(runs, *self._producer)), encode_log_ends(asked(runs))
+            buffers = self._exchange.ask(MARKERS_KEY, version, [markers], deadline_s)
+            buffers += self._exchange.ask(LOG_ENDS_KEY, LOG_ENDS_VERSION, [question], deadline_s)
+        self.outbox.put(buffers)
+        return self.push()
+
+    def _produce(self, sent: list[Sent]) -> list[Buffer]:
+        topics: dict[str, tuple[str, bytes, list[tuple[int, bytes, Buffer]]]] = {}
+        for track, parcel, _, head, _ in sent:
+            order = track.order
+            topic = order.twin or order.topic
+            entry = topics.get(topic)
+            if entry is None:
+                entry = topics[topic] = (topic, track.target_id, [])
+            entry[2].append((order.partition, head, parcel.body))
+        timeout_ms = int(self.flow.limits.produce_timeout_s * 1000)
+        return encode_produce(self.flow.version, list(topics.values()), timeout_ms=timeout_ms)
+
+    def push(self) -> bool:
+        """Gives the kernel what it takes; True once it has everything."""
+        if self.flow.writing and self.outbox.push():
+            self.flow.written()
+        return not self.flow.writing
+
+    def wake_at(self, due_bytes: int) -> None:
+        """Until so many bytes of answers are there nobody need be woken."""
+        self.outbox.transport.owes(max(1, due_bytes - self._exchange.framer.waiting))
+
+    def receive(self, now_s: float) -> Iterator[Answered]:
+        """Every answer that is complete, those too behind which the target hangs up or says what nobody understands:
+        that is raised once they have been taken."""
+        exchange, framer, transport = self._exchange, self._exchange.framer, self.outbox.transport
+        while True:
+            got = transport.recv_into(framer.room())
+            if got == WOULD_BLOCK:
+                return
+            if got == 0:
+                raise KafkaError(f"{self.outbox.connection.place}: the target hung up", retriable=True)
+            framer.took(got)
+            try:
+                while (answer := exchange.answer()) is not None:
+                    if answered := self._read(answer, now_s):
+                        yield answered
+            except WireError as error:
+                raise explain_wire_error(error, self.outbox.connection.place) from error
+
+    def _read(self, answer: Answer, now_s: float) -> Answered | None:
+        """What it says; None where the other half is still to come. Of one that cannot be read the request stays
+        unanswered."""
+        view, position, key = answer.view, answer.position, answer.asked.api.key
+        if key == MARKERS_KEY:
+            self.flow.marked(parse_markers(view, position))
+            return None
+        if key == PRODUCE_KEY:
+            answered = self.flow.produced(*parse_produced(view, position, self.flow.version), now_s)
+        else:
+            ends, (throttle_ms,) = parse_log_ends(view, position), I32.unpack_from(view, position)
+            answered = self.flow.ends_told(ends, throttle_ms, now_s)
+        if self.flow.undelivered_s != self._undelivered_s:
+            self._undelivered_s = self.flow.undelivered_s
+            self.outbox.transport.give_up_after(self._undelivered_s)
+        return answered
+
+    def close(self) -> None:
+        self.outbox.connection.close()
+
+
+def unregister(selector: selectors.BaseSelector, line: HasFileno) -> None:
+    """Has the selector look at it no more, also where it is closed already."""
+    try:
+        selector.unregister(line)
+    except (KeyError, ValueError):
+        # A closed socket has already left the selector's kernel side; find it by value.
+        for key in list(selector.get_map().values()):
+            if key.fileobj is line:
+                selector.unregister(key.fileobj)
+
+
+EXPIRY_S = 5.0
+LOOP_READ, BOTH = selectors.EVENT_READ, selectors.EVENT_READ | selectors.EVENT_WRITE
+Handler = Callable[[int], None]
+
+
+class Pump:
+    """One lane's worker for the length of a tide. `run` returns the sentence that says why it ended."""
+
+    def __init__(self, order: TideOrder, reading: Reading | None = None) -> None:
+        """`reading`: with whose other pumps this one reads together, all in one thread; one of its own where it is of a
+        broadcast and carried apart."""
+        self.order = order
+        who = (order.producer_id, order.producer_epoch, order.fence)
+        self.lane = Lane(
+            *who,
+            state_expiry_ms=order.state_expiry_ms,
+            limits=order.limits,
+            never_cut=order.never_cut,
+            reading=reading or Reading.of(order),
+            queue=order.queue,
+        )
+        self._desk = DeskLine(order)
+        grant = Grant()
+        self._scout = Scout(order, lambda: grant.holds(steady_s()))
+        by_units = self._scout.units is not None
+        self.core = PumpCore(self.lane, grant, steady_s(), report_s=order.report_s, by_units=by_units)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._desk, LOOP_READ, self._on_desk)
+        self._selector.register(self._scout.wake_socket, LOOP_READ, self._on_scout)
+        self._sources: dict[SourceFlow, SourceLine] = {}
+        self._targets: dict[TargetFlow, TargetLine] = {}
+        self._hands: dict[type, Callable[[Any], None]] = {
+            connections.Send: self._send,
+            connections.Fetch: self._fetch,
+            connections.Wake: lambda wake: self._targets[wake.flow].wake_at(wake.due_bytes),
+            connections.Receive: self._look_for_answers,
+            connections.Detach: lambda detach: self._targets[detach.flow].outbox.detach(),
+            connections.HangUp: self._hang_up,
+            connections.Learn: lambda learn: self._scout.learn(learn.tracks),
+            connections.Dial: lambda dial: self._scout.dial(*dial),
+            connections.AskRoutes: lambda _: self._scout.ask_routes(self.lane.tracks.values()),
+            connections.Look: lambda look: self._scout.look(look.partitions, self.lane.tracks),
+            connections.Cut: lambda cut: self._scout.cut(cut.before, self.lane.tracks),
+            connections.MarkByUnits: self._mark_by_units,
+            connections.SayReady: self._desk.say,
+            connections.Beat: self._desk.say,
+            connections.Used: self._desk.say,
+            connections.Released: self._desk.say,
+            connections.Done: self._desk.say,
+        }
+
+    def run(self) -> str:
+        """Pumps until told to finish, or until the grant is gone."""
+        core = self.core
+        try:
+            while not core.ended:
+                self.turn(TIMERS_S)
+        except DeskLost as error:
+            core.ended = error.message
+        finally:
+            self.close()
+        return core.ended
+
+    def fileno(self) -> int:
+        """Readable while `turn` has something to hear."""
+        return self._selector.fileno()
+
+    def due_s(self, quiet_s: float) -> float:
+        """When it wants a turn though nothing comes: at its next timers, `quiet_s` later where it only goes on."""
+        if self._pending():
+            return 0.0
+        at_s = self.core.timers_at_s
+        return at_s + quiet_s if self.core.going and not self.lane.finishing else at_s
+
+    def turn(self, wait_s: float) -> None:
+        """What has come, or comes within this time, and what follows from it."""
+        came = self._selector.select(wait_s if not self._pending() else 0.0)
+        begun_s = steady_s()
+        for key, mask in came:
+            handler: Handler = key.data
+            handler(mask)
+        for line in [
+            line for line in self._sources.values() if line.flow.receiving and line.outbox.transport.pending()
+        ]:
+            self._on_source(line, LOOP_READ)
+        core, now_s = self.core, steady_s()
+        if now_s >= core.timers_at_s:
+            self._do(core.timers(now_s))
+        if core.going and not core.ended:
+            self.lane.go_on(now_s, wall_ms())
+            self._do(core.flow(steady_s(), wall_ms()))
+            self.lane.took(steady_s() - begun_s)
+
+    def _pending(self) -> bool:
+        if self.core.going and (self.lane.uncut or self.lane.called):
+            return True  # While it stands by nothing of that is taken up.
+        return any(line.outbox.transport.pending() for line in self._sources.values())
+
+    def _do(self, wanted: Iterable[Command]) -> None:
+        hands = self._hands
+        for command in wanted:
+            hands[type(command)](command)
+
+    # -- connections
+
+    def _send(self, send: connections.Send) -> None:
+        line = self._targets[send.flow]
+        try:
+            if not line.send(send.flight):
+                self._selector.modify(line, BOTH, partial(self._on_target, line))
+        except TwinshoreError:
+            self._do(self.core.lost(send.flow, steady_s()))
+
+    def _fetch(self, fetch: connections.Fetch) -> None:
+        line = self._sources[fetch.flow]
+        try:
+            if not line.ask(fetch):
+                self._selector.modify(line, BOTH, partial(self._on_source, line))
+        except TwinshoreError as error:
+            self._do(self.core.lost(fetch.flow, steady_s(), error.message))
+
+    def _look_for_answers(self, receive: connections.Receive) -> None:
+        if isinstance(receive.flow, SourceFlow):
+            self._on_source(self._sources[receive.flow], LOOP_READ)
+        else:
+            self._on_target(self._targets[receive.flow], LOOP_READ)
+
+    def _on_source(self, line: SourceLine, mask: int) -> None:
+        try:
+            if mask & selectors.EVENT_WRITE and line.outbox.push():
+                self._selector.modify(line, LOOP_READ, partial(self._on_source, line))
+            if mask & LOOP_READ:
+                now_s = steady_s()
+                if found := line.receive(now_s):
+                    self.core.fetched(line.flow, *found, now_s, wall_ms())
+        except TwinshoreError as error:
+            self._do(self.core.lost(line.flow, steady_s(), error.message))
+
+    def _on_target(self, line: TargetLine, mask: int) -> None:
+        try:
+            if mask & selectors.EVENT_WRITE and self.core.grant.holds(steady_s()) and line.push():
+                self._selector.modify(line, LOOP_READ, partial(self._on_target, line))
+            if mask & LOOP_READ:
+                now_s = steady_s()
+                for answer in line.receive(now_s):
+                    self.core.answered(line.flow, answer, now_s)
+        except TwinshoreError:
+            self._do(self.core.lost(line.flow, steady_s()))
+
+    def _hang_up(self, hang_up: connections.HangUp) -> None:
+        flow = hang_up.flow
+        line = self._sources.pop(flow, None) if isinstance(flow, SourceFlow) else self._targets.pop(flow, None)
+        if line:
+            unregister(self._selector, line)
+            line.close()
+
+    # -- who speaks to us
+
+    def _on_desk(self, _mask: int) -> None:
+        for word in self._desk.words():
+            self._do(self.core.hear(word, steady_s()))
+
+    def _on_scout(self, _mask: int) -> None:
+        for report in self._scout.take():
+            self._reported(report)
+
+    def _reported(self, report: Report) -> None:
+        core, now_s = self.core, steady_s()
+        match report:
+            case Dialled(side, key, connection, error):
+                if connection:
+                    self._dialled(side, key, connection, now_s)
+                else:
+                    core.failed(side, key, error, now_s)
+            case Routes(routes, error, silent):
+                core.routed(routes, silent, error, now_s)
+            case Closed(marks, answers):
+                core.closed(marks, answers, now_s)
+            case Looked(seen):
+                core.looked(seen, now_s, wall_ms())
+
+    def _dialled(self, side: str, key: object, connection: Connection, now_s: float) -> None:
+        expires_s = now_s + connection.expires_at - time.monotonic() - EXPIRY_S
+        flow: SourceFlow | TargetFlow | None = None
+        line: SourceLine | TargetLine
+        try:
+            version = connection.spoken(FETCH_KEY if side == "source" else PRODUCE_KEY)
+            flow = self.core.dialled(side, key, now_s, version=version, expires_s=expires_s)
+            match flow:
+                case None:
+                    connection.close()
+                    return
+                case SourceFlow():
+                    line = self._sources[flow] = SourceLine(flow, connection)
+                    handler: Handler = partial(self._on_source, line)
+                case TargetFlow():
+                    line = self._targets[flow] = TargetLine(flow, connection, self.lane.producer)
+                    handler = partial(self._on_target, line)
+        except TwinshoreError as error:
+            connection.close()
+            if flow:
+                self._do(self.core.lost(flow, now_s))
+            self.core.failed(side, key, error.message, now_s)
+        else:
+            self._selector.register(line, LOOP_READ, handler)
+
+    def _mark_by_units(self, wanted: connections.MarkByUnits) -> None:
+        if self._scout.units:
+            self._scout.units.take(wanted.marks)
+
+    def close(self) -> None:
+        self.hang_up()
+        self.let_go()
+
+    def hang_up(self) -> None:
+        """Its lines, at once, half a request included."""
+        self.lane.leave()
+        for source in self._sources.values():
+            source.close()
+        for target in self._targets.values():
+            target.close()
+        self._desk.close()
+        self._selector.close()
+
+    def let_go(self) -> None:
+        """What its errands hold; one of them may be in the middle of a call."""
+        self._scout.close()
+
+
+AFLOAT_S = 1.0
+# A pump to which nothing comes is looked at so often: its deadlines and beats are seldom nearer.
+QUIET_S = 0.1
+READ = selectors.EVENT_READ
+
+
+class Raft:
+    """One tide of it. `run` returns once the driver has told it to leave, or is gone, and no pump is left."""
+
+    def __init__(self, order: RaftOrder) -> None:
+        who = {"token": order.desk_token, "raft": order.raft, "tide": order.tide}
+        self._line = DriverLine(order.desk_host, order.desk_port, **who)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._line, READ)
+        # Whether the driver hears whose turn it is, and whose it knows of.
+        self._tells, self._told = order.tells, 0
+        # What pumps of one broadcast's lanes read together.
+        self._readings = Readings()
+        # By pump its berth.
+        self._pumps: dict[Pump, int] = {}
+        self._leaving = False
+        self._lost = False
+        self._afloat_at_s = 0.0
+
+    def run(self) -> str:
+        """Gives turns to whoever has something to do."""
+        try:
+            while self._pumps or not self._leaving:
+                self._turn()
+        finally:
+            for pump in list(self._pumps):
+                pump.close()
+            self._line.close()
+            self._selector.close()
+        return "finished"
+
+    def _turn(self) -> None:
+        now_s = steady_s()
+        wait_s = min((pump.due_s(QUIET_S) for pump in self._pumps), default=now_s + QUIET_S) - now_s
+        came = {key.fileobj for key, _ in self._selector.select(max(0.0, min(wait_s, QUIET_S)))}
+        self._talk(self._line in came)
+        for pump in list(self._pumps):
+            if pump in came or pump.due_s(QUIET_S) <= steady_s():
+                self._tell_turn(self._pumps[pump])
+                self._turn_of(pump)
+        self._tell_turn(0)
+
+    def _turn_of(self, pump: Pump) -> None:
+        try:
+            pump.turn(0.0)
+            ended, died = pump.core.ended, False
+        except DeskLost as error:
+            ended, died = error.message, False
+        except Exception as error:
+            # This pump's alone: the others on the raft are other links'.
+            ended, died = in_words(error), True
+        if ended:
+            self._selector.unregister(pump)
+            with contextlib.suppress(OSError):
+                pump.hang_up()
+            _let_go_aside(pump)
+            self._say(Ended(self._pumps.pop(pump), ended, died))
+
+    # -- the driver
+
+    def _talk(self, spoken: bool) -> None:
+        if self._lost:
+            return
+        if steady_s() >= self._afloat_at_s:
+            self._afloat_at_s = steady_s() + AFLOAT_S
+            self._say(Afloat())
+        try:
+            for message in self._line.heard() if spoken else ():
+                self._hear(message)
+        except DeskLost:
+            self._let_go()
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        try:
+            word = heard_by_raft(message)
+        except Exception as error:
+            if "berth" not in message:
+                raise
+            # As where the driver's package is another one than this worker's: the pumps that are here go on.
+            self._say(Ended(message["berth"], f"its order is unreadable: {in_words(error)}", died=True))
+            return
+        match word:
+            case Carry():
+                self._begin(word)
+            case Leave():
+                self._leaving = True
+
+    def _begin(self, word: Carry) -> None:
+        self._tell_turn(word.berth)
+        try:
+            high_bytes = word.order.queue.high_bytes if word.order.broadcast else 0
+            order = replace(word.order, limits=narrowed(word.order.limits, high_bytes))
+            pump = Pump(order, self._readings.of(order))
+        except Exception as error:
+            self._say(Ended(word.berth, in_words(error), died=not isinstance(error, DeskLost)))
+            return
+        self._pumps[pump] = word.berth
+        self._selector.register(pump, READ)
+
+    def _tell_turn(self, berth: int) -> None:
+        """Before it: where this task dies or freezes in it, nobody could say so any more."""
+        if self._tells and berth != self._told:
+            self._told = berth
+            self._say(Turn(berth))
+
+    def _say(self, word: OfRaft) -> None:
+        if not self._lost:
+            try:
+                self._line.tell(said(word))
+            except DeskLost:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        """Nobody can be told anything any more: no pump begins, and each that is here knows by its own line and grant
+        how long it may go on."""
+        self._leaving = self._lost = True
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(self._line)
+
+
+def _let_go_aside(pump: Pump) -> None:
+    """The others' turns do not wait until its errands are over, unless this process may have no thread more."""
+    try:
+        threading.Thread(target=pump.let_go, name="let go", daemon=True).start()
+    except RuntimeError:
+        with contextlib.suppress(OSError):
+            pump.let_go()
+
+
+# So many more objects than before that the collector looks at them. A pump leaves no cycles behind, and batches that
+# wait to be sent are some ten objects each.
+OBJECTS_UNTIL_COLLECTED = 10_000
+
+
+def spare_the_collector() -> None:
+    """What is loaded by now stays, and what waits is no garbage: the collector walks the one never and the other
+    seldom."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(OBJECTS_UNTIL_COLLECTED)
+
+
+def carry(orders: Iterable[str]) -> Iterator[str]:
+    """The body of a tide's only task. Yields the sentence that says how each tide ended."""
+    # Imported here: the driver ships this function without loading the pump.
+    from twinshore.replication.task.core.messages import RaftOrder, order_of
+    from twinshore.runtime.compile import build_beside
+
+    build_beside()
+    spare_the_collector()
+    for text in orders:
+        order = order_of(text)
+        try:
+            yield Raft(order).run() if isinstance(order, RaftOrder) else Pump(order).run()
+        except DeskLost as error:  # it stopped, or is out of reach, before this tide began
+            yield error.message

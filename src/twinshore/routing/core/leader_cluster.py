@@ -1,0 +1,151 @@
+"""Which cluster leads a topic: where it is written, by what is remembered and what each cluster has said. Pure.
+
+What was not heard yet is not "none". One table for the proxy and for clients of each language:
+
+| case | remembered | clusters that could carry the topic | leader |
+| --- | --- | --- | --- |
+| a | a word | any | the word's cluster, until a higher word is heard |
+| b | none | all answered | the highest word's cluster; without a word, the only copy that is no twin |
+| c | none | one is silent, and a cluster that answered calls its copy a twin | none |
+| d | none | one is silent; a word names a cluster that answered, or no copy is a twin | that one after `lease_s` |
+| e | none | several copies, and none is called a twin | none |
+
+Case d is wrong for a home that is back from a forced switch and was not told yet. So it raises an incident, and a
+process that starts with `start = "all"` waits instead. A cluster that cannot carry the topic is never waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from twinshore.routing.core.records import Word
+
+
+@dataclass(frozen=True, slots=True)
+class HomeWord:
+    """A home line in short. `cluster` is the name that this process has for it; one that it does not know counts as
+    elsewhere. `version`: the term and the step; what a store or a push has of it."""
+
+    cluster: str
+    version: Word
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCopy:
+    """One cluster, as it is known for one topic. `answered`: its home words, its twins' notes and its topics were read
+    to the end since this process began. `could_carry`: a link that admits the topic names the cluster; also where
+    links are not known. `is_twin`: `twinshore.twins` there calls its copy a twin, or a link that carries the topic
+    one way ends there."""
+
+    cluster: str
+    answered: bool
+    could_carry: bool = True
+    has_topic: bool = False
+    is_twin: bool = False
+    word: HomeWord | None = None
+
+
+class Lacks(StrEnum):
+    """Why a topic has no leader."""
+
+    TOPIC = "no cluster has it"
+    LEASE = "a cluster that could carry it is silent, and is waited for"
+    SILENT = "a cluster that could carry it is silent, and may be its home"
+    SOURCE = "what answered has a twin of it, and its home did not answer"
+    ELSEWHERE = "it is at home on a cluster that is not behind this proxy or known to this client"
+    CLASH = "clusters say different homes in one version"
+    LINK = "several clusters have it, and no link explains which one is its home"
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The topic is written on `cluster`. `unheard`: clusters that could say otherwise and were waited for in vain:
+    an incident where there are any."""
+
+    cluster: str
+    unheard: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoLeader:
+    """The topic is written nowhere now. `clusters`: those that the reason speaks of. `wait_s`: for how long at most,
+    where time alone ends it."""
+
+    lacks: Lacks
+    clusters: tuple[str, ...] = ()
+    wait_s: float | None = None
+
+
+Decision = Leader | NoLeader
+
+
+def leader_cluster(
+    remembered: HomeWord | None,
+    copies: Sequence[TopicCopy],
+    waited_s: float,
+    lease_s: float,
+    *,
+    start_all: bool = False,
+) -> Decision:
+    """The table. `remembered`: the store's word, that beside the spool, or that of the last push. `waited_s`: since
+    this process began to ask. `start_all` (`start = "all"`): wait for all that could carry the topic, however long.
+    """
+    heard = [copy.word for copy in copies if copy.answered and copy.word is not None]
+    highest = max((word.version for word in heard), default=None)
+    silent = tuple(copy.cluster for copy in copies if copy.could_carry and not copy.answered)
+    if remembered is not None and (highest is None or highest <= remembered.version):
+        return _led_to(remembered.cluster, copies)
+    if highest is not None:
+        homes = sorted({word.cluster for word in heard if word.version == highest})
+        if len(homes) > 1:
+            return NoLeader(Lacks.CLASH, tuple(homes))
+        if remembered is not None:
+            return _led_to(homes[0], copies)
+        return _unless_silent(_led_to(homes[0], copies), silent, waited_s, lease_s, start_all)
+    return _unless_silent(_by_copies(copies, silent), silent, waited_s, lease_s, start_all)
+
+
+def _led_to(cluster: str, copies: Sequence[TopicCopy]) -> Decision:
+    known = any(copy.cluster == cluster for copy in copies)
+    return Leader(cluster) if known else NoLeader(Lacks.ELSEWHERE, (cluster,))
+
+
+def _by_copies(copies: Sequence[TopicCopy], silent: tuple[str, ...]) -> Decision:
+    """Without a word."""
+    twins = tuple(copy.cluster for copy in copies if copy.answered and copy.has_topic and copy.is_twin)
+    homes = tuple(copy.cluster for copy in copies if copy.answered and copy.has_topic and not copy.is_twin)
+    if twins and (silent or not homes):
+        return NoLeader(Lacks.SOURCE, twins)
+    if len(homes) > 1:
+        return NoLeader(Lacks.LINK, homes)
+    if homes:
+        return Leader(homes[0])
+    return NoLeader(Lacks.SILENT, silent) if silent else NoLeader(Lacks.TOPIC)
+
+
+def _unless_silent(
+    found: Decision, silent: tuple[str, ...], waited_s: float, lease_s: float, start_all: bool
+) -> Decision:
+    """Without memory: no cluster is written before those that could say otherwise were waited for."""
+    if not silent or not isinstance(found, Leader):
+        return found
+    if start_all or found.cluster in silent:
+        return NoLeader(Lacks.SILENT, silent)
+    if waited_s < lease_s:
+        return NoLeader(Lacks.LEASE, silent, lease_s - waited_s)
+    return Leader(found.cluster, silent)
+
+
+def in_words(topic: str, decision: Decision) -> str:
+    """For logs and errors: why the topic has no leader, or what its leader was chosen without."""
+    if isinstance(decision, NoLeader):
+        which = f": {', '.join(decision.clusters)}" if decision.clusters else ""
+        return f"topic {topic} has no leader: {decision.lacks.value}{which}"
+    if decision.unheard:
+        return (
+            f"topic {topic} is written on {decision.cluster} though {', '.join(decision.unheard)} did not answer: where"
+            " a forced switch moved it meanwhile, it has two homes"
+        )
+    return f"topic {topic} is written on {decision.cluster}"

@@ -1,0 +1,172 @@
+"""Compiled loops are built before they are needed, by a process of their own: it takes seconds, once on a machine.
+
+`make setup` runs this module. Where nothing was set up, as after `pip install`, a mirror that starts has them built
+once Spark has had its start, and pumps carry without them until they are there. What was built is kept in numba's
+cache; a mark beside it tells whether it is still good and whole, without loading numba, which takes a second.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import twinshore
+from twinshore.kafka.protocol.join import LOOPS, do_without, loops, take_up
+
+BUILT: Final = ("twinshore.kafka.protocol.compiled", LOOPS, "twinshore.proof.core.compiled")
+MARK: Final = "compiled.built"
+_PATIENCE: Final = 5  # by how much a build gives way to whatever else runs
+# The start of a mirror needs both cores of a small machine. So long after Spark is up the first records cross.
+_BEGIN_AFTER_S: Final = 5.0
+_ROOT: Final = Path(twinshore.__file__).parent
+
+_begun = threading.Lock()
+
+
+def built() -> bool:
+    """Whether loading the loops takes no compiler; also where there is none. A pump that believed so wrongly would
+    compile before it carries: what somebody has taken away is built again."""
+    try:
+        wanted = _stamp()
+        stamp, *files = (_folder() / MARK).read_text().splitlines()
+        return stamp == wanted and all(_size_and(line.split(" ", 1)[1]) == line for line in files)
+    except PackageNotFoundError:
+        return True
+    except (OSError, ValueError, IndexError):  # no mark, an empty one, or a damaged one
+        return False
+
+
+def build() -> None:
+    """Builds what is not built, right here; of several processes one does, and the others wait for it."""
+    with _alone():
+        if built():
+            return
+        found = [module for name in BUILT if (module := loops(name))]
+        if len(found) == len(BUILT) and not found[0].UNKEPT:
+            with contextlib.suppress(OSError):  # nothing may be written: each process compiles for itself
+                _mark(sorted({file for module in found for file in _files_of(module)}))
+
+
+def build_ahead() -> None:
+    """Has them built for the pumps that this process will start, a little later; returns at once."""
+    if not built():
+        _builder()
+
+
+def build_beside() -> None:
+    """Has them built for this process, and returns at once: until they are there, it carries without them."""
+    if LOOPS in sys.modules or built() or not _begun.acquire(blocking=False):
+        return
+    do_without(LOOPS)
+    threading.Thread(target=_take_up_once_built, name="compiling", daemon=True).start()
+
+
+def _take_up_once_built() -> None:
+    try:
+        if _in_files():
+            _builder().wait()
+        loops(LOOPS)
+    finally:
+        take_up(LOOPS)
+
+
+def _in_files() -> bool:
+    """Not in an archive, as Spark ships the package to other machines; what is built of it nobody finds again."""
+    return (_ROOT / "wire" / "compiled.py").is_file()
+
+
+def _builder() -> subprocess.Popen[bytes]:
+    """A process that builds. It ends with this one, however that ends: then nobody holds the other end of its input."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__, "--beside"],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    atexit.register(process.kill)
+    return process
+
+
+def _folder() -> Path:
+    """Where the mark is: beside numba's index, or in the user's cache where nothing may be written there."""
+    there = _ROOT / "wire" / "__pycache__"
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    if not chosen and os.access(there if there.exists() else there.parent, os.W_OK):
+        return there
+    kept = Path(chosen or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return kept / f"twinshore-{hashlib.sha256(str(_ROOT).encode()).hexdigest()[:16]}"
+
+
+def _stamp() -> str:
+    """By what numba tells whether its code is still good: the sources, itself, Python, the processor."""
+    said = [sys.version, platform.machine(), version("numba"), version("llvmlite")]
+    for module in BUILT:
+        found = (_ROOT.parent / module.replace(".", "/")).with_suffix(".py").stat()
+        said.append(f"{module} {found.st_mtime_ns} {found.st_size}")
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        said += sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))})
+    return hashlib.sha256("\n".join(said).encode()).hexdigest()
+
+
+def _files_of(module: ModuleType) -> Iterator[str]:
+    """What numba keeps of its functions."""
+    for function in vars(module).values():
+        if (stats := getattr(function, "stats", None)) and (kept := getattr(stats, "cache_path", None)):
+            stem = Path(function.py_func.__code__.co_filename).stem
+            yield from map(_size_and, Path(kept).glob(f"{stem}.{function.py_func.__name__}-*.nb[ic]"))
+
+
+def _size_and(file: str | Path) -> str:
+    return f"{Path(file).stat().st_size} {file}"
+
+
+def _mark(files: list[str]) -> None:
+    folder = _folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    new = folder / f"{MARK}.{os.getpid()}"
+    new.write_text("\n".join([_stamp(), *files]))
+    new.replace(folder / MARK)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):
+            folder = _folder()
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = held.enter_context((folder / f"{MARK}.lock").open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _end_with_its_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+def main() -> None:
+    if "--beside" in sys.argv[1:]:
+        os.nice(_PATIENCE)
+        threading.Thread(target=_end_with_its_parent, daemon=True).start()
+        time.sleep(_BEGIN_AFTER_S)
+    build()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""/metrics for Prometheus and /health for whoever restarts processes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.registry import Collector
+
+from twinshore.config.errors import ConfigError
+from twinshore.runtime.scheduler import failures, keep_on
+
+HEALTHY_S = 30.0
+REQUEST_S_MAX = 10.0
+GUESTS_MAX = 32
+JSON = "application/json"
+TEXT = "text/plain; charset=utf-8"
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+Links = Callable[[], dict[str, Any]]
+Trouble = Callable[[dict[str, Any]], str]
+
+
+class AddressTaken(ConfigError):
+    """Somebody serves there, for now."""
+
+
+def not_served(section: str, address: str, port: int, error: OSError) -> ConfigError:
+    """Why nobody is served there."""
+    return ConfigError(
+        f"[{section}] address, port: {address}:{port} cannot be served: {error.strerror or error}",
+        hint="choose a free port",
+    )
+
+
+class MetricsServer:
+    """Serves until closed. `beat` is called by the process's loop; without it for half a minute /health says so,
+    and of a thread that ended unasked.
+    `links`: how each link stands, for people who look there, or whatever else the process is `of`. `section`: where its
+    address is set. `trouble`: what else is wrong, also by what `links` has just said."""
+
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        collector: Collector,
+        links: Links,
+        *,
+        section: str = "mirror",
+        of: str = "links",
+        trouble: Trouble = lambda _: "",
+    ) -> None:
+        registry = CollectorRegistry()
+        registry.register(collector)
+        self._beaten_s, self._else = time.monotonic(), trouble
+        try:
+            self._server = _Door((address, port), _handler(registry, self._trouble, of, links))
+        except OSError as error:
+            kind = AddressTaken if error.errno == errno.EADDRINUSE else ConfigError
+            raise kind(
+                f"[{section}] metrics_address, metrics_port: {address}:{port} cannot be served: {error.strerror}",
+                hint="choose a free port",
+            ) from error
+        self.port: int = self._server.server_address[1]
+        keep_on(self._server.serve_forever, "metrics")
+
+    def beat(self) -> None:
+        self._beaten_s = time.monotonic()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _trouble(self, stand: dict[str, Any]) -> str:
+        """Why this process should be started again; empty where all is well."""
+        if time.monotonic() - self._beaten_s >= HEALTHY_S:
+            return "the driver's loop stands still"
+        return failures.says() or self._else(stand)
+
+
+class _Door(ThreadingHTTPServer):
+    """So many connections at once; one more, and the oldest ends: who says nothing keeps nobody out."""
+
+    # Those who come at once: by default five, and each one more waits a second until it is taken for lost.
+    request_queue_size = 128
+
+    def __init__(self, *arguments: Any) -> None:
+        self._guests: dict[Any, None] = {}
+        self._counting = threading.Lock()
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._counting:
+            self._guests[request] = None
+            oldest = next(iter(self._guests)) if len(self._guests) > GUESTS_MAX else None
+        if oldest is not None:
+            with contextlib.suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)
+            with self._counting:
+                self._guests.pop(oldest, None)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._counting:
+            self._guests.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who went before the answer is not worth a trace."""
+
+
+def _handler(registry: CollectorRegistry, trouble: Trouble, of: str, links: Links) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = REQUEST_S_MAX
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
+                self._answer(200, generate_latest(registry), PROMETHEUS)
+            elif path == "/health":
+                stand = links()
+                why = trouble(stand)
+                body = json.dumps({"ok": not why, "says": why or "ok", of: stand}) + "\n"
+                self._answer(503 if why else 200, body.encode(), JSON)
+            else:
+                self._answer(404, b"only /metrics and /health\n", TEXT)
+
+        def _answer(self, code: int, body: bytes, kind: str) -> None:
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Scrapes are not worth a line."""
+
+    return Handler

@@ -1,0 +1,271 @@
+"""A log in which a cluster that does not answer is told once, whoever asks it and however many links wait for it.
+
+Each link has a handful of errands that fail while a cluster is away, and each would say so by itself. Here they give
+their trouble to the log. It says the cause at once, soon after it what waits for the cluster, and that again after a
+while or when it has grown; in the end it says once that the cluster answers again.
+
+The log of a process that must go on: lines are written by a thread of their own, and no trouble with them is raised.
+
+Whoever reads the log may be gone, or read nothing more; a disk may be full. A thread that carries records must neither
+end for that nor wait.
+
+What a verb says while it waits for a cluster: whom it waits for, in the third second.
+
+Where nobody watches, as in a script, only a long wait is told.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from twinshore.config.errors import KafkaError
+from twinshore.config.once import Once, in_words
+from twinshore.config.sentences import counted, listed, one_line
+from twinshore.kafka.pool import Wait, waits
+
+GATHER_S = 15.0  # errands give up at different times: what waits is told when most of them have
+CAUSE_AGAIN_S = 600.0
+LATE_S = 20.0  # an errand that began while the cluster was away may fail so long after it is back
+NAMED_MAX = 5
+
+Errand = tuple[str, str]  # a link, and what is not done for it
+
+
+@dataclass(slots=True)
+class _Away:
+    """A cluster that does not answer. `back_s`: since when it answers again; what still waits is not told any more."""
+
+    since_s: float
+    tell_at_s: float
+    waiting: set[Errand] = field(default_factory=set)
+    told: set[Errand] = field(default_factory=set)
+    told_s: float = -1e9
+    back_s: float | None = None
+
+
+class CauseLog:
+    """Takes sentences as any log does. Safe for several threads."""
+
+    def __init__(self, log: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._log, self._clock = log, clock
+        self._guard = threading.Lock()
+        self._away: dict[str, _Away] = {}
+
+    def __call__(self, sentence: str) -> None:
+        self._log(sentence)
+
+    def silent(self, cluster: str, link: str, what: str, cause: str, *, since_s: float = -1.0) -> None:
+        """`what` of the link is not done, since the cluster does not answer. `since_s`: when it fell silent by this
+        log's clock, where that is known: an errand may have waited for long before it gave up."""
+        now_s = self._clock()
+        with self._guard:
+            away = self._away.get(cluster)
+            if away is not None and away.back_s is not None and now_s - away.back_s >= LATE_S:
+                away = None
+            said = ""
+            if away is None:
+                away = self._away[cluster] = _Away(now_s, now_s + GATHER_S)
+                said = f"{cluster} does not answer: {cause}"
+            if since_s >= 0 and away.back_s is None:
+                away.since_s = min(away.since_s, since_s)
+            away.waiting.add((link, what))
+            if not said and away.back_s is None and now_s >= away.tell_at_s and _is_news(away, now_s):
+                said = _what_waits(cluster, away, now_s)
+                away.told, away.told_s, away.tell_at_s = set(away.waiting), now_s, now_s + GATHER_S
+        if said:
+            self._log(said)
+
+    def answers(self, link: str, what: str, of: str = "") -> bool:
+        """`what` of the link is done, `of` this cluster where one alone was asked; whether it had waited for a cluster,
+        so that the log has said all there is to say."""
+        now_s, said, waited = self._clock(), [], False
+        with self._guard:
+            for cluster, away in self._away.items():
+                if (link, what) not in away.waiting or of not in ("", cluster):
+                    continue
+                away.waiting.discard((link, what))
+                waited = True
+                if away.back_s is None:
+                    away.back_s = now_s
+                    said.append(f"{cluster} answers again, after {now_s - away.since_s:.0f} s")
+        for sentence in said:
+            self._log(sentence)
+        return waited
+
+    def forget(self, link: str) -> None:
+        """This process carries the link no more: nothing of it waits here."""
+        with self._guard:
+            for cluster, away in list(self._away.items()):
+                away.waiting = {one for one in away.waiting if one[0] != link}
+                if not away.waiting and away.back_s is None:
+                    del self._away[cluster]
+
+    def spoke_of(self, cluster: str) -> bool:
+        """Whether the log has said that the cluster does not answer, and not for long that it answers again."""
+        with self._guard:
+            away = self._away.get(cluster)
+            return away is not None and (away.back_s is None or self._clock() - away.back_s < LATE_S)
+
+
+def _is_news(away: _Away, now_s: float) -> bool:
+    return bool(away.waiting - away.told) or now_s - away.told_s >= CAUSE_AGAIN_S
+
+
+def _what_waits(cluster: str, away: _Away, now_s: float) -> str:
+    links = sorted({link for link, _ in away.waiting})
+    what = sorted({what for _, what in away.waiting})
+    wait = "waits" if len(links) == 1 else "wait"
+    return (
+        f"{cluster} has not answered for {now_s - away.since_s:.0f} s: {counted(len(links), 'link')} {wait}"
+        f" ({listed(links, NAMED_MAX)}), with {listed(what, len(what))}"
+    )
+
+
+def with_causes(log: Callable[[str], None]) -> CauseLog:
+    """The same log where it is such a one, as that of a whole process is; else one of its own."""
+    return log if isinstance(log, CauseLog) else CauseLog(log)
+
+
+class Trouble:
+    """What one errand of a link says of its troubles: as `Once` does, and of a cluster that is away the log says it."""
+
+    def __init__(self, link: str, what: str, log: Callable[[str], None], log_causes: CauseLog) -> None:
+        self._link, self._what = link, what
+        self._causes, self._once = log_causes, Once(log)
+
+    def remark(self, sentence: str) -> None:
+        """What is no failure."""
+        self._once.say(sentence)
+
+    def say(self, before: str, error: Exception) -> None:
+        """`before`: what is not done, before the colon."""
+        if isinstance(error, KafkaError) and error.silent:
+            self._causes.silent(error.silent, self._link, self._what, error.cause)
+        else:
+            self._once.say(f"{before}: {in_words(error)}")
+
+    def well(self, says: str = "") -> None:
+        """It is done again."""
+        waited = self._causes.answers(self._link, self._what)
+        self._once.well("" if waited else says)
+
+
+LINES_MAX = 10_000
+LINES_AGAIN_S = 1.0
+CLOSE_S = 2.0
+
+
+class LogLines:
+    """Takes lines and writes them in turn, with the time of day where they are `dated`. What cannot be written waits;
+    of too many the oldest are dropped, which the log says once it can be written again."""
+
+    def __init__(self, descriptor: int | None = None, *, dated: bool = True) -> None:
+        self._descriptor, self._dated = descriptor, dated
+        self._lines: deque[str] = deque()
+        self._dropped = 0
+        self._news = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, sentence: str) -> None:
+        line = f"{one_line(sentence)}\n"
+        if self._dated:
+            line = f"{time.strftime('%H:%M:%S')} {line}"
+        with self._news:
+            self._lines.append(line)
+            if len(self._lines) > LINES_MAX:
+                del self._lines[1]  # The first one is being written.
+                self._dropped += 1
+            if self._thread is None or not self._thread.is_alive():
+                thread = threading.Thread(target=self._work, name="log", daemon=True)
+                # Where the machine has no thread left, the lines wait and the next one tries again.
+                with suppress(RuntimeError, MemoryError):
+                    thread.start()
+                    self._thread = thread
+            self._news.notify_all()
+
+    def __enter__(self) -> LogLines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Waits a little for what is not written yet."""
+        with self._news:
+            self._news.wait_for(lambda: not self._lines, timeout=CLOSE_S)
+
+    def _work(self) -> None:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: bool(self._lines))
+                line, dropped = self._lines[0], self._dropped
+            try:
+                if dropped:
+                    self._write(f"{time.strftime('%H:%M:%S')} the log could not be written: {dropped} lines are lost\n")
+                self._write(line)
+            except (OSError, ValueError):
+                time.sleep(LINES_AGAIN_S)
+                continue
+            with self._news:
+                self._dropped -= dropped
+                self._lines.popleft()
+                self._news.notify_all()
+
+    def _write(self, text: str) -> None:
+        """Past Python's own buffer, whose lock would be held at the end of the process by a write that never ends."""
+        rest = text.encode(errors="replace")
+        try:
+            descriptor = sys.stdout.fileno() if self._descriptor is None else self._descriptor
+        except io.UnsupportedOperation:
+            sys.stdout.write(text)  # Somebody keeps it in memory.
+            return
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+
+
+WATCHED_S, UNWATCHED_S = 2.5, 10.0
+AGAIN_S = 30.0
+LOOK_S = 0.25
+_UNTOLD = threading.Lock()  # held once somebody tells
+
+
+class Teller:
+    """Each cluster once, and again while the wait lasts."""
+
+    def __init__(self, tell: Callable[[str], None], after_s: float) -> None:
+        self._tell, self._after_s = tell, after_s
+        self._told_s: dict[str, float] = {}
+
+    def look(self, now: Iterable[Wait], now_s: float) -> None:
+        """`now`: what is waited for at this time."""
+        for wait in now:
+            lasts_s, told_s = now_s - wait.since_s, self._told_s.get(wait.cluster)
+            if lasts_s < self._after_s or (told_s is not None and now_s - told_s < AGAIN_S):
+                continue
+            self._told_s[wait.cluster] = now_s
+            since = "" if told_s is None else f" for {lasts_s:.0f} s"
+            self._tell(f"waiting{since} for {wait.cluster} at {wait.at} ...")
+
+
+def tell_waits(tell: Callable[[str], None], *, watched: bool) -> None:
+    """From now on, until the process ends; asked again it changes nothing. `watched`: a person reads it."""
+    if _UNTOLD.acquire(blocking=False):
+        tell_waits_until(threading.Event(), Teller(tell, WATCHED_S if watched else UNWATCHED_S))
+
+
+def tell_waits_until(over: threading.Event, teller: Teller) -> None:
+    """From now on."""
+
+    def go_on() -> None:
+        while not over.wait(LOOK_S):
+            teller.look(waits(), time.monotonic())
+
+    threading.Thread(target=go_on, name="waits", daemon=True).start()

@@ -1,0 +1,108 @@
+"""How Spark's JVM starts with a fraction of the work: told that it lives for jobs of one task, whose work is done by
+Python, and given its classes as it had them in memory once.
+
+`make setup` runs this module, which has a JVM start and end once and keeps its classes, for one Spark and one Java, in
+the user's cache. A JVM that finds none, or one that it cannot use, starts as any other, and says nothing of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from twinshore.runtime.process import cache_place
+
+# The JVM's second compiler and its parallel collector cost a small machine more than they save here.
+LIGHT = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_SILENT = "-Xlog:cds*=off"
+_JVM_OPTION = "-XX:"
+ENDS_WITHIN_S = 120.0
+
+
+def options(own: str = "") -> str:
+    """What the JVM is told; `own` are the user's words. Where those are about the JVM itself, they are all it hears:
+    two collectors, say, are one too many."""
+    if _JVM_OPTION in own:
+        return own
+    return " ".join([*_words(), own]).rstrip()
+
+
+def _words() -> Iterable[str]:
+    yield from LIGHT
+    with contextlib.suppress(OSError):
+        kept = archive()
+        if kept is not None and kept.stat().st_size:
+            yield f"-XX:SharedArchiveFile={kept}"
+            yield _SILENT
+
+
+def archive() -> Path | None:
+    """Where the classes are kept; None where this machine has no Java that could be asked for. A blank in a path would
+    part an option."""
+    java = the_java()
+    if java is None:
+        return None
+    home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    said = [pyspark.__version__, str(home), str((home / "jars").stat().st_mtime_ns)]
+    for file in (java, java.parent.parent / "lib" / "modules"):
+        found = file.stat()
+        said.append(f"{file} {found.st_mtime_ns} {found.st_size}")
+    name = f"spark-{pyspark.__version__}-{hashlib.sha256(' '.join(said).encode()).hexdigest()[:12]}.jsa"
+    kept = cache_place().resolve() / "classes" / name
+    return None if any(one.isspace() for one in str(kept)) else kept
+
+
+def the_java() -> Path | None:
+    """The one that Spark takes."""
+    home = os.environ.get("JAVA_HOME")
+    found = f"{home}/bin/java" if home else shutil.which("java")
+    return Path(found).resolve() if found and Path(found).is_file() else None
+
+
+def make() -> None:
+    """Keeps the classes, where none are kept yet. An empty file says that it was tried in vain, so that nobody tries
+    again."""
+    kept = archive()
+    if kept is None or kept.exists():
+        return
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=kept.parent) as folder:
+        made = Path(folder) / "made.jsa"
+        with contextlib.suppress(Exception):
+            _play(f"{' '.join(LIGHT)} -XX:ArchiveClassesAtExit={made} {_SILENT}")
+        if not made.exists():
+            made.touch()
+        made.replace(kept)
+
+
+def _play(told: str) -> None:
+    """A session with one job, begun and ended as a mirror's is."""
+    from twinshore.config.sections.mirror import MirrorSettings, SparkSettings
+    from twinshore.runtime.spark import JAVA_OPTIONS, SparkEngine, open_session
+
+    settings = MirrorSettings(spark=SparkSettings(conf=((JAVA_OPTIONS, told),)))
+    session = open_session(settings, 1, threading.Event())
+    if session is None:
+        return
+    jvm: Any = session.sparkContext._gateway
+    engine = SparkEngine(session, list)
+    engine.ride("one", "one")
+    engine.close()
+    jvm.shutdown()
+    jvm.proc.stdin.close()
+    jvm.proc.wait(ENDS_WITHIN_S)
+
+
+if __name__ == "__main__":
+    make()
+    sys.exit(0)

@@ -1,0 +1,252 @@
+"""Threads of a process: those that must go on, where what ends one unasked begins it again, and /health says so for a
+while; and one that keeps nobody waiting.
+
+One pool of threads for all that a process does again and again, whatever the number of its links.
+
+A task is a function that returns the seconds until it is to run again. It never runs twice at once. What it raises is
+noted where /health reads it, and a moment later it runs again. Time is counted on a clock that nobody sets; a process
+that was stopped for a while runs each task once, not once for each run that it missed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+from twinshore.config.once import in_words
+from twinshore.runtime.core.task_queue import Agenda, Bounds, Entry
+
+T = TypeVar("T")
+AGAIN_S = 1.0
+TOLD_S = 60.0
+
+
+class Failures:
+    """What ended threads of this process unasked. `log` gets each sentence once in a row."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.log: Callable[[str], None] = lambda _: None
+        self._clock = clock
+        self._last: dict[str, tuple[float, str]] = {}
+
+    def note(self, name: str, error: BaseException) -> None:
+        """`error` ended the thread of this name."""
+        why = in_words(error) if isinstance(error, Exception) else type(error).__name__
+        sentence = f"the thread {name!r} ended unasked: {why}"
+        news = self._last.get(name, (0.0, ""))[1] != sentence
+        self._last[name] = self._clock(), sentence
+        if news:
+            self.log(sentence)
+
+    def says(self) -> str:
+        """The last of what ended one within the last minute; empty where nothing did."""
+        recent = [one for one in list(self._last.values()) if self._clock() - one[0] < TOLD_S]
+        return max(recent)[1] if recent else ""
+
+    def hear(self, ended: threading.ExceptHookArgs) -> None:
+        """As `threading.excepthook`: of threads that nobody keeps on."""
+        if ended.exc_value is not None and not issubclass(ended.exc_type, SystemExit):
+            self.note(ended.thread.name if ended.thread else "unknown", ended.exc_value)
+
+
+failures = Failures()
+
+
+def keep_on(work: Callable[[], None], name: str, *, again_s: float = AGAIN_S) -> threading.Thread:
+    """Starts a thread that does the work until it returns, and again whenever it raises."""
+
+    def run() -> None:
+        while True:
+            try:
+                return work()
+            except Exception as error:
+                failures.note(name, error)
+                time.sleep(again_s)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+class LeftBehind(Generic[T]):
+    """One thread for one work after the other, from the first one on, given by one owner. It keeps no process from
+    ending, as that of a pool would: what is under way then is lost."""
+
+    def __init__(self, name: str) -> None:
+        self._works: SimpleQueue[tuple[Callable[[], T], Future[T]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Does the work behind what it was given before."""
+        done: Future[T] = Future()
+        if self._thread.ident is None:
+            self._thread.start()
+        self._works.put((work, done))
+        return done
+
+    def close(self) -> None:
+        """The thread ends behind what it was given; nobody waits for that."""
+        self._works.put(None)
+
+    def _run(self) -> None:
+        while (given := self._works.get()) is not None:
+            work, done = given
+            try:
+                done.set_result(work())
+            except BaseException as error:
+                done.set_exception(error)
+
+
+UNTIL_WOKEN = float("inf")
+CLOSE_S = 15.0
+WAIT_S_MAX = 60.0
+
+
+class Task:
+    """One of a scheduler's; `close` ends it."""
+
+    def __init__(
+        self, scheduler: Scheduler, entry: Entry, work: Callable[[], float], rest_s: float, last: Callable[[], None]
+    ) -> None:
+        self._scheduler, self.entry, self.work, self.rest_s, self.last = scheduler, entry, work, rest_s, last
+
+    def wake(self) -> None:
+        """It is to run at once; where it runs now, once more after that."""
+        self._scheduler.wake(self)
+
+    def ended(self, within_s: float) -> bool:
+        """Whether a run has ended, within this time."""
+        return self._scheduler.ran(self, within_s)
+
+    def close(self, within_s: float | None = CLOSE_S) -> bool:
+        """It begins no more. Waits for the run that is under way, None: however long; whether it has ended."""
+        return self._scheduler.end(self, within_s)
+
+
+class Scheduler:
+    """Safe for several threads. Its own are begun as tasks come, and never more than its bounds allow."""
+
+    def __init__(self, bounds: Bounds | None = None) -> None:
+        self._agenda = Agenda(bounds or Bounds())
+        self._tasks: dict[Entry, Task] = {}
+        lock = threading.Lock()
+        self._news, self._ended = threading.Condition(lock), threading.Condition(lock)
+        self._doers: dict[Entry, int] = {}
+        self._threads = 0
+        # When the thread wakes that waits for the next task: the others wait to be told.
+        self._watched_until_s = UNTIL_WOKEN
+
+    def every(
+        self,
+        name: str,
+        work: Callable[[], float],
+        *,
+        asks: Iterable[str] = (),
+        first_s: float = 0.0,
+        rest_s: float = 0.0,
+        last: Callable[[], None] = lambda: None,
+    ) -> Task:
+        """Runs `work` in `first_s` seconds, and again after each pause that it returns. `asks`: the names of the
+        clusters for which it may have to wait. `rest_s`: its pause where it was woken while it ran. `last` is called
+        once it has been closed and no run is under way any more."""
+        with self._news:
+            task = Task(self, self._agenda.add(name, asks, time.monotonic() + first_s), work, rest_s, last)
+            self._tasks[task.entry] = task
+            if self._threads < min(self._agenda.bounds.running, len(self._tasks)):
+                self._begin_thread()
+            self._news.notify_all()
+        return task
+
+    def once(self, name: str, work: Callable[[], None], *, asks: Iterable[str] = ()) -> Task:
+        """Runs `work` as soon as there is room, and not again: its `ended` can be waited for."""
+
+        def run() -> float:
+            work()
+            return UNTIL_WOKEN
+
+        return self.every(name, run, asks=asks)
+
+    def late_s(self) -> float:
+        """For how long the task has been due that waits for longest: more than moments where the pool is too small."""
+        with self._news:
+            return self._agenda.late_s(time.monotonic())
+
+    def names(self) -> list[str]:
+        """Of all tasks that will run again, or run now."""
+        with self._news:
+            return sorted(entry.name for entry in self._tasks.keys() | self._agenda.running)
+
+    def wake(self, task: Task) -> None:
+        with self._news:
+            self._agenda.wake(task.entry, time.monotonic())
+            self._news.notify_all()
+
+    def ran(self, task: Task, within_s: float) -> bool:
+        with self._ended:
+            return self._ended.wait_for(lambda: task.entry.runs > 0, within_s)
+
+    def end(self, task: Task, within_s: float | None) -> bool:
+        with self._ended:
+            if self._tasks.pop(task.entry, None) is None:
+                return self._ended.wait_for(lambda: task.entry.began_s is None, within_s)
+            self._agenda.drop(task.entry)
+            if task.entry.began_s is not None:
+                itself = self._doers.get(task.entry) == threading.get_ident()
+                return itself or self._ended.wait_for(lambda: task.entry.began_s is None, within_s)
+        task.last()
+        return True
+
+    def _begin_thread(self) -> None:
+        thread = threading.Thread(target=self._serve, name=f"task {self._threads}", daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError):
+            if not self._threads:
+                raise
+            return  # The machine has no thread left for now: those that there are take turns.
+        self._threads += 1
+
+    def _serve(self) -> None:
+        while True:
+            task = self._next()
+            pause_s = self._do(task.entry.name, task.work)
+            with self._news:
+                self._doers.pop(task.entry, None)
+                self._agenda.done(task.entry, time.monotonic(), AGAIN_S if pause_s is None else pause_s, task.rest_s)
+                ended = task.entry.gone
+                self._ended.notify_all()
+            if ended:
+                self._do(task.entry.name, task.last)
+
+    def _do(self, name: str, work: Callable[[], float | None]) -> float | None:
+        try:
+            return work()
+        except BaseException as error:
+            failures.note(name, error)
+            return AGAIN_S
+
+    def _next(self) -> Task:
+        with self._news:
+            while True:
+                now_s = time.monotonic()
+                entry = self._agenda.take(now_s)
+                if entry is not None:
+                    self._doers[entry] = threading.get_ident()
+                    self._news.notify()  # There may be more.
+                    return self._tasks[entry]
+                due_s = self._agenda.next_s(now_s)
+                if due_s is None or self._watched_until_s <= due_s:
+                    self._news.wait()
+                    continue
+                self._watched_until_s = due_s
+                self._news.wait(min(WAIT_S_MAX, max(0.0, due_s - now_s)))
+                if self._watched_until_s == due_s:
+                    self._watched_until_s = UNTIL_WOKEN
+
+
+# The process's own: whatever it does for any of its links.
+tasks = Scheduler()

@@ -1,0 +1,255 @@
+"""Spark's JVM as a child of ours: it starts without a word, no secret stands among its arguments, and it can be ended
+at any moment of its start.
+
+The Spark session of a process, embedded or a cluster's, and single-task jobs on it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import re
+import shutil
+import signal
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TypeVar
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+import twinshore
+from twinshore.config.errors import TwinshoreError
+from twinshore.config.sections.mirror import MirrorSettings
+from twinshore.runtime import forked_workers, quick_start
+
+T = TypeVar("T")
+OWN_LOG4J = Path(__file__).with_name("log4j2.xml")
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# What Spark itself shows nowhere: spark.redaction.regex.
+_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+# The JVM's own, before any logging is set up.
+_STARTING = (b"WARNING: Using incubator modules",)
+_MARK = b"_PYSPARK_DRIVER_CONN_INFO_PATH="
+# By which what Spark started for us is known: each start has a path of its own.
+_marks: set[bytes] = set()
+# Set while we stop Spark: tasks that end with it fail somewhere in Java, and Spark writes pages of calls about it.
+_stopping = threading.Event()
+POLL_S = 0.05
+ENDED_S_MAX = 3.0
+
+
+def start_gateway(options: Mapping[str, str]) -> None:
+    """Starts the JVM, unless this process has one. What is secret is left to the session, which says it by a socket."""
+    _stopping.clear()
+    if SparkContext._gateway is not None:
+        return
+    conf = SparkConf(loadDefaults=False)
+    for key, value in options.items():
+        if not _SECRET.search(key):
+            conf.set(key, value)
+    quiet = f'"-Dlog4j2.configurationFile={OWN_LOG4J.as_uri()}"'
+    conf.set(JAVA_OPTIONS, f"{quiet} {options.get(JAVA_OPTIONS, '')}".rstrip())
+    says, write = os.pipe()
+    # A terminal that is closed tells the whole group; the JVM would end before what runs on it.
+    ways = {"stderr": write, "process_group": 0}
+    threading.Thread(target=_pass_on, args=(says,), name="spark-says", daemon=True).start()
+    try:
+        gateway = launch_gateway(conf, popen_kwargs=ways)  # type: ignore[no-untyped-call]
+    finally:
+        os.close(write)
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _pass_on(says: int) -> None:
+    """What Spark says goes on to our standard error, but for how it starts and how we stop it."""
+    with open(says, "rb") as lines, contextlib.suppress(OSError, ValueError):
+        for line in lines:
+            if not line.startswith(_STARTING) and not _stopping.is_set():
+                # Spark must be able to write on, whether or not anybody reads.
+                with contextlib.suppress(OSError, ValueError):
+                    sys.stderr.write(line.decode(errors="replace"))
+                    sys.stderr.flush()
+
+
+def stop_quietly(stop: Callable[[], object]) -> None:
+    """Ends a session. What Spark says and raises meanwhile tells an operator nothing: all of ours is closed by then."""
+    _stopping.set()
+    with contextlib.suppress(Exception):
+        stop()
+
+
+def end_gateway() -> None:
+    """Ends the JVM at once, wherever its start is."""
+    # What was waiting for its answers would each write a trace, some to the logger of all. Nothing of ours logs there.
+    logging.disable(logging.CRITICAL)
+    until_s = time.monotonic() + ENDED_S_MAX
+    while (found := _below()) and time.monotonic() < until_s:
+        for child in found:
+            with contextlib.suppress(OSError):
+                os.kill(child, signal.SIGKILL)
+        time.sleep(POLL_S)
+
+
+def _below() -> list[int]:
+    """Processes that were started for this one's Spark, also by a script of Spark's that has ended since. Where the
+    system does not say, Spark ends as its input does."""
+    found: dict[int, bytes] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            marks = [one for one in (entry / "environ").read_bytes().split(b"\0") if one.startswith(_MARK)]
+            if marks and state != "Z":
+                found[int(entry.name)] = marks[0]
+            if marks and int(parent) == os.getpid():
+                _marks.add(marks[0])
+    return [number for number, mark in found.items() if mark in _marks]
+
+
+def started(begin: Callable[[], T], stop: threading.Event) -> T | None:
+    """What `begin` makes; None when `stop` came first, and then nothing of it is left.
+
+    It runs in a separate thread, so that whoever waits hears the signals, which Spark takes for itself where it is
+    begun by the main thread.
+    """
+    found: list[T] = []
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            found.append(begin())
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work, name="spark-start", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        if stop.wait(POLL_S):
+            until_s = time.monotonic() + ENDED_S_MAX
+            while thread.is_alive() and time.monotonic() < until_s:
+                end_gateway()
+                thread.join(POLL_S)
+            end_gateway()
+            return None
+    if failed:
+        raise failed[0]
+    return found[0]
+
+
+SPARE_SLOTS = 4  # Heirs of lanes and other jobs (delay, proof) must never wait behind full lanes.
+
+
+_QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "512m",
+}
+JAVA_HINT = "install a Java runtime of version 17 or newer, or point JAVA_HOME at one"
+_TIDES = {
+    "spark.scheduler.mode": "FAIR",
+    "spark.speculation": "false",
+    "spark.task.maxFailures": "1",
+    "spark.python.worker.reuse": "true",
+}
+
+
+def open_session(
+    settings: MirrorSettings, lanes: int, stop: threading.Event, load: Iterable[str] = ()
+) -> SparkSession | None:
+    """A session with a free slot for every lane and some to spare; None when `stop` came first. `load`: the modules
+    that its workers need."""
+    master = settings.spark.master
+    if master == "local":
+        master = f"local[{lanes + SPARE_SLOTS}]"
+    # Elsewhere the package is not there yet when the workers' daemon starts.
+    forked = forked_workers.options(load) if master.startswith("local") else {}
+    conf = {**_TIDES, **forked, **dict(settings.spark.conf)}
+    if master.startswith("local"):
+        conf[JAVA_OPTIONS] = quick_start.options(conf.get(JAVA_OPTIONS, ""))
+    return start_session("twinshore mirror", master, conf, "[mirror.spark]", stop)
+
+
+def start_session(
+    name: str, master: str, conf: Mapping[str, str], section: str, stop: threading.Event
+) -> SparkSession | None:
+    """A session with this package on its workers; `conf` is above our own. `section` is where the master is set. None
+    when `stop` came first: whoever starts Spark can be stopped while it starts, and nothing of it is left."""
+    if quick_start.the_java() is None:
+        home = os.environ.get("JAVA_HOME")
+        lacks = f"JAVA_HOME is {home}, and there is no bin/java" if home else "there is no java on PATH"
+        raise TwinshoreError(f"Spark needs Java: {lacks}", hint=JAVA_HINT)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    own = dict(_QUIET)
+    if master.startswith("local"):
+        own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    options = {"spark.master": master, "spark.app.name": name, **own, **conf}
+    try:
+        session = started(lambda: _begin(options), stop)
+    except Exception as error:
+        # Spark raises a different one for every reason, with a page of Java's calls in it.
+        lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
+        reason = next((line for line in lines if "Exception" in line), (lines or [type(error).__name__])[0])
+        hint = f"is Java 17 or newer there, and is {section} right, its master up, its workers able to run Python?"
+        where = "on this machine" if master.startswith("local") else f"on {master}"
+        raise TwinshoreError(f"Spark does not start {where}: {reason}", hint=hint) from error
+    if session is not None and not master.startswith("local"):
+        session.sparkContext.addPyFile(str(package_zip()))
+    return session
+
+
+def _begin(options: Mapping[str, str]) -> SparkSession:
+    start_gateway(options)
+    builder = SparkSession.builder
+    for key, value in options.items():
+        if key != JAVA_OPTIONS:  # the JVM runs, with ours beside them
+            builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def package_zip() -> Path:
+    """Twinshore's own package as a file that Spark ships to executors; it goes with this process."""
+    root = Path(twinshore.__file__).parent
+    folder = mkdtemp(prefix="twinshore-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    found = Path(folder) / "twinshore.zip"
+    with zipfile.ZipFile(found, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(root.rglob("*.py")):
+            archive.write(path, path.relative_to(root.parent))
+    return found
+
+
+class SparkEngine:
+    """Each ride is one single-task job of the session: `work` with the one order."""
+
+    def __init__(self, session: SparkSession, work: Callable[[Iterable[str]], Iterable[str]]) -> None:
+        self._session, self._context, self._work = session, session.sparkContext, work
+        self.host = str(self._context.getConf().get("spark.driver.host") or "127.0.0.1")
+
+    def ride(self, order: str, name: str) -> str:
+        """Returns when the work has ended, raises when its task died."""
+        self._context.setLocalProperty("spark.scheduler.pool", "tides")
+        self._context.setJobGroup(name, name, interruptOnCancel=False)
+        ended = self._context.parallelize([order], 1).mapPartitions(self._work).collect()
+        return str(ended[0]) if ended else "nothing"
+
+    def end(self, name: str) -> None:
+        """Spark kills the worker that carries a ride of this name, a few seconds later: it may be frozen."""
+        self._context.cancelJobGroup(name)
+
+    def alive(self) -> bool:
+        """Whether the session's JVM runs."""
+        process = getattr(getattr(self._context, "_gateway", None), "proc", None)
+        return process is None or process.poll() is None
+
+    def close(self) -> None:
+        """Spark's own end after a lost JVM raises what it likes."""
+        stop_quietly(self._session.stop)

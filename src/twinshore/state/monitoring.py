@@ -1,0 +1,121 @@
+"""Delay in SQL: alarms with their history, how each place stood last, and who is watching."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, func, select
+
+from twinshore.state import log
+from twinshore.state.core.values import AlarmRow, AuditRow, DelayPlace, WatchRow
+from twinshore.state.engine import StorePart, chunks, insert_absent, put, reads, standing, storable, writes
+from twinshore.state.schema import alarms, delay_places, delay_watches
+
+ALARMS_KEPT = 10_000
+
+
+class DelayStore(StorePart):
+    """What the delay monitors remember; a part of the store, under the same rules."""
+
+    @writes
+    def raise_alarm(self, connection: Connection, alarm: AlarmRow) -> AlarmRow:
+        """The open row of what the alarm is about: this one, with its id, or the one that is open already."""
+        about = (alarm.link, alarm.kind, alarm.topic, alarm.group)
+        key = hashlib.sha256(repr(about).encode()).hexdigest()
+        values = _values(alarm) | {"open_key": key, "sentence": storable(alarm.sentence)}
+        del values["id"]
+        is_open = select(alarms).where(alarms.c.open_key == key)
+        found = standing(
+            lambda: insert_absent(connection, alarms, [values]),
+            lambda: connection.execute(is_open).mappings().one_or_none(),
+            f"the open alarm {alarm.kind} of {alarm.link}",
+        )
+        return _alarm(found)
+
+    @writes
+    def tell_alarm(self, connection: Connection, alarm: AlarmRow) -> None:
+        """What was told last of it, and when."""
+        values = {"told_ms": alarm.told_ms, "times_told": alarm.times_told, "sentence": storable(alarm.sentence)}
+        connection.execute(alarms.update().where(alarms.c.id == alarm.id).values(**values))
+
+    @writes
+    def clear_alarm(self, connection: Connection, alarm_id: int, now_ms: int) -> bool:
+        """Whether it was open until now. The oldest of the history give way."""
+        is_open = (alarms.c.id == alarm_id, alarms.c.cleared_ms.is_(None))
+        done = connection.execute(alarms.update().where(*is_open).values(cleared_ms=now_ms, open_key=None))
+        newest = connection.scalar(select(func.max(alarms.c.id))) or 0
+        old = (alarms.c.id <= newest - ALARMS_KEPT, alarms.c.cleared_ms.is_not(None))
+        connection.execute(alarms.delete().where(*old))
+        return done.rowcount == 1
+
+    @reads
+    def alarms(
+        self, connection: Connection, *links: str, open_only: bool = False, limit: int | None = 1000
+    ) -> tuple[AlarmRow, ...]:
+        """The newest alarms of these links together, or of all where none is named, newest first; None is no limit."""
+        query = select(alarms).order_by(alarms.c.id.desc()).limit(limit)
+        if links:
+            query = query.where(alarms.c.link.in_(links))
+        if open_only:
+            query = query.where(alarms.c.cleared_ms.is_(None))
+        return tuple(map(_alarm, connection.execute(query).mappings()))
+
+    @writes
+    def save_places(self, connection: Connection, rows: Sequence[DelayPlace]) -> None:
+        """Each place stands as given from now on."""
+        for some in chunks(rows):
+            put(connection, delay_places, [_values(row) for row in some])
+
+    @reads
+    def places(self, connection: Connection, link: str) -> tuple[DelayPlace, ...]:
+        """The link's places as they were said to stand, by topic, partition and group."""
+        c = delay_places.c
+        query = select(delay_places).where(c.link == link).order_by(c.topic, c.partition, c.group_id)
+        return tuple(DelayPlace(**_fields(row)) for row in connection.execute(query).mappings())
+
+    @writes
+    def forget_places(self, connection: Connection, link: str, before_ms: int) -> int:
+        """Drops places that nobody has seen since; how many."""
+        old = delay_places.delete().where(delay_places.c.link == link, delay_places.c.at_ms < before_ms)
+        return connection.execute(old).rowcount
+
+    @writes
+    def forget_topics(self, connection: Connection, link: str, topics: Collection[str]) -> None:
+        """Drops all places of topics that the link does not carry any more."""
+        c = delay_places.c
+        for some in chunks(sorted(topics)):
+            connection.execute(delay_places.delete().where(c.link == link, c.topic.in_(some)))
+
+    @writes
+    def beat_watch(self, connection: Connection, row: WatchRow) -> None:
+        """Says that a monitor, or whoever watches monitors, is at work."""
+        values = asdict(row) | {"sentence": storable(row.sentence), "links": json.dumps(row.links)}
+        put(connection, delay_watches, [values])
+
+    @writes
+    def end_watch(self, connection: Connection, name: str, told: Sequence[AuditRow] = ()) -> None:
+        """One that ends in good order is not missed; `told` in the audit with it, where somebody else ends it."""
+        connection.execute(delay_watches.delete().where(delay_watches.c.name == name))
+        log.add(connection, told)
+
+    @reads
+    def watches(self, connection: Connection) -> tuple[WatchRow, ...]:
+        """Everybody who watches, or should, by name."""
+        rows = connection.execute(select(delay_watches).order_by(delay_watches.c.name)).mappings()
+        return tuple(WatchRow(**{**row, "links": tuple(json.loads(row["links"] or "[]"))}) for row in rows)
+
+
+def _alarm(row: RowMapping) -> AlarmRow:
+    return AlarmRow(**{name: value for name, value in _fields(row).items() if name != "open_key"})
+
+
+def _values(row: AlarmRow | DelayPlace) -> dict[str, Any]:
+    return {"group_id" if name == "group" else name: value for name, value in asdict(row).items()}
+
+
+def _fields(row: RowMapping) -> dict[str, Any]:
+    return {"group" if name == "group_id" else name: row[name] for name in row}

@@ -1,0 +1,245 @@
+"""Positions, and the last batches of the source's producers that wrote last to each partition, in SQL: what receipts
+tell. One call is one transaction and a handful of statements, however many partitions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from sqlalchemy import BindParameter, Connection, RowMapping, bindparam, delete, or_, select, tuple_
+
+from twinshore.config.errors import StoreError
+from twinshore.state import mirrors
+from twinshore.state import mirrors as twin_rows
+from twinshore.state.core.progress import (
+    PRODUCER_AGE_MS,
+    PRODUCERS_MAX,
+    PRODUCERS_SLACK,
+    Progress,
+    ReceiptsRefusedError,
+    RefusedReceipt,
+    advance,
+    beyond,
+    last_offset,
+    later_batches,
+    refusal,
+)
+from twinshore.state.core.values import PartitionState, Position, Receipt, SourceBatch, SourceProducer
+from twinshore.state.engine import StorePart, chunks, insert_absent, put, reads, writes
+from twinshore.state.schema import positions, source_producers
+
+Key = tuple[str, str, int]
+
+PAIRS_AT_ONCE = 300
+# Asked at each record: building these and `put`'s statement anew took a third of its CPU.
+_SOME: BindParameter[Any] = bindparam("some", expanding=True)
+_IDS = select(positions.c.id, positions.c.topic, positions.c.partition)
+_IDS = _IDS.where(positions.c.link == bindparam("of"), positions.c.topic.in_(_SOME))
+_ROWS = select(positions).where(positions.c.id.in_(_SOME)).order_by(positions.c.id).with_for_update()
+_OF_POSITION = [one.name for one in fields(Position)]
+_WROTE = source_producers.c
+
+
+def record(connection: Connection, given: Sequence[Receipt]) -> None:
+    """Records all receipts, or raises ReceiptsRefusedError having recorded none."""
+    by_key: dict[Key, list[Receipt]] = {}
+    for receipt in sorted(given, key=lambda one: (one.link, one.topic, one.partition, one.from_offset, one.to_offset)):
+        by_key.setdefault((receipt.link, receipt.topic, receipt.partition), []).append(receipt)
+    # Before positions, as whoever forgets a topic does: so the one waits for the other, and neither is cut in two.
+    twin_rows.lock(connection, {(receipt.link, receipt.topic) for receipt in given if receipt.extents})
+    before = _locked(connection, by_key)
+    after: list[Progress] = []
+    fresh: list[tuple[Progress, list[SourceProducer], int]] = []
+    refused: list[RefusedReceipt] = []
+    for key, chain in by_key.items():
+        progress = before[key]
+        carried: list[SourceProducer] = []
+        for receipt in chain:
+            reason = refusal(progress.position, receipt)
+            if reason is not None:
+                refused.append(RefusedReceipt(receipt, progress.position.to_offset, reason))
+                continue
+            new = beyond(progress.position, receipt)
+            position = advance(progress.position, new)
+            if position.to_offset > progress.position.to_offset:
+                carried.extend(new.source_producers)
+            progress = replace(progress, position=position)
+        after.append(progress)
+        if carried:
+            fresh.append((progress, carried, chain[-1].last_ms))
+    if refused:
+        raise ReceiptsRefusedError(tuple(refused))
+    producers = _record_producers(connection, fresh)
+    put(connection, positions, [_row(one, producers.get(one.id, one.producers)) for one in after])
+    mirrors.record(connection, given)
+
+
+def _locked(connection: Connection, by_key: dict[Key, list[Receipt]]) -> dict[Key, Progress]:
+    known = _progresses(connection, by_key)
+    unknown = {key: chain[0] for key, chain in by_key.items() if key not in known}
+    if unknown:
+        insert_absent(connection, positions, [_blank_row(receipt) for receipt in unknown.values()])
+        known |= _progresses(connection, unknown)
+    return known
+
+
+def _progresses(connection: Connection, keys: Collection[Key]) -> dict[Key, Progress]:
+    # First the ids, then the rows by primary key in one order: so two writers wait for each other and never deadlock.
+    wanted = set(keys)
+    topics: dict[str, set[str]] = {}
+    for link, topic, _ in keys:
+        topics.setdefault(link, set()).add(topic)
+    ids: list[int] = []
+    for link, names in topics.items():
+        for some in chunks(sorted(names)):
+            rows = connection.execute(_IDS, {"of": link, "some": some})
+            ids.extend(row.id for row in rows if (link, row.topic, row.partition) in wanted)
+    found: dict[Key, Progress] = {}
+    for part in chunks(sorted(ids)):
+        for row in connection.execute(_ROWS, {"some": part}).mappings():
+            progress = _progress(row)
+            found[progress.position.link, progress.position.topic, progress.position.partition] = progress
+    return found
+
+
+def _progress(row: RowMapping) -> Progress:
+    return Progress(row["id"], _position(row), row["producers"])
+
+
+def _position(row: RowMapping) -> Position:
+    try:
+        state = PartitionState(row["state"])
+    except ValueError as error:
+        place = f"positions, row {row['id']}"
+        raise StoreError(f"the store's table {place}: no such state {row['state']!r}", hint="who wrote it?") from error
+    return Position(**{name: row[name] for name in _OF_POSITION} | {"state": state})
+
+
+def _blank_row(receipt: Receipt) -> dict[str, Any]:
+    numbers = [column.name for column in positions.columns if column.name not in ("id", "link", "topic", "state")]
+    return {
+        **dict.fromkeys(numbers, 0),
+        "link": receipt.link,
+        "topic": receipt.topic,
+        "partition": receipt.partition,
+        "start_offset": receipt.from_offset,
+        "to_offset": receipt.from_offset,
+        "state": PartitionState.FLOWING.value,
+        "first_ms": receipt.first_ms,
+        "source_epoch": -1,
+    }
+
+
+def _row(progress: Progress, producers: int) -> dict[str, Any]:
+    return {
+        "id": progress.id,
+        **{name: getattr(progress.position, name) for name in _OF_POSITION},
+        "state": progress.position.state.value,
+        "producers": producers,
+    }
+
+
+def _record_producers(
+    connection: Connection, fresh: Iterable[tuple[Progress, Sequence[SourceProducer], int]]
+) -> dict[int, int]:
+    """Records each partition's producers, in order of its receipts; how many each partition now has, by row id."""
+    gathered: dict[tuple[int, int], SourceProducer] = {}
+    last_ms: dict[int, int] = {}
+    counts: dict[int, int] = {}
+    for progress, producers, now_ms in fresh:
+        newest: dict[int, SourceProducer] = {}
+        for producer in producers:
+            if producer.batches:
+                newest[producer.producer_id] = later_batches(newest.get(producer.producer_id), producer)
+        by_offset = sorted(newest.values(), key=last_offset)[-PRODUCERS_MAX:]
+        gathered |= {(progress.id, producer.producer_id): producer for producer in by_offset}
+        last_ms[progress.id] = now_ms
+        counts[progress.id] = progress.producers
+    before = dict(counts)
+    known = _known_producers(connection, sorted(gathered))
+    for row_id, _ in gathered.keys() - known.keys():
+        counts[row_id] += 1
+    rows = []
+    for key in sorted(gathered):
+        producer = later_batches(known.get(key), gathered[key])
+        rows.append(_producer_row(key[0], producer, last_ms[key[0]]))
+    put(connection, source_producers, rows)
+    for row_id, count in counts.items():
+        if count // PRODUCERS_SLACK > before[row_id] // PRODUCERS_SLACK:
+            counts[row_id] -= _forget(connection, row_id, last_ms[row_id])
+    return counts
+
+
+def _forget(connection: Connection, row_id: int, now_ms: int) -> int:
+    """Forgets those that have written nothing for a day, and all but the ones that wrote last; how many."""
+    mine = _WROTE.position_id == row_id
+    last = select(_WROTE.last_offset).where(mine).order_by(_WROTE.last_offset.desc())
+    oldest_kept = connection.scalar(last.offset(PRODUCERS_MAX - 1).limit(1)) or 0
+    over = or_(_WROTE.last_ms < now_ms - PRODUCER_AGE_MS, _WROTE.last_offset < oldest_kept)
+    return connection.execute(delete(source_producers).where(mine, over)).rowcount
+
+
+def _known_producers(connection: Connection, keys: Sequence[tuple[int, int]]) -> dict[tuple[int, int], SourceProducer]:
+    found: dict[tuple[int, int], SourceProducer] = {}
+    for start in range(0, len(keys), PAIRS_AT_ONCE):
+        some = keys[start : start + PAIRS_AT_ONCE]
+        query = select(source_producers).where(
+            _WROTE.position_id.in_(sorted({row_id for row_id, _ in some})),
+            tuple_(_WROTE.position_id, _WROTE.producer_id).in_(some),
+        )
+        for row in connection.execute(query):
+            found[row.position_id, row.producer_id] = producer_of(row, f"source_producers, position {row.position_id}")
+    return found
+
+
+def _producer_row(row_id: int, producer: SourceProducer, now_ms: int) -> dict[str, Any]:
+    batches = [(one.base_sequence, one.last_sequence, one.base_offset, one.timestamp) for one in producer.batches]
+    return {
+        "position_id": row_id,
+        "producer_id": producer.producer_id,
+        "epoch": producer.epoch,
+        "last_offset": last_offset(producer),
+        "last_ms": now_ms,
+        "batches": json.dumps(batches, separators=(",", ":")),
+    }
+
+
+def producer_of(row: Any, place: str) -> SourceProducer:
+    """Of a row that has its id, epoch and batches. `place`: the table and what is meant in it, for sentences."""
+    try:
+        batches = tuple(SourceBatch(*map(int, one)) for one in json.loads(row.batches))
+    except (ValueError, TypeError) as error:
+        place = f"{place}, producer {row.producer_id}"
+        raise StoreError(f"the store's table {place}: batches are not a list of fours") from error
+    return SourceProducer(row.producer_id, row.epoch, batches)
+
+
+class Receipts(StorePart):
+    """What crossed, and how far each partition is."""
+
+    def record(self, given: Sequence[Receipt]) -> None:
+        """Records all of them, or raises ReceiptsRefusedError and records none.
+
+        A partition's first receipt says where its receipts begin; each later one begins where the last ended. One that
+        lies within what is known already is taken for a repetition and changes nothing; of one that reaches beyond it,
+        only what is new counts.
+        """
+        if given:
+            self._database.write(lambda connection: record(connection, given))
+
+    @reads
+    def positions(self, connection: Connection, link: str) -> tuple[Position, ...]:
+        """How far each partition of the link is receipted, by topic and partition."""
+        query = select(positions).where(positions.c.link == link)
+        found = connection.execute(query.order_by(positions.c.topic, positions.c.partition)).mappings()
+        return tuple(_position(row) for row in found)
+
+    @writes
+    def set_state(self, connection: Connection, link: str, topic: str, partition: int, state: PartitionState) -> bool:
+        """Marks a partition; False where it has no receipt yet."""
+        place = (positions.c.link == link, positions.c.topic == topic, positions.c.partition == partition)
+        ours = positions.update().where(*place)
+        return connection.execute(ours.values(state=state.value)).rowcount > 0

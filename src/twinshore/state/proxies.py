@@ -1,0 +1,450 @@
+"""What proxies are told and what they say, in SQL: fuses with one number that grows, and a row for each that serves.
+
+What applications' clients are told, in SQL: a row for each application, and the digests of tokens.
+
+What went through proxies, in SQL: windows that each proxy adds, and that go once they are old.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    RowMapping,
+    Table,
+    delete,
+    insert,
+    select,
+)
+from sqlalchemy.exc import DataError, IntegrityError
+
+from twinshore.state import log
+from twinshore.state.core.proxy_values import (
+    HIGHEST,
+    SUMS,
+    DropRow,
+    Flow,
+    FlowKey,
+    FlowKind,
+    FlowRow,
+    FuseCountRow,
+    FuseKind,
+    FusePolicy,
+    FuseRow,
+    FuseState,
+    InstanceRow,
+    Limits,
+    ResetRow,
+    ResetState,
+    ResetWord,
+    goals_of,
+    goals_text,
+)
+from twinshore.state.core.values import AuditRow
+from twinshore.state.engine import StorePart, insert_absent, put, reads, storable, writes
+from twinshore.state.log import advance, revision_of
+from twinshore.state.schema import (
+    ACTOR_LENGTH,
+    CLIENT_LENGTH,
+    INSTANCE_LENGTH,
+    NAME_LENGTH,
+    TOPIC_LENGTH,
+    exact_name,
+    long_text,
+    metadata,
+    number,
+    proxy_drops,
+    proxy_fuse_counts,
+    proxy_fuses,
+    proxy_instances,
+    proxy_reset_words,
+    proxy_resets,
+)
+
+FUSES = "proxy fuses"
+# What a proxy said of itself that was not heard of for so long says nothing any more.
+FORGOTTEN_MS = 7 * 24 * 3600 * 1000
+RESETS = "proxy resets"
+# What a member that was sent away may still commit is long over then.
+RESET_FORGOTTEN_MS = 24 * 3600 * 1000
+
+
+class Proxies(StorePart):
+    """Fuses, and the processes that go by them."""
+
+    @reads
+    def revision(self, connection: Connection) -> int:
+        """How often fuses were changed."""
+        return revision_of(connection, FUSES)
+
+    @reads
+    def fuses(self, connection: Connection) -> tuple[int, tuple[FuseRow, ...]]:
+        """All of them, with the number of changes that they are as of."""
+        # First the number: who reads a change that comes between the two reads it again.
+        seen = revision_of(connection, FUSES)
+        query = select(proxy_fuses).order_by(proxy_fuses.c.topic, proxy_fuses.c.client, proxy_fuses.c.kind)
+        return seen, tuple(_fuse(row) for row in connection.execute(query).mappings())
+
+    @writes
+    def change(self, connection: Connection, rows: Sequence[FuseRow], *, seen: int, told: Sequence[AuditRow]) -> bool:
+        """Puts the rows, with `told` in the audit; False, and nothing done, where fuses were changed since `seen`."""
+        if not advance(connection, FUSES, seen):
+            return False
+        put(connection, proxy_fuses, [_fuse_values(row) for row in rows])
+        log.add(connection, told)
+        return True
+
+    @reads
+    def instances(self, connection: Connection) -> tuple[InstanceRow, ...]:
+        """Who serves, as each said last."""
+        query = select(proxy_instances).order_by(proxy_instances.c.name, proxy_instances.c.started_ms)
+        return tuple(InstanceRow(**row) for row in connection.execute(query).mappings())
+
+    @reads
+    def counts(self, connection: Connection) -> tuple[FuseCountRow, ...]:
+        """What fuses answered."""
+        rows = connection.execute(select(proxy_fuse_counts)).mappings()
+        return tuple(FuseCountRow(**{**row, "kind": FuseKind(row["kind"])}) for row in rows)
+
+    @reads
+    def drops(self, connection: Connection, limit: int = 100) -> tuple[DropRow, ...]:
+        """The newest of the ledger of dropped records, newest first."""
+        query = select(proxy_drops).order_by(proxy_drops.c.since_ms.desc()).limit(limit)
+        return tuple(DropRow(**row) for row in connection.execute(query).mappings())
+
+    @writes
+    def tell(
+        self, connection: Connection, row: InstanceRow, counts: Sequence[FuseCountRow], drops: Sequence[DropRow]
+    ) -> None:
+        """What a proxy says of itself, instead of what it said before."""
+        put(connection, proxy_instances, [_shortened(asdict(row))])
+        put(connection, proxy_fuse_counts, [_shortened(asdict(one)) for one in counts])
+        put(connection, proxy_drops, [_shortened(asdict(one)) for one in drops])
+
+    @writes
+    def forget_before(self, connection: Connection, now_ms: int) -> None:
+        """Of proxies that have not been heard of for a week only the ledger is kept."""
+        past_ms = now_ms - FORGOTTEN_MS
+        connection.execute(delete(proxy_instances).where(proxy_instances.c.seen_ms < past_ms))
+        connection.execute(delete(proxy_fuse_counts).where(proxy_fuse_counts.c.changed_ms < past_ms))
+
+    @writes
+    def leave(self, connection: Connection, instance: str) -> None:
+        """The process ends in good order; what its fuses answered is kept."""
+        connection.execute(delete(proxy_instances).where(proxy_instances.c.id == instance))
+
+
+def _shortened(values: dict[str, Any]) -> dict[str, Any]:
+    """As every database takes it: clients may call themselves anything."""
+    longest = {"client": CLIENT_LENGTH, "name": NAME_LENGTH, "host": NAME_LENGTH}
+    return values | {name: storable(values[name])[:size] for name, size in longest.items() if name in values}
+
+
+def _fuse_values(row: FuseRow) -> dict[str, Any]:
+    kept = replace(row, reason=storable(row.reason), set_by=storable(row.set_by)[:ACTOR_LENGTH])
+    values = _shortened(asdict(kept))
+    limits: dict[str, Any] = values.pop("limits")
+    return values | limits
+
+
+def _fuse(row: RowMapping) -> FuseRow:
+    values: dict[str, Any] = dict(row)
+    limits = Limits(**{name: values.pop(name) for name in Limits.__dataclass_fields__})
+    kinds = {"kind": FuseKind(row["kind"]), "state": FuseState(row["state"]), "policy": FusePolicy(row["policy"])}
+    return FuseRow(**{**values, **kinds}, limits=limits)
+
+
+class ProxyResets(StorePart):
+    """Resets of groups' places: a row for each group that was reset, and what proxies say of those that hold. One
+    number grows with each change."""
+
+    @reads
+    def revision(self, connection: Connection) -> int:
+        """How often resets were changed."""
+        return revision_of(connection, RESETS)
+
+    @reads
+    def all(self, connection: Connection) -> tuple[int, tuple[ResetRow, ...]]:
+        """Each, with the number of changes that they are as of."""
+        # First the number: who reads a change that comes between the two reads it again.
+        seen = revision_of(connection, RESETS)
+        query = select(proxy_resets).order_by(proxy_resets.c.group_id)
+        return seen, tuple(_reset_row(row) for row in connection.execute(query).mappings())
+
+    @writes
+    def change(self, connection: Connection, row: ResetRow, *, seen: int, told: Sequence[AuditRow] = ()) -> bool:
+        """Puts the row, with `told` in the audit; False, and nothing done, where resets were changed since `seen`."""
+        if not advance(connection, RESETS, seen):
+            return False
+        old = proxy_resets.c.state != ResetState.SETTING, proxy_resets.c.until_ms < row.since_ms - RESET_FORGOTTEN_MS
+        connection.execute(delete(proxy_resets).where(*old))
+        put(connection, proxy_resets, [_reset_values(row)])
+        log.add(connection, told)
+        return True
+
+    @reads
+    def words(self, connection: Connection, run: str) -> tuple[ResetWord, ...]:
+        """What proxies say of this one."""
+        query = select(proxy_reset_words).where(proxy_reset_words.c.run == run)
+        return tuple(ResetWord(**row) for row in connection.execute(query).mappings())
+
+    @writes
+    def tell(self, connection: Connection, words: Sequence[ResetWord]) -> None:
+        """What a proxy says, instead of what it said before; what was said long ago goes."""
+        if words:
+            past_ms = max(one.at_ms for one in words) - RESET_FORGOTTEN_MS
+            connection.execute(delete(proxy_reset_words).where(proxy_reset_words.c.at_ms < past_ms))
+            put(connection, proxy_reset_words, [asdict(one) for one in words])
+
+
+def _reset_values(row: ResetRow) -> dict[str, Any]:
+    return {
+        "group_id": row.group,
+        "run": row.run,
+        "state": row.state,
+        "set_by": storable(row.set_by)[:ACTOR_LENGTH],
+        "since_ms": row.since_ms,
+        "until_ms": row.until_ms,
+        "goals": goals_text(row.goals),
+        "members": json.dumps(sorted(row.members)),
+    }
+
+
+def _reset_row(row: RowMapping) -> ResetRow:
+    values: dict[str, Any] = dict(row)
+    told = {"group": values.pop("group_id"), "state": ResetState(row["state"])}
+    kept = {"goals": goals_of(row["goals"]), "members": frozenset(json.loads(row["members"]))}
+    return ResetRow(**{**values, **told, **kept})
+
+
+APP_LENGTH = 64
+DIGEST_LENGTH = 64
+
+# `revision` never falls: a row stays, with an empty text, where its push was taken away. `digest` is of `text`.
+pushes = Table(
+    "pushes",
+    metadata,
+    Column("app", exact_name(APP_LENGTH), primary_key=True),
+    number("revision"),
+    Column("digest", exact_name(DIGEST_LENGTH), nullable=False),
+    Column("text", long_text(), nullable=False),
+    Column("set_by", exact_name(ACTOR_LENGTH), nullable=False),
+    number("changed_ms"),
+)
+
+# Of a token only its digest is kept: whoever reads the store cannot use it.
+push_tokens = Table(
+    "push_tokens",
+    metadata,
+    Column("digest", exact_name(DIGEST_LENGTH), primary_key=True),
+    Column("app", exact_name(APP_LENGTH), nullable=False),
+    Column("may_push", Boolean(), nullable=False),
+    Column("made_by", exact_name(ACTOR_LENGTH), nullable=False),
+    number("made_ms"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PushRow:
+    """`revision`: how often the application was pushed to, which never falls; `digest`: of `text`, which is empty where
+    the push was taken away."""
+
+    app: str
+    revision: int
+    digest: str
+    text: str
+    set_by: str
+    changed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """Who shows the token of this digest may ask for the application's push, and with `may_push` change it."""
+
+    digest: str
+    app: str
+    may_push: bool
+    made_by: str
+    made_ms: int
+
+
+class PushStore(StorePart):
+    """Pushes and tokens, of all applications."""
+
+    @reads
+    def revisions(self, connection: Connection) -> dict[str, int]:
+        """Of each application's push."""
+        return {row.app: row.revision for row in connection.execute(select(pushes.c.app, pushes.c.revision))}
+
+    @reads
+    def of(self, connection: Connection, apps: Collection[str] | None = None) -> dict[str, PushRow]:
+        """The pushes of these applications, or of all."""
+        query = select(pushes).order_by(pushes.c.app)
+        if apps is not None:
+            query = query.where(pushes.c.app.in_(list(apps)))
+        return {row["app"]: PushRow(**row) for row in connection.execute(query).mappings()}
+
+    @writes
+    def save(self, connection: Connection, row: PushRow, told: AuditRow) -> bool:
+        """Puts the row there, if its revision is the next one; else False, and nothing is done: somebody else has
+        pushed meanwhile."""
+        kept = replace(row, text=storable(row.text), set_by=storable(row.set_by)[:ACTOR_LENGTH])
+        if row.revision == 1:
+            insert_absent(connection, pushes, [asdict(kept)])
+            found = connection.execute(select(pushes).where(pushes.c.app == row.app)).mappings().one_or_none()
+            taken = found is not None and PushRow(**found) == kept
+        else:
+            before = (pushes.c.app == row.app, pushes.c.revision == row.revision - 1)
+            taken = connection.execute(pushes.update().where(*before).values(asdict(kept))).rowcount == 1
+        log.add(connection, [told] if taken else [])
+        return taken
+
+    @reads
+    def tokens(self, connection: Connection) -> tuple[TokenRow, ...]:
+        """All of them, the oldest of each application first."""
+        query = select(push_tokens).order_by(push_tokens.c.app, push_tokens.c.made_ms, push_tokens.c.digest)
+        return tuple(TokenRow(**row) for row in connection.execute(query).mappings())
+
+    @writes
+    def add_token(self, connection: Connection, row: TokenRow, told: AuditRow) -> None:
+        """The token counts from now on."""
+        values = asdict(replace(row, made_by=storable(row.made_by)[:ACTOR_LENGTH]))
+        insert_absent(connection, push_tokens, [values])
+        log.add(connection, [told])
+
+    @writes
+    def revoke(self, connection: Connection, digest: str, told: AuditRow) -> bool:
+        """The token counts no more; False where it did not."""
+        taken = connection.execute(push_tokens.delete().where(push_tokens.c.digest == digest)).rowcount == 1
+        log.add(connection, [told] if taken else [])
+        return taken
+
+
+SOFTWARE_LENGTH = 128
+HISTOGRAM_LENGTH = 255
+_CLUSTER_LENGTH = 64
+_WORD_LENGTH = 32
+
+# `place` counts the rows of a window: names of clients are too long for a key.
+proxy_traffic = Table(
+    "proxy_traffic",
+    metadata,
+    Column("instance", exact_name(INSTANCE_LENGTH), primary_key=True),
+    Column("since_ms", BigInteger, primary_key=True, autoincrement=False),
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("proxy", exact_name(NAME_LENGTH), nullable=False),
+    number("until_ms"),
+    Column("client", exact_name(CLIENT_LENGTH), nullable=False),
+    Column("topic", exact_name(TOPIC_LENGTH), nullable=False),
+    Column("cluster", exact_name(_CLUSTER_LENGTH), nullable=False),
+    Column("kind", exact_name(_WORD_LENGTH), nullable=False),
+    *(number(name) for name in (*SUMS, *HIGHEST)),
+    Column("software", exact_name(SOFTWARE_LENGTH), nullable=False),
+    Column("latency", exact_name(HISTOGRAM_LENGTH), nullable=False),
+    Column("sizes", exact_name(HISTOGRAM_LENGTH), nullable=False),
+)
+Index("ix_proxy_traffic_until_ms", proxy_traffic.c.until_ms)
+
+# Rows that one statement takes away: a table that was left alone for long is emptied in portions.
+_FORGOTTEN_AT_ONCE = 20_000
+# The largest that all databases keep.
+_COUNT_MAX = 2**63 - 1
+# A row that is refused for what is in it: drivers say some of it themselves, in Python's words.
+_REFUSED = (DataError, IntegrityError, OverflowError, ValueError)
+
+
+class Traffic(StorePart):
+    """Rows of `proxy_traffic`."""
+
+    @writes
+    def tell(self, connection: Connection, rows: Sequence[FlowRow]) -> int:
+        """One window of one proxy, in place of what it told of a window that began then. How many rows the database
+        refused for what is in them: all others are kept."""
+        if not rows:
+            return 0
+        first = rows[0]
+        ours = (proxy_traffic.c.instance == first.instance, proxy_traffic.c.since_ms == first.since_ms)
+        values = [_values(place, row) for place, row in enumerate(rows)]
+        connection.execute(delete(proxy_traffic).where(*ours))
+        return 0 if _takes(connection, values) else sum(not _takes(connection, [one]) for one in values)
+
+    @reads
+    def rows(self, connection: Connection, from_ms: int, to_ms: int) -> tuple[FlowRow, ...]:
+        """Windows that ended between the two, the first excluded; by their time."""
+        query = (
+            select(proxy_traffic)
+            .where(proxy_traffic.c.until_ms > from_ms, proxy_traffic.c.until_ms <= to_ms)
+            .order_by(proxy_traffic.c.until_ms, proxy_traffic.c.instance, proxy_traffic.c.place)
+        )
+        return tuple(_row(row) for row in connection.execute(query).mappings())
+
+    @writes
+    def forget_before(self, connection: Connection, until_ms: int) -> int:
+        """Takes away windows that ended before; how many rows that were. Of very many some are left for next time."""
+        old = (
+            select(proxy_traffic.c.until_ms)
+            .where(proxy_traffic.c.until_ms < until_ms)
+            .order_by(proxy_traffic.c.until_ms)
+            .offset(_FORGOTTEN_AT_ONCE)
+            .limit(1)
+        )
+        border = connection.scalar(old)
+        ended = proxy_traffic.c.until_ms < (until_ms if border is None else border + 1)
+        return connection.execute(delete(proxy_traffic).where(ended)).rowcount
+
+
+def _takes(connection: Connection, values: Sequence[dict[str, Any]]) -> bool:
+    """Whether the database takes all of these, or else none of them."""
+    try:
+        with connection.begin_nested():
+            connection.execute(insert(proxy_traffic), values)
+    except _REFUSED:
+        return False
+    return True
+
+
+def _values(place: int, row: FlowRow) -> dict[str, Any]:
+    flow = row.flow
+    return {
+        "instance": row.instance,
+        "since_ms": row.since_ms,
+        "place": place,
+        "proxy": storable(row.proxy)[:NAME_LENGTH],
+        "until_ms": row.until_ms,
+        "client": storable(row.key.client)[:CLIENT_LENGTH],
+        "topic": storable(row.key.topic)[:TOPIC_LENGTH],
+        "cluster": row.key.cluster,
+        "kind": row.key.kind.value,
+        **{name: min(_COUNT_MAX, getattr(flow, name)) for name in (*SUMS, *HIGHEST)},
+        "software": storable(flow.software)[:SOFTWARE_LENGTH],
+        "latency": _text(flow.latency),
+        "sizes": _text(flow.sizes),
+    }
+
+
+def _row(row: RowMapping) -> FlowRow:
+    flow = Flow(
+        **{name: row[name] for name in (*SUMS, *HIGHEST)},
+        software=row["software"],
+        latency=_numbers(row["latency"]),
+        sizes=_numbers(row["sizes"]),
+    )
+    key = FlowKey(row["client"], row["topic"], row["cluster"], FlowKind(row["kind"]))
+    return FlowRow(row["instance"], row["proxy"], row["since_ms"], row["until_ms"], key, flow)
+
+
+def _text(counts: Sequence[int]) -> str:
+    return ",".join(map(str, counts))
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(one) for one in text.split(",")]

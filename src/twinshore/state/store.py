@@ -1,0 +1,132 @@
+"""The store as the other rooms see it: a part for each subject, any thread, each call one transaction."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+
+from sqlalchemy import Connection
+
+from twinshore.config.model import Secret
+from twinshore.state import log, mirrors
+from twinshore.state.core.values import AuditRow, Remembered
+from twinshore.state.engine import Database, check_place, place_of
+from twinshore.state.incidents import Ledger
+from twinshore.state.leases import Leases
+from twinshore.state.links import Controls, LinkRows, Links
+from twinshore.state.log import Audit, Memories, Revisions
+from twinshore.state.migrate import bring_up, has_tables
+from twinshore.state.mirrors import Extents, KeyLooks, Proofs, Twins
+from twinshore.state.monitoring import DelayStore
+from twinshore.state.progress import Receipts
+from twinshore.state.proxies import Proxies, ProxyResets, PushStore, Traffic
+from twinshore.state.switches import Crossings, Guards, Homes, Switches, Switching
+
+
+@contextlib.contextmanager
+def empty_store(url: str) -> Iterator[Store]:
+    """One that knows nothing, for looking where the store of this URL is not there yet: it is gone afterwards, and
+    speaks of itself as of that one. StoreError where that one could not be made."""
+    check_place(url)
+    with passing_store(f"{place_of(url)}, which is not there yet") as store:
+        yield store
+
+
+@contextlib.contextmanager
+def passing_store(place: str) -> Iterator[Store]:
+    """One that knows nothing at first and is gone afterwards. `place`: what it is called in sentences."""
+    with (
+        tempfile.TemporaryDirectory(prefix="twinshore-empty-") as folder,
+        _open(Database(f"sqlite:///{folder}/empty.db", Secret(), place)) as store,
+    ):
+        store.passes = True
+        yield store
+
+
+def open_store(url: str, password: Secret | None = None) -> Store:
+    """Opens the store, making its tables where there are none; several processes may do so at once.
+
+    `url` is `sqlite:///file`, `postgresql://...`, `mysql://...` or `mariadb://...`. ConfigError for a wrong one,
+    StoreError when the database is not to be had, or has another version's tables.
+    """
+    return _open(Database(url, password or Secret()))
+
+
+def open_made(url: str, password: Secret) -> Store | None:
+    """The same for who only looks; None where there are no tables."""
+    database = Database(url, password)
+    with contextlib.ExitStack() as unless_made:
+        unless_made.callback(database.close)
+        if not has_tables(database):
+            return None
+        unless_made.pop_all()
+    return Store(database)
+
+
+def _open(database: Database) -> Store:
+    with contextlib.ExitStack() as unless_made:
+        unless_made.callback(database.close)
+        bring_up(database)
+        unless_made.pop_all()
+    return Store(database)
+
+
+class Store:
+    """What is remembered. Every method raises StoreError when the database fails, having changed nothing."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.passes = False  # Whether it is gone once it is closed, and nobody can find it again.
+        self.leases = Leases(database)
+        self.links = Links(database)
+        self.link_rows = LinkRows(database)
+        self.revisions = Revisions(database)
+        self.twins = Twins(database)
+        self.homes = Homes(database)
+        self.switching = Switching(database)
+        self.switches = Switches(database)
+        self.crossings = Crossings(database)
+        self.guards = Guards(database)
+        self.pushes = PushStore(database)
+        self.proxies = Proxies(database)
+        self.traffic = Traffic(database)
+        self.proxy_resets = ProxyResets(database)
+        self.receipts = Receipts(database)
+        self.extents = Extents(database)
+        self.ledger = Ledger(database)
+        self.audit = Audit(database)
+        self.memories = Memories(database)
+        self.controls = Controls(database)
+        self.proofs = Proofs(database)
+        self.key_looks = KeyLooks(database)
+        self.delay = DelayStore(database)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def place(self) -> str:
+        """Where it is, without user or password: for sentences."""
+        return self._database.place
+
+    def close(self) -> None:
+        """Ends its connections."""
+        self._database.close()
+
+    def forget_topic(
+        self, link: str, topic: str, spent: Sequence[Remembered] = (), told: Sequence[AuditRow] = ()
+    ) -> int:
+        """Drops all that is known of a topic in one transaction, so that it may begin again, and what was remembered
+        of it that is `spent`; the ledger stays. How many partitions were known."""
+
+        def drop(connection: Connection) -> int:
+            partitions = mirrors.forget(connection, link, topic)
+            log.forget(connection, spent)
+            log.add(connection, told)
+            return partitions
+
+        return self._database.write(drop)

@@ -1,0 +1,478 @@
+"""What had crossed of topics that moved by force, and who had written it, in SQL.
+
+The flip takes away the old link's positions and the producers that hang on them. Of a switch by force they are kept
+apart, for a day: a producer that had no answer from the old home sends again what may have crossed.
+
+Where each topic of a pair of clusters is written, in SQL: a row for each topic, and the first one decides.
+
+Every switch that was begun, with the record of what it has come to, and who is kept from writing to the twins of a
+cluster, in SQL. Either is written while a lease is held: whoever was paused for longer undoes nothing.
+
+Which topics a switch moves just now, and the flip that gives them their other home, in SQL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, delete, func, insert, literal, select, true
+
+from twinshore.config.model import FIRST_TERM, twin_epoch
+from twinshore.state import incidents, leases, log, mirrors
+from twinshore.state.core.progress import PRODUCERS_MAX
+from twinshore.state.core.values import (
+    Asked,
+    AuditRow,
+    Crossing,
+    Flip,
+    GuardRow,
+    HomeRow,
+    LeaseRow,
+    SourceProducer,
+    SwitchRow,
+    TopicInSwitch,
+    TwinRow,
+)
+from twinshore.state.engine import (
+    Database,
+    Glance,
+    StorePart,
+    T,
+    chunks,
+    insert_absent,
+    put,
+    reads,
+    standing,
+    storable,
+    writes,
+)
+from twinshore.state.progress import producer_of
+from twinshore.state.schema import (
+    SET_BY_LENGTH,
+    crossed_producers,
+    crossings,
+    guards,
+    homes,
+    positions,
+    source_producers,
+    switches,
+    switching,
+)
+from twinshore.state.schema import homes as home_table
+
+KEPT_MS = 86_400_000
+# Who wrote nothing for so long before the last that crossed sends nothing again.
+LOOKS_BACK_MS = 3_600_000
+
+_Place = tuple[str, int]
+
+
+def keep(connection: Connection, one: Flip) -> None:
+    """Before what hangs on the old link's twin is taken away. What was kept of earlier moves is over; a flip that is
+    done again has kept what there was."""
+    if one.torn and _kept(connection, one.link, {one.topic: one.term}):
+        return
+    for link in filter(None, (one.link, one.back)):
+        _forget(connection, _is(crossings, link, [one.topic]), _is(crossed_producers, link, [one.topic]))
+    _forget_aged(connection, one.since_ms - KEPT_MS)
+    if not one.torn:
+        return
+    ours = _is(positions, one.link, [one.topic])
+    columns = positions.c.link, positions.c.topic, positions.c.partition
+    kept = select(*columns, literal(one.term), positions.c.to_offset, literal(one.since_ms))
+    _copy(connection, crossings, kept.where(*ours))
+    _copy(connection, crossed_producers, _writers(one.link, [one.topic]))
+
+
+def _copy(connection: Connection, to: Table, rows: Select[Any]) -> None:
+    connection.execute(insert(to).from_select([column.name for column in to.columns], rows))
+
+
+def _writers(link: str, topics: Sequence[str]) -> Select[Any]:
+    """The producers of the link's topics, in the columns of those that are kept."""
+    theirs = source_producers.c
+    columns = positions.c.link, positions.c.topic, positions.c.partition
+    query = select(*columns, theirs.producer_id, theirs.epoch, theirs.batches)
+    query = query.join_from(positions, source_producers, theirs.position_id == positions.c.id)
+    return query.where(*_is(positions, link, topics), theirs.last_ms >= positions.c.last_ms - LOOKS_BACK_MS)
+
+
+def _forget(
+    connection: Connection, of_crossings: Sequence[ColumnElement[bool]], of_producers: Sequence[ColumnElement[bool]]
+) -> None:
+    connection.execute(delete(crossings).where(*of_crossings))
+    connection.execute(delete(crossed_producers).where(*of_producers))
+
+
+def _forget_aged(connection: Connection, before_ms: int) -> None:
+    aged = select(crossings.c.link, crossings.c.topic).where(crossings.c.since_ms < before_ms).distinct()
+    for link, topic in connection.execute(aged).all():
+        _forget(connection, _is(crossings, link, [topic]), _is(crossed_producers, link, [topic]))
+
+
+def _kept(connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_Place, Crossing]:
+    rows: list[Any] = []
+    wrote: dict[_Place, list[SourceProducer]] = {}
+    for some in chunks(sorted(terms)):
+        rows += connection.execute(select(crossings).where(*_is(crossings, link, some))).all()
+        _gather(wrote, connection.execute(select(crossed_producers).where(*_is(crossed_producers, link, some))))
+    return {(row.topic, row.partition): _crossing(row, row.term, wrote) for row in rows if row.term == terms[row.topic]}
+
+
+def _unflipped(connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_Place, Crossing]:
+    rows: list[Any] = []
+    wrote: dict[_Place, list[SourceProducer]] = {}
+    for some in chunks(sorted(terms)):
+        rows += connection.execute(select(positions).where(*_is(positions, link, some))).all()
+        _gather(wrote, connection.execute(_writers(link, some)))
+    return {(row.topic, row.partition): _crossing(row, terms[row.topic], wrote) for row in rows}
+
+
+def _gather(wrote: dict[_Place, list[SourceProducer]], rows: Iterable[Any]) -> None:
+    for row in rows:
+        wrote.setdefault((row.topic, row.partition), []).append(
+            producer_of(row, f"crossed_producers, {row.topic}-{row.partition}")
+        )
+
+
+def _crossing(row: Any, term: int, wrote: Mapping[_Place, list[SourceProducer]]) -> Crossing:
+    theirs = wrote.get((row.topic, row.partition), ())
+    return Crossing(term, row.to_offset, len(theirs) < PRODUCERS_MAX, tuple(theirs))
+
+
+def _is(table: Table, link: str, topics: Sequence[str]) -> tuple[ColumnElement[bool], ...]:
+    return table.c.link == link, table.c.topic.in_(topics)
+
+
+class Crossings(StorePart):
+    """What had crossed of topics that moved by force."""
+
+    @reads
+    def of(self, connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_Place, Crossing]:
+        """By topic and partition: of these topics, which came by force from where the link carried them, each in the
+        term that it came with. Of one that nobody knows nothing."""
+        found = _kept(connection, link, terms)
+        # Clients hear of a move a moment before the store does: until then the positions are there.
+        lacking = terms.keys() - {topic for topic, _ in found}
+        found |= _unflipped(connection, link, {topic: terms[topic] for topic in lacking})
+        lacking = terms.keys() - {topic for topic, _ in found}
+        return found | (_kept(connection, link, {topic: terms[topic] for topic in lacking}) if lacking else {})
+
+
+_SET_BY_LENGTH = 255
+
+
+def hold(connection: Connection, pair: str, topics: Iterable[str]) -> dict[str, HomeRow]:
+    """The homes of these topics, which no other transaction changes until this one ends."""
+    found: dict[str, HomeRow] = {}
+    for some in chunks(sorted(set(topics))):
+        query = select(homes).where(homes.c.pair == pair, homes.c.topic.in_(some)).order_by(homes.c.topic)
+        rows = connection.execute(query.with_for_update()).mappings()
+        found |= {row["topic"]: HomeRow(**row) for row in rows}
+    return found
+
+
+def as_stored(row: HomeRow) -> HomeRow:
+    """The row as every database takes it."""
+    return replace(row, set_by=storable(row.set_by)[:_SET_BY_LENGTH])
+
+
+class Homes(StorePart):
+    """The homes of topics that two clusters carry to each other under one name."""
+
+    @reads
+    def of(self, connection: Connection, pair: str) -> dict[str, HomeRow]:
+        """The homes of this pair's topics, by topic."""
+        rows = connection.execute(select(homes).where(homes.c.pair == pair).order_by(homes.c.topic)).mappings()
+        return {row["topic"]: HomeRow(**row) for row in rows}
+
+    @reads
+    def everywhere(self, connection: Connection, topics: Iterable[str]) -> tuple[HomeRow, ...]:
+        """The homes of these topics in all pairs, by topic and pair: each pair has its own."""
+        found: list[HomeRow] = []
+        for some in chunks(sorted(set(topics))):
+            query = select(homes).where(homes.c.topic.in_(some)).order_by(homes.c.topic, homes.c.pair)
+            found += [HomeRow(**row) for row in connection.execute(query).mappings()]
+        return tuple(found)
+
+    @reads
+    def version(self, connection: Connection, pair: str) -> int:
+        """Grows with each change of this pair's homes, as rows are never taken away and a term only rises; 0 before the
+        first."""
+        return int(connection.scalar(select(func.sum(homes.c.term)).where(homes.c.pair == pair)) or 0)
+
+    @writes
+    def settle(self, connection: Connection, rows: Sequence[HomeRow]) -> dict[str, HomeRow]:
+        """What stands for each topic of these rows, all of one pair: itself in the first term, or the home that was
+        there first."""
+        ordered = sorted((as_stored(replace(row, term=FIRST_TERM)) for row in rows), key=lambda row: row.topic)
+        insert_absent(connection, homes, [asdict(row) for row in ordered])
+        return hold(connection, ordered[0].pair, [row.topic for row in ordered]) if ordered else {}
+
+    def now(self, pair: str, topics: Iterable[str]) -> dict[str, HomeRow]:
+        """The homes of these topics, once no other transaction is about to change them."""
+        wanted = list(topics)
+        return self._database.write(lambda connection: hold(connection, pair, wanted))
+
+    def move(
+        self, row: HomeRow, *, seen: int, links: Sequence[str] = (), told: Sequence[AuditRow] = ()
+    ) -> HomeRow | None:
+        """Gives the topic this home in the term behind `seen`, the term that stood there (0: none), with `told` in the
+        audit. None, and nothing done, where another term stands there by now, or where one of these links carries the
+        topic to a twin."""
+        try:
+            return self._move(as_stored(replace(row, term=seen + 1)), seen, links, told)
+        except mirrors.HasTwinError:
+            return None
+
+    @writes
+    def _move(
+        self, connection: Connection, wanted: HomeRow, seen: int, links: Sequence[str], told: Sequence[AuditRow]
+    ) -> HomeRow | None:
+        if seen:
+            as_seen = (homes.c.pair == wanted.pair, homes.c.topic == wanted.topic, homes.c.term == seen)
+            if connection.execute(homes.update().where(*as_seen).values(asdict(wanted))).rowcount != 1:
+                return None
+        else:
+            insert_absent(connection, homes, [asdict(wanted)])
+        # The row is locked by now: whoever saves a twin holds it first, and sees this home afterwards.
+        if hold(connection, wanted.pair, [wanted.topic]).get(wanted.topic) != wanted:
+            return None
+        if any(one.topic == wanted.topic for link in links for one in mirrors.carried(connection, link)):
+            raise mirrors.HasTwinError
+        log.add(connection, told)
+        return wanted
+
+
+def _stored(row: SwitchRow) -> SwitchRow:
+    """The row as every database takes it."""
+    return replace(row, record=storable(row.record), set_by=storable(row.set_by)[:SET_BY_LENGTH])
+
+
+def _one(connection: Connection, switch_id: str) -> SwitchRow | None:
+    row = connection.execute(select(switches).where(switches.c.id == switch_id)).mappings().one_or_none()
+    return None if row is None else SwitchRow(**row)
+
+
+class Switches(StorePart):
+    """The switches that were begun, ended ones too."""
+
+    @writes
+    def save(self, connection: Connection, row: SwitchRow, lease: LeaseRow | None = None) -> bool:
+        """The switch from now on; the last word stands. `lease`: only while this one is held, else False and nothing
+        is done: whoever was paused for longer than his lease does not undo what his follower wrote."""
+        if lease is not None and not leases.hold(connection, lease):
+            return False
+        put(connection, switches, [asdict(_stored(row))])
+        return True
+
+    @writes
+    def take_up(self, connection: Connection, row: SwitchRow, before: SwitchRow | None) -> bool:
+        """The switch as a cluster has it. False, and nothing done, where another row than `before` stands there by now:
+        a process that goes on with the switch from here knows more."""
+        values = asdict(_stored(row))
+        if before is None:
+            insert_absent(connection, switches, [values])
+            return _one(connection, row.id) == SwitchRow(**values)
+        as_seen = (switches.c.id == row.id, switches.c.record == before.record)
+        return connection.execute(switches.update().where(*as_seen).values(values)).rowcount == 1
+
+    def of(self, switch_id: str) -> SwitchRow | None:
+        """The switch of this id."""
+        return self._database.read(lambda connection: _one(connection, switch_id))
+
+    @reads
+    def all(self, connection: Connection, *, open_only: bool = False) -> tuple[SwitchRow, ...]:
+        """All of them, or those that have not ended; the newest first."""
+        query = select(switches).order_by(switches.c.begun_ms.desc(), switches.c.id)
+        if open_only:
+            query = query.where(switches.c.ended_ms.is_(None))
+        return tuple(SwitchRow(**row) for row in connection.execute(query).mappings())
+
+
+class Guards(StorePart):
+    """The guards that stand on clusters, or stood there: one row for each cluster."""
+
+    @reads
+    def of(self, connection: Connection, cluster: str) -> GuardRow | None:
+        """The cluster's guard."""
+        row = connection.execute(select(guards).where(guards.c.cluster == cluster)).mappings().one_or_none()
+        return None if row is None else GuardRow(**row)
+
+    @writes
+    def save(self, connection: Connection, row: GuardRow, lease: LeaseRow) -> bool:
+        """The cluster's guard from now on, only while this lease is held; else False, and nothing is done: whoever was
+        paused for longer does not undo what another has written since."""
+        if not leases.hold(connection, lease):
+            return False
+        put(connection, guards, [asdict(replace(row, guard=storable(row.guard)))])
+        return True
+
+
+_SUBJECTS = "switching "
+
+
+def read(connection: Connection, which: ColumnElement[bool]) -> tuple[TopicInSwitch, ...]:
+    """The rows that are wanted, by pair and topic."""
+    query = select(switching).where(which).order_by(switching.c.pair, switching.c.topic)
+    return tuple(_row(row) for row in connection.execute(query).mappings())
+
+
+def _apply(connection: Connection, one: Flip) -> None:
+    home = HomeRow(one.pair, one.topic, one.home, one.term, one.since_ms, one.set_by)
+    put(connection, home_table, [asdict(as_stored(home))])
+    came_to = f"a switch made {one.home} the home of topic {one.topic}, and this link carries it no more"
+    incidents.close_topic(connection, one.link, one.topic, one.since_ms, came_to)
+    keep(connection, one)
+    mirrors.forget(connection, one.link, one.topic)
+    if one.back:
+        mirrors.forget(connection, one.back, one.topic)
+        mirrors.save(connection, [_inherits(one, number, point) for number, point in enumerate(one.points)])
+
+
+def _inherits(one: Flip, partition: int, point: int) -> TwinRow:
+    ids = one.source_topic_id, one.target_topic_id
+    return TwinRow(one.back, one.topic, partition, *ids, point, 0, one.since_ms, point, twin_epoch(one.term))
+
+
+def _nowhere(one: Flip) -> HomeRow:
+    """What a store that knew no home of the topic has while the flip is made: any term is higher."""
+    return HomeRow(one.pair, one.topic, "", 0, one.since_ms, "")
+
+
+def _held(connection: Connection, places: Sequence[tuple[str, str]]) -> Iterable[TopicInSwitch]:
+    """The rows of these topics, which no other transaction changes until this one ends."""
+    for pair in sorted({pair for pair, _ in places}):
+        for some in chunks(sorted({topic for of, topic in places if of == pair})):
+            ours = (switching.c.pair == pair, switching.c.topic.in_(some))
+            query = select(switching).where(*ours).order_by(switching.c.topic)
+            yield from (_row(row) for row in connection.execute(query.with_for_update()).mappings())
+
+
+def _pairs(connection: Connection, switch_id: str) -> set[str]:
+    return set(connection.scalars(select(switching.c.pair).where(switching.c.switch_id == switch_id).distinct()))
+
+
+def _advance(connection: Connection, pairs: Iterable[str]) -> None:
+    for pair in sorted(pairs):
+        log.grow(connection, _subject(pair))
+
+
+def _subject(pair: str) -> str:
+    """A key of bounded length."""
+    return f"{_SUBJECTS}{hashlib.sha256(pair.encode()).hexdigest()[:48]}"
+
+
+def _row(row: RowMapping) -> TopicInSwitch:
+    values = dict(row)
+    return TopicInSwitch(asked=Asked(values.pop("asked")), **values)
+
+
+class Switching(StorePart):
+    """The topics that switches move just now."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._glance = Glance(database, lambda connection: log.each_of(connection, _SUBJECTS))
+
+    @writes
+    def begin(self, connection: Connection, rows: Sequence[TopicInSwitch]) -> tuple[TopicInSwitch, ...]:
+        """What stands for each row afterwards, in the order given: its own, or that of another switch, which was
+        first."""
+        # In one order, so that two that want the same topics wait for each other only one way.
+        made = [asdict(row) for row in sorted(rows, key=lambda row: (row.pair, row.topic))]
+        places = [(row.pair, row.topic) for row in rows]
+
+        def found() -> dict[tuple[str, str], TopicInSwitch] | None:
+            known = {(row.pair, row.topic): row for row in _held(connection, places)}
+            return known if all(place in known for place in places) else None
+
+        known = standing(lambda: insert_absent(connection, switching, made), found, "a topic in a switch")
+        _advance(connection, {row.pair for row in rows})
+        return tuple(known[place] for place in places)
+
+    def of(self, pair: str) -> tuple[TopicInSwitch, ...]:
+        """The topics of this pair that are in a switch, by name."""
+        return self._database.read(lambda connection: read(connection, switching.c.pair == pair))
+
+    @reads
+    def everywhere(self, connection: Connection, topics: Collection[str]) -> tuple[TopicInSwitch, ...]:
+        """Topics of these names in any pair."""
+        names = chunks(sorted(set(topics)))
+        return tuple(row for some in names for row in read(connection, switching.c.topic.in_(some)))
+
+    def of_link(self, link: str) -> tuple[TopicInSwitch, ...]:
+        """Those that this link carries, or carried until it let them go."""
+        return self._database.read(lambda connection: read(connection, switching.c.link == link))
+
+    @reads
+    def version(self, connection: Connection, pair: str) -> int:
+        """Grows with each change of this pair's rows, and with each flip: one row is read, so it may be asked often."""
+        return log.revision_of(connection, _subject(pair))
+
+    def version_lately(self, pair: str) -> int:
+        """The same, read once for all who ask within a tenth of a second."""
+        return self._glance.now().get(_subject(pair), 0)
+
+    @writes
+    def ask(self, connection: Connection, switch_id: str, asked: Asked, now_ms: int) -> int:
+        """Asks the mirror this of the switch's topics; of how many it was not asked before. What was let go is no
+        longer once something else is asked."""
+        others = (switching.c.switch_id == switch_id, switching.c.asked != asked.value)
+        values = {"asked": asked.value, "asked_ms": now_ms, "let_go_ms": 0}
+        done = connection.execute(switching.update().where(*others).values(values)).rowcount
+        _advance(connection, _pairs(connection, switch_id))
+        return done
+
+    @writes
+    def let_go(self, connection: Connection, link: str, names: Collection[str], now_ms: int) -> int:
+        """The mirror's word that no pump of the link writes these topics any more, where that was asked; of how many
+        it is news."""
+        done, pairs = 0, set[str]()
+        asked = (switching.c.link == link, switching.c.asked == Asked.LET_GO.value, switching.c.let_go_ms == 0)
+        for some in chunks(sorted(set(names))):
+            ours = (*asked, switching.c.topic.in_(some))
+            pairs.update(connection.scalars(select(switching.c.pair).where(*ours).distinct()))
+            done += connection.execute(switching.update().where(*ours).values(let_go_ms=now_ms)).rowcount
+        _advance(connection, pairs)
+        return done
+
+    @writes
+    def end(self, connection: Connection, switch_id: str, names: Collection[str] | None = None) -> int:
+        """No topic is in this switch any more, or none of these; how many were."""
+        pairs, ours, done = _pairs(connection, switch_id), switching.c.switch_id == switch_id, 0
+        for which in (true(),) if names is None else [switching.c.topic.in_(some) for some in chunks(sorted(names))]:
+            done += connection.execute(switching.delete().where(ours, which)).rowcount
+        _advance(connection, pairs)
+        return done
+
+    @writes
+    def flip(self, connection: Connection, flips: Sequence[Flip], told: Sequence[AuditRow] = ()) -> tuple[Flip, ...]:
+        """Gives each topic its other home, takes the twin of `link` away with what hangs on it, and gives `back` its
+        twin; of one that is torn it keeps what had crossed. Open rows of `link` in the ledger are closed. Those in
+        force afterwards, whoever made them: done twice it changes nothing, and where a later term stands, or another
+        home in this one, nothing is touched. `told` is kept in the audit where its topic, or where it names none any
+        topic, was flipped now."""
+        ordered, done = sorted(flips, key=lambda one: (one.pair, one.topic)), dict[tuple[str, str], Flip]()
+        flipped = set[str]()
+        for pair in sorted({one.pair for one in ordered}):
+            ours = {one.topic: one for one in ordered if one.pair == pair}
+            # Whoever saves a twin asks for its home afterwards, and so waits here.
+            insert_absent(connection, home_table, [asdict(_nowhere(one)) for one in ours.values()])
+            for topic, stands in hold(connection, pair, ours).items():
+                one = ours[topic]
+                if stands.term > one.term or (stands.term == one.term and stands.home != one.home):
+                    continue
+                done[pair, topic] = one
+                if stands.term < one.term or mirrors.begun(connection, one.link, [topic]):
+                    _apply(connection, one)
+                    flipped.add(topic)
+        _advance(connection, {one.pair for one in ordered})
+        log.add(connection, [row for row in told if not row.topic or row.topic in flipped] if flipped else [])
+        return tuple(one for one in flips if (one.pair, one.topic) in done)
+
+    def _write(self, work: Callable[[Connection], T]) -> T:
+        return self._glance.write(work)

@@ -1,0 +1,331 @@
+"""What a switch has to itself in the store.
+
+Topics are claimed so that no other switch moves them, let go by the mirror that carries them, carried again where the
+switch turns back, and given back at its end.
+
+What a switch says of its topics' homes on the clusters themselves: to followers, and to whoever has no store.
+
+Each word goes to both homes, as far as they answer; the flip goes to the new home first, since it is what moves the
+topics. Done twice, nothing is written twice: what stands is read before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from math import inf
+
+from twinshore.config.errors import KafkaError, RefusedError
+from twinshore.config.model import FIRST_TERM, Link
+from twinshore.config.sentences import are, listed
+from twinshore.kafka.clock import steady_s, wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.replication.core.ownership import BETWEEN, of_topic, pair_of
+from twinshore.routing.core.followers import FollowerLog
+from twinshore.routing.core.records import FORCED, PLANNED, Clash, HomeLine, HomeState, stands
+from twinshore.routing.topic import FollowerNotes, HomeNotes
+from twinshore.state.core.values import Asked, Flip, HomeRow, TopicInSwitch
+from twinshore.state.store import Store
+from twinshore.switch.core.steps import HOLDS, Cannot, Done, Kind, Moved, Outcome, SwitchState, Wait
+from twinshore.switch.write_access import unsaid
+
+NAMED_MAX = 5
+ID_SHOWN = 8
+
+
+def claim(store: Store, record: SwitchState, names: Collection[str] | None = None) -> tuple[TopicInSwitch, ...]:
+    """Claims the topics, or what else has these `names`; the claims of other switches that stand there already."""
+    pair, now_ms = pair_of(Link(record.old, record.new)), wall_ms()
+    rows = [
+        TopicInSwitch(pair, name, record.id, record.carrier, Asked.ANNOUNCED, now_ms)
+        for name in (record.names() if names is None else names)
+    ]
+    ours = store.switching.begin(rows)
+    return tuple(row for row in {*ours, *_near(store, pair, [row.topic for row in rows])} if row.switch_id != record.id)
+
+
+def _near(store: Store, pair: str, names: Collection[str]) -> list[TopicInSwitch]:
+    """What is claimed of these topics by switches from or to either cluster of the pair: a claim is the topic's."""
+    clusters = set(pair.split(BETWEEN))
+    found = store.switching.everywhere(names)
+    return [row for row in found if clusters.intersection(row.pair.split(BETWEEN))]
+
+
+def homes_of(store: Store, link: Link, topics: Collection[str]) -> dict[str, HomeRow]:
+    """Where these topics are at home, whichever clusters the last switch was between."""
+    rows: dict[str, list[HomeRow]] = {}
+    for row in store.homes.everywhere(topics):
+        rows.setdefault(row.topic, []).append(row)
+    found = {topic: of_topic(pair_of(link), some) for topic, some in rows.items()}
+    return {topic: row for topic, row in found.items() if row is not None}
+
+
+def busy(others: Collection[TopicInSwitch]) -> str:
+    """Which topic another switch has; empty where none."""
+    if not others:
+        return ""
+    topics = listed([row.topic for row in others], NAMED_MAX)
+    return f"topic {topics} is in another switch already ({next(iter(others)).switch_id[:ID_SHOWN]})"
+
+
+def taken(store: Store, pair: str, names: Collection[str]) -> RefusedError | None:
+    """What a plan for these topics, or what else is claimed by these names, is refused with where a switch has them."""
+    rows = _near(store, pair, names)
+    if not rows:
+        return None
+    held = listed([row.topic for row in rows], NAMED_MAX)
+    return RefusedError(
+        f"{held} {are(rows)} in switch {rows[0].switch_id[:ID_SHOWN]} already",
+        hint="`twinshore switch status` shows it; the mirror ends one whose process is gone while it holds writers",
+    )
+
+
+def let_go(store: Store, record: SwitchState) -> Outcome:
+    """Done once the mirror says of each topic that it sends nothing more."""
+    store.switching.ask(record.id, Asked.LET_GO, wall_ms())
+    rows = [row for row in store.switching.of_link(record.carrier) if row.switch_id == record.id]
+    if len(rows) < len(record.topics):
+        return Cannot("the topics are not in this switch any more: somebody else has ended it")
+    if waits := [row.topic for row in rows if not row.let_go_ms]:
+        return Wait(f"the mirror of {record.carrier} still carries {listed(waits, NAMED_MAX)}")
+    return Done(record)
+
+
+def carry_again(store: Store, record: SwitchState) -> Outcome:
+    """The mirror may go on with the topics; they stay claimed."""
+    store.switching.ask(record.id, Asked.ANNOUNCED, wall_ms())
+    return Done(record)
+
+
+def give_back(store: Store, record: SwitchState, clusters: Sequence[KafkaCluster], now_ms: int) -> Done:
+    """The claims in the store, and those that these clusters keep, are anybody's. `now_ms`: by the clock of the
+    record."""
+    store.switching.end(record.id)  # first: a home that is silent must not keep the next switch waiting
+    return Done(record, unsaid(record, clusters, store, now_ms))
+
+
+Told = HomeLine | Clash | None
+MARGIN_S = 3.0  # a request for the word of the new home has landed by then, or is given up
+
+
+class ClusterWords:
+    """Of one switch between these two homes. `clock` is monotonic."""
+
+    def __init__(self, old: KafkaCluster, new: KafkaCluster, clock: Callable[[], float]) -> None:
+        self._old, self._new, self._clock = old, new, clock
+        self._terms: dict[str, int] = {}
+        self._notes = {
+            cluster.name: HomeNotes(cluster, lambda topic: self._terms.get(topic, 0)) for cluster in (old, new)
+        }
+        self._followers = FollowerLog()
+        self._hearing = {cluster.name: FollowerNotes(cluster, self._followers) for cluster in (old, new)}
+        self._held_until_s = -inf
+        self.left_out: KafkaCluster | None = None  # does not answer, and is told nothing for the time being
+
+    def say(self, record: SwitchState, state: HomeState) -> SwitchState:
+        """Says of each topic, in the term that stands, that it is announced or held. Each word that holds is a new
+        one: whoever hears it is held for its whole time from then on."""
+        began_s = steady_s()
+        told = self._told(record)
+        self.must_be_ours(record)
+        lines = [self._next(record, one, told[one.topic], state) for one in record.topics]
+        for cluster in self.heard(record):
+            self._write(cluster, lines)
+        if state is HomeState.HELD:
+            self._held_until_s = began_s + record.hold_ms / 1000
+        return replace(record, said=record.deed)
+
+    def holds(self, margin_s: float = 0.0) -> bool:
+        """Whether a hold that this process has said lasts for so long at every follower. These count from when they
+        heard it, and this process from before it said so."""
+        return steady_s() + margin_s < self._held_until_s
+
+    def has_flipped(self, record: SwitchState) -> bool:
+        """Whether the new home says already that a topic is at home there."""
+        there = self._notes[self._new.name].read()
+        return any(one.term > topic.term for topic in record.topics if (one := _by(there.get(topic.topic), record)))
+
+    def flip(self, record: SwitchState, flips: Sequence[Flip]) -> SwitchState:
+        """The new home first: from then on the topics are at home there, whatever becomes of the rest. An old home that
+        does not answer is told when it does. KafkaError, and nothing said, where a hold may end meanwhile."""
+        cluster_id = self._new.cluster_id()
+        lines = [_flipped(record, one, cluster_id) for one in flips]
+        self._write(self._new, lines, partial(self._must_hold, record) if record.kind in HOLDS else None)
+        if self._old in self.heard(record):
+            with suppress(KafkaError):
+                self._write(self._old, lines)
+        return replace(record, said=record.deed)
+
+    def tell_old(self, record: SwitchState) -> None:
+        """The old home has the lines of the new one."""
+        there = self._notes[self._new.name].read()
+        self._write(self._old, [there[topic] for topic in record.names() if topic in there])
+
+    def awaited(self, record: SwitchState, *, parked: bool) -> tuple[str, ...]:
+        """Followers that have not heard the last word of a topic that they write, or do not wait yet."""
+        told = self._told(record)
+        words = {topic: one.word for topic, one in told.items() if isinstance(one, HomeLine)}
+        for cluster in self.heard(record):
+            self._hearing[cluster.name].read()
+        now_s = self._clock()
+        if parked:
+            waits = {one for some in self._followers.awaited(words, now_s).values() for one in some}
+        else:
+            waits = {
+                one
+                for one in self._followers.living(now_s)
+                for topic, word in words.items()
+                if one.writes(topic) and one.heard.get(topic, (0, 0)) < word
+            }
+        return tuple(sorted(one.name or one.id for one in waits))
+
+    def followed(self, record: SwitchState) -> frozenset[str]:
+        """The topics that a living follower writes."""
+        for cluster in self.heard(record):
+            self._hearing[cluster.name].read()
+        living = self._followers.living(self._clock())
+        return frozenset(topic for topic in record.names() if any(one.writes(topic) for one in living))
+
+    def claim(self, record: SwitchState) -> str:
+        """Why a topic is another switch's by what the clusters say; empty once all are this one's."""
+        for cluster in self.heard(record):
+            self._hearing[cluster.name].make()
+            if why := claimed_on(cluster, self._notes[cluster.name], record):
+                return why
+        for topic, there in self._told(record).items():
+            if isinstance(there, HomeLine) and (why := _elsewhere(record, there)):
+                return f"topic {topic} {why}"
+        return ""
+
+    def tell(self, record: SwitchState) -> str:
+        """Says on both clusters what stands; why nothing can be said, empty once it is. A home that was away hears
+        where its topics are."""
+        told = self._told(record)
+        if clashes := [topic for topic, one in told.items() if isinstance(one, Clash)]:
+            return f"the clusters do not agree where topic {clashes[0]} is at home"
+        lines = [one for one in told.values() if isinstance(one, HomeLine)]
+        for cluster in self.heard(record):
+            self._write(cluster, lines)
+        return ""
+
+    def must_be_ours(self, record: SwitchState) -> None:
+        """Whoever was paused while another turned the switch back must not hold writers for nobody: claims are given
+        back then, and of two words of one step the log's first stands."""
+        for cluster in self.heard(record):
+            self._notes[cluster.name].read()
+            for topic in record.names():
+                holder = self._notes[cluster.name].log.holder(topic)
+                if holder is None or holder.switch != record.id:
+                    raise RefusedError(f"topic {topic} is not in this switch any more, as {cluster.name} says")
+
+    def heard(self, record: SwitchState) -> list[KafkaCluster]:
+        """The clusters that hear of this switch: the old home does not where it is gone."""
+        both = [self._new] if record.kind is Kind.FORCED else [self._old, self._new]
+        return [one for one in both if one is not self.left_out]
+
+    def _told(self, record: SwitchState) -> dict[str, Told]:
+        self._terms = {one.topic: one.term for one in record.topics}
+        logs = [self._notes[cluster.name].read() for cluster in self.heard(record)]
+        return {topic: stands([log.get(topic) for log in logs]) for topic in record.names()}
+
+    def _next(self, record: SwitchState, one: Moved, there: Told, state: HomeState) -> HomeLine:
+        """The line that shall stand on both clusters; the one that stands, where it says so already."""
+        term = max(one.term, FIRST_TERM)
+        if isinstance(there, Clash):
+            there = there.one  # a higher word ends the clash
+        if there is not None and (there.term > term or (there.term == term and not self._is_old(there, record))):
+            raise RefusedError(
+                f"topic {one.topic} is at home on {there.home} in term {there.term}, as the clusters say",
+                hint="the store is behind: start the mirror, which takes up what the clusters say",
+            )
+        held = state is HomeState.HELD
+        if there is not None and there.term == term and (there.state, there.switch) == (state, record.id) and not held:
+            return there
+        step = there.step + 1 if there is not None and there.term == term else 0
+        lasts = record.hold_ms if held else 0
+        if there is not None and there.term == term:
+            # With all that a store needs which was away when the topic came to this home.
+            return replace(there, step=step, state=state, switch=record.id, set_by=record.by, hold_ms=lasts)
+        return HomeLine(
+            topic=one.topic,
+            home=record.old,
+            cluster_id=self._old.cluster_id(),
+            term=term,
+            step=step,
+            state=state,
+            switch=record.id,
+            since_ms=wall_ms(),
+            set_by=record.by,
+            hold_ms=lasts,
+        )
+
+    def _is_old(self, there: HomeLine, record: SwitchState) -> bool:
+        """Also where who wrote the line calls the cluster differently."""
+        return there.home == record.old or there.cluster_id == self._old.cluster_id()
+
+    def _must_hold(self, record: SwitchState) -> None:
+        """Right before the append, by what was just read of the new home: another process may have ended the switch
+        while this one stood still, and a clock may have stood still with it."""
+        log = self._notes[self._new.name].log
+        for topic in record.names():
+            holder = log.holder(topic)
+            if holder is None or holder.switch != record.id:
+                raise RefusedError(f"topic {topic} is not in this switch any more, as {self._new.name} says")
+        if not self.holds(MARGIN_S):
+            raise KafkaError("the hold would run out before the new home has the topics", retriable=True)
+
+    def _write(self, cluster: KafkaCluster, lines: Sequence[HomeLine], may: Callable[[], None] | None = None) -> None:
+        notes = self._notes[cluster.name]
+        notes.say(lines, wall_ms(), may)
+        lost = [line for line in lines if not notes.log.won(line)]
+        if lost:
+            raise KafkaError(
+                f"{cluster.name}: somebody else spoke of the home of {lost[0].topic} at this very moment",
+                retriable=True,
+            )
+
+
+def claimed_on(cluster: KafkaCluster, notes: HomeNotes, record: SwitchState) -> str:
+    """Why the topics are another switch's, as this cluster says; empty once it says that they are this one's."""
+    notes.make()
+    for topic, holder in notes.claim(record.names(), record.id, record.by, wall_ms()).items():
+        if holder.switch != record.id:
+            return f"topic {topic} is in switch {holder.switch[:8]} of {holder.by}, as {cluster.name} says"
+    return ""
+
+
+def _elsewhere(record: SwitchState, there: HomeLine) -> str:
+    """Why the topic is at home elsewhere than whoever planned the switch could know; empty where it is not."""
+    (term,) = (one.term for one in record.topics if one.topic == there.topic)
+    if there.term <= max(term, FIRST_TERM) or there.switch == record.id:
+        return ""
+    return (
+        f"is at home on {there.home} in term {there.term} by now, as the clusters say: the store is behind, and a "
+        "mirror that runs takes it up"
+    )
+
+
+def _by(line: HomeLine | None, record: SwitchState) -> HomeLine | None:
+    return line if line is not None and line.switch == record.id and line.home == record.new else None
+
+
+def _flipped(record: SwitchState, one: Flip, cluster_id: str) -> HomeLine:
+    return HomeLine(
+        topic=one.topic,
+        home=one.home,
+        cluster_id=cluster_id,
+        term=one.term,
+        switch=record.id,
+        source=record.old,
+        since_ms=one.since_ms,
+        set_by=one.set_by,
+        pair=one.pair,
+        link=one.link,
+        back=one.back,
+        source_topic_id=one.source_topic_id,
+        target_topic_id=one.target_topic_id,
+        points=one.points,
+        how=PLANNED if record.kind in HOLDS else FORCED,
+    )

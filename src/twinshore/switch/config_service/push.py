@@ -1,0 +1,116 @@
+"""Telling an application's clients something else, or nothing any more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer
+
+from twinshore.client.core.pushes import digest_of
+from twinshore.client.sites import Site
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.model import Plan
+from twinshore.kafka.clock import wall_ms
+from twinshore.state.core.values import AuditRow
+from twinshore.state.proxies import PushRow
+from twinshore.state.store import Store
+from twinshore.switch.core.config_offer import check_app, check_offer
+
+KIND = "push"
+
+
+@dataclass(frozen=True, slots=True)
+class SetPush:
+    """`expected`: the digest of what it is to replace; empty for whatever is there."""
+
+    app: str
+    text: str
+    expected: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PushStep:
+    """`before`: the revision that it replaces, 0 where there is none; `text` is empty where it goes."""
+
+    app: str
+    before: int
+    text: str
+    home: str = ""
+    clusters: tuple[str, ...] = ()
+
+    def sentence(self, *, done: bool) -> str:
+        told = "is" if done else "would be"
+        if not self.text:
+            return f"{self.app}: its push, revision {self.before}, {told} taken away; clients stay as they are"
+        clusters = f" {', '.join(self.clusters)}"
+        return f"{self.app}: revision {self.before + 1} {told} told to its clients: home {self.home};{clusters}"
+
+
+def plan_set(asked: SetPush, store: Store) -> Plan[PushStep]:
+    """ConfigError where clients would not take it; RefusedError where something else is there than was expected."""
+    app = check_app(asked.app)
+    found = check_offer(asked.text)
+    for site in found.values():
+        _must_make(site)
+    row = store.pushes.of([app]).get(app)
+    if asked.expected and asked.expected != (row.digest if row else ""):
+        raise RefusedError(f"{app}: something else is pushed than was expected", hint="look at it, and push again")
+    if row is not None and row.digest == digest_of(asked.text):
+        return Plan(remarks=(f"{app}: revision {row.revision} says just this already",))
+    clusters = tuple(f"{name} at {','.join(site.cluster.bootstrap)}" for name, site in sorted(found.items()))
+    home, before = _home(asked.text), _home(row.text) if row else ""
+    remarks = (
+        (
+            f"{app}: its home moves from {before} to {home}: topics of which no cluster says where they are at home are"
+            " written there at once, without a switch",
+        )
+        if before not in ("", home)
+        else ()
+    )
+    return Plan((PushStep(app, row.revision if row else 0, asked.text, home, clusters),), remarks=remarks)
+
+
+def _home(text: str) -> str:
+    return str(json.loads(text).get("home", "")) if text else ""
+
+
+def _must_make(site: Site) -> None:
+    """ConfigError where librdkafka knows no such setting, as it would tell each client."""
+    try:
+        Producer({**site.clients, "log_level": 0})
+    except (KafkaException, TypeError, ValueError) as error:
+        why = error.args[0].str() if isinstance(error, KafkaException) else error
+        raise ConfigError(f"cluster {site.name}: clients would not take it: {why}") from error
+
+
+def plan_remove(app: str, store: Store) -> Plan[PushStep]:
+    """ConfigError where there is none."""
+    row = store.pushes.of([check_app(app)]).get(app)
+    if row is None or not row.text:
+        raise ConfigError(f"nothing is pushed to {app}", hint="`twinshore push list` shows to whom something is")
+    return Plan((PushStep(app, row.revision, ""),))
+
+
+def act(planned: Plan[PushStep], store: Store, *, by: str) -> Iterator[PushStep]:
+    """RefusedError where somebody else has pushed since the plan was made."""
+    for step in planned.steps:
+        now_ms, revision = wall_ms(), step.before + 1
+        before, after = f"revision {step.before}" if step.before else "", f"revision {revision}" if step.text else ""
+        told = AuditRow(now_ms, "", KIND, step.app, before, after, "done", by)
+        if not store.pushes.save(PushRow(step.app, revision, digest_of(step.text), step.text, by, now_ms), told):
+            raise RefusedError(f"{step.app}: somebody else has pushed meanwhile", hint="look at it, and push again")
+        yield step
+
+
+def look(store: Store, app: str = "") -> list[dict[str, Any]]:
+    """What is pushed to this application, or to all, as values."""
+    rows = [row for row in store.pushes.of([check_app(app)] if app else None).values() if row.text]
+    if app and not rows:
+        raise ConfigError(f"nothing is pushed to {app}", hint="`twinshore push list` shows to whom something is")
+    return [
+        {"app": one.app, "revision": one.revision, "set_by": one.set_by, "changed_ms": one.changed_ms, "push": one.text}
+        for one in rows
+    ]

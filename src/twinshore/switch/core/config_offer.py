@@ -1,0 +1,50 @@
+"""What an application's clients may be told, and how tokens are known. Pure.
+
+A push holds no secret: the store keeps none. What is secret the application sets itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from twinshore.client.core.pushes import OwnSettings, read_pushed
+from twinshore.client.sites import Site
+from twinshore.config.errors import ConfigError
+from twinshore.config.sections.clusters import NAME
+
+SHOWN = 8  # of a token's digest: enough to name it
+EVERY_TOPIC = ("*",)  # the application knows which of them it has
+_SECRET = re.compile(r"password|secret|jaas|ssl\.key\.pem|ssl\.keystore\.key|token$", re.IGNORECASE)
+
+
+def check_app(app: str) -> str:
+    """The name as it is; ConfigError where it is none."""
+    if not NAME.fullmatch(app):
+        raise ConfigError(f"{app!r} is not an application's name: letters, digits, dot, dash, underscore, at most 64")
+    return app
+
+
+def check_offer(text: str) -> Mapping[str, Site]:
+    """The clusters of a push by name. ConfigError, without what may be secret, where clients would not take it, or
+    where it holds what the store must not keep."""
+    pushed = read_pushed(text, OwnSettings(), EVERY_TOPIC)
+    raw = json.loads(text)
+    for some in (raw.get("settings", {}), *raw["clusters"].values()):
+        _no_secret(some)
+    return pushed.sites
+
+
+def _no_secret(settings: Mapping[str, Any]) -> None:
+    if found := sorted(name for name in settings if _SECRET.search(name)):
+        raise ConfigError(
+            f"{found[0]} is secret, and pushes are kept in the store", hint="let the application set it itself"
+        )
+
+
+def bearer(header: str) -> str:
+    """The token of an `Authorization` header; empty where it has none."""
+    kind, _, token = header.partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""

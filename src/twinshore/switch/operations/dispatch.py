@@ -1,0 +1,71 @@
+"""The plan of whatever a switch is asked for, and its run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.sections.switch import SECTION as SWITCH
+from twinshore.config.settings import Settings
+from twinshore.state.store import Store
+from twinshore.switch.core.steps import Deed, Kind
+from twinshore.switch.drain import told, why_not
+from twinshore.switch.operations import carrying, one_group, one_producer, plan, run, waves, without_data
+from twinshore.switch.operations.carrying import CarriedFirst
+from twinshore.switch.operations.plan import Switch, SwitchPlan
+from twinshore.switch.operations.run import Asking
+from twinshore.switch.operations.show import Shown
+from twinshore.switch.operations.waves import WavesPlan
+
+
+def plan_of(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
+    """ConfigError where nothing is meant; what stands in the way is `refused`."""
+    planned = _planned(asked, settings, store, by)
+    forced = asked.kind is Kind.FORCED
+    if planned.record is not None and (forced or asked.wave) and not (asked.bare or asked.group):
+        left = carrying.left_out(asked, settings, store, answers=bool(planned.alive) or not forced)
+        planned = replace(planned, remarks=(*planned.remarks, *filter(None, (left,))))
+    return planned if asked.kind is Kind.DRILL else with_commands(planned, settings)
+
+
+def with_commands(planned: SwitchPlan, settings: Settings) -> SwitchPlan:
+    """The plan with what the operator's commands add to it; refused where one could not be run on this host."""
+    if planned.record is None and not isinstance(planned, CarriedFirst):
+        return planned
+    commands = settings.of(SWITCH)
+    if why := why_not(commands):
+        return replace(
+            planned, record=None, refused=RefusedError(why, hint="mend the settings, or switch from another host")
+        )
+    none = {deed for deed, command in ((Deed.BEFORE, commands.before), (Deed.AFTER, commands.after)) if not command}
+    steps = tuple(step for step in planned.steps if step.deed not in none)
+    return replace(planned, steps=steps, remarks=(*planned.remarks, *told(commands)))
+
+
+def _planned(asked: Switch, settings: Settings, store: Store, by: str) -> SwitchPlan:
+    if asked.bare:
+        return without_data.plan(asked, settings, store, by=by)
+    if asked.producer:
+        return one_producer.plan(asked, settings, store)
+    if asked.of and (asked.topics or asked.wave or asked.group):
+        raise ConfigError("--of names topics by the switch that moved them", hint="leave topics, --all and --group out")
+    if asked.of:
+        asked = replace(asked, topics=waves.moved_by(store, asked.of))
+    if asked.wave:
+        return waves.plan(asked, settings, store, by=by)
+    if asked.group:
+        return one_group.plan(asked, settings, store, by=by)
+    if not asked.topics:
+        raise ConfigError("nothing is to be switched", hint="name topics, one group with --group, or --all")
+    return carrying.plan(asked, settings, store) or plan.plan(asked, settings, store, by=by)
+
+
+def run_planned(planned: SwitchPlan, settings: Settings, store: Store, asking: Asking) -> Shown:
+    """The switch as it ended; of waves the last that was begun."""
+    if isinstance(planned, WavesPlan):
+        return waves.run(planned, settings, store, asking)
+    if isinstance(planned, CarriedFirst) and not planned.refused:
+        planned = with_commands(carrying.carried(planned, settings, store, asking), settings)
+        for line in (*planned.shown, *planned.remarks):
+            asking.tell(line)
+    return run.run_switch(planned, settings, store, asking)

@@ -1,0 +1,641 @@
+"""Which topics an operator's words mean, and along which link they move.
+
+What a plan says of both clusters before anybody is held: whom nothing can hold, and what a switch would lack.
+
+Switches of dead processes that stand on the topics of a forced one: found, and ended in its favour.
+
+Which topics would move, from where, what stands in the way, and what would be lost: looked at, and nothing done.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from twinshore.config.errors import ConfigError, KafkaError, RefusedError, TwinshoreError
+from twinshore.config.model import HOLD_S, TERM_MAX, Link, Mode, Naming, Plan, is_heartbeats, is_twinshores
+from twinshore.config.schema import did_you_mean, why_not_pattern
+from twinshore.config.sentences import are, counted, have, listed
+from twinshore.config.settings import Settings
+from twinshore.groups.core.goals import read_again
+from twinshore.groups.offset_move import links_between, see_all
+from twinshore.kafka.admin import may_alter, read_acls
+from twinshore.kafka.brokers import read_disks
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.replication.core.filters import admits
+from twinshore.replication.core.incident_rules import Room, disks_in_words, rooms
+from twinshore.replication.core.lag import LAG_KIND, lag_of
+from twinshore.replication.core.ownership import counterpart, pair_of
+from twinshore.replication.links import standing
+from twinshore.replication.task.lookups import may_write_markers
+from twinshore.runtime.endpoints import Ends, recognise
+from twinshore.runtime.leases import alone
+from twinshore.state.core.values import TwinRow
+from twinshore.state.store import Store
+from twinshore.switch.announce import homes_of, taken
+from twinshore.switch.core.acl_rules import Debt, denial, has_flipped, of_old_home, rights_of, shuts_out
+from twinshore.switch.core.forced import (
+    at_home,
+    flipped_to,
+    freed,
+    halves,
+    moved_since,
+    of_transactions,
+    said,
+    said_of_halves,
+    taken_over,
+    uncrossed,
+    why_not,
+)
+from twinshore.switch.core.steps import (
+    DEEDS,
+    DUTIES,
+    MAKES_TWINS,
+    MOVES_HOMES,
+    Deed,
+    Kind,
+    Moved,
+    SwitchState,
+    readable,
+)
+from twinshore.switch.drain import answers, behind, paused_of, stopped_of
+from twinshore.switch.handover import may_be_torn
+from twinshore.switch.write_access import look, pay, remember
+
+NAMED_MAX = 5
+# A topic's whole name; a dot of it may be written as an expression has it.
+NAME = re.compile(r"(?:[a-zA-Z0-9_-]|\\?\.)+")
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Topics whose whole names match one of these expressions are at home on `to` from then on. `links`: only those
+    that these links carry. `hold_s`: how long writers may wait before it turns back. `group`: it alone, and no topic.
+    `wave`: of all topics so many at once, 0: those that are named. `of`: those that this switch has moved.
+    `producer`: it alone, which is refused. `bare`: without what is in them."""
+
+    topics: Sequence[str]
+    to: str
+    kind: Kind = Kind.PLANNED
+    links: Sequence[str] = ()
+    hold_s: float = HOLD_S
+    group: str = ""
+    wave: int = 0
+    of: str = ""
+    producer: str = ""
+    bare: bool = False
+
+
+def asked_of(
+    topics: Sequence[str],
+    to: str,
+    links: Sequence[str] = (),
+    *,
+    force: bool = False,
+    drill: bool = False,
+    hold_s: float = HOLD_S,
+    group: str = "",
+    wave: int = 0,
+    of: str = "",
+    producer: str = "",
+    bare: bool = False,
+) -> Switch:
+    """What an operator's words ask for."""
+    kind = Kind.DRILL if drill else Kind.FORCED if force else Kind.PLANNED
+    return Switch(topics, to, kind, links, hold_s, group, wave, of, producer, bare)
+
+
+def must_be_expressions(topics: Sequence[str]) -> None:
+    """ConfigError where one of these words is none."""
+    for pattern in topics:
+        if why := why_not_pattern(pattern):
+            raise ConfigError(f"TOPIC: {why}")
+
+
+def carrier_of(asked: Switch, settings: Settings, store: Store) -> tuple[Link, list[str]]:
+    """The one link that carries these topics, and their names."""
+    link, rows = link_of(asked, [one.link for one in standing(settings.links, store).values()], store)
+    return link, sorted({row.topic for row in rows})
+
+
+def leading_to(asked: Switch, links: Sequence[Link]) -> list[Link]:
+    """The links that the topics may move along."""
+    return [one for one in links if one.target == asked.to and (not asked.links or one.name in asked.links)]
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """`rows`: the twins that are meant, by the links that carry them; `known`: all topics that have twins there.
+    `lacking`: which of the words fit nothing, neither a twin nor a topic that is at home there already. `dotted`: which
+    fit others than the topic of that very name, by their dots. `settled`: topics that need none,
+    being at home there or twins themselves."""
+
+    rows: dict[str, list[TwinRow]]
+    known: list[str]
+    lacking: list[str]
+    dotted: dict[str, list[str]]
+    settled: frozenset[str] = frozenset()
+
+
+def meant(asked: Switch, links: Sequence[Link], store: Store) -> Meant:
+    """Of a switch along one of these links. What is a topic's whole name means that topic, and no other that it would
+    fit as an expression."""
+    into = leading_to(asked, links)
+    rows: dict[str, list[TwinRow]] = {}
+    for one in into:
+        carried = [row for row in store.twins.carried(one.name) if not is_heartbeats(row.topic)]
+        # By force also what the link carries no more: what has crossed is all there is.
+        rows[one.name] = [row for row in carried if asked.kind is Kind.FORCED or admits(one, row.topic)]
+    known = {row.topic for some in rows.values() for row in some}
+    at_home = _at_home(asked, into, links, store)
+    fits, settled = known | at_home, at_home | _twins_on_sources(into, links, store)
+    words = {one: _fitting(one, fits) for one in asked.topics}
+    wanted = {topic for some in words.values() for topic in some}
+    found = {name: [row for row in some if row.topic in wanted] for name, some in rows.items()}
+    lacking = [one for one, some in words.items() if not some]
+    dotted = {
+        one: sorted(some)
+        for one, some in words.items()
+        if some and some != [one.replace("\\", "")] and NAME.fullmatch(one)
+    }
+    rows_found = {name: some for name, some in found.items() if some}
+    return Meant(rows_found, sorted(known), lacking, dotted, frozenset(settled))
+
+
+def without_twins(asked: Switch, link: Link, words: Meant, topics: Iterable[str]) -> list[str]:
+    """Those of the source's topics that are meant and admitted, and have no twin yet."""
+    carried = {row.topic for row in words.rows.get(link.name, ())} | set(words.known) | words.settled
+    new = [one for one in topics if one not in carried and not is_twinshores(one) and admits(link, one)]
+    return sorted({topic for word in asked.topics for topic in _fitting(word, new) if word not in carried})
+
+
+def link_of(asked: Switch, links: Sequence[Link], store: Store) -> tuple[Link, list[TwinRow]]:
+    """The one link that carries the topics, and their twins. ConfigError where a word fits nothing, though others do:
+    it may be a slip of the pen."""
+    into = leading_to(asked, links)
+    if not into:
+        raise ConfigError(f"no link leads to {asked.to}", hint="a topic moves along the link that carries it")
+    found = meant(asked, links, store)
+    # Of what another switch has moved, some may be gone by now.
+    if found.lacking and not (found.rows and asked.of):
+        raise uncarried(found.lacking, into, asked.to, found.known)
+    if not found.rows:
+        said = listed(list(asked.topics), NAMED_MAX)
+        said = f"{said} {are(asked.topics)} at home on {asked.to} already"
+        raise RefusedError(said, hint="`twinshore link homes` shows homes")
+    if len(found.rows) > 1:
+        names = listed(sorted(found.rows), NAMED_MAX)
+        raise ConfigError(f"several links carry these topics: {names}", hint="say --link")
+    ((name, rows),) = found.rows.items()
+    return next(one for one in into if one.name == name), rows
+
+
+def uncarried(topics: Sequence[str], links: Sequence[Link], to: str, known: Sequence[str]) -> ConfigError:
+    """Why a topic that no link carries is not moved, and how it gets a link and a twin first."""
+    said = listed(list(topics), NAMED_MAX)
+    near = did_you_mean(topics[0], sorted(known))
+    sources = listed(sorted({link.source for link in links}), NAMED_MAX)
+    return ConfigError(
+        f"no link to {to} carries {said}{near}",
+        hint=f"a planned switch has a topic of {sources} carried first that is named by its whole name; by force only "
+        "what has crossed can move",
+    )
+
+
+def _fitting(word: str, topics: Collection[str]) -> list[str]:
+    return [word] if word in topics else [one for one in topics if re.fullmatch(word, one)]
+
+
+def _at_home(asked: Switch, into: Sequence[Link], links: Sequence[Link], store: Store) -> set[str]:
+    """Topics that are at home where they would move to, also those that nobody has switched yet."""
+    homes = {row.topic: row.home for one in into for row in store.homes.of(pair_of(one)).values()}
+    back = {row.topic for one in into if (way := counterpart(one, links)) for row in store.twins.carried(way.name)}
+    return {topic for topic, home in homes.items() if home == asked.to} | (back - homes.keys())
+
+
+def _twins_on_sources(into: Sequence[Link], links: Sequence[Link], store: Store) -> set[str]:
+    """Topics of the sources that are twins there, which links that chain nothing do not carry on."""
+    sources = {one.source for one in into if not one.chain}
+    others = [one for one in links if one.target in sources]
+    return {one.twin_of(row.topic) for one in others for row in store.twins.carried(one.name)}
+
+
+def literal(topic: str) -> str:
+    """The expression that means this topic alone."""
+    return topic.replace(".", "\\.")
+
+
+MIN_ISR = "min.insync.replicas"
+
+
+def unheld(old: KafkaCluster, topics: Sequence[str]) -> tuple[str, ...]:
+    """Who may write though writers are held; no broker tells who its super users are. KafkaError where we may not read
+    rules, or not change them."""
+    remarks = denial(look(old, topics)).remarks
+    watched = ("where an end moves while writers are held, the switch turns back",) if remarks else ()
+    return (*remarks, *watched)
+
+
+def left_open(old: KafkaCluster, topics: Sequence[str], away: str) -> str:
+    """Whether writers can be kept from what a forced switch leaves on the old home. `away`: why it cannot be asked."""
+    try:
+        ruled = None if away else read_acls(old) is not None
+    except KafkaError:
+        ruled = None
+    return of_old_home(old.name, topics, ruled=ruled)
+
+
+def lacking(old: KafkaCluster, new: KafkaCluster, topics: Sequence[str]) -> RefusedError | None:
+    """What a later deed would lack, found before anything is begun."""
+    for cluster in (old, new):
+        if read_acls(cluster) is not None and not may_alter(cluster):
+            return RefusedError(
+                f"the switch may not change rules of {cluster.name}",
+                hint=f"grant the mirror's user Alter on the cluster {cluster.name}",
+            )
+    return unready(new, topics)
+
+
+def unready(new: KafkaCluster, topics: Sequence[str]) -> RefusedError | None:
+    """Whether the new home's partitions would take writes at all, also those that ask for all replicas."""
+    seen = {name: one for name, one in new.metadata(sorted(topics), refresh=True).topics.items() if not one.error}
+    unled = [f"{name}-{part.partition}" for name, one in seen.items() for part in one.partitions if part.leader < 0]
+    if unled:
+        return RefusedError(f"{listed(unled, NAMED_MAX)} {have(unled)} no leader on {new.name}")
+    settings, _ = new.admin.readable_settings(sorted(seen), (MIN_ISR,))
+    least = {name: int(one[MIN_ISR].value or 1) for name, one in settings.items() if MIN_ISR in one}
+    short = [
+        f"{name}-{part.partition} ({len(part.isr)} of {least[name]})"
+        for name, one in seen.items()
+        for part in one.partitions
+        if len(part.isr) < least.get(name, 1)
+    ]
+    if short:
+        return RefusedError(
+            f"{listed(short, NAMED_MAX)} on {new.name} has too few replicas in sync: acks=all would be refused there",
+            hint=f"wait until its brokers are back, or lower {MIN_ISR} of these topics",
+        )
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Cramped:
+    """`words` of brokers with little room, empty where all have enough. `full`: one has so little that the mirror
+    writes nothing to twins there."""
+
+    words: str = ""
+    full: bool = False
+
+    def refused(self) -> RefusedError | None:
+        hint = "make room there first, or lower disk_pause_percent of the mirror's settings"
+        return RefusedError(self.words, hint=hint) if self.full else None
+
+
+def cramped(cluster: KafkaCluster, topics: Sequence[str], settings: Settings) -> Cramped:
+    """How much room the brokers have that hold these topics; nothing is said where they do not tell, or where nobody
+    wants their disks watched."""
+    warn, pause = settings.mirror.disk_warn_percent, settings.mirror.disk_pause_percent
+    if not warn:
+        return Cramped()
+    try:
+        seen = cluster.metadata(sorted(topics), refresh=True).topics.values()
+        nodes = sorted({node for one in seen if not one.error for part in one.partitions for node in part.replicas})
+        disks = [disk for node in nodes for disk in read_disks(cluster, node)]
+    except KafkaError as error:
+        if error.retriable:
+            raise
+        return Cramped()
+    now = rooms(disks, {}, warn_percent=warn, pause_percent=pause)
+    return Cramped(disks_in_words(cluster.name, disks, now), Room.NONE in now.values())
+
+
+def standing_on(link: Link, topics: Collection[str], store: Store, *, answers: bool = True) -> tuple[SwitchState, ...]:
+    """The switches that have topics of these, or are about to; RefusedError where one may not be taken over. `answers`:
+    whether the link's source does."""
+    ids = {row.switch_id for row in store.switching.of(pair_of(link)) if row.topic in topics}
+    found, homes = [], at_home(store.homes.of(pair_of(link)))
+    for row in store.switches.all():
+        if row.id not in ids and row.ended_ms is not None:
+            continue
+        record = readable(row.record)
+        if record is None:
+            if row.id in ids:
+                raise RefusedError(
+                    f"switch {row.id[:8]} has topics of these, and this version cannot read its record",
+                    hint="end it with the version that began it",
+                )
+            continue
+        ours = set(record.names()) & set(topics)
+        if record.awaits_store and ours <= set(moved_since(record, homes)):
+            continue  # it has nothing to give to these any more
+        begun = record.kind in MAKES_TWINS | MOVES_HOMES and record.carrier == link.name
+        # One that was killed as it let go of its topics has claims on the clusters, and none in the store.
+        begun |= flipped_to(record, link.source, link.target)
+        if row.id not in ids and not (begun and set(record.names()) & set(topics)):
+            continue
+        if why := why_not(record, link.source, link.target, answers=answers):
+            raise RefusedError(f"switch {record.id[:8]} has topics of these, and {why}")
+        found.append(record)
+    return tuple(found)
+
+
+def filled_anew(link: Link, store: Store) -> tuple[SwitchState, ...]:
+    """The fail-backs and rebuilds that have deleted twins on the link's target, and have not filled them again."""
+    found = [readable(row.record) for row in store.switches.all(open_only=True)]
+    return tuple(one for one in found if one and (one.new, one.old) == (link.source, link.target) and halves(one))
+
+
+def take_over(record: SwitchState, topics: Collection[str], new: KafkaCluster, store: Store, by: str) -> None:
+    """Ends it: nobody goes on with it any more, and its topics are free; or takes these topics out of it, where it goes
+    on with others. Done twice as done once. RefusedError where its process is alive, or somebody has gone on with it
+    meanwhile."""
+    with alone(f"switch {record.id}", store, by) as lease:
+        row, held = store.switches.of(record.id), lease.row()
+        now = SwitchState.from_json(row.record) if row else record
+        if now.told != record.told or held is None:
+            raise RefusedError(
+                f"switch {record.id[:8]} has gone on meanwhile", hint="look at it with `twinshore switch status`"
+            )
+        names = freed(now, topics)
+        if not now.ended:
+            remember(store, now, names)
+        # What it denied on its old home was to end with it, and writers go there now.
+        rights = now.rights if now.old == new.name else ""
+        flipped = has_flipped(now)
+        debt = Debt(now.id, new.name, tuple(names), rights_of(rights, names) if flipped else rights)
+        if flipped:
+            pay(new, debt, by)  # before its record speaks of these topics no more: whoever is killed here pays again
+        if not now.ended and not store.switches.save(taken_over(now, topics, by, wall_ms()).row(wall_ms()), held):
+            raise RefusedError(f"somebody else goes on with switch {record.id[:8]}")
+        if not flipped:
+            pay(new, debt, by)
+        store.switching.end(now.id, names)
+
+
+ASK_S = 5.0
+GONE_S = 1.5  # for an old home of which an operator says that it does not answer
+
+
+@dataclass(frozen=True, slots=True)
+class DeedStep:
+    """A deed of the switch."""
+
+    deed: Deed
+
+    def sentence(self, *, done: bool) -> str:
+        return f"{self.deed}: {DUTIES[self.deed].does}" + (" (done)" if done else "")
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchPlan(Plan[DeedStep]):
+    """`record`: how the switch begins; None where it is refused. `back_topics`: what the link back must be given to
+    carry, before the switch begins; empty where it carries them already. `takes_over`: switches of dead processes that
+    have these topics, and are ended first. `alive`: the home that must be named
+    to leave it by force: the old one answers all the same, or the topic is at home on a third cluster."""
+
+    record: SwitchState | None = None
+    back_topics: tuple[str, ...] = ()
+    takes_over: tuple[SwitchState, ...] = ()
+    alive: str = ""
+
+
+def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept: str = "") -> SwitchPlan:
+    """ConfigError where no topic is meant; what stands in the way is `refused`, in one sentence. `kept`: the cluster
+    that keeps the record, where `store` holds no more than what that cluster says."""
+    settings.cluster(asked.to)
+    must_be_expressions(asked.topics)
+    links = [one.link for one in standing(settings.links, store).values()]
+    link, rows = link_of(asked, links, store)
+    asked_for = {row.topic for row in rows}
+    anew = filled_anew(link, store) if asked.kind is Kind.FORCED else ()
+    left = [said_of_halves(one, asked_for) for one in anew if asked_for.intersection(halves(one))]
+    topics = sorted(asked_for.difference(*map(halves, anew)))
+    if not topics:
+        hint = "`twinshore switch resume` ends it then"
+        return SwitchPlan(refused=RefusedError(left[0].removeprefix("left out: "), hint=hint))
+    back = counterpart(link, links)
+    ours = [row for row in rows if row.topic in topics]
+    shown = [*_shown(asked, link, ours, store, kept=bool(kept)), *left]
+    with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
+        away = _away(asked, link, settings, ends)
+        refused = _refused(asked, link, topics, store, away) or _unfit(asked, link, topics, store, ends, away)
+        room = Cramped() if refused else cramped(ends.target, topics, settings)
+        # Whoever has lost his home takes what room there is.
+        refused = refused or (None if asked.kind is Kind.FORCED else room.refused())
+        try:
+            others = standing_on(link, topics, store, answers=not away) if asked.kind is Kind.FORCED else ()
+        except RefusedError as error:
+            refused = refused or error
+        if refused:
+            return SwitchPlan(shown=tuple(shown), refused=refused)
+        shown += [said(one, topics) for one in others]
+        moved = tuple(moved_of(topic, rows, link, store) for topic in topics)
+        lag = 0 if asked.kind is Kind.FORCED else behind(ends.source, ends.target, moved)
+        torn = tuple(may_be_torn(ends.target, link, topics)) if asked.kind is Kind.FORCED else ()
+        unknown = tuple(_unknown(ends.target, link, topics, back)) if kept else ()
+        open_to = () if asked.kind is Kind.FORCED else unheld(ends.source, topics)
+        strange = tuple(_strange(link, topics, store)) if asked.kind is Kind.FORCED else ()
+        later = (left_open(ends.source, topics, away),) if asked.kind is Kind.FORCED else ()
+        about = _remarks(asked, link, lag, away, _elsewhere(link, topics, store))
+        again = () if kept or asked.kind is Kind.FORCED else (_read_again(link, settings, store),)
+        remarks = (*about, *filter(None, (room.words,)), *strange, *torn, *unknown, *open_to, *later, *again)
+    record = _record(asked, link, moved, by, kept)
+    untaken = () if kept else tuple(topic for topic in topics if back is None or not admits(back, topic))
+    steps = tuple(DeedStep(deed) for deed in DEEDS[asked.kind])
+    alive = link.source if asked.kind is Kind.FORCED and not away else ""
+    alive = next(iter(_elsewhere(link, topics, store).values()), alive) if asked.kind is Kind.FORCED else alive
+    return SwitchPlan(steps, tuple(shown), remarks, record=record, back_topics=untaken, takes_over=others, alive=alive)
+
+
+def _record(asked: Switch, link: Link, moved: tuple[Moved, ...], by: str, kept: str) -> SwitchState:
+    return SwitchState(
+        id=secrets.token_hex(16),
+        kind=asked.kind,
+        old=link.source,
+        new=link.target,
+        link=link.name,
+        back=f"{link.target}->{link.source}",
+        topics=moved,
+        by=by,
+        begun_ms=wall_ms(),
+        hold_s_max=asked.hold_s,
+        deed=DEEDS[asked.kind][0],
+        kept=kept,
+    )
+
+
+def _read_again(link: Link, settings: Settings, store: Store) -> str:
+    """Of the groups of both clusters; the plan stands also where one says nothing of them."""
+    try:
+        links = links_between(settings, store, link.source, link.target)
+        seen = see_all(links, settings, store, ".*", link.target, stable=False)
+    except KafkaError as error:
+        return f"where groups stand is not known: {error.message}"
+    return read_again(seen.values(), link.source, link.target)
+
+
+def _away(asked: Switch, link: Link, settings: Settings, ends: Ends) -> str:
+    """Why the old home cannot be asked now; empty where it can."""
+    if asked.kind is not Kind.FORCED:
+        return answers(ends.source)
+    with closing(KafkaCluster(settings.cluster(link.source), patience_s=GONE_S, call_s=GONE_S)) as brief:
+        return answers(brief)
+
+
+def adopting(link: Link, done: str) -> RefusedError:
+    """Why exact twins of a link that may adopt topics, which are mapped then, are not `done`."""
+    return RefusedError(
+        f'{link.name} adopts topics that hold data already (mode = "mapped"), and twins of such a link are not {done}',
+        hint=f"`twinshore link set '{link.name}' 'mode=\"exact\"'` ends that; each twin stays exact or mapped as it is",
+    )
+
+
+def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, away: str) -> TwinshoreError | None:
+    """What the store tells that stands in the way."""
+    if link.naming is not Naming.SAME:
+        return RefusedError(
+            f"{link.name} gives its twins other names: their topics are written on both sides",
+            hint="on such links single producers and groups move, by their own addresses",
+        )
+    if link.queue.fresh:
+        return RefusedError(
+            f"the queue of {link.name} is fresh: its twins lack what was dropped, and are not switched",
+            hint='give the queue policy = "keep", and let exact twins begin: docs/broadcast.md',
+        )
+    mapped = sorted({topic for topic, _ in store.extents.reached(link.name)} & set(topics))
+    if mapped:
+        return RefusedError(f"mapped twins have offsets of their own and are not switched: {listed(mapped, NAMED_MAX)}")
+    if link.mode is Mode.MAPPED:
+        return adopting(link, "switched")
+    homes = homes_of(store, link, topics)
+    if asked.kind is not Kind.FORCED and (moved := _elsewhere(link, topics, store)):
+        topic, home = next(iter(moved.items()))
+        return RefusedError(
+            f"topic {topic} is at home on {home}, and not on {link.source}",
+            hint=f"switch it from {home}, along a link `{home}->{asked.to}`",
+        )
+    if worn := [topic for topic in topics if topic in homes and homes[topic].term >= TERM_MAX]:
+        return RefusedError(
+            f"{listed(worn, NAMED_MAX)} {have(worn)} changed homes {TERM_MAX:,} times: brokers could not tell old "
+            "writers from new ones any more",
+            hint="move what is in it to a topic of another name",
+        )
+    if asked.kind is Kind.FORCED:
+        return None
+    if away:
+        return RefusedError(
+            f"{link.source} does not answer ({away}): a planned switch needs both clusters",
+            hint="`--force` moves the topics with what has crossed, and says what has not",
+        )
+    if paused := paused_of(link, topics, store):
+        return RefusedError(
+            f"{link.name} is paused for {listed(paused, NAMED_MAX)} by operators: the twins would never be level",
+            hint="`twinshore link resume` lets it go on",
+        )
+    if stopped := stopped_of(link, topics, store):
+        return RefusedError(
+            f"{link.name} has stopped with {listed(stopped, NAMED_MAX)}", hint="`twinshore status` says why"
+        )
+    return taken(store, pair_of(link), topics)
+
+
+def _unfit(
+    asked: Switch, link: Link, topics: Sequence[str], store: Store, ends: Ends, away: str
+) -> TwinshoreError | None:
+    """What the clusters tell that stands in the way."""
+    if not away:
+        recognise(link, store, ends.source, ends.target)
+    try:
+        if not may_write_markers(ends.target):
+            return RefusedError(
+                f"late requests of {link.name} could not be shut out on {link.target}",
+                hint=f"the mirror's user needs Alter or ClusterAction on cluster {link.target}",
+            )
+        if asked.kind is Kind.FORCED:
+            return unready(ends.target, topics)
+        return lacking(ends.source, ends.target, topics)
+    except KafkaError as error:
+        return RefusedError(f"what the switch needs to know is not told: {error.message}")
+
+
+def moved_of(topic: str, rows: Sequence[TwinRow], link: Link, store: Store) -> Moved:
+    """The topic as a switch begins with it, by its twin's rows."""
+    ours = [row for row in rows if row.topic == topic]
+    home = homes_of(store, link, [topic]).get(topic)
+    return Moved(
+        topic=topic,
+        old_id=ours[0].source_topic_id,
+        new_id=ours[0].target_topic_id,
+        term=home.term if home else 0,
+        partitions=len(ours),
+    )
+
+
+def _shown(asked: Switch, link: Link, rows: Sequence[TwinRow], store: Store, *, kept: bool) -> Iterator[str]:
+    """`kept`: without the store, so that nobody knows how far anything has crossed."""
+    topics = sorted({row.topic for row in rows})
+    count = counted(len(topics), "topic")
+    yield f"{count} would be at home on {link.target}, and no more on {link.source}: {listed(topics, NAMED_MAX)}"
+    if kept:
+        yield f"how much of {link.source} had not crossed is not known: the store alone knows how far it was seen"
+    elif asked.kind is Kind.FORCED:
+        positions = [at for at in store.receipts.positions(link.name) if at.topic in topics]
+        every = {row.topic for row in store.twins.of(link.name)} == set(topics)
+        word = lag_of(store.memories.of(link.name, LAG_KIND))
+        missing = uncrossed(Counter(row.topic for row in rows), positions, word, every=every)
+        yield from missing.sentences(link.source, len(topics), wall_ms())
+
+
+def _elsewhere(link: Link, topics: Sequence[str], store: Store) -> dict[str, str]:
+    """Which of these topics a switch between other clusters has moved away from the link's source, and to where."""
+    homes = homes_of(store, link, topics)
+    return {topic: row.home for topic, row in homes.items() if row.home not in (link.source, link.target)}
+
+
+def _remarks(asked: Switch, link: Link, lag: int, away: str, elsewhere: Mapping[str, str]) -> Iterator[str]:
+    if asked.kind is Kind.FORCED:
+        for topic, home in elsewhere.items():
+            yield f"topic {topic} is at home on {home}: what was written there since does not come to {link.target}"
+    if asked.kind is Kind.FORCED and not away:
+        yield f"{link.source} answers: a planned switch would lose nothing"
+    if asked.kind is Kind.FORCED:
+        yield of_transactions(link.target)
+    else:
+        behind_now = f"the twins are {counted(lag, 'offset')} behind now"
+        wait, turns = ("would wait", "would turn") if asked.kind is Kind.DRILL else ("wait", "turns")
+        yield f"{behind_now}; where writers {wait} for {asked.hold_s:g} s, the switch {turns} back"
+
+
+def _strange(link: Link, topics: Sequence[str], store: Store) -> Iterator[str]:
+    """A twin that had stopped may hold what its home never had."""
+    if paused := paused_of(link, topics, store):
+        yield f"{link.name} was paused for {listed(paused, NAMED_MAX)} by operators: what came since has not crossed"
+    if left := [topic for topic in topics if not admits(link, topic)]:
+        yield f"{link.name} carries {listed(left, NAMED_MAX)} no more: what came since has not crossed"
+    if stopped := stopped_of(link, topics, store):
+        yield (
+            f"{link.name} had stopped with {listed(stopped, NAMED_MAX)}: whatever {link.target} holds there counts "
+            "from then on, also what was not carried; `twinshore status` says why it stopped"
+        )
+
+
+def _unknown(new: KafkaCluster, link: Link, topics: Sequence[str], back: Link | None) -> Iterator[str]:
+    """What the new home cannot say, and what becomes of it."""
+    yield (
+        "not known without the store: what operators said of links since the settings were written, which partitions "
+        "had stopped and why, and what of settings and rights was held back from the twins. `twinshore switch resume` "
+        "gives these once the store answers"
+    )
+    if back is None or any(not admits(back, topic) for topic in topics):
+        yield (
+            f"no link of the settings carries them from {link.target} back to {link.source}: add one once the store "
+            "answers"
+        )
+    denied = sorted({acl.name for acl in read_acls(new) or () if shuts_out(acl, topics)})
+    if denied:
+        yield f"{new.name} denies Write on {listed(denied, NAMED_MAX)}: take such rules away by hand, or nobody writes"

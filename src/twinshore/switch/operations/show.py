@@ -1,0 +1,199 @@
+"""How switches stand, and how they went: from the store alone."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from os.path import commonprefix
+from shlex import quote
+from typing import Any
+
+from twinshore.config.errors import ConfigError, WireError
+from twinshore.config.sentences import are, counted
+from twinshore.kafka.clock import steady_s
+from twinshore.runtime.leases import LEASE_S
+from twinshore.state.core.values import SwitchRow
+from twinshore.state.store import Store
+from twinshore.switch.core.steps import MAKES_TWINS, MOVES_HOMES, Kind, State, SwitchState
+from twinshore.switch.core.unreplicated import from_json, gone_in_words
+from twinshore.switch.operations.plan import literal
+
+ID_SHOWN = 8
+NAMED_MAX = 5
+LOOK_S = LEASE_S / 2  # a living process renews its lease more often
+AGAIN_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A switch for people, and for programs. `lifeless`: nobody goes on with it, by its lease in the store."""
+
+    id: str
+    record: SwitchState
+    lifeless: bool = False
+
+    def sentence(self) -> str:
+        one = self.record
+        begun = datetime.fromtimestamp(one.begun_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        ended = "failed" if one.state is State.DONE and not self.done else one.state
+        now = ended if one.ended else "done without the store" if one.awaits_store else f"{one.state}, {one.deed}"
+        waits = f": {one.waits}" if one.waits and not one.ended else ""
+        why = f": {one.why}" if one.why else ""
+        took = "took" if one.kind is Kind.DRILL else self._waited()
+        held = f", {took} {one.held_s:.1f} s" if one.held_s else ""
+        if one.writable_s:
+            held = f", {one.new} writable {one.writable_s:.1f} s after the command"
+        return f"{self.id[:ID_SHOWN]}  {begun}  {one.called()}, by {one.by}: {now}{why}{waits}{held}{self._dead()}"
+
+    def _dead(self) -> str:
+        """What whoever is on call must know of a switch that nobody goes on with, and what he can do."""
+        if not self.lifeless or self.record.ended:
+            return ""
+        held = "; WRITERS WAIT" if self.record.holds_writers else ""
+        back = "" if self.record.committed else f", `twinshore switch rollback {self.id[:ID_SHOWN]}` turns it back"
+        onward = f"`twinshore switch resume {self.id[:ID_SHOWN]}` goes on"
+        return f"; its process gives no sign of life{held}: {onward}{back}"
+
+    def _waited(self) -> str:
+        """Whoever follows nobody is kept out by rules alone, where there are any."""
+        rules: dict[str, Any] = {}
+        with suppress(ValueError):
+            rules = json.loads(self.record.rights)
+        return "writers waited" if rules.get("ruled") and not rules["open_to_all"] else "writers that follow waited"
+
+    @property
+    def done(self) -> bool:
+        """Whether the topics moved, or a drill found nothing in the way."""
+        in_the_way = self.record.kind is Kind.DRILL and self.record.why
+        return self.record.state is State.DONE and not in_the_way
+
+    def verdict(self) -> str:
+        """How it ended, in one sentence; and what is left to be done by hand."""
+        left = self.record.unfinished
+        return f"{self._ended()}; run it by hand: {left}" if left else self._ended()
+
+    def onward(self) -> tuple[str, ...]:
+        """What whoever switched does next."""
+        one = self.record
+        if not self.done:
+            return ()
+        if one.kind in MOVES_HOMES:
+            return tuple(self._moved_on())
+        if one.kind in MAKES_TWINS and any(tail.records for tail in from_json(one.tails)):
+            return ("next: `twinshore switch rescue list` names the files; `rescue reinject` writes one to a topic",)
+        return ()
+
+    def _moved_on(self) -> Iterator[str]:
+        one = self.record
+        yield f"next: point producers and consumers to {one.new}; those that follow homes go there by themselves"
+        if one.kind is Kind.FORCED:
+            named = [literal(name) for name in one.names()]
+            if one.plan or len(named) > NAMED_MAX:
+                begins = "" if one.plan else commonprefix(one.names())  # noqa: RUF071  # sign by sign is meant
+                named = [f"{literal(begins)}.*"]
+            topics = " ".join(map(quote, named))
+            yield (
+                f"once {one.old} is back, and its mirror runs: `twinshore switch failback {topics} --old {one.old}` "
+                "saves what never crossed"
+            )
+
+    def _ended(self) -> str:
+        one, topics = self.record, self.record.moves()
+        if self.done and one.why:
+            return f"done: nothing is left to be done, as {one.why}"
+        if one.kind in (Kind.FAILBACK, Kind.MAPPED):
+            return self._came_back(topics)
+        if one.kind is Kind.REBUILD:
+            return self._rebuilt(topics)
+        if one.kind is Kind.GROUP:
+            return self._group_moved(topics)
+        if one.state is not State.DONE:
+            return f"turned back: {one.why}; {topics} {are(one.names())} at home on {one.old}"
+        if one.kind is Kind.DRILL:
+            took = f"to catch up and to prove the tails took {one.held_s:.1f} s"
+            return f"{one.why or f'nothing stands in the way of switching {topics} to {one.new}'}; {took}"
+        held = f"; {self._waited()} {one.held_s:.1f} s" if one.held_s else ""
+        return f"done: {topics} {are(one.names())} at home on {one.new}{held}"
+
+    def _group_moved(self, group: str) -> str:
+        one = self.record
+        if not self.done:
+            return f"turned back: {one.why}; {group} stays on {one.old}"
+        return f"done: {group} continues on {one.new}: start its consumers there"
+
+    def _came_back(self, topics: str) -> str:
+        one = self.record
+        if not self.done:
+            return f"turned back: {one.why}; nothing was deleted on {one.old}"
+        found = from_json(one.tails)
+        if not found:
+            return f"done: nothing diverged, and nothing was rescued; {topics} on {one.old} is a twin of {one.new}"
+        records = counted(sum(tail.records for tail in found), "record")
+        saved = f"{records} rescued to {one.folder}{gone_in_words(found)}"
+        return f"done: {saved}; {topics} on {one.old} is a twin of {one.new}"
+
+    def _rebuilt(self, topics: str) -> str:
+        one = self.record
+        if not self.done:
+            return f"turned back: {one.why}; nothing was deleted on {one.old}"
+        records = sum(tail.records for tail in from_json(one.tails))
+        saved = f"{counted(records, 'record')} rescued to {one.folder}" if records else "nothing was rescued"
+        return f"done: {saved}; {topics} on {one.old} is filled anew from {one.new}"
+
+    def history(self) -> list[str]:
+        first = self.record.begun_ms
+        return [f"  {(one.at_ms - first) / 1000:8.2f} s  {one.sentence}" for one in self.record.told]
+
+    def as_values(self) -> dict[str, Any]:
+        return asdict(self.record) | {"held_s": self.record.held_s}
+
+
+def switches(store: Store, *, open_only: bool = False) -> list[Shown]:
+    """The newest first."""
+    found: list[Shown] = []
+    for row in store.switches.all(open_only=open_only):
+        with suppress(WireError):  # what was taken up from a cluster may be a stranger's
+            found.append(_shown(row))
+    return found
+
+
+def with_signs_of_life(store: Store, found: Sequence[Shown]) -> list[Shown]:
+    """Those that are open, and whose process renews no lease before our eyes, are lifeless. One that works without the
+    store has none."""
+    first = {one.id: store.leases.read(f"switch {one.id}") for one in found if _leased(one)}
+    until_s = steady_s() + LOOK_S
+    alive: set[str] = set()
+    while first.keys() - alive and steady_s() < until_s:
+        time.sleep(AGAIN_S)
+        for switch in first.keys() - alive:
+            row = store.leases.read(f"switch {switch}")
+            if row is not None and not row.released and row != first[switch]:
+                alive.add(switch)
+    return [replace(one, lifeless=one.id in first and one.id not in alive) for one in found]
+
+
+def _leased(one: Shown) -> bool:
+    return not one.record.ended and not one.record.kept
+
+
+def one_switch(store: Store, asked: str, *, open_only: bool = False) -> Shown:
+    """The switch whose id begins so; without a word, the only one that is open. ConfigError where none is meant."""
+    found = [one for one in switches(store, open_only=open_only or not asked) if one.id.startswith(asked)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        what = f"no switch {asked}" if asked else "no switch is open"
+        raise ConfigError(what, hint="`twinshore switch history` lists those that were begun")
+    raise ConfigError(f"{len(found)} switches may be meant", hint="say which: " + ", ".join(_ids(found)))
+
+
+def _ids(found: list[Shown]) -> list[str]:
+    return [one.id[:ID_SHOWN] for one in found]
+
+
+def _shown(row: SwitchRow) -> Shown:
+    return Shown(row.id, SwitchState.from_json(row.record))

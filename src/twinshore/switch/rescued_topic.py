@@ -1,0 +1,142 @@
+"""Topic `twinshore.rescued` on the cluster where topics are at home: written, read back, and exported to files."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import RESCUED_TOPIC, NamedPartition
+from twinshore.config.private_files import make_folder, opener
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.protocol.record_batch import Record
+from twinshore.kafka.state_topic import Notebook
+from twinshore.switch.core.unreplicated import (
+    Copies,
+    Copy,
+    Count,
+    Origin,
+    Saved,
+    head_line,
+    is_last,
+    key_of,
+    last_line,
+    read_lines,
+    record_line,
+)
+from twinshore.switch.fencing import append
+
+# A line is a third larger than its record.
+LINE_BYTES_MAX = 64 << 20
+SETTINGS = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "max.message.bytes": str(LINE_BYTES_MAX),
+}
+BATCH_BYTES = 256 * 1024
+
+
+class RescuedTopic:
+    """The topic on one cluster. KafkaError where it cannot be written or read to its end."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self._cluster, self._notes = cluster, Notebook(cluster, RESCUED_TOPIC)
+
+    def save(self, origin: Origin, records: Iterable[Saved]) -> tuple[Copy, Count]:
+        """A new copy of the tail, on all replicas in sync once this returns. Nothing is ever overwritten."""
+        self._make()
+        copy, count = Copy(self._notes.end(), key_of(origin, secrets.token_hex(4))), Count()
+        writer = self._cluster.init_producer_id()
+        some: list[Record] = []
+        size = written = 0
+        for line, one in _lines(origin, records):
+            count = count.with_one(one.ending) if one else count
+            some.append(Record(len(some), wall_ms(), copy.key, line))
+            size += len(line)
+            if size >= BATCH_BYTES:
+                written = self._append(writer, written, some)
+                some, size = [], 0
+        some.append(Record(len(some), wall_ms(), copy.key, last_line(count).encode()))
+        self._append(writer, written, some)
+        return copy, count
+
+    def read(self, copy: Copy) -> Iterator[str]:
+        """The lines of a copy, from its first to its last, or as far as the topic goes."""
+        begun = False
+        for notes, _ in self._notes.pages(copy.at):
+            for note in notes:
+                if note.key != copy.key or note.value is None:
+                    continue
+                yield note.value.decode()
+                if begun and is_last(note.value):
+                    return
+                begun = True
+
+    def count(self, copy: Copy) -> Count:
+        """What the copy holds. WireError where it is not whole."""
+        lines, count = self.read(copy), Count()
+        next(lines, "")
+        for one in read_lines(lines, RESCUED_TOPIC):
+            count = count.with_one(one.ending)
+        return count
+
+    def copies(self) -> dict[Origin, tuple[Copy, Count]]:
+        """Every tail of which the topic has a whole copy; the newest where it has several."""
+        found = Copies()
+        if self._notes.exists():
+            for notes, _ in self._notes.pages(0):
+                for note in notes:
+                    found.take(note.offset, note.key, note.value)
+        return found.whole
+
+    def _make(self) -> None:
+        """Makes the topic. One that is there gets its settings back, or its records would expire."""
+        if not self._notes.exists():
+            self._notes.make(SETTINGS, lasting=True)
+            return
+        stands = self._cluster.admin.topic_settings([RESCUED_TOPIC]).get(RESCUED_TOPIC, {})
+        wrong = {name: value for name, value in SETTINGS.items() if name not in stands or stands[name].value != value}
+        if wrong:
+            self._cluster.admin.alter_topic_settings(RESCUED_TOPIC, wrong, topic_id=self._notes.seen()[0])
+
+    def _append(self, writer: tuple[int, int], written: int, records: list[Record]) -> int:
+        append(self._cluster, NamedPartition(RESCUED_TOPIC, 0), writer, written, records)
+        return written + len(records)
+
+
+def export(lines: Iterable[str], path: Path) -> None:
+    """Writes the lines of a copy to a file, which is on the disk once this returns. Done twice it is the same file.
+    ConfigError where it cannot be written."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        make_folder(path.parent)
+        with open(part, "w", encoding="utf-8", opener=opener) as file:
+            file.writelines(f"{line}\n" for line in lines)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        _keep_names(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise ConfigError(f"{path} cannot be written: {error.strerror}", hint="say --folder") from error
+
+
+def _keep_names(folder: Path) -> None:
+    """The file's name outlives a crash of the machine, too."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _lines(origin: Origin, records: Iterable[Saved]) -> Iterator[tuple[bytes, Saved | None]]:
+    yield head_line(origin).encode(), None
+    for one in records:
+        yield record_line(one).encode(), one

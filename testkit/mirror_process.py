@@ -1,0 +1,234 @@
+"""The product as its users start it: settings files, and verbs that run as processes of their own. Monitors are among
+them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+import twinshore
+from twinshore.config.model import Cluster
+from twinshore.lab.errors import LabError, log_tail
+from twinshore.lab.processes import Child, ProcessMark, mark_of, start_child
+
+COMMAND = "twinshore.cli"
+STOP_PATIENCE_S = 30.0
+# Spark forks its workers, so they share their daemon's command line.
+_WORKER_WORDS = ("pyspark.daemon", "pyspark.worker")
+
+
+def addresses(clusters: Iterable[Cluster], links: Mapping[str, str], store: Path) -> str:
+    """A settings file: clusters by plain addresses, or with a user's name and password, and links with the lines of
+    their sections."""
+    lines = ["[store]", f'url = "sqlite:///{store}"']
+    for cluster in clusters:
+        lines += [f"[clusters.{cluster.name}]", f"bootstrap = {list(cluster.bootstrap)}"]
+        security = cluster.security
+        if security.sasl:
+            lines += [f"[clusters.{cluster.name}.security]", f'sasl = "{security.sasl}"']
+            lines += [f'username = "{security.username}"', f'password_file = "{security.password.file}"']
+    for link, section in links.items():
+        lines += [f'[links."{link}"]', section]
+    return "\n".join(lines) + "\n"
+
+
+def settings_of(
+    source: Cluster, *targets: Cluster, store: Path, topics: str, mirror: Mapping[str, object] | None = None
+) -> str:
+    """The same for one link, or a broadcast to several, and the section of the mirror."""
+    section = f"topics = ['{topics}']" + ('\nbroadcast = "shown"' if len(targets) > 1 else "")
+    links = {f"{source.name}->{target.name}": section for target in targets}
+    lines = ["", "[mirror]", *(f"{name} = {value}" for name, value in (mirror or {}).items())]
+    return addresses((source, *targets), links, store) + "\n".join(lines) + "\n"
+
+
+def own_code() -> dict[str, str]:
+    """The environment in which another process runs the Twinshore that this one runs."""
+    sources = Path(twinshore.__file__).resolve().parent.parent
+    paths = (str(sources), str(sources.parent), os.environ.get("PYTHONPATH", ""))
+    return {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
+
+
+def run_verb(words: Sequence[str], settings: Path, *, command: str = COMMAND, within_s: float = 60.0) -> str:
+    """What `twinshore WORDS` says; LabError where it fails."""
+    asked = [sys.executable, "-m", command, *words, "--settings", str(settings)]
+    environment = {**os.environ, **own_code()}
+    done = subprocess.run(
+        asked, cwd=settings.parent, env=environment, capture_output=True, text=True, timeout=within_s, check=False
+    )
+    if done.returncode:
+        said = f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        raise LabError(f"twinshore {' '.join(words)} ended with code {done.returncode}: {said}")
+    return done.stdout
+
+
+class VerbProcess:
+    """`twinshore WORDS` as a separate process, with what it prints in `log`."""
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        settings: Path,
+        log: Path,
+        *,
+        command: str = COMMAND,
+        start: Callable[..., Child] = start_child,
+    ) -> None:
+        """`command`: the module that is run. `start`: as `start_child` does."""
+        self.settings, self.log = settings, log
+        self._words, self._command, self._start = words, command, start
+        self._child: Child | None = None
+
+    def start(self, *arguments: str) -> None:
+        """Starts it and returns at once."""
+        command = [sys.executable, "-m", self._command, *self._words, "--settings", str(self.settings), *arguments]
+        self._child = self._start(command, folder=self.settings.parent, log=self.log, environment=own_code())
+
+    @property
+    def child(self) -> Child:
+        if self._child is None:
+            raise LabError(f"twinshore {' '.join(self._words)} was never started")
+        return self._child
+
+    @property
+    def mark(self) -> ProcessMark:
+        return self.child.mark
+
+    @property
+    def said(self) -> str:
+        """Everything it has printed so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+
+    def check(self) -> None:
+        """Raises LabError with the end of its log when it has ended by itself."""
+        if not self.child.alive():
+            what = f"twinshore {' '.join(self._words)} ended with code {self.child.exit_code}"
+            raise LabError(f"{what}; its log's end:\n{log_tail(self.log)}")
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.child.end()
+
+    def end(self, patience_s: float = STOP_PATIENCE_S) -> int | None:
+        """An orderly stop; its exit code, None where it was never started."""
+        if self._child is None:
+            return None
+        self._child.end(patience_s=patience_s)
+        return self._child.exit_code
+
+
+class MirrorProcess(VerbProcess):
+    """`twinshore mirror run` with its whole tree of processes; killed and started again at will."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: str,
+        *,
+        target_ports: Iterable[int] = (),
+        command: str = COMMAND,
+        start: Callable[..., Child] = start_child,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        file = folder / "twinshore.toml"
+        file.write_text(settings, encoding="utf-8")
+        super().__init__(("mirror", "run"), file, folder / "mirror.log", command=command, start=start)
+        self._target_ports = set(target_ports)
+        self._tree: dict[int, ProcessMark] = {}
+
+    def workers(self) -> list[psutil.Process]:
+        """The Spark Python workers, whether or not they carry something just now, and whoever would start another."""
+        return [one for one in self.look() if _is(one, _works)]
+
+    def pumps(self) -> list[psutil.Process]:
+        """Those that write to the target now, and so carry a lane."""
+        return [one for one in self.workers() if _is(one, self._writes)]
+
+    def _writes(self, process: psutil.Process) -> bool:
+        connections = process.net_connections(kind="tcp")
+        return any(one.raddr and one.raddr.port in self._target_ports for one in connections)
+
+    def look(self) -> list[psutil.Process]:
+        """The processes below the mirror's own, remembered for the end."""
+        with contextlib.suppress(psutil.Error):
+            found = psutil.Process(self.child.pid).children(recursive=True)
+            for process in found:
+                with contextlib.suppress(psutil.Error):
+                    self._tree[process.pid] = mark_of(process.pid)
+            return list(found)
+        return []
+
+    def kill(self) -> None:
+        """kill -9 for the driver; its JVM and its workers must find out by themselves."""
+        self.look()
+        self.child.end()
+
+    def end(self, patience_s: float = STOP_PATIENCE_S) -> int | None:
+        """Nothing of its tree is left afterwards."""
+        if self._child is None:
+            return None
+        self.look()
+        super().end(patience_s)
+        for mark in self._tree.values():
+            mark.send(signal.SIGCONT)
+            mark.end()
+        return self.child.exit_code
+
+
+def _works(process: psutil.Process) -> bool:
+    words = " ".join(process.cmdline())
+    return any(word in words for word in _WORKER_WORDS)
+
+
+def _is(process: psutil.Process, so: Callable[[psutil.Process], bool]) -> bool:
+    """Of a process that may be gone by now, or somebody else's."""
+    try:
+        return so(process)
+    except psutil.Error:
+        return False
+
+
+# The default: on a machine that carries all the rest too, a shorter one leaves whoever judges too little time.
+PERIOD_S = 5.0
+DELAY: Mapping[str, object] = {
+    "period_s": PERIOD_S,
+    "sample_s": 0.25,
+    "recovery_point_s": 3,
+    "heartbeat_s": 60,
+    "clear_s": 1,
+    "windows": '"plain"',
+}
+
+
+def delay_text(folder: Path, delay: Mapping[str, object] | None = None) -> str:
+    """The section of a settings file."""
+    values = {**DELAY, "folder": f'"{folder / "delay"}"', **(delay or {})}
+    return "[delay]\n" + "\n".join(f"{name} = {value}" for name, value in values.items()) + "\n"
+
+
+class Verb(VerbProcess):
+    """`twinshore delay WORD`."""
+
+    def __init__(self, folder: Path, name: str, settings: str) -> None:
+        file = folder / f"{name}.toml"
+        file.write_text(settings, encoding="utf-8")
+        super().__init__(("delay", name), file, folder / f"{name}.log")
+
+
+def until(holds: Callable[[], bool], within_s: float, what: str, said: Callable[[], str]) -> float:
+    """Seconds until it came true."""
+    began_s = time.monotonic()
+    while not holds():
+        assert time.monotonic() - began_s < within_s, f"not within {within_s} s: {what}\n{said()[-3000:]}"
+        time.sleep(0.05)
+    return time.monotonic() - began_s

@@ -1,0 +1,16 @@
+"""The same trouble is said once."""
+
+from __future__ import annotations
+
+from twinshore.config.once import Once
+
+
+def test_the_same_trouble_is_said_once_whatever_objects_a_broker_names() -> None:
+    said: list[str] = []
+    once = Once(said.append)
+    for session in ("Session@45e1b9e2", "Session@34072926"):
+        once.say(f"ACLs do not follow now: Request {session} is not authorized")
+    assert said == ["ACLs do not follow now: Request Session is not authorized"]
+    once.well("ACLs follow again")
+    once.say("mail@example.org, port 9092@beef is kept as it is said")
+    assert said[1:] == ["ACLs follow again", "mail@example.org, port 9092@beef is kept as it is said"]

@@ -1,0 +1,392 @@
+"""Alarms in the store, the webhook that hears them, and the processes that are missed."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from twinshore.config.sections.delay import DelaySection, parse_quiet
+from twinshore.config.settings import parse_settings
+from twinshore.monitoring.core.alerts import (
+    SETTLE_MS,
+    AlarmKey,
+    AlarmKind,
+    Event,
+    Happening,
+    Sign,
+    Standing,
+    cluster_key,
+    moved,
+)
+from twinshore.monitoring.core.lag import Axis, Reading, WatchedPlace
+from twinshore.monitoring.core.link_state import LinkState
+from twinshore.monitoring.monitor import DelayCollector
+from twinshore.monitoring.notify import StandingAlarms, manners_of
+from twinshore.monitoring.watchers import (
+    WATCHER,
+    WATCHES_WATCHERS,
+    Silences,
+    Watcher,
+    judge,
+    name_of,
+    replaced_by,
+    stale,
+    unwatched,
+    watched_now,
+)
+from twinshore.replication.operations.links import Add, Asked, Remove, act, plan
+from twinshore.state.core.values import AlarmRow, LinkStatus, WatchRow
+from twinshore.state.store import Store, open_store
+
+LINK = "east->west"
+KEY = AlarmKey(LINK, AlarmKind.RECOVERY_POINT, "orders")
+SECTION = DelaySection(clear_s=2, repeat_s=10)
+SETTINGS = """
+[store]
+url = "sqlite:///{path}"
+[clusters.east]
+bootstrap = ["e:1"]
+[clusters.west]
+bootstrap = ["w:1"]
+[links."east->west"]
+[delay]
+clear_s = 0
+"""
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def alarms_of(store: Store, told: list[Event], quiet: str = "") -> StandingAlarms:
+    found = StandingAlarms(
+        store, manners_of(SECTION), [parse_quiet(quiet)] if quiet else [], told.append, lambda _said: None
+    )
+    found.load({LINK}, (AlarmKind.RECOVERY_POINT,))
+    return found
+
+
+@contextmanager
+def a_store(folder: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{folder / 'store.db'}") as store:
+        yield store
+
+
+def test_another_process_goes_on_with_what_one_has_raised(tmp_path: Path) -> None:
+    told: list[Event] = []
+    with a_store(tmp_path) as store:
+        alarms_of(store, told).judge([Sign(KEY, True, "late")], 1_000)
+        second = alarms_of(store, told)
+        second.judge([Sign(KEY, True, "later")], 5_000)
+        assert [event.happening for event in told] == [Happening.RAISED], "it was told 4 s ago"
+        second.judge([Sign(KEY, True, "latest")], 11_000)
+        (row,) = store.delay.alarms(LINK)
+        assert (row.sentence, row.times_told, row.told_ms, row.raised_ms) == ("latest", 2, 11_000, 1_000)
+        second.judge([Sign(KEY, False)], 12_000)
+        second.judge([Sign(KEY, False)], 14_000)
+        assert [event.happening for event in told][-1] is Happening.CLEARED
+        assert store.delay.alarms(LINK, open_only=True) == ()
+        assert store.delay.alarms(LINK)[0].cleared_ms == 14_000
+
+
+def test_in_a_quiet_time_the_history_has_it_and_nobody_is_told(tmp_path: Path) -> None:
+    told: list[Event] = []
+    with a_store(tmp_path) as store:
+        alarms_of(store, told, "00:00-00:10").judge([Sign(KEY, True, "late")], 1_000)
+        assert told == []
+        (row,) = store.delay.alarms(LINK)
+        assert (row.told_ms, row.times_told) == (None, 0)
+        alarms_of(store, told, "00:00-00:10").judge([Sign(KEY, True, "late")], 601_000)
+        assert [event.happening for event in told] == [Happening.REPEATED]
+
+
+def test_after_the_clock_was_set_every_moment_moves_with_it() -> None:
+    fields = [name for name in Standing._fields if name.endswith("_ms")]
+    one = Standing(KEY, 5_000, "late", 5_000, 5_000, 1, 5_000, 5_000)
+    assert {getattr(moved(one, -3_000), name) for name in fields} == {2_000}
+    assert moved(Standing(KEY, 5_000, "late"), 7) == Standing(KEY, 5_007, "late")
+
+
+@pytest.mark.parametrize("step_ms", [0, -3_600_000, 3_600_000])
+def test_what_outlives_its_cause_is_told_in_time_though_the_clock_was_set(tmp_path: Path, step_ms: int) -> None:
+    told: list[Event] = []
+    away = cluster_key("east")
+    with a_store(tmp_path) as store:
+        alarms, now_ms = alarms_of(store, told), 10_000_000
+        for _ in range(20):
+            now_ms += 1_000
+            alarms.judge([Sign(away, True, "east is away"), Sign(KEY, True, "late")], now_ms)
+        alarms.move(step_ms)
+        now_ms += step_ms
+        for _ in range(SETTLE_MS // 1_000 + 3):
+            now_ms += 1_000
+            alarms.judge([Sign(away, False), Sign(KEY, True, "late")], now_ms)
+    assert [(event.happening, event.key) for event in told] == [
+        (Happening.RAISED, away),
+        (Happening.CLEARED, away),
+        (Happening.REPEATED, KEY),
+    ]
+    assert "it lasted 10 s" in told[1].sentence or "it lasted 11 s" in told[1].sentence
+
+
+def test_what_another_monitor_has_cleared_is_raised_again_while_it_stands_here(tmp_path: Path) -> None:
+    away = cluster_key("east")
+    with a_store(tmp_path) as store:
+        first, second = alarms_of(store, []), alarms_of(store, [])
+        for at_ms in (1_000, 11_000):
+            first.judge([Sign(away, True, "I cannot reach east")], at_ms)
+            second.judge([Sign(away, True, "east is away")], at_ms)
+        (row,) = store.delay.alarms("east", open_only=True)
+        for at_ms in (12_000, 15_000):
+            second.judge([Sign(away, False)], at_ms)
+        assert store.delay.alarms("east", open_only=True) == ()
+        first.refresh()
+        (again,) = store.delay.alarms("east", open_only=True)
+        assert (again.sentence, again.raised_ms, again.told_ms) == ("I cannot reach east", row.raised_ms, row.told_ms)
+        first.refresh()
+        assert [one.id for one in store.delay.alarms("east", open_only=True)] == [again.id]
+        first.judge([Sign(away, False)], 16_000)
+        store.delay.clear_alarm(again.id, 17_000)
+        first.refresh()
+        assert store.delay.alarms("east", open_only=True) == (), "it is about to clear here too"
+        first.judge([Sign(away, False)], 19_000)
+        assert len(store.delay.alarms("east")) == 2
+
+
+WATCH = WatchRow("monitor on a", "links", "a process 1", 1, 1_000, 0, 0, "watches")
+
+
+def monitor(*links: str) -> WatchRow:
+    return replace(WATCH, name=name_of(links), links=links)
+
+
+WORD = LinkStatus(LINK, "a process 2", "flowing", "carries", 5)
+
+
+def wrong(silences: Silences, now_s: float, watches: list[WatchRow], words: list[LinkStatus]) -> set[AlarmKind]:
+    signs = judge(silences, watches, words, now_s, own="me", word_s=6.0)
+    assert all(bool(sign.sentence) is sign.wrong for sign in signs)
+    return {sign.key.kind for sign in signs if sign.wrong}
+
+
+def test_whoever_says_the_same_for_too_long_is_missed_on_ones_own_clock() -> None:
+    silences = Silences()
+    mine = replace(WATCH, name="me")
+    assert wrong(silences, 100, [WATCH, mine], [WORD]) == set(), "it is the first look, whatever their clocks say"
+    assert wrong(silences, 104, [WATCH, mine], [WORD]) == set()
+    assert wrong(silences, 105.5, [WATCH, mine], [WORD]) == {AlarmKind.MONITOR}
+    assert wrong(silences, 107, [WATCH, mine], [WORD]) == {AlarmKind.MONITOR, AlarmKind.MIRROR}
+    assert wrong(silences, 108, [replace(WATCH, beat=2)], [replace(WORD, updated_ms=6)]) == set()
+    assert wrong(silences, 200, [replace(WATCH, beat=2)], []) == {AlarmKind.MONITOR}
+    assert wrong(silences, 201, [], []) == set(), "one that ended in good order is not missed"
+
+
+def test_an_alarm_of_one_who_has_ended_in_good_order_is_over() -> None:
+    gone, here = AlarmKey("monitor on a", AlarmKind.MONITOR), AlarmKey("monitor on b", AlarmKind.MONITOR)
+    standing = [gone, here, AlarmKey(LINK, AlarmKind.MIRROR), KEY, AlarmKey("me", AlarmKind.MONITOR)]
+    silences = Silences()
+    rows = [replace(WATCH, name="monitor on b"), replace(WATCH, name="me")]
+    judge(silences, rows, [WORD], 0, own="me", word_s=6.0, standing=standing)
+    signs = judge(silences, rows, [WORD], 9, own="me", word_s=6.0, standing=standing)
+    assert {sign.key for sign in signs if sign.wrong} == {here, AlarmKey(LINK, AlarmKind.MIRROR)}
+    # Whoever judges is not silent.
+    assert {sign.key for sign in signs if not sign.wrong} == {gone, AlarmKey("me", AlarmKind.MONITOR)}
+
+
+def test_a_watcher_that_starts_again_ends_what_is_not_missed_any_more(tmp_path: Path) -> None:
+    text = SETTINGS.format(path=tmp_path / "store.db")
+    gone = AlarmRow("monitor on a", "monitor silent", "", "", "silent", 5, 5, 1)
+    theirs = AlarmRow("south->west", "mirror silent", "", "", "silent", 5, 5, 1)
+    with a_store(tmp_path) as store:
+        for alarm in (gone, replace(gone, link=WATCHER), theirs):
+            store.delay.raise_alarm(alarm)
+        watcher = Watcher(parse_settings(text, name="t", env={}), lambda _said: None, every_s=0.02)
+        thread = threading.Thread(target=watcher.run)
+        thread.start()
+        until(lambda: len(store.delay.alarms(open_only=True)) == 1)
+        watcher.stop()
+        thread.join()
+        # Of a link that its settings do not name it knows nothing.
+        assert [row.link for row in store.delay.alarms(open_only=True)] == ["south->west"]
+
+
+def test_a_watcher_misses_the_mirror_of_an_added_link_and_not_that_of_a_removed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, nobody would tell that the mirror of a link is gone which was added while the watcher ran."""
+    monkeypatch.setattr("twinshore.monitoring.watchers.SILENT_S_MIN", 0.1)
+    settings = parse_settings(
+        SETTINGS.format(path=tmp_path / "store.db") + "[mirror]\nreceipts_s = 0.05\n", name="t", env={}
+    )
+    said: list[str] = []
+
+    def missed() -> set[str]:
+        return {row.link for row in store.delay.alarms(open_only=True)}
+
+    def change(asked: Asked) -> None:
+        list(act(plan(asked, settings, store), settings, store, by="me"))
+
+    with a_store(tmp_path) as store:
+        for name in (LINK, "west->east"):
+            store.links.save_status(replace(WORD, link=name))
+        watcher = Watcher(settings, said.append, every_s=0.02)
+        thread = threading.Thread(target=watcher.run)
+        thread.start()
+        until(lambda: missed() == {LINK})
+        change(Add("west->east", ['topics=["bills"]']))
+        until(lambda: missed() == {LINK, "west->east"})
+        change(Remove(LINK))
+        until(lambda: missed() == {"west->east"})
+        watcher.stop()
+        thread.join()
+
+
+def test_a_watcher_without_a_store_calls_and_the_history_has_it_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinshore.monitoring.watchers.SILENT_S_MIN", 0.1)
+    text = SETTINGS.format(path=tmp_path / "store.db")
+    said: list[str] = []
+    with a_store(tmp_path) as store, closing(sqlite3.connect(tmp_path / "store.db")) as raw:
+        watcher = Watcher(parse_settings(text, name="t", env={}), said.append, every_s=0.02)
+        thread = threading.Thread(target=watcher.run)
+        thread.start()
+        until(lambda: any("watches every monitor" in line for line in said))
+        raw.execute("ALTER TABLE delay_watches RENAME TO gone")
+        until(lambda: any("alarm raised: the store has not answered" in line for line in said))
+        raw.execute("ALTER TABLE gone RENAME TO delay_watches")
+        until(lambda: any("alarm cleared: watcher of watchers: blind" in line for line in said))
+        until(lambda: [row.cleared_ms is not None for row in store.delay.alarms()] == [True])
+        watcher.stop()
+        thread.join()
+
+
+def test_more_alarms_than_are_shown_at_once_are_taken_over(tmp_path: Path) -> None:
+    with a_store(tmp_path) as store:
+        for number in range(1_001):
+            store.delay.raise_alarm(AlarmRow(LINK, "recovery point", f"t{number}", "", "late", 5, 5, 1))
+        assert len(alarms_of(store, []).book) == 1_001
+
+
+def test_a_monitor_takes_the_place_of_those_whose_links_it_watches() -> None:
+    long = [f"a-cluster-with-a-long-name-{number}->west" for number in range(9)]
+    watched = (["a->b"], ["c->d"], ["a->b", "c->d"], ["a->b", "x->y"], long)
+    rows = [monitor(*links) for links in watched]
+    rows += [replace(WATCH, name="a->b", kind=WATCHES_WATCHERS), replace(WATCH, name="one that says of no link")]
+    assert replaced_by(["a->b", "c->d", "e->f"], rows) == [row.name for row in rows[:3]]
+    assert replaced_by(["a->b"], rows) == [], "not itself, and none that watches something else"
+    assert replaced_by(["c->d", "x->y"], rows) == ["monitor of c->d"]
+    assert replaced_by(["a->b", *long], rows) == ["monitor of a->b", name_of(long)]
+    assert replaced_by(long[:5], rows) == []
+
+
+def test_a_link_is_watched_by_living_monitors_that_name_it() -> None:
+    long = [f"a-cluster-with-a-long-name-{number}->west" for number in range(9)]
+    rows = [
+        replace(monitor("a->b", "c->d"), beaten_ms=60_000),
+        monitor("e->f"),
+        replace(monitor("g->h"), kind=WATCHES_WATCHERS, beaten_ms=60_000),
+        replace(monitor(*long), beaten_ms=60_000, sentence="said in words of its own"),
+    ]
+    asked = ["a->b", "c->d", "d", "e->f", "g->h", *long, "a-cluster->west"]
+    assert unwatched(asked, rows, 61_000) == ["d", "e->f", "g->h", "a-cluster->west"]
+
+
+def test_after_the_store_was_away_those_who_could_not_write_have_time_to_speak() -> None:
+    silences = Silences()
+    standing = [AlarmKey("monitor on b", AlarmKind.MONITOR)]
+    assert wrong(silences, 100, [WATCH], [WORD]) == set()
+    silences.deaf(130)
+    for now_s in (131, 144):
+        assert judge(silences, [WATCH], [WORD], now_s, own="me", word_s=6.0, standing=standing) == [], "no news"
+    assert wrong(silences, 146, [WATCH], [WORD]) == set()
+    assert wrong(silences, 152, [WATCH], [replace(WORD, updated_ms=6)]) == {AlarmKind.MONITOR}
+
+
+def test_one_who_watches_the_watchers_is_missed_by_name() -> None:
+    silences = Silences()
+    watcher = replace(WATCH, name=WATCHER, kind=WATCHES_WATCHERS)
+    judge(silences, [watcher], [], 0, own="me", word_s=6.0)
+    (sign,) = judge(silences, [watcher], [], 9, own="me", word_s=6.0)
+    assert sign.key == AlarmKey(WATCHER, AlarmKind.MONITOR)
+    assert "nobody would miss the monitor now" in sign.sentence
+
+
+def test_mirrors_of_links_that_a_living_monitor_watches_are_that_monitors_to_miss() -> None:
+    silences = Silences()
+    one = monitor(LINK)
+    assert watched_now(silences, [one], 0.0) == {LINK}
+    assert watched_now(silences, [one], 4.0) == {LINK}
+    assert watched_now(silences, [one], 9.0) == frozenset(), "it is silent"
+    assert watched_now(silences, [replace(one, beat=one.beat + 1)], 10.0) == {LINK}
+
+
+def test_an_alarm_that_another_process_has_from_now_on_is_left_and_not_cleared(tmp_path: Path) -> None:
+    told: list[Event] = []
+    key = AlarmKey(LINK, AlarmKind.MIRROR)
+    with a_store(tmp_path) as store:
+        alarms = alarms_of(store, told)
+        alarms.judge([Sign(key, True, "its mirror is silent")], 1_000)
+        alarms.leave(AlarmKind.MIRROR, {LINK})
+        assert alarms.book == {}
+        assert [row.kind for row in store.delay.alarms(open_only=True)] == ["mirror silent"]
+        alarms.load({LINK}, (AlarmKind.MIRROR,))
+        assert set(alarms.book) == {key}
+        alarms.judge([Sign(key, False)], 2_000)
+        alarms.judge([Sign(key, False)], 5_000)
+        assert store.delay.alarms(open_only=True) == ()
+    assert [event.happening for event in told] == [Happening.RAISED, Happening.CLEARED]
+
+
+def test_a_look_without_memory_goes_by_the_wall_clock() -> None:
+    rows = [replace(WATCH, beaten_ms=1_000), replace(WATCH, name="slow", every_ms=60_000, beaten_ms=1_000)]
+    assert stale(rows, 9_000) == {"monitor on a": 8.0}
+    assert set(stale(rows, 300_000)) == {"monitor on a", "slow"}
+
+
+class Watching:
+    def __init__(self) -> None:
+        self.states = {LINK: LinkState(LINK, 0)}
+        self.sampled_ms = {LINK: 2_000}
+
+
+def test_the_metrics_on_the_page_are_the_ones_served_and_the_rules_ask_for_no_others(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[2]
+    watching = Watching()
+    for ms, end in ((0, 100), (1_000, 150), (4_000, 150)):
+        watching.states[LINK].take([Reading(WatchedPlace(LINK, "orders", 0), ms, end, 100, axis=Axis.EXACT)], {}, ms)
+    watching.states[LINK].heard(1, 3_500, 4_000)
+    with a_store(tmp_path) as store:
+        alarms = alarms_of(store, [])
+        alarms.judge([Sign(KEY, True, "late")], 4_000)
+        registry = CollectorRegistry()
+        registry.register(DelayCollector(watching, alarms))
+        text = generate_latest(registry).decode()
+    assert f'twinshore_delay_lag_records{{link="{LINK}",topic="orders"}} 50.0' in text
+    assert f'twinshore_delay_recovery_point_seconds{{link="{LINK}",topic="orders"}} 3.0' in text
+    assert f'twinshore_delay_heartbeat_seconds{{link="{LINK}"}} 0.5' in text
+    assert f'twinshore_delay_alarms{{kind="recovery point",link="{LINK}"}} 1.0' in text
+    assert f'twinshore_delay_read_timestamp_seconds{{link="{LINK}",topic="orders"}} 4.0' in text
+    # It is out of sight: a figure of old that looks like today's would be worse than none.
+    watching.states[LINK].take([], {"orders": "west refuses to describe it"}, 9_000)
+    hidden = {metric.name: metric.samples for metric in DelayCollector(watching, alarms).collect()}
+    assert hidden["twinshore_delay_lag_records"] == hidden["twinshore_delay_recovery_point_seconds"] == []
+    assert [one.value for one in hidden["twinshore_delay_read_timestamp_seconds"]] == [4.0]
+    served = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    page = (root / "docs" / "delay.md").read_text()
+    assert {line.split("`")[1] for line in page.splitlines() if line.startswith("| `twinshore_delay")} == served
+    rules = (root / "deploy" / "prometheus" / "delay.yml").read_text()
+    asked = {word for word in rules.replace("(", " ").replace(")", " ").split() if word.startswith("twinshore_delay_")}
+    assert asked
+    assert asked <= served

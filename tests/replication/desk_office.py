@@ -1,0 +1,143 @@
+"""A desk with pumps at its door, for tests over real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from twinshore.config.model import Cluster
+from twinshore.kafka.clock import steady_s
+from twinshore.replication.coordinator_server import Desk
+from twinshore.replication.core.coordinator import Account
+from twinshore.replication.task.core.config import Carried, Handover, TideOrder
+from twinshore.replication.task.core.connections import Beat, Done, Pace, SayReady
+from twinshore.replication.task.core.engine import Grant
+from twinshore.replication.task.core.messages import Assign, Go, Granted, OfDesk
+from twinshore.replication.task.runner import DeskLine
+
+LINK = "east->west"
+KEY = (LINK, 0)
+GRANT_S = 2.0
+W = TypeVar("W")
+
+
+class LinePump(DeskLine):
+    """A pump that is nothing but its line, and keeps its grant as a pump's core does."""
+
+    def __init__(self, order: TideOrder) -> None:
+        super().__init__(order)
+        self.grant = Grant()
+
+    def words(self) -> list[OfDesk]:
+        words = super().words()
+        for word in words:
+            match word:
+                case Granted():
+                    self.grant.longer(*word)
+                case Go():
+                    self.grant.anew()
+        return words
+
+    def ready(self) -> None:
+        self.say(SayReady())
+
+    def asks(self, *carried: Carried) -> None:
+        self.say(Beat(list(carried), [], {}, steady_s()))
+
+    def done(
+        self,
+        *handovers: Handover,
+        carried: Iterable[Carried] = (),
+        unread_s: float = 0.0,
+        paces: Iterable[Pace] = (),
+    ) -> None:
+        self.say(Done(list(carried), [], list(handovers), {}, unread_s, list(paces)))
+
+
+class Office:
+    """A desk, what it was told, and for how long the link is ours."""
+
+    def __init__(self) -> None:
+        self.accounts: list[Account] = []
+        self.allowed_s = 100.0
+        self.pumps: list[LinePump] = []
+        self.desk = Desk("127.0.0.1", allowed_s=lambda _: self.allowed_s, take=self.accounts.append)
+        self.desk.open_lane(KEY, GRANT_S)
+
+    def order(self, tide: int, *, token: str = "") -> TideOrder:
+        cluster = Cluster("east", ("127.0.0.1:1",))
+        desk = self.desk
+        at = {"desk_host": desk.host, "desk_port": desk.port, "desk_token": token or desk.token_of(KEY)}
+        return TideOrder(LINK, 0, tide, cluster, cluster, producer_id=1, producer_epoch=0, state_expiry_ms=1, **at)  # type: ignore[arg-type]
+
+    def pump(self, tide: int, *, token: str = "") -> LinePump:
+        self.pumps.append(LinePump(self.order(tide, token=token)))
+        return self.pumps[-1]
+
+
+class Passage:
+    """A way to a desk that can break on the desk's side alone, as where a network forgets a connection: the pump's end
+    stays open, and nothing comes through it any more."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._door.getsockname()[1]
+        self._ends: list[socket.socket] = []
+        self._desk = desk
+        threading.Thread(target=self._pass_on, daemon=True).start()
+
+    def _pass_on(self) -> None:
+        pump, _ = self._door.accept()
+        desk = socket.create_connection((self._desk.host, self._desk.port))
+        self._ends = [desk, pump]
+        threading.Thread(target=self._copy, args=(desk, pump), daemon=True).start()
+        self._copy(pump, desk)
+
+    @staticmethod
+    def _copy(begin: socket.socket, end: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while got := begin.recv(1 << 16):
+                end.sendall(got)
+
+    def break_at_the_desk(self) -> None:
+        self._ends[0].shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        for end in (self._door, *self._ends):
+            end.close()
+
+
+def heard(line: DeskLine, *kinds: type[W], within_s: float = 3.0) -> W:
+    """Words up to one of these kinds; that one is returned."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        for word in line.words():
+            if isinstance(word, kinds):
+                return word
+        time.sleep(0.01)
+    raise AssertionError(f"none of {kinds} came")
+
+
+def until(holds: Callable[[], bool], within_s: float = 3.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.01)
+
+
+def going(office: Office, tide: int = 0) -> LinePump:
+    return begun(office.pump(tide))
+
+
+def begun(line: LinePump) -> LinePump:
+    heard(line, Assign)
+    line.ready()
+    heard(line, Go)
+    line.asks()
+    heard(line, Granted)
+    assert line.grant.holds(steady_s())
+    return line

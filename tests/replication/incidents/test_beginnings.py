@@ -1,0 +1,184 @@
+"""Which twins lack their sources' beginnings, and the rows that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import NamedPartition
+from twinshore.config.settings import parse_settings
+from twinshore.kafka.protocol.errors import Code
+from twinshore.replication.core.incident_rules import Lack, lacking, suspects
+from twinshore.replication.incidents.watch import BeginningWatch
+from twinshore.replication.recorder import LinkLive
+from twinshore.state.core.values import LedgerRow, TwinRow
+from twinshore.state.store import Store, open_store
+
+LINK = "east->west"
+SETTINGS = """
+[clusters.east]
+bootstrap = ["127.0.0.1:1"]
+[clusters.west]
+bootstrap = ["127.0.0.1:2"]
+[links."east->west"]
+topics = ["orders"]
+"""
+ONE, TWO = NamedPartition("orders", 0), NamedPartition("orders", 1)
+
+
+def test_only_a_twin_that_begins_later_than_pumps_told_is_looked_into() -> None:
+    told = {ONE: 5, TWO: 5}
+    assert suspects({ONE: 5, TWO: 6}, told, {}) == [TWO]
+    assert suspects({ONE: 5, TWO: 0}, told, {ONE: Lack(0, 5)}) == [ONE], "its row may be over"
+    assert suspects({ONE: 0}, {}, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("twin", "source", "cut", "lack"),
+    [
+        (100, 0, 0, Lack(0, 100)),
+        (100, 40, 40, Lack(40, 100)),
+        (100, 100, 0, None),
+        (100, 120, 0, None),  # the mirror will cut it
+        (100, 60, 100, None),  # a new leader of the source begins lower, and the mirror had cut the twin before
+        (0, 0, 0, None),
+    ],
+)
+def test_what_a_twin_lacks(twin: int, source: int, cut: int, lack: Lack | None) -> None:
+    assert lacking({ONE: twin}, {ONE: source}, {ONE: cut}).get(ONE) == lack
+    assert lacking({ONE: twin}, {}, {}) == {}, "a source that cannot be asked"
+
+
+class Log:
+    """A cluster that says where its logs begin."""
+
+    def __init__(self, starts: dict[NamedPartition, int]) -> None:
+        self.starts, self.asked = starts, list[NamedPartition]()
+
+    def offsets_of_each(
+        self, parts: Any, _kind: object
+    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
+        self.asked += parts
+        unled = KafkaError("nobody leads it", code=Code.LEADER_NOT_AVAILABLE, retriable=True)
+        found = {part: self.starts[part] for part in parts if part in self.starts}
+        return found, {part: unled for part in parts if part not in self.starts}
+
+
+class Pumps:
+    """What pumps told of the link."""
+
+    def __init__(self) -> None:
+        self.live = LinkLive()
+
+    def starts(self, _link: str) -> dict[NamedPartition, int]:
+        return self.live.starts
+
+    def cut_to(self, _link: str) -> dict[NamedPartition, int]:
+        return self.live.cut_to
+
+
+class Place:
+    def __init__(self, folder: Path) -> None:
+        self.store: Store = open_store(f"sqlite:///{folder}/store.db")
+        self.twins = [TwinRow(LINK, "orders", number, "aa", "bb", 0, 0, 1) for number in (0, 1)]
+        self.store.twins.save(self.twins)
+        self.source = Log({ONE: 0, TWO: 0})
+        self.target = Log({ONE: 0, TWO: 0})
+        self.pumps = Pumps()
+        self.live = self.pumps.live
+        self.said: list[str] = []
+        self.watch = self.begun()
+
+    def begun(self) -> BeginningWatch:
+        link = parse_settings(SETTINGS, name="settings.toml", env={}).links[0]
+        sides: tuple[Any, Any] = (self.source, self.target)
+        return BeginningWatch(link, *sides, self.store, self.pumps, self.said.append)
+
+    def open(self) -> list[LedgerRow]:
+        return list(self.store.ledger.rows(LINK, open_only=True))
+
+    def ranges(self) -> list[tuple[int, int, int]]:
+        return [(r.incident.partition, r.incident.from_offset, r.incident.to_offset) for r in self.open()]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    made.store.close()
+
+
+def test_a_row_opens_grows_and_closes(place: Place) -> None:
+    place.watch.look()
+    assert (place.open(), place.source.asked) == ([], []), "twins that begin at 0 lack nothing"
+    begins = place.target.starts
+    begins[TWO] = 30
+    place.watch.look()
+    place.watch.look()
+    assert place.ranges() == [(1, 0, 30)]
+    assert "records 0 to 29 are missing on the twin" in place.open()[0].incident.sentence
+    begins[TWO] = 50
+    again = place.begun()  # by another process, which finds the row
+    again.look()
+    assert place.ranges() == [(1, 0, 50)]
+    place.source.starts[TWO] = 40
+    again.look()
+    assert len(place.open()) == 1, "the source has not passed it"
+    place.source.starts[TWO] = 50
+    again.look()
+    assert place.open() == []
+    assert len(place.store.ledger.rows(LINK)) == 2
+
+
+def test_a_side_that_cannot_be_asked_changes_nothing(place: Place) -> None:
+    place.target.starts[TWO] = 30
+    place.watch.look()
+    del place.source.starts[TWO]
+    place.watch.look()
+    place.target.starts.clear()
+    place.watch.look()
+    assert place.ranges() == [(1, 0, 30)]
+
+
+def test_what_the_mirror_cut_is_no_loss_under_a_leader_that_begins_lower(place: Place) -> None:
+    place.live.starts[ONE] = 30
+    place.target.starts[ONE] = 30
+    place.watch.look()
+    place.live.starts[ONE] = 10
+    place.watch.look()
+    assert place.open() == []
+
+
+def test_a_topic_that_was_made_again_is_not_taken_for_the_one_before(place: Place) -> None:
+    for log in (place.source, place.target):
+        log.starts = {ONE: 1_000_000, TWO: 0}
+    place.live.starts[ONE] = 1_000_000
+    place.watch.look()
+    for log in (place.source, place.target):
+        log.starts = {ONE: 0, TWO: 0}
+    place.live.forget("orders")
+    place.store.forget_topic(LINK, "orders")
+    place.store.twins.save([replace(row, source_topic_id="cc", target_topic_id="dd") for row in place.twins])
+    place.watch.look()
+    place.target.starts[ONE] = 400_000
+    place.watch.look()
+    assert place.ranges() == [(0, 0, 400_000)]
+
+
+def test_a_cluster_that_does_not_answer_is_asked_once(place: Place) -> None:
+    many = [TwinRow(LINK, f"topic-{number}", 0, "aa", "bb", 0, 0, 1) for number in range(50)]
+    place.store.twins.save(many)
+    asked: list[int] = []
+
+    def silent(parts: Any, _kind: object) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
+        asked.append(len(parts))
+        raise KafkaError("east: no answer", retriable=True)
+
+    place.target.offsets_of_each = silent  # type: ignore[method-assign]
+    place.watch.look()
+    assert asked == [52]

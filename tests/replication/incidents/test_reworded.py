@@ -1,0 +1,61 @@
+"""What a row does is its columns' to say: reword every sentence of a ledger, and the same partitions rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import update
+
+from twinshore.config.incidents import POLICY_RETRY, POLICY_STOP, POLICY_TOPIC, POLICY_UNCUT
+from twinshore.config.model import Link, Secret
+from twinshore.monitoring.sampler import resting_of
+from twinshore.proof.core.borders import uncrossed_topics
+from twinshore.replication.core.incident_kinds import KINDS, passing
+from twinshore.replication.incidents.stopped import retries, stopping
+from twinshore.replication.metrics import refused_topics
+from twinshore.state.core.values import Incident
+from twinshore.state.engine import Database
+from twinshore.state.schema import incidents
+from twinshore.state.store import Store, open_store
+
+LINK = Link("east", "west")
+ELSE = "said in words that no version ever wrote"
+
+
+def every_row() -> list[Incident]:
+    """Of each kind a partition's row and a topic's, by each policy."""
+    special = (POLICY_STOP, POLICY_RETRY, POLICY_TOPIC, POLICY_UNCUT)
+    found = []
+    for kind, known in KINDS.items():
+        for policy in {known.policy, *special}:
+            topic = f"{kind.name.lower()}-{policy.effect}"
+            found += [Incident(LINK.name, topic, part, kind, 5, 9, policy, "why", kind.side) for part in (0, -1)]
+    return found
+
+
+def decided(store: Store) -> dict[str, object]:
+    """All that is read out of a ledger to decide by."""
+    rows = store.ledger.rows(LINK.name, open_only=True)
+    stopped = stopping(store, LINK.name)
+    return {
+        "stopping": {named: [row.id for row in found] for named, found in stopped.items()},
+        "retried": {named for named, found in stopped.items() if retries(found)},
+        "refused": refused_topics(store, LINK.name),
+        "resting": resting_of(LINK, rows)[1],
+        "uncrossed": {one.topic for one in uncrossed_topics(LINK, {row.incident.topic for row in rows}, (), rows)},
+        "passing": {row.id for row in rows if passing(row.incident.kind, row.incident.policy)},
+    }
+
+
+def test_no_sentence_decides(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    with open_store(url) as store:
+        for one in every_row():
+            store.ledger.add(one, now_ms=1)
+        before = decided(store)
+        assert all(before.values()), "each has something to decide"
+        database = Database(url, Secret())
+        reworded = update(incidents).values(policy=ELSE, sentence=ELSE)
+        assert database.write(lambda connection: connection.execute(reworded)).rowcount == len(every_row())
+        database.close()
+        assert decided(store) == before

@@ -1,0 +1,244 @@
+"""Topics that hold data are proven beside the driver, which is never held up, and no more often than is of use."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.protocol.strategies import raw_batch
+from twinshore.config.errors import KafkaError, WireError
+from twinshore.config.model import Extent, Link, Mode, NamedPartition, SourceOffset, TargetOffset
+from twinshore.config.settings import parse_settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.metadata import ClusterMetadata
+from twinshore.kafka.protocol.fetch import FetchedPartition
+from twinshore.kafka.questions import OffsetKind
+from twinshore.replication.core.model import CarryTopic, Refuse
+from twinshore.replication.mapping import adopt
+from twinshore.replication.mapping.adopt import Adopter, Notes, Positions, Row, Unproven
+from twinshore.replication.planner import orders_for
+from twinshore.state.core.values import TwinRow
+from twinshore.state.store import Store, open_store
+
+SETTINGS = """
+[clusters.east]
+bootstrap = ["127.0.0.1:1"]
+[clusters.west]
+bootstrap = ["127.0.0.1:2"]
+[links."east->west"]
+mode = "mapped"
+"""
+CLUSTERS = parse_settings(SETTINGS, name="test", env={})
+LINK = Link("east", "west", mode=Mode.MAPPED)
+STEP = CarryTopic("orders", 1, "aa", "bb", mapped=True)
+
+
+class Logs(KafkaCluster):
+    """A cluster of one topic that answers from memory."""
+
+    def __init__(self, name: str, end: int, data: bytes = b"") -> None:
+        super().__init__(CLUSTERS.cluster(name))
+        self.end, self.data = end, data
+
+    def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]:
+        return dict.fromkeys(parts, 0 if which is OffsetKind.EARLIEST else self.end)
+
+    def offsets_of_each(
+        self, parts: Iterable[NamedPartition], which: OffsetKind
+    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
+        return self.list_offsets(parts, which), {}
+
+    def read_from(self, named: NamedPartition, offset: int, *, bytes_max: int, committed: bool) -> FetchedPartition:
+        del named, offset, bytes_max, committed  # One log, always answered whole.
+        return FetchedPartition(b"", 0, 0, self.end, self.end, 0, None, None, [], memoryview(self.data))
+
+    def metadata(self, topics: Sequence[str] | None = None, *, refresh: bool = True) -> ClusterMetadata:
+        del topics, refresh
+        return ClusterMetadata("", 0, {}, {})
+
+
+@dataclass
+class Stage:
+    """An adopter whose proofs are the test's."""
+
+    store: Store
+    proof: Callable[[], list[Row]]
+    ends: tuple[int, ...] = (9, 5)
+    proofs: int = 0
+    said: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.target = Logs("west", 5)
+        self.made: set[TwinRow] = set()
+        self.adopter = Adopter(LINK, Logs("east", 9), self.target, self.store, self.said.append, self.made)
+
+    def of(self, *_: object) -> list[Row]:
+        self.proofs += 1
+        return self.proof()
+
+    def until(self, holds: Callable[[list[CarryTopic], list[Refuse]], bool]) -> tuple[list[CarryTopic], list[Refuse]]:
+        deadline = time.monotonic() + 20
+        while not holds(*(found := self.adopter.adopt([STEP]))):
+            assert time.monotonic() < deadline, (found, self.said)
+            time.sleep(0.01)
+        return found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    found = open_store(f"sqlite:///{tmp_path / 'store.db'}")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def stages(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[], list[Row]]], Stage]]:
+    made: list[Stage] = []
+
+    def make(proof: Callable[[], list[Row]]) -> Stage:
+        stage = Stage(store, proof)
+        monkeypatch.setattr(Positions, "of", lambda _, *asked: stage.of(*asked))
+        monkeypatch.setattr(Positions, "ends", lambda *_: stage.ends)
+        monkeypatch.setattr(Positions, "notes", lambda _: Notes())
+        made.append(stage)
+        return stage
+
+    yield make
+    for stage in made:
+        stage.adopter.close()
+
+
+def proven() -> list[Row]:
+    row = TwinRow(LINK.name, "orders", 0, "aa", "bb", 7, 0, 1)
+    return [(row, Extent(SourceOffset(7), TargetOffset(5), 0, 0), "as a test says")]
+
+
+def unproven() -> list[Row]:
+    raise Unproven("orders-0 cannot be proven")
+
+
+def test_a_new_twin_is_untouched_and_one_that_holds_something_may_not_be(
+    stages: Callable[[Callable[[], list[Row]]], Stage], store: Store
+) -> None:
+    for target in (0, 5):
+        row = TwinRow(LINK.name, "orders", 0, "aa", f"b{target}", 7, 0, 1)
+        extent = Extent(SourceOffset(7), TargetOffset(target), 0, 0)
+        stage = stages(lambda: [(row, extent, "as a test says")])  # noqa: B023
+        stage.target.end = target
+        stage.until(lambda ready, _: bool(ready))
+        step = replace(STEP, target_topic_id=row.target_topic_id)
+        (order,) = orders_for(store, LINK, [step], stage.made).values()
+        assert order.reached is not None
+        assert order.untouched is (target == 0)
+        store.forget_topic(LINK.name, "orders")
+
+
+def test_a_proof_that_takes_long_holds_up_nobody_and_its_result_comes_later(
+    stages: Callable[[Callable[[], list[Row]]], Stage], store: Store
+) -> None:
+    go_on = threading.Event()
+
+    def slow() -> list[Row]:
+        assert go_on.wait(20)
+        return proven()
+
+    stage = stages(slow)
+    plain = CarryTopic("plain", 1, "cc", "dd")
+    began = time.monotonic()
+    for _ in range(5):
+        assert stage.adopter.adopt([STEP, plain]) == ([plain], [])
+    assert time.monotonic() - began < 5
+    assert store.extents.reached(LINK.name) == {}
+    go_on.set()
+    ready, refused = stage.until(lambda ready, _: bool(ready))
+    assert (ready, refused, stage.proofs) == ([STEP], [], 1)
+    assert store.extents.reached(LINK.name)[("orders", 0)].source == 7
+    assert any("orders-0 is mapped: goes on with 7 of the source at 5 of the twin" in said for said in stage.said)
+
+
+def test_a_close_does_not_wait_for_a_proof(stages: Callable[[Callable[[], list[Row]]], Stage]) -> None:
+    over = threading.Event()
+
+    def endless() -> list[Row]:
+        over.wait(20)
+        return []
+
+    stage = stages(endless)
+    stage.adopter.adopt([STEP])
+    began = time.monotonic()
+    stage.adopter.close()
+    assert time.monotonic() - began < adopt.CLOSE_S + 3
+    over.set()
+
+
+def test_a_twin_that_was_written_to_since_is_proven_anew(
+    stages: Callable[[Callable[[], list[Row]]], Stage], store: Store
+) -> None:
+    stage = stages(proven)
+    stage.target.end = 6
+    deadline = time.monotonic() + 20
+    while stage.proofs < 2:
+        assert stage.adopter.adopt([STEP]) == ([], [])
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert store.extents.reached(LINK.name) == {}
+
+
+def test_what_cannot_be_proven_is_tried_again_ever_more_rarely_until_a_log_moves(
+    stages: Callable[[Callable[[], list[Row]]], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adopt, "AGAIN_S", 0.02)
+    monkeypatch.setattr(adopt, "AGAIN_S_MAX", 1000.0)
+    stage = stages(unproven)
+    _, (refused,) = stage.until(lambda _, refused: bool(refused))
+    assert refused.sentence == "orders-0 cannot be proven"
+    until_s = time.monotonic() + 1.5
+    while time.monotonic() < until_s:
+        assert stage.adopter.adopt([STEP]) == ([], [refused]), "it is refused all the while"
+        time.sleep(0.005)
+    assert 2 <= stage.proofs <= 8
+    before = stage.proofs
+    stage.proof, stage.ends = proven, (9, 6)
+    stage.until(lambda ready, _: bool(ready))
+    assert stage.proofs == before + 1
+
+
+def test_a_cluster_that_does_not_answer_is_told_once_and_asked_again(
+    stages: Callable[[Callable[[], list[Row]]], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adopt, "AWAY_S", 0.02)
+    failures = iter([True, True, True])
+
+    def away_first() -> list[Row]:
+        if next(failures, False):
+            raise KafkaError("east does not answer", retriable=True)
+        return proven()
+
+    stage = stages(away_first)
+    ready, refused = stage.until(lambda ready, _: bool(ready))
+    assert (ready, refused, stage.proofs) == ([STEP], [], 4)
+    assert sum("adoptions wait: east does not answer" in said for said in stage.said) == 1
+
+
+@pytest.mark.parametrize("data", [raw_batch(0, 5, magic=1), raw_batch(0, 5, b"?" * 40)], ids=["old", "damaged"])
+def test_bytes_that_nobody_understands_refuse_their_topic_and_no_other(store: Store, data: bytes) -> None:
+    source, target = Logs("east", 9), Logs("west", 5, data)
+    found: tuple[Collection[Row], list[Refuse]] = Positions(LINK, source, target, store).propose([STEP])
+    rows, (refused,) = found
+    assert not rows
+    assert (refused.topic, refused.kind) == ("orders", "position disagreement")
+    assert refused.sentence.startswith("where to go on with topic orders cannot be proven: ")
+
+
+def test_notes_that_nobody_understands_refuse_what_needs_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(_: Positions) -> Mapping[NamedPartition, list[object]]:
+        raise WireError("a note is no note")
+
+    monkeypatch.setattr(Positions, "notes", damaged)
+    rows, (refused,) = Positions(LINK, Logs("east", 9), Logs("west", 5), store).propose([STEP])
+    assert (rows, refused.sentence) == ([], "where to go on with topic orders cannot be proven: a note is no note")

@@ -1,0 +1,43 @@
+"""Where the records of a twin lie on its source, though a fresh queue has left some out that nobody told of."""
+
+from __future__ import annotations
+
+import random
+from array import array
+
+import pytest
+
+from twinshore.config.model import Extent, SourceOffset, TargetOffset
+from twinshore.replication.core.mapping import between, extents_of, latest
+from twinshore.replication.task.core.config import Landed
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_all_are_found_at_an_offset_that_says_the_same_in_their_order(seed: int) -> None:
+    chance = random.Random(seed)
+    offsets = sorted(chance.sample(range(100, 1_000), 80))
+    marks = [chance.randrange(20) for _ in offsets]
+    sent = sorted(chance.sample(range(80), chance.randint(1, 40)))
+    found = latest([marks[at] for at in sent], array("q", offsets), array("q", marks))
+    assert found is not None, f"seed {seed}"
+    assert found == sorted(set(found))
+    by_offset = dict(zip(offsets, marks, strict=True))
+    assert [by_offset[one] for one in found] == [marks[at] for at in sent]
+    assert all(one >= offsets[at] for one, at in zip(found, sent, strict=True)), "never earlier: none is sent twice"
+
+
+def test_what_is_not_all_there_is_nowhere() -> None:
+    assert latest([7, 9], array("q", [1, 2, 3]), array("q", [9, 8, 7])) is None
+    assert latest([7, 8, 9, 9], array("q", [1, 2, 3]), array("q", [7, 8, 9])) is None
+
+
+def test_runs_of_records_are_extents_and_what_lies_between_them_was_dropped() -> None:
+    fresh = [Landed(50, 3, 7), Landed(53, 2, 10)]
+    extents = extents_of(fresh, [20, 21, 30, 31, 40])
+    assert extents == [
+        Extent(SourceOffset(20), TargetOffset(50), 2, 7),
+        Extent(SourceOffset(30), TargetOffset(52), 2, 9),
+        Extent(SourceOffset(40), TargetOffset(54), 1, 11),
+    ]
+    assert between(10, extents) == [(10, 20), (22, 30), (32, 40)]
+    assert between(20, extents) == [(22, 30), (32, 40)]

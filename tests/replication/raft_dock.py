@@ -1,0 +1,195 @@
+"""Tides at the real desk, with tasks that have no loop: what rafts are tried with."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from tests.replication.desk_office import LinePump
+from twinshore.config.model import Cluster
+from twinshore.kafka.clock import steady_s
+from twinshore.replication.coordinator_server import Desk
+from twinshore.replication.core.coordinator import LaneKey
+from twinshore.replication.task.core.config import TideOrder
+from twinshore.replication.task.core.messages import (
+    Afloat,
+    Carry,
+    Ended,
+    Finish,
+    Leave,
+    RaftOrder,
+    Turn,
+    heard_by_raft,
+    order_of,
+    said,
+)
+from twinshore.replication.task.runner import DeskLost, DriverLine
+from twinshore.replication.task_pool import Tides
+
+SIDE = Cluster("east", ("127.0.0.1:1",))
+GRANT_S = 9.0
+LINKS = 5
+WITHIN_S = 60.0
+
+
+class Task:
+    """A raft's task without a loop: it hears orders, and each pump that it begins stands by at the desk at once."""
+
+    def __init__(self, order: RaftOrder, *, mute: bool, poison: str = "", dies: bool = False) -> None:
+        self.order = order
+        who = {"token": order.desk_token, "raft": order.raft, "tide": order.tide}
+        self.line = DriverLine(order.desk_host, order.desk_port, **who)
+        self.pumps: dict[int, tuple[TideOrder, LinePump]] = {}
+        self.over, self.dead, self.lost = threading.Event(), threading.Event(), threading.Event()
+        self.mute = mute
+        self.leaving = False
+        # The link whose pump freezes the task, or ends it, as soon as it carries; "" for none.
+        self.poison, self.dies = poison, dies
+
+    def run(self) -> str:
+        try:
+            while not self.over.wait(0.01) and not (self.leaving and not self.pumps):
+                if not self.mute:
+                    self.turn()
+        except DeskLost:
+            pass
+        finally:
+            for _, pump in self.pumps.values():
+                pump.close()
+            self.line.close()
+        if self.dead.is_set():
+            raise RuntimeError("exit code 137")
+        return "finished"
+
+    def turn(self) -> None:
+        self.line.tell(said(Afloat()))
+        for message in self.line.heard():
+            match heard_by_raft(message):
+                case Carry(berth, order):
+                    self.pumps[berth] = order, LinePump(order)
+                    self.pumps[berth][1].ready()
+                case Leave():
+                    self.leaving = True
+        for berth, (order, pump) in list(self.pumps.items()):
+            if self.order.tells:
+                self.line.tell(said(Turn(berth)))
+            try:
+                words = pump.words()
+                if order.link == self.poison and pump.grant.until_s:
+                    self.mute = True
+                    if self.dies:
+                        self.dead.set()
+                        self.over.set()
+                    return
+            except DeskLost as error:
+                self.ends(berth, error.message)
+                continue
+            if Finish() in words:
+                pump.done()
+                self.ends(berth, "finished")
+            else:
+                pump.asks()
+        if self.order.tells:
+            self.line.tell(said(Turn(0)))
+
+    def ends(self, berth: int, sentence: str, *, died: bool = False) -> None:
+        self.pumps.pop(berth)[1].close()
+        self.line.tell(said(Ended(berth, sentence, died)))
+
+
+class Dock:
+    """Tides of several links, with room for one raft and its heir."""
+
+    def __init__(self, tide_s: float, *, grant_s: float = GRANT_S, poison: str = "", dies: bool = False) -> None:
+        self.desk = Desk("127.0.0.1", allowed_s=lambda _: grant_s, take=lambda _: None)
+        self.said: list[str] = []
+        self.tasks: list[Task] = []
+        self.mute = False
+        self.closed = threading.Event()
+        self.lock = threading.Lock()
+        self.running = self.most = 0
+        # By name: how the tasks that run are ended from outside.
+        self.killed: dict[str, threading.Event] = {}
+        self.poison, self.dies = poison, dies
+        self.tides = Tides(self.desk, tide_s, self._run, self.said.append, tasks=3, end=self._end)
+        for number in range(LINKS):
+            self.open(f"link-{number}", grant_s)
+
+    def open(self, link: str, grant_s: float = GRANT_S) -> None:
+        self.desk.open_lane((link, 0), grant_s)
+        at = self.desk.host, self.desk.port, self.desk.token_of((link, 0))
+        order = TideOrder(link, 0, 0, SIDE, SIDE, 1, 0, 60_000, *at)
+        self.tides.open_lane((link, 0), lambda tide: replace(order, tide=tide))
+
+    def _end(self, name: str) -> None:
+        self.killed[name].set()
+
+    def _run(self, text: str, name: str) -> str:
+        order = order_of(text)
+        self.killed[name] = killed = threading.Event()
+        if isinstance(order, TideOrder):
+            return self._run_alone(order, killed)
+        task = Task(order, mute=self.mute, poison=self.poison, dies=self.dies)
+        self.tasks.append(task)
+        with self.lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        try:
+            ridden = ThreadPoolExecutor(1).submit(task.run)
+            while not ridden.done():
+                if task.lost.wait(0.01):
+                    raise RuntimeError("executor lost")
+                if killed.is_set():
+                    task.over.set()
+                    raise RuntimeError("job cancelled")
+            return ridden.result()
+        finally:
+            with self.lock:
+                self.running -= 1
+
+    def _run_alone(self, order: TideOrder, killed: threading.Event) -> str:
+        assert order.link == self.poison, "no other lane of these has a task of its own"
+        pump = LinePump(order)
+        try:
+            pump.ready()
+            while not (self.closed.is_set() or killed.wait(0.01) or pump.grant.until_s):
+                pump.words()
+            while not (self.dies or self.closed.is_set() or killed.wait(0.01)):
+                pass  # it hangs
+        finally:
+            pump.close()
+        raise RuntimeError("job cancelled")
+
+    def manned(self, links: set[str]) -> float:
+        """Which part of these links a pump carries now."""
+        posts = [self.desk._core._posts[link, 0] for link in sorted(links)]
+        return sum(post.relay.manned(steady_s()) for post in posts) / len(posts)
+
+    def held(self) -> dict[str, int | None]:
+        keys: list[LaneKey] = [(f"link-{number}", 0) for number in range(LINKS)]
+        return {key[0]: self.desk.holding(key)[0] for key in keys}
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + WITHIN_S
+        while not holds():
+            assert time.monotonic() < deadline, (what, self.held(), self.said, len(self.tasks))
+            time.sleep(0.02)
+
+    def until_all_are_held_by(self, number: int) -> None:
+        def all_there() -> bool:
+            if len(self.tasks) <= number:
+                return False
+            aboard = {(order.link, order.tide) for order, _ in list(self.tasks[number].pumps.values())}
+            return aboard == set(self.held().items())
+
+        self.until(all_there, f"task {number} carries all")
+
+    def close(self) -> None:
+        self.closed.set()
+        self.tides.close()
+        self.desk.close()
+        for task in self.tasks:
+            task.over.set()

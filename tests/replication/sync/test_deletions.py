@@ -1,0 +1,280 @@
+"""Whether a deletion may be done is asked to the last: what others write, what operators say, who has the lease."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from twinshore.config.errors import KafkaError
+from twinshore.config.incidents import POLICY_KEEP_TWIN
+from twinshore.config.model import Link
+from twinshore.config.settings import load_settings
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.replication.sync import deletion
+from twinshore.replication.sync.clusters import Hands, SafetyNow
+from twinshore.replication.sync.core.lifecycle import ALLOWED, EVERY_TOPIC, KEEP, Presence, SeenTopic, Span, Word
+from twinshore.replication.sync.deletion import Endings
+from twinshore.state.core.values import ControlRow, LedgerRow, Remembered, TwinRow
+from twinshore.state.store import Store, open_store
+
+LINK = "east->west"
+SETTINGS = """
+[clusters.east]
+bootstrap = ["127.0.0.1:1"]
+[clusters.west]
+bootstrap = ["127.0.0.1:2"]
+[links."east->west"]
+[links."east->west".follow]
+deleted = "delete"
+delete_after_s = 0
+"""
+TOPICS = tuple("abcdefgh")
+
+
+@dataclass(slots=True)
+class Deleting(Hands):
+    """Says of each twin what the target answers, and which were deleted."""
+
+    answer: Callable[[str], str] = lambda _: ""
+    deleted: tuple[str, ...] = ()
+
+    def delete_twin(self, twin: str, *_: object, **__: object) -> str:
+        refused = self.answer(twin)
+        if not refused:
+            self.deleted += (twin,)
+        return refused
+
+
+class Stage:
+    """Topics of `gone` are not on the source any more; whichever are in `mute` have a twin without a leader."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.said: list[str] = []
+        self.gone: set[str] = set()
+        self.mute: set[str] = set()
+        self.held = [Span(0, 0, 0, 0, 0)]
+        self.ours = True
+        self.when_asked: Callable[[], None] = lambda: None
+        self.others: list[Link] = []
+        self.store: Store = open_store(f"sqlite:///{folder}/store.db")
+        self.store.twins.save([TwinRow(LINK, topic, 0, "aa", "bb", 0, 0, 1) for topic in TOPICS])
+        self.file = folder / "twinshore.toml"
+        self.file.write_text(SETTINGS)
+        settings = load_settings(self.file, {})
+        self.link = settings.links[0]
+        self.clusters = [KafkaCluster(settings.cluster(name)) for name in ("east", "west")]
+        self.hands = Deleting(LINK, self.clusters[1], self.store, self.said.append)
+        monkeypatch.setattr(deletion, "sides", self._sides)
+        monkeypatch.setattr(deletion, "spans", self._spans)
+        self.endings = self.begun()
+
+    def begun(self) -> Endings:
+        source, target = self.clusters
+        safety = SafetyNow(load_settings(self.file, {}), self.said.append)
+        ends = (self.link, source, target, self.store, self.hands)
+        return Endings(*ends, links=[self.link, *self.others], safety=safety, active=lambda: self.ours)
+
+    def close(self) -> None:
+        for cluster in self.clusters:
+            cluster.close()
+        self.store.close()
+
+    def looks(self, count: int = 6) -> tuple[str, ...]:
+        """Which twins are deleted after so many looks."""
+        for _ in range(count):
+            self.endings.look()
+        return self.hands.deleted
+
+    def pause(self, *, paused: bool = True) -> None:
+        row = ControlRow(LINK, "paused", "true" if paused else "false", 1, "test")
+        self.store.controls.change(LINK, {"paused": row}, seen=self.store.controls.version(LINK), told=[])
+
+    def set_safety(self, line: str) -> None:
+        """While the mirror runs."""
+        self.file.write_text(f"{SETTINGS}[safety]\n{line}\n")
+
+    def say(self, kind: str, topic: str, value: str = "") -> None:
+        self.store.memories.remember([Remembered(LINK, kind, topic, value, "said", wall_ms())])
+
+    def open(self, kind: str) -> list[LedgerRow]:
+        return [row for row in self.store.ledger.rows(LINK, open_only=True) if row.incident.kind == kind]
+
+    def _sides(self, cluster: KafkaCluster, names: Iterable[str]) -> dict[str, SeenTopic]:
+        there = SeenTopic(Presence.THERE, "aa" if cluster.name == "east" else "bb", 1)
+        left = self.gone if cluster.name == "east" else set(self.hands.deleted)
+        return {name: SeenTopic(Presence.GONE) if name in left else there for name in names}
+
+    def _spans(self, _cluster: KafkaCluster, topic: str, *_: object) -> list[Span]:
+        self.when_asked()
+        if topic in self.mute:
+            raise KafkaError(f"west: offset earliest of {topic}-0: it has no leader", retriable=True)
+        return self.held
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    with closing(Stage(tmp_path, monkeypatch)) as made:
+        yield made
+
+
+def test_one_topic_that_cannot_be_looked_at_hides_no_other(stage: Stage) -> None:
+    stage.gone, stage.mute = {"a", "c"}, {"a"}
+    assert stage.looks() == ("c",)
+    assert [row.incident.topic for row in stage.store.ledger.rows(LINK)] == ["c"]
+    assert sum("topic a is not decided now" in line for line in stage.said) == 1, "told once"
+
+
+def test_nothing_is_deleted_once_the_lease_is_lost_in_the_middle_of_a_look(stage: Stage) -> None:
+    stage.gone = {"a"}
+    assert stage.looks(2) == ()
+    stage.when_asked = lambda: setattr(stage, "ours", False)
+    assert stage.looks() == ()
+    stage.ours, stage.when_asked = True, lambda: None
+    assert stage.looks() == ("a",)
+
+
+@pytest.mark.parametrize("word", ["paused", "kept", "all kept", "never", "half written"])
+def test_an_operators_no_is_heard_at_the_last_moment(stage: Stage, word: str) -> None:
+    """It is said after the look has begun, when all is decided but the request itself."""
+    stage.gone = {"a"}
+    say = {
+        "paused": stage.pause,
+        "kept": lambda: stage.say(KEEP, "a"),
+        "all kept": lambda: stage.say(KEEP, EVERY_TOPIC),
+        "never": lambda: stage.set_safety("never_delete = true"),
+        "half written": lambda: stage.set_safety("never_del"),
+    }[word]
+    assert stage.looks(2) == ()
+    stage.when_asked = say
+    assert stage.looks() == ()
+    stage.when_asked = lambda: None
+    (row,) = stage.open("deleted topic")
+    assert "the twin is kept: " in row.incident.sentence
+    assert row.incident.policy == POLICY_KEEP_TWIN
+
+
+def test_a_settings_file_forbids_at_once_and_allows_nothing_before_a_restart(stage: Stage) -> None:
+    stage.gone = {"a"}
+    stage.set_safety("never_delete = true")
+    assert stage.looks() == ()
+    stage.set_safety("")
+    assert stage.looks() == (), "what was heard holds until the mirror ends"
+    assert stage.said.count("[safety] never_delete is set from now on: no twin is deleted, no record cut off") == 1
+    stage.endings = stage.begun()
+    assert stage.looks() == ("a",)
+
+
+def test_nothing_is_deleted_while_nobody_understands_the_settings_file(stage: Stage) -> None:
+    stage.gone = {"a"}
+    stage.file.write_text("[saf")
+    assert stage.looks() == ()
+    assert sum("nothing is deleted or cut off now: " in line for line in stage.said) == 1, stage.said
+    stage.file.unlink()
+    assert stage.looks() == (), "nobody has understood it since"
+    stage.set_safety("")
+    assert stage.looks() == ("a",)
+
+
+def test_fewer_deletions_at_once_are_heard_too(stage: Stage) -> None:
+    stage.gone = {"a", "b", "c"}
+    stage.set_safety("deletions_at_once_max = 2")
+    assert stage.looks() == ()
+    waiting = [row.incident.topic for row in stage.open("deletion held") if "_max is 2" in row.incident.sentence]
+    assert sorted(waiting) == ["a", "b", "c"]
+
+
+def test_nothing_is_deleted_while_what_operators_said_clashes_with_another_link(stage: Stage) -> None:
+    stage.link = replace(stage.link, topics=("a",))
+    row = ControlRow(LINK, "topics", '["a", "b"]', 1, "test")
+    stage.store.controls.change(LINK, {"topics": row}, seen=stage.store.controls.version(LINK), told=[])
+    stage.others = [Link("north", "west", ("b",))]
+    stage.endings = stage.begun()
+    stage.gone = {"a"}
+    assert stage.looks() == ()
+    stage.others = []
+    stage.endings = stage.begun()
+    assert stage.looks() == ("a",)
+
+
+def test_what_was_paused_has_its_whole_delay_again(stage: Stage) -> None:
+    stage.endings.judging._link = replace(stage.link, follow=replace(stage.link.follow, delete_after_s=3600))
+    stage.gone = {"a"}
+    stage.looks(3)
+    (first,) = stage.open("deleted topic")
+    stage.pause()
+    stage.looks(1)
+    (kept,) = stage.open("deleted topic")
+    stage.pause(paused=False)
+    stage.looks(1)
+    (again,) = stage.open("deleted topic")
+    assert first.id < kept.id < again.id
+    assert "unless `twinshore mirror keep a` forbids it" in again.incident.sentence
+    assert "the twin is kept: the link is paused" in kept.incident.sentence
+
+
+def test_a_deletion_that_the_target_refuses_is_told_once_and_tried_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.gone = {"a"}
+    stage.hands.answer = lambda _: "refused: TOPIC_DELETION_DISABLED"
+    stage.looks(20)
+    (row,) = stage.open("deletion held")
+    assert "cannot be deleted: refused: TOPIC_DELETION_DISABLED" in row.incident.sentence
+    asked: list[str] = []
+    stage.hands.answer = lambda twin: asked.append(twin) or "refused"  # type: ignore[func-returns-value]
+    stage.looks(3)
+    assert asked == [], "not at each look"
+    monkeypatch.setattr(deletion, "REFUSED_AGAIN_S", 0.0)
+    stage.looks(1)
+    assert asked == ["a"]
+    stage.hands.answer = lambda _: ""
+    assert stage.looks(3) == ("a",)
+    assert stage.store.ledger.rows(LINK, open_only=True) == ()
+
+
+@pytest.mark.parametrize("count", [6, len(TOPICS)], ids=["more than five", "all of them"])
+def test_many_topics_that_go_at_once_wait_for_a_word_each(stage: Stage, count: int) -> None:
+    stage.gone = set(TOPICS[:count])
+    assert stage.looks() == ()
+    rows = stage.open("deletion held")
+    assert {row.incident.topic for row in rows} == stage.gone
+    assert stage.looks(20) == ()
+    assert [row.id for row in stage.open("deletion held")] == [row.id for row in rows], "told once"
+    stage.say(ALLOWED, "b", Word(wall_ms()).to_json())
+    assert stage.looks() == ("b",)
+    assert stage.looks(20) == ("b",), "fewer are left, but each waits for its word"
+    stage.gone = {"a"}
+    stage.looks()
+    assert {row.incident.topic for row in stage.open("deletion held")} == {"a"}
+
+
+def test_a_few_of_many_go_as_the_settings_say(stage: Stage) -> None:
+    stage.gone = set(TOPICS[:5])
+    assert stage.looks() == TOPICS[:5]
+    assert stage.store.ledger.rows(LINK, open_only=True) == ()
+    assert {row.topic for row in stage.store.twins.of(LINK)} == set(TOPICS[5:])
+
+
+def test_what_somebody_wrote_since_is_seen_at_the_moment_itself(stage: Stage) -> None:
+    stage.gone = {"a"}
+    stage.looks(2)
+    stage.held = [Span(0, 0, 51_000, 1_000, 1_000)]
+    assert stage.looks() == ()
+    (row,) = stage.open("deletion held")
+    assert row.incident.sentence == (
+        "the twin of deleted topic a is kept: a-0 holds offsets 1000 to 50999, of which this link has no receipt"
+    )
+
+
+def test_what_another_version_remembered_begins_anew(stage: Stage) -> None:
+    for topic, state in (("a", "deleting"), ("b", "gone")):
+        stage.store.memories.remember([Remembered(LINK, "topic", topic, "", state, 1)])
+    stage.gone = {"a"}
+    stage.looks(2)
+    (row,) = stage.open("deleted topic")
+    assert "unless `twinshore mirror keep a` forbids it" in row.incident.sentence

@@ -1,0 +1,137 @@
+"""What a plan says of topics that end or begin anew is what the follower then does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.replication.sync.test_deletions import LINK, TOPICS, Stage
+from twinshore.config.model import Recreated
+from twinshore.config.settings import load_settings
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.replication.sync import deletion
+from twinshore.replication.sync.clusters import SafetyNow
+from twinshore.replication.sync.core.lifecycle import ALLOWED, KEEP, Presence, SeenTopic, Word
+from twinshore.replication.sync.deletion import Judging
+from twinshore.replication.sync.syncer import becoming, looked
+
+
+class Planned(Stage):
+    """The same place, of which a plan is asked; `anew`: topics that were made again on the source."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.anew: set[str] = set()
+        self.delay_s = 3600.0
+        super().__init__(folder, monkeypatch)
+        monkeypatch.setattr(deletion, "sides", self._sides)
+
+    def policies(self) -> Judging:
+        source, target = self.clusters
+        safety = SafetyNow(load_settings(self.file, {}), self.said.append)
+        follow = replace(self.link.follow, delete_after_s=self.delay_s, recreated=Recreated.BEGIN_AGAIN)
+        link = replace(self.link, follow=follow)
+        return Judging(link, source, target, self.store, links=[self.link], safety=safety)
+
+    def plan(self) -> dict[str, str]:
+        judging = self.policies()
+        lines = {topic: becoming(judging, one) for topic, one in looked(judging).items() if not one.is_plain}
+        assert all(lines.values()), f"a topic of which a plan says nothing: {lines}"
+        return {topic: " / ".join(map(str, found)) for topic, found in lines.items()}
+
+    def follows(self, count: int = 2) -> None:
+        now, ours = self.policies(), self.endings.judging
+        ours._link, ours._safety = now._link, now._safety
+        for _ in range(count):
+            self.endings.look()
+
+    def _sides(self, cluster: KafkaCluster, names: Iterable[str]) -> dict[str, SeenTopic]:
+        found = super()._sides(cluster, names)
+        there = self.anew if cluster.name == "east" else set()
+        return {name: SeenTopic(Presence.THERE, "cc", 1) if name in there else side for name, side in found.items()}
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Planned]:
+    with closing(Planned(tmp_path, monkeypatch)) as made:
+        yield made
+
+
+def test_a_plan_says_what_the_follower_then_tells(stage: Planned) -> None:
+    stage.gone, stage.anew = {"a"}, {"b"}
+    said = stage.plan()
+    assert said.keys() == {"a", "b"}
+    assert not stage.store.ledger.rows(LINK), "a plan tells nothing"
+    stage.follows()
+    for topic, kind in (("a", "deleted topic"), ("b", "recreated topic")):
+        (row,) = stage.open(kind)
+        told = row.incident.sentence.partition("; the twin is deleted on ")
+        assert told[0] in said[topic]
+        assert "; the twin is deleted on " in said[topic], said
+        assert f"({row.incident.policy.words})" in said[topic]
+    waits = stage.plan()
+    assert all("the twin is deleted on " in words for words in waits.values()), waits
+    stage.delay_s = 0.0
+    now = stage.plan()
+    assert all("the twin is deleted on " in words for words in now.values()), "another delay is announced anew"
+    stage.follows(1)
+    assert all("its twin" in words and "is deleted: its source topic" in words for words in stage.plan().values())
+    assert not stage.hands.deleted
+    stage.follows(1)
+    assert set(stage.hands.deleted) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("no", "words"),
+    [
+        ("never", "[safety] never_delete is set"),
+        ("kept", "an operator said `twinshore mirror keep`"),
+        ("paused", "the link is paused"),
+    ],
+)
+@pytest.mark.parametrize("announced", [False, True])
+def test_a_plan_deletes_nothing_that_the_follower_would_keep(
+    stage: Planned, no: str, words: str, announced: bool
+) -> None:
+    stage.gone, stage.anew = {"a"}, {"b"}
+    if announced:
+        stage.follows()
+    if no == "never":
+        stage.set_safety("never_delete = true")
+    elif no == "kept":
+        stage.say(KEEP, "a")
+        stage.say(KEEP, "b")
+    else:
+        stage.pause()
+    for _ in range(2):
+        for said in stage.plan().values():
+            assert f"the twin is kept: {words}" in said
+            assert "deleted on 2" not in said
+            assert "delete the twin" not in said
+        stage.follows()
+
+
+def test_a_plan_names_what_waits_for_a_word_and_what_may_go_by_one(stage: Planned) -> None:
+    stage.gone, stage.delay_s = set(TOPICS[:6]), 0.0
+    stage.follows(2)
+    said = stage.plan()
+    assert all("6 twins would be deleted at once" in words for words in said.values()), said
+    stage.follows(1)
+    waits = "the twin is kept: an operator must decide"
+    assert {words.partition("; ")[2] for words in stage.plan().values()} == {waits}
+    stage.say(ALLOWED, "b", Word(wall_ms()).to_json())
+    assert "and an operator agreed" in stage.plan()["b"]
+
+
+def test_a_topic_that_one_look_missed_is_not_called_gone(stage: Planned) -> None:
+    looks: list[str] = []
+    stage.when_asked = lambda: looks.append("asked")
+    stage.gone = {"a"}
+    judging = stage.policies()
+    assert becoming(judging, judging.look()["a"]), "it is not plain, and so not passed over"
+    assert not looks, "after one look nothing is decided"
+    assert looked(stage.policies())["a"].look.missed == 2

@@ -1,0 +1,222 @@
+"""What a source's word on its leader epochs says of the history that a twin follows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.fetch import FetchedPartition
+from twinshore.replication.task.core import position
+from twinshore.replication.task.core.accounting import Noted
+from twinshore.replication.task.core.config import (
+    NOWHERE,
+    UNKNOWN,
+    EpochEnd,
+    Handover,
+    Stand,
+    TrackOrder,
+    compared,
+    told_on,
+)
+from twinshore.replication.task.core.partition import Phase, Route
+from twinshore.replication.task.core.partitions import Lane
+from twinshore.replication.task.core.position import Observation, Tail
+
+NAMED = NamedPartition("orders", 0)
+OURS, NOW_MS = 7, 1_800_000_000_000
+# What a source says whose epoch 5 ended at 90, and whose epoch 8 now ends at 110.
+SAID = {4: EpochEnd(4, 60), 5: EpochEnd(5, 90), 6: EpochEnd(5, 90), 8: EpochEnd(8, 110)}
+
+
+@pytest.mark.parametrize(
+    ("told", "here", "epoch", "parted"),
+    [
+        (Stand(5, 80), Stand(5, 80), 5, -1),
+        (Stand(5, 100), Stand(8, 100), 8, 90),  # the twin has what epoch 5 had and lost
+        (Stand(6, 100), Stand(8, 100), 8, 90),  # the source has never heard of epoch 6
+        (Stand(5, 90), Stand(8, 95), 8, -1),  # what was carried after the last word
+        (Stand(5, 100), Stand(5, 85), 5, -1),  # the target lost its end, and with it all that the source lost
+        (Stand(5, 100), Stand(UNKNOWN, 100), -1, 90),
+        (Stand(5, 80), Stand(UNKNOWN, 80), 5, -1),  # cleaners took the record, the last word still holds
+        (NOWHERE, Stand(8, 100), 8, -1),
+        (NOWHERE, Stand(UNKNOWN, 100), -1, -1),
+        (Stand(8, 100), Stand(4, 100), -1, 60),
+        (Stand(4, 50), Stand(5, 50), 5, 49),  # another leader's record lies there
+        (Stand(3, 50), Stand(3, 50), -1, -1),  # of which the source says nothing
+    ],
+)
+def test_where_histories_part(told: Stand, here: Stand, epoch: int, parted: int) -> None:
+    assert compared(told, here, SAID) == (epoch, parted)
+
+
+def test_an_epoch_that_cleaners_took_stops_nothing() -> None:
+    """Behind the stand the source goes on in an earlier epoch: it only forgot the one between."""
+    assert compared(Stand(6, 80), Stand(UNKNOWN, 80), SAID) == (5, -1)
+    diverging = FetchedPartition(bytes(16), 0, 0, 110, 110, 0, (5, 90), None, [], memoryview(b""))
+    assert position.source_error(diverging, 80) is None, "a look compares records"
+    found = position.source_error(diverging, 100)
+    assert found is not None
+    assert (found.kind, found.offset, found.end) == ("truncation", 90, 100)
+    unknown = diverging._replace(error=Code.OFFSET_OUT_OF_RANGE, diverging_epoch=None)
+    assert position.source_error(unknown, 80) is None
+
+
+def looked_at(source_epoch: int) -> Lane:
+    """A lane whose only partition was looked at while the source was led in epoch 5, and stands at 100."""
+    lane = Lane(OURS, 0, state_expiry_ms=86_400_000)
+    lane.assign([TrackOrder("orders", 0, "11" * 16, "22" * 16, receipt_to=100)])
+    lane.routed(NAMED, Route(1, 5, 2, target_epoch=1))
+    assert lane.to_look_at(0.0, {2}) == [NAMED]
+    tail = Tail(90, 99, OURS, 90)
+    seen = Observation(0, 100, 100, tail, (99, NOW_MS), 0, 100, source_epoch=source_epoch, wrote_epoch=source_epoch)
+    lane.observed(NAMED, seen, 0.0, NOW_MS)
+    assert lane.tracks[NAMED].phase is Phase.RUNNING
+    return lane
+
+
+def test_a_look_tells_the_epoch_that_is_fetched_on_with_and_a_handover_passes_it_on() -> None:
+    lane = looked_at(5)
+    order = lane.fetch_order((1, 0))
+    assert order is not None
+    assert [one.last_fetched_epoch for one in order.partitions] == [5]
+    (handover,) = lane.handovers(0.0)
+    assert (handover.position, handover.leader_epoch) == (100, 5)
+    lane.routed(NAMED, Route(3, 6, 2, target_epoch=1))
+    order = lane.fetch_order((3, 0))
+    assert order is not None
+    assert [one.last_fetched_epoch for one in order.partitions] == [5], "the new leader is asked by it"
+
+
+def test_where_the_epoch_is_not_known_a_new_leader_means_a_look() -> None:
+    lane = looked_at(-1)
+    (handover,) = lane.handovers(0.0)
+    assert (handover.leader_epoch, handover.source_led) == (-1, 5)
+    lane.routed(NAMED, Route(3, 6, 2, target_epoch=1))
+    assert lane.fetch_order((3, 0)) is None or not lane.fetch_order((3, 0)).partitions  # type: ignore[union-attr]
+    assert lane.to_look_at(0.0, {2}) == [NAMED]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "led", "phase"), [(5, 6, Phase.RUNNING), (-1, 5, Phase.RUNNING), (-1, 6, Phase.LOOK)]
+)
+def test_so_does_a_handover_from_before_the_election(epoch: int, led: int, phase: Phase) -> None:
+    lane = Lane(OURS, 0, state_expiry_ms=86_400_000)
+    lane.assign([TrackOrder("orders", 0, "11" * 16, "22" * 16)])
+    lane.routed(NAMED, Route(1, led, 2, target_epoch=1))
+    lane.take_over([Handover("orders", 0, 100, epoch, NOW_MS, target=2, target_epoch=1, source_led=5)], 0.0)
+    assert lane.tracks[NAMED].phase is phase
+
+
+def test_behind_a_gap_no_epoch_is_known() -> None:
+    lane = Lane(OURS, 0, state_expiry_ms=86_400_000)
+    lane.assign([TrackOrder("orders", 0, "11" * 16, "22" * 16, receipt_to=100)])
+    lane.routed(NAMED, Route(1, 5, 2, target_epoch=1))
+    lane.to_look_at(0.0, {2})
+    seen = Observation(0, 100, 100, Tail(90, 99, OURS, 90), (99, NOW_MS), 104, 120, source_epoch=5)
+    lane.observed(NAMED, seen, 0.0, NOW_MS)
+    track = lane.tracks[NAMED]
+    assert (track.fetched, track.source.epoch) == (104, -1)
+
+
+def restarted(seen: Observation, *, receipt_to: int = 100, receipt_epoch: int = 5) -> Lane:
+    """A lane of a new term, which knows of the last one only what the store kept; its look saw `seen`."""
+    lane = Lane(OURS, 0, state_expiry_ms=86_400_000)
+    order = TrackOrder("orders", 0, "11" * 16, "22" * 16, receipt_to=receipt_to, receipt_epoch=receipt_epoch)
+    lane.assign([order])
+    lane.routed(NAMED, Route(1, 8, 2, target_epoch=1))
+    assert lane.to_look_at(0.0, {2}) == [NAMED]
+    stand = lane.tracks[NAMED].told.stand
+    assert stand == Stand(receipt_epoch, receipt_to)
+    here = Stand(seen.source_epoch, seen.log_end)
+    epoch, parted = compared(stand, here, SAID)
+    lane.observed(NAMED, replace(seen, source_epoch=epoch, wrote_epoch=here.epoch, parted=parted), 0.0, NOW_MS)
+    return lane
+
+
+def seen_at(end: int, epoch: int) -> Observation:
+    """The last batches are alike; the source's one was written in `epoch`."""
+    return Observation(
+        0, end, end, Tail(end - 10, end - 1, OURS, end - 10), (end - 1, NOW_MS), 0, 110, source_epoch=epoch
+    )
+
+
+def test_what_the_store_kept_tells_after_a_restart_that_histories_parted() -> None:
+    lane = restarted(seen_at(100, 8))
+    assert lane.tracks[NAMED].phase is Phase.STOPPED
+    (told,) = lane.incidents
+    assert (told.kind, told.from_offset, told.to_offset) == ("truncation", 90, 100)
+    assert restarted(seen_at(100, 8), receipt_epoch=-1).tracks[NAMED].phase is Phase.RUNNING, "an older version's store"
+
+
+@pytest.mark.parametrize(
+    ("end", "epoch", "receipt_to", "receipt_epoch"),
+    [
+        (100, 8, 100, 8),
+        (100, 8, 85, 5),  # what crossed after the last receipt
+        (85, 5, 100, 5),  # the target lost its end, and with it all that the source lost
+        (80, UNKNOWN, 80, 6),  # cleaners took the record and its epoch
+    ],
+)
+def test_a_healthy_partition_goes_on_after_a_restart(end: int, epoch: int, receipt_to: int, receipt_epoch: int) -> None:
+    lane = restarted(seen_at(end, epoch), receipt_to=receipt_to, receipt_epoch=receipt_epoch)
+    assert lane.tracks[NAMED].phase is Phase.RUNNING
+
+
+def test_an_account_says_the_epoch_of_its_own_end_alone() -> None:
+    track = restarted(seen_at(100, 8), receipt_epoch=8).tracks[NAMED]
+    track.source.heard = True
+    idle = track.account(0.0)
+    assert idle is not None
+    assert (idle.from_offset, idle.to_offset, idle.epoch) == (100, 100, 8)
+    for end, acked, epoch in ((110, 110, 8), (120, 125, -1)):
+        track.told.noted.append(Noted(track.told.to, end, 10, 1, NOW_MS, [], epoch=8))
+        track.acked = acked
+        told = track.account(0.0)
+        assert told is not None
+        assert (told.to_offset, told.epoch) == (acked, epoch)
+        assert track.told.stand == Stand(epoch, acked)
+
+
+def test_a_look_that_learns_the_epoch_of_what_was_told_tells_it() -> None:
+    lane = looked_at(5)
+    assert not lane.accounts(0.0), "not before it can be read"
+    lane.tracks[NAMED].source.heard = True
+    assert [told.epoch for told in lane.accounts(0.0)] == [-1], "an earlier stray may land, of which nobody knows"
+    assert not lane.accounts(1.0)
+    (told,) = lane.accounts(60.0)
+    assert (told.from_offset, told.to_offset, told.epoch) == (100, 100, 5)
+
+
+def test_a_source_that_forgot_an_epoch_its_records_carry_goes_on_through_one_look_after_another() -> None:
+    """Its records below 100 were written in epoch 9; asked for that, it says that epoch 4 ends there."""
+    said = {9: EpochEnd(4, 100), 4: EpochEnd(4, 100)}
+    lane = looked_at(-1)
+    track = lane.tracks[NAMED]
+    seen = Observation(0, 100, 100, Tail(90, 99, OURS, 90), (99, NOW_MS), 0, 100)
+    for now_s in (10.0, 20.0, 30.0):
+        track.settle(now_s)
+        assert lane.to_look_at(now_s, {2}) == [NAMED]
+        epoch, parted = compared(track.told.stand, Stand(9, 100), said)
+        assert (epoch, parted) == (4, -1), "a fetch may name 4 alone"
+        lane.observed(NAMED, replace(seen, source_epoch=epoch, wrote_epoch=9, parted=parted), now_s, NOW_MS)
+        assert (track.phase, track.source.epoch) == (Phase.RUNNING, 4)
+        assert track.told.stand == Stand(9, 100), "what it was written in"
+    track.set_back()
+    assert track.told.stand == Stand(9, 100)
+
+
+@pytest.mark.parametrize(
+    ("known", "told", "after"),
+    [
+        (Stand(5, 90), Stand(8, 100), Stand(8, 100)),
+        (Stand(5, 90), Stand(UNKNOWN, 100), Stand(UNKNOWN, 100)),
+        (Stand(5, 90), Stand(UNKNOWN, 90), Stand(5, 90)),
+        (Stand(UNKNOWN, 90), Stand(5, 90), Stand(5, 90)),
+        (Stand(8, 100), Stand(5, 90), Stand(8, 100)),
+    ],
+)
+def test_an_epoch_goes_with_its_own_offset(known: Stand, told: Stand, after: Stand) -> None:
+    assert told_on(known, told) == after

@@ -1,0 +1,164 @@
+"""The loop of a raft at the real desk: what ends one pump ends no other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+
+import pytest
+
+from tests.replication.task.test_lane_bounds import SOURCE_ID, TARGET_ID
+from tests.replication.task.test_seat import NAMED, table
+from twinshore.config.model import Cluster
+from twinshore.replication.coordinator_server import Desk, RaftPlace
+from twinshore.replication.task.core.config import TideOrder, TrackOrder
+from twinshore.replication.task.core.messages import Assign, Carry, Ended, Leave, RaftOrder, Turn
+from twinshore.replication.task.core.partition import Route
+from twinshore.replication.task.runner import Pump, Raft
+
+SIDE = Cluster("east", ("127.0.0.1:1",))
+PLACE = RaftPlace(0, 0)
+WITHIN_S = 20.0
+
+
+class Water:
+    """A desk, and a raft with a pump for each of two links."""
+
+    def __init__(self, *, tells: bool = False) -> None:
+        self.desk = Desk("127.0.0.1", allowed_s=lambda _: 9.0, take=lambda _: None)
+        self.ended: list[Ended] = []
+        self.turns: list[int] = []
+        self.said = ""
+        order = RaftOrder(0, 0, self.desk.host, self.desk.port, self.desk.rafts.token, tells)
+        self.thread = threading.Thread(target=lambda: self._run(order), daemon=True)
+        self.thread.start()
+        self.until(lambda: PLACE in self.desk.rafts.there(), "the raft is there")
+        for berth in (1, 2):
+            self.board(berth)
+
+    def _run(self, order: RaftOrder) -> None:
+        try:
+            self.said = Raft(order).run()
+        except Exception as error:
+            self.said = repr(error)
+
+    def board(self, berth: int) -> None:
+        key = (f"link-{berth}", 0)
+        self.desk.open_lane(key, 9.0)
+        at = self.desk.host, self.desk.port, self.desk.token_of(key)
+        self.desk.rafts.say(PLACE, Carry(berth, TideOrder(key[0], 0, 0, SIDE, SIDE, 1, 0, 60_000, *at)))
+        self.until(lambda: self.stands_by(berth), f"pump {berth} is at the desk")
+
+    def stands_by(self, berth: int) -> bool:
+        return bool(self.desk.seated((f"link-{berth}", 0)))
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + WITHIN_S
+        while not holds():
+            assert time.monotonic() < deadline, (what, self.said, self.ended)
+            words = [word for _, word in self.desk.rafts.words()]
+            self.ended += [word for word in words if isinstance(word, Ended)]
+            self.turns += [word.berth for word in words if isinstance(word, Turn)]
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        self.desk.close()
+        self.thread.join(WITHIN_S)
+
+
+@pytest.fixture
+def water() -> Iterator[Water]:
+    made = Water()
+    yield made
+    made.close()
+
+
+def test_a_pump_that_is_hung_up_on_ends_alone(water: Water) -> None:
+    water.desk.close_link("link-1")
+    water.until(lambda: bool(water.ended), "its end is told")
+    assert water.ended == [Ended(1, "the driver hung up")]
+    water.board(3)
+    assert water.stands_by(2), "the other is there"
+    water.desk.rafts.say(PLACE, Leave())
+    for number in (2, 3):
+        water.desk.close_link(f"link-{number}")
+    water.until(lambda: not water.thread.is_alive(), "the raft ends with its last pump")
+    assert water.said == "finished"
+
+
+def test_a_process_that_may_have_no_thread_more_still_lets_one_pump_end(
+    water: Water, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def failing(self: threading.Thread) -> None:
+        if self.name == "let go":
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", failing)
+    water.desk.close_link("link-1")
+    water.until(lambda: bool(water.ended or water.said), "its end is told")
+    assert (water.said, water.ended) == ("", [Ended(1, "the driver hung up")])
+    assert water.stands_by(2), "the other is there"
+
+
+def test_an_order_that_cannot_be_read_ends_its_own_pump_alone(water: Water) -> None:
+    """As where the driver's package is another one than the worker's."""
+    raft = water.desk.rafts._rafts[PLACE]
+    raft.sendall(b'{"what":"carry","berth":7,"order":{"link":"link-7","of_a_later_version":1}}\n')
+    water.until(lambda: bool(water.ended or water.said), "its end is told")
+    (ended,) = water.ended
+    assert (ended.berth, ended.died, water.said) == (7, True, "")
+    assert ended.sentence.startswith("its order is unreadable: ")
+    water.board(8)
+    assert water.stands_by(1)
+    assert water.stands_by(2)
+
+
+def test_a_raft_says_whose_turn_it_is_where_it_was_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    during: list[tuple[int, Iterable[int]]] = []
+    turn = Pump.turn
+
+    def seen(self: Pump, wait_s: float) -> None:
+        turn(self, wait_s)
+        time.sleep(0.05)
+        during.append((int(self.order.link.removeprefix("link-")), asked.turns[-1:]))
+
+    asked = Water(tells=True)
+    monkeypatch.setattr(Pump, "turn", seen)
+    try:
+        asked.until(lambda: {berth for berth, told in during if [berth] == told} == {1, 2}, "both had told turns")
+        told = asked.turns
+        assert {*told} == {0, 1, 2}
+        assert all(before != after for before, after in pairwise(told)), "each is said once"
+    finally:
+        asked.close()
+
+
+def test_a_raft_that_was_not_asked_says_no_turns(water: Water) -> None:
+    began_s = time.monotonic()
+    water.until(lambda: time.monotonic() - began_s > 0.5, "some turns are over")
+    assert water.turns == []
+
+
+def test_a_pump_that_stands_by_has_no_turn_for_what_others_read() -> None:
+    """Nothing takes it up before the word to go: its raft would turn all the time."""
+    desk, key = Desk("127.0.0.1", allowed_s=lambda _: 9.0, take=lambda _: None), ("link-1", 0)
+    desk.open_lane(key, 9.0)
+    at = desk.host, desk.port, desk.token_of(key)
+    reads = table(0)
+    pump = Pump(TideOrder(key[0], 0, 0, SIDE, SIDE, 1, 0, 60_000, *at, broadcast="prices"), reads.reading)
+    try:
+        list(pump.core.hear(Assign((TrackOrder("orders", 0, SOURCE_ID, TARGET_ID),)), 0.0))
+        pump.core.routed({NAMED: Route(1, 0, 2)}, "", "", 0.0)
+        pump.turn(0.0)
+        assert reads.asking() == [0]
+        reads.brings(0, 0, 30)
+        assert pump.lane.called
+        assert pump.due_s(1.0) == pump.core.timers_at_s
+    finally:
+        pump.close()
+        desk.close()

@@ -1,0 +1,75 @@
+"""Runs of closed units: what is known of them after each round, how they are handed out, and whose ids they have."""
+
+from __future__ import annotations
+
+from twinshore.config.model import NamedPartition
+from twinshore.kafka.protocol.errors import Code
+from twinshore.replication.task.core.batches import Blank
+from twinshore.replication.task.core.config import TrackOrder
+from twinshore.replication.task.core.engine import Run
+from twinshore.replication.task.core.partition import Phase, Track
+from twinshore.replication.task.core.position import Marked
+from twinshore.replication.task.core.resync import Marks, landed, next_runs, refused
+from twinshore.replication.task.lookups import id_prefix
+
+
+def track(partition: int = 0) -> Track:
+    order = TrackOrder("orders", partition, "aa", "bb", twin="orders.twin")
+    made = Track.of(order, (7, 0), 3, 1 << 20)
+    made.begin(10, armed_until_ms=0, leader_epoch=0)
+    made.strays.until_s = 0.0
+    return made
+
+
+def run(blank: Blank, done: int) -> Run:
+    return Run(Marks(track(), blank), blank.base, blank.end - blank.base, done)
+
+
+def test_a_run_is_over_with_its_last_marker_and_no_sooner() -> None:
+    blank = Blank(10, 13)
+    assert run(blank, 1).judged(11) is None
+    assert run(blank, 2).judged(12) is None
+    over = run(blank, 3).judged(13)
+    assert over == Marked("orders.twin", 0, 0, 13)
+    assert landed(over, blank)
+
+
+def test_a_log_end_that_is_not_expected_ends_the_run_unlanded() -> None:
+    blank = Blank(10, 13)
+    for done, end in ((1, 10), (1, 12), (3, 12), (3, 14)):
+        found = run(blank, done).judged(end)
+        assert found is not None
+        assert not landed(found, blank)
+    beyond = refused(run(blank, 3).judged(14), blank, 0)
+    assert beyond
+    assert beyond.kind == "position disagreement"
+    assert refused(run(blank, 1).judged(12), blank, 0) is None, "a look tells"
+
+
+def test_each_partition_gets_its_share_of_a_round() -> None:
+    tracks = [track(number) for number in range(3)]
+    for one in tracks:
+        one.queue(Blank(10, 100), None)
+        one.enter(Phase.RUNNING)
+    found = next_runs(dict.fromkeys(tracks), 0.0, 7)
+    assert [marks.blank for marks in found] == [Blank(10, 17)] * 3
+    assert all(one.waiting[0][0] == Blank(17, 100) for one in tracks)
+    assert not next_runs(dict.fromkeys(tracks), 0.0, 7), "they wait for the answer"
+
+
+def test_the_sentence_of_a_missing_right_names_it() -> None:
+    blank = Blank(10, 13)
+    halt = refused(run(blank, 0).answer(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), blank, 0)
+    assert halt
+    assert halt.kind == "rights lost"
+    assert 'Describe and Write on transactional ids that begin with "twinshore."' in halt.sentence
+    halt = refused(run(blank, 0).answer(Code.CLUSTER_AUTHORIZATION_FAILED), blank, 0)
+    assert halt
+    assert "Grant ClusterAction or Alter on the cluster" in halt.sentence
+    assert "transactional" not in halt.sentence
+
+
+def test_ids_are_the_links_own() -> None:
+    assert id_prefix("a->b", 17) == "twinshore.a->b.17."
+    assert not f"{id_prefix('a->b', 17)}0.0".startswith(id_prefix("a->b", 1))
+    assert run(Blank(1, 2), 0).named == NamedPartition("orders.twin", 0)

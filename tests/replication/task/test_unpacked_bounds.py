@@ -1,0 +1,161 @@
+"""What small compressed batches unpack to is bounded, whatever they claim: merged, written anew, or looked into."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import cramjam
+import pytest
+
+from tests.kafka.protocol.strategies import one, raw_batch
+from twinshore.config.errors import TooLargeError
+from twinshore.kafka.protocol.primitives import Buffer
+from twinshore.kafka.protocol.record_batch import (
+    CONTROL,
+    TIMESTAMP_APPEND,
+    TRANSACTIONAL,
+    Codec,
+    Record,
+    decode_batch,
+    decompress,
+    encode_batch,
+    head_bytes,
+    plain_records,
+)
+from twinshore.kafka.protocol.rewrite import MERGED_PLAIN_BYTES_MAX, REWRITE_BYTES_MAX, REWRITE_RECORDS_MAX
+from twinshore.proof.core.records import Room
+from twinshore.replication.task.core.batches import Cut, Cutter, Parcel, cut
+from twinshore.replication.task.core.config import LaneLimits
+from twinshore.replication.task.core.position import unlike
+
+PACKED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
+LIMITS = LaneLimits(merge_below_bytes=64 << 10)
+SENT_MS = 1_700_000_000_000
+MEGABYTE = bytes(1_000_000)
+
+
+def at(batch: bytes, offset: int) -> bytes:
+    """The same batch elsewhere: the base offset is not under the CRC."""
+    return offset.to_bytes(8, "big") + batch[8:]
+
+
+def packed(value: bytes, codec: Codec = Codec.ZSTD, attributes: int = 0) -> bytes:
+    return encode_batch([Record(0, SENT_MS, b"k", value)], codec=codec, attributes=attributes)
+
+
+def fed(data: bytes, limits: LaneLimits = LIMITS, position: int = 0) -> Cut:
+    return cut(memoryview(data), position, position, limits)
+
+
+def parcels(found: Cut) -> list[Parcel]:
+    assert all(isinstance(piece, Parcel) for piece in found.parcels)
+    return [piece for piece in found.parcels if isinstance(piece, Parcel)]
+
+
+def unpacked_bytes(parcel: Parcel) -> int:
+    return len(plain_records(*one(head_bytes(parcel.header) + bytes(parcel.body))))
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_small_batches_that_unpack_to_much_cross_as_they_are(codec: Codec) -> None:
+    single = packed(MEGABYTE, codec)
+    data = b"".join(at(single, offset) for offset in range(160))
+    tracemalloc.start()
+    try:
+        found = parcels(fed(data))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [(parcel.base, parcel.end) for parcel in found] == [(offset, offset + 1) for offset in range(160)]
+    assert all(bytes(parcel.body) == single[61:] for parcel in found)
+    assert peak < 8 << 20, f"{peak} bytes for {len(data)} fetched"
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_what_is_merged_unpacks_to_what_any_client_reads(codec: Codec) -> None:
+    words = b"".join(b"%d of many, " % (number * number) for number in range(600))
+    single = packed(words, codec)
+    found = parcels(fed(b"".join(at(single, offset) for offset in range(400))))
+    sizes = [unpacked_bytes(parcel) for parcel in found]
+    assert max(sizes) <= MERGED_PLAIN_BYTES_MAX + 16 * 400, "deltas take some bytes more"
+    assert len(found) < 16, f"hardly anything was merged: {sizes}"
+    assert [parcel.base for parcel in found[1:]] == [parcel.end for parcel in found[:-1]]
+    assert (found[0].base, found[-1].end) == (0, 400)
+
+
+def test_neighbours_of_a_bomb_are_merged_on_both_sides() -> None:
+    batches = [packed(b"small" * 9)] * 5 + [packed(MEGABYTE)] + [packed(b"small" * 9)] * 5
+    found = parcels(fed(b"".join(at(batch, offset) for offset, batch in enumerate(batches))))
+    assert [(parcel.base, parcel.end) for parcel in found] == [(0, 5), (5, 6), (6, 11)]
+
+
+def bomb(attributes: int) -> bytes:
+    return packed(bytes(REWRITE_BYTES_MAX), attributes=attributes)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "why"),
+    [(TIMESTAMP_APPEND, "the time at which the source appended"), (CONTROL | TRANSACTIONAL, "may end a transaction")],
+)
+def test_what_must_be_written_anew_and_is_too_large_stops_by_its_own_name(attributes: int, why: str) -> None:
+    data = at(packed(b"before"), 0) + at(bomb(attributes), 1) + at(packed(b"behind"), 2)
+    found = cut(memoryview(data), 0, 0, LIMITS, None, [(-1, 0)])
+    assert [(parcel.base, parcel.end) for parcel in parcels(found)] == [(0, 1)], "what came before crosses"
+    assert found.halt
+    assert (found.halt.kind, found.halt.offset, found.halt.end) == ("too large unpacked", 1, 2)
+    assert why in found.halt.sentence
+    assert "corrupt" not in found.halt.sentence
+
+
+def test_so_does_a_batch_of_too_many_records_with_a_hole() -> None:
+    records = [Record(offset, SENT_MS, None, None) for offset in range(REWRITE_RECORDS_MAX + 1)]
+    data = encode_batch(records, codec=Codec.ZSTD, last_offset=REWRITE_RECORDS_MAX + 1)
+    found = fed(data)
+    assert found.halt
+    assert found.halt.kind == "too large unpacked"
+    assert "the source's compaction" in found.halt.sentence
+
+
+def test_what_costs_much_to_cut_is_cut_in_portions() -> None:
+    single = packed(MEGABYTE, attributes=TIMESTAMP_APPEND)
+    data = b"".join(at(single, offset) for offset in range(10))
+    cutter = Cutter(memoryview(data), 0, 0, LIMITS, None, ())
+    ends, position = [], 0
+    while cutter.more:
+        found = cutter.cut(20_000)
+        assert found.halt is None
+        assert cutter.work < 30_000
+        assert [parcel.base for parcel in parcels(found)] == list(range(position, found.end))
+        position = found.end
+        ends.append(position)
+    assert ends == [3, 6, 9, 10]
+
+
+def test_readers_say_too_large_and_not_corrupt() -> None:
+    packer = cramjam.zstd.Compressor()
+    for _ in range(257):
+        packer.compress(bytes(1 << 20))
+    view, header = one(raw_batch(0, 1, bytes(packer.finish()), Codec.ZSTD))
+    with pytest.raises(TooLargeError, match="offset 0: its zstd data holds more than 268435456 bytes") as error:
+        decode_batch(view, header)
+    assert error.value.hint, "a proof calls a batch corrupt only where nothing else is known of it"
+    with pytest.raises(TooLargeError) as error:
+        Room().unpacked(view, header)
+    assert error.value.hint
+    assert error.value.within("east").message.startswith("east: batch at offset 0")
+    assert not unlike((view, header), (view, header), 0), "a look leaves it to the fetch"
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_no_codec_makes_more_than_it_may(codec: Codec) -> None:
+    def peak_of(data: Buffer) -> int:
+        tracemalloc.start()
+        try:
+            with pytest.raises(TooLargeError):
+                decompress(codec, data, 10_000)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    view, _ = one(packed(MEGABYTE, codec))
+    assert peak_of(view[61:]) < 200_000

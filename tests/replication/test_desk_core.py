@@ -1,0 +1,311 @@
+"""What the desk decides, event by event: values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from twinshore.config.model import NamedPartition
+from twinshore.replication.core.coordinator import SLACK_S, Account, DeskCore, Dismiss, Keep, Seat, Tell
+from twinshore.replication.task.core.config import Carried, Handover, Stand, TrackOrder
+from twinshore.replication.task.core.connections import Beat, Done, Released, SayReady
+from twinshore.replication.task.core.messages import (
+    Assign,
+    Bounds,
+    Finish,
+    Go,
+    Granted,
+    OfDesk,
+    OfPump,
+    Release,
+    Stop,
+    Take,
+)
+
+LINK, TOKEN, GRANT_S, LEFT_S = "east->west", "token", 4.0, 60.0
+ONE, TWO = (LINK, 0), (LINK, 1)
+ORDERS = NamedPartition("orders", 0)
+ORDER = TrackOrder("orders", 0, "aa", "bb", receipt_to=3, receipt_epoch=1)
+
+
+class Hall:
+    """A desk with two lanes at a time that a test moves on, and what was wanted since it was last asked."""
+
+    def __init__(self) -> None:
+        self.core, self.now_s = DeskCore(), 100.0
+        self.open()
+
+    def open(self, token: str = TOKEN) -> None:
+        for key in (ONE, TWO):
+            self.core.open_lane(key, GRANT_S, token)
+
+    def says(self, seat: Seat, word: OfPump) -> None:
+        self.core.hear(seat, word, self.now_s, LEFT_S)
+
+    def begun(self, key: tuple[str, int], tide: int = 0, token: str = TOKEN) -> Seat:
+        """A pump that goes."""
+        seat = self.core.arrive(key, tide, token)
+        assert seat
+        self.says(seat, SayReady())
+        assert isinstance(self.told(seat)[-1], Go)
+        return seat
+
+    def told(self, seat: Seat) -> list[OfDesk]:
+        return [one.word for one in self.core.wanted() if isinstance(one, Tell) and one.seat == seat]
+
+    def tick(self) -> None:
+        self.core.tick(self.now_s, dict.fromkeys(self.core.awaited(), LEFT_S))
+
+
+@pytest.fixture
+def hall() -> Iterator[Hall]:
+    made = Hall()
+    yield made
+    for post in made.core._posts.values():
+        assert post.relay.holder in (None, *post.pumps), "who may write is not there"
+
+
+def carried(begin: int, end: int, epoch: int) -> Carried:
+    return Carried("orders", 0, begin, end, end - begin, 10, 1, end, 0, 5, 6, (), epoch=epoch)
+
+
+def test_a_new_twin_is_untouched_once_whatever_lane_it_comes_to_again(hall: Hall) -> None:
+    new, later = replace(ORDER, untouched=True), replace(ORDER, partition=1, untouched=True)
+    hall.core.assign(ONE, [new], 0.0)
+    seat = hall.core.arrive(ONE, 0, TOKEN)
+    assert seat
+    assert hall.told(seat) == [Assign((new,))]
+    hall.says(seat, SayReady())
+    (go,) = hall.told(seat)
+    assert isinstance(go, Go)
+    assert go.untouched == (ORDERS,)
+    hall.core.assign(ONE, [later], 0.0)
+    assert hall.told(seat) == [Assign((later,))]
+    assert not hall.core.withdraw(LINK, "orders", -1, hall.now_s)
+    for partition in (0, 1):
+        hall.says(seat, Released(NamedPartition("orders", partition), None, None))
+    hall.core.withdraw(LINK, "orders", -1, hall.now_s)
+    hall.core.wanted()
+    hall.core.assign(ONE, [new, later], 0.0)
+    assert hall.told(seat) == [Assign((ORDER, replace(ORDER, partition=1)))]
+    hall.core.assign(TWO, [replace(new, topic="bills")], 0.0)
+    assert hall.core._posts[TWO].untouched == set(), "by its id it is the same twin"
+    hall.core.assign(TWO, [replace(new, topic="bills", target_topic_id="cc", partition=2)], 0.0)
+    assert hall.core._posts[TWO].untouched == {NamedPartition("bills", 2)}
+
+
+def test_a_pump_is_told_what_is_on_its_lane_and_how_much_it_may_fetch(hall: Hall) -> None:
+    bounds = Bounds(1000.0, {}, {"orders": 2})
+    hall.core.assign(ONE, [ORDER], 0.0)
+    hall.core.bound(ONE, bounds)
+    assert hall.core.wanted() == [], "nobody is there to be told"
+    seat = hall.core.arrive(ONE, 0, TOKEN)
+    assert hall.core.wanted() == [Tell(seat, Assign((ORDER,))), Tell(seat, bounds)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("tide", "token"), [(0, TOKEN), (1, "guess"), (1, "")])
+def test_a_namesake_and_a_stranger_are_not_let_in(hall: Hall, tide: int, token: str) -> None:
+    hall.begun(ONE)
+    assert hall.core.arrive(ONE, tide, token) is None
+    assert hall.core.arrive((LINK, 2), 0, token) is None
+    assert hall.core.wanted() == []
+
+
+def test_a_grant_answers_a_question_and_ends_with_the_lease(hall: Hall) -> None:
+    seat = hall.begun(ONE)
+    hall.core.hear(seat, Beat([], [], {}, 7.0), hall.now_s, 1.5)
+    assert hall.told(seat) == [Granted(7.0, 1.5)]
+    hall.core.hear(seat, Beat([], [], {}, 8.0), hall.now_s, 0.0)
+    assert hall.told(seat) == [Stop()]
+
+
+def test_what_an_heir_says_of_offsets_counts_for_nothing(hall: Hall) -> None:
+    hall.core.assign(ONE, [ORDER], 0.0)
+    hall.begun(ONE)
+    heir = hall.core.arrive(ONE, 1, TOKEN)
+    assert heir
+    hall.core.wanted()
+    hall.says(heir, Beat([carried(3, 90, 1)], [], {}, 0.0))
+    assert hall.core.wanted() == [Tell(heir, Stop())]
+
+
+def test_an_heir_begins_where_the_holder_stood(hall: Hall) -> None:
+    hall.core.assign(ONE, [ORDER], 0.0)
+    holder = hall.begun(ONE)
+    heir = hall.core.arrive(ONE, 1, TOKEN)
+    assert heir
+    hall.says(heir, SayReady())
+    assert hall.told(holder) == [Finish()]
+    stands = Handover("orders", 0, 9, 4, 5)
+    hall.says(holder, Done([carried(3, 9, 2)], [], [stands], {}, 0.0, []))
+    kept, went = hall.core.wanted()
+    assert kept == Keep(Account(LINK, 0, (carried(3, 9, 2),), (), {}))
+    assert went == Tell(heir, Go((stands,), {ORDERS: Stand(2, 9)}, {}, ()))
+
+
+def test_an_heir_waits_out_the_grant_of_a_holder_that_is_lost(hall: Hall) -> None:
+    holder = hall.begun(ONE)
+    hall.now_s += 1.0
+    hall.says(holder, Beat([], [], {}, 0.0))
+    heir = hall.core.arrive(ONE, 1, TOKEN)
+    assert heir
+    hall.says(heir, SayReady())
+    hall.core.depart(holder, hall.now_s, LEFT_S)
+    hall.core.wanted()
+    hall.now_s += GRANT_S
+    hall.tick()
+    assert hall.told(heir) == []
+    hall.now_s += SLACK_S
+    hall.tick()
+    (went,) = hall.told(heir)
+    assert isinstance(went, Go)
+
+
+def test_a_partition_changes_lanes_when_its_lane_has_let_go_of_it(hall: Hall) -> None:
+    hall.core.assign(ONE, [ORDER], 0.0)
+    giver, taker = hall.begun(ONE), hall.begun(TWO)
+    assert hall.core.move(LINK, ORDERS, 1)
+    assert not hall.core.move(LINK, ORDERS, 1), "it is on its way"
+    assert hall.core.wanted() == [Tell(giver, Release(ORDERS))]
+    assert hall.core.placed(LINK) == {ORDERS: 0}
+    stands = Handover("orders", 0, 9, 4, 5)
+    hall.says(giver, Released(ORDERS, stands, carried(3, 9, 2)))
+    moved = TrackOrder("orders", 0, "aa", "bb", receipt_to=9, receipt_epoch=2)
+    account, *told = hall.core.wanted()
+    assert isinstance(account, Keep)
+    assert told == [Tell(taker, Assign((moved,))), Tell(taker, Take((stands,)))]
+    assert hall.core.placed(LINK) == {ORDERS: 1}
+
+
+def test_what_was_asked_for_stays_where_it_is_when_its_pump_is_lost(hall: Hall) -> None:
+    hall.core.assign(ONE, [ORDER], 0.0)
+    giver = hall.begun(ONE)
+    hall.begun(TWO)
+    assert hall.core.move(LINK, ORDERS, 1)
+    hall.core.depart(giver, hall.now_s, LEFT_S)
+    hall.core.wanted()
+    hall.says(giver, Released(ORDERS, None, None))
+    assert hall.core.wanted() == []
+    assert hall.core.placed(LINK) == {ORDERS: 0}
+
+
+def test_a_partition_that_is_withdrawn_is_gone_when_nobody_can_write_it(hall: Hall) -> None:
+    hall.core.assign(ONE, [ORDER], 0.0)
+    holder = hall.begun(ONE)
+    assert not hall.core.withdraw(LINK, "orders", 0, hall.now_s)
+    assert hall.told(holder) == [Release(ORDERS)]
+    hall.core.depart(holder, hall.now_s, LEFT_S)
+    assert not hall.core.withdraw(LINK, "orders", 0, hall.now_s), "lost, it has a grant still"
+    assert hall.core.withdraw(LINK, "orders", 0, hall.now_s + GRANT_S + SLACK_S)
+    assert hall.core.placed(LINK) == {}
+
+
+def test_a_word_of_an_earlier_term_is_not_its_namesakes(hall: Hall) -> None:
+    old = hall.begun(ONE)
+    hall.core.close_link(LINK)
+    assert hall.core.wanted() == [Dismiss(old)]
+    hall.open("another")
+    hall.now_s += GRANT_S + SLACK_S
+    new = hall.begun(ONE, token="another")
+    hall.says(old, Beat([carried(3, 9, 1)], [], {}, 0.0))
+    hall.core.depart(old, hall.now_s, LEFT_S)
+    assert hall.core.wanted() == []
+    assert hall.core.holding(ONE, hall.now_s)[0] == new.tide
+
+
+def test_a_new_term_waits_for_the_grants_of_the_last_one(hall: Hall) -> None:
+    hall.begun(ONE)
+    hall.core.close_link(LINK)
+    assert not hall.core.idle(LINK, hall.now_s)
+    hall.open("another")
+    seat = hall.core.arrive(ONE, 0, "another")
+    assert seat
+    hall.says(seat, SayReady())
+    assert hall.told(seat) == [Assign(())]
+    hall.now_s += GRANT_S + SLACK_S
+    hall.tick()
+    assert [type(word) for word in hall.told(seat)] == [Go]
+
+
+def test_a_link_that_stops_begins_no_pump(hall: Hall) -> None:
+    holder = hall.begun(ONE)
+    heir = hall.core.arrive(ONE, 1, TOKEN)
+    assert heir
+    hall.says(heir, SayReady())
+    hall.core.wanted()
+    hall.core.finish_all(LINK)
+    assert hall.core.wanted() == [Tell(holder, Finish()), Tell(heir, Stop())]
+    hall.says(heir, SayReady())
+    hall.says(holder, Done([], [], [], {}, 0.0, []))
+    assert not [one for one in hall.core.wanted() if isinstance(one, Tell)]
+    assert hall.core.arrive(ONE, 2, TOKEN) is None
+    for seat in (holder, heir):
+        hall.core.depart(seat, hall.now_s, LEFT_S)
+    assert hall.core.idle(LINK, hall.now_s)
+
+
+def lost(for_s: float) -> Handover:
+    """It stands at an end, and lost requests may land there for so long."""
+    return Handover("orders", 0, 9, 4, 5, calm=False, strays_s=for_s, stray_epoch=4)
+
+
+def waits(words: Iterable[OfDesk]) -> dict[tuple[int, bool], float]:
+    """For how long a pump that was told this must wait, by where it begins and by whether it knows what may land."""
+    found = [one for word in words if isinstance(word, Go | Take) for one in word.handovers]
+    return {(one.position, one.strays_moved): one.strays_s for one in found if not one.calm}
+
+
+def test_what_may_land_is_known_when_a_partition_comes_back_to_a_lane(hall: Hall) -> None:
+    """A withdrawal forgot it, and the next pump waited for less."""
+    hall.core.assign(ONE, [ORDER], hall.now_s)
+    giver, taker = hall.begun(ONE), hall.begun(TWO)
+    assert not hall.core.withdraw(LINK, "orders", 0, hall.now_s)
+    hall.says(giver, Released(ORDERS, lost(30.0), None))
+    assert hall.core.withdraw(LINK, "orders", 0, hall.now_s)
+    assert hall.core.lands_s(LINK, hall.now_s) == 30.0
+    hall.now_s += 10.0
+    hall.core.wanted()
+    hall.core.assign(TWO, [ORDER], hall.now_s)
+    assert waits(hall.told(taker)) == {(-1, True): 20.0}
+
+
+def test_what_may_land_is_known_where_a_partition_comes_to_a_lane_between_two_pumps(hall: Hall) -> None:
+    hall.core.assign(ONE, [ORDER], hall.now_s)
+    giver = hall.begun(ONE)
+    assert hall.core.move(LINK, ORDERS, 1)
+    hall.says(giver, Released(ORDERS, lost(30.0), None))
+    hall.now_s += 5.0
+    seat = hall.core.arrive(TWO, 0, TOKEN)
+    assert seat
+    hall.says(seat, SayReady())
+    assert waits(hall.told(seat)) == {(-1, True): 25.0}
+
+
+@pytest.mark.parametrize(
+    ("later_s", "calm", "wait"), [(4.3, False, {(-1, True): 25.7}), (31.0, False, {}), (4.3, True, {})]
+)
+def test_what_may_land_is_known_behind_an_heir_that_is_killed(
+    hall: Hall, later_s: float, calm: bool, wait: dict[tuple[int, bool], float]
+) -> None:
+    """It says nothing, also of what it was told."""
+    hall.core.assign(ONE, [ORDER], hall.now_s)
+    first, began_s = hall.begun(ONE), hall.now_s
+    heir = hall.core.arrive(ONE, 1, TOKEN)
+    assert heir
+    hall.says(heir, SayReady())
+    hall.says(first, Done([], [], [lost(30.0)], {}, 0.0, []))
+    assert waits(hall.told(heir)) == {(9, False): 30.0}
+    if calm:
+        third = hall.core.arrive(ONE, 2, TOKEN)
+        assert third
+        hall.says(third, SayReady())
+        hall.says(heir, Done([], [], [Handover("orders", 0, 9, 4, 5)], {}, 0.0, []))
+        heir = third
+    hall.core.depart(heir, hall.now_s, LEFT_S)
+    hall.now_s = began_s + later_s
+    last = hall.core.arrive(ONE, 3, TOKEN)
+    assert last
+    hall.says(last, SayReady())
+    assert waits(hall.told(last)) == pytest.approx(wait)

@@ -1,0 +1,188 @@
+"""Where topics are at home: born where only one answer is possible, judged alike by both links of a pair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from twinshore.config.model import Link, Naming
+from twinshore.replication.core.ownership import (
+    Birth,
+    Held,
+    Why,
+    at_home_in_words,
+    born,
+    brought,
+    counterpart,
+    elsewhere,
+    hint_for,
+    in_words,
+    pair_of,
+    shares,
+    strayed,
+    strayed_in_words,
+)
+from twinshore.state.core.values import HomeRow
+
+EAST, WEST = Link("east", "west"), Link("west", "east")
+TOLD = (True, False, None)
+
+
+def row(home: str, term: int = 1, topic: str = "orders") -> HomeRow:
+    return HomeRow(pair_of(EAST), topic, home, term, 1, "me")
+
+
+@pytest.mark.parametrize(
+    ("held", "home", "why"),
+    [
+        (Held(source=True, target=False), "east", Why.RECORDS),
+        (Held(source=False, target=True), "west", Why.RECORDS),
+        (Held(source=False, target=False), "", Why.EMPTY),
+        (Held(source=True, target=True), "", Why.BOTH_WRITTEN),
+        (Held(source=True, target=None), "", Why.UNTOLD),
+        (Held(source=None, target=False), "", Why.UNTOLD),
+        (Held(source=True, target=True, ours=True), "east", Why.TWIN),
+        (Held(source=None, target=None, theirs=True), "west", Why.TWIN),
+        (Held(source=True, target=True, ours=True, theirs=True), "", Why.BOTH_TWINS),
+    ],
+)
+def test_a_home_is_born_only_where_one_answer_is_possible(held: Held, home: str, why: Why) -> None:
+    assert born(EAST, held) == Birth(home, why)
+    assert born(EAST, held).contested == (why in (Why.BOTH_WRITTEN, Why.BOTH_TWINS))
+
+
+@pytest.mark.parametrize(("source", "target", "ours", "theirs"), [*product(TOLD, TOLD, (True, False), (True, False))])
+def test_both_links_of_a_pair_say_the_same(source: bool | None, target: bool | None, ours: bool, theirs: bool) -> None:
+    assert born(EAST, Held(source, target, ours, theirs)) == born(WEST, Held(target, source, theirs, ours))
+
+
+def test_a_pair_is_called_the_same_from_both_sides_and_takes_the_sources_names() -> None:
+    prefixed = replace(WEST, naming=Naming.PREFIX)
+    assert pair_of(EAST) == pair_of(WEST) == "east<>west"
+    assert counterpart(EAST, [EAST, WEST]) == WEST
+    assert counterpart(EAST, [EAST, prefixed]) is None
+    assert counterpart(prefixed, [EAST, prefixed]) is None
+    assert counterpart(EAST, [EAST, Link("west", "north"), Link("north", "east")]) is None
+
+
+def test_a_topic_has_a_home_where_the_way_back_admits_it_too() -> None:
+    narrow, wide = replace(WEST, topics=("bills.*",)), replace(WEST, topics=(".*",))
+    assert shares("bills", narrow)
+    assert not shares("orders", narrow)
+    assert shares("orders", narrow, wide), "operators have widened it, or the settings are wider"
+    assert not shares("twinshore.heartbeats", wide), "its twin has a name of its own"
+    assert not shares("twinshore.twins", wide)
+
+
+def test_only_the_link_from_the_home_carries() -> None:
+    homes = {"orders": row("east"), "bills": row("west", topic="bills")}
+    assert elsewhere(EAST, homes) == {"bills": homes["bills"]}
+    assert elsewhere(WEST, homes) == {"orders": homes["orders"]}
+    assert elsewhere(replace(EAST, naming=Naming.PREFIX), homes) == {}, "by prefix both sides may be written"
+
+
+def test_a_topic_has_strayed_where_its_home_surely_has_none_of_it() -> None:
+    assert [held for held in (Held(one, other) for one, other in product(TOLD, TOLD)) if strayed(held)] == [
+        Held(source=True, target=False)
+    ]
+    sentence = strayed_in_words("orders", row("west"), EAST)
+    assert all(name in sentence for name in ("orders", "its home west", "on east"))
+
+
+def test_a_first_home_does_not_overrule_where_a_twin_came_from_and_a_later_one_does() -> None:
+    assert brought(EAST, {"orders": row("east")}) == frozenset()
+    assert brought(EAST, {"orders": row("east", term=2)}) == {"orders"}
+    assert brought(WEST, {"orders": row("east", term=2)}) == frozenset()
+    assert brought(replace(EAST, naming=Naming.PREFIX), {"orders": row("east", term=2)}) == frozenset()
+
+
+@pytest.mark.parametrize("why", [why for why in Why if why not in (Why.TWIN, Why.RECORDS)])
+def test_what_has_no_home_says_why_and_names_the_place(why: Why) -> None:
+    sentence = in_words(EAST, "orders", Birth("", why))
+    assert all(name in sentence for name in ("orders", "east", "west"))
+    assert "`twinshore link home orders east`" in hint_for("orders", EAST)
+    assert at_home_in_words("orders", row("west"), EAST).endswith("east->west does not carry it")
+
+
+# -- any order of looks, rows and records
+
+
+@dataclass
+class Mirrors:
+    """Two links of a pair, each with its own process, and one store. Logs are lists of who wrote each record."""
+
+    logs: dict[str, list[str]] = field(default_factory=lambda: {"east": [], "west": []})
+    homes: dict[str, HomeRow] = field(default_factory=dict)
+    twins: set[str] = field(default_factory=set)
+    seen: dict[str, Held] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+
+    def write(self, cluster: str) -> None:
+        """An application does."""
+        self.logs[cluster].append(f"app {cluster}")
+
+    def look(self, link: Link, back: Link) -> None:
+        known = (link.name in self.twins, back.name in self.twins)
+        self.seen[link.name] = Held(bool(self.logs[link.source]), bool(self.logs[link.target]), *known)
+
+    def decide(self, link: Link) -> None:
+        """By what was seen, however long ago: the first row stands."""
+        birth = born(link, self.seen.pop(link.name, Held(None, None)))
+        if birth.home:
+            self.homes.setdefault("orders", row(birth.home))
+
+    def begin(self, link: Link) -> None:
+        """The planner begins with no twin that holds what the link did not write."""
+        if "orders" not in self.homes or elsewhere(link, self.homes):
+            return
+        if link.name not in self.twins and self.logs[link.target]:
+            self.told.add(link.name)
+        else:
+            self.twins.add(link.name)
+
+    def carry(self, link: Link) -> None:
+        """The broker takes a record only at the offset that it had."""
+        source, target = self.logs[link.source], self.logs[link.target]
+        if link.name not in self.twins or len(target) >= len(source):
+            return
+        if target != source[: len(target)]:
+            self.told.add(link.name)
+        else:
+            target.append(source[len(target)])
+
+
+EVENTS = ("write", "look", "decide", "begin", "carry")
+
+
+@given(st.lists(st.tuples(st.sampled_from(EVENTS), st.booleans()), max_size=60))
+@settings(max_examples=400, deadline=None)
+def test_whatever_happens_in_which_order_nothing_is_carried_backwards(events: list[tuple[str, bool]]) -> None:
+    world = Mirrors()
+    first = None
+    for what, eastern in events:
+        link, back = (EAST, WEST) if eastern else (WEST, EAST)
+        before = {name: list(log) for name, log in world.logs.items()}
+        match what:
+            case "write":
+                world.write(link.source)
+            case "look":
+                world.look(link, back)
+            case "decide":
+                world.decide(link)
+            case "begin":
+                world.begin(link)
+            case _:
+                world.carry(link)
+        first = first or world.homes.get("orders")
+        assert world.homes.get("orders") == first, "the first row stands"
+        assert len(world.twins) <= 1, "one link alone carries the topic"
+        for name, log in world.logs.items():
+            assert log[: len(before[name])] == before[name], "nothing is overwritten"
+            if first and name == first.home:
+                assert set(log) <= {f"app {name}"}, "nothing is ever written to the home but by its applications"
+            elif first is None:
+                assert set(log) <= {f"app {name}"}, "nothing crosses before there is a home"

@@ -1,0 +1,327 @@
+"""A link's notes where the log that holds them, or a process that writes them, is not what was believed."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from twinshore.config.errors import KafkaError, RefusedError
+from twinshore.config.model import Link
+from twinshore.kafka.admin import Setting
+from twinshore.kafka.protocol.errors import Code, kafka_error
+from twinshore.kafka.state_topic import Note
+from twinshore.replication import link_claim
+from twinshore.replication.core.link_claim import POLICY
+from twinshore.replication.link_claim import AGAIN_S, WHOLE_S, Holding, LinkNotes
+from twinshore.state.core.values import LinkIdentity, TwinRow
+from twinshore.state.store import Store, empty_store, open_store
+
+LINK = Link("east", "west")
+SOURCE = "a source"
+IDENTITY = LinkIdentity(LINK.name, 7, 0, SOURCE, "a target")
+NO_LEADER = kafka_error(Code.NOT_LEADER_OR_FOLLOWER, "west: read")
+TOO_FEW = kafka_error(Code.NOT_ENOUGH_REPLICAS, "west: append")
+FORBIDDEN = kafka_error(Code.TOPIC_AUTHORIZATION_FAILED, "west: settings")
+
+
+class Log:
+    """The topic's one partition as its leader keeps it, and its `cleanup.policy`."""
+
+    def __init__(self) -> None:
+        self.notes: list[Note] = []
+        self.begins = self.epoch = 0
+        self.policy = "compact"
+        self.policy_is_fixed = False
+
+    def cut(self) -> None:
+        """As retention does, and whoever may delete records."""
+        self.notes, self.begins = [], self.end
+
+    def wipe(self) -> None:
+        """The one disk that held it is empty; the topic stays that topic, with a new leader or the old one again."""
+        self.notes, self.begins = [], 0
+        self.epoch += 1
+
+    @property
+    def end(self) -> int:
+        return self.begins + len(self.notes)
+
+
+class Reader:
+    """One process's connection to that log: notebook, admin and cluster at once."""
+
+    name = "west"
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.no_read: KafkaError | None = None
+        self.no_write: KafkaError | None = None
+
+    @property
+    def admin(self) -> Reader:
+        return self
+
+    def seen(self) -> tuple[bytes, int]:
+        return b"t" * 16, self.log.epoch
+
+    def exists(self) -> bool:
+        return True
+
+    def bounds(self) -> tuple[int, int]:
+        if self.no_read:
+            raise self.no_read
+        return self.log.begins, self.log.end
+
+    def pages(self, offset: int, bounds: tuple[int, int]) -> list[tuple[list[Note], int]]:
+        return [(self.log.notes[max(0, offset - bounds[0]) :], bounds[1])]
+
+    def append(self, entries: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> None:
+        if self.no_write:
+            raise self.no_write
+        self.log.notes += [Note(self.log.end + index, now_ms, *entry) for index, entry in enumerate(entries)]
+
+    def topic_settings(self, names: list[str]) -> dict[str, dict[str, Setting]]:
+        value = Setting(POLICY, self.log.policy, "DYNAMIC_TOPIC_CONFIG", sensitive=False, read_only=False)
+        return {name: {POLICY: value} for name in names}
+
+    def alter_topic_settings(self, _: str, changes: dict[str, str], *, topic_id: bytes) -> None:
+        assert topic_id == self.seen()[0]
+        if self.log.policy_is_fixed:
+            raise FORBIDDEN
+        self.log.policy = changes[POLICY]
+
+
+class Process:
+    """One mirror: a store, a lease's generation, and notes."""
+
+    def __init__(self, log: Log, store: Store, name: str, generation: int) -> None:
+        self.said: list[str] = []
+        self.generation = generation
+        self.reader = Reader(log)
+        holding = Holding(name, lambda: self.generation, 4.0)
+        self.notes = LinkNotes(LINK, store, cast(Any, self.reader), holding, self.said.append)
+
+    def begin(self) -> None:
+        self.notes.hold(SOURCE)
+        self.notes.introduce(IDENTITY)
+        self.notes.tell()
+
+    def holder(self) -> str:
+        holder = self.notes.look(SOURCE).holder()
+        return holder.store if holder else ""
+
+
+Begin = Callable[..., Process]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    now = [1_000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    yield now
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture
+def begin(tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
+    monkeypatch.setattr(link_claim, "Notebook", lambda cluster, _: cluster)
+    stores: dict[str, Store] = {}
+    with ExitStack() as stack:
+
+        def made(store: str, name: str = "", generation: int = 1, *, begun: bool = True) -> Process:
+            if store not in stores:
+                stores[store] = stack.enter_context(open_store(f"sqlite:///{tmp_path}/{store}.db"))
+                rows = [TwinRow(LINK.name, topic, 0, "a" * 32, "b" * 32, 0, 0, 1) for topic in ("orders", "bills")]
+                stores[store].twins.save(rows)
+            process = Process(log, stores[store], name or f"process of {store}", generation)
+            if begun:
+                process.begin()
+            return process
+
+        yield made
+
+
+@pytest.mark.parametrize("vanish", [Log.cut, Log.wipe])
+def test_notes_that_vanish_under_a_running_mirror_are_missed_and_refuse_a_second_store(
+    begin: Begin, log: Log, vanish: Callable[[Log], None]
+) -> None:
+    first = begin("first")
+    first.notes.check()
+    vanish(log)
+    first.notes.check()
+    assert len(first.said) == 1
+    assert "its notes in twinshore.twins on west are gone: they are made anew" in first.said[0]
+    with pytest.raises(RefusedError, match="is written by store"):
+        begin("second")
+    told = begin("first", begun=False).notes.look(SOURCE)
+    assert told.writer
+    assert len(told.twins) == 2
+
+
+def test_a_log_that_was_filled_again_meanwhile_is_read_whole_within_a_minute(
+    begin: Begin, log: Log, clock: list[float]
+) -> None:
+    first = begin("first")
+    filled = len(log.notes)
+    for lost in range(filled):
+        kept = log.notes[lost]
+        log.notes[lost] = Note(lost, 0, b'["a stranger"]', b"1")
+        first.notes.check()
+        assert not any("gone" in sentence for sentence in first.said), "nothing that moved says so"
+        clock[0] += WHOLE_S
+        first.notes.check()
+        assert "gone: they are made anew" in first.said.pop(), kept
+        assert log.notes[-1].key == kept.key, "written anew"
+    clock[0] += WHOLE_S
+    first.notes.check()
+    assert (first.said, len(log.notes)) == ([], 2 * filled), "what is whole is written once"
+
+
+def test_a_policy_that_lets_notes_expire_is_mended_or_told(begin: Begin, log: Log, clock: list[float]) -> None:
+    log.policy = "compact,delete"
+    first = begin("first")
+    assert log.policy == "compact"
+    assert "cleanup.policy of twinshore.twins on west was compact,delete" in first.said.pop()
+    log.policy, log.policy_is_fixed = "delete", True
+    for _ in range(3):
+        clock[0] += WHOLE_S
+        first.notes.check()
+    (warned,) = first.said
+    assert "cleanup.policy of twinshore.twins on west is delete and must be compact: lines that expire" in warned
+
+
+def test_one_error_does_not_stop_the_looking(begin: Begin, clock: list[float]) -> None:
+    first = begin("first")
+    first.reader.no_read = NO_LEADER
+    first.notes.check()
+    first.reader.no_read = None
+    begin("second", begun=False).notes.take_over(SOURCE)
+    first.notes.check()  # It has just tried: a cluster that is away must not take all of the driver's time.
+    clock[0] += 5
+    with pytest.raises(RefusedError, match="is written by store"):
+        first.notes.check()
+
+
+def test_notes_that_cannot_be_read_while_the_target_answers_are_told_once(begin: Begin, clock: list[float]) -> None:
+    first = begin("first")
+    first.reader.no_read = NO_LEADER
+    for _ in range(4):
+        clock[0] += AGAIN_S
+        first.notes.check()
+    (told,) = first.said
+    assert "cannot be read for longer than the lease, while west answers" in told
+    first.reader.no_read = None
+    clock[0] += AGAIN_S
+    first.notes.check()
+    assert "can be read again" in first.said[1]
+
+
+def test_a_late_line_of_a_process_that_lost_the_lease_accuses_nobody(begin: Begin, clock: list[float]) -> None:
+    old = begin("shared", "the first process", 1, begun=False)
+    old.notes.hold(SOURCE)
+    heir = begin("shared", "the second process", 2)
+    heir.notes.check()
+    old.notes.introduce(IDENTITY)
+    for _ in range(3):
+        heir.notes.check()
+        clock[0] += AGAIN_S
+    writer = heir.notes.told.writer
+    assert writer
+    assert (writer.process, writer.generation) == ("the second process", 2)
+    # Whose lease is gone reads of its heir: that is no copy either.
+    old.generation = 0
+    old.notes.check()
+
+
+@pytest.mark.parametrize("generation", [4, 9])
+def test_of_a_store_and_its_copy_one_ends_and_the_copy_is_named(begin: Begin, generation: int) -> None:
+    first, copy = begin("shared", "the first process", 4), begin("shared", "a copy's process", generation)
+    with pytest.raises(RefusedError, match="is written by a copy's process too, with a copy of this store"):
+        first.notes.check()
+    copy.notes.check()
+
+
+def test_a_copy_that_lags_behind_is_the_one_that_ends(begin: Begin) -> None:
+    first, copy = begin("shared", "the first process", 4), begin("shared", "a copy's process", 2)
+    first.notes.check()
+    with pytest.raises(RefusedError, match="is written by the first process too, with a copy of this store"):
+        copy.notes.check()
+
+
+def test_a_restored_store_is_no_copy_of_a_process_that_is_gone(begin: Begin, clock: list[float]) -> None:
+    begin("shared", "a process of yesterday", 9)
+    restored = begin("shared", "a process of today", 5, begun=False)
+    restored.reader.no_write = TOO_FEW
+    restored.begin()
+    clock[0] += AGAIN_S
+    restored.notes.check()
+
+
+def test_a_target_that_takes_no_notes_holds_no_failover_up(begin: Begin, clock: list[float]) -> None:
+    begin("shared", "the first process", 1)
+    heir = begin("shared", "the second process", 2, begun=False)
+    heir.reader.no_write = TOO_FEW
+    heir.begin()
+    for _ in range(3):
+        clock[0] += AGAIN_S
+        heir.notes.check()
+    (told,) = heir.said
+    assert "cannot be written now: the link goes on, and they are written later" in told
+    heir.reader.no_write = None
+    clock[0] += AGAIN_S
+    heir.notes.check()
+    assert "are complete again" in heir.said[1]
+    writer = heir.notes.look(SOURCE).writer
+    assert writer
+    assert writer.process == "the second process"
+
+
+def test_a_claim_is_insisted_on(begin: Begin) -> None:
+    first = begin("first", begun=False)
+    first.reader.no_write = TOO_FEW
+    with pytest.raises(KafkaError) as refused:
+        first.begin()
+    assert refused.value.retriable
+
+
+def test_stores_take_turns_and_one_holds_whatever_vanishes(begin: Begin, log: Log, clock: list[float]) -> None:
+    """Both look and write in every order after the log is lost: never do both go on."""
+    for order in itertools.product("ab", repeat=4):
+        log.wipe()
+        stores = {"a": begin("a"), "b": begin("b", begun=False)}
+        log.wipe()
+        running, tried = {"a"}, set[str]()
+        for one in (*order, "a", "b"):
+            try:
+                if one in running:
+                    stores[one].notes.check()
+                elif one == "b" and one not in tried:
+                    tried.add(one)
+                    stores[one].begin()
+                    running.add(one)
+            except RefusedError:
+                running.discard(one)
+            clock[0] += AGAIN_S
+        assert len(running) == 1, order
+
+
+def test_a_store_that_is_not_there_yet_is_named_without_an_id(begin: Begin, log: Log, tmp_path: Path) -> None:
+    first = begin("first").notes.own
+    with empty_store(f"sqlite:///{tmp_path}/none.db") as none:
+        looking = Process(log, none, "a plan", 0)
+        with pytest.raises(RefusedError, match=f"is written by store {first[:8]}") as refused:
+            looking.notes.refuse_another(SOURCE)
+    here = refused.value.message.partition("; the store here is ")[2]
+    assert here.endswith("none.db, which is not there yet") and "," not in here.removesuffix(", which is not there yet")
+    with pytest.raises(RefusedError, match=r"; the store here is [0-9a-f]{8}, "):
+        begin("second", begun=False).notes.refuse_another(SOURCE)

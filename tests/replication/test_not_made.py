@@ -1,0 +1,63 @@
+"""A link that cannot begin leaves nothing behind that keeps the next try from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from tests.replication.test_link_driver import Place
+from twinshore.replication import controller, metrics
+from twinshore.replication.links import Registry
+from twinshore.replication.main import Shared
+from twinshore.replication.metrics import Instruments, Meters
+from twinshore.replication.task_pool import Engine
+from twinshore.runtime.leases import kept
+from twinshore.runtime.scheduler import tasks
+
+
+def test_a_driver_that_could_not_be_made_keeps_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It renewed it for ever, and the next one stood by behind it."""
+    place = Place(tmp_path)
+    before = list(kept._keepers[place.store])
+    assert before == [place.driver.lease]
+
+    def none_left(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(controller, "LogStarts", none_left)
+    with pytest.raises(RuntimeError):
+        place.begun()
+    assert kept._keepers[place.store] == before
+    place.close()
+
+
+def test_a_driver_whose_source_could_not_be_watched_leaves_no_task_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try left some that ran on, idle, for as long as the process lived."""
+    place = Place(tmp_path)
+    place.driver.close(clean=True)
+    before = tasks.names()
+    links = place.settings.links
+    measures = Instruments(place.settings.mirror, links, place.store, place.recorder, Meters(), place.said.append)
+    registry = SimpleNamespace(settings_around=lambda _: place.settings)
+    engine = cast(Engine, SimpleNamespace())
+    rooms = (place.store, cast(Registry, registry), place.recorder, measures, engine, place.desk, place.tides)
+    shared = Shared("first", {}, 1, *rooms, log=place.said.append)
+
+    def none_left(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(metrics, "Looks", none_left)
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                shared.driver_of(place.link)
+    assert tasks.names() == before
+    assert not kept._keepers.get(place.store)
+    measures.close()
+    place.driver = place.begun()
+    place.close()

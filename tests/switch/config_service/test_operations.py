@@ -1,0 +1,112 @@
+"""What an operator asks of the centre: told, refused or done, with a row in the audit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from twinshore.client.core.pushes import digest_of
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.settings import load_settings
+from twinshore.state.proxies import PushRow
+from twinshore.state.store import Store, open_store
+from twinshore.switch.config_service.push import SetPush, act, look, plan_remove, plan_set
+from twinshore.switch.config_service.server import Board
+from twinshore.switch.config_service.tokens import NewToken, make, named, revoke, serve
+from twinshore.switch.config_service.tokens import look as look_at_tokens
+
+
+def push(home: str) -> str:
+    return json.dumps({"clusters": {home: {"bootstrap.servers": f"{home}:9092"}}, "home": home})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path}/store.db") as made:
+        yield made
+
+
+def test_what_is_told_is_told_once_and_by_one(store: Store) -> None:
+    first = plan_set(SetPush("shop", push("east")), store)
+    (step,) = act(first, store, by="anna")
+    assert step.sentence(done=True) == "shop: revision 1 is told to its clients: home east; east at east:9092"
+    assert plan_set(SetPush("shop", push("east")), store).steps == ()
+    later = [plan_set(SetPush("shop", push(home)), store) for home in ("west", "north")]
+    assert [one.split(": ")[1] for one in later[0].remarks] == ["its home moves from east to west"]
+    assert len(list(act(later[0], store, by="bob"))) == 1
+    with pytest.raises(RefusedError, match="somebody else has pushed meanwhile"):
+        list(act(later[1], store, by="anna"))
+    with pytest.raises(RefusedError, match="than was expected"):
+        plan_set(SetPush("shop", push("east"), expected=digest_of(push("east"))), store)
+    (seen,) = look(store, "shop")
+    assert (seen["revision"], seen["set_by"], seen["push"]) == (2, "bob", push("west"))
+    (gone,) = act(plan_remove("shop", store), store, by="anna")
+    assert "stay as they are" in gone.sentence(done=True)
+    with pytest.raises(ConfigError, match="nothing is pushed to shop"):
+        plan_remove("shop", store)
+    (again,) = act(plan_set(SetPush("shop", push("east")), store), store, by="anna")
+    assert "revision 4 is told" in again.sentence(done=True), "a revision is never used again"
+    with pytest.raises(ConfigError, match="clients would not take it"):
+        plan_set(SetPush("shop", push("east").replace("{", '{"settings": {"linger.mss": 5}, ', 1)), store)
+    assert [(row.actor, row.before, row.after) for row in store.audit.rows()] == [
+        ("anna", "revision 3", "revision 4"),
+        ("anna", "revision 2", ""),
+        ("bob", "revision 1", "revision 2"),
+        ("anna", "", "revision 1"),
+    ]
+
+
+def test_a_token_is_shown_once_and_known_by_its_digest(store: Store) -> None:
+    made = [make(NewToken("shop", may), store, by="anna") for may in (False, True)]
+    assert [one["may"] for one in look_at_tokens(store)] == ["may ask", "may push"]
+    row = named(digest_of(made[0])[:8], store)
+    assert revoke(row, store, by="bob")
+    assert [one.digest for one in store.pushes.tokens()] == [digest_of(made[1])]
+    for beginning, why in (("", "no token begins"), (row.digest[:8], "no token begins")):
+        with pytest.raises(ConfigError, match=why):
+            named(beginning, store)
+    assert not any(one in str(store.audit.rows()) for one in made)
+
+
+def test_no_look_puts_back_what_a_later_one_has_seen(store: Store) -> None:
+    def tell(home: str) -> None:
+        list(act(plan_set(SetPush("shop", push(home)), store), store, by="anna"))
+
+    async def play() -> str:
+        board = Board(store, lambda _: None)
+        tell("east")
+        slow, seen, go = board._read, threading.Event(), threading.Event()
+
+        def late(known: dict[str, PushRow]) -> object:
+            found = slow(known)
+            seen.set()
+            go.wait(10)
+            return found
+
+        board._read = late  # type: ignore[assignment, method-assign]
+        first = asyncio.create_task(board.refresh())
+        await asyncio.to_thread(seen.wait, 10)
+        board._read = slow  # type: ignore[method-assign]
+        tell("west")
+        second = asyncio.create_task(board.refresh())
+        await asyncio.sleep(0.2)
+        go.set()
+        await asyncio.gather(first, second)
+        row = board.push("shop")
+        return row.text if row else ""
+
+    assert asyncio.run(play()) == push("west")
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        file = tmp_path / "twinshore.toml"
+        file.write_text(f"[push]\nport = {taken.getsockname()[1]}\n")
+        with pytest.raises(ConfigError, match="cannot be served"):
+            serve(load_settings(file, {}), lambda _: None)
