@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Protocol
 
 from testkit.figures import StageError
-from testkit.mirror_process import own_code, settings_of
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import forget_links
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import connect_mirror_classpath, java
+from twinshore.lab.mirror_process import own_code, settings_of
 from twinshore.lab.processes import Child, start_child
 
 # What `kafka-run-class.sh` sets where the user sets nothing, for brokers and MirrorMaker alike.

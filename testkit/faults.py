@@ -24,12 +24,12 @@ from typing import Any
 
 import psutil
 
-from testkit.mirror_process import MirrorProcess, settings_of
 from twinshore.config.model import Cluster, Secret
 from twinshore.lab.broker import LabBroker
 from twinshore.lab.clients import read_to_end, reader
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import LabError
+from twinshore.lab.mirror_process import MirrorProcess, settings_of
 from twinshore.lab.produce import Workload
 from twinshore.lab.watermarks import close_kept, ends
 from twinshore.state.store import open_store

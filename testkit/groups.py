@@ -14,10 +14,10 @@ from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 from testkit.copiers import CopyJob, MirrorMaker
 from testkit.figures import StageError
 from testkit.log_kinds import COMPACTED, SOURCE_SETTINGS, compacted, transactional
-from testkit.mirror_process import MirrorProcess, settings_of
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import commit, committed, read_to_end, reader
 from twinshore.lab.cluster import LabCluster
+from twinshore.lab.mirror_process import MirrorProcess, settings_of
 from twinshore.lab.processes import Child
 from twinshore.lab.produce import write
 from twinshore.lab.watermarks import close_kept, watermarks

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from testkit.copiers import CopyJob, MirrorMaker
 from testkit.figures import StageError
-from testkit.mirror_process import MirrorProcess, addresses
 from twinshore.config.model import Cluster, NamedPartition, SourceOffset, TargetOffset
 from twinshore.lab import produce
 from twinshore.lab.clients import create_topic, delete_records, read_to_end, reader
+from twinshore.lab.mirror_process import MirrorProcess, addresses
 from twinshore.lab.watermarks import close_kept, watermarks
 from twinshore.replication.core.mapping import on_source, on_target
 from twinshore.state.store import Store, open_store

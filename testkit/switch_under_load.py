@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, Message, TopicPartition
 
-from testkit.mirror_process import MirrorProcess, run_verb, settings_of
 from twinshore.client.consumer import HotConsumer
 from twinshore.client.producer import HotProducer
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import admin_of, client_settings, commit, committed, read_to_end, reader
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import LabError
+from twinshore.lab.mirror_process import MirrorProcess, run_verb, settings_of
 from twinshore.lab.produce import write
 from twinshore.lab.watermarks import close_kept, ends
 from twinshore.state.store import open_store

@@ -64,7 +64,7 @@ _LONGEST = (
     "pages/test_kafka_commands.py",
     "pages/test_verbs.py",
     "test_rights.py",
-    "mirror/driver/test_start_up.py",
+    "replication/test_start_up.py",
     "simulation/test_seeds.py",
     "lab/test_security.py",
     "lab/test_cluster.py",

@@ -14,9 +14,9 @@ from pathlib import Path
 from testkit.copiers import bench_cluster
 from testkit.figures import StageError, ratio
 from testkit.loader import PARTITIONS, Workload, load, plain, warm_broker
-from testkit.mirror_process import MirrorProcess, Verb, delay_text, settings_of
 from twinshore.lab.clients import clear, forget_links
 from twinshore.lab.cluster import LabCluster
+from twinshore.lab.mirror_process import MirrorProcess, Verb, delay_text, settings_of
 from twinshore.lab.watermarks import TopicEnd
 from twinshore.state.store import open_store
 

@@ -24,9 +24,9 @@ import psutil
 from bench.kit.tree import ProcessTree
 from testkit.figures import StageError
 from testkit.loader import PARTITIONS, Workload, load, lz4, plain
-from testkit.mirror_process import MirrorProcess
 from twinshore.lab.clients import forget_links
 from twinshore.lab.cluster import LabCluster
+from twinshore.lab.mirror_process import MirrorProcess
 from twinshore.lab.watermarks import TopicEnd
 
 SOURCE = "source"

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from bench.measure.markers import PARTITIONS, Stage
 from bench.measure.unseen_topics import SOURCE_SETTINGS, write_markers
-from testkit.mirror_process import MirrorProcess, settings_of
 from twinshore.lab.access import LabSecurity
 from twinshore.lab.clients import allow
 from twinshore.lab.cluster import LabCluster
+from twinshore.lab.mirror_process import MirrorProcess, settings_of
 
 MARKERS = 100_000
 USER = "mirror"

@@ -16,9 +16,9 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from testkit.figures import StageError, median
-from testkit.mirror_process import MirrorProcess, settings_of
 from twinshore.lab.clients import client_settings, forget_links
 from twinshore.lab.cluster import LabCluster
+from twinshore.lab.mirror_process import MirrorProcess, settings_of
 from twinshore.lab.watermarks import TopicEnd
 
 STARTS_S_MAX = 180.0

@@ -25,9 +25,9 @@ from bench.measure.broadcast import ARRIVE_S_MAX, PACE_S, RECORDS, RECORDS_SHORT
 from testkit.faults import dead, on_slow_line, stalled
 from testkit.figures import StageError, percentile
 from testkit.loader import PARTITIONS, plain
-from testkit.mirror_process import MirrorProcess
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
+from twinshore.lab.mirror_process import MirrorProcess
 from twinshore.lab.watermarks import TopicEnd
 
 TARGETS = 4

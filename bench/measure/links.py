@@ -22,10 +22,10 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from bench.kit.playing import ROOT
 from testkit.figures import StageError, percentile
-from testkit.mirror_process import MirrorProcess
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
+from twinshore.lab.mirror_process import MirrorProcess
 from twinshore.lab.watermarks import TopicEnd
 
 LINKS = 20

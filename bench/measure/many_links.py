@@ -20,9 +20,9 @@ from typing import Any
 
 import psutil
 
-from testkit.mirror_process import MirrorProcess
 from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.lab.cluster import LabCluster
+from twinshore.lab.mirror_process import MirrorProcess
 from twinshore.lab.ports import free_port
 from twinshore.replication import task_pool
 from twinshore.replication.task_pool import Engine

@@ -25,13 +25,13 @@ from bench.measure.unseen_topics import (
     write_markers,
 )
 from testkit.figures import StageError
-from testkit.mirror_process import MirrorProcess, settings_of
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.lab.clients import forget_links
 from twinshore.lab.cluster import LabCluster
+from twinshore.lab.mirror_process import MirrorProcess, settings_of
 
 PARTITIONS = 50
 MARKERS = 100_000

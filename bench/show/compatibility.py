@@ -28,12 +28,12 @@ from bench.kit.page import table
 from bench.kit.playing import ROOT
 from bench.kit.proxies import Ours, Site
 from bench.kit.tree import end_in_order_on_sigterm
-from testkit.mirror_process import COMMAND, MirrorProcess, run_verb, settings_of
 from testkit.switch_under_load import READY_S, until
 from twinshore.lab.clients import admin_of
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import LabError
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
+from twinshore.lab.mirror_process import COMMAND, MirrorProcess, run_verb, settings_of
 
 PAGE = ROOT / "docs" / "compatibility.md"
 # What docs/proxy.md says that it refuses.

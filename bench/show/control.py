@@ -25,8 +25,8 @@ from testkit.control import (
     prioritised,
     throttle,
 )
-from testkit.mirror_process import MirrorProcess, settings_of
 from twinshore.lab.cluster import LabCluster
+from twinshore.lab.mirror_process import MirrorProcess, settings_of
 
 HEAD = """\
 # Live control, shown

@@ -129,7 +129,8 @@ def test_a_count_beyond_all_memory_does_not_end_the_process(body: bytes) -> None
 
     script = textwrap.dedent("""
         import sys
-        from twinshore.config import KafkaError, Security
+        from twinshore.config.errors import KafkaError
+        from twinshore.config.model import Security
         from twinshore.kafka.connection import open_connection
         try:
             open_connection(("127.0.0.1", int(sys.argv[1])), Security())

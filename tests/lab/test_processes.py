@@ -19,7 +19,8 @@ from twinshore.lab.processes import ProcessMark, mark_of, own_mark, scratch_fold
 # Started from a thread that ends, as a test's worker or a fixture may: the servers must not end with that thread.
 _PARENT = """
 import json, sys, threading, time
-from twinshore.lab import FaultProxy, LabCluster, PostgresServer
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.databases import PostgresServer
 from twinshore.lab.jars import ONE_COMPILER
 
 servers = [LabCluster("tied", heap_mb=256, via_proxy=True, jvm_flags=(ONE_COMPILER,)), PostgresServer()]

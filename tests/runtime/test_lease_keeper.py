@@ -147,9 +147,8 @@ def test_a_turn_takes_no_longer_than_renewals_can_wait(store: Store, monkeypatch
 
 PAUSED = """
 import sys, time
-from twinshore.runtime import lease_keeper
 from twinshore.runtime.leases import LeaseKeeper
-from twinshore.state import open_store
+from twinshore.state.store import open_store
 
 store = open_store(sys.argv[1])
 keepers = [LeaseKeeper(store, f"link {number}", "paused", 4.0, 0.0).begin() for number in range(3)]

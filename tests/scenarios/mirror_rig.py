@@ -10,11 +10,11 @@ from pathlib import Path
 from confluent_kafka import Consumer, Message, TopicPartition
 from typer.testing import CliRunner
 
-from testkit.mirror_process import MirrorProcess
 from tests.scenarios.warm_mirrors import IN_THREADS, start_warm
 from twinshore.cli.app import app, gather
 from twinshore.config.model import Cluster, Secret, Security
 from twinshore.lab.clients import client_settings
+from twinshore.lab.mirror_process import MirrorProcess
 from twinshore.lab.watermarks import watermarks
 from twinshore.state.core.values import LedgerRow
 from twinshore.state.store import open_store

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from testkit.mirror_process import VerbProcess
 from tests.proxy.served import ProxyProcess
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.prometheus import NONE, Prometheus, found, scraping
@@ -19,6 +18,7 @@ from tests.scenarios.switch_rig import QUICK, SwitchRig, carried, short_leases
 from tests.scenarios.test_proxy_switch import loaded, proxies
 from tests.test_deploy import DEPLOY, EXPRESSIONS, RULES
 from twinshore.lab.cluster import LabCluster
+from twinshore.lab.mirror_process import VerbProcess
 from twinshore.lab.ports import free_port
 from twinshore.switch.core.steps import Deed
 

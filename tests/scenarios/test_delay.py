@@ -16,13 +16,13 @@ from pyspark.java_gateway import launch_gateway
 from typer.testing import CliRunner
 
 from testkit.copiers import CopyJob, MirrorMaker
-from testkit.mirror_process import PERIOD_S, MirrorProcess, Verb, addresses, delay_text, until
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import spans
 from twinshore.cli.app import app, gather
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
+from twinshore.lab.mirror_process import PERIOD_S, MirrorProcess, Verb, addresses, delay_text, until
 from twinshore.lab.ports import free_port
 from twinshore.lab.produce import Workload
 from twinshore.monitoring.core.alerts import AlarmKind

@@ -12,13 +12,13 @@ import pytest
 from confluent_kafka import Producer
 
 from testkit.faults import FaultReport, run_faults
-from testkit.mirror_process import MirrorProcess
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.compare import compare_topic
 from twinshore.lab.jars import ONE_COMPILER
+from twinshore.lab.mirror_process import MirrorProcess
 
 WEEK_MS = 7 * 86_400_000
 LINK = "east->west"

@@ -80,7 +80,7 @@ def carrying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LabClus
         LabCluster("west", jvm_flags=QUICK) as west,
         open_store(f"sqlite:///{Path(path)}") as store,
     ):
-        for module in ("track", "roster"):
+        for module in ("partition", "roster"):
             patch.setattr(f"twinshore.replication.task.core.{module}.TROUBLE_S", LASTS_S)
         for side in (east, west):
             side.create_topic(TOPIC)

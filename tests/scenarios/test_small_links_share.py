@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from testkit.mirror_process import MirrorProcess
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, spans, until, url_in
 from twinshore.config.model import Cluster
 from twinshore.lab.cluster import LabCluster
+from twinshore.lab.mirror_process import MirrorProcess
 from twinshore.lab.produce import Workload
 from twinshore.state.store import open_store
 

@@ -97,7 +97,7 @@ def beside(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Stage]:
     """What runs beside a link's mirror, to a target that takes notes of 2,000 bytes only."""
-    for module in ("book", "rounds"):
+    for module in ("core.progress", "sync"):
         monkeypatch.setattr(f"twinshore.groups.{module}.TOLD_AFTER_S", TOLD_AFTER_S)
     west = cluster_factory("west", settings={"offset.metadata.max.bytes": "2000", "message.max.bytes": "100000"})
     rules = "every_s = 0.5\nverify_s = 2\n"

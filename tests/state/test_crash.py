@@ -16,7 +16,8 @@ from twinshore.state.store import open_store
 
 RECORD = """
 import sys
-from twinshore.state import Receipt, SourceBatch, SourceProducer, open_store
+from twinshore.state.core.values import Receipt, SourceBatch, SourceProducer
+from twinshore.state.store import open_store
 store = open_store(sys.argv[1])
 ends = {(p.topic, p.partition): p.to_offset for p in store.receipts.positions('l')}
 turn = ends.get(('t', 0), 0) // 10

@@ -265,7 +265,8 @@ def test_a_full_disk_names_place_and_remedy_and_leaves_nothing_half_done(tmp_pat
 
 FILL_UNDER_QUOTA = """
 import resource, sys
-from twinshore.state import Receipt, open_store
+from twinshore.state.core.values import Receipt
+from twinshore.state.store import open_store
 store = open_store(sys.argv[1])
 told = dict(link='l', partition=0, bytes=9, batches=1, first_ms=0, last_ms=1)
 begun = Receipt(topic='t', from_offset=0, to_offset=10, records=10, source_end=10, **told)

@@ -25,7 +25,7 @@ from twinshore.state.store import open_store
 
 OPEN = """
 import sys
-from twinshore.state import open_store
+from twinshore.state.store import open_store
 with open_store(sys.argv[1]) as store:
     print(store.receipts.positions('x'))
 """

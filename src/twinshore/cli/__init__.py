@@ -1,5 +1,5 @@
-"""The command line: a file for each subject, with its verbs. A verb opens the settings and the store, asks an operation
-of another room, and shows what comes back. Operations are imported when a verb runs, so `twinshore --help` is quick.
+"""The command line: a module for each subject. A verb opens settings and store, calls an operation, and prints.
 
-Errors raised on purpose end as one sentence and, where there is one, a line with the remedy; exit code 2.
+Operations are imported when a verb runs, so that `twinshore --help` is quick. An expected error is one sentence with a
+remedy, and exit code 2.
 """

@@ -1,9 +1,8 @@
 """Producers and consumers that follow their topics to another cluster, without a restart.
 
-Nouns: site (a cluster as an application names it, with the settings of its clients), order (where a topic is written
-and read now, or that it waits). What an application calls on a client of confluent-kafka enters; the same calls on the
-client of the topic's home leave. Where topics are at home is read from the clusters themselves (`homes`); of stores,
-mirrors and what a switch does nothing is known here. It ships alone, as `twinshore-client`.
+An application calls them as it calls the clients of confluent-kafka; each call goes to the client of the topic's home.
+Homes are read from the clusters themselves. This package knows no store and no mirror, and ships alone as
+`twinshore-client`.
 """
 
 from __future__ import annotations

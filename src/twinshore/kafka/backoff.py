@@ -1,4 +1,4 @@
-"""How long to wait before trying again. Pure: chance is an argument."""
+"""How long to wait before trying again. The caller passes the random generator."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Real servers on this machine for the demo, the tests and the benches: Kafka, databases, a network that fails.
+"""Real servers on this machine for the demo, tests and benches: Kafka, databases, a network that fails on demand.
 
-Enters: what a cluster shall be (version, brokers, security, settings). Leaves: a running LabCluster and the fleet's
-Cluster to reach it by. It knows nothing of mirrors; everything it starts, it ends, and it ends nothing else.
+A version, brokers, security and settings enter; a running LabCluster leaves. The lab ends what it started, and nothing
+else.
 """

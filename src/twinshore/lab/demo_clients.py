@@ -22,12 +22,12 @@ from pathlib import Path
 import psutil
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from testkit.mirror_process import own_code
 from twinshore.config.model import Cluster, NamedPartition
 from twinshore.kafka.clock import wall_ms
 from twinshore.lab.clients import client_settings, committed
 from twinshore.lab.demo_stage import DemoMirror
 from twinshore.lab.errors import LabError
+from twinshore.lab.mirror_process import own_code
 from twinshore.lab.produce import Workload
 from twinshore.switch.core.steps import Deed
 from twinshore.switch.rescue import read_origin, read_saved

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import psutil
 
-from testkit.mirror_process import MirrorProcess, VerbProcess, settings_of
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import LabError, log_tail
 from twinshore.lab.jars import ONE_COMPILER, kafka_classpath
+from twinshore.lab.mirror_process import MirrorProcess, VerbProcess, settings_of
 from twinshore.lab.ports import run_of_ports
 from twinshore.lab.processes import ProcessMark, mark_of, start_child
 from twinshore.lab.produce import Workload

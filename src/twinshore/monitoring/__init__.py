@@ -1,24 +1,6 @@
-"""How far a target is behind its source, for how long, and who must be told.
+"""How far a target is behind its source, since when, and who is told.
 
-Nouns: reading (both ends of one partition at one tick, and what a group has committed), window (the published
-algorithm's four latest readings), sighting (when an end of the source was first seen), view (a place's lag and recovery
-point), alarm (a topic of a link that is behind, with its history). Readings of two clusters enter, whoever mirrors
-them; views, alarms and sentences leave. The decisions are pure: `readings`, `windows`,
-`arrival`, `alarms`. The hands around them ask clusters, keep the store and tell operators. It moves
-no record and knows of no pump.
-
-How links stand, by what every other room left in the store: the mirror's last word, receipts, incidents, proofs.
-
-Nouns: view (a link as it stands now, with its sentences), lag (by ends of the source that somebody saw, with their
-age). A store and settings enter, views leave; a source is asked for its ends only where no mirror looks at it any more.
-It does not know who asks, or how a view is shown.
-
-What operators may ask about delays, as functions: a module for each, in the shape of `config.model`.
-
-They ask the store alone, by what a monitor saw last.
-
-Both ways to see a delay, on the same made-up traffic: how soon each finds a fault, how often each cries for nothing.
-
-A trace is one partition's two ends, second by second, from a seed; a trial (`trial`) lets both algorithms
-watch it with the settings' own periods, thresholds and manners, and counts. Operators try their thresholds with it.
+A sampler reads the ends of both clusters and the committed offsets of groups. Alerts open and close by the published
+algorithm of four readings and by recovery points; webhooks and Zabbix are told. `status` says how links stand, from
+what every other package left in the store. This package replicates nothing and asks no mirror.
 """

@@ -1,8 +1,6 @@
-"""What is remembered, in SQL, by subject: `state.leases`, `links`, `twins`, `homes`, `switching`, `switches`,
-`crossings`, `guards`, `receipts`, `extents`, `ledger`, `audit`, `memories`, `controls`, `proofs`, `key_looks`, `delay`,
-`proxies`, `proxy_resets`, `traffic`. Each is a `Part`, each method that reads or writes one transaction.
+"""What is remembered, in SQL: a module for each subject, and the schema in one place.
 
-Values enter and leave (`values`); SQLite, PostgreSQL, MySQL and MariaDB answer alike. A position never moves back, a
-receipt never leaves a gap, and nothing grows without bound but the ledger. Nothing here knows Kafka or a wall clock:
-whoever calls says what time it is.
+Each method that reads or writes is one transaction; values enter and leave. SQLite, PostgreSQL, MySQL and MariaDB
+behave alike. A position never moves back, progress never has a gap, and every table but the incident log is bounded.
+The caller passes the time: this package reads no wall clock and knows no Kafka.
 """

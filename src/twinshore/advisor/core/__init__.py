@@ -1,1 +1,1 @@
-"""core."""
+"""Rules, findings and reports: values in, values out."""

@@ -1,3 +1,1 @@
-"""What operators may ask about a cluster's reliability, as functions: a module for each, in the shape of
-`config.model`.
-"""
+"""What operators ask about a cluster's reliability: one function for each verb."""

@@ -1,1 +1,1 @@
-"""core."""
+"""What a client decides: values in, values out."""

@@ -1,3 +1,1 @@
-"""Where a client hears that its topics have moved, and what its settings are: from the clusters themselves, and from
-whatever configuration centre pushes to it.
-"""
+"""Where a client learns that its topics have moved: from the clusters, or from a configuration service."""

@@ -1,5 +1,5 @@
-"""The sections of the settings: a file each, which declares its keys and itself, as `SECTION`.
+"""The sections of the settings file: a module for each, which declares its keys as `SECTION`.
 
-A new section is a new file here: the reader, the environment and the page find it. All of them stand in this room and
-not in the rooms that use them, as one file serves every process, and the client side has this room but not theirs.
+A new section is a new module here. All sections stand here, not in the packages that use them: every process reads the
+same file, and the client library has this package but not the others.
 """

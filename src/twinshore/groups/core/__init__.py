@@ -1,1 +1,1 @@
-"""core."""
+"""Which committed offsets follow from both sides: values in, values out."""

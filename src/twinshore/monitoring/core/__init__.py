@@ -1,1 +1,1 @@
-"""core."""
+"""Lag, alerts and link states: values in, values out."""

@@ -1,1 +1,1 @@
-"""core."""
+"""Filters, plans, the coordinator's decisions, incidents' kinds: values in, values out."""

@@ -1,1 +1,1 @@
-"""core."""
+"""Which background task runs next: values in, values out."""

@@ -1,1 +1,1 @@
-"""core."""
+"""The values that the store keeps."""

@@ -1,1 +1,1 @@
-"""core."""
+"""What a switch does next, and what may be lost: values in, values out."""

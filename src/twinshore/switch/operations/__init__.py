@@ -1,1 +1,1 @@
-"""What operators may ask of switches, as functions: a module for each, in the shape of `config.model`."""
+"""What operators ask of switches: one module for each verb."""

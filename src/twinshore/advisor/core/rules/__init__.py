@@ -1,4 +1,1 @@
-"""Rules about clusters, topics and groups. Pure: a rule is a row, `judge` its one small function.
-
-What was seen enters, where a rule's case is so leaves.
-"""
+"""Rules about clusters, topics and groups. A rule is a row of data and one function. Pure."""
