@@ -9,7 +9,8 @@ link tells the target what they do not say of its topics.
 One link's knowledge of where topics are at home: rows of the store, and those that it adds where the home is plain.
 
 Two links of a pair may look at the same moment and see different things, as records are written in between. Each adds
-what it saw; the store keeps the first row, and both read what stands.
+what it saw; the store keeps the first row, and both read what stands. A new twin's row is saved before the home is read
+again under a lock; a change of the home looks for twins behind that lock. So of a twin and a change one gives way.
 """
 
 from __future__ import annotations

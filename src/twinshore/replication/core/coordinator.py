@@ -6,7 +6,8 @@ What is to be done for them waits in `wanted`, in order. Pure.
 A `Post` is one lane: what is on it, and how far that is accounted for. Its `Relay` decides who may write: one holder,
 perhaps an heir stands by, never two. The holder writes only while its grant lasts, measured on its own clock. When it
 says where it stands, the heir goes on from there at once; when it is lost, the heir waits the grant out and looks for
-itself.
+itself. The holder counts a grant from before it asked, the desk from after it answered: so the holder's ends first. No
+grant lasts beyond the link's lease.
 """
 
 from __future__ import annotations

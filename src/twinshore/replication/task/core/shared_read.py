@@ -5,6 +5,10 @@ member at a time, the **reader**, asks the source for a partition; what it gets 
 the others are fed. Who stands in the window or at its end has **joined**. Nobody is waited for: who falls out of the
 window reads by itself until it meets a border of a slice again.
 
+A member is fed only where its twin's history is the window's: the source's leader epoch below is the same, or the
+member had everything from the window. An error or another history at the source empties the window. Slices are copies,
+so a slow member does not keep the buffer in which the reader fetches.
+
 What a queue that sends only what is fresh drops: the oldest that waits, over a watermark or over an age. Pure.
 
 What is dropped is offsets that nobody sees on the twin, as those are that a source has no more. It is known by its
