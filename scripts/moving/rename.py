@@ -25,6 +25,8 @@ class Renamer(move.Mover):
         self.members, self.dropped = collections.defaultdict(list), set()
         self.renames: dict[tuple[str, str], str] = {}
         self.attributes: dict[tuple[str, str, str], str] = {}
+        self.literals: list[tuple[str, str, str]] = []
+        self.members_now: dict[tuple[str, str], str] = {}
         files: dict[str, str] = {}
         for path in lists:
             read = runpy.run_path(str(path))
@@ -38,6 +40,11 @@ class Renamer(move.Mover):
                 if new != name:
                     self.attributes[f"twinshore.{module}", owner, name] = new
             files |= {f"twinshore.{a}": f"twinshore.{b}" for a, b in read.get("FILES", {}).items()}
+            self.literals += read.get("LITERALS", [])
+            for (_, was), now in read.get("QUALIFIED", {}).items():
+                self.members_now[tuple(was.split("."))] = now.split(".")[1]
+            for (_, owner, was), now in read.get("MEMBERS", {}).items():
+                self.members_now[owner, was] = now
         for old in files:
             if old not in self.p.modules:
                 self.say(f"UNKNOWN FILE {old}")
@@ -110,6 +117,12 @@ class Renamed(move.File):
             if any(x < end and start < y for x, y in spans):
                 continue
             new = move.rewrite_dotted(self.m, token.string)
+            if token.type == tokenize.STRING and token.start[0] not in docs:
+                for found in re.finditer(r"from ((?:twinshore|testkit)(?:\.\w+)*) import ([\w, ]+)", token.string):
+                    for name in re.findall(r"\w+", found.group(2)):
+                        now = self.m.renames.get(self.p.final(found.group(1), name))
+                        if now:
+                            new = re.sub(rf"(?<![\w.]){name}\b", now, new)
             if token.type == tokenize.COMMENT or token.start[0] in docs:
                 new = re.sub(r"`(\w+)(\(\))?`", lambda f: f"`{self._name_here(f.group(1))}{f.group(2) or ''}`", new)
                 new = re.sub(r"`(\w+)\.(\w+)`", lambda f: f"`{self._name_here(f.group(1))}.{self.m.attribute_names.get(f.group(2), f.group(2))}`", new)
@@ -136,7 +149,15 @@ class Renamed(move.File):
                             for name in ast.walk(target):
                                 if isinstance(name, ast.Name) and name.id in mine:
                                     self.edit(*self.span(name), mine[name.id])
-            if isinstance(node, ast.Attribute) and node.attr in names:
+            if isinstance(node, ast.ClassDef):
+                for one in node.body:
+                    for target in one.targets if isinstance(one, ast.Assign) else ():
+                        if isinstance(target, ast.Name) and (node.name, target.id) in self.m.members_now and self.mod.name in self.m.map:
+                            self.edit(*self.span(target), self.m.members_now[node.name, target.id])
+            if isinstance(node, ast.Attribute) and self._owner(node.value) and (self._owner(node.value), node.attr) in self.m.members_now:
+                end = self.at(node.end_lineno, node.end_col_offset)
+                self.edit(end - len(node.attr.encode()), end, self.m.members_now[self._owner(node.value), node.attr])
+            elif isinstance(node, ast.Attribute) and node.attr in names:
                 end = self.at(node.end_lineno, node.end_col_offset)
                 self.edit(end - len(node.attr.encode()), end, names[node.attr])
             if isinstance(node, ast.Call):
@@ -155,6 +176,9 @@ class Renamed(move.File):
                         self.m.say(f"BY HAND {self.mod.name}:{node.lineno} match {word}")
         assert done <= {(x, y) for x, y, _ in self.edits}
 
+    def _owner(self, node: ast.expr) -> str:
+        return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
     def _makes(self, func: ast.expr, word: str) -> bool:
         """Whether the call makes one of the classes that have this field, or copies one."""
         name = func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
@@ -162,6 +186,11 @@ class Renamed(move.File):
 
 
 def main(root: Path, lists: list[Path]) -> None:
+    early = [one for path in lists for one in runpy.run_path(str(path)).get("LITERALS", [])]
+    for name, was, now in early:
+        text = (root / name).read_text()
+        assert was in text, (name, was)
+        (root / name).write_text(text.replace(was, now))
     m = Renamer(root, lists)
     attributes: dict[str, set[str]] = collections.defaultdict(set)
     owners: dict[str, set[str]] = collections.defaultdict(set)
