@@ -76,6 +76,13 @@ class Renamed(move.File):
         self.face = mod.name in move.KEPT_FACES
         super().__init__(renamer, mod)
 
+    def _apply(self) -> str:
+        first: dict[tuple[int, int], str] = {}
+        for start, end, text in self.edits:
+            first.setdefault((start, end), text)
+        self.edits = [(start, end, text) for (start, end), text in first.items()]
+        return super()._apply()
+
     def _imports(self) -> None:
         self.moves = False
         super()._imports()
@@ -100,15 +107,21 @@ class Renamed(move.File):
         if name in mod.resolver.module.imports:
             source, attr = mod.resolver.module.imports[name]
             return self.m.renames.get(self.p.final(source, attr), name) if attr else name
-        return self.m.plain.get(name, name)
+        return name if name in self._all_bound() else self.m.plain.get(name, name)
 
     def _strings(self) -> None:
         self._attributes()
         spans = [(x, y) for x, y, _ in self.edits]
-        docs = set()
+        docs: dict[int, set[str]] = {}
         for node in ast.walk(self.mod.tree):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node) is not None:
-                docs.add(node.body[0].lineno)
+                near: set[str] = set()
+                scope = self.mod.resolver.of_node.get(id(node))
+                while scope is not None and scope.kind != "module":
+                    near |= scope.bound
+                    scope = scope.parent
+                docs[node.body[0].lineno] = near
+        everywhere = self._all_bound()
         for token in tokenize.generate_tokens(io.StringIO(self.mod.text).readline):
             if token.type not in (tokenize.STRING, tokenize.COMMENT):
                 continue
@@ -124,9 +137,14 @@ class Renamed(move.File):
                         if now:
                             new = re.sub(rf"(?<![\w.]){name}\b", now, new)
             if token.type == tokenize.COMMENT or token.start[0] in docs:
-                new = re.sub(r"`(\w+)(\(\))?`", lambda f: f"`{self._name_here(f.group(1))}{f.group(2) or ''}`", new)
+                near = docs.get(token.start[0], everywhere)
+                new = re.sub(
+                    r"`(\w+)(\(\))?`",
+                    lambda f: f.group(0) if f.group(1) in near and not f.group(2) else f"`{self._name_here(f.group(1))}{f.group(2) or ''}`",
+                    new,
+                )
                 new = re.sub(r"`(\w+)\.(\w+)`", lambda f: f"`{self._name_here(f.group(1))}.{self.m.attribute_names.get(f.group(2), f.group(2))}`", new)
-                new = re.sub(r"`(\w+)`", lambda f: f"`{self.m.attribute_names.get(f.group(1), f.group(1))}`" if "_" in f.group(1) else f.group(0), new)
+                new = re.sub(r"`(\w+)`", lambda f: f"`{self.m.attribute_names.get(f.group(1), f.group(1))}`" if "_" in f.group(1) and f.group(1) not in self._all_bound() else f.group(0), new)
             if new != token.string:
                 self.edit(start, end, new)
 
@@ -170,6 +188,11 @@ class Renamed(move.File):
                     word = node.args[1]
                     if isinstance(word, ast.Constant) and word.value in names:
                         self.edit(*self.span(word), f'"{names[word.value]}"')
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Name):
+                made, name = node.value, node.targets[0].id
+                first = made.args[0] if made.args else None
+                if self._owner(made.func) in ("TypeVar", "NewType", "namedtuple") and isinstance(first, ast.Constant) and first.value == name:
+                    self.edit(*self.span(first), f'"{self._name_here(name)}"')
             if isinstance(node, ast.MatchClass):
                 for i, word in enumerate(node.kwd_attrs):
                     if word in names:
