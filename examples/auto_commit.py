@@ -12,12 +12,12 @@ import json
 import sys
 from pathlib import Path
 
-from twinshore.client import HotConsumer
+from twinshore.client import FailoverConsumer
 
 
 def main(clusters: str, topic: str, group: str) -> None:
     config = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": True}
-    with HotConsumer(config, clusters=json.loads(Path(clusters).read_text()), warn=print) as reader:
+    with FailoverConsumer(config, clusters=json.loads(Path(clusters).read_text()), warn=print) as reader:
         reader.subscribe([topic])
         while True:
             message = reader.poll(1.0)

@@ -12,12 +12,12 @@ import json
 import sys
 from pathlib import Path
 
-from twinshore.client import HotConsumer
+from twinshore.client import FailoverConsumer
 
 
 def main(clusters: str, topic: str, group: str) -> None:
     config = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
-    with HotConsumer(config, clusters=json.loads(Path(clusters).read_text()), warn=print) as reader:
+    with FailoverConsumer(config, clusters=json.loads(Path(clusters).read_text()), warn=print) as reader:
         reader.subscribe([topic])
         while True:
             messages = [one for one in reader.consume(500, 1.0) if not one.error()]

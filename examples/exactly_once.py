@@ -32,7 +32,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from twinshore.client import HotConsumer
+from twinshore.client import FailoverConsumer
 
 Where = tuple[str, int]
 
@@ -82,11 +82,11 @@ class Passed(Exception):
 class Inbox:
     """One application's; another one has a database of its own."""
 
-    def __init__(self, engine: Engine, reader: HotConsumer) -> None:
+    def __init__(self, engine: Engine, reader: FailoverConsumer) -> None:
         self._engine, self._reader = engine, reader
         self._stands: dict[Where, tuple[int, int]] = {}  # what the database says of the partitions that are ours
 
-    def begin(self, _: HotConsumer, partitions: list[TopicPartition]) -> None:
+    def begin(self, _: FailoverConsumer, partitions: list[TopicPartition]) -> None:
         """Partitions are dealt to us: we read on where the database says."""
         for one in partitions:
             one.offset = self.place_of(one.topic, one.partition, one.offset)
@@ -136,7 +136,7 @@ def main(clusters: str, topic: str, group: str, database: str) -> None:
     engine = opened(database)
     create(TABLES, engine)
     config = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
-    with HotConsumer(config, clusters=json.loads(Path(clusters).read_text()), warn=print) as reader:
+    with FailoverConsumer(config, clusters=json.loads(Path(clusters).read_text()), warn=print) as reader:
         inbox = Inbox(engine, reader)
         reader.subscribe([topic], on_assign=inbox.begin)
         while True:

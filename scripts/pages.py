@@ -17,14 +17,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the bench is 
 
 from bench.kit import pictures, reckoned
 from bench.kit.page import PAGE
-from twinshore.advisor.core.rules.table import with_habits, with_rules
-from twinshore.cli.app import EXIT_CODES, command
+from twinshore.advisor.core.rules.rules_table import update_client_rules_table, update_rules_table
+from twinshore.cli.app import EXIT_CODES, build_command
 from twinshore.config.settings import render_settings_page
-from twinshore.monitoring.simulate import with_table
+from twinshore.monitoring.delay_simulation import update_table
 from twinshore.replication.core.incident_kinds import render_incidents_page
 from twinshore.replication.metric_table import render_metrics_page
-from twinshore.replication.task.core.partition import MOVES, Phase
-from twinshore.switch.core.steps import DEEDS, DUTIES, UNHELD, Deed, Kind
+from twinshore.replication.task.core.partition import TRANSITIONS, Phase
+from twinshore.switch.core.steps import NEVER_HOLDS, STEP_SPECS, STEPS, SwitchKind, SwitchStep
 
 ROOT = Path(__file__).resolve().parent.parent
 PHASES_BEGIN, PHASES_END = "<!-- phases -->\n", "<!-- end of phases -->\n"
@@ -57,7 +57,7 @@ def writers() -> dict[Path, Callable[[], str]]:
         **{path: partial(str, text) for path, text in drawn.items()},
         ROOT / "README.md": lambda: pictures.with_figures(_read("README.md"), bench),
         ROOT / "ARCHITECTURE.md": lambda: with_phases(_read("ARCHITECTURE.md")),
-        ROOT / "docs" / "advisor.md": lambda: with_rules(_read("docs/advisor.md")),
+        ROOT / "docs" / "advisor.md": lambda: update_rules_table(_read("docs/advisor.md")),
         ROOT / "docs" / "capacity.md": lambda: reckoned.capacity(
             _read("docs/capacity.md"), bench, crossing, _read("ARCHITECTURE.md"), stored
         ),
@@ -65,8 +65,8 @@ def writers() -> dict[Path, Callable[[], str]]:
             _read("docs/any-log.md"), _read("docs/evidence/topics.md")
         ),
         ROOT / "docs" / "cli.md": render_cli_page,
-        ROOT / "docs" / "conduct.md": lambda: with_habits(_read("docs/conduct.md")),
-        ROOT / "docs" / "delay.md": lambda: with_table(_read("docs/delay.md")),
+        ROOT / "docs" / "conduct.md": lambda: update_client_rules_table(_read("docs/conduct.md")),
+        ROOT / "docs" / "delay.md": lambda: update_table(_read("docs/delay.md")),
         ROOT / "docs" / "incidents.md": render_incidents_page,
         ROOT / "docs" / "metrics.md": render_metrics_page,
         ROOT / "docs" / "operations.md": lambda: reckoned.operations(
@@ -89,26 +89,26 @@ def with_phases(page: str) -> str:
     """The page with the drawing of a partition's phases as their table has it now."""
     head, _, rest = page.partition(PHASES_BEGIN)
     _, _, tail = rest.partition(PHASES_END)
-    moves = [f"    {before} --> {after}: {when}" for before, after, when in MOVES if after is not Phase.STOPPED]
-    drawn = "\n".join(["```mermaid", "stateDiagram-v2", f"    [*] --> {Phase.LOOK}", *moves, "```"])
-    stops = ", ".join(sorted({when for _, after, when in MOVES if after is Phase.STOPPED}))
+    moves = [f"    {before} --> {after}: {when}" for before, after, when in TRANSITIONS if after is not Phase.STOPPED]
+    drawn = "\n".join(["```mermaid", "stateDiagram-v2", f"    [*] --> {Phase.UNVERIFIED}", *moves, "```"])
+    stops = ", ".join(sorted({when for _, after, when in TRANSITIONS if after is Phase.STOPPED}))
     said = f"From each of them to `{Phase.STOPPED}`: {stops}."
     return f"{head}{PHASES_BEGIN}\n{drawn}\n\n{said}\n\n{PHASES_END}{tail}"
 
 
 def with_deeds(page: str) -> str:
     """The page with the drawings and the tables of deeds as the code has them."""
-    page = _with_deeds(page, Kind.PLANNED, DEEDS_BEGIN, DEEDS_END)
-    page = _with_deeds(page, Kind.GROUP, GROUP_BEGIN, GROUP_END)
-    page = _with_deeds(page, Kind.FAILBACK, FAILBACK_BEGIN, FAILBACK_END)
-    return _with_deeds(page, Kind.REBUILD, REBUILD_BEGIN, REBUILD_END)
+    page = _with_deeds(page, SwitchKind.PLANNED, DEEDS_BEGIN, DEEDS_END)
+    page = _with_deeds(page, SwitchKind.GROUP, GROUP_BEGIN, GROUP_END)
+    page = _with_deeds(page, SwitchKind.FAILBACK, FAILBACK_BEGIN, FAILBACK_END)
+    return _with_deeds(page, SwitchKind.REBUILD, REBUILD_BEGIN, REBUILD_END)
 
 
-def _with_deeds(page: str, kind: Kind, begin: str, end: str) -> str:
+def _with_deeds(page: str, kind: SwitchKind, begin: str, end: str) -> str:
     head, _, rest = page.partition(begin)
     _, _, tail = rest.partition(end)
-    planned = DEEDS[kind]
-    at = planned.index(Deed.COMMIT)
+    planned = STEPS[kind]
+    at = planned.index(SwitchStep.COMMIT)
     drawn = [
         "```mermaid",
         "flowchart LR",
@@ -119,27 +119,27 @@ def _with_deeds(page: str, kind: Kind, begin: str, end: str) -> str:
     ]
     rows = ["| deed | what it does | turning back | writers wait |", "| --- | --- | --- | --- |"]
     rows += [
-        f"| `{deed}` | {duty.does} | {duty.undoes} | {'yes' if duty.held and kind not in UNHELD else ''} |"
-        for deed, duty in ((deed, DUTIES[deed]) for deed in planned)
+        f"| `{deed}` | {duty.does} | {duty.undoes} | {'yes' if duty.held and kind not in NEVER_HOLDS else ''} |"
+        for deed, duty in ((deed, STEP_SPECS[deed]) for deed in planned)
     ]
     said = "\n".join(drawn), "\n".join(rows)
     return f"{head}{begin}\n{said[0]}\n\n{said[1]}\n\n{end}{tail}"
 
 
-def _node(deed: Deed) -> str:
+def _node(deed: SwitchStep) -> str:
     return f"{deed.name.lower()}[{deed}]"
 
 
 def render_cli_page() -> str:
     """The whole page as Markdown."""
     rows = ["| code | means |", "| ---: | --- |", *(f"| {code} | {says} |" for code, says in EXIT_CODES.items())]
-    return "\n".join([CLI_HEAD + "\n".join(rows), "", *_verb("twinshore", command())]).rstrip() + "\n"
+    return "\n".join([CLI_HEAD + "\n".join(rows), "", *_verb("twinshore", build_command())]).rstrip() + "\n"
 
 
 @cache
 def verbs() -> set[str]:
     """Each verb that can be run, as in 'lab up'; groups too, as in 'lab'."""
-    return {name.removeprefix("twinshore ") for name, _ in _walk("twinshore", command())}
+    return {name.removeprefix("twinshore ") for name, _ in _walk("twinshore", build_command())}
 
 
 @cache
@@ -147,7 +147,7 @@ def options() -> set[str]:
     """Each option of any verb."""
     return {
         word
-        for _, verb in _walk("twinshore", command())
+        for _, verb in _walk("twinshore", build_command())
         for parameter in verb.params
         for word in (*parameter.opts, *parameter.secondary_opts)
         if word.startswith("--")

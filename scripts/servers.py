@@ -12,15 +12,15 @@ from twinshore.lab.jars import (
     KAFKA_3,
     KAFKA_NEWEST,
     KAFKA_OLDEST,
-    connect_mirror_classpath,
-    kafka_classpath,
-    tools_classpath,
+    fetch_kafka_classpath,
+    fetch_mirrormaker_classpath,
+    fetch_tools_classpath,
 )
 
 SERVERS: tuple[Callable[[], str | Path], ...] = (
-    *(lambda version=version: kafka_classpath(version) for version in (KAFKA_NEWEST, KAFKA_3, KAFKA_OLDEST)),
-    connect_mirror_classpath,
-    tools_classpath,
+    *(lambda version=version: fetch_kafka_classpath(version) for version in (KAFKA_NEWEST, KAFKA_3, KAFKA_OLDEST)),
+    fetch_mirrormaker_classpath,
+    fetch_tools_classpath,
     postgres_folder,
     mariadb_folder,
 )

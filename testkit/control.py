@@ -17,7 +17,7 @@ from testkit.loader import load, plain
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.mirror_process import run_verb
-from twinshore.lab.watermarks import TopicEnd
+from twinshore.lab.watermarks import TopicEndReader
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ class ControlStage:
     settings: Path
     said: Callable[[], str]
     partitions: int = 2
-    _ends: dict[str, TopicEnd] = field(default_factory=dict)
+    _ends: dict[str, TopicEndReader] = field(default_factory=dict)
 
     def tell(self, *words: str) -> str:
         """Runs `twinshore link`; returns what it says."""
@@ -134,7 +134,7 @@ class ControlStage:
 
     def crossed(self, topic: str) -> float:
         """Bytes of the topic on the target, if `backlog` wrote all of them."""
-        end = self._ends.setdefault(topic, TopicEnd(self.target, topic, self.partitions))
+        end = self._ends.setdefault(topic, TopicEndReader(self.target, topic, self.partitions))
         return end.records() * plain_bytes()
 
     def rates(self, topics: Collection[str], during_s: float) -> dict[str, float]:
@@ -216,7 +216,7 @@ def prioritised(stage: ControlStage, first: str, other: str, bound: int, during_
 
 def drained(stage: ControlStage, topic: str, within_s: float = 60.0) -> float:
     """How long it takes until the twin has all that the source has."""
-    begun_s, source = time.monotonic(), TopicEnd(stage.source, topic, stage.partitions)
+    begun_s, source = time.monotonic(), TopicEndReader(stage.source, topic, stage.partitions)
     while stage.crossed(topic) < source.records() * plain_bytes():
         if time.monotonic() - begun_s > within_s:
             raise StageError(f"{topic} did not cross within {within_s:.0f} s: {stage.said()[-800:]}")

@@ -13,9 +13,9 @@ from testkit.figures import StageError
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import forget_links
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.jars import connect_mirror_classpath, java
+from twinshore.lab.jars import fetch_mirrormaker_classpath, find_java
 from twinshore.lab.mirror_process import own_code, settings_of
-from twinshore.lab.processes import Child, start_child
+from twinshore.lab.processes import ChildProcess, start_child
 
 # What `kafka-run-class.sh` sets where the user sets nothing, for brokers and MirrorMaker alike.
 KAFKA_JVM = (
@@ -69,7 +69,7 @@ class Copier(Protocol):
     def target_topic(self, job: CopyJob) -> str:
         """What the copy is called."""
 
-    def start(self, job: CopyJob, folder: Path) -> Child:
+    def start(self, job: CopyJob, folder: Path) -> ChildProcess:
         """Starts it in `folder`, which is empty, and returns at once."""
 
     def check(self, folder: Path) -> None:
@@ -89,11 +89,11 @@ class MirrorMaker:
     def target_topic(self, job: CopyJob) -> str:
         return f"{job.source.name}{job.run}.{job.topic}"
 
-    def start(self, job: CopyJob, folder: Path, besides: Mapping[str, str] | None = None) -> Child:
+    def start(self, job: CopyJob, folder: Path, besides: Mapping[str, str] | None = None) -> ChildProcess:
         properties = self.properties(job) | dict(besides or {})
         file = folder / "mm2.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()), encoding="utf-8")
-        command = [java(), *_MIRROR_MAKER_JVM, "-cp", connect_mirror_classpath()]
+        command = [find_java(), *_MIRROR_MAKER_JVM, "-cp", fetch_mirrormaker_classpath()]
         command += ["org.apache.kafka.connect.mirror.MirrorMaker", str(file)]
         return start_child(command, folder=folder, log=folder / "copier.log")
 
@@ -145,7 +145,7 @@ class Twinshore:
     def target_topic(self, job: CopyJob) -> str:
         return job.topic
 
-    def start(self, job: CopyJob, folder: Path) -> Child:
+    def start(self, job: CopyJob, folder: Path) -> ChildProcess:
         forget_links(job.target)
         file = folder / "twinshore.toml"
         file.write_text(self.settings(job, folder), encoding="utf-8")

@@ -23,11 +23,11 @@ from typing import Any, Final
 from confluent_kafka.admin import AdminClient
 
 from twinshore.kafka.protocol.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
-from twinshore.kafka.protocol.fetch import FetchRequest, Wanted, read_answer, write_request
-from twinshore.kafka.protocol.framing import frame, read_response_header
+from twinshore.kafka.protocol.fetch import FetchRequest, FetchRequestPartition, read_fetch_response, write_fetch_request
+from twinshore.kafka.protocol.framing import frame_request, read_response_header
 from twinshore.kafka.protocol.produce import encode_produce
 from twinshore.kafka.protocol.record_batch import HEADER_BYTES, Record, encode_batch
-from twinshore.runtime.process import allow_most
+from twinshore.runtime.process import raise_open_files_limit
 
 _PRODUCE_VERSION, _METADATA_VERSION, _FETCH_VERSION = 9, 9, 12
 _AT_ONCE: Final = 100
@@ -55,10 +55,10 @@ class Client:
 
     async def read(self, position: int, bytes_max: int, bytes_min: int) -> int:
         """Where the log ends by now."""
-        wanted = [Wanted(self._topic, self._partition, position, bytes_max)]
-        body = write_request(_FETCH_VERSION, FetchRequest(_WAIT_MS, bytes_min, bytes_max, 0, wanted))
-        view = memoryview(await self._ask(b"".join(frame(FETCH, _FETCH_VERSION, 4, "crowd", [body]))))
-        (found,) = read_answer(view, read_response_header(view)[1], _FETCH_VERSION).fetched
+        wanted = [FetchRequestPartition(self._topic, self._partition, position, bytes_max)]
+        body = write_fetch_request(_FETCH_VERSION, FetchRequest(_WAIT_MS, bytes_min, bytes_max, 0, wanted))
+        view = memoryview(await self._ask(b"".join(frame_request(FETCH, _FETCH_VERSION, 4, "crowd", [body]))))
+        (found,) = read_fetch_response(view, read_response_header(view)[1], _FETCH_VERSION).fetched
         if found.error:
             raise RuntimeError(f"a reader of the crowd was told error {found.error}")
         return found.high_watermark
@@ -74,20 +74,20 @@ class Client:
 
 
 def _versions() -> bytes:
-    return b"".join(frame(API_VERSIONS, 0, 1, "crowd", [], flexible=False))
+    return b"".join(frame_request(API_VERSIONS, 0, 1, "crowd", [], flexible=False))
 
 
 def _look_at(topic: str) -> bytes:
     name = topic.encode()
     body = bytes([2, len(name) + 1]) + name + b"\0" + b"\0\0\0\0"  # one topic; no tags, and nothing else is wanted
-    return b"".join(frame(METADATA, _METADATA_VERSION, 2, "crowd", [body]))
+    return b"".join(frame_request(METADATA, _METADATA_VERSION, 2, "crowd", [body]))
 
 
 def _write_to(topic: str, partition: int) -> bytes:
     batch = encode_batch([Record(0, time.time_ns() // 1_000_000, None, b"x" * 100)])
     parts = (partition, batch[:HEADER_BYTES], batch[HEADER_BYTES:])
     body = encode_produce(_PRODUCE_VERSION, [(topic, bytes(16), [parts])], acks=1)
-    return b"".join(frame(PRODUCE, _PRODUCE_VERSION, 3, "crowd", body))
+    return b"".join(frame_request(PRODUCE, _PRODUCE_VERSION, 3, "crowd", body))
 
 
 def _leaders(bootstrap: str, topic: str, ca_file: str) -> list[tuple[str, int, int]]:
@@ -155,7 +155,7 @@ def _say(**figures: float) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Until a line comes in."""
-    allow_most()
+    raise_open_files_limit()
     sslproto.SSLProtocol.max_size = 16 << 10  # else the clients take more memory than there is
     (job,) = arguments or sys.argv[1:]
 

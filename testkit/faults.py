@@ -26,12 +26,12 @@ import psutil
 
 from twinshore.config.model import Cluster, Secret
 from twinshore.lab.broker import LabBroker
-from twinshore.lab.clients import read_to_end, reader
+from twinshore.lab.clients import create_log_consumer, read_to_end
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import LabError
 from twinshore.lab.mirror_process import MirrorProcess, settings_of
 from twinshore.lab.produce import Workload
-from twinshore.lab.watermarks import close_kept, ends
+from twinshore.lab.watermarks import close_kept_consumers, read_end_offsets
 from twinshore.state.store import open_store
 
 TOPIC = "orders"
@@ -170,7 +170,7 @@ class Stage:
     def __exit__(self, *_: object) -> None:
         for mirror in self.mirrors:
             mirror.end()
-        close_kept()
+        close_kept_consumers()
         for cluster in (self.source, *self.targets):
             cluster.stop()
 
@@ -241,7 +241,7 @@ class Stage:
 
     def behind(self, acked: int) -> str:
         """By how much each twin is behind what was acknowledged."""
-        found = {one.name: acked - sum(ends(one.cluster, TOPIC, self._partitions)) for one in self.targets}
+        found = {one.name: acked - sum(read_end_offsets(one.cluster, TOPIC, self._partitions)) for one in self.targets}
         return ", ".join(f"{name} is {records} records behind" for name, records in found.items())
 
     def _strike(self, strike: Callable[[psutil.Process], None]) -> psutil.Process:
@@ -289,7 +289,8 @@ class Stage:
         """Returns once records reach each twin: faults before that would meet nothing."""
         deadline = time.monotonic() + BEGIN_S_MAX
         while any(
-            sum(ends(one.cluster, TOPIC, self._partitions)) < min(1_000, load.acked or 1) for one in self.targets
+            sum(read_end_offsets(one.cluster, TOPIC, self._partitions)) < min(1_000, load.acked or 1)
+            for one in self.targets
         ):
             self.check()
             if time.monotonic() > deadline:
@@ -302,7 +303,9 @@ class Stage:
         """Whether each twin reached the source's end in good time."""
         deadline = time.monotonic() + ARRIVE_S_MAX
         while time.monotonic() < deadline:
-            source, *twins = (ends(side.cluster, TOPIC, self._partitions) for side in (self.source, *self.targets))
+            source, *twins = (
+                read_end_offsets(side.cluster, TOPIC, self._partitions) for side in (self.source, *self.targets)
+            )
             if all(twin == source for twin in twins) and sum(source) > 0:
                 return True
             self.check()
@@ -401,7 +404,7 @@ def pairs(flat: array[int]) -> list[tuple[int, int]]:
 def fingerprints(cluster: Cluster, topic: str, partition: int) -> array[int]:
     """Offset and fingerprint, one after the other, of every record that a client sees."""
     found: array[int] = array("q")
-    with closing(reader(cluster, committed=True, settings={"check.crcs": True})) as consumer:
+    with closing(create_log_consumer(cluster, committed=True, settings={"check.crcs": True})) as consumer:
         for one in read_to_end(consumer, topic, partition):
             seen = hash((one.key(), one.value(), tuple(one.headers() or ()), one.timestamp()))
             found.extend((one.offset() or 0, seen))

@@ -15,12 +15,12 @@ from testkit.copiers import CopyJob, MirrorMaker
 from testkit.figures import StageError
 from testkit.log_kinds import COMPACTED, SOURCE_SETTINGS, compacted, transactional
 from twinshore.config.model import Cluster
-from twinshore.lab.clients import commit, committed, read_to_end, reader
+from twinshore.lab.clients import commit_group_offsets, create_log_consumer, read_group_offsets, read_to_end
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.mirror_process import MirrorProcess, settings_of
-from twinshore.lab.processes import Child
-from twinshore.lab.produce import write
-from twinshore.lab.watermarks import close_kept, watermarks
+from twinshore.lab.processes import ChildProcess
+from twinshore.lab.produce import produce_records
+from twinshore.lab.watermarks import close_kept_consumers, read_watermarks
 
 Record = tuple[bytes | str | None, bytes | str | None, int]
 MAPPED = "mapped"
@@ -83,7 +83,7 @@ def run_moves(records: int, say: Callable[[str], None]) -> TwoMoves:
         with _mirror_maker(maker, job, Path(folder) / "theirs") as child:
             name = f"{source.name}{RUN}."
             theirs = stage.play("mm2", lambda kind: name + _topic(kind), lambda: _alive(child), frozenset(), say)
-        close_kept()
+        close_kept_consumers()
         return TwoMoves(ours, theirs)
 
 
@@ -110,7 +110,7 @@ class _Stage:
             for lag, part in LAGS.items():
                 spots[kind, lag] = end - 1 if part < 0 else start + int((end - start) * part)
                 begins = TopicPartition(_topic(kind), 0, spots[kind, lag])
-                commit(self._source, f"{who}-{kind}-{lag.replace(' ', '')}", begins)
+                commit_group_offsets(self._source, f"{who}-{kind}-{lag.replace(' ', '')}", begins)
         say(f"{who}: {len(spots)} groups wait on the source")
         places = self._places(who, called, spots, exact)
         found = []
@@ -183,11 +183,11 @@ def _twinshore(source: Cluster, target: Cluster, folder: Path) -> Iterator[Mirro
 
 
 @contextmanager
-def _mirror_maker(maker: MirrorMaker, job: CopyJob, folder: Path) -> Iterator[Child]:
+def _mirror_maker(maker: MirrorMaker, job: CopyJob, folder: Path) -> Iterator[ChildProcess]:
     """With everything on that brings groups across, as often as it can."""
     folder.mkdir()
     link = f"{job.source.name}{job.run}->{job.target.name}"
-    child: Child = maker.start(
+    child: ChildProcess = maker.start(
         job,
         folder,
         besides={
@@ -207,7 +207,7 @@ def _mirror_maker(maker: MirrorMaker, job: CopyJob, folder: Path) -> Iterator[Ch
         child.end(patience_s=5)
 
 
-def _alive(child: Child) -> None:
+def _alive(child: ChildProcess) -> None:
     if not child.alive():
         raise StageError(f"MirrorMaker ended with code {child.exit_code}")
 
@@ -218,22 +218,22 @@ def _topic(kind: str) -> str:
 
 def _fill(cluster: Cluster, topic: str, records: int, what: str) -> None:
     written = ((b"key %d" % (number % 100), f"{what} {number}".encode(), 0) for number in range(records))
-    write(cluster, topic, written, {"linger.ms": 20})
+    produce_records(cluster, topic, written, {"linger.ms": 20})
 
 
 def _span(cluster: Cluster, topic: str) -> tuple[int, int]:
-    (span,) = watermarks(cluster, topic, 1)
+    (span,) = read_watermarks(cluster, topic, 1)
     return span
 
 
 def _place(cluster: Cluster, group: str, topic: str) -> int | None:
-    (offset,) = committed(cluster, group, topic, [0])
+    (offset,) = read_group_offsets(cluster, group, topic, [0])
     return offset if offset >= 0 else None
 
 
 def _read(cluster: Cluster, topic: str, start: int | None) -> Log:
     """What an ordinary consumer is given of the first partition from there on; None: from the start."""
-    with closing(reader(cluster, committed=True, settings={"auto.offset.reset": "earliest"})) as consumer:
+    with closing(create_log_consumer(cluster, committed=True, settings={"auto.offset.reset": "earliest"})) as consumer:
         return {
             one.offset() or 0: (one.key(), one.value(), one.timestamp()[1])
             for one in read_to_end(consumer, topic, 0, OFFSET_BEGINNING if start is None else start)

@@ -21,9 +21,9 @@ from twinshore.kafka.connection import Connection, open_connection
 from twinshore.kafka.protocol.primitives import Buffer
 from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
 from twinshore.kafka.protocol.record_batch import HEADER_BYTES, Codec, Record, encode_batch
-from twinshore.lab.clients import admin_of, clear, client_settings
+from twinshore.lab.clients import client_settings, create_admin_client, delete_all_topics
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.watermarks import TopicEnd
+from twinshore.lab.watermarks import TopicEndReader
 
 PARTITIONS = 4
 PLAIN_BATCH_BYTES = 16 << 10
@@ -163,9 +163,9 @@ def warm_broker(side: LabCluster, workload: Workload) -> None:
     """Writes to a target until its JVM has compiled what appends: no copier shall meet a colder one than another."""
     topic = "bench-warm"
     side.create_topic(topic, partitions=PARTITIONS, copies=min(3, len(side.brokers)))
-    TopicEnd(side.cluster, topic, PARTITIONS).wait_ready()
+    TopicEndReader(side.cluster, topic, PARTITIONS).wait_ready()
     load(side.cluster, topic, workload.batches, workload.short_backlog // WARM_PART)
-    clear(side.cluster)
+    delete_all_topics(side.cluster)
 
 
 def warm_source(side: LabCluster, topic: str, records: int) -> None:
@@ -182,7 +182,7 @@ def warm_source(side: LabCluster, topic: str, records: int) -> None:
 
 def _leaders(cluster: Cluster, topic: str) -> dict[tuple[str, int], list[int]]:
     """The addresses of the partitions' leaders, each with its partitions."""
-    known = admin_of(cluster).list_topics(topic, timeout=10)
+    known = create_admin_client(cluster).list_topics(topic, timeout=10)
     led: dict[tuple[str, int], list[int]] = {}
     for partition in known.topics[topic].partitions.values():
         broker = known.brokers[partition.leader]

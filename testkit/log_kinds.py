@@ -17,16 +17,16 @@ from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.record_batch import (
     CODEC_MASK,
-    CONTROL,
-    DELETE_HORIZON,
-    TIMESTAMP_APPEND,
-    TRANSACTIONAL,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    LOG_APPEND_TIME_FLAG,
+    TRANSACTIONAL_FLAG,
     BatchHeader,
 )
-from twinshore.kafka.protocol.transactions import FILLER_RECORDS_MAX, filler
-from twinshore.lab.clients import client_settings, delete_records, read_to_end, reader
+from twinshore.kafka.protocol.transactions import FILLER_RECORDS_MAX, make_filler
+from twinshore.lab.clients import client_settings, create_log_consumer, delete_records, read_to_end
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.produce import write
+from twinshore.lab.produce import produce_records
 
 Seen = tuple[object, object, object, object, int]
 # Cleans within seconds, so that a test can see what compaction leaves.
@@ -110,7 +110,7 @@ def cleaned(cluster: LabCluster, topic: str, *, most: int) -> None:
 
 def seen(cluster: LabCluster, topic: str, partition: int, *, committed: bool = False) -> list[Seen]:
     """All that a consumer is given of a partition, from its start to its end."""
-    with closing(reader(cluster.cluster, committed=committed)) as consumer:
+    with closing(create_log_consumer(cluster.cluster, committed=committed)) as consumer:
         return [
             (one.offset(), one.key(), one.value(), one.headers(), one.timestamp()[1])
             for one in read_to_end(consumer, topic, partition)
@@ -124,8 +124,8 @@ def late(cluster: LabCluster, topic: str, start: int) -> None:
         writer = RawWriter(kafka, topic)
         at = 0
         while at < start - 100:
-            made = filler(min(FILLER_RECORDS_MAX, start - 100 - at))
-            answer = writer.send([made.stamped(writer.producer_id, writer.epoch, at % 2**31) + made.body])
+            made = make_filler(min(FILLER_RECORDS_MAX, start - 100 - at))
+            answer = writer.send([made.encode_header(writer.producer_id, writer.epoch, at % 2**31) + made.body])
             assert answer.error == 0, answer
             at += made.header.count
         for _ in range(20):
@@ -138,7 +138,7 @@ def late(cluster: LabCluster, topic: str, start: int) -> None:
 
 def plain(cluster: LabCluster, topic: str, count: int = 50, *, codec: str = "none") -> None:
     records = ((b"key %d" % number, b"value %d" % number, 0) for number in range(count))
-    write(cluster.cluster, topic, records, {"compression.type": codec})
+    produce_records(cluster.cluster, topic, records, {"compression.type": codec})
 
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -150,7 +150,7 @@ def codecs(cluster: LabCluster, topic: str) -> None:
     for codec in CODECS:
         values = ((number, b"value %s %d" % (codec.encode(), number)) for number in range(300))
         records = ((b"key %d" % number, value, number % 2) for number, value in values)
-        write(cluster.cluster, topic, records, {"compression.type": codec, "linger.ms": 50})
+        produce_records(cluster.cluster, topic, records, {"compression.type": codec, "linger.ms": 50})
 
 
 def bare(cluster: LabCluster, topic: str) -> None:
@@ -245,12 +245,12 @@ KINDS = {
 }
 # What must be in the source's files, or the test would show nothing.
 HOLDS: dict[str, Callable[[BatchHeader], bool]] = {
-    "transactional": lambda batch: bool(batch.attributes & TRANSACTIONAL and not batch.attributes & CONTROL),
+    "transactional": lambda batch: bool(batch.attributes & TRANSACTIONAL_FLAG and not batch.attributes & CONTROL_FLAG),
     "compacted": lambda batch: 0 < batch.count <= batch.last_offset_delta,
-    "compacted-transactional": lambda batch: bool(batch.attributes & CONTROL),
-    "delete-horizon": lambda batch: bool(batch.attributes & DELETE_HORIZON),
-    "append-time": lambda batch: bool(batch.attributes & TIMESTAMP_APPEND),
-    "idle": lambda batch: bool(batch.attributes & CONTROL),
+    "compacted-transactional": lambda batch: bool(batch.attributes & CONTROL_FLAG),
+    "delete-horizon": lambda batch: bool(batch.attributes & DELETE_HORIZON_FLAG),
+    "append-time": lambda batch: bool(batch.attributes & LOG_APPEND_TIME_FLAG),
+    "idle": lambda batch: bool(batch.attributes & CONTROL_FLAG),
     "codecs": lambda batch: batch.attributes & CODEC_MASK == 4,
     "at-the-limit": lambda batch: batch.length + 12 == LIMIT_BYTES,
     "future": lambda batch: batch.max_timestamp > time.time() * 1000 + FUTURE_MS / 2,

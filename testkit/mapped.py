@@ -11,12 +11,12 @@ from pathlib import Path
 
 from testkit.copiers import CopyJob, MirrorMaker
 from testkit.figures import StageError
-from twinshore.config.model import Cluster, NamedPartition, SourceOffset, TargetOffset
+from twinshore.config.model import Cluster, SourceOffset, TargetOffset, TopicPartition
 from twinshore.lab import produce
-from twinshore.lab.clients import create_topic, delete_records, read_to_end, reader
+from twinshore.lab.clients import create_log_consumer, create_topic, delete_records, read_to_end
 from twinshore.lab.mirror_process import MirrorProcess, addresses
-from twinshore.lab.watermarks import close_kept, watermarks
-from twinshore.replication.core.mapping import on_source, on_target
+from twinshore.lab.watermarks import close_kept_consumers, read_watermarks
+from twinshore.replication.core.mapping import translate_to_source, translate_to_target
 from twinshore.state.store import Store, open_store
 
 STOP_S = 40.0
@@ -74,7 +74,7 @@ class Move:
         create_topic(self.source, self.topic, partitions=PARTITIONS)
         # A log that begins late, so that no offset of the copy is the source's.
         write(self.source, self.topic, 0, BEFORE)
-        begins = {NamedPartition(self.topic, number): BEFORE // PARTITIONS for number in range(PARTITIONS)}
+        begins = {TopicPartition(self.topic, number): BEFORE // PARTITIONS for number in range(PARTITIONS)}
         delete_records(self.source, begins)
         write(self.source, self.topic, BEFORE, self.records)
         self._by_mirror_maker()
@@ -103,7 +103,7 @@ class Move:
             )
         finally:
             mirror.end()
-            close_kept()
+            close_kept_consumers()
         return self._judge(by_mirror_maker, said)
 
     def settings(self) -> str:
@@ -152,10 +152,12 @@ class Move:
         key = (self.link, self.topic, number)
         first = store.extents.of(*key)[0].source
         for offset in sorted(theirs):
-            place = on_target(SourceOffset(offset), *store.extents.around(*key, offset))
+            place = translate_to_target(SourceOffset(offset), *store.extents.around(*key, offset))
             if offset < first or place is None or not place.exact:
                 continue
-            back = on_source(TargetOffset(place.offset), *store.extents.around(*key, place.offset, on_target=True))
+            back = translate_to_source(
+                TargetOffset(place.offset), *store.extents.around(*key, place.offset, on_target=True)
+            )
             tried += 1
             wrong += ours.get(place.offset) != theirs[offset] or back is None or back.offset != offset
         return tried, wrong
@@ -170,7 +172,7 @@ class Move:
         return read(self.target, self.copy)
 
     def _size(self, cluster: Cluster, topic: str) -> int:
-        return sum(end - start for start, end in watermarks(cluster, topic, PARTITIONS))
+        return sum(end - start for start, end in read_watermarks(cluster, topic, PARTITIONS))
 
     def _until(self, holds: Callable[[], bool], otherwise: str, mirror: MirrorProcess | None = None) -> None:
         deadline = time.monotonic() + WAIT_S
@@ -183,12 +185,12 @@ class Move:
 def write(cluster: Cluster, topic: str, first: int, count: int) -> None:
     """Records with values that say which they are, spread over the partitions."""
     numbers = range(first, first + count)
-    produce.write(cluster, topic, ((b"key", b"value %d" % number, number % PARTITIONS) for number in numbers))
+    produce.produce_records(cluster, topic, ((b"key", b"value %d" % number, number % PARTITIONS) for number in numbers))
 
 
 def read(cluster: Cluster, topic: str) -> list[list[tuple[int, bytes]]]:
     """Offset and value of every committed record, partition by partition."""
-    with closing(reader(cluster, committed=True)) as consumer:
+    with closing(create_log_consumer(cluster, committed=True)) as consumer:
         return [
             [(one.offset() or 0, bytes(one.value() or b"")) for one in read_to_end(consumer, topic, number)]
             for number in range(PARTITIONS)

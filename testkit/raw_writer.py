@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.produce import PRODUCE_KEY, ProducedPartition, encode_produce, parse_produce
 from twinshore.kafka.protocol.record_batch import (
     HEADER_BYTES,
     BatchHeader,
     Record,
     encode_batch,
-    head_bytes,
+    encode_header,
     seal,
     split_batches,
 )
-from twinshore.kafka.protocol.transactions import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.protocol.transactions import (
+    MARKERS_KEY,
+    MARKERS_VERSION,
+    TransactionMarker,
+    encode_markers,
+    parse_markers,
+)
 
 
 class RawWriter:
@@ -25,7 +31,7 @@ class RawWriter:
 
     def __init__(self, kafka: KafkaCluster, topic: str) -> None:
         self.kafka = kafka
-        self.named = NamedPartition(topic, 0)
+        self.named = TopicPartition(topic, 0)
         # A new leader answers 3 or 6 for a moment after metadata names it; this waits until it serves.
         kafka.list_offsets([self.named], OffsetKind.LOG_END)
         # Only now: right after its creation metadata may not know the topic, and its id is all zero then.
@@ -67,12 +73,12 @@ class RawWriter:
 
     @staticmethod
     def sealed(header: BatchHeader, body: bytes) -> bytes:
-        return head_bytes(seal(header, body)) + body
+        return encode_header(seal(header, body)) + body
 
     def send(self, batches: list[bytes], *, acks: int = -1, topic_id: bytes | None = None) -> ProducedPartition:
         """The answer to one produce request with these batches for partition 0."""
         leader = self.leader
-        version = leader.spoken(PRODUCE_KEY)
+        version = leader.handwritten_version(PRODUCE_KEY)
         topic = (self.named.topic, topic_id or self.topic_id, [(0, b"", b"".join(batches))])
         body = b"".join(encode_produce(version, [topic], acks=acks))
         (answer,) = parse_produce(leader.call_raw(PRODUCE_KEY, version, body), 0, version)
@@ -89,7 +95,7 @@ class RawWriter:
     ) -> int:
         """The code that `times` equal markers got."""
         own = self.epoch if epoch is None else epoch
-        marker = Marker(
+        marker = TransactionMarker(
             self.producer_id if producer_id is None else producer_id,
             own,
             commit,

@@ -19,17 +19,24 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, Message, TopicPartition
 
-from twinshore.client.consumer import HotConsumer
-from twinshore.client.producer import HotProducer
+from twinshore.client.consumer import FailoverConsumer
+from twinshore.client.producer import FailoverProducer
 from twinshore.config.model import Cluster
-from twinshore.lab.clients import admin_of, client_settings, commit, committed, read_to_end, reader
+from twinshore.lab.clients import (
+    client_settings,
+    commit_group_offsets,
+    create_admin_client,
+    create_log_consumer,
+    read_group_offsets,
+    read_to_end,
+)
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import LabError
 from twinshore.lab.mirror_process import MirrorProcess, run_verb, settings_of
-from twinshore.lab.produce import write
-from twinshore.lab.watermarks import close_kept, ends
+from twinshore.lab.produce import produce_records
+from twinshore.lab.watermarks import close_kept_consumers, read_end_offsets
 from twinshore.state.store import open_store
-from twinshore.switch.operations.show import switches
+from twinshore.switch.operations.show import list_switches
 
 _SLICE_S = 0.01
 _SETTLE_S = 60.0
@@ -66,7 +73,7 @@ class HotWriter:
         self.name, self._topic, self._records_per_s = name, topic, records_per_s
         self.acked: list[Acked] = []
         self.failed: dict[int, str] = {}
-        self._producer = HotProducer({"linger.ms": 10}, clusters=sites, topics=[topic], name=name)
+        self._producer = FailoverProducer({"linger.ms": 10}, clusters=sites, topics=[topic], name=name)
         self._stopping = threading.Event()
         self._broken: Exception | None = None
         self._left = 0
@@ -122,7 +129,7 @@ class HotReader:
         self.group, self._topic = group, topic
         self.read: list[tuple[str, int, int]] = []  # cluster, partition, offset
         config = {"group.id": group, "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
-        self._consumer = HotConsumer(config, clusters=sites)
+        self._consumer = FailoverConsumer(config, clusters=sites)
         self._stopping = threading.Event()
         self._broken: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=f"reader {group}", daemon=True)
@@ -207,7 +214,7 @@ def planned(
         mirror = MirrorProcess(folder, text, command=command)
         mirror.start()
         stack.callback(mirror.end)
-        admin = admin_of(west.cluster)
+        admin = create_admin_client(west.cluster)
         until(lambda: TOPIC in admin.list_topics(timeout=10).topics, READY_S, "the twin is there")
         sites = {name: client_settings(cluster) for name, cluster in clusters.items()}
         many = [HotWriter(f"writer{number}", TOPIC, sites, records_per_s / writers) for number in range(writers)]
@@ -233,7 +240,7 @@ def planned(
             must=False,
         )
         with open_store(f"sqlite:///{store}") as opened:
-            (shown,) = switches(opened)
+            (shown,) = list_switches(opened)
         return _outcome(acked, many, readers, homes, since_s, shown.record.held_s, said)
 
 
@@ -275,7 +282,7 @@ def _outcome(
 
 def records_of(cluster: Cluster, topic: str) -> list[Record]:
     """All that consumers of committed records see."""
-    with closing(reader(cluster, committed=True)) as consumer:
+    with closing(create_log_consumer(cluster, committed=True)) as consumer:
         parts = list(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
         return [
             (number, one.offset() or 0, bytes(one.key() or b""), bytes(one.value() or b""))
@@ -324,7 +331,7 @@ def returned(diverged: int, *, say: Callable[[str], None], command: str) -> Retu
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinshore-failback-")))
         east = stack.enter_context(LabCluster("east", heap_mb=512, via_proxy=True))
         west = stack.enter_context(LabCluster("west", heap_mb=512))
-        stack.callback(close_kept)
+        stack.callback(close_kept_consumers)
         east.create_topic(TOPIC, partitions=PARTITIONS)
         _write(east.cluster, "before", BEFORE)
         store = folder / "store.db"
@@ -372,19 +379,21 @@ def returned(diverged: int, *, say: Callable[[str], None], command: str) -> Retu
 
 def _write(cluster: Cluster, name: str, records: int) -> None:
     numbered = ((number, b"%s %d" % (name.encode(), number)) for number in range(records))
-    write(cluster, TOPIC, ((b"key %d" % number, value, number % PARTITIONS) for number, value in numbered))
+    produce_records(cluster, TOPIC, ((b"key %d" % number, value, number % PARTITIONS) for number, value in numbered))
 
 
 def _stand(cluster: Cluster, places: list[int]) -> None:
-    commit(cluster, GROUP, *(TopicPartition(TOPIC, partition, place) for partition, place in enumerate(places)))
+    commit_group_offsets(
+        cluster, GROUP, *(TopicPartition(TOPIC, partition, place) for partition, place in enumerate(places))
+    )
 
 
 def _places(cluster: Cluster) -> list[int]:
-    return committed(cluster, GROUP, TOPIC, list(range(PARTITIONS)))
+    return read_group_offsets(cluster, GROUP, TOPIC, list(range(PARTITIONS)))
 
 
 def _ends(cluster: Cluster) -> list[int]:
-    return ends(cluster, TOPIC, PARTITIONS)
+    return read_end_offsets(cluster, TOPIC, PARTITIONS)
 
 
 def _saved(folder: Path) -> set[tuple[int, int, bytes]]:

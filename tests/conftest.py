@@ -15,10 +15,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from twinshore.config.model import Cluster
-from twinshore.lab.clients import admin_of, forget_links
+from twinshore.lab.clients import create_admin_client, forget_links
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.databases import DatabaseServer, MariaDbServer, PostgresServer
-from twinshore.lab.watermarks import close_kept
+from twinshore.lab.watermarks import close_kept_consumers
 
 _numbers = itertools.count(1)
 
@@ -118,7 +118,7 @@ def _no_links_of_earlier_tests(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(autouse=True)
 def _no_clients_of_earlier_tests() -> Iterator[None]:
     yield
-    close_kept()
+    close_kept_consumers()
 
 
 def _forget_links(request: pytest.FixtureRequest) -> None:
@@ -131,7 +131,7 @@ def _forget_links(request: pytest.FixtureRequest) -> None:
 @functools.cache
 def _admin_of(cluster: Cluster) -> AdminClient:
     """One for as long as the shared cluster lives: a new one would take longer than many a test."""
-    return admin_of(cluster)
+    return create_admin_client(cluster)
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     for server in _databases:
         if not server.alive():
-            report.sections.append((f"{server.kind} died; the end of its log", server.last_words()))
+            report.sections.append((f"{server.kind} died; the end of its log", server.read_log_tail()))
             server.revive()
     return report
 

@@ -25,7 +25,9 @@ DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 BY_PROMETHEUS = {"up": ("job", "instance")}
 NOTHING: Any = SimpleNamespace(states={}, sampled_ms={}, book={})
 # Metric and labels, of the mirror's own, of the proof's and of the delay monitor's.
-SERVED = {one.served: tuple(one.labels) for one in METRICS} | dict.fromkeys(proof.TABLE, proof.LABELS) | BY_PROMETHEUS
+SERVED = (
+    {one.served: tuple(one.labels) for one in METRICS} | dict.fromkeys(proof.METRIC_HELP, proof.LABELS) | BY_PROMETHEUS
+)
 # By a proxy: tests/scenarios/test_switch_orphaned.py, tests/proxy/test_doors.py, tests/proxy/test_several.py.
 SERVED["twinshore_proxy_waiting_clients"] = SERVED["twinshore_proxy_clients_now"] = ()
 SERVED |= {f"twinshore_proxy_{name}": ("cluster",) for name in ("heard", "cluster_answers")}
@@ -155,7 +157,7 @@ def test_systemd_takes_each_line_of_the_unit(tmp_path: Path) -> None:
 def test_each_metric_of_a_proof_is_on_its_page() -> None:
     page = (DEPLOY.parent / "docs" / "proof.md").read_text()
     told = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `twinshore_proof")}
-    assert told == set(proof.TABLE)
+    assert told == set(proof.METRIC_HELP)
 
 
 def test_each_level_and_process_is_on_the_dashboard() -> None:

@@ -13,7 +13,7 @@ import pytest
 from scripts import pages
 from tests.each_file import each_of
 from twinshore.config.settings import parse_settings
-from twinshore.replication.sync.core.decisions import AT_PROMOTION, FOLLOWS, NEVER
+from twinshore.replication.sync.core.decisions import PROMOTION_SETTINGS, SYNCED_SETTINGS, UNSYNCED_SETTINGS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -111,7 +111,11 @@ def test_a_link_is_quoted_wherever_a_shell_would_take_it_for_a_redirection(page:
 
 def test_the_page_names_each_setting_that_follows_waits_or_stays() -> None:
     rows = [line for line in (ROOT / "docs" / "topics-follow.md").read_text().splitlines() if ".ms`, " in line]
-    assert [set(re.findall(r"`([^`]+)`", row.split(" | ")[0])) for row in rows] == [FOLLOWS, AT_PROMOTION, NEVER]
+    assert [set(re.findall(r"`([^`]+)`", row.split(" | ")[0])) for row in rows] == [
+        SYNCED_SETTINGS,
+        PROMOTION_SETTINGS,
+        UNSYNCED_SETTINGS,
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

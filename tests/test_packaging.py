@@ -32,7 +32,7 @@ NOT_IN_THE_CLIENT = (
     "typer",
 )
 # Compiled loops and what calls them: of the pump, and in the client's folder only because a folder is shipped whole.
-WITH_NUMPY = {"twinshore.kafka.protocol.join", "twinshore.kafka.protocol.compiled"}
+WITH_NUMPY = {"twinshore.kafka.protocol.batch_join", "twinshore.kafka.protocol.compiled"}
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 import twinshore

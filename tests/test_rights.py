@@ -13,13 +13,13 @@ from confluent_kafka import Producer
 
 from tests.conftest import ClusterFactory
 from tests.scenarios.warm_mirrors import IN_THREADS, start_warm
-from twinshore.config.model import Cluster, NamedPartition
+from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import allow, client_settings, topic_id
+from twinshore.lab.clients import add_acl, client_settings, topic_id
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.processes import Child
+from twinshore.lab.processes import ChildProcess
 
 ROOT = Path(__file__).resolve().parent.parent
 USER = "mirror"
@@ -44,7 +44,7 @@ def rights(side: str) -> list[tuple[str, str]]:
 def grant(cluster: LabCluster, side: str) -> None:
     for kind, operation in rights(side):
         name = {"topic": TOPIC, "broker": "kafka-cluster", "transactional_id": "twinshore."}[kind]
-        allow(cluster.cluster, USER, operation, kind, name, prefixed=kind == "transactional_id")
+        add_acl(cluster.cluster, USER, operation, kind, name, prefixed=kind == "transactional_id")
 
 
 def produce(cluster: Cluster, first: int) -> None:
@@ -79,11 +79,11 @@ def settings_for(source: LabCluster, target: LabCluster, folder: Path) -> Path:
     return path
 
 
-def wait_for_ends(cluster: Cluster, each: int, mirror: Child, log: Path) -> None:
+def wait_for_ends(cluster: Cluster, each: int, mirror: ChildProcess, log: Path) -> None:
     """Returns when both partitions of the twin end there."""
-    parts = [NamedPartition(TOPIC, 0), NamedPartition(TOPIC, 1)]
+    parts = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
     deadline_s = time.monotonic() + WITHIN_S
-    ends: dict[NamedPartition, int] = {}
+    ends: dict[TopicPartition, int] = {}
     with contextlib.closing(KafkaCluster(cluster)) as client:
         while time.monotonic() < deadline_s and mirror.alive():
             if TOPIC in client.metadata(None).topics:
@@ -118,5 +118,5 @@ def test_the_rights_on_the_page_are_enough(cluster_factory: ClusterFactory, tmp_
     assert "they cross by closed units" in said
     # The log start follows the source's twice a minute; the same request, sooner.
     with contextlib.closing(KafkaCluster(target.cluster_as(USER))) as client:
-        before, ids = {NamedPartition(TOPIC, 0): 10}, {TOPIC: topic_id(target.cluster, TOPIC)}
-        assert client.cut_logs(before, ids) == before
+        before, ids = {TopicPartition(TOPIC, 0): 10}, {TOPIC: topic_id(target.cluster, TOPIC)}
+        assert client.delete_records(before, ids) == before

@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.each_file import each_of
-from twinshore.config.incidents import IncidentKind
+from twinshore.config.incident_policy import IncidentKind
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted(path for room in ("src", "tests", "bench", "scripts") for path in (ROOT / room).rglob("*.py"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bench.clients.client import NO, RECORDS, YES, Job
 from bench.kit.makes import Outcome
-from twinshore.lab.jars import ONE_COMPILER, java, tools_classpath
+from twinshore.lab.jars import ONE_COMPILER_FLAG, fetch_tools_classpath, find_java
 
 _TOOLS = "org.apache.kafka.tools"
 _CLASSES = {
@@ -34,7 +34,13 @@ class Tools:
 
     def run(self, tool: str, *words: str, told: str = "") -> str:
         """What it prints; `told` is what it reads."""
-        command = [java(), ONE_COMPILER, "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", tools_classpath()]
+        command = [
+            find_java(),
+            ONE_COMPILER_FLAG,
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+            "-cp",
+            fetch_tools_classpath(),
+        ]
         command += [_CLASSES[tool], "--bootstrap-server", self.job.bootstrap, *words]
         done = subprocess.run(command, input=told, capture_output=True, text=True, timeout=_WITHIN_S, check=False)
         if done.returncode:

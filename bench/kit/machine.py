@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from twinshore.lab.jars import KAFKA_NEWEST, java
+from twinshore.lab.jars import KAFKA_NEWEST, find_java
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,6 @@ def _processor() -> str:
 
 
 def _java_version() -> str:
-    said = subprocess.run([java(), "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+    said = subprocess.run([find_java(), "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
     found = re.search(r'version "([^"]+)"', said)
     return found[1] if found else "unknown"

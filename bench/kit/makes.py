@@ -18,11 +18,18 @@ from typing import Any
 
 from bench.clients.client import NO, Job
 from bench.kit.programs import program
-from twinshore.lab.jars import ONE_COMPILER, Module, fetched, ivy_jar, java, packages
+from twinshore.lab.jars import (
+    ONE_COMPILER_FLAG,
+    MavenModule,
+    fetch_jars,
+    fetch_python_packages,
+    find_ivy_jar,
+    find_java,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 STEP_S = 150.0
-_LOGGING = Module("org.slf4j", "slf4j-simple", "1.7.36")
+_LOGGING = MavenModule("org.slf4j", "slf4j-simple", "1.7.36")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,7 @@ def _ready(make: Make) -> Iterator[tuple[list[str], list[str], dict[str, Any]]]:
         return
     if make.wheel:
         # Without the site's packages: of a make that the product uses too it is the wheel that counts.
-        path = [str(ROOT), str(packages(f"{make.wheel}=={make.version}"))]
+        path = [str(ROOT), str(fetch_python_packages(f"{make.wheel}=={make.version}"))]
         yield [sys.executable, "-s", "-S", "-m", module], path, own
         return
     with java_bridge(make.version) as port:
@@ -102,10 +109,10 @@ def _ready(make: Make) -> Iterator[tuple[list[str], list[str], dict[str, Any]]]:
 @contextmanager
 def java_bridge(version: str) -> Iterator[int]:
     """The port of a virtual machine that has Java's clients of this version and does as it is told."""
-    clients = fetched(f"Java's clients {version}", Module("org.apache.kafka", "kafka-clients", version))
-    (bridge,) = ivy_jar().parent.glob("py4j-*.jar")
-    jars = [bridge, *clients.glob("*.jar"), *fetched("a logger", _LOGGING).glob("slf4j-simple-*.jar")]
-    command = [java(), ONE_COMPILER, "-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
+    clients = fetch_jars(f"Java's clients {version}", MavenModule("org.apache.kafka", "kafka-clients", version))
+    (bridge,) = find_ivy_jar().parent.glob("py4j-*.jar")
+    jars = [bridge, *clients.glob("*.jar"), *fetch_jars("a logger", _LOGGING).glob("slf4j-simple-*.jar")]
+    command = [find_java(), ONE_COMPILER_FLAG, "-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
     command += ["-cp", os.pathsep.join(map(str, jars)), "py4j.GatewayServer", "--die-on-broken-pipe", "0"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

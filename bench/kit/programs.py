@@ -7,8 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from twinshore.lab.cache import cache_folder, make_once, print_notice
 from twinshore.lab.errors import LabError
-from twinshore.lab.home import cache_folder, made_once, tell
 
 SOURCES = Path(__file__).resolve().parents[1] / "clients"
 _WITHIN_S = 1800.0
@@ -26,12 +26,12 @@ def program(tool: str, name: str) -> list[str]:
     files = [path for path in sorted(source.rglob("*")) if path.is_file()]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:8]
     folder = cache_folder() / "clients" / f"{source.name}-{digest}"
-    made_once(folder, "clients", lambda target: _build(tool, source, target))
+    make_once(folder, "clients", lambda target: _build(tool, source, target))
     return [found, str(folder / "main.js")] if tool == "node" else [str(folder / "bin" / name)]
 
 
 def _build(tool: str, source: Path, target: Path) -> None:
-    tell(f"building {source.name}'s clients (once; kept in {target.parent})")
+    print_notice(f"building {source.name}'s clients (once; kept in {target.parent})")
     shutil.copytree(source, target, dirs_exist_ok=True)
     commands = {
         "go": ["go", "build", "-o", str(target / "bin") + "/", "./..."],

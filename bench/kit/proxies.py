@@ -20,10 +20,10 @@ from testkit.copiers import KAFKA_JVM
 from twinshore.config.model import Cluster
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import LabError, log_tail
-from twinshore.lab.jars import Module, compiled, fetched, java, packages
-from twinshore.lab.ports import run_of_ports
-from twinshore.lab.processes import Child, start_child
-from twinshore.proxy.operations.breakers import Guard, act, limits_of, named, plan_limits
+from twinshore.lab.jars import MavenModule, compile_java, fetch_jars, fetch_python_packages, find_java
+from twinshore.lab.ports import free_port_range
+from twinshore.lab.processes import ChildProcess, start_child
+from twinshore.proxy.operations.breakers import SetBreakerLimits, act, build_limits, plan_limits, select_breakers
 from twinshore.state.store import open_store
 
 UVLOOP = "uvloop==0.23.0"
@@ -40,7 +40,7 @@ class Serving:
     """One that serves clients at `bootstrap`; nothing runs where there is no child."""
 
     bootstrap: str
-    child: Child | None = None
+    child: ChildProcess | None = None
 
     def end(self) -> None:
         if self.child is not None:
@@ -90,7 +90,7 @@ class Opaque:
         there.stop()
         words = [str(there.port), *map(str, there.target)]
         command = [sys.executable, str(Path(__file__).with_name("forwarder.py")), *words]
-        path = {"PYTHONPATH": str(packages(UVLOOP))}
+        path = {"PYTHONPATH": str(fetch_python_packages(UVLOOP))}
         child = start_child(command, folder=site.folder, log=site.folder / "log", environment=path)
         return _serving(there.address, child, site.folder / "log")
 
@@ -109,7 +109,7 @@ class Ours:
         return "Twinshore"
 
     def start(self, site: Site) -> Serving:
-        port, folder = run_of_ports(1 + 2 * _NODES), site.folder
+        port, folder = free_port_range(1 + 2 * _NODES), site.folder
         settings = folder / "proxy.toml"
         settings.write_text(self.settings(port, (site.cluster.cluster, site.beside), folder), encoding="utf-8")
         if self.guarded:
@@ -142,10 +142,10 @@ def guard_all(url: str) -> None:
     """Fuses for every topic and client, whose limits nobody reaches: all that passes is measured."""
     with open_store(url) as store:
         for asked, limits in (
-            (named("*", "*", produce=True, fetch=False), limits_of(_RECORDS_S, _BYTES_S, 0, 5, 30)),
-            (named("*", "*", produce=False, fetch=True), limits_of(0, _BYTES_S, 0, 5, 30)),
+            (select_breakers("*", "*", produce=True, fetch=False), build_limits(_RECORDS_S, _BYTES_S, 0, 5, 30)),
+            (select_breakers("*", "*", produce=False, fetch=True), build_limits(0, _BYTES_S, 0, 5, 30)),
         ):
-            planned = plan_limits(Guard(asked, limits, "a bench"), store, by="bench")
+            planned = plan_limits(SetBreakerLimits(asked, limits, "a bench"), store, by="bench")
             list(act(planned, store, by="bench"))
 
 
@@ -159,7 +159,7 @@ class KafkaProxy:
         program = os.environ.get("KAFKA_PROXY") or shutil.which("kafka-proxy")
         if not program:
             raise LabError("there is no kafka-proxy on the path, and KAFKA_PROXY names none")
-        ports = run_of_ports(2)
+        ports = free_port_range(2)
         command = [program, "server", "--default-listener-ip", "127.0.0.1", "--http-disable", "--log-level", "warning"]
         command += ["--bootstrap-server-mapping", f"{site.cluster.bootstrap[0]},127.0.0.1:{ports}"]
         command += ["--dynamic-sequential-min-port", str(ports + 1)]
@@ -208,20 +208,22 @@ class Kroxylicious:
     name: str = "Kroxylicious (Java)"
 
     def start(self, site: Site) -> Serving:
-        jars = fetched(f"Kroxylicious {KROXYLICIOUS}", Module("io.kroxylicious", "kroxylicious-runtime", KROXYLICIOUS))
+        jars = fetch_jars(
+            f"Kroxylicious {KROXYLICIOUS}", MavenModule("io.kroxylicious", "kroxylicious-runtime", KROXYLICIOUS)
+        )
         folder = site.folder
         source = folder / "RunProxy.java"
         source.write_text(_LAUNCHER, encoding="utf-8")
-        path = compiled(source, os.pathsep.join(map(str, sorted(jars.glob("*.jar")))), folder)
-        port = run_of_ports(1 + _NODES)
+        path = compile_java(source, os.pathsep.join(map(str, sorted(jars.glob("*.jar")))), folder)
+        port = free_port_range(1 + _NODES)
         settings = folder / "proxy.yaml"
         settings.write_text(_CONFIGURATION.format(bootstrap=site.cluster.bootstrap[0], port=port), encoding="utf-8")
-        command = [java(), *KAFKA_JVM, "-Xmx1G", "-cp", path, "RunProxy", str(settings)]
+        command = [find_java(), *KAFKA_JVM, "-Xmx1G", "-cp", path, "RunProxy", str(settings)]
         child = start_child(command, folder=folder, log=folder / "log")
         return _serving(f"127.0.0.1:{port}", child, folder / "log")
 
 
-def _serving(bootstrap: str, child: Child, log: Path) -> Serving:
+def _serving(bootstrap: str, child: ChildProcess, log: Path) -> Serving:
     """Returns once clients are answered there."""
     until_s = time.monotonic() + _SERVES_WITHIN_S
     asker = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 500})

@@ -13,7 +13,7 @@ from typing import Any
 from bench.kit.page import table
 from bench.kit.pictures import machine_of
 from bench.kit.sizes import Sizes, recorded
-from twinshore.lab.databases import MARIADB, POSTGRES
+from twinshore.lab.databases import MARIADB_VERSION, POSTGRES_VERSION
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST, KAFKA_OLDEST_SOURCE, KAFKA_OLDEST_TARGET
 
 RECORD_BYTES = 1_000
@@ -135,8 +135,8 @@ def versions(page: str, lock: str, pyproject: Mapping[str, Any], bench_page: str
         ["Java", _within(machine, "Java"), "asked for: 17 or newer"],
         ["Spark", locked["pyspark"], f"asked for: {_asked(pyproject, 'pyspark')}"],
         ["clients in tests", f"librdkafka of confluent-kafka {locked['confluent-kafka']}", "and Kafka's own tools"],
-        ["PostgreSQL", POSTGRES.removesuffix(".0"), "the whole suite of the store"],
-        ["MariaDB", MARIADB, "the same; MySQL is spoken to in the same way, and not tested"],
+        ["PostgreSQL", POSTGRES_VERSION.removesuffix(".0"), "the whole suite of the store"],
+        ["MariaDB", MARIADB_VERSION, "the same; MySQL is spoken to in the same way, and not tested"],
         ["SQLite", "that of Python", "the same"],
     ]
     return with_sections(page, {"tested": table(["what", "tested with", "how"], rows).replace("---:", "---")})

@@ -14,10 +14,10 @@ from pathlib import Path
 from testkit.copiers import bench_cluster
 from testkit.figures import StageError, ratio
 from testkit.loader import PARTITIONS, Workload, load, plain, warm_broker
-from twinshore.lab.clients import clear, forget_links
+from twinshore.lab.clients import delete_all_topics, forget_links
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.mirror_process import MirrorProcess, Verb, delay_text, settings_of
-from twinshore.lab.watermarks import TopicEnd
+from twinshore.lab.watermarks import TopicEndReader
 from twinshore.state.store import open_store
 
 LINK = "east->west"
@@ -65,13 +65,13 @@ def run_beside(say: Say) -> Beside:
     workload = plain()
     with bench_cluster("east") as east, bench_cluster("west") as west:
         east.create_topic(workload.topic, partitions=PARTITIONS)
-        TopicEnd(east.cluster, workload.topic, PARTITIONS).wait_ready()
+        TopicEndReader(east.cluster, workload.topic, PARTITIONS).wait_ready()
         warm_broker(west, workload)
         load(east.cluster, workload.topic, workload.batches, BACKLOG)
         alone = _window(east, west, workload, "")
         say(f"alone: {_rate(alone, lambda one: one.crossed):,.0f} records/s")
-        clear(west.cluster)
-        clear(east.cluster, keep=workload.topic)
+        delete_all_topics(west.cluster)
+        delete_all_topics(east.cluster, keep=workload.topic)
         beside = _window(east, west, workload, PROOF)
     found = Beside(
         _rate(alone, lambda one: one.crossed),
@@ -104,7 +104,7 @@ def _window(east: LabCluster, west: LabCluster, workload: Workload, besides: str
         text = settings_of(east.cluster, west.cluster, store=store, topics=workload.topic) + besides
         mirror = MirrorProcess(folder, text)
         forget_links(west.cluster)
-        end = TopicEnd(west.cluster, workload.topic, PARTITIONS)
+        end = TopicEndReader(west.cluster, workload.topic, PARTITIONS)
         stack.callback(mirror.end)
         mirror.start()
         if besides:
@@ -123,7 +123,7 @@ def _window(east: LabCluster, west: LabCluster, workload: Workload, besides: str
     return looks
 
 
-def _looks(store: Path, end: TopicEnd) -> Iterator[_Look]:
+def _looks(store: Path, end: TopicEndReader) -> Iterator[_Look]:
     with open_store(f"sqlite:///{store}") as opened:
         begun_s = time.monotonic()
         while time.monotonic() - begun_s < WINDOW_S + LOOK_S:

@@ -27,7 +27,7 @@ from testkit.loader import PARTITIONS, Workload, load, lz4, plain
 from twinshore.lab.clients import forget_links
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.mirror_process import MirrorProcess
-from twinshore.lab.watermarks import TopicEnd
+from twinshore.lab.watermarks import TopicEndReader
 
 SOURCE = "source"
 TARGETS = (1, 3)
@@ -110,7 +110,7 @@ class Place:
         self._run += 1
         topic, targets = f"prices-{self._run:04}", self.targets[:count]
         self.source.create_topic(topic, partitions=PARTITIONS)
-        TopicEnd(self.source.cluster, topic, PARTITIONS).wait_ready()
+        TopicEndReader(self.source.cluster, topic, PARTITIONS).wait_ready()
         for one in targets:
             forget_links(one.cluster)
         with tempfile.TemporaryDirectory() as folder:
@@ -127,7 +127,7 @@ class Place:
 
     def until(self, process: MirrorProcess, topic: str, count: int, records: int, within_s: float) -> None:
         """Returns once each target has so many records."""
-        ends = [TopicEnd(one.cluster, topic, PARTITIONS) for one in self.targets[:count]]
+        ends = [TopicEndReader(one.cluster, topic, PARTITIONS) for one in self.targets[:count]]
         begun_s = time.monotonic()
         while any(end.records() < records for end in ends):
             process.check()
@@ -148,7 +148,7 @@ class Place:
     def carried(self, count: int, records: int, rate: float, *, together: bool) -> Carried:
         """What is written, and carried meanwhile."""
         with self.mirror(count, together=together) as (process, topic):
-            first = TopicEnd(self.source.cluster, topic, PARTITIONS).records()
+            first = TopicEndReader(self.source.cluster, topic, PARTITIONS).records()
             tree = ProcessTree(process.child.pid)
             rest_cpu = _rest_cpu(tree)
             cpu_s, tasks_s, given, begun_s = tree.cpu_s(), _tasks_s(process), self.given(), time.monotonic()

@@ -18,8 +18,8 @@ from typing import Any
 from confluent_kafka import Producer
 
 from testkit.figures import StageError, median
-from twinshore.client import HotProducer
-from twinshore.client.producer_routing import OURS
+from twinshore.client import FailoverProducer
+from twinshore.client.producer_routing import DEFAULT_SETTINGS
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 
@@ -48,13 +48,13 @@ def rate(
 
 
 def alone(settings: dict[str, Any], records: int) -> float:
-    producer = Producer({**OURS, **settings})
+    producer = Producer({**DEFAULT_SETTINGS, **settings})
     producer.list_topics("rates", timeout=10)
     return rate(producer.produce, producer.poll, producer.flush, records)
 
 
 def following(settings: dict[str, Any], records: int, spool: Path | None) -> float:
-    with HotProducer({}, clusters={"east": settings}, topics=["rates"], spool=spool) as producer:
+    with FailoverProducer({}, clusters={"east": settings}, topics=["rates"], spool=spool) as producer:
         producer.produce("rates", VALUE)
         producer.flush(60)
         time.sleep(0.1)
@@ -64,7 +64,7 @@ def following(settings: dict[str, Any], records: int, spool: Path | None) -> flo
 def kept_rate(folder: Path, threads: int, seconds: float) -> float:
     """Calls a second that are on the disk when they return."""
     counts = [0] * threads
-    with HotProducer({}, clusters=NOWHERE, topics=["rates"], spool=folder) as producer:
+    with FailoverProducer({}, clusters=NOWHERE, topics=["rates"], spool=folder) as producer:
         until_s = time.monotonic() + seconds
 
         def keeps(own: int) -> None:
@@ -112,7 +112,9 @@ def main() -> None:
             print({name: round(rates[-1]) for name, rates in found.items()}, flush=True)
         kept = {threads: kept_rate(Path(scratch, f"kept-{threads}"), threads, 3.0) for threads in (1, 8)}
         begun_s = time.monotonic()
-        with HotProducer({}, clusters={"east": settings}, topics=["rates"], spool=Path(scratch, "kept-8")) as producer:
+        with FailoverProducer(
+            {}, clusters={"east": settings}, topics=["rates"], spool=Path(scratch, "kept-8")
+        ) as producer:
             count = len(producer)
             producer.flush(120)
             sent = count / (time.monotonic() - begun_s)

@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.measure.markers import PARTITIONS, Stage
 from bench.measure.unseen_topics import SOURCE_SETTINGS, write_markers
 from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import allow
+from twinshore.lab.clients import add_acl
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.mirror_process import MirrorProcess, settings_of
 
@@ -54,7 +54,7 @@ def run_closed_units_bench(*, short: bool = False, say: Say) -> float:
     ):
         for kind, operations in RIGHTS.items():
             for operation in operations:
-                allow(target.cluster, USER, operation, kind, "kafka-cluster" if kind == "broker" else "*")
+                add_acl(target.cluster, USER, operation, kind, "kafka-cluster" if kind == "broker" else "*")
         stage = RestrictedStage(Path(folder), source, target)
         try:
             source.create_topic("units", partitions=PARTITIONS)

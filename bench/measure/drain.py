@@ -15,9 +15,9 @@ from testkit.figures import Sample, StageError, Window, WindowRule, window_of
 from testkit.loader import PARTITIONS, Workload
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import log_tail
-from twinshore.lab.processes import Child
-from twinshore.lab.proxy import FaultProxy
-from twinshore.lab.watermarks import TopicEnd
+from twinshore.lab.fault_proxy import FaultProxy
+from twinshore.lab.processes import ChildProcess
+from twinshore.lab.watermarks import TopicEndReader
 
 _SAMPLE_EVERY_S = 0.1
 _FIRST_RECORD_WITHIN_S = 120.0
@@ -77,7 +77,7 @@ def drain(
     ballast.fill()
     with tempfile.TemporaryDirectory(prefix="twinshore-bench-") as name:
         folder = Path(name)
-        end = TopicEnd(job.target, copier.target_topic(job), PARTITIONS)
+        end = TopicEndReader(job.target, copier.target_topic(job), PARTITIONS)
         started_s = time.monotonic()
         child = copier.start(job, folder)
         tree = ProcessTree(child.pid)
@@ -92,17 +92,17 @@ def drain(
     return Drain(copier.name, copier.setting, workload.name, window, first_s - started_s, memory_mb, line_bytes)
 
 
-def stop(child: Child, tree: ProcessTree) -> None:
+def stop(child: ChildProcess, tree: ProcessTree) -> None:
     """An orderly stop, and then nothing of the copier is left."""
     child.end(patience_s=STOP_PATIENCE_S)
     tree.kill()
 
 
 def _watch(
-    child: Child,
+    child: ChildProcess,
     folder: Path,
     tree: ProcessTree,
-    end: TopicEnd,
+    end: TopicEndReader,
     sides: Sides,
     backlog: int,
     rule: WindowRule,

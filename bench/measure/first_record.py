@@ -19,7 +19,7 @@ from testkit.figures import StageError, median
 from twinshore.lab.clients import client_settings, forget_links
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.mirror_process import MirrorProcess, settings_of
-from twinshore.lab.watermarks import TopicEnd
+from twinshore.lab.watermarks import TopicEndReader
 
 STARTS_S_MAX = 180.0
 POLL_S = 0.02
@@ -38,7 +38,7 @@ def first_record_s(source: LabCluster, target: LabCluster, topic: str, folder: P
     os.environ["NUMBA_CACHE_DIR"] = str(kept)
     text = settings_of(source.cluster, target.cluster, store=folder / "store.db", topics=topic)
     mirror = MirrorProcess(folder, text)
-    end = TopicEnd(target.cluster, topic, 1)
+    end = TopicEndReader(target.cluster, topic, 1)
     try:
         begun_s = time.monotonic()
         mirror.start()

@@ -19,12 +19,12 @@ from bench.kit.tree import ProcessTree
 from testkit.figures import StageError
 from twinshore.config.model import Cluster, Link
 from twinshore.config.settings import Settings, parse_settings
-from twinshore.groups.core.rules import MARK
-from twinshore.groups.sync import Round, Rounds
+from twinshore.groups.core.commit_rules import COMMIT_MARK
+from twinshore.groups.sync import GroupSync, SyncRoundResult
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.groups import Groups
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.offsets import Place, Where
+from twinshore.kafka.consumer_groups import ConsumerGroups
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.offsets import CommittedOffset, TopicPartitionTuple
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.state.core.values import TwinRow
@@ -108,11 +108,12 @@ class _Stage:
         self, link: Link, settings: Settings, store: Store, groups: int, partitions: int, chance: random.Random
     ) -> None:
         self._chance = chance
-        self._rounds = Rounds(link, settings, store)
+        self._rounds = GroupSync(link, settings, store)
         self._source = KafkaCluster(self._rounds.source.cluster)
-        self._readers = Groups(self._source)
-        self.places: dict[str, dict[Where, Place]] = {
-            f"reader-{number}": {(TOPIC, part): Place(0) for part in range(partitions)} for number in range(groups)
+        self._readers = ConsumerGroups(self._source)
+        self.places: dict[str, dict[TopicPartitionTuple, CommittedOffset]] = {
+            f"reader-{number}": {(TOPIC, part): CommittedOffset(0) for part in range(partitions)}
+            for number in range(groups)
         }
         here, there = (
             one.metadata([TOPIC]).topics[TOPIC].topic_id.hex() for one in (self._rounds.source, self._rounds.target)
@@ -161,7 +162,7 @@ class _Stage:
             self._wrong(),
         )
 
-    def _settled(self) -> Round:
+    def _settled(self) -> SyncRoundResult:
         """The round that brought everything; the first ones may find no coordinator yet."""
         for _ in range(20):
             done = self._rounds.run(time.monotonic())
@@ -171,23 +172,23 @@ class _Stage:
         raise StageError(f"no group was committed: {done.told}")
 
     def _read_on(self, changed: int) -> None:
-        fresh: dict[str, dict[Where, Place]] = {}
+        fresh: dict[str, dict[TopicPartitionTuple, CommittedOffset]] = {}
         names = list(self.places)
         for _ in range(changed):
             name = self._chance.choice(names)
             where = self._chance.choice(list(self.places[name]))
-            place = Place(min(RECORDS, self.places[name][where].offset + 1))
+            place = CommittedOffset(min(RECORDS, self.places[name][where].offset + 1))
             self.places[name][where] = place
             fresh.setdefault(name, {})[where] = place
         self._commit(fresh)
 
-    def _commit(self, places: dict[str, dict[Where, Place]]) -> None:
+    def _commit(self, places: dict[str, dict[TopicPartitionTuple, CommittedOffset]]) -> None:
         names = list(places)
         for start in range(0, len(names), _AT_ONCE):
             some = names[start : start + _AT_ONCE]
             deadline_s = time.monotonic() + 30
             while some:
-                by_node: dict[int, dict[str, dict[Where, Place]]] = {}
+                by_node: dict[int, dict[str, dict[TopicPartitionTuple, CommittedOffset]]] = {}
                 for name, node in self._readers.coordinators(some).items():
                     by_node.setdefault(node, {})[name] = places[name]
                 answers = self._readers.commit(by_node)
@@ -201,14 +202,14 @@ class _Stage:
 
     def _wrong(self) -> int:
         """Places that are not the source's with the mark of the link."""
-        target = self._rounds.at_target
+        target = self._rounds.target_groups
         listed = target.listed().groups
         wanted: dict[int, dict[str, None]] = {}
         for name in self.places:
             wanted.setdefault(listed[name].coordinator, {})[name] = None
         found, _ = target.places(wanted, {})
         return sum(
-            found[name].places.get(where) != place._replace(metadata=MARK)
+            found[name].places.get(where) != place._replace(metadata=COMMIT_MARK)
             for name, ours in self.places.items()
             for where, place in ours.items()
         )

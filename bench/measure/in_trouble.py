@@ -28,7 +28,7 @@ from testkit.loader import PARTITIONS, plain
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.mirror_process import MirrorProcess
-from twinshore.lab.watermarks import TopicEnd
+from twinshore.lab.watermarks import TopicEndReader
 
 TARGETS = 4
 PART = 0.6
@@ -203,9 +203,9 @@ def run_in_trouble(*, turns: int, phase_s: float, records: int, targets: int = T
             probed = f"{topic}-probes"
             place.source.create_topic(probed, partitions=PARTITIONS)
             probes = Probes(place.source, place.targets[:-1], probed)
-            TopicEnd(place.source.cluster, probed, PARTITIONS).wait_ready()
+            TopicEndReader(place.source.cluster, probed, PARTITIONS).wait_ready()
             for one in place.targets:
-                TopicEnd(one.cluster, probed, PARTITIONS).wait_ready(LATE_S_MAX)
+                TopicEndReader(one.cluster, probed, PARTITIONS).wait_ready(LATE_S_MAX)
             stack.enter_context(probes.running())
             stack.enter_context(Load(place, topic, rate))
             time.sleep(phase_s)  # behind saturation, and while a new topic gets its twins, delays are none of calm
@@ -218,7 +218,7 @@ def run_in_trouble(*, turns: int, phase_s: float, records: int, targets: int = T
 
 def _saturation(place: Place, process: MirrorProcess, topic: str, records: int) -> float:
     """Records a second that all targets take, of the second half: the first one warms brokers and lanes."""
-    source, count = TopicEnd(place.source.cluster, topic, PARTITIONS), len(place.targets)
+    source, count = TopicEndReader(place.source.cluster, topic, PARTITIONS), len(place.targets)
     before, begun_s, written = source.records(), 0.0, 0
     for _ in range(2):
         begun_s = time.monotonic()
@@ -259,14 +259,16 @@ def _turn(
 
 
 def _behind(place: Place, topic: str, target: LabCluster) -> int:
-    written = TopicEnd(place.source.cluster, topic, PARTITIONS).records()  # first: what comes meanwhile is not behind
-    return written - TopicEnd(target.cluster, topic, PARTITIONS).records()
+    written = TopicEndReader(
+        place.source.cluster, topic, PARTITIONS
+    ).records()  # first: what comes meanwhile is not behind
+    return written - TopicEndReader(target.cluster, topic, PARTITIONS).records()
 
 
 def _lag_s(place: Place, topic: str, seconds: float, rate: float) -> float:
     """The most that a healthy target is behind in so many seconds."""
-    source, until_s, most = TopicEnd(place.source.cluster, topic, PARTITIONS), time.monotonic() + seconds, 0
-    ends = [TopicEnd(one.cluster, topic, PARTITIONS) for one in place.targets[:-1]]
+    source, until_s, most = TopicEndReader(place.source.cluster, topic, PARTITIONS), time.monotonic() + seconds, 0
+    ends = [TopicEndReader(one.cluster, topic, PARTITIONS) for one in place.targets[:-1]]
     while time.monotonic() < until_s:
         written = source.records()  # before the others: what comes meanwhile is not behind
         most = max(most, *(written - end.records() for end in ends))

@@ -18,7 +18,7 @@ from testkit.figures import StageError, percentile
 from testkit.loader import PARTITIONS
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import client_settings
-from twinshore.lab.watermarks import TopicEnd
+from twinshore.lab.watermarks import TopicEndReader
 
 _SENT = struct.Struct(">qi")  # when, and which record it is
 _RECORD_BYTES = 1_000
@@ -82,7 +82,7 @@ def _latency(copier: str, setting: str, pace: Pace, found_ms: list[float], repea
 def _measure(source: Cluster, topic: str, target: Cluster, copied: str, pace: Pace) -> tuple[list[float], int]:
     """Latencies in milliseconds and the number of records that came twice; StageError when a record does not arrive."""
     producer = Producer({**client_settings(source), "linger.ms": 0, "acks": "all", "log_level": 0})
-    _wait_for_copy(producer, topic, TopicEnd(target, copied, PARTITIONS))
+    _wait_for_copy(producer, topic, TopicEndReader(target, copied, PARTITIONS))
     consumer = Consumer(
         {
             **client_settings(target),
@@ -105,7 +105,7 @@ def _measure(source: Cluster, topic: str, target: Cluster, copied: str, pace: Pa
     return found[warm:], repeated
 
 
-def _wait_for_copy(producer: Producer, topic: str, end: TopicEnd) -> None:
+def _wait_for_copy(producer: Producer, topic: str, end: TopicEndReader) -> None:
     """Sends a record to every partition and returns when all of them have arrived: then the copier runs."""
     for partition in range(PARTITIONS):
         producer.produce(topic, _SENT.pack(0, _PRIMER) + _FILLER, partition=partition)

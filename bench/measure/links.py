@@ -26,7 +26,7 @@ from twinshore.config.model import Cluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.mirror_process import MirrorProcess
-from twinshore.lab.watermarks import TopicEnd
+from twinshore.lab.watermarks import TopicEndReader
 
 LINKS = 20
 RATE = 10  # records a second in each topic
@@ -171,7 +171,7 @@ def stage(count: int) -> Iterator[Links]:
         try:
             links.until_said("carried by this process", count, START_S)
             for number in range(count):
-                TopicEnd(west.cluster, links.topic(number), 1).wait_ready(START_S)
+                TopicEndReader(west.cluster, links.topic(number), 1).wait_ready(START_S)
             yield links
         finally:
             links.process.end()

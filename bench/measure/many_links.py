@@ -25,7 +25,7 @@ from twinshore.lab.cluster import LabCluster
 from twinshore.lab.mirror_process import MirrorProcess
 from twinshore.lab.ports import free_port
 from twinshore.replication import task_pool
-from twinshore.replication.task_pool import Engine
+from twinshore.replication.task_pool import TaskEngine
 
 SPOKES = 20  # of one source
 
@@ -52,7 +52,7 @@ class Parked:
         """Nothing runs."""
 
 
-def parked(settings: MirrorSettings, lanes: int, stop: threading.Event) -> Engine:
+def parked(settings: MirrorSettings, lanes: int, stop: threading.Event) -> TaskEngine:
     del settings, lanes
     return Parked(stop)
 
@@ -143,7 +143,7 @@ def main() -> None:
     if sys.argv[1:2] == ["mirror"]:
         from twinshore.cli.__main__ import main as twinshore
 
-        task_pool.begin = parked
+        task_pool.open_engine = parked
         twinshore()
         return
     parser = argparse.ArgumentParser(description=__doc__)

@@ -26,9 +26,9 @@ from bench.measure.unseen_topics import (
 )
 from testkit.figures import StageError
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.lab.clients import forget_links
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.mirror_process import MirrorProcess, settings_of
@@ -86,7 +86,7 @@ class Stage:
 
     def total(self, side: int, topic: str, partitions: int, which: OffsetKind = OffsetKind.LOG_END) -> int:
         """All partitions' ends together; -1 while the twin is not there."""
-        wanted = [NamedPartition(topic, number) for number in range(partitions)]
+        wanted = [TopicPartition(topic, number) for number in range(partitions)]
         try:
             return sum(self.kafka[side].list_offsets(wanted, which).values())
         except KafkaError:

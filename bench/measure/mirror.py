@@ -21,8 +21,8 @@ from bench.measure.latency import Latency, Pace, copied_latency, direct_latency
 from testkit.copiers import Copier, CopyJob, MirrorMaker, Twinshore, bench_cluster, mirror_makers
 from testkit.figures import WindowRule, median, ratio
 from testkit.loader import PARTITIONS, WARM_PART, WORKLOADS, Workload, load, warm_broker, warm_source
-from twinshore.lab.clients import clear
-from twinshore.lab.watermarks import TopicEnd
+from twinshore.lab.clients import delete_all_topics
+from twinshore.lab.watermarks import TopicEndReader
 
 OURS, THEIRS = Twinshore().name, MirrorMaker().name
 PARTS = (*WORKLOADS, "latency", "replicated")
@@ -195,7 +195,7 @@ class _Run:
         self._peers[workload.name] = fastest
         for copier in (fastest, Twinshore()) * (self._plan.repeats - 1):
             self._drain(sides, ballast, workload, copier, backlog)
-        clear(sides.source.cluster)
+        delete_all_topics(sides.source.cluster)
 
     def latency(self, sides: Sides) -> None:
         """Ours changes its Spark task every tide: a short one, so that many borders lie in the counted time."""
@@ -211,8 +211,8 @@ class _Run:
                     sides.source.cluster, sides.target.cluster, self._new_topic(sides, f"bench-pace-{run}"), run
                 )
                 self._took(copied_latency(copier, job, pace))
-                clear(sides.target.cluster)
-            clear(sides.source.cluster)
+                delete_all_topics(sides.target.cluster)
+            delete_all_topics(sides.source.cluster)
 
     def replicated_plain(self, ballast: Ballast) -> None:
         """The plain workload between clusters of three brokers, everything in three copies."""
@@ -245,8 +245,8 @@ class _Run:
     ) -> Drain:
         job = CopyJob(sides.source.cluster, sides.target.cluster, workload.topic, next(self._numbers), copies)
         found = drain(copier, job, workload, sides, ballast, backlog, self._plan.rule)
-        clear(sides.target.cluster)
-        clear(sides.source.cluster, keep=workload.topic)
+        delete_all_topics(sides.target.cluster)
+        delete_all_topics(sides.source.cluster, keep=workload.topic)
         window = found.window
         self._say(
             f"{workload.name}: {found.copier} ({found.setting}) {window.rate:,.0f} records/s, {window.cpu_us:.2f} us"
@@ -257,7 +257,7 @@ class _Run:
 
     def _new_topic(self, sides: Sides, topic: str, *, copies: int = 1) -> str:
         sides.source.create_topic(topic, partitions=PARTITIONS, copies=copies)
-        TopicEnd(sides.source.cluster, topic, PARTITIONS).wait_ready()
+        TopicEndReader(sides.source.cluster, topic, PARTITIONS).wait_ready()
         return topic
 
     def _took(self, found: Latency) -> None:

@@ -11,17 +11,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from bench.kit.tree import ProcessTree
 from testkit.figures import StageError
-from twinshore.config.model import Cluster, Link, NamedPartition
+from twinshore.config.model import Cluster, Link, TopicPartition
 from twinshore.config.settings import load_settings
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.demo_stage import DemoMirror
-from twinshore.lab.watermarks import LogEnds
-from twinshore.runtime.endpoints import once
+from twinshore.lab.watermarks import LogEndReader
+from twinshore.runtime.endpoints import one_shot_connections
 
 TOPICS = 10
 PARTITIONS_EACH = 100
@@ -111,7 +112,7 @@ def run_partitions_bench(
 def _planned(settings_file: Path, topics: int) -> float:
     """Seconds for the same planning as the mirror's, by itself."""
     from twinshore.replication.core.model import Create, Refuse
-    from twinshore.replication.preview import preview
+    from twinshore.replication.preview import preview_link
     from twinshore.state.store import open_store
 
     settings = load_settings(settings_file, {})
@@ -119,7 +120,7 @@ def _planned(settings_file: Path, topics: int) -> float:
     assert isinstance(link, Link)
     with open_store(f"sqlite:///{settings_file.parent}/plan.db") as store:
         begun_s = time.monotonic()
-        steps = preview(link, settings, store, once("bench"))
+        steps = preview_link(link, settings, store, one_shot_connections("bench"))
         took_s = time.monotonic() - begun_s
     made = {step.topic for step in steps if isinstance(step, Create)}
     if len(made) != topics or any(isinstance(step, Refuse) for step in steps):
@@ -137,7 +138,7 @@ def _measure(
     say: Callable[[str], None],
 ) -> ManyPartitions:
     partitions = sum(names.values())
-    sources, twins = LogEnds(source, names), LogEnds(target, names)
+    sources, twins = LogEndReader(source, names), LogEndReader(target, names)
     wanted = sources.read()
     if len(wanted) != partitions or min(wanted.values()) != RECORDS_BEFORE:
         raise StageError(f"the source has {len(wanted)} partitions, the shortest of {min(wanted.values())} records")
@@ -189,15 +190,15 @@ def _write(cluster: Cluster, names: Mapping[str, int], *, rounds: int, every_s: 
 Log = list[tuple[object, ...]]
 
 
-def _read(cluster: Cluster, ends: Mapping[NamedPartition, int]) -> dict[NamedPartition, Log]:
+def _read(cluster: Cluster, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, Log]:
     """Everything below these ends that a stock client sees."""
     consumer = Consumer(
         {**client_settings(cluster), "group.id": "bench-many", "enable.auto.commit": False, "log_level": 0}
     )
-    logs: dict[NamedPartition, Log] = {named: [] for named in ends}
+    logs: dict[TopicPartition, Log] = {named: [] for named in ends}
     left = sum(ends.values())
     try:
-        consumer.assign([TopicPartition(named.topic, named.partition, 0) for named in ends])
+        consumer.assign([ClientTopicPartition(named.topic, named.partition, 0) for named in ends])
         while left:
             messages = consumer.consume(10_000, timeout=30)
             if not messages:
@@ -205,7 +206,7 @@ def _read(cluster: Cluster, ends: Mapping[NamedPartition, int]) -> dict[NamedPar
             for message in messages:
                 if message.error():
                     raise KafkaException(message.error())
-                named = NamedPartition(str(message.topic()), message.partition() or 0)
+                named = TopicPartition(str(message.topic()), message.partition() or 0)
                 if (message.offset() or 0) < ends[named]:
                     seen = (message.offset(), message.timestamp(), message.key(), message.value(), message.headers())
                     logs[named].append(seen)

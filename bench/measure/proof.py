@@ -22,7 +22,7 @@ from functools import cached_property
 
 from testkit.figures import StageError, median, ratio
 from testkit.loader import Batch, Workload, load, lz4, plain
-from twinshore.config.model import Cluster, NamedPartition
+from twinshore.config.model import Cluster, TopicPartition
 from twinshore.config.settings import Settings, parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
@@ -35,12 +35,12 @@ from twinshore.kafka.protocol.record_batch import (
     split_batches,
 )
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.compare import compare_topic
-from twinshore.lab.watermarks import TopicEnd
-from twinshore.proof.core.model import DifferenceKind, Way
-from twinshore.proof.core.planning import Wishes
-from twinshore.proof.jobs import in_this_process
-from twinshore.proof.rounds import Proving, Report
+from twinshore.lab.topic_comparison import compare_topic
+from twinshore.lab.watermarks import TopicEndReader
+from twinshore.proof.core.model import CompareMode, DifferenceKind
+from twinshore.proof.core.planning import ProofOptions
+from twinshore.proof.jobs import run_bundle_in_process
+from twinshore.proof.rounds import ProofReport, ProofRounds
 from twinshore.state.store import open_store
 
 LINK = "east->west"
@@ -115,14 +115,14 @@ class Stage:
         """On both sides; returns when every partition is served."""
         for side in (self.east, self.west):
             side.create_topic(topic, partitions=PARTITIONS)
-            TopicEnd(side.cluster, topic, PARTITIONS).wait_ready()
+            TopicEndReader(side.cluster, topic, PARTITIONS).wait_ready()
 
-    def prove(self, topic: str, *, digest: bool = True) -> Report:
+    def prove(self, topic: str, *, digest: bool = True) -> ProofReport:
         """Compares the whole topic."""
-        loaded, run = self._settings(topic), in_this_process
-        wishes = Wishes(digest=digest)
+        loaded, run = self._settings(topic), run_bundle_in_process
+        wishes = ProofOptions(digest=digest)
         with tempfile.TemporaryDirectory() as folder, open_store(f"sqlite:///{folder}/store.db") as store:
-            proving = Proving(loaded, store, run, wishes=wishes, tasks=self.tasks, way=Way.EXACT)
+            proving = ProofRounds(loaded, store, run, wishes=wishes, tasks=self.tasks, way=CompareMode.EXACT)
             return proving.round(loaded.links)
 
     def say(self, sentence: str) -> None:
@@ -154,7 +154,7 @@ def measure(stage: Stage, workload: Workload, records: int) -> Speed:
     return speed
 
 
-def totals(report: Report) -> tuple[int, int, float]:
+def totals(report: ProofReport) -> tuple[int, int, float]:
     """Records compared, bytes read, CPU."""
     parts = report.partitions
     return sum(one.compared for one in parts), sum(one.bytes for one in parts), sum(one.cpu_s for one in parts)
@@ -212,8 +212,8 @@ def find(stage: Stage, records: int) -> Found:
     load(stage.west.cluster, topic, batches, records // 2)
     good = batches[0]
     for partition, (_, spoil) in enumerate(SPOILT):
-        produce(stage.east.cluster, NamedPartition(topic, partition), good.data)
-        produce(stage.west.cluster, NamedPartition(topic, partition), spoilt(good, spoil))
+        produce(stage.east.cluster, TopicPartition(topic, partition), good.data)
+        produce(stage.west.cluster, TopicPartition(topic, partition), spoilt(good, spoil))
     total = before + good.records * PARTITIONS + load(stage.east.cluster, topic, batches, records // 2)
     load(stage.west.cluster, topic, batches, records // 2)
     report = stage.prove(topic)
@@ -236,13 +236,13 @@ def spoilt(batch: Batch, spoil: Spoil) -> bytes:
     return encode_batch(anew, codec=codec_of(header.attributes))
 
 
-def produce(cluster: Cluster, named: NamedPartition, data: bytes) -> None:
+def produce(cluster: Cluster, named: TopicPartition, data: bytes) -> None:
     """Appends one batch as it is."""
     kafka = KafkaCluster(cluster)
     try:
         topic_id = kafka.metadata([named.topic]).topics[named.topic].topic_id
         leader = kafka.connection_to(kafka.leader_of(named))
-        version = leader.spoken(PRODUCE_KEY)
+        version = leader.handwritten_version(PRODUCE_KEY)
         parts = [(named.topic, topic_id, [(named.partition, data[:HEADER_BYTES], data[HEADER_BYTES:])])]
         (answer,) = parse_produce(
             leader.call_raw(PRODUCE_KEY, version, b"".join(encode_produce(version, parts))), 0, version

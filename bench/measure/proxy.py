@@ -31,11 +31,11 @@ from bench.kit.proxies import PEERS, Between, Direct, Opaque, Ours, Serving, Sit
 from bench.kit.tree import ProcessTree, end_in_order_on_sigterm, machine_cpu_s
 from testkit.copiers import bench_cluster
 from testkit.figures import StageError, median, ratio
-from twinshore.lab.clients import admin_of
+from twinshore.lab.clients import create_admin_client
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import LabError, log_tail
-from twinshore.lab.processes import Child, start_child
-from twinshore.runtime.process import allow_most
+from twinshore.lab.processes import ChildProcess, start_child
+from twinshore.runtime.process import raise_open_files_limit
 
 OURS, NONE = Ours().name, Direct().name
 ALL: tuple[Between, ...] = (Direct(), Opaque(), Ours(), *PEERS)
@@ -164,7 +164,7 @@ class _Stage:
     def __init__(self, plan: Plan, cluster: LabCluster, beside: LabCluster, say: Say) -> None:
         self._plan, self._cluster, self._beside, self._say = plan, cluster, beside, say
         self._numbers = itertools.count(1)
-        self._admin: AdminClient = admin_of(cluster.cluster)
+        self._admin: AdminClient = create_admin_client(cluster.cluster)
         self.runs: list[Run] = []
         self.crowds: list[Crowd] = []
         self.absent: dict[str, str] = {}
@@ -313,7 +313,7 @@ def _path() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)])}
 
 
-def _line(child: Child, log: Path) -> dict[str, float]:
+def _line(child: ChildProcess, log: Path) -> dict[str, float]:
     text = b""
     while not text.endswith(b"\n"):
         if not (got := os.read(child.stdout, 65_536)):
@@ -333,7 +333,7 @@ def _told(one: Run) -> str:
 
 def run_proxy_bench(plan: Plan, parts: Collection[str], proxies: Sequence[Between], say: Say) -> ProxyBench:
     """Measures these parts by these proxies. `say` gets progress."""
-    allow_most()
+    raise_open_files_limit()
     with bench_cluster("east", via_proxy=True) as east, LabCluster("west", heap_mb=256) as west:
         stage = _Stage(plan, east, west, say)
         stage.turns([part for part in PARTS if part in parts and part != CROWD], proxies)

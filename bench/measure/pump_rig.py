@@ -29,28 +29,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.measure.rig_peers import END, TOPIC, TOPIC_ID, WORKLOADS, peers
-from twinshore.config.model import Cluster, NamedPartition, Security
+from twinshore.config.model import Cluster, Security, TopicPartition
 from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.kafka.connection import open_connection
 
 if TYPE_CHECKING or find_spec("twinshore.replication"):
     import twinshore.replication.task.runner as shipped
-    from twinshore.replication.coordinator_server import Desk
+    from twinshore.replication.coordinator_server import CoordinatorServer
     from twinshore.replication.task import runner
-    from twinshore.replication.task.core.config import LaneLimits, TideOrder, TrackOrder, limits_of
-    from twinshore.replication.task.core.partition import Route
-    from twinshore.replication.task.core.position import Observation
-    from twinshore.replication.task.lookups import Dialled, Looked, Routes
+    from twinshore.replication.task.core.config import PartitionConfig, TaskConfig, TaskLimits, limits_from_settings
+    from twinshore.replication.task.core.partition import PartitionLeaders
+    from twinshore.replication.task.core.position import TargetState
+    from twinshore.replication.task.lookups import ConnectionOpened, LeadersFound, TwinsInspected
 else:  # a tree from before the rooms were parted
     import twinshore.replication.task as shipped
-    from twinshore.replication.coordinator_server import Desk
-    from twinshore.replication.task.core.config import LaneLimits, TideOrder, TrackOrder, limits_of
-    from twinshore.replication.task.core.partition import Route
-    from twinshore.replication.task.core.position import Observation
-    from twinshore.replication.task.lookups import Dialled, Looked, Routes
+    from twinshore.replication.coordinator_server import CoordinatorServer
+    from twinshore.replication.task.core.config import PartitionConfig, TaskConfig, TaskLimits, limits_from_settings
+    from twinshore.replication.task.core.partition import PartitionLeaders
+    from twinshore.replication.task.core.position import TargetState
+    from twinshore.replication.task.lookups import ConnectionOpened, LeadersFound, TwinsInspected
 
 if TYPE_CHECKING:
-    from twinshore.replication.core.coordinator import Account
+    from twinshore.replication.core.coordinator import TaskReport
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE = "a6ed841"
@@ -88,13 +88,13 @@ class ToldScout:
     def dial(self, side: str, _node: int, key: object) -> None:
         connection = open_connection(self._addresses[side], Security())
         connection.transport.setblocking(False)
-        self._tell(Dialled(side, key, connection))
+        self._tell(ConnectionOpened(side, key, connection))
 
     def ask_routes(self, tracks: Iterable[Any]) -> None:
-        self._tell(Routes({track.named: Route(1, 0, 2, target_epoch=0) for track in tracks}))
+        self._tell(LeadersFound({track.named: PartitionLeaders(1, 0, 2, target_epoch=0) for track in tracks}))
 
-    def look(self, partitions: Iterable[NamedPartition], _: object) -> None:
-        self._tell(Looked({named: Observation(0, 0, 0, None, None, 0, END) for named in partitions}))
+    def look(self, partitions: Iterable[TopicPartition], _: object) -> None:
+        self._tell(TwinsInspected({named: TargetState(0, 0, 0, None, None, 0, END) for named in partitions}))
 
     def close(self) -> None:
         self.wake_socket.close()
@@ -111,7 +111,7 @@ class Count:
         self._looks: list[tuple[float, int]] = []
         self.done = threading.Event()
 
-    def take(self, account: Account) -> None:
+    def take(self, account: TaskReport) -> None:
         self._records += sum(entry.records for entry in account.carried)
         least = max(self._wanted, self._looks[0][1] + 1) if self._looks else self._warm
         if self._records >= least and not self.done.is_set():
@@ -124,7 +124,7 @@ class Count:
         return 1e6 * (ended_s - began_s) / (last - first)
 
 
-def finish_once(done: threading.Event, desk: Desk) -> None:
+def finish_once(done: threading.Event, desk: CoordinatorServer) -> None:
     done.wait(RUN_S_MAX)
     desk.finish_all(LINK)
 
@@ -132,7 +132,7 @@ def finish_once(done: threading.Event, desk: Desk) -> None:
 def begin_as_a_tide() -> None:
     """An older tree does this within `carry`."""
     if hasattr(runner, "spare_the_collector"):
-        runner.spare_the_collector()
+        runner.tune_garbage_collector()
     else:
         gc.collect()
         gc.freeze()
@@ -141,24 +141,25 @@ def begin_as_a_tide() -> None:
 def shipped_bounds() -> dict[str, float]:
     """What the settings give where nothing is set; on a busy machine the peers may seem far away, and what is far is
     read in another way."""
-    return {**dataclasses.asdict(limits_of(MirrorSettings())), "far_streams": 1}
+    return {**dataclasses.asdict(limits_from_settings(MirrorSettings())), "far_streams": 1}
 
 
-def limits_from(bounds: dict[str, Any]) -> LaneLimits:
+def limits_from(bounds: dict[str, Any]) -> TaskLimits:
     """An older tree may not know all of them."""
-    known = {one.name for one in dataclasses.fields(LaneLimits)}
-    return LaneLimits(**{name: value for name, value in bounds.items() if name in known})
+    known = {one.name for one in dataclasses.fields(TaskLimits)}
+    return TaskLimits(**{name: value for name, value in bounds.items() if name in known})
 
 
-def once(workload: str, records: int, limits: LaneLimits) -> float:
+def once(workload: str, records: int, limits: TaskLimits) -> float:
     """Microseconds of CPU that the pump's thread takes for a record."""
     with peers(workload) as addresses:
         setattr(shipped, "Scout", lambda *_: ToldScout(addresses))  # noqa: B010
         count = Count(records)
-        desk = Desk("127.0.0.1", allowed_s=lambda _: 60.0, take=count.take)
-        desk.open_lane((LINK, 0), 30.0)
+        desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 60.0, take=count.take)
+        desk.open_task((LINK, 0), 30.0)
         orders = [
-            TrackOrder(TOPIC, number, TOPIC_ID.hex(), "22" * 16) for number in range(WORKLOADS[workload].partitions)
+            PartitionConfig(TOPIC, number, TOPIC_ID.hex(), "22" * 16)
+            for number in range(WORKLOADS[workload].partitions)
         ]
         desk.assign((LINK, 0), orders)
         cluster = Cluster("rig", ("127.0.0.1:1",))
@@ -166,10 +167,10 @@ def once(workload: str, records: int, limits: LaneLimits) -> float:
         # A desk of an older tree has one token for all lanes.
         token = desk.token_of((LINK, 0)) if hasattr(desk, "token_of") else getattr(desk, "token")  # noqa: B009
         at = (desk.host, desk.port, token)
-        order = TideOrder(LINK, 0, 1, *sides, *at, limits)
+        order = TaskConfig(LINK, 0, 1, *sides, *at, limits)
         ender = threading.Thread(target=finish_once, args=(count.done, desk), daemon=True)
         ender.start()
-        pump = shipped.Pump(order)
+        pump = shipped.TaskRunner(order)
         begin_as_a_tide()
         why = pump.run()
         desk.close()

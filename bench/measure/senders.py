@@ -21,7 +21,7 @@ from testkit.figures import StageError
 from testkit.loader import PARTITIONS, plain
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.watermarks import TopicEnd
+from twinshore.lab.watermarks import TopicEndReader
 
 LINE_BYTES_S = 5_000_000.0
 LANES = 4
@@ -69,7 +69,7 @@ def run_senders(records: int, in_order: int) -> Senders:
             process.check()
             keyed = f"{topic}-keyed"
             place.source.create_topic(keyed, partitions=PARTITIONS)
-            TopicEnd(place.source.cluster, keyed, PARTITIONS).wait_ready()
+            TopicEndReader(place.source.cluster, keyed, PARTITIONS).wait_ready()
             _produce(place.source, keyed, in_order)
             place.until(process, keyed, 2, in_order, ARRIVE_S_MAX + 2 * in_order / RECORDS)
             misplaced = _misplaced(far, keyed, in_order)
@@ -78,7 +78,7 @@ def run_senders(records: int, in_order: int) -> Senders:
 
 def _rate(place: Place, topic: str, records: int) -> float:
     """MB/s at which so many records, written at once, reach the far target; its first and last are left out."""
-    end = TopicEnd(place.targets[-1].cluster, topic, PARTITIONS)
+    end = TopicEndReader(place.targets[-1].cluster, topic, PARTITIONS)
     first = end.records()
     written = place.write(topic, records, 0.0)
     seen = list(_seen(end, first, written))
@@ -88,7 +88,7 @@ def _rate(place: Place, topic: str, records: int) -> float:
     return (ended - begun) * place.workload.bytes_per_record / (ended_s - begun_s) / 1e6
 
 
-def _seen(end: TopicEnd, first: int, records: int) -> Iterator[tuple[float, int]]:
+def _seen(end: TopicEndReader, first: int, records: int) -> Iterator[tuple[float, int]]:
     """When how many had arrived, between these parts of them."""
     deadline_s = time.monotonic() + ARRIVE_S_MAX
     found = 0

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.kit.sizes import EVIDENCE, Sizes, page_of
-from twinshore.config.model import Extent, SourceOffset, TargetOffset
-from twinshore.state.core.progress import PRODUCERS_MAX
-from twinshore.state.core.values import BATCHES_KEPT, Receipt, SourceBatch, SourceProducer, TwinRow
+from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset
+from twinshore.state.core.progress_rules import PRODUCERS_PER_PARTITION_MAX
+from twinshore.state.core.values import BATCHES_KEPT, ProgressRecord, SourceBatch, SourceProducer, TwinRow
 from twinshore.state.store import Store, open_store
 
 LINK, TOPIC = "east->west", "orders"
@@ -30,8 +30,8 @@ def measure_sizes(*, part_of: int = 1) -> Sizes:
     partitions, full = PARTITIONS // part_of, max(2, FULL_PARTITIONS // part_of)
     return Sizes(
         partition=round(_grown(lambda store: _rows(store, partitions)) / partitions, 1),
-        producer=round(_grown(lambda store: _producers(store, full)) / (full * PRODUCERS_MAX), 1),
-        producers_max=PRODUCERS_MAX,
+        producer=round(_grown(lambda store: _producers(store, full)) / (full * PRODUCERS_PER_PARTITION_MAX), 1),
+        producers_max=PRODUCERS_PER_PARTITION_MAX,
         extent=round(_grown(lambda store: _extents(store, EXTENTS // part_of)) / (EXTENTS // part_of), 1),
     )
 
@@ -58,7 +58,7 @@ def _rows(store: Store, partitions: int) -> None:
 def _producers(store: Store, partitions: int) -> None:
     for number in range(partitions):
         batches = tuple(SourceBatch(one * 5, one * 5 + 4, OFFSET + one, NOW_MS + one) for one in range(BATCHES_KEPT))
-        known = tuple(SourceProducer(PRODUCER_ID + one, 0, batches) for one in range(PRODUCERS_MAX))
+        known = tuple(SourceProducer(PRODUCER_ID + one, 0, batches) for one in range(PRODUCERS_PER_PARTITION_MAX))
         store.receipts.record([_receipt(number, known)])
 
 
@@ -71,7 +71,7 @@ def _extents(store: Store, count: int) -> None:
         end = int(gained[-1].source) + gained[-1].length + 1
         store.receipts.record(
             [
-                Receipt(
+                ProgressRecord(
                     link=LINK,
                     topic=TOPIC,
                     partition=0,
@@ -90,12 +90,12 @@ def _extents(store: Store, count: int) -> None:
         )
 
 
-def _extent(number: int) -> Extent:
-    return Extent(SourceOffset(OFFSET + number * 11), TargetOffset(OFFSET + number * 10), 10, number * 10)
+def _extent(number: int) -> OffsetRun:
+    return OffsetRun(SourceOffset(OFFSET + number * 11), TargetOffset(OFFSET + number * 10), 10, number * 10)
 
 
-def _receipt(partition: int, producers: Sequence[SourceProducer] = ()) -> Receipt:
-    return Receipt(
+def _receipt(partition: int, producers: Sequence[SourceProducer] = ()) -> ProgressRecord:
+    return ProgressRecord(
         link=LINK,
         topic=TOPIC,
         partition=partition,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer
+from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from testkit.figures import StageError
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
 from twinshore.kafka.protocol.record_batch import SEQUENCE_SPAN
@@ -16,9 +17,9 @@ from twinshore.kafka.protocol.transactions import (
     FILLER_RECORDS_MAX,
     MARKERS_KEY,
     MARKERS_VERSION,
-    Marker,
+    TransactionMarker,
     encode_markers,
-    filler,
+    make_filler,
     parse_markers,
 )
 from twinshore.lab.clients import alter_topic, client_settings
@@ -34,9 +35,9 @@ _CLEANED_WITHIN_S = 120.0
 def write_markers(kafka: KafkaCluster, topic: str, partitions: Sequence[int], times: int) -> None:
     """Control records, as transactions leave them: so many in each partition."""
     at_once = max(1, _ASKED_MAX // len(partitions))
-    leader = kafka.connection_to(kafka.leader_of(NamedPartition(topic, 0)))
+    leader = kafka.connection_to(kafka.leader_of(TopicPartition(topic, 0)))
     for done in range(0, times, at_once):
-        marker = Marker(5_000_000, 0, True, 0, [(topic, list(partitions))])
+        marker = TransactionMarker(5_000_000, 0, True, 0, [(topic, list(partitions))])
         body = encode_markers([(marker, min(at_once, times - done))])
         view = leader.call_raw(MARKERS_KEY, MARKERS_VERSION, body, timeout_s=60)
         if any(one.error for one in parse_markers(view, 0)):
@@ -45,21 +46,21 @@ def write_markers(kafka: KafkaCluster, topic: str, partitions: Sequence[int], ti
 
 def begin_late(kafka: KafkaCluster, topic: str, start: int) -> None:
     """A log whose first offset is `start`, and which ends there."""
-    named = NamedPartition(topic, 0)
+    named = TopicPartition(topic, 0)
     leader = kafka.connection_to(kafka.leader_of(named))
     producer_id, epoch = kafka.init_producer_id()
-    version = leader.spoken(PRODUCE_KEY)
+    version = leader.handwritten_version(PRODUCE_KEY)
     topic_id = kafka.metadata([topic]).topics[topic].topic_id
     at = 0
     while at < start:
-        made = filler(min(FILLER_RECORDS_MAX, start - at))
-        head = made.stamped(producer_id, epoch, at % SEQUENCE_SPAN)
+        made = make_filler(min(FILLER_RECORDS_MAX, start - at))
+        head = made.encode_header(producer_id, epoch, at % SEQUENCE_SPAN)
         body = b"".join(encode_produce(version, [(topic, topic_id, [(0, head, made.body)])]))
         (answer,) = parse_produce(leader.call_raw(PRODUCE_KEY, version, body), 0, version)
         if answer.error:
             raise StageError(f"the source refuses a filler: {answer}")
         at += made.header.count
-    kafka.cut_logs({named: start}, {topic: topic_id})
+    kafka.delete_records({named: start}, {topic: topic_id})
 
 
 def write_holes(source: LabCluster, topic: str, partitions: int, records: int, kept_of: int) -> int:
@@ -99,7 +100,7 @@ def _spans(source: LabCluster, topic: str, partitions: int) -> list[tuple[int, i
     consumer = Consumer({**client_settings(source.cluster), **settings})
     ends, seen = dict.fromkeys(range(partitions), -1), dict.fromkeys(range(partitions), 0)
     try:
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
+        consumer.assign([ClientTopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
         while any(end < 0 for end in ends.values()):
             for message in consumer.consume(10_000, timeout=5.0):
                 number = message.partition() or 0

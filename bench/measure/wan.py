@@ -18,8 +18,8 @@ from bench.measure.mirror import OURS, THEIRS, middle
 from testkit.copiers import Copier, CopyJob, Twinshore, bench_cluster, mirror_makers
 from testkit.figures import WindowRule, ratio
 from testkit.loader import PARTITIONS, WORKLOADS, load, warm_broker
-from twinshore.lab.clients import clear
-from twinshore.lab.watermarks import TopicEnd
+from twinshore.lab.clients import delete_all_topics
+from twinshore.lab.watermarks import TopicEndReader
 
 ROUND_TRIP_MS = 60.0
 WORKLOAD = "plain"
@@ -104,7 +104,7 @@ def run_wan_bench(short: bool = False, say: Callable[[str], None] = print) -> Wa
     ):
         sides = Sides(east, west, tuple(east.proxy(index) for index in range(len(east.brokers))))
         east.create_topic(workload.topic, partitions=PARTITIONS)
-        TopicEnd(east.cluster, workload.topic, PARTITIONS).wait_ready()
+        TopicEndReader(east.cluster, workload.topic, PARTITIONS).wait_ready()
         warm_broker(west, workload)
         backlog = load(east.cluster, workload.topic, workload.batches, _BACKLOG)
         for run, (copier, round_trip_ms) in enumerate(_order(short), start=1):
@@ -113,8 +113,8 @@ def run_wan_bench(short: bool = False, say: Callable[[str], None] = print) -> Wa
             job = CopyJob(east.wan_cluster, west.cluster, workload.topic, run)
             found = Crossing(round_trip_ms, drain(copier, job, workload, sides, ballast, backlog, _RULE))
             crossings.append(found)
-            clear(west.cluster)
-            clear(east.cluster, keep=workload.topic)
+            delete_all_topics(west.cluster)
+            delete_all_topics(east.cluster, keep=workload.topic)
             say(
                 f"{copier.name} ({copier.setting}) at {round_trip_ms:.0f} ms: {found.drain.window.rate:,.0f} records/s,"
                 f" {found.drain.line_bytes:,.0f} bytes on the line for each"

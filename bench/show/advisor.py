@@ -20,7 +20,7 @@ from bench.kit.claims import Claim, Finding
 from bench.kit.showing import run_show
 from testkit.figures import StageError
 from twinshore.config.model import Cluster
-from twinshore.lab.clients import admin_of, commit
+from twinshore.lab.clients import commit_group_offsets, create_admin_client
 from twinshore.lab.cluster import LabCluster
 
 HEAD = """\
@@ -82,12 +82,12 @@ def _groups(cluster: Cluster, topics: int) -> int:
     for number in range(count):
         first = number * TOPICS_FOR_A_GROUP
         places = [TopicPartition(f"topic-{(first + step) % topics}", 0, 0) for step in range(PLACES)]
-        commit(cluster, f"group-{number}", *places)
+        commit_group_offsets(cluster, f"group-{number}", *places)
     return count
 
 
 def _make(cluster: Cluster, count: int) -> None:
-    admin = admin_of(cluster)
+    admin = create_admin_client(cluster)
     for start in range(0, count, MADE_AT_ONCE):
         some = [NewTopic(f"topic-{number}", 1, 1) for number in range(start, min(count, start + MADE_AT_ONCE))]
         for done in admin.create_topics(some, operation_timeout=60).values():

@@ -29,7 +29,7 @@ from bench.kit.playing import ROOT
 from bench.kit.proxies import Ours, Site
 from bench.kit.tree import end_in_order_on_sigterm
 from testkit.switch_under_load import READY_S, until
-from twinshore.lab.clients import admin_of
+from twinshore.lab.clients import create_admin_client
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import LabError
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
@@ -235,7 +235,7 @@ class _Stage:
         if self.mirror is None:
             return job
         run_verb(_groups_to(self.first), self.mirror.settings, within_s=_MOVED_S)
-        twins = admin_of(self.second.cluster)
+        twins = create_admin_client(self.second.cluster)
         until(lambda: job.first in twins.list_topics(timeout=10).topics, READY_S, f"{job.first} has a twin")
         switch = ("switch", "run", job.first, "--to", self.second.cluster.name, "--yes", "--hold-s", "30")
         command = (sys.executable, "-m", COMMAND)

@@ -16,9 +16,9 @@ from statistics import median
 from bench.kit.claims import Claim, Finding, Once
 from bench.kit.showing import run_show
 from testkit.mapped import Move, Moved
-from twinshore.config.model import Extent, SourceOffset, TargetOffset
+from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset
 from twinshore.lab.cluster import LabCluster
-from twinshore.state.core.values import Receipt, TwinRow
+from twinshore.state.core.values import ProgressRecord, TwinRow
 from twinshore.state.store import open_store
 
 HEAD = """\
@@ -95,17 +95,17 @@ def _look_up(chance: Random, many: int) -> Finding:
         open_store(f"sqlite:///{folder}/store.db") as store,
     ):
         for topic, count in (("few", few), ("many", many)):
-            first = Extent(SourceOffset(0), TargetOffset(0), 0, 0)
+            first = OffsetRun(SourceOffset(0), TargetOffset(0), 0, 0)
             store.extents.adopt([(TwinRow(LINK, topic, 0, "aa", "bb", 0, 0, 0), first)])
             for at in range(0, count, 10_000):
                 rows = tuple(
-                    Extent(SourceOffset(11 * n), TargetOffset(13 * n), 10, 10 * n % 2**31)
+                    OffsetRun(SourceOffset(11 * n), TargetOffset(13 * n), 10, 10 * n % 2**31)
                     for n in range(at, min(count, at + 10_000))
                 )
                 end = 11 * (at + len(rows))
                 store.receipts.record(
                     [
-                        Receipt(
+                        ProgressRecord(
                             link=LINK,
                             topic=topic,
                             partition=0,

@@ -19,7 +19,7 @@ from bench.kit.page import PAGE
 from scripts import pages
 from twinshore.cli.app import EXIT_CODES
 from twinshore.config.settings import parse_settings
-from twinshore.lab.standing import StandingCluster, settings_snippet
+from twinshore.lab.background_clusters import BackgroundCluster, settings_snippet
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -78,7 +78,7 @@ def test_the_settings_are_the_very_lines_of_the_lab() -> None:
     blocks = re.findall(r"^```toml\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
     block = next(one for one in blocks if "127.0.0" in one)
     clusters = parse_settings(block, name="README", env={}).clusters
-    stand = [StandingCluster(one.name, "", "up", tuple(one.bootstrap), "", ()) for one in clusters.values()]
+    stand = [BackgroundCluster(one.name, "", "up", tuple(one.bootstrap), "", ()) for one in clusters.values()]
     said = [f"# {one.name}: {','.join(one.bootstrap)}" for one in stand]
     assert block == "\n".join([*said, "", "# settings, for twinshore.toml", settings_snippet(stand)])
 

@@ -7,7 +7,7 @@ import pytest
 from bench.measure.pump_rig import ROOT, limits_from, of_tree, shipped_bounds
 from bench.measure.rig_peers import WORKLOADS, Stretch, stretch_of
 from twinshore.kafka.protocol.record_batch import split_batches
-from twinshore.replication.task.core.config import LaneLimits
+from twinshore.replication.task.core.config import TaskLimits
 
 
 def test_a_peers_bytes_are_batches_at_the_offsets_that_are_asked_for() -> None:
@@ -27,4 +27,4 @@ def test_each_workload_crosses_and_its_cpu_is_told(workload: str) -> None:
 
 def test_both_pumps_have_the_bounds_that_the_settings_give() -> None:
     """But for connections to what is far; what an older tree does not know is left out."""
-    assert limits_from({**shipped_bounds(), "of_a_later_day": 3}) == LaneLimits(far_streams=1)
+    assert limits_from({**shipped_bounds(), "of_a_later_day": 3}) == TaskLimits(far_streams=1)

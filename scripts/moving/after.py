@@ -93,7 +93,7 @@ type = "forbidden"
 source_modules = ["twinshore.**.core", "twinshore.lab.broker_settings"]
 forbidden_modules = [
     "asyncio", "confluent_kafka", "pyspark", "random", "secrets", "selectors", "socket", "sqlalchemy", "ssl",
-    "subprocess", "threading", "time", "twinshore.kafka.cluster", "twinshore.kafka.connection", "twinshore.state.engine",
+    "subprocess", "threading", "time", "twinshore.kafka.cluster", "twinshore.kafka.connection", "twinshore.state.database",
     "twinshore.state.store",
 ]
 allow_indirect_imports = true
@@ -110,7 +110,7 @@ forbidden_modules = [
 # Joining is the mirror's: nothing of the client side imports it.
 ignore_imports = [
     "twinshore.kafka.protocol.compiled -> llvmlite", "twinshore.kafka.protocol.compiled -> numba", "twinshore.kafka.protocol.compiled -> numpy",
-    "twinshore.kafka.protocol.join -> numpy", "twinshore.kafka.log_reader -> numpy",
+    "twinshore.kafka.protocol.batch_join -> numpy", "twinshore.kafka.log_reader -> numpy",
 ]
 
 [[tool.importlinter.contracts]]
@@ -120,21 +120,21 @@ source_modules = ["twinshore.client"]
 forbidden_modules = ["llvmlite", "numba", "numpy", "prometheus_client", "psutil", "pyarrow", "pyspark", "sqlalchemy", "twinshore.state"]
 ignore_imports = [
     "twinshore.kafka.protocol.compiled -> llvmlite", "twinshore.kafka.protocol.compiled -> numba", "twinshore.kafka.protocol.compiled -> numpy",
-    "twinshore.kafka.protocol.join -> numpy",
+    "twinshore.kafka.protocol.batch_join -> numpy",
 ]
 '''
 STRICT = '''    "twinshore.config", "twinshore.kafka.protocol", "twinshore.routing.core", "twinshore.advisor.core",
-    "twinshore.groups.core.progress", "twinshore.groups.core.rules", "twinshore.monitoring.core.lag",
-    "twinshore.proof.core.compiled", "twinshore.proof.core.keys", "twinshore.proof.core.model", "twinshore.proof.core.records",
+    "twinshore.groups.core.sync_state", "twinshore.groups.core.commit_rules", "twinshore.monitoring.core.partition_lag",
+    "twinshore.proof.core.compiled", "twinshore.proof.core.keys", "twinshore.proof.core.model", "twinshore.proof.core.record_rows",
     "twinshore.replication.core.coordinator", "twinshore.replication.core.model", "twinshore.replication.core.shares",
-    "twinshore.replication.core.link_claim", "twinshore.replication.task.core",
-    "twinshore.state.core.lease_watch", "twinshore.state.core.progress", "twinshore.state.core.values",'''
+    "twinshore.replication.core.claim_records", "twinshore.replication.task.core",
+    "twinshore.state.core.lease_watch", "twinshore.state.core.progress_rules", "twinshore.state.core.values",'''
 ignores = re.search(r"ignore_imports = \[\n(.*?)\n\]", tail, re.S).group(1).split("\n")
 once = []
 for line in ignores:
     if line not in once: once.append(line)
 once += [
-    '    "twinshore.cli.* -> twinshore.*.operations",', '    "twinshore.cli.status -> twinshore.monitoring.status",',
+    '    "twinshore.cli.* -> twinshore.*.operations",', '    "twinshore.cli.status -> twinshore.monitoring.link_status",',
     '    "twinshore.cli.status -> twinshore.replication.core.link_config",', '    "twinshore.cli.push -> twinshore.switch.config_service.**",',
 ]
 p.write_text(head + contracts.replace("CLI_IGNORES", "\n".join(once)).replace("STRICT", STRICT))

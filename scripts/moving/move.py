@@ -543,7 +543,7 @@ def rewrite_dotted(m: Mover, text: str) -> str:
         return whole
 
     def short(found: re.Match) -> str:
-        """A module as pages and docstrings name it: `replication/task/core/partition.py`, `routing.core.followers`."""
+        """A module as pages and docstrings name it: `replication/task/core/partition.py`, `routing.core.subscribers`."""
         name, ending = found.group(1), found.group(2) or ""
         dotted = "twinshore." + name.replace("/", ".")
         if dotted not in m.map and ending:

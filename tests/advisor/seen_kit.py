@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from twinshore.advisor.core.advice_report import build_advice
 from twinshore.advisor.core.model import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
-    Before,
-    Broker,
+    AdvisorPolicy,
+    BrokerSnapshot,
+    ClusterSnapshot,
+    ConfigValue,
+    ConsumerGroupSnapshot,
+    EarlierPosition,
     Finding,
-    Group,
-    GroupPlace,
-    Known,
-    Partition,
-    Policy,
-    Seen,
-    Topic,
+    GroupPosition,
+    PartitionSnapshot,
+    TopicSnapshot,
 )
-from twinshore.advisor.core.report import advise
-from twinshore.advisor.core.rules.table import RULES
+from twinshore.advisor.core.rules.rules_table import RULES
 
 NOW_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000
@@ -55,41 +55,43 @@ def dotted(settings: dict[str, str]) -> dict[str, str]:
 
 def broker(
     node: int, rack: str | None = None, supports: int = 25, also: Mapping[str, str] = NONE, **settings: str
-) -> Broker:
+) -> BrokerSnapshot:
     """Settings with "_" where Kafka has a dot, or as Kafka has them in `also`."""
     told = {**SOUND_BROKER, **dotted(settings), **also}
-    known = {name: Known(value) for name, value in told.items()}
-    return Broker(node, f"zone-{node}" if rack is None else rack, known, supports)
+    known = {name: ConfigValue(value) for name, value in told.items()}
+    return BrokerSnapshot(node, f"zone-{node}" if rack is None else rack, known, supports)
 
 
-def part(number: int, *replicas: int, isr: tuple[int, ...] | None = None, leader: int | None = None) -> Partition:
+def part(
+    number: int, *replicas: int, isr: tuple[int, ...] | None = None, leader: int | None = None
+) -> PartitionSnapshot:
     in_sync = replicas if isr is None else isr
-    return Partition(number, replicas[0] if leader is None else leader, replicas, in_sync)
+    return PartitionSnapshot(number, replicas[0] if leader is None else leader, replicas, in_sync)
 
 
 def topic(
     name: str,
-    *parts: Partition,
+    *parts: PartitionSnapshot,
     internal: bool = False,
     own: bool = True,
     also: Mapping[str, str] = NONE,
     **settings: str,
-) -> Topic:
+) -> TopicSnapshot:
     """Settings that are given are the topic's own, or the brokers' defaults."""
     told = {**dotted(settings), **also}
-    known = {key: Known(value, own and key in told) for key, value in {**SOUND_TOPIC, **told}.items()}
-    return Topic(name, parts or (part(0, 1, 2, 3), part(1, 2, 3, 1)), known, internal)
+    known = {key: ConfigValue(value, own and key in told) for key, value in {**SOUND_TOPIC, **told}.items()}
+    return TopicSnapshot(name, parts or (part(0, 1, 2, 3), part(1, 2, 3, 1)), known, internal)
 
 
-def place(offset: int, end: int, *, start: int = 0, name: str = "orders", number: int = 0) -> GroupPlace:
-    return GroupPlace(name, number, offset, start, end)
+def place(offset: int, end: int, *, start: int = 0, name: str = "orders", number: int = 0) -> GroupPosition:
+    return GroupPosition(name, number, offset, start, end)
 
 
-def group(*places: GroupPlace, name: str = "billing", live: bool = True) -> Group:
-    return Group(name, live, places)
+def group(*places: GroupPosition, name: str = "billing", live: bool = True) -> ConsumerGroupSnapshot:
+    return ConsumerGroupSnapshot(name, live, places)
 
 
-SOUND = Seen(
+SOUND = ClusterSnapshot(
     "east",
     ("kafka-1:9092", "kafka-2:9092"),
     NOW_MS,
@@ -101,20 +103,20 @@ SOUND = Seen(
         topic(TRANSACTIONS_TOPIC, internal=True),
         topic("orders"),
     ),
-    groups=(group(place(100, 100), replace(place(50, 60, number=1), before=Before(40, 55, 10.0))),),
+    groups=(group(place(100, 100), replace(place(50, 60, number=1), before=EarlierPosition(40, 55, 10.0))),),
 )
 
 
-def having(*topics: Topic, seen: Seen = SOUND) -> Seen:
+def having(*topics: TopicSnapshot, seen: ClusterSnapshot = SOUND) -> ClusterSnapshot:
     """The cluster with these in place of `orders`, or of those of their names."""
     names = {one.name for one in topics} | {"orders"}
     return replace(seen, topics=(*(one for one in seen.topics if one.name not in names), *topics))
 
 
-def with_group(*groups: Group, seen: Seen = SOUND) -> Seen:
+def with_group(*groups: ConsumerGroupSnapshot, seen: ClusterSnapshot = SOUND) -> ClusterSnapshot:
     return replace(seen, groups=groups)
 
 
-def found(seen: Seen, rule: str, policy: Policy | None = None) -> list[Finding]:
+def found(seen: ClusterSnapshot, rule: str, policy: AdvisorPolicy | None = None) -> list[Finding]:
     """What this rule finds."""
-    return [one for one in advise(seen, policy or Policy(), RULES).findings if one.rule == rule]
+    return [one for one in build_advice(seen, policy or AdvisorPolicy(), RULES).findings if one.rule == rule]

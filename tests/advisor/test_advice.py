@@ -8,31 +8,31 @@ from dataclasses import replace
 import pytest
 
 from tests.advisor.seen_kit import NOW_MS, SOUND, broker, found, group, having, part, place, topic, with_group
-from twinshore.advisor.core.model import (
-    Before,
-    Finding,
-    Kind,
-    Policy,
-    Seen,
-    Topic,
-    Unseen,
-    Weight,
-    parse_policy,
-    profile_of,
-    profiles_of,
-)
-from twinshore.advisor.core.report import (
+from twinshore.advisor.core.advice_report import (
     Advice,
-    Looked,
-    advise,
+    AdviceScope,
+    add_earlier_positions,
     as_values,
-    difference,
-    difference_in_words,
+    build_advice,
+    compare_advices,
+    describe_advice,
+    describe_difference,
     from_values,
-    sentences_of,
-    with_before,
 )
-from twinshore.advisor.core.rules.table import RULES
+from twinshore.advisor.core.model import (
+    AdvisorPolicy,
+    BlindSpot,
+    ClusterSnapshot,
+    EarlierPosition,
+    Finding,
+    ReliabilityKind,
+    Severity,
+    TopicSnapshot,
+    build_profile,
+    build_profiles,
+    parse_policy,
+)
+from twinshore.advisor.core.rules.rules_table import RULES
 from twinshore.advisor.core.simulator.search import STORIES
 from twinshore.config.errors import ConfigError
 
@@ -40,12 +40,12 @@ WEAK = having(topic("orders", min_insync_replicas="1"), topic("clicks", unclean_
 WAIVER = '[[waivers]]\nrule = "min-insync-low"\nsubject = "topic ord.*"\nreason = "a test"\nuntil = {}\n'
 
 
-def policy_of(text: str) -> Policy:
+def policy_of(text: str) -> AdvisorPolicy:
     return parse_policy(text, "policy.toml", RULES)
 
 
-def advice_of(seen: Seen, policy: str = "") -> Advice:
-    return advise(seen, policy_of(policy), RULES)
+def advice_of(seen: ClusterSnapshot, policy: str = "") -> Advice:
+    return build_advice(seen, policy_of(policy), RULES)
 
 
 def test_each_rule_says_what_is_at_risk_and_has_a_name_of_its_own() -> None:
@@ -61,9 +61,9 @@ def test_a_rule_leads_to_a_story_that_there_is() -> None:
     # Whatever loses a record of a topic or of a group is shown.
     shown = {one.name for one in RULES if one.story}
     assert {"single-copy", "min-insync-low", "unclean-election", "group-lost", "group-retention"} <= shown
-    said = list(sentences_of(advice_of(WEAK)))
+    said = list(describe_advice(advice_of(WEAK)))
     assert "  to see it happen: twinshore simulate story unclean" in said
-    values = as_values(advice_of(WEAK), Policy())
+    values = as_values(advice_of(WEAK), AdvisorPolicy())
     assert [one["story"] for one in values["findings"]] == ["unclean", "min-insync-1"]
     assert from_values(json.loads(json.dumps(values)), "x").findings == advice_of(WEAK).findings
 
@@ -74,7 +74,7 @@ def test_the_gravest_comes_first() -> None:
 
 def test_what_the_policy_names_makes_the_answer_no() -> None:
     note = having(topic("orders", part(0, 1, 2, 3, leader=2)))
-    blind = replace(SOUND, unseen=(Unseen("settings of broker 1", "no right"),))
+    blind = replace(SOUND, unseen=(BlindSpot("settings of broker 1", "no right"),))
     for seen, text, code in (
         (SOUND, "", 0),
         (WEAK, "", 1),
@@ -86,7 +86,7 @@ def test_what_the_policy_names_makes_the_answer_no() -> None:
         (replace(WEAK, unseen=blind.unseen), "", 1),
     ):
         policy = policy_of(text)
-        assert advise(seen, policy, RULES).exit_code(policy) == code, text
+        assert build_advice(seen, policy, RULES).exit_code(policy) == code, text
 
 
 def test_a_rule_is_left_out_and_a_limit_is_another() -> None:
@@ -141,37 +141,37 @@ def test_a_policy_that_is_wrong_says_where(text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("one", "kind", "differs"),
     [
-        (topic("orders"), Kind.CP, ""),
-        (topic("orders", min_insync_replicas="3"), Kind.CP, ""),
-        (topic("orders", min_insync_replicas="1"), Kind.AP, ""),
-        (topic("orders", unclean_leader_election_enable="true"), Kind.NEITHER, "both CP and AP want false"),
-        (topic("orders", part(0, 1), min_insync_replicas="1"), Kind.NEITHER, "one replica"),
-        (topic("orders", part(0, 1, 2, 3, 4, 5)), Kind.NEITHER, "CP wants 3 of 5, AP wants 1"),
-        (topic("orders", min_insync_replicas="4"), Kind.NEITHER, "nothing with acks=all can be written"),
-        (replace(topic("orders"), settings=None), Kind.UNKNOWN, "could not be seen"),
+        (topic("orders"), ReliabilityKind.CP, ""),
+        (topic("orders", min_insync_replicas="3"), ReliabilityKind.CP, ""),
+        (topic("orders", min_insync_replicas="1"), ReliabilityKind.AP, ""),
+        (topic("orders", unclean_leader_election_enable="true"), ReliabilityKind.NEITHER, "both CP and AP want false"),
+        (topic("orders", part(0, 1), min_insync_replicas="1"), ReliabilityKind.NEITHER, "one replica"),
+        (topic("orders", part(0, 1, 2, 3, 4, 5)), ReliabilityKind.NEITHER, "CP wants 3 of 5, AP wants 1"),
+        (topic("orders", min_insync_replicas="4"), ReliabilityKind.NEITHER, "nothing with acks=all can be written"),
+        (replace(topic("orders"), settings=None), ReliabilityKind.UNKNOWN, "could not be seen"),
     ],
 )
-def test_what_a_topic_promises(one: Topic, kind: Kind, differs: str) -> None:
-    profile = profile_of(one)
+def test_what_a_topic_promises(one: TopicSnapshot, kind: ReliabilityKind, differs: str) -> None:
+    profile = build_profile(one)
     assert profile.kind is kind
     assert differs in "; ".join(profile.differs)
-    assert bool(profile.differs) == (kind in (Kind.NEITHER, Kind.UNKNOWN))
+    assert bool(profile.differs) == (kind in (ReliabilityKind.NEITHER, ReliabilityKind.UNKNOWN))
 
 
 def test_a_minimum_above_the_replicas_is_judged_by_what_brokers_take() -> None:
     two, one = topic("orders", part(0, 1, 2), min_insync_replicas="3"), topic("orders", part(0, 1))
-    assert profile_of(two, capped=True).kind is Kind.CP
-    (differs,) = profile_of(one, capped=True).differs
+    assert build_profile(two, capped=True).kind is ReliabilityKind.CP
+    (differs,) = build_profile(one, capped=True).differs
     assert "min.insync.replicas asks for 2, Kafka takes 1" in differs
-    (profile,) = profiles_of(having(two))
-    assert profile.kind is Kind.CP
-    (profile,) = profiles_of(replace(having(two), brokers=(broker(1), broker(2, supports=14))))
-    assert profile.kind is Kind.NEITHER
+    (profile,) = build_profiles(having(two))
+    assert profile.kind is ReliabilityKind.CP
+    (profile,) = build_profiles(replace(having(two), brokers=(broker(1), broker(2, supports=14))))
+    assert profile.kind is ReliabilityKind.NEITHER
 
 
 def test_an_advice_is_read_again_as_it_was_written() -> None:
     policy = policy_of(WAIVER.format("2027-01-15"))
-    advice = advise(replace(WEAK, unseen=(Unseen("a", "b", "c"),)), policy, RULES)
+    advice = build_advice(replace(WEAK, unseen=(BlindSpot("a", "b", "c"),)), policy, RULES)
     values = json.loads(json.dumps(as_values(advice, policy)))
     assert replace(from_values(values, "before.json"), remarks=advice.remarks) == advice
     assert (values["exit_code"], values["profiles"][0]["kind"]) == (1, "AP")
@@ -183,37 +183,37 @@ def test_an_advice_is_read_again_as_it_was_written() -> None:
 
 def test_what_has_changed_since() -> None:
     before, now = advice_of(WEAK), advice_of(having(topic("orders", min_insync_replicas="3")))
-    changed = difference(replace(before, at_ms=NOW_MS - 7_200_000), now)
+    changed = compare_advices(replace(before, at_ms=NOW_MS - 7_200_000), now)
     assert [one.rule for one in changed.new] == ["min-insync-high"]
     assert [one.rule for one in changed.gone] == ["unclean-election", "min-insync-low"]
-    assert next(iter(difference_in_words(changed, NOW_MS))) == "since 2.0 h ago: 1 new, 2 gone, 0 as before"
-    assert difference(before, before).stays == 2
+    assert next(iter(describe_difference(changed, NOW_MS))) == "since 2.0 h ago: 1 new, 2 gone, 0 as before"
+    assert compare_advices(before, before).stays == 2
     waived = advice_of(WEAK, WAIVER.format("2027-01-15"))
-    assert difference(waived, before).new == () and difference(before, waived).gone == ()
+    assert compare_advices(waived, before).new == () and compare_advices(before, waived).gone == ()
 
 
 def test_what_was_not_looked_at_this_time_is_not_called_gone() -> None:
     """With --topic, or a policy that leaves a rule out, 18 findings that still stood were told to be gone."""
     before = advice_of(WEAK)
-    orders = Looked(admits=lambda topic: topic == "orders")
+    orders = AdviceScope(admits=lambda topic: topic == "orders")
     assert [one.subject for one in before.findings] == ["topic clicks", "topic orders"]
-    now = difference(before, advice_of(SOUND), orders)
+    now = compare_advices(before, advice_of(SOUND), orders)
     assert ([one.subject for one in now.gone], now.beside) == (["topic orders"], 1)
-    assert next(iter(difference_in_words(now, NOW_MS))).endswith("1 are of rules or topics that were not looked at now")
-    now = difference(before, advice_of(SOUND), Looked(frozenset({"unclean-election"})))
+    assert next(iter(describe_difference(now, NOW_MS))).endswith("1 are of rules or topics that were not looked at now")
+    now = compare_advices(before, advice_of(SOUND), AdviceScope(frozenset({"unclean-election"})))
     assert ([one.rule for one in now.gone], now.beside) == (["min-insync-low"], 1)
-    of_kafka = Finding("offsets-topic", Weight.GRAVE, "topic __consumer_offsets", "", "", "", "")
-    of_group = Finding("group-unplaced", Weight.NOTE, "group billing", "", "", "", "")
-    on_topic = Finding("group-lost", Weight.NOTE, "group billing on orders", "", "", "", "")
+    of_kafka = Finding("offsets-topic", Severity.CRITICAL, "topic __consumer_offsets", "", "", "", "")
+    of_group = Finding("group-unplaced", Severity.NOTE, "group billing", "", "", "", "")
+    on_topic = Finding("group-lost", Severity.NOTE, "group billing on orders", "", "", "", "")
     assert [orders.at(one) for one in (of_kafka, of_group, on_topic)] == [True, False, True]
-    assert all(Looked().at(one) for one in (of_kafka, of_group, on_topic))
+    assert all(AdviceScope().at(one) for one in (of_kafka, of_group, on_topic))
 
 
 def test_an_earlier_look_is_laid_beside_each_place() -> None:
     earlier = advice_of(with_group(group(place(5, 80)))).places
-    seen = with_before(with_group(group(place(10, 100), place(1, 2, number=1))), earlier, NOW_MS - 4_000)
-    assert [one.before for one in seen.groups[0].places] == [Before(5, 80, 4.0), None]
-    assert with_before(SOUND, earlier, NOW_MS) == SOUND
+    seen = add_earlier_positions(with_group(group(place(10, 100), place(1, 2, number=1))), earlier, NOW_MS - 4_000)
+    assert [one.before for one in seen.groups[0].places] == [EarlierPosition(5, 80, 4.0), None]
+    assert add_earlier_positions(SOUND, earlier, NOW_MS) == SOUND
 
 
 def test_a_group_whose_looks_say_nothing_is_not_passed_over() -> None:
@@ -227,17 +227,17 @@ def test_a_group_whose_looks_say_nothing_is_not_passed_over() -> None:
     ):
         ours = place(10 + 9 - lag, 19)
         if apart_s is not None:
-            ours = replace(ours, before=Before(10, 19, apart_s))
+            ours = replace(ours, before=EarlierPosition(10, 19, apart_s))
         seen = with_group(group(ours, live=live))
-        told = advise(seen, Policy(off=frozenset({"group-abandoned"})), RULES)
+        told = build_advice(seen, AdvisorPolicy(off=frozenset({"group-abandoned"})), RULES)
         assert len(told.unseen) == unseen, (apart_s, live, lag)
-        assert advise(seen, Policy(off=frozenset({"group-stuck"})), RULES).unseen == ()
+        assert build_advice(seen, AdvisorPolicy(off=frozenset({"group-stuck"})), RULES).unseen == ()
     assert told.unseen == ()
 
 
 def test_what_is_told() -> None:
-    seen = replace(WEAK, unseen=(Unseen("settings of broker 1", "no right", "grant it"),))
-    said = list(sentences_of(advice_of(seen)))
+    seen = replace(WEAK, unseen=(BlindSpot("settings of broker 1", "no right", "grant it"),))
+    said = list(describe_advice(advice_of(seen)))
     assert said[0] == "east: 2 findings: 1 grave, 1 warning; 1 thing could not be seen"
     text = "\n".join(said)
     assert "GRAVE unclean-election: a replica that lacks records may become leader\n  at risk: records" in text
@@ -245,16 +245,18 @@ def test_what_is_told() -> None:
     assert "could not see settings of broker 1: no right (try: grant it)" in text
     assert "  AP: orders\n  neither: clicks\n    clicks: unclean.leader.election.enable is true" in text
     assert "unknown: acks of producers: brokers do not tell them" in text
-    assert next(iter(sentences_of(advice_of(SOUND)))) == "east: nothing was found"
+    assert next(iter(describe_advice(advice_of(SOUND)))) == "east: nothing was found"
 
 
 def test_many_that_are_alike_are_not_all_shown() -> None:
     many = having(*(topic(f"t{number}", min_insync_replicas="1") for number in range(12)))
-    said = list(sentences_of(advice_of(many)))
+    said = list(describe_advice(advice_of(many)))
     assert "  and 2 more: --all shows them, --json has them" in said
     assert sum("0 of 3" in line or "=1 of 3" in line for line in said) == 10
-    assert sum("=1 of 3" in line for line in sentences_of(advice_of(many), everything=True)) == 12
+    assert sum("=1 of 3" in line for line in describe_advice(advice_of(many), everything=True)) == 12
 
 
 def test_weights_are_ordered() -> None:
-    assert Policy(fail_at=Weight.NOTE).fails(Weight.GRAVE) and not Policy(fail_at=Weight.GRAVE).fails(Weight.WARNING)
+    assert AdvisorPolicy(fail_at=Severity.NOTE).fails(Severity.CRITICAL) and not AdvisorPolicy(
+        fail_at=Severity.CRITICAL
+    ).fails(Severity.WARNING)

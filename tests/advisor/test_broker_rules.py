@@ -7,10 +7,17 @@ from dataclasses import replace
 import pytest
 
 from tests.advisor.seen_kit import SOUND, broker, found, having, part, topic
-from twinshore.advisor.core.model import OFFSETS_TOPIC, SHARES_TOPIC, TRANSACTIONS_TOPIC, Broker, Change, Seen
+from twinshore.advisor.core.model import (
+    OFFSETS_TOPIC,
+    SHARES_TOPIC,
+    TRANSACTIONS_TOPIC,
+    BrokerSnapshot,
+    ClusterSnapshot,
+    TopicConfigChange,
+)
 
 
-def brokers(*those: Broker, finalized: int = 25) -> Seen:
+def brokers(*those: BrokerSnapshot, finalized: int = 25) -> ClusterSnapshot:
     return replace(SOUND, brokers=those, finalized=finalized)
 
 
@@ -89,7 +96,7 @@ def test_kafkas_own_topics(rule: str, name: str) -> None:
     assert [line.split()[0] for line in alone.commands] == ["kafka-reassign-partitions.sh"]
     assert "once the new replicas are in sync: kafka-configs.sh" in alone.by_hand
     (one,) = found(having(topic("orders"), topic(name, internal=True, min_insync_replicas="1")), rule)
-    assert one.safe == Change(name, (("min.insync.replicas", "2"),))
+    assert one.safe == TopicConfigChange(name, (("min.insync.replicas", "2"),))
     behind = topic(name, part(0, 1, 2, 3, isr=(1, 2)), internal=True, min_insync_replicas="1")
     (one,) = found(having(topic("orders"), behind), rule)
     assert (one.commands, one.safe) == ((), None)

@@ -7,43 +7,43 @@ from typing import Any
 
 import pytest
 
-from twinshore.advisor.core.clients.model import Client, Habit, Use
-from twinshore.advisor.core.clients.report import judge
-from twinshore.advisor.core.clients.rules import HABITS
-from twinshore.advisor.core.model import Policy
-from twinshore.state.core.proxy_values import Flow, FlowKey, FlowKind
+from twinshore.advisor.core.clients.client_audit import judge_client
+from twinshore.advisor.core.clients.client_rules import CLIENT_RULES
+from twinshore.advisor.core.clients.model import AuditedClient, ClientFinding, ClientUsage
+from twinshore.advisor.core.model import AdvisorPolicy
+from twinshore.state.core.proxy_values import TrafficCounter, TrafficKey, TrafficKind
 
 LASTED_S = 100
 # What nobody could say anything against: large compressed batches of an idempotent producer, patient reading.
-GOOD_WRITER = Flow(requests=1_000, bytes=50_000_000, records=100_000, batches=1_000)
-GOOD_READER = Flow(requests=300, empty=100, bytes=10_000_000, wait_ms=150_000, min_bytes=300)
-GOOD_MEMBER = Flow(requests=100, records=10_000)
-GOOD_CLIENT = Flow(requests=5_000, connections=1, connected_max=1, software="librdkafka 2.4.0")
-GOOD_LOOKS = Flow(requests=20)
+GOOD_WRITER = TrafficCounter(requests=1_000, bytes=50_000_000, records=100_000, batches=1_000)
+GOOD_READER = TrafficCounter(requests=300, empty=100, bytes=10_000_000, wait_ms=150_000, min_bytes=300)
+GOOD_MEMBER = TrafficCounter(requests=100, records=10_000)
+GOOD_CLIENT = TrafficCounter(requests=5_000, connections=1, connected_max=1, software="librdkafka 2.4.0")
+GOOD_LOOKS = TrafficCounter(requests=20)
 
 
-def key(kind: FlowKind, topic: str = "orders", cluster: str = "east") -> FlowKey:
-    return FlowKey("app", topic, cluster, kind)
+def key(kind: TrafficKind, topic: str = "orders", cluster: str = "east") -> TrafficKey:
+    return TrafficKey("app", topic, cluster, kind)
 
 
-WRITES, READS, COMMITS = key(FlowKind.PRODUCE), key(FlowKind.FETCH), key(FlowKind.COMMIT)
-IS, LOOKS = key(FlowKind.CLIENT, "", ""), key(FlowKind.METADATA, "", "")
-UNKNOWN = key(FlowKind.METADATA, "ordres", "")
+WRITES, READS, COMMITS = key(TrafficKind.PRODUCE), key(TrafficKind.FETCH), key(TrafficKind.COMMIT)
+IS, LOOKS = key(TrafficKind.CLIENT, "", ""), key(TrafficKind.METADATA, "", "")
+UNKNOWN = key(TrafficKind.METADATA, "ordres", "")
 GOOD = {WRITES: GOOD_WRITER, READS: GOOD_READER, COMMITS: GOOD_MEMBER, IS: GOOD_CLIENT, LOOKS: GOOD_LOOKS}
 
 
 def habits(
-    where: FlowKey, min_insync: int = 1, lasted_s: float = LASTED_S, at_once: int = 1, **changed: Any
-) -> list[Habit]:
+    where: TrafficKey, min_insync: int = 1, lasted_s: float = LASTED_S, at_once: int = 1, **changed: Any
+) -> list[ClientFinding]:
     """`at_once`: connections under the client's id."""
     is_so = replace(GOOD_CLIENT, connections=at_once, connected_max=at_once)
     flows = {**GOOD, IS: is_so}
-    flows[where] = replace(flows.get(where, Flow()), **changed)
-    uses = {one: Use(flow, {"p1": int(lasted_s * 1_000)}) for one, flow in flows.items()}
-    return judge(Client("app", uses, {("east", "orders"): min_insync}), Policy())
+    flows[where] = replace(flows.get(where, TrafficCounter()), **changed)
+    uses = {one: ClientUsage(flow, {"p1": int(lasted_s * 1_000)}) for one, flow in flows.items()}
+    return judge_client(AuditedClient("app", uses, {("east", "orders"): min_insync}), AdvisorPolicy())
 
 
-def rules(where: FlowKey, **changed: Any) -> list[str]:
+def rules(where: TrafficKey, **changed: Any) -> list[str]:
     return [one.rule for one in habits(where, **changed)]
 
 
@@ -54,7 +54,7 @@ def test_a_client_that_does_all_well_is_accused_of_nothing() -> None:
 
 
 PLAIN = 50_000 * LASTED_S
-CASES: list[tuple[str, FlowKey, dict[str, Any], dict[str, Any]]] = [
+CASES: list[tuple[str, TrafficKey, dict[str, Any], dict[str, Any]]] = [
     (
         "no-compression",
         WRITES,
@@ -163,13 +163,13 @@ CASES: list[tuple[str, FlowKey, dict[str, Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("rule", "where", "bad", "just_so"), CASES)
 def test_a_rule_finds_its_habit_and_nothing_just_below(
-    rule: str, where: FlowKey, bad: dict[str, Any], just_so: dict[str, Any]
+    rule: str, where: TrafficKey, bad: dict[str, Any], just_so: dict[str, Any]
 ) -> None:
     assert rule in rules(where, **bad)
     assert rule not in rules(where, **just_so)
 
 
-@pytest.mark.parametrize("rule", HABITS, ids=lambda rule: str(rule.name))
+@pytest.mark.parametrize("rule", CLIENT_RULES, ids=lambda rule: str(rule.name))
 def test_each_rule_is_tried_and_says_what_it_costs_and_what_mends_it(rule: Any) -> None:
     case = next(one for one in CASES if one[0] == rule.name)
     (found,) = [one for one in habits(case[1], **case[2]) if one.rule == rule.name]
@@ -179,7 +179,7 @@ def test_each_rule_is_tried_and_says_what_it_costs_and_what_mends_it(rule: Any) 
     assert found.subject.startswith("client app")
 
 
-@pytest.mark.parametrize("rule", [one for one in HABITS if any(limit.name == "seconds" for limit in one.limits)])
+@pytest.mark.parametrize("rule", [one for one in CLIENT_RULES if any(limit.name == "seconds" for limit in one.limits)])
 def test_what_lasted_for_a_moment_is_judged_by_nobody(rule: Any) -> None:
     case = next(one for one in CASES if one[0] == rule.name)
     changed = {name: value / 5.01 if isinstance(value, int) else value for name, value in case[2].items()}
@@ -192,19 +192,19 @@ def test_who_sends_single_records_is_not_told_of_tiny_batches_too() -> None:
 
 
 def test_whoever_stands_for_others_is_not_judged() -> None:
-    use = Use(replace(GOOD_WRITER, acks_none=1_000), {"p1": 100_000})
-    assert judge(Client("*", {WRITES._replace(client="*"): use}), Policy()) == []
+    use = ClientUsage(replace(GOOD_WRITER, acks_none=1_000), {"p1": 100_000})
+    assert judge_client(AuditedClient("*", {WRITES._replace(client="*"): use}), AdvisorPolicy()) == []
 
 
 def test_a_policy_leaves_rules_out_and_sets_other_limits() -> None:
-    uses = {LOOKS: Use(Flow(requests=300), {"p1": 100_000})}
-    assert [one.rule for one in judge(Client("app", uses), Policy())] == ["metadata-storm"]
-    assert judge(Client("app", uses), Policy(off=frozenset({"metadata-storm"}))) == []
-    assert judge(Client("app", uses), Policy(limits={("metadata-storm", "requests_s"): 3.0})) == []
+    uses = {LOOKS: ClientUsage(TrafficCounter(requests=300), {"p1": 100_000})}
+    assert [one.rule for one in judge_client(AuditedClient("app", uses), AdvisorPolicy())] == ["metadata-storm"]
+    assert judge_client(AuditedClient("app", uses), AdvisorPolicy(off=frozenset({"metadata-storm"}))) == []
+    assert judge_client(AuditedClient("app", uses), AdvisorPolicy(limits={("metadata-storm", "requests_s"): 3.0})) == []
 
 
 # By default all producers and all members of a group have one name: what they do together is nobody's habit.
-TOGETHER: list[tuple[str, FlowKey, dict[str, Any]]] = [
+TOGETHER: list[tuple[str, TrafficKey, dict[str, Any]]] = [
     ("30 quiet members that commit each five seconds", COMMITS, {"requests": 600, "records": 0, "at_once": 90}),
     ("30 members that get a record now and then", COMMITS, {"requests": 600, "records": 600, "at_once": 90}),
     (
@@ -224,16 +224,16 @@ TOGETHER: list[tuple[str, FlowKey, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("where", "changed"), [one[1:] for one in TOGETHER], ids=[one[0] for one in TOGETHER])
-def test_what_many_do_under_one_name_is_no_habit_of_one(where: FlowKey, changed: dict[str, Any]) -> None:
+def test_what_many_do_under_one_name_is_no_habit_of_one(where: TrafficKey, changed: dict[str, Any]) -> None:
     assert [one for one in rules(where, **changed) if one != "many-connections"] == []
 
 
 def test_connections_count_at_all_proxies_side_by_side() -> None:
-    use = Use(Flow(connected_max=20), {"p1": 100_000, "p2": 100_000, "p3": 50_000})
-    client = Client("app", {IS: use})
+    use = ClientUsage(TrafficCounter(connected_max=20), {"p1": 100_000, "p2": 100_000, "p3": 50_000})
+    client = AuditedClient("app", {IS: use})
     assert client.connected == 50
-    assert client.each_s(Use(Flow(), {"p1": 100_000}), 500) == 0.1
-    assert Client("app", {}).connected == 1
+    assert client.each_s(ClientUsage(TrafficCounter(), {"p1": 100_000}), 500) == 0.1
+    assert AuditedClient("app", {}).connected == 1
 
 
 @pytest.mark.parametrize(
@@ -249,6 +249,6 @@ def test_connections_count_at_all_proxies_side_by_side() -> None:
     ],
 )
 def test_a_name_that_nobody_gave_is_that_of_many_processes(name: str, told: bool) -> None:
-    uses = {IS._replace(client=name): Use(Flow(connected_max=150, requests=15_000), {"p1": 100_000})}
-    found = [one.rule for one in judge(Client(name, uses), Policy())]
+    uses = {IS._replace(client=name): ClientUsage(TrafficCounter(connected_max=150, requests=15_000), {"p1": 100_000})}
+    found = [one.rule for one in judge_client(AuditedClient(name, uses), AdvisorPolicy())]
     assert found == (["many-connections"] if told else [])

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.advisor.seen_kit import HOUR_MS, NONE, found, group, having, place, topic, with_group
-from twinshore.advisor.core.model import Before, Seen
-from twinshore.advisor.core.rules.clusters import hours_left
+from twinshore.advisor.core.model import ClusterSnapshot, EarlierPosition
+from twinshore.advisor.core.rules.cluster_rules import estimate_hours_left
 
 RETENTION_MS = 100 * HOUR_MS
 
@@ -36,14 +36,14 @@ def test_records_that_are_gone_unread() -> None:
 def test_how_long_until_retention_overtakes(age_h: float, read: int | None, expected_h: float | None) -> None:
     """The lag is 9 000 records of `age_h` hours; `read` of them were read in the last hour."""
     lag = int(100 * max(age_h, 1))
-    before = Before(1000 - read, 1000 + lag, 3600) if read is not None else None
+    before = EarlierPosition(1000 - read, 1000 + lag, 3600) if read is not None else None
     ours = replace(place(1000, 1000 + lag), before=before, next_age_ms=int(age_h * HOUR_MS))
-    left = hours_left(ours, RETENTION_MS)
+    left = estimate_hours_left(ours, RETENTION_MS)
     assert left == (pytest.approx(expected_h) if expected_h is not None else None)
 
 
-def _aged(age_h: float, also: Mapping[str, str] = NONE) -> Seen:
-    ours = replace(place(1000, 10_000), before=Before(1000, 9_900, 60), next_age_ms=int(age_h * HOUR_MS))
+def _aged(age_h: float, also: Mapping[str, str] = NONE) -> ClusterSnapshot:
+    ours = replace(place(1000, 10_000), before=EarlierPosition(1000, 9_900, 60), next_age_ms=int(age_h * HOUR_MS))
     return with_group(group(ours), seen=having(topic("orders", also={"retention.ms": str(RETENTION_MS), **also})))
 
 
@@ -64,13 +64,13 @@ def test_retention_will_overtake_a_group() -> None:
 def test_a_group_that_keeps_up_is_not_overtaken_however_short_retention_is() -> None:
     short = having(topic("orders", also={"retention.ms": str(24 * HOUR_MS)}))
 
-    def told(before: Before | None, age_h: float) -> bool:
+    def told(before: EarlierPosition | None, age_h: float) -> bool:
         ours = replace(place(100, 200), before=before, next_age_ms=int(age_h * HOUR_MS))
         return bool(found(with_group(group(ours), seen=short), "group-retention"))
 
-    assert not told(Before(100, 100, 10), 1 / 3600), "it had read everything ten seconds ago"
-    assert not told(Before(100, 100, 3600), 12), "so it had, and the record was written late"
-    for before in (Before(100, 200, 10), None):
+    assert not told(EarlierPosition(100, 100, 10), 1 / 3600), "it had read everything ten seconds ago"
+    assert not told(EarlierPosition(100, 100, 3600), 12), "so it had, and the record was written late"
+    for before in (EarlierPosition(100, 200, 10), None):
         assert not told(before, 5.9), "a quarter of the time is not over"
         assert told(before, 6)
 
@@ -83,8 +83,8 @@ def test_a_group_without_members() -> None:
     assert not found(with_group(group(place(10, 100))), "group-abandoned")
     places = (
         replace(place(10, 100), waits=False),  # Its application may be between two commits.
-        replace(place(20, 100, number=1), before=Before(10, 90, 10)),  # It is at work, without being a member.
-        replace(place(90, 100, number=2), before=Before(90, 90, 10), waits=True),
+        replace(place(20, 100, number=1), before=EarlierPosition(10, 90, 10)),  # It is at work, without being a member.
+        replace(place(90, 100, number=2), before=EarlierPosition(90, 90, 10), waits=True),
     )
     assert not found(with_group(group(*places[:2], live=False)), "group-abandoned")
     (one,) = found(with_group(group(*places, live=False)), "group-abandoned")
@@ -92,22 +92,22 @@ def test_a_group_without_members() -> None:
 
 
 def test_a_group_that_commits_nothing() -> None:
-    stands = replace(place(10, 100), before=Before(10, 90, 8), waits=True)
+    stands = replace(place(10, 100), before=EarlierPosition(10, 90, 8), waits=True)
     (one,) = found(with_group(group(stands)), "group-stuck")
     assert one.evidence == "it has members, and committed nothing in 8 s: orders-0 at 10 with 90 to read"
     for other in (
-        replace(stands, before=Before(9, 90, 8)),  # It moves.
-        replace(stands, before=Before(10, 90, 7.9)),  # Too soon to say.
-        replace(stands, before=Before(10, 10, 8)),  # It had nothing to read before.
+        replace(stands, before=EarlierPosition(9, 90, 8)),  # It moves.
+        replace(stands, before=EarlierPosition(10, 90, 7.9)),  # Too soon to say.
+        replace(stands, before=EarlierPosition(10, 10, 8)),  # It had nothing to read before.
         replace(stands, before=None),
         replace(stands, waits=False),  # It commits each minute, as Connect and Streams do.
         replace(stands, waits=None),  # Nobody could say: that is told as not seen.
-        replace(place(100, 100), before=Before(100, 100, 8)),
+        replace(place(100, 100), before=EarlierPosition(100, 100, 8)),
     ):
         assert not found(with_group(group(other)), "group-stuck")
     assert not found(with_group(group(stands, live=False)), "group-stuck")
     assert one.by_hand.endswith("look again with --apart 70")
-    (long,) = found(with_group(group(replace(stands, before=Before(10, 90, 70)))), "group-stuck")
+    (long,) = found(with_group(group(replace(stands, before=EarlierPosition(10, 90, 70)))), "group-stuck")
     assert "Connect" not in long.by_hand
 
 

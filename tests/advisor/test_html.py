@@ -8,9 +8,9 @@ from html import escape
 from html.parser import HTMLParser
 
 from tests.advisor.seen_kit import SOUND, group, having, place, topic, with_group
-from twinshore.advisor.core.model import Policy, Unseen
-from twinshore.advisor.core.report import advise, difference, page
-from twinshore.advisor.core.rules.table import RULES
+from twinshore.advisor.core.advice_report import build_advice, compare_advices, render_advice_page
+from twinshore.advisor.core.model import AdvisorPolicy, BlindSpot
+from twinshore.advisor.core.rules.rules_table import RULES
 
 WEAK = having(topic("orders", min_insync_replicas="1"), topic("clicks", unclean_leader_election_enable="true"))
 
@@ -32,8 +32,10 @@ class Balance(HTMLParser):
 
 
 def test_it_has_every_finding_and_needs_nothing_else() -> None:
-    advice = advise(replace(WEAK, unseen=(Unseen("settings of broker 1", "no right", "grant it"),)), Policy(), RULES)
-    text = page(advice, difference(advise(SOUND, Policy(), RULES), advice))
+    advice = build_advice(
+        replace(WEAK, unseen=(BlindSpot("settings of broker 1", "no right", "grant it"),)), AdvisorPolicy(), RULES
+    )
+    text = render_advice_page(advice, compare_advices(build_advice(SOUND, AdvisorPolicy(), RULES), advice))
     for one in advice.findings:
         assert escape(one.risk) in text and one.subject in text
     assert "--add-config min.insync.replicas=2" in text and "<code>--fix</code> does it" in text
@@ -46,20 +48,20 @@ def test_it_has_every_finding_and_needs_nothing_else() -> None:
 
 
 def test_a_finding_leads_to_its_story_on_the_same_page() -> None:
-    text = page(advise(WEAK, Policy(), RULES))
+    text = render_advice_page(build_advice(WEAK, AdvisorPolicy(), RULES))
     assert set(re.findall(r'href="#([^"]+)"', text)) == {"story-unclean", "story-min-insync-1"}
     assert set(re.findall(r'<section id="([^"]+)"', text)) == {"story-unclean", "story-min-insync-1"}
     assert "broker 2 | records - | high watermark 0 | leads, in sync" in text
     assert "twinshore simulate story unclean --html unclean.html" in text
-    assert "How it happens" not in page(advise(SOUND, Policy(), RULES))
+    assert "How it happens" not in render_advice_page(build_advice(SOUND, AdvisorPolicy(), RULES))
 
 
 def test_a_name_is_no_markup() -> None:
     seen = with_group(group(place(1, 9), name="<script>alert(1)</script>", live=False))
-    text = page(advise(seen, Policy(), RULES))
+    text = render_advice_page(build_advice(seen, AdvisorPolicy(), RULES))
     assert "<script" not in text and "&lt;script&gt;alert(1)" in text
 
 
 def test_many_that_are_alike_are_folded() -> None:
     many = having(*(topic(f"t{number}", min_insync_replicas="1") for number in range(25)))
-    assert "<summary>5 more</summary>" in page(advise(many, Policy(), RULES))
+    assert "<summary>5 more</summary>" in render_advice_page(build_advice(many, AdvisorPolicy(), RULES))

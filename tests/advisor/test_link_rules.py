@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.advisor.seen_kit import SOUND, found
-from twinshore.advisor.core.model import LinkSeen, Seen, TwinSeen
-from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.advisor.core.model import ClusterSnapshot, LinkSnapshot, TwinSnapshot
+from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
 
-TWIN = TwinSeen("orders", "orders", 0, 0)
-LINK = LinkSeen("east->west", ("west-1:9092",), False, True, "flowing", (TWIN,))
+TWIN = TwinSnapshot("orders", "orders", 0, 0)
+LINK = LinkSnapshot("east->west", ("west-1:9092",), False, True, "flowing", (TWIN,))
 
 
-def linked(link: LinkSeen = LINK, **twin: object) -> Seen:
+def linked(link: LinkSnapshot = LINK, **twin: object) -> ClusterSnapshot:
     return replace(SOUND, links=(replace(link, twins=(replace(TWIN, **twin),)),))  # type: ignore[arg-type]
 
 
@@ -57,8 +57,16 @@ def test_settings_that_differ() -> None:
     assert not found(linked(), "twin-differs")
 
 
-READ = Acl(Resource.TOPIC, "orders", Pattern.LITERAL, "User:anna", "*", Operation.READ, Permission.ALLOW)
-SHUT = Acl(Resource.TOPIC, "or", Pattern.PREFIXED, "User:o'neil", "10.0.0.1", Operation.ALTER_CONFIGS, Permission.DENY)
+READ = Acl(ResourceType.TOPIC, "orders", PatternType.LITERAL, "User:anna", "*", AclOperation.READ, AclPermission.ALLOW)
+SHUT = Acl(
+    ResourceType.TOPIC,
+    "or",
+    PatternType.PREFIXED,
+    "User:o'neil",
+    "10.0.0.1",
+    AclOperation.ALTER_CONFIGS,
+    AclPermission.DENY,
+)
 
 
 def test_acls_that_differ_and_the_lines_that_mend_them() -> None:

@@ -14,23 +14,23 @@ from tests.scenarios.loss_stage import until
 from tests.scenarios.mirror_rig import settings_text, url_in
 from tests.scenarios.rights_stage import acl, client, guarded, may_read
 from twinshore.advisor.core.model import Finding
-from twinshore.advisor.operations.advise import Advise, Answer, advised
+from twinshore.advisor.operations.advice_on_cluster import AdviceRequest, AdviceResult, advise_on_cluster
 from twinshore.config.model import Cluster
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.admin import create_acls
 from twinshore.kafka.clock import wall_ms
-from twinshore.kafka.protocol.rights import Operation
+from twinshore.kafka.protocol.access_control import AclOperation
 from twinshore.lab.clients import client_settings, topic_id
 from twinshore.lab.cluster import LabCluster
-from twinshore.state.core.values import Receipt, TwinRow
+from twinshore.state.core.values import ProgressRecord, TwinRow
 from twinshore.state.store import open_store
 
 LINK = "east->west"
 
 
-def asked(folder: Path, east: Cluster, west: Cluster, topic: str) -> Answer:
+def asked(folder: Path, east: Cluster, west: Cluster, topic: str) -> AdviceResult:
     settings = parse_settings(settings_text(folder, [east, west], {LINK: topic}), name="settings", env={})
-    return advised(Advise("east", (topic,), apart_s=0), settings, clock=wall_ms, wait=time.sleep)
+    return advise_on_cluster(AdviceRequest("east", (topic,), apart_s=0), settings, clock=wall_ms, wait=time.sleep)
 
 
 def test_what_twins_lack_is_found(east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_what_twins_lack_is_found(east: LabCluster, west: LabCluster, unique_top
         store.twins.save([TwinRow(LINK, unique_topic, 0, source_id, target_id, 0, 0, 1)])
         store.receipts.record(
             [
-                Receipt(
+                ProgressRecord(
                     link=LINK,
                     topic=unique_topic,
                     partition=0,
@@ -92,7 +92,7 @@ def test_acls_that_a_twin_lacks_are_found_and_the_printed_line_gives_them(unique
         written.produce(unique_topic, b"1", partition=0)
         assert written.flush(30) == 0
         with client(east) as kafka:
-            create_acls(kafka, [acl(unique_topic, Operation.READ)])
+            create_acls(kafka, [acl(unique_topic, AclOperation.READ)])
         source_id, target_id = (topic_id(side.cluster, unique_topic).hex() for side in (east, west))
         with open_store(url_in(tmp_path)) as store:
             store.twins.save([TwinRow(LINK, unique_topic, 0, source_id, target_id, 0, 0, 1)])

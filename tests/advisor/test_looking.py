@@ -12,16 +12,22 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import settings_text
 from twinshore.advisor import collect
-from twinshore.advisor.collect import Wanted, look_at_cluster
-from twinshore.advisor.core.model import Seen
-from twinshore.advisor.core.report import Advice
-from twinshore.advisor.operations.advise import Advise, Answer, advised, sentences_of, values_of
+from twinshore.advisor.collect import CollectScope, collect_cluster
+from twinshore.advisor.core.advice_report import Advice
+from twinshore.advisor.core.model import ClusterSnapshot
+from twinshore.advisor.operations.advice_on_cluster import (
+    AdviceRequest,
+    AdviceResult,
+    advice_as_values,
+    advise_on_cluster,
+    describe_result,
+)
 from twinshore.config.errors import ConfigError, KafkaError
 from twinshore.config.model import Cluster
 from twinshore.config.settings import Settings, parse_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import allow, client_settings, commit
+from twinshore.lab.clients import add_acl, client_settings, commit_group_offsets
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 
@@ -34,10 +40,10 @@ def settings_for(folder: Path, *clusters: Cluster) -> Settings:
 
 def asked_of(
     folder: Path, cluster: Cluster, *topics: str, since: Path | None = None, policy: Path | None = None
-) -> Answer:
+) -> AdviceResult:
     """Both looks at once: who wants to know whether groups move says it himself."""
-    asked = Advise(cluster.name, topics, since=since, policy=policy, apart_s=0)
-    return advised(asked, settings_for(folder, cluster), clock=wall_ms, wait=time.sleep)
+    asked = AdviceRequest(cluster.name, topics, since=since, policy=policy, apart_s=0)
+    return advise_on_cluster(asked, settings_for(folder, cluster), clock=wall_ms, wait=time.sleep)
 
 
 def at(advice: Advice, subject: str) -> dict[str, str]:
@@ -57,7 +63,7 @@ def lagging(east: LabCluster, unique_topic: str) -> str:
     """A topic of 100 records, 30 hours old; the group of its name stands at 10."""
     east.create_topic(unique_topic, settings={"retention.ms": str(40 * HOUR_MS), "max.message.bytes": "2000000"})
     write(east.cluster, unique_topic, 100, wall_ms() - 30 * HOUR_MS)
-    commit(east.cluster, unique_topic, TopicPartition(unique_topic, 0, 10))
+    commit_group_offsets(east.cluster, unique_topic, TopicPartition(unique_topic, 0, 10))
     return unique_topic
 
 
@@ -74,7 +80,7 @@ def test_what_was_made_weak_is_found(east: LabCluster, lagging: str, tmp_path: P
     assert answer.exit_code == 1
     assert at(answer.advice, "topic __consumer_offsets").keys() == {"offsets-topic"}
     assert answer.advice.unseen == ()
-    whole = "\n".join(sentences_of(answer, everything=False))
+    whole = "\n".join(describe_result(answer, everything=False))
     assert f"  topic {lagging}: one replica of partition 0" in whole
     assert f"    {lagging}: one replica: whatever the acks, its broker's loss is the records' loss" in whole
 
@@ -95,8 +101,8 @@ def test_a_marker_is_no_record_to_read(east: LabCluster, unique_topic: str, tmp_
             producer.produce(unique_topic, b"%d" % number, partition=0)
         producer.commit_transaction(60)
     done, behind = f"{unique_topic}-done", f"{unique_topic}-behind"
-    commit(east.cluster, done, TopicPartition(unique_topic, 0, 7))
-    commit(east.cluster, behind, TopicPartition(unique_topic, 0, 6))
+    commit_group_offsets(east.cluster, done, TopicPartition(unique_topic, 0, 7))
+    commit_group_offsets(east.cluster, behind, TopicPartition(unique_topic, 0, 6))
     advice = asked_of(tmp_path, east.cluster, unique_topic).advice
     assert at(advice, f"group {behind} on {unique_topic}") == {}, "its record is seconds old"
     (tmp_path / "policy.toml").write_text("[limits]\nwaited = 0\n")
@@ -108,7 +114,7 @@ def test_a_marker_is_no_record_to_read(east: LabCluster, unique_topic: str, tmp_
 def test_where_more_would_have_to_be_read_than_is_that_is_told(
     east: LabCluster, lagging: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collect, "READ_MAX", 0)
+    monkeypatch.setattr(collect, "AGED_BATCHES_MAX", 0)
     unseen = {one.what: one.why for one in asked_of(tmp_path, east.cluster, lagging).advice.unseen}
     why = unseen[f"whether records or markers are left to a group in {lagging}-0"]
     assert why.endswith("more than 0 logs would have to be read")
@@ -138,13 +144,13 @@ def test_an_earlier_advice_says_what_has_changed_and_whether_a_group_moves(
     east: LabCluster, lagging: str, tmp_path: Path
 ) -> None:
     before = tmp_path / "before.json"
-    before.write_text(json.dumps(values_of(asked_of(tmp_path, east.cluster, lagging))))
-    commit(east.cluster, lagging, TopicPartition(lagging, 0, 100))
+    before.write_text(json.dumps(advice_as_values(asked_of(tmp_path, east.cluster, lagging))))
+    commit_group_offsets(east.cluster, lagging, TopicPartition(lagging, 0, 100))
     answer = asked_of(tmp_path, east.cluster, lagging, since=before)
     assert answer.changed is not None
     assert {one.rule for one in answer.changed.gone} == {"group-abandoned", "group-retention"}
     assert not any(one.subject.endswith(lagging) for one in answer.changed.new)
-    assert any("gone: group-abandoned" in line for line in sentences_of(answer, everything=False))
+    assert any("gone: group-abandoned" in line for line in describe_result(answer, everything=False))
     values = json.loads(before.read_text())
     before.write_text(json.dumps({**values, "cluster_id": "another"}))
     with pytest.raises(ConfigError, match="is of another cluster"):
@@ -160,8 +166,8 @@ def test_a_group_with_members_that_commits_nothing(east: LabCluster, lagging: st
         while consumer.poll(0.2) is None:
             assert time.monotonic() < deadline
         waited: list[float] = []
-        wanted = Wanted((lagging,), apart_s=3)
-        seen = look_at_cluster(east.cluster, wanted, clock=wall_ms, wait=waited.append)
+        wanted = CollectScope((lagging,), apart_s=3)
+        seen = collect_cluster(east.cluster, wanted, clock=wall_ms, wait=waited.append)
     finally:
         consumer.close()
     (group,) = [one for one in seen.groups if one.name == lagging]
@@ -176,22 +182,22 @@ def test_what_is_wrong_is_told_before_any_cluster_is_asked(tmp_path: Path) -> No
     there = Cluster("there", ("127.0.0.1:1",))
     both = settings_for(tmp_path, here, there)
 
-    def asks(settings: Settings, asked: Advise) -> None:
-        advised(asked, settings, clock=wall_ms, wait=time.sleep)
+    def asks(settings: Settings, asked: AdviceRequest) -> None:
+        advise_on_cluster(asked, settings, clock=wall_ms, wait=time.sleep)
 
     with pytest.raises(ConfigError, match="there are 2 clusters: here, there"):
-        asks(both, Advise())
+        asks(both, AdviceRequest())
     with pytest.raises(ConfigError, match="no cluster 'her' in the settings; did you mean here"):
-        asks(both, Advise("her"))
+        asks(both, AdviceRequest("her"))
     with pytest.raises(ConfigError, match="is no expression"):
-        asks(both, Advise("here", ("(",)))
+        asks(both, AdviceRequest("here", ("(",)))
     with pytest.raises(ConfigError, match="cannot be read"):
-        asks(both, Advise("here", policy=tmp_path / "none.toml"))
+        asks(both, AdviceRequest("here", policy=tmp_path / "none.toml"))
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(ConfigError, match="is not JSON"):
-        asks(both, Advise("here", since=tmp_path / "bad.json"))
+        asks(both, AdviceRequest("here", since=tmp_path / "bad.json"))
     with pytest.raises(KafkaError, match="no answer about metadata"):
-        asks(both, Advise("here", within_s=1))
+        asks(both, AdviceRequest("here", within_s=1))
 
 
 def test_a_user_without_rights_is_told_what_was_not_seen(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
@@ -199,8 +205,8 @@ def test_a_user_without_rights_is_told_what_was_not_seen(cluster_factory: Cluste
     cluster = cluster_factory("guarded", security=kind, authorizer=True, users=("reader",), heap_mb=256)
     cluster.create_topic("orders", settings={"unclean.leader.election.enable": "true"})
     write(cluster.cluster, "orders", 10, wall_ms() - HOUR_MS)
-    commit(cluster.cluster, "billing", TopicPartition("orders", 0, 0))
-    allow(cluster.cluster, "reader", "DESCRIBE", "topic", "orders")
+    commit_group_offsets(cluster.cluster, "billing", TopicPartition("orders", 0, 0))
+    add_acl(cluster.cluster, "reader", "DESCRIBE", "topic", "orders")
     reader = asked_of(tmp_path, cluster.cluster_as("reader")).advice
     unseen = {one.what: one for one in reader.unseen}
     assert unseen["settings of topic orders"].hint == "grant DescribeConfigs on topic orders"
@@ -217,7 +223,7 @@ def test_a_user_without_rights_is_told_what_was_not_seen(cluster_factory: Cluste
     assert "kafka-configs.sh --bootstrap-server" in str(whole.findings) and "--command-config" in str(whole.findings)
 
 
-def versions_of(seen: Seen) -> tuple[set[int], int]:
+def versions_of(seen: ClusterSnapshot) -> tuple[set[int], int]:
     return {one.supports for one in seen.brokers}, seen.finalized
 
 
@@ -228,7 +234,7 @@ def test_an_older_kafka_and_the_newest_tell_all_that_is_asked(
 ) -> None:
     cluster = cluster_factory("old", version=version)
     cluster.create_topic("orders")
-    seen = look_at_cluster(cluster.cluster, Wanted(apart_s=0), clock=wall_ms, wait=time.sleep)
+    seen = collect_cluster(cluster.cluster, CollectScope(apart_s=0), clock=wall_ms, wait=time.sleep)
     assert seen.unseen == ()
     (broker,) = seen.brokers
     assert broker.supports == seen.finalized > 20

@@ -11,11 +11,11 @@ import pytest
 from tests.advisor.seen_kit import having, part, topic
 from tests.pages.shell import kafka_tools, play
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.advisor.core.model import MIN_ISR, OFFSETS_TOPIC, Known, Policy
-from twinshore.advisor.core.report import Advice, Place, advise, set_on_topic
-from twinshore.advisor.core.rules.table import RULES
-from twinshore.advisor.operations.advise import Advise, advised
-from twinshore.advisor.operations.mend import MendStep, act, against, left_of, plan
+from twinshore.advisor.core.advice_report import Advice, ClusterAddress, build_advice, build_set_topic_command
+from twinshore.advisor.core.model import MIN_ISR_CONFIG, OFFSETS_TOPIC, AdvisorPolicy, ConfigValue
+from twinshore.advisor.core.rules.rules_table import RULES
+from twinshore.advisor.operations.advice_on_cluster import AdviceRequest, advise_on_cluster
+from twinshore.advisor.operations.mend import MendStep, act, explain_refusal, find_unmended, plan
 from twinshore.config.errors import KafkaError, RefusedError
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.clock import wall_ms
@@ -29,7 +29,7 @@ UNCLEAN = "unclean.leader.election.enable"
 
 def advice_on(east: LabCluster, name: str, folder: Path) -> Advice:
     settings = parse_settings(settings_text(folder, [east.cluster], {}), name="settings", env={})
-    return advised(Advise("east", (name,), apart_s=0), settings, clock=wall_ms, wait=time.sleep).advice
+    return advise_on_cluster(AdviceRequest("east", (name,), apart_s=0), settings, clock=wall_ms, wait=time.sleep).advice
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_plan_changes_nothing_and_its_act_is_read_back(east: LabCluster, uncle
     assert value_of(east, unclean) == "true"
     done = list(act(replace(planned, steps=(step,)), advice, east.cluster))
     assert value_of(east, unclean) == "false"
-    assert {one.rule for one in left_of(advice, done) if one.subject == f"topic {unclean}"} == {"single-copy"}
+    assert {one.rule for one in find_unmended(advice, done) if one.subject == f"topic {unclean}"} == {"single-copy"}
     assert not any(one.rule == "unclean-election" for one in advice_on(east, unclean, tmp_path).findings)
 
 
@@ -73,8 +73,8 @@ def test_what_somebody_else_has_changed_meanwhile_is_left_alone(east: LabCluster
 
 def test_a_value_with_a_comma_is_set_as_it_is(east: LabCluster, unclean: str, tmp_path: Path) -> None:
     """Kafka's tool parts settings at commas."""
-    line = set_on_topic(
-        Place(east.cluster.bootstrap, False), unclean, {"cleanup.policy": "compact,delete", UNCLEAN: "false"}
+    line = build_set_topic_command(
+        ClusterAddress(east.cluster.bootstrap, False), unclean, {"cleanup.policy": "compact,delete", UNCLEAN: "false"}
     )
     play(line, tmp_path, kafka_tools(tmp_path / "tools"))
     assert value_of(east, unclean, "cleanup.policy") == "compact,delete"
@@ -91,7 +91,9 @@ def test_a_topic_that_was_deleted_meanwhile_hinders_no_other(east: LabCluster, u
     gone = f"{unclean}-gone"
     seen = having(*(topic(name, part(0, 1), also={UNCLEAN: "true"}) for name in (unclean, gone)))
     advice = replace(
-        advise(seen, Policy(), RULES), cluster_id=advice_on(east, unclean, tmp_path).cluster_id, cluster="east"
+        build_advice(seen, AdvisorPolicy(), RULES),
+        cluster_id=advice_on(east, unclean, tmp_path).cluster_id,
+        cluster="east",
     )
     planned = plan(advice, east.cluster)
     assert [one.topic for one in planned.steps] == [unclean]
@@ -104,11 +106,11 @@ def test_a_change_waits_until_its_topic_stands_as_it_must() -> None:
     def stands(leader: int, *isr: int, error: int = 0) -> TopicMetadata:
         return TopicMetadata("orders", b"", False, error, (PartitionMetadata(0, leader, 0, (1, 2, 3), isr, 0),))
 
-    assert against(None, {UNCLEAN: "false"}) == against(stands(1, error=3), {}) == "it is there no more"
-    assert against(stands(-1, 1), {UNCLEAN: "false"}) == "partition 0 has no leader now"
-    assert against(stands(1, 1, 2), {MIN_ISR: "2"}) == "not all replicas of partition 0 are in sync now"
-    assert against(stands(1, 1, 2), {UNCLEAN: "false"}) == ""
-    assert against(stands(1, 3, 2, 1), {MIN_ISR: "2"}) == ""
+    assert explain_refusal(None, {UNCLEAN: "false"}) == explain_refusal(stands(1, error=3), {}) == "it is there no more"
+    assert explain_refusal(stands(-1, 1), {UNCLEAN: "false"}) == "partition 0 has no leader now"
+    assert explain_refusal(stands(1, 1, 2), {MIN_ISR_CONFIG: "2"}) == "not all replicas of partition 0 are in sync now"
+    assert explain_refusal(stands(1, 1, 2), {UNCLEAN: "false"}) == ""
+    assert explain_refusal(stands(1, 3, 2, 1), {MIN_ISR_CONFIG: "2"}) == ""
 
 
 @pytest.mark.parametrize("copies", [1, 2, 3, 5])
@@ -116,27 +118,27 @@ def test_a_change_waits_until_its_topic_stands_as_it_must() -> None:
 @pytest.mark.parametrize("own", [True, False])
 def test_what_is_safe_mends_the_whole_finding(copies: int, minimum: str, own: bool) -> None:
     """So what `--fix` has done needs no other hand, and the exit code says so."""
-    policy = Policy(limits={("", "copies"): copies})
-    weak = {MIN_ISR: minimum, UNCLEAN: "true"}
+    policy = AdvisorPolicy(limits={("", "copies"): copies})
+    weak = {MIN_ISR_CONFIG: minimum, UNCLEAN: "true"}
     for name in ("orders", OFFSETS_TOPIC):
         seen = having(topic(name, own=own, also=weak, internal=name != "orders"))
-        advice = advise(seen, policy, RULES)
+        advice = build_advice(seen, policy, RULES)
         asked_for = own and minimum == "1" and name == "orders"
         assert any(one.safe for one in advice.findings) is not asked_for
         for one in advice.findings:
             if one.safe is None:
                 continue
             (old,) = [row for row in seen.topics if row.name == one.safe.topic]
-            settings = {**(old.settings or {}), **{key: Known(value, True) for key, value in one.safe.settings}}
-            after = advise(having(replace(old, settings=settings), seen=seen), policy, RULES)
+            settings = {**(old.settings or {}), **{key: ConfigValue(value, True) for key, value in one.safe.settings}}
+            after = build_advice(having(replace(old, settings=settings), seen=seen), policy, RULES)
             assert one.key not in {left.key for left in after.findings}, one
             step = MendStep(one.safe.topic, b"", (), one.safe.settings)
-            assert one not in left_of(advice, [step])
-            assert one in left_of(advice, [replace(step, wanted=())])
+            assert one not in find_unmended(advice, [step])
+            assert one in find_unmended(advice, [replace(step, wanted=())])
 
 
 def test_where_nothing_is_safe_the_plan_says_so(east: LabCluster) -> None:
     seen = having(topic("orders", part(0, 1, 2)))
-    planned = plan(advise(seen, Policy(), RULES), east.cluster)
+    planned = plan(build_advice(seen, AdvisorPolicy(), RULES), east.cluster)
     assert planned.steps == ()
     assert planned.remarks[0] == "nothing that was found is safe to mend by itself"

@@ -6,14 +6,35 @@ import itertools
 
 import pytest
 
-from twinshore.advisor.core.model import Kind, Known, Partition, Topic, majority, profile_of
-from twinshore.advisor.core.settings import DECISIONS, Availability, Duplicates, Latency, Loss, Needs, Order, choose
-from twinshore.advisor.operations.settings import chosen, sentences_of, topic_command, values_of
+from twinshore.advisor.core.model import (
+    ConfigValue,
+    PartitionSnapshot,
+    ReliabilityKind,
+    TopicSnapshot,
+    build_profile,
+    compute_majority,
+)
+from twinshore.advisor.core.settings_advice import (
+    SETTING_ADVICE,
+    ApplicationNeeds,
+    AvailabilityNeed,
+    DuplicateTolerance,
+    LatencyNeed,
+    LossTolerance,
+    OrderingNeed,
+    choose_settings,
+)
+from twinshore.advisor.operations.settings_for_needs import (
+    build_topic_command,
+    choice_as_values,
+    choose_for_needs,
+    describe_choice,
+)
 from twinshore.config.errors import ConfigError
 
 EVERY = [
-    Needs(*words, replicas=replicas)
-    for words in itertools.product(Loss, Order, Duplicates, Latency, Availability)
+    ApplicationNeeds(*words, replicas=replicas)
+    for words in itertools.product(LossTolerance, OrderingNeed, DuplicateTolerance, LatencyNeed, AvailabilityNeed)
     for replicas in range(1, 6)
 ]
 NAMES = {"loss": "none", "order": "key", "duplicates": "few", "latency": "normal", "availability": "one"}
@@ -21,7 +42,7 @@ NAMES = {"loss": "none", "order": "key", "duplicates": "few", "latency": "normal
 
 def test_settings_agree_with_each_other_whatever_is_needed() -> None:
     for needs in EVERY:
-        choice = choose(needs)
+        choice = choose_settings(needs)
         value = choice.value
         names = [(one.side, one.name) for one in choice.settings]
         assert len(set(names)) == len(names)
@@ -35,80 +56,80 @@ def test_settings_agree_with_each_other_whatever_is_needed() -> None:
 
 def test_each_need_is_met_unless_a_contradiction_says_otherwise() -> None:
     for needs in EVERY:
-        value = choose(needs).value
-        if needs.loss is Loss.NONE:
+        value = choose_settings(needs).value
+        if needs.loss is LossTolerance.NONE:
             assert (value("acks"), value("unclean.leader.election.enable")) == ("all", "false"), needs
-            assert value("min.insync.replicas") == str(majority(needs.replicas))
+            assert value("min.insync.replicas") == str(compute_majority(needs.replicas))
             assert value("enable.auto.commit") == "false"
-        if needs.order is Order.KEY:
+        if needs.order is OrderingNeed.KEY:
             in_order = value("enable.idempotence") == "true" or value("retries") == "0"
             assert in_order or value("max.in.flight.requests.per.connection") == "1", needs
-        if needs.duplicates is Duplicates.NONE:
+        if needs.duplicates is DuplicateTolerance.NONE:
             assert value("enable.idempotence") == "true" or value("retries") == "0", needs
         survives = int(value("min.insync.replicas") or 0) < needs.replicas
-        if needs.availability is not Availability.NONE and not survives:
-            assert choose(needs).against, needs
+        if needs.availability is not AvailabilityNeed.NONE and not survives:
+            assert choose_settings(needs).against, needs
 
 
 def test_each_row_of_the_table_is_somebodys() -> None:
-    used = {(one.name, one.value, one.why) for needs in EVERY for one in choose(needs).settings}
-    for row in DECISIONS:
+    used = {(one.name, one.value, one.why) for needs in EVERY for one in choose_settings(needs).settings}
+    for row in SETTING_ADVICE:
         assert any(name == row.name and why == row.why for name, _, why in used), row.name
 
 
 @pytest.mark.parametrize(
     ("needs", "kind"),
     [
-        (Needs(), Kind.CP),
-        (Needs(replicas=5), Kind.CP),
-        (Needs(Loss.FEW, availability=Availability.LAST), Kind.AP),
-        (Needs(Loss.ANY, availability=Availability.LAST), Kind.NEITHER),
+        (ApplicationNeeds(), ReliabilityKind.CP),
+        (ApplicationNeeds(replicas=5), ReliabilityKind.CP),
+        (ApplicationNeeds(LossTolerance.FEW, availability=AvailabilityNeed.LAST), ReliabilityKind.AP),
+        (ApplicationNeeds(LossTolerance.ANY, availability=AvailabilityNeed.LAST), ReliabilityKind.NEITHER),
     ],
 )
-def test_the_audit_calls_such_a_topic_what_was_meant(needs: Needs, kind: Kind) -> None:
+def test_the_audit_calls_such_a_topic_what_was_meant(needs: ApplicationNeeds, kind: ReliabilityKind) -> None:
     nodes = tuple(range(1, needs.replicas + 1))
-    known = {one.name: Known(one.value, own=True) for one in choose(needs).settings}
-    assert profile_of(Topic("orders", (Partition(0, 1, nodes, nodes),), known)).kind is kind
+    known = {one.name: ConfigValue(one.value, own=True) for one in choose_settings(needs).settings}
+    assert build_profile(TopicSnapshot("orders", (PartitionSnapshot(0, 1, nodes, nodes),), known)).kind is kind
 
 
 @pytest.mark.parametrize(
     ("needs", "word"),
     [
-        (Needs(replicas=1), "one replica: a lost disk"),
-        (Needs(replicas=2), "with one left nothing may be acknowledged"),
-        (Needs(availability=Availability.LAST), "writing with one replica left"),
-        (Needs(Loss.FEW, replicas=1), "its partitions have no other"),
-        (Needs(Loss.ANY, availability=Availability.LAST), "records cut from the log"),
+        (ApplicationNeeds(replicas=1), "one replica: a lost disk"),
+        (ApplicationNeeds(replicas=2), "with one left nothing may be acknowledged"),
+        (ApplicationNeeds(availability=AvailabilityNeed.LAST), "writing with one replica left"),
+        (ApplicationNeeds(LossTolerance.FEW, replicas=1), "its partitions have no other"),
+        (ApplicationNeeds(LossTolerance.ANY, availability=AvailabilityNeed.LAST), "records cut from the log"),
     ],
 )
-def test_what_cannot_be_had_together_is_named(needs: Needs, word: str) -> None:
-    assert any(word in says for says in choose(needs).against)
+def test_what_cannot_be_had_together_is_named(needs: ApplicationNeeds, word: str) -> None:
+    assert any(word in says for says in choose_settings(needs).against)
 
 
 def test_what_can_be_had_has_no_contradiction() -> None:
-    assert choose(Needs()).against == ()
-    assert choose(Needs(duplicates=Duplicates.NONE)).against == ()
-    assert choose(Needs(replicas=2, availability=Availability.NONE)).against == ()
-    assert any("slowest follower" in says for says in choose(Needs(latency=Latency.LOW)).prices)
+    assert choose_settings(ApplicationNeeds()).against == ()
+    assert choose_settings(ApplicationNeeds(duplicates=DuplicateTolerance.NONE)).against == ()
+    assert choose_settings(ApplicationNeeds(replicas=2, availability=AvailabilityNeed.NONE)).against == ()
+    assert any("slowest follower" in says for says in choose_settings(ApplicationNeeds(latency=LatencyNeed.LOW)).prices)
 
 
 def test_it_is_told_as_files_of_settings() -> None:
-    choice = chosen(**NAMES, replicas=3)
-    lines = list(sentences_of(choice))
+    choice = choose_for_needs(**NAMES, replicas=3)
+    lines = list(describe_choice(choice))
     assert "# acknowledged means that all replicas in sync have it" in lines
     assert {"acks=all", "min.insync.replicas=2", "enable.auto.commit=false"} <= set(lines)
     assert not [line for line in lines if not line.startswith("#") and "=" not in line]
-    assert topic_command(choice).endswith(
+    assert build_topic_command(choice).endswith(
         "--replication-factor 3 --config min.insync.replicas=2 --config unclean.leader.election.enable=false"
     )
-    values = values_of(choice)
+    values = choice_as_values(choice)
     assert values["needs"]["loss"] == "none" and values["settings"][0]["name"] == "acks"
-    refused = list(sentences_of(chosen(**{**NAMES, "availability": "last"}, replicas=3)))
+    refused = list(describe_choice(choose_for_needs(**{**NAMES, "availability": "last"}, replicas=3)))
     assert refused[0].startswith("# CONTRADICTION: no loss, and writing with one replica left")
 
 
 def test_a_need_that_nobody_knows_is_refused() -> None:
     with pytest.raises(ConfigError, match="--loss is 'non'; did you mean none"):
-        chosen(**{**NAMES, "loss": "non"}, replicas=3)
+        choose_for_needs(**{**NAMES, "loss": "non"}, replicas=3)
     with pytest.raises(ConfigError, match="--replicas is 0"):
-        chosen(**NAMES, replicas=0)
+        choose_for_needs(**NAMES, replicas=0)

@@ -9,15 +9,28 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from tests.kafka.protocol.serving.java_clients import java_clients
-from twinshore.advisor.core.settings import Availability, Choice, Duplicates, Latency, Loss, Needs, Order, Side, choose
-from twinshore.advisor.operations.settings import sentences_of, values_of
+from twinshore.advisor.core.settings_advice import (
+    ApplicationNeeds,
+    AvailabilityNeed,
+    DuplicateTolerance,
+    LatencyNeed,
+    LossTolerance,
+    OrderingNeed,
+    SettingOwner,
+    SettingsChoice,
+    choose_settings,
+)
+from twinshore.advisor.operations.settings_for_needs import choice_as_values, describe_choice
 from twinshore.lab.jars import KAFKA_NEWEST
 
 # How many replicas there are is no client's setting.
-CHOICES = [choose(Needs(*words)) for words in itertools.product(Loss, Order, Duplicates, Latency, Availability)]
+CHOICES = [
+    choose_settings(ApplicationNeeds(*words))
+    for words in itertools.product(LossTolerance, OrderingNeed, DuplicateTolerance, LatencyNeed, AvailabilityNeed)
+]
 
 
-def of(choice: Choice, side: Side, *, java: bool) -> dict[str, str]:
+def of(choice: SettingsChoice, side: SettingOwner, *, java: bool) -> dict[str, str]:
     return {one.name: (not java and one.librdkafka) or one.value for one in choice.settings if one.side is side}
 
 
@@ -25,7 +38,7 @@ def pairs(*, java: bool) -> list[tuple[dict[str, str], dict[str, str]]]:
     """Each producer's and consumer's settings that there are, once."""
     found: list[tuple[dict[str, str], dict[str, str]]] = []
     for choice in CHOICES:
-        pair = of(choice, Side.PRODUCER, java=java), of(choice, Side.CONSUMER, java=java)
+        pair = of(choice, SettingOwner.PRODUCER, java=java), of(choice, SettingOwner.CONSUMER, java=java)
         found += [pair] if pair not in found else []
     return found
 
@@ -35,7 +48,9 @@ def test_librdkafka_begins_with_each() -> None:
         Producer(producer)
         with closing(Consumer({**consumer, "group.id": "one"})):
             pass
-    refused = {**of(choose(Needs(duplicates=Duplicates.NONE)), Side.PRODUCER, java=False)}
+    refused = {
+        **of(choose_settings(ApplicationNeeds(duplicates=DuplicateTolerance.NONE)), SettingOwner.PRODUCER, java=False)
+    }
     with pytest.raises(KafkaException, match=r"message\.timeout\.ms"):
         Producer({**refused, "delivery.timeout.ms": "120000"})
 
@@ -49,9 +64,9 @@ def test_java_begins_with_each() -> None:
 
 
 def test_where_librdkafka_has_another_word_that_is_told() -> None:
-    choice = choose(Needs(duplicates=Duplicates.NONE))
-    lines = list(sentences_of(choice))
+    choice = choose_settings(ApplicationNeeds(duplicates=DuplicateTolerance.NONE))
+    lines = list(describe_choice(choice))
     assert lines[lines.index("auto.offset.reset=none") + 1] == "# librdkafka: auto.offset.reset=error"
-    (reset,) = [one for one in values_of(choice)["settings"] if one["name"] == "auto.offset.reset"]
+    (reset,) = [one for one in choice_as_values(choice)["settings"] if one["name"] == "auto.offset.reset"]
     assert (reset["value"], reset["librdkafka"]) == ("none", "error")
     assert not [one for one in lines if one.startswith("# librdkafka") and "auto.offset.reset" not in one]

@@ -9,16 +9,16 @@ from dataclasses import replace
 import pytest
 
 from tests.advisor.seen_kit import SOUND, broker, found, having, part, topic
-from twinshore.advisor.core import report
-from twinshore.advisor.core.model import Change, Policy, Seen
-from twinshore.advisor.core.report import advise
-from twinshore.advisor.core.rules.table import RULES
+from twinshore.advisor.core import advice_report
+from twinshore.advisor.core.advice_report import build_advice
+from twinshore.advisor.core.model import AdvisorPolicy, ClusterSnapshot, TopicConfigChange
+from twinshore.advisor.core.rules.rules_table import RULES
 
 WHERE = "--bootstrap-server kafka-1:9092,kafka-2:9092"
 
 
 def test_nothing_is_found_on_a_sound_cluster() -> None:
-    assert advise(SOUND, Policy(), RULES).findings == ()
+    assert build_advice(SOUND, AdvisorPolicy(), RULES).findings == ()
 
 
 def test_one_replica() -> None:
@@ -52,10 +52,10 @@ def test_min_insync_below_a_majority() -> None:
     (one,) = found(having(topic("orders", min_insync_replicas="1", own=False)), "min-insync-low")
     assert one.evidence == "min.insync.replicas=1 of 3 replicas; 2 would be more than half"
     assert one.commands == (f"kafka-configs.sh {WHERE} --alter --topic orders --add-config min.insync.replicas=2",)
-    assert one.safe == Change("orders", (("min.insync.replicas", "2"),))
+    assert one.safe == TopicConfigChange("orders", (("min.insync.replicas", "2"),))
     assert not found(having(topic("orders", min_insync_replicas="2")), "min-insync-low")
     five = having(topic("orders", part(0, 1, 2, 3, 4, 5), min_insync_replicas="2", own=False))
-    assert found(five, "min-insync-low")[0].safe == Change("orders", (("min.insync.replicas", "3"),))
+    assert found(five, "min-insync-low")[0].safe == TopicConfigChange("orders", (("min.insync.replicas", "3"),))
 
 
 def test_min_insync_that_somebody_set_on_the_topic_is_not_raised_by_itself() -> None:
@@ -71,7 +71,7 @@ def test_what_an_owner_asked_for_is_a_note() -> None:
     other = topic("other", min_insync_replicas="1")
     told = found(having(kept, other), "min-insync-low")
     assert [(one.subject, one.weight) for one in told] == [("topic other", "warning"), ("topic orders", "note")]
-    text = "\n".join(report.sentences_of(advise(having(kept, other), Policy(), RULES)))
+    text = "\n".join(advice_report.describe_advice(build_advice(having(kept, other), AdvisorPolicy(), RULES)))
     assert "WARNING min-insync-low" in text and "NOTE min-insync-low" in text
     (one,) = found(having(topic("orders", also={"min.insync.replicas": "1", unclean: "true"})), "unclean-election")
     assert (one.weight, one.safe) == ("warning", None), "neither CP nor AP: what was acknowledged is lost"
@@ -79,7 +79,7 @@ def test_what_an_owner_asked_for_is_a_note() -> None:
     assert one.weight == "grave" and one.safe, "the one promises what the other one breaks"
     two = topic("orders", part(0, 1, 2), also={"min.insync.replicas": "2", unclean: "false"})
     assert [one.weight for one in found(having(two), "min-insync-high")] == ["note"]
-    few = Policy(limits={("", "copies"): 1})
+    few = AdvisorPolicy(limits={("", "copies"): 1})
     assert not found(having(topic("orders", part(0, 1), min_insync_replicas="1")), "single-copy", few)
 
 
@@ -124,7 +124,7 @@ def test_no_more_replicas_are_asked_for_than_there_are_since_kafka_3_7() -> None
 def test_unclean_election_of_a_topic_and_by_default() -> None:
     (one,) = found(having(topic("orders", unclean_leader_election_enable="true")), "unclean-election")
     assert one.evidence == "unclean.leader.election.enable=true, set on the topic"
-    assert one.safe == Change("orders", (("unclean.leader.election.enable", "false"),))
+    assert one.safe == TopicConfigChange("orders", (("unclean.leader.election.enable", "false"),))
     waits = topic("orders", part(0, 1, 2, 3, isr=(1,), leader=-1), unclean_leader_election_enable="true")
     assert found(having(waits), "unclean-election")[0].safe is None, "it may be the only way back"
     assert not found(having(topic("orders", unclean_leader_election_enable="false")), "unclean-election")
@@ -144,7 +144,7 @@ def test_messages_beyond_a_followers_fetch() -> None:
     assert not found(having(topic("orders", max_message_bytes="1048588")), "message-size"), "Kafka's own default"
 
 
-def _in_two_zones(seen: Seen) -> Seen:
+def _in_two_zones(seen: ClusterSnapshot) -> ClusterSnapshot:
     return replace(seen, brokers=(broker(1, "a"), broker(2, "a"), broker(3, "b"), broker(4, "a")))
 
 
@@ -180,7 +180,7 @@ def test_all_that_is_advised_gives_a_partition_the_same_replicas(copies: int) ->
     six = replace(SOUND, brokers=tuple(broker(number, rack) for number, rack in enumerate(racks, 1)))
     for replicas, minimum in (((1,), "1"), ((1, 2), "1"), ((1, 2), "2"), ((1, 2, 3), "3")):
         seen = having(topic("orders", part(0, *replicas), min_insync_replicas=minimum), seen=six)
-        told = advise(seen, Policy(limits={("", "copies"): copies}), RULES)
+        told = build_advice(seen, AdvisorPolicy(limits={("", "copies"): copies}), RULES)
         lines = [line for one in told.findings if one.subject == "topic orders" for line in one.commands]
         placed = {line for line in lines if "kafka-reassign-partitions" in line}
         assert len(placed) <= 1, (replicas, minimum, placed)
@@ -190,9 +190,9 @@ def test_all_that_is_advised_gives_a_partition_the_same_replicas(copies: int) ->
 
 def test_a_topic_on_the_move_lacks_nothing_that_is_copied_to_it_now() -> None:
     moves = replace(part(0, 1, 2, 3), adding=(4,), removing=(3,))
-    assert advise(having(topic("orders", moves, part(1, 2, 3, 1))), Policy(), RULES).findings == ()
+    assert build_advice(having(topic("orders", moves, part(1, 2, 3, 1))), AdvisorPolicy(), RULES).findings == ()
     weak = topic("orders", moves, own=False, min_insync_replicas="1", unclean_leader_election_enable="true")
-    for one in advise(having(weak), Policy(), RULES).findings:
+    for one in build_advice(having(weak), AdvisorPolicy(), RULES).findings:
         assert one.evidence.endswith("; on the move now: partition 0 (gets 4 and gives up 3)")
         assert one.safe is None, "it is judged when it has moved"
     alone = having(topic("orders", replace(part(0, 1), adding=(2, 3))))

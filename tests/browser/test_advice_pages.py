@@ -8,12 +8,12 @@ import pytest
 
 from tests.advisor.seen_kit import having, topic
 from tests.browser.chromium import NONE, Chromium, found
-from twinshore.advisor.core.model import Policy
-from twinshore.advisor.core.report import advise, page
-from twinshore.advisor.core.rules.table import RULES
-from twinshore.advisor.core.settings import stake_of
-from twinshore.advisor.core.simulator.explore import Asked
-from twinshore.advisor.operations.loss import answered, page_of
+from twinshore.advisor.core.advice_report import build_advice, render_advice_page
+from twinshore.advisor.core.model import AdvisorPolicy
+from twinshore.advisor.core.rules.rules_table import RULES
+from twinshore.advisor.core.settings_advice import build_loss_inputs
+from twinshore.advisor.core.simulator.explore import ExplorationRequest
+from twinshore.advisor.operations.loss import render_losses, search_losses
 
 WEAK = having(topic("orders", min_insync_replicas="1", unclean_leader_election_enable="true"))
 AGAIN = pytest.mark.claim(
@@ -28,7 +28,7 @@ def test_a_finding_leads_to_its_story(tmp_path: Path) -> None:
         print(f"told: {NONE}")
         return
     file = tmp_path / "advice.html"
-    file.write_text(page(advise(WEAK, Policy(), RULES)), encoding="utf-8")
+    file.write_text(render_advice_page(build_advice(WEAK, AdvisorPolicy(), RULES)), encoding="utf-8")
     with Chromium(program, tmp_path / "profile") as browser:
         browser.open(file.as_uri())
         links = browser.value("[...document.querySelectorAll('article a')].map(one=>one.hash)")
@@ -50,9 +50,9 @@ def test_what_a_topic_loses_is_stepped_through(tmp_path: Path) -> None:
     if program is None:
         print(f"told: {NONE}")
         return
-    losing = answered(stake_of(WEAK, "orders"), "east", Asked(kinds=("crash", "slow")))
+    losing = search_losses(build_loss_inputs(WEAK, "orders"), "east", ExplorationRequest(kinds=("crash", "slow")))
     file = tmp_path / "orders.html"
-    file.write_text(page_of(losing), encoding="utf-8")
+    file.write_text(render_losses(losing), encoding="utf-8")
     steps = len(next(iter(losing.answers[0].found.values())).steps)
     with Chromium(program, tmp_path / "profile") as browser:
         browser.open(file.as_uri())

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import NONE, Chromium, found
-from twinshore.advisor.core.simulator.search import STORIES, play
-from twinshore.advisor.core.simulator.stories import page_of, story_named
+from twinshore.advisor.core.simulator.search import STORIES, play_story
+from twinshore.advisor.core.simulator.stories import find_story, render_stories
 
 SHOWN = (
     "()=>({at:document.getElementById('at').textContent,says:document.getElementById('says').textContent,"
@@ -29,12 +29,12 @@ def test_each_story_is_stepped_by_keyboard_there_and_back(tmp_path: Path) -> Non
         print(f"told: {NONE}")
         return
     file = tmp_path / "stories.html"
-    file.write_text(page_of(STORIES), encoding="utf-8")
+    file.write_text(render_stories(STORIES), encoding="utf-8")
     pressed = 0
     with Chromium(program, tmp_path / "profile") as browser:
         for story in STORIES:
             browser.open(f"{file.as_uri()}#{story.name}")
-            steps = play(story)
+            steps = play_story(story)
             logs = [[[one.record for one in replica.log] for replica in step.after.replicas] for step in steps]
             for number, expected in enumerate(logs, 1):
                 browser.press("ArrowRight")
@@ -65,7 +65,7 @@ def test_a_step_has_an_address_and_a_sentence_is_clicked(tmp_path: Path) -> None
         print(f"told: {NONE}")
         return
     file = tmp_path / "unclean.html"
-    file.write_text(page_of([story_named("unclean")]), encoding="utf-8")
+    file.write_text(render_stories([find_story("unclean")]), encoding="utf-8")
     with Chromium(program, tmp_path / "profile") as browser:
         browser.open(f"{file.as_uri()}#unclean/5")
         shown = browser.value(f"({SHOWN})()")

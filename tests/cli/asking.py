@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.state.store import Store, open_store
 
 LINK = "east->west"
@@ -35,7 +35,7 @@ def opened(file: Path) -> Store:
 
 def run(file: Path, *words: str) -> str:
     """What the verb says; raises as it does."""
-    gather()
+    register_verbs()
     # What follows "--" is taken for names, whatever it looks like.
     at = words.index("--") if "--" in words else len(words)
     done = CliRunner().invoke(app, [*words[:at], "--settings", str(file), *words[at:]])

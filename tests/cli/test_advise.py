@@ -8,8 +8,8 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.advisor.core.rules.table import RULES
-from twinshore.cli.app import app, gather
+from twinshore.advisor.core.rules.rules_table import RULES
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import ConfigError
 from twinshore.lab.cluster import LabCluster
 
@@ -18,7 +18,7 @@ def test_it_shows_what_it_found_and_ends_by_that(east: LabCluster, unique_topic:
     east.create_topic(unique_topic)
     file, policy = tmp_path / "twinshore.toml", tmp_path / "policy.toml"
     file.write_text(settings_text(tmp_path, [east.cluster], {}))
-    gather()
+    register_verbs()
     words = ["advise", "--settings", str(file), "--topic", unique_topic, "--apart", "0"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 1, done.output
@@ -39,7 +39,7 @@ def test_what_is_safe_is_shown_and_done_with_yes_alone(east: LabCluster, unique_
     # Of what this cluster has besides only this counts here.
     off = "".join(f"[rules.{one.name}]\nenabled = false\n" for one in RULES if one.name != "unclean-election")
     policy.write_text(off)
-    gather()
+    register_verbs()
     words = ["advise", "--settings", str(file), "--topic", unique_topic, "--policy", str(policy)]
     shown = CliRunner().invoke(app, [*words, "--fix", "--html", str(page)])
     assert shown.exit_code == 1

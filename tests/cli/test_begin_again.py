@@ -10,11 +10,19 @@ import pytest
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from twinshore.config.errors import ConfigError, RefusedError
-from twinshore.config.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
-from twinshore.config.model import Extent, SourceOffset, TargetOffset
-from twinshore.replication.operations import deletion
-from twinshore.replication.sync.core.decisions import Remember, State
-from twinshore.replication.sync.core.lifecycle import ALLOWED, Presence, SeenTopic, Span, Word, row_of, word_from_json
+from twinshore.config.incident_policy import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
+from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset
+from twinshore.replication.operations import twin_deletion
+from twinshore.replication.sync.core.decisions import DeletionState, RememberState
+from twinshore.replication.sync.core.lifecycle import (
+    DELETE_APPROVAL,
+    Approval,
+    ObservedTopic,
+    Presence,
+    TwinRange,
+    approval_from_json,
+    lifecycle_row,
+)
 from twinshore.state.core.values import Incident, TwinRow
 
 
@@ -24,7 +32,7 @@ def file(tmp_path: Path) -> Path:
     found = write_settings(tmp_path, f'[links."{LINK}"]\nmode = "mapped"\n')
     with opened(found) as store:
         store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
-        extent = Extent(SourceOffset(10), TargetOffset(70), 0, 0)
+        extent = OffsetRun(SourceOffset(10), TargetOffset(70), 0, 0)
         store.extents.adopt([(TwinRow(LINK, "bills", 0, "cc", "dd", 10, 0, 1), extent)])
         for topic in ("orders", "bills"):
             row = Incident(LINK, topic, -1, IncidentKind.RECREATED_TOPIC, -1, -1, POLICY_TOPIC, f"{topic} again.")
@@ -34,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 
 def agreed(file: Path) -> list[str]:
     with opened(file) as store:
-        return [row.subject for row in store.memories.of(LINK, "begin again")]
+        return [row.subject for row in store.link_states.of(LINK, "begin again")]
 
 
 def begin_again(file: Path, *words: str) -> str:
@@ -42,19 +50,21 @@ def begin_again(file: Path, *words: str) -> str:
 
 
 @pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch) -> list[Span]:
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[TwinRange]:
     """What the old twin of orders holds when the verb asks; the source's topic was made again."""
-    held = [Span(0, 0, 1_000, 1_000, 1_000)]
-    twin = {"east": SeenTopic(Presence.THERE, "zz", 1), "west": SeenTopic(Presence.THERE, "bb", 1)}
-    monkeypatch.setattr(deletion, "sides", lambda cluster, names: dict.fromkeys(names, twin[cluster.name]))
-    monkeypatch.setattr(deletion, "spans", lambda *_: held)
+    held = [TwinRange(0, 0, 1_000, 1_000, 1_000)]
+    twin = {"east": ObservedTopic(Presence.THERE, "zz", 1), "west": ObservedTopic(Presence.THERE, "bb", 1)}
+    monkeypatch.setattr(
+        twin_deletion, "observe_topics", lambda cluster, names: dict.fromkeys(names, twin[cluster.name])
+    )
+    monkeypatch.setattr(twin_deletion, "read_twin_ranges", lambda *_: held)
     return held
 
 
-def word_of(file: Path) -> Word | None:
+def word_of(file: Path) -> Approval | None:
     with opened(file) as store:
-        (row,) = store.memories.of(LINK, "begin again")
-        return word_from_json(row.value, row.since_ms)
+        (row,) = store.link_states.of(LINK, "begin again")
+        return approval_from_json(row.value, row.since_ms)
 
 
 @pytest.mark.usefixtures("shown")
@@ -70,8 +80,8 @@ def test_a_topic_that_was_made_again_is_agreed_to(file: Path) -> None:
     assert (word.source_id, word.ends) == ("zz", ())
 
 
-def test_what_the_link_did_not_carry_is_shown_and_needs_a_word_of_its_own(file: Path, shown: list[Span]) -> None:
-    shown[0] = Span(0, 0, 51_000, 1_000, 1_000)
+def test_what_the_link_did_not_carry_is_shown_and_needs_a_word_of_its_own(file: Path, shown: list[TwinRange]) -> None:
+    shown[0] = TwinRange(0, 0, 51_000, 1_000, 1_000)
     with pytest.raises(RefusedError, match="holds what this link has no receipt of") as found:
         begin_again(file, "orders")
     assert "--even-uncarried" in found.value.hint
@@ -95,7 +105,7 @@ def test_what_must_not_be_deleted_does_not_begin_again(file: Path, verb: tuple[s
 
 
 def test_a_word_that_keeps_is_shown_and_what_still_holds_is_said(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deletion, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(twin_deletion, "PATIENCE_S", 0.1)
     said = asking.run(file, "mirror", "keep", "orders")
     assert "there is not known: " in said, "no cluster answers, and a no needs no proof"
     assert "of orders is kept" in said
@@ -135,22 +145,24 @@ def test_a_topic_to_keep_must_be_known(file: Path) -> None:
 def test_a_deletion_that_waits_is_agreed_to_and_no_other(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = file.read_text() + f'[links."{LINK}".follow]\ndeleted = "delete"\n'
     file.write_text(text)
-    gone = {"east": SeenTopic(Presence.GONE), "west": SeenTopic(Presence.THERE, "bb", 1)}
-    held = [Span(0, 0, 1_000, 1_000, 1_000)]
-    monkeypatch.setattr(deletion, "sides", lambda cluster, names: dict.fromkeys(names, gone[cluster.name]))
-    monkeypatch.setattr(deletion, "spans", lambda *_: held)
+    gone = {"east": ObservedTopic(Presence.GONE), "west": ObservedTopic(Presence.THERE, "bb", 1)}
+    held = [TwinRange(0, 0, 1_000, 1_000, 1_000)]
+    monkeypatch.setattr(
+        twin_deletion, "observe_topics", lambda cluster, names: dict.fromkeys(names, gone[cluster.name])
+    )
+    monkeypatch.setattr(twin_deletion, "read_twin_ranges", lambda *_: held)
     with pytest.raises(ConfigError, match="no deletion of the twin of orders waits for a word"):
         asking.run(file, "mirror", "delete", "orders")
     with opened(file) as store:
-        store.memories.remember([row_of(LINK, Remember("orders", State.ASKED), 1)])
+        store.link_states.remember([lifecycle_row(LINK, RememberState("orders", DeletionState.NEEDS_APPROVAL), 1)])
     assert "would delete" in asking.run(file, "mirror", "delete", "orders", "--dry-run")
     assert "of orders within seconds" in asking.run(file, "mirror", "delete", "orders")
     with opened(file) as store:
-        assert [row.subject for row in store.memories.of(LINK, ALLOWED)] == ["orders"]
-    held[0] = Span(0, 0, 1_001, 1_000, 1_000)
+        assert [row.subject for row in store.link_states.of(LINK, DELETE_APPROVAL)] == ["orders"]
+    held[0] = TwinRange(0, 0, 1_001, 1_000, 1_000)
     with pytest.raises(RefusedError, match="orders-0 holds offsets 1000 to 1000"):
         asking.run(file, "mirror", "delete", "orders")
-    held[0] = Span(0, 0, 1_000, 1_000, 1_000)
+    held[0] = TwinRange(0, 0, 1_000, 1_000, 1_000)
     file.write_text(text.replace('"delete"', '"keep"'))
     with pytest.raises(RefusedError, match="deleted = 'keep' now"):
         asking.run(file, "mirror", "delete", "orders")

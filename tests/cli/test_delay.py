@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import ConfigError
-from twinshore.monitoring.watchers import name_of
-from twinshore.state.core.values import AlarmRow, DelayPlace, WatchRow
+from twinshore.monitoring.watchers import build_monitor_name
+from twinshore.state.core.values import AlarmRow, PartitionDelayRow, WatcherRow
 from twinshore.state.store import open_store
 
 LINK = "east->west"
-MONITOR = name_of([LINK])
+MONITOR = build_monitor_name([LINK])
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def settings(tmp_path: Path) -> Path:
 
 
 def run(settings: Path, *words: str) -> Result:
-    gather()
+    register_verbs()
     return CliRunner().invoke(app, ["delay", *words, "--settings", str(settings)])
 
 
@@ -39,14 +39,14 @@ def fill(tmp_path: Path, *, beaten_s_ago: float = 0.0, alarm: bool = False) -> N
     now_ms = int(time.time() * 1000)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         rows = [
-            DelayPlace(LINK, "orders", 0, "", now_ms, 100, 90, 10, 2_500, "exact", "watched"),
-            DelayPlace(LINK, "orders", 1, "", now_ms, 50, 50, 0, 0, "exact", "watched"),
-            DelayPlace(LINK, "orders", 0, "billing", now_ms, 80, 70, 10, 0, "exact", "watched"),
-            DelayPlace(LINK, "theirs", 0, "", now_ms, 900, 100, 7, 1_000, "foreign", "watched"),
+            PartitionDelayRow(LINK, "orders", 0, "", now_ms, 100, 90, 10, 2_500, "exact", "watched"),
+            PartitionDelayRow(LINK, "orders", 1, "", now_ms, 50, 50, 0, 0, "exact", "watched"),
+            PartitionDelayRow(LINK, "orders", 0, "billing", now_ms, 80, 70, 10, 0, "exact", "watched"),
+            PartitionDelayRow(LINK, "theirs", 0, "", now_ms, 900, 100, 7, 1_000, "foreign", "watched"),
         ]
-        store.delay.save_places(rows)
+        store.delay.save_partitions(rows)
         beaten_ms = now_ms - int(beaten_s_ago * 1000)
-        store.delay.beat_watch(WatchRow(MONITOR, "links", "a", 1, 1_000, beaten_ms, beaten_ms, "watches", (LINK,)))
+        store.delay.beat_watch(WatcherRow(MONITOR, "links", "a", 1, 1_000, beaten_ms, beaten_ms, "watches", (LINK,)))
         if alarm:
             store.delay.raise_alarm(AlarmRow(LINK, "recovery point", "orders", "", "orders are late", now_ms - 9_000))
 
@@ -84,8 +84,8 @@ def test_zabbix_is_given_no_number_where_the_last_one_is_old(settings: Path, tmp
     assert figures == ["10\n", "7\n"]
     now_ms = int(time.time() * 1000)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        hidden = DelayPlace(LINK, "orders", 0, "", now_ms - 300_000, 100, 90, 10, 2_500, "exact", "watched")
-        store.delay.save_places([hidden])
+        hidden = PartitionDelayRow(LINK, "orders", 0, "", now_ms - 300_000, 100, 90, 10, 2_500, "exact", "watched")
+        store.delay.save_partitions([hidden])
     for item in ("lag", "recovery-point"):
         found = run(settings, "check", "--item", item, "--topic", "orders")
         assert (found.exit_code, found.stdout) == (2, "")
@@ -144,12 +144,14 @@ def test_a_link_that_no_living_monitor_watches_is_critical(settings: Path, tmp_p
     now_ms = int(time.time() * 1000)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         two = (LINK, "west->east")
-        both = WatchRow(name_of(two), "links", "b", 1, 1_000, now_ms, now_ms, "watches", two)
+        both = WatcherRow(build_monitor_name(two), "links", "b", 1, 1_000, now_ms, now_ms, "watches", two)
         store.delay.beat_watch(both)
     empty = run(settings, "check")
     assert (empty.exit_code, empty.output.split(": nothing")[0]) == (1, "WARNING: west->east: no place is watched")
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        store.delay.save_places([DelayPlace("west->east", "bills", 0, "", now_ms, 9, 9, 0, 0, "exact", "watched")])
+        store.delay.save_partitions(
+            [PartitionDelayRow("west->east", "bills", 0, "", now_ms, 9, 9, 0, 0, "exact", "watched")]
+        )
     assert run(settings, "check").exit_code == 0
 
 
@@ -211,15 +213,17 @@ def age(tmp_path: Path, topic: str, partition: int, seconds: int) -> None:
     """The place was read so long ago."""
     at_ms = int(time.time() * 1000) - seconds * 1000
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        store.delay.save_places([DelayPlace(LINK, topic, partition, "", at_ms, 100, 90, 10, 2_500, "exact", "watched")])
+        store.delay.save_partitions(
+            [PartitionDelayRow(LINK, topic, partition, "", at_ms, 100, 90, 10, 2_500, "exact", "watched")]
+        )
 
 
 def test_a_pause_is_named_where_all_is_well(settings: Path, tmp_path: Path) -> None:
     fill(tmp_path)
     now_ms = int(time.time() * 1000)
-    held = [DelayPlace(LINK, "orders", n, "", now_ms, 50, 50, 0, 0, "exact", "paused") for n in (0, 1)]
+    held = [PartitionDelayRow(LINK, "orders", n, "", now_ms, 50, 50, 0, 0, "exact", "paused") for n in (0, 1)]
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        store.delay.save_places(held)
+        store.delay.save_partitions(held)
     some = run(settings, "check")
     assert (some.exit_code, f"; 2 places of {LINK} are paused" in some.output) == (0, True), some.output
     whole = run(settings, "check", "--topic", "orders")
@@ -231,8 +235,8 @@ def test_brackets_in_a_groups_name_are_shown(settings: Path, tmp_path: Path) -> 
     now_ms = int(time.time() * 1000)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         groups = ("billing[eu]", "x[/y]")
-        store.delay.save_places(
-            [DelayPlace(LINK, "orders", 0, name, now_ms, 8, 7, 1, 0, "exact", "watched") for name in groups]
+        store.delay.save_partitions(
+            [PartitionDelayRow(LINK, "orders", 0, name, now_ms, 8, 7, 1, 0, "exact", "watched") for name in groups]
         )
     shown = run(settings)
     assert shown.exit_code == 0, shown.exception
@@ -243,7 +247,7 @@ def test_one_that_was_killed_and_will_not_come_again_can_be_forgotten(settings: 
     fill(tmp_path)
     now_ms = int(time.time() * 1000)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        store.delay.beat_watch(WatchRow("monitor of old->links", "links", "b", 1, 1_000, 0, 0, "watched"))
+        store.delay.beat_watch(WatcherRow("monitor of old->links", "links", "b", 1, 1_000, 0, 0, "watched"))
         store.delay.raise_alarm(AlarmRow("monitor of old->links", "monitor silent", "", "", "is silent", now_ms))
     assert run(settings, "check").exit_code == 2
     assert isinstance(run(settings, "forget", "monitor of nothing").exception, ConfigError)

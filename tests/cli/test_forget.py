@@ -10,10 +10,10 @@ import pytest
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from twinshore.config.errors import ConfigError, RefusedError
-from twinshore.config.incidents import POLICY_TOPIC, IncidentKind
+from twinshore.config.incident_policy import POLICY_TOPIC, IncidentKind
 from twinshore.replication import recovery
 from twinshore.replication.sync.core import lifecycle
-from twinshore.state.core.values import Incident, Remembered, TwinRow
+from twinshore.state.core.values import Incident, LinkStateRow, TwinRow
 
 BACK = "west->east"
 LEASE = f"link {LINK}"
@@ -109,15 +109,15 @@ def test_a_lease_that_runs_out_is_waited_for(file: Path, monkeypatch: pytest.Mon
 
 def test_what_was_announced_and_agreed_to_ends_with_the_topic_and_the_audit_has_it(file: Path) -> None:
     with opened(file) as store:
-        kinds = (lifecycle.KIND, lifecycle.CONFIRMED, lifecycle.ALLOWED, lifecycle.KEEP)
-        store.memories.remember([Remembered(LINK, kind, "bills", "{}", "gone", 1) for kind in kinds])
+        kinds = (lifecycle.TOPIC_KIND, lifecycle.BEGIN_AGAIN_APPROVAL, lifecycle.DELETE_APPROVAL, lifecycle.KEEP_TWIN)
+        store.link_states.remember([LinkStateRow(LINK, kind, "bills", "{}", "gone", 1) for kind in kinds])
     forget(file, "bills", "--dry-run")
     with opened(file) as store:
-        assert len(store.memories.of(LINK)) == 4
+        assert len(store.link_states.of(LINK)) == 4
         assert store.audit.rows(LINK) == ()
     forget(file, "bills")
     with opened(file) as store:
-        assert [row.kind for row in store.memories.of(LINK)] == [lifecycle.KEEP], "an operator's no stays"
+        assert [row.kind for row in store.link_states.of(LINK)] == [lifecycle.KEEP_TWIN], "an operator's no stays"
         assert [(row.subject, row.after) for row in store.audit.rows(LINK)] == [
             ("bills", "forgotten: a new twin may begin")
         ]

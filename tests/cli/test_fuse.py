@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import ConfigError
 from twinshore.kafka.clock import wall_ms
-from twinshore.state.core.proxy_values import DropRow, FuseCountRow, FuseKind, InstanceRow
+from twinshore.state.core.proxy_values import BreakerCountRow, BreakerKind, DroppedRecordsRow, ProxyInstanceRow
 from twinshore.state.store import open_store
 
 
@@ -23,7 +23,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def said(*words: str) -> str:
-    gather()
+    register_verbs()
     done = CliRunner().invoke(app, ["proxy", *words])
     if isinstance(done.exception, ConfigError):
         raise done.exception
@@ -40,9 +40,9 @@ def test_a_fuse_is_opened_seen_and_closed(url: str) -> None:
     ]
     now_ms = wall_ms()
     with open_store(url) as store:
-        count = FuseCountRow("p1", "orders", "*", FuseKind.PRODUCE, 1, 2, 30, False, now_ms)
-        drop = DropRow("p1", "orders", "app", 0, "orders", "0,1", 2, 30, 1_000)
-        store.proxies.tell(InstanceRow("p1", "proxy a:19092", "a1", 19092, 0, 1, now_ms), [count], [drop])
+        count = BreakerCountRow("p1", "orders", "*", BreakerKind.PRODUCE, 1, 2, 30, False, now_ms)
+        drop = DroppedRecordsRow("p1", "orders", "app", 0, "orders", "0,1", 2, 30, 1_000)
+        store.proxies.tell(ProxyInstanceRow("p1", "proxy a:19092", "a1", 19092, 0, 1, now_ms), [count], [drop])
     (line,) = said("fuse", "list").splitlines()
     assert line.startswith("produce of orders for clients *: open for 600 s, drop, since ")
     assert line.endswith(r": a\ntest; it has answered 1 request with 2 records, 30 bytes")

@@ -10,11 +10,11 @@ import pytest
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import Extent, SourceOffset, TargetOffset
+from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset
 from twinshore.config.settings import load_settings
-from twinshore.groups.core.rules import Spot
+from twinshore.groups.core.commit_rules import TranslatedOffset
 from twinshore.groups.view import open_translator
-from twinshore.state.core.values import Receipt, TwinRow
+from twinshore.state.core.values import ProgressRecord, TwinRow
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_an_offset_behind_the_logs_end_is_said_to_be_there(known: Path) -> None:
     with opened(known) as store:
         store.receipts.record(
             [
-                Receipt(
+                ProgressRecord(
                     link=LINK,
                     topic="orders",
                     partition=0,
@@ -80,11 +80,11 @@ def test_an_offset_behind_the_logs_end_is_said_to_be_there(known: Path) -> None:
 
 
 def test_behind_all_that_was_carried_to_a_mapped_twin_its_end_is_said(known: Path) -> None:
-    carried = Extent(SourceOffset(0), TargetOffset(40), 100, 0)
+    carried = OffsetRun(SourceOffset(0), TargetOffset(40), 100, 0)
     with opened(known) as store:
         store.receipts.record(
             [
-                Receipt(
+                ProgressRecord(
                     link=LINK,
                     topic="orders",
                     partition=0,
@@ -108,7 +108,7 @@ def test_behind_all_that_was_carried_to_a_mapped_twin_its_end_is_said(known: Pat
 def test_the_same_from_python(known: Path) -> None:
     with opened(known) as store:
         translator = open_translator(load_settings(known, {}), LINK, store)
-        assert translator.forward("orders", 1, 5) == translator.back("east.orders", 1, 5) == Spot(5)
+        assert translator.forward("orders", 1, 5) == translator.back("east.orders", 1, 5) == TranslatedOffset(5)
 
 
 @pytest.mark.parametrize(

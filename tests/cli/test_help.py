@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from twinshore.cli.app import EXAMPLES, EXIT_CODES, OWN_MISTAKE, app, command, main
+from twinshore.cli.app import EXAMPLES, EXIT_CODES, INTERNAL_ERROR_EXIT_CODE, app, build_command, main
 
 TWINSHORE = Path(sys.executable).with_name("twinshore")
 
@@ -27,7 +27,7 @@ def verbs(verb: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
         yield from verbs(one, (*words, name))
 
 
-VERBS = {name: verb for name, verb in verbs(command()) if name != "migrate"}
+VERBS = {name: verb for name, verb in verbs(build_command()) if name != "migrate"}
 
 
 def test_each_verb_has_an_example_and_no_example_is_of_another() -> None:
@@ -79,7 +79,10 @@ def test_a_shell_that_nobody_knows_is_refused() -> None:
 
 def test_help_and_completion_load_no_settings_no_protocol_and_no_store() -> None:
     heavy = ["pydantic", "kio", "hypothesis", "sqlalchemy", "pyspark", "twinshore.kafka.cluster", "twinshore.state"]
-    code = f"import sys; from twinshore.cli.app import command; command(); print(set({heavy!r}) & set(sys.modules))"
+    code = (
+        f"import sys; from twinshore.cli.app import build_command; build_command(); print(set({heavy!r}) & "
+        "set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
@@ -90,11 +93,11 @@ def test_a_mistake_of_its_own_is_no_answer(monkeypatch: pytest.MonkeyPatch, caps
     def broken() -> None:
         raise ZeroDivisionError("by hand")
 
-    monkeypatch.setattr("twinshore.cli.app.command", lambda: broken)
+    monkeypatch.setattr("twinshore.cli.app.build_command", lambda: broken)
     with pytest.raises(SystemExit) as ended:
         main()
-    assert ended.value.code == OWN_MISTAKE
-    assert OWN_MISTAKE in EXIT_CODES
+    assert ended.value.code == INTERNAL_ERROR_EXIT_CODE
+    assert INTERNAL_ERROR_EXIT_CODE in EXIT_CODES
     said = capsys.readouterr().err
     assert "ZeroDivisionError: by hand" in said, "who reports it needs to see where"
     assert said.splitlines()[-1].startswith("error: this is a mistake of Twinshore's own")

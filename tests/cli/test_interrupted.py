@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from twinshore.cli.app import interrupt_of
+from twinshore.cli.app import find_interrupt
 from twinshore.lab.ports import free_port
-from twinshore.runtime.process import INTERRUPTED, STOPPED, say_interrupted
+from twinshore.runtime.process import INTERRUPTED_EXIT_CODE, STOPPED_MESSAGE, print_interrupted
 
 # The verbs that wait for clusters and have no end of their own for Ctrl-C; all come out of the command's one entry.
 WAITS_S = 2.0
@@ -56,11 +56,11 @@ def one_line_behind_ctrl_c(verb: str, file: Path) -> None:
     # Where the signal meets Python in the making of a dataclass, as it still loads, Python ends itself by the signal
     # behind all else: a shell says the same number of both.
     code = 128 - running.returncode if running.returncode < 0 else running.returncode
-    assert (code, said.splitlines()) == (INTERRUPTED, [STOPPED])
+    assert (code, said.splitlines()) == (INTERRUPTED_EXIT_CODE, [STOPPED_MESSAGE])
 
 
 def test_a_verb_that_still_loads_says_the_same() -> None:
-    code = "from twinshore.runtime.process import end_when_interrupted as end; end(); print('on', flush=True); input()"
+    code = "from twinshore.runtime.process import exit_on_interrupt as end; end(); print('on', flush=True); input()"
     running = subprocess.Popen(
         [sys.executable, "-c", code],
         stdin=subprocess.PIPE,
@@ -71,7 +71,7 @@ def test_a_verb_that_still_loads_says_the_same() -> None:
     assert running.stdout is not None and running.stdout.readline() == "on\n"
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=30)
-    assert (running.returncode, said) == (INTERRUPTED, f"{STOPPED}\n")
+    assert (running.returncode, said) == (INTERRUPTED_EXIT_CODE, f"{STOPPED_MESSAGE}\n")
 
 
 def test_what_a_stopped_verb_leaves_is_said(capfd: pytest.CaptureFixture[str]) -> None:
@@ -84,8 +84,8 @@ def test_what_a_stopped_verb_leaves_is_said(capfd: pytest.CaptureFixture[str]) -
 
     with pytest.raises(SystemExit) as ended:
         verb([])
-    found = interrupt_of(ended.value)
+    found = find_interrupt(ended.value)
     assert found is not None
-    say_interrupted(*found.args)
-    assert f"{STOPPED}: some places may be set\n" in capfd.readouterr().err
-    assert interrupt_of(SystemExit(1)) is None
+    print_interrupted(*found.args)
+    assert f"{STOPPED_MESSAGE}: some places may be set\n" in capfd.readouterr().err
+    assert find_interrupt(SystemExit(1)) is None

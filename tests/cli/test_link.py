@@ -12,9 +12,9 @@ from tests.cli.asking import LINK, opened, write_settings
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Link
 from twinshore.kafka.clock import wall_ms
-from twinshore.replication.core.lag import reading_row
-from twinshore.replication.core.link_config import remark
-from twinshore.replication.task.core.shared_read import JOINED, QUEUED, READ
+from twinshore.replication.core.lag import shared_fetch_row
+from twinshore.replication.core.link_config import explain_no_effect
+from twinshore.replication.task.core.shared_read import JOINED_KEY, QUEUED_KEY, READ_KEY
 from twinshore.state.core.values import TwinRow
 
 LINKS = f"""
@@ -64,8 +64,8 @@ def test_a_list_says_which_broadcast_a_link_belongs_to_and_how_it_is_read(file: 
     assert "how it is read" in run(file, "list")
     assert held(file)["broadcast"]["name"] == "b"
     with opened(file) as store:
-        told = {JOINED: 2.0, QUEUED: 0.0, READ: 0.0}
-        store.memories.remember([reading_row(LINK, told, 3, 0.0, wall_ms())])
+        told = {JOINED_KEY: 2.0, QUEUED_KEY: 0.0, READ_KEY: 0.0}
+        store.link_states.remember([shared_fetch_row(LINK, told, 3, 0.0, wall_ms())])
     said = run(file, "list")
     assert said.count("of broadcast") == 1
     assert "read together with others; it reads nothing itself; 0.00 MB" in said
@@ -120,12 +120,12 @@ def test_a_word_that_meets_no_topic_holds_and_says_so(file: Path) -> None:
 
 def test_what_meets_no_topic_is_told_with_the_nearest() -> None:
     link = Link("east", "west", ("orders.*",))
-    assert remark("orders-eu", link, {"orders-eu", "bills"}) == ""
+    assert explain_no_effect("orders-eu", link, {"orders-eu", "bills"}) == ""
     near = "no topic of east matches 'orders-ue' now; did you mean orders-eu?; it holds for one that appears"
-    assert remark("orders-ue", link, {"orders-eu", "bills"}) == near
-    assert remark("x", link, set()) == "no topic of east matches 'x' now; it holds for one that appears"
+    assert explain_no_effect("orders-ue", link, {"orders-eu", "bills"}) == near
+    assert explain_no_effect("x", link, set()) == "no topic of east matches 'x' now; it holds for one that appears"
     not_admitted = "the link does not admit bills, which 'bill.*' matches: nothing of it is carried"
-    assert remark("bill.*", link, {"orders-eu", "bills"}) == not_admitted
+    assert explain_no_effect("bill.*", link, {"orders-eu", "bills"}) == not_admitted
 
 
 def test_each_change_is_told_to_the_audit_with_who_made_it(file: Path) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import RefusedError, TwinshoreError
-from twinshore.config.incidents import IncidentKind
-from twinshore.lab.clients import admin_of
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.lab.clients import create_admin_client
 from twinshore.lab.cluster import LabCluster
-from twinshore.replication.core.incident_kinds import halt_policy
+from twinshore.replication.core.incident_kinds import stop_policy
 from twinshore.state.core.values import Incident
 from twinshore.state.store import open_store
 
@@ -46,7 +46,7 @@ topics = ['{topic}.*']
 
 
 def _run(*words: str) -> str:
-    gather()
+    register_verbs()
     result = CliRunner().invoke(app, list(words), catch_exceptions=False)
     assert result.exit_code == 0
     return result.output
@@ -81,7 +81,7 @@ def test_a_plan_names_what_would_be_made_and_refused_and_does_nothing(
     assert create["settings"]["retention.ms"] == "-1"
 
     assert not (tmp_path / "store.db").exists()
-    assert f"{topic}.plain" not in admin_of(west.cluster).list_topics(timeout=10).topics
+    assert f"{topic}.plain" not in create_admin_client(west.cluster).list_topics(timeout=10).topics
 
 
 def test_what_is_paused_or_stopped_is_not_planned_as_carried(
@@ -100,7 +100,7 @@ def test_what_is_paused_or_stopped_is_not_planned_as_carried(
             (f"{topic}.half", 1, IncidentKind.TRUNCATION),
             (f"{topic}.stopped", 0, IncidentKind.RIGHTS_LOST),
         ):
-            incident = Incident(LINK, name, partition, kind, 5, 9, halt_policy(kind, partition), "the reason why")
+            incident = Incident(LINK, name, partition, kind, 5, 9, stop_policy(kind, partition), "the reason why")
             rows.append(store.ledger.add(incident, now_ms=1))
         _run("link", "pause", LINK, "--topic", f"{topic}.held", "--settings", str(file))
         _run("link", "filter", LINK, "--topics", f"{topic}.*", "--exclude", ".*out", "--settings", str(file))
@@ -137,7 +137,7 @@ def test_a_plan_refuses_what_running_refuses_in_the_same_words(
     def refusals() -> set[tuple[str, str]]:
         found = set()
         for words in (("mirror", "plan"), ("mirror", "run"), ("mirror", "run", "--dry-run")):
-            gather()
+            register_verbs()
             with pytest.raises(TwinshoreError) as caught:
                 CliRunner().invoke(app, [*words, "--settings", str(file)], catch_exceptions=False)
             found.add((caught.value.message, caught.value.hint))
@@ -165,7 +165,7 @@ def test_one_cluster_on_both_sides_is_refused_by_its_own_id(
     tmp_path: Path, east: LabCluster, unique_topic: str
 ) -> None:
     file = _settings(tmp_path, east, east, unique_topic[-40:])
-    gather()
+    register_verbs()
     with pytest.raises(RefusedError, match="east and west are the same cluster"):
         CliRunner().invoke(app, ["mirror", "plan", "--settings", str(file)], catch_exceptions=False)
 
@@ -178,7 +178,7 @@ def test_a_plan_says_first_of_which_links_nobody_can_tell_and_plans_the_others(
     file = _settings(tmp_path, east, west, topic)
     away = '[clusters.away]\nbootstrap = ["127.0.0.1:1"]\n[links."away->west"]\ntopics = ["else"]\n'
     file.write_text(file.read_text() + away)
-    gather()
+    register_verbs()
     result = CliRunner().invoke(app, ["mirror", "plan", "--settings", str(file)], catch_exceptions=False)
     assert result.exit_code == 2
     first, second, *_ = result.output.splitlines()

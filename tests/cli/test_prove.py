@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import ConfigError
 from twinshore.config.settings import parse_settings
 
@@ -18,7 +18,7 @@ LINK = '[links."east->west"]\ntopics = ["orders"]\n'
 def refused(folder: Path, text: str, *words: str) -> ConfigError:
     settings = folder / "twinshore.toml"
     settings.write_text(f'[store]\nurl = "sqlite:///{folder}/store.db"\n{text}')
-    gather()
+    register_verbs()
     result = CliRunner().invoke(app, ["prove", "--here", "--settings", str(settings), *words])
     assert isinstance(result.exception, ConfigError), result.output
     assert not (folder / "store.db").exists(), "refused before anything was done"

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tests.scenarios.mirror_rig import settings_text
 from twinshore.advisor.core.simulator.search import STORIES
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import ConfigError
 from twinshore.lab.cluster import LabCluster
 
@@ -19,7 +19,7 @@ SMALL = ["simulate", "explore", "--replicas", "2", "--records", "1"]
 
 @pytest.fixture(autouse=True)
 def verbs() -> None:
-    gather()
+    register_verbs()
 
 
 def test_stories_are_listed_and_told() -> None:

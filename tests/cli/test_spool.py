@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.client.spool.spooling import put, record, segments
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.client.spool.spool import Spool
 from twinshore.config.errors import RefusedError
 
 
 def run(*words: object) -> tuple[int, str]:
-    gather()
+    register_verbs()
     done = CliRunner().invoke(app, ["spool", *map(str, words)])
     if done.exception and not isinstance(done.exception, SystemExit):
         raise done.exception

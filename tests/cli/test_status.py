@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import ConfigError
-from twinshore.config.incidents import POLICY_STOP, POLICY_WAIT, IncidentKind, IncidentSide
-from twinshore.replication.core.incident_rules import silent_sentence
-from twinshore.replication.core.lag import LagWord, TopicLag, lag_row, reading_row
-from twinshore.replication.task.core.shared_read import JOINED, QUEUED, READ
-from twinshore.state.core.values import Incident, LinkStatus, ProofRow, ProofState, Receipt, TwinRow
+from twinshore.config.incident_policy import POLICY_STOP, POLICY_WAIT, IncidentKind, IncidentSide
+from twinshore.replication.core.incident_rules import describe_outage_with_cause
+from twinshore.replication.core.lag import LagStatus, TopicLag, lag_row, shared_fetch_row
+from twinshore.replication.task.core.shared_read import JOINED_KEY, QUEUED_KEY, READ_KEY
+from twinshore.state.core.values import Incident, LinkStatus, ProgressRecord, ProofRow, ProofState, TwinRow
 from twinshore.state.store import Store, open_store
 
 pytestmark = pytest.mark.claim(
@@ -62,8 +62,8 @@ def store(settings_file: Path) -> Iterator[Store]:
         yield opened
 
 
-def _receipt(partition: int, to_offset: int, source_end: int) -> Receipt:
-    return Receipt(
+def _receipt(partition: int, to_offset: int, source_end: int) -> ProgressRecord:
+    return ProgressRecord(
         link=LINK,
         topic="orders",
         partition=partition,
@@ -89,12 +89,12 @@ def _word(ago_s: float, sentence: str = "2 partitions on 1 lane", state: str = "
 def _looked(store: Store, ago_s: float, unseen: int = 0) -> None:
     """The mirror looked at the source's ends so long ago."""
     topics = {"orders": TopicLag(2, 100, 140, 40, unseen)}
-    word = LagWord(int((time.time() - ago_s) * 1000), 40, 2, unseen, topics)
-    store.memories.remember([lag_row(LINK, word)])
+    word = LagStatus(int((time.time() - ago_s) * 1000), 40, 2, unseen, topics)
+    store.link_states.remember([lag_row(LINK, word)])
 
 
 def _status(settings_file: Path, *words: str) -> str:
-    gather()
+    register_verbs()
     result = CliRunner().invoke(app, ["status", "--settings", str(settings_file), *words], catch_exceptions=False)
     assert result.exit_code == 0
     return result.output
@@ -106,7 +106,7 @@ def _json(settings_file: Path, *words: str) -> dict[str, Any]:
 
 
 def test_a_link_that_flows_shows_its_figures(store: Store, settings_file: Path) -> None:
-    gather()  # what it imports takes a while, in which a word grows old
+    register_verbs()  # what it imports takes a while, in which a word grows old
     store.links.save_status(_word(0))
     _looked(store, 0)
     lines = _status(settings_file).splitlines()
@@ -204,8 +204,8 @@ def test_a_link_of_a_broadcast_says_which_and_how_it_is_read_there(store: Store,
         settings_file.read_text().replace(f'[links."{LINK}"]', f'[links."{LINK}"]\nbroadcast = "b"')
     )
     store.links.save_status(_word(0))
-    told = {JOINED: 2.0, QUEUED: 3_000_000.0, READ: 1.0}
-    store.memories.remember([reading_row(LINK, told, 2, 7e6, int(time.time() * 1000))])
+    told = {JOINED_KEY: 2.0, QUEUED_KEY: 3_000_000.0, READ_KEY: 1.0}
+    store.link_states.remember([shared_fetch_row(LINK, told, 2, 7e6, int(time.time() * 1000))])
     sentence = "2 of 2 partitions read together with others; it reads 7.00 MB/s of the source itself; 3.00 MB wait"
     assert f"{LINK}: of broadcast b: {sentence}" in _status(settings_file)
     found = _json(settings_file)
@@ -251,7 +251,7 @@ def test_what_is_paused_of_a_link_that_flows_is_named(store: Store, settings_fil
     _looked(store, 0)
     assert "paused" not in _status(settings_file)
     settings_file.write_text(settings_file.read_text().replace('[links."west->east"]', ""))
-    gather()
+    register_verbs()
     for pattern in ("ord.*", "nothing"):
         words = ["link", "pause", LINK, "--topic", pattern, "--settings", str(settings_file)]
         assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
@@ -267,7 +267,7 @@ def test_what_is_paused_of_a_link_that_flows_is_named(store: Store, settings_fil
 def test_a_lag_of_twins_that_no_look_has_seen_yet_is_not_zero(store: Store, settings_file: Path) -> None:
     store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
     store.links.save_status(_word(0))
-    store.memories.remember([lag_row(LINK, LagWord(int(time.time() * 1000), 0, 0, 0))])
+    store.link_states.remember([lag_row(LINK, LagStatus(int(time.time() * 1000), 0, 0, 0))])
     found = _json(settings_file)[LINK]
     assert (found["state"], found["lag_records"]) == ("flowing", None), "the mirror looked before there was a twin"
     assert "east->west: lag unknown: east cannot be asked from here: " in _status(settings_file)
@@ -282,7 +282,7 @@ def test_of_a_link_without_a_twin_a_lag_is_known_where_it_flows(
     """One that could never begin has no twin whose end could be compared with what its source holds."""
     other = "west->east"
     store.links.save_status(replace(_word(age_s, "as it is", state), link=other))
-    store.memories.remember([lag_row(other, LagWord(int((time.time() - age_s) * 1000), 0, 0, 0))])
+    store.link_states.remember([lag_row(other, LagStatus(int((time.time() - age_s) * 1000), 0, 0, 0))])
     assert "lag unknown: " not in _status(settings_file, "--link", other), "nobody is asked"
     found = _json(settings_file, "--link", other)[other]
     assert (found["state"], found["lag_records"]) == (state, lag)
@@ -315,7 +315,7 @@ def test_a_cluster_that_does_not_answer_is_told_once_for_all_its_links(store: St
         (LINK, "target", IncidentKind.TARGET_AWAY),
         ("west->east", "source", IncidentKind.SOURCE_AWAY),
     ):
-        sentence = silent_sentence(side, "west", cause)
+        sentence = describe_outage_with_cause(side, "west", cause)
         rows.append(store.ledger.add(Incident(link, "", -1, kind, -1, -1, POLICY_WAIT, sentence), now_ms=1_000))
         store.links.save_status(replace(_word(0, f"{sentence}; 2 partitions on 1 lane", "waiting"), link=link))
     said = [line.rstrip() for line in _status(settings_file).splitlines()]
@@ -338,7 +338,7 @@ def test_a_name_in_an_incident_begins_no_line(store: Store, settings_file: Path)
 
 
 def test_looking_makes_no_store(settings_file: Path) -> None:
-    gather()
+    register_verbs()
     with pytest.raises(ConfigError, match="no mirror has run") as caught:
         CliRunner().invoke(app, ["status", "--settings", str(settings_file)], catch_exceptions=False)
     assert "twinshore mirror run" in caught.value.hint

@@ -37,7 +37,7 @@ def carried(store: Store, ago_s: float) -> None:
 
 def stands_by(store: Store, ago_s: float) -> None:
     said_ms = int((time.time() - ago_s) * 1000)
-    store.memories.remember([standby_row(LINK, WHO, WAITS, said_ms)])
+    store.link_states.remember([standby_row(LINK, WHO, WAITS, said_ms)])
 
 
 def status(file: Path) -> str:

@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import create_engine, inspect
 from typer.testing import CliRunner
 
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import StoreError
 from twinshore.lab.databases import PostgresServer
-from twinshore.state.migrate import SCHEMA
+from twinshore.state.schema_version import SCHEMA_VERSION
 from twinshore.state.store import open_store
 
 SETTINGS = """\
@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, words: str) -> tuple[int, str]:
-    gather()
+    register_verbs()
     done = CliRunner().invoke(app, [*words.split(), "--settings", str(folder / "twinshore.toml")])
     refused = done.exception
     told = f"{refused.message} {refused.hint}" if isinstance(refused, StoreError) else ""
@@ -78,7 +78,7 @@ def test_no_verb_changes_the_store_of_another_version(folder: Path, verb: str) -
     before = held(folder)
     code, told = run(folder, verb)
     assert code != 0
-    assert told.count(f"has schema 0020, and this version needs {SCHEMA}") == 1, "it is told once"
+    assert told.count(f"has schema 0020, and this version needs {SCHEMA_VERSION}") == 1, "it is told once"
     assert held(folder) == before
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import ConfigError
 from twinshore.kafka.clock import wall_ms
-from twinshore.state.core.proxy_values import Flow, FlowKey, FlowKind, FlowRow
+from twinshore.state.core.proxy_values import TrafficCounter, TrafficKey, TrafficKind, TrafficRow
 from twinshore.state.store import open_store
 
 
@@ -23,7 +23,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def said(*words: str, code: int = 0) -> str:
-    gather()
+    register_verbs()
     done = CliRunner().invoke(app, ["proxy", *words])
     if isinstance(done.exception, ConfigError):
         raise done.exception
@@ -33,11 +33,14 @@ def said(*words: str, code: int = 0) -> str:
 
 def tells(url: str) -> None:
     """A minute of a client that sends each record by itself."""
-    key, flow = FlowKey("a\nb", "orders", "east", FlowKind.PRODUCE), Flow(600, 60_000, 600, 600, singles=600)
+    key, flow = (
+        TrafficKey("a\nb", "orders", "east", TrafficKind.PRODUCE),
+        TrafficCounter(600, 60_000, 600, 600, singles=600),
+    )
     now_ms = wall_ms()
     with open_store(url) as store:
         for end_ms in range(now_ms - 60_000, now_ms, 10_000):
-            store.traffic.tell([FlowRow("p1", "proxy a:19092", end_ms - 10_000, end_ms, key, flow)])
+            store.traffic.tell([TrafficRow("p1", "proxy a:19092", end_ms - 10_000, end_ms, key, flow)])
 
 
 def test_traffic_is_shown_by_what_is_asked_for(url: str) -> None:

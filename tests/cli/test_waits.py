@@ -11,24 +11,30 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.kafka.pool import Wait
+from twinshore.kafka.pool import ClusterWait
 from twinshore.lab.ports import free_port
-from twinshore.runtime.logging import AGAIN_S, LOOK_S, UNWATCHED_S, WATCHED_S, Teller
+from twinshore.runtime.logging import (
+    BATCH_WAIT_S,
+    INTERACTIVE_WAIT_S,
+    REPORT_WAIT_AGAIN_S,
+    WAIT_POLL_INTERVAL_S,
+    WaitReporter,
+)
 
-WEST = Wait("west", "west:9092", 100.0)
+WEST = ClusterWait("west", "west:9092", 100.0)
 
 
 def test_a_wait_is_told_once_and_again_while_it_lasts() -> None:
     said: list[str] = []
-    teller = Teller(said.append, WATCHED_S)
-    assert WATCHED_S + LOOK_S < 3 < UNWATCHED_S
-    teller.look([WEST], 100 + WATCHED_S - 0.1)
+    teller = WaitReporter(said.append, INTERACTIVE_WAIT_S)
+    assert INTERACTIVE_WAIT_S + WAIT_POLL_INTERVAL_S < 3 < BATCH_WAIT_S
+    teller.look([WEST], 100 + INTERACTIVE_WAIT_S - 0.1)
     assert said == []
     for _ in range(3):
-        teller.look([WEST, WEST, Wait("west", "west:9092", 101.0)], 110)
+        teller.look([WEST, WEST, ClusterWait("west", "west:9092", 101.0)], 110)
     assert said == ["waiting for west at west:9092 ..."]
-    teller.look([WEST], 110 + AGAIN_S)
-    assert said[1:] == [f"waiting for {10 + AGAIN_S:.0f} s for west at west:9092 ..."]
+    teller.look([WEST], 110 + REPORT_WAIT_AGAIN_S)
+    assert said[1:] == [f"waiting for {10 + REPORT_WAIT_AGAIN_S:.0f} s for west at west:9092 ..."]
     teller.look([], 200)
     assert len(said) == 2
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-from twinshore.client import AsyncHotConsumer, AsyncHotProducer
+from twinshore.client import AsyncFailoverConsumer, AsyncFailoverProducer
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 
@@ -46,13 +46,13 @@ class Slow:
         pass
 
 
-def over(slow: Slow) -> AsyncHotConsumer:
-    consumer = AsyncHotConsumer({"group.id": "readers"}, clusters={"away": {"bootstrap.servers": "127.0.0.1:1"}})
+def over(slow: Slow) -> AsyncFailoverConsumer:
+    consumer = AsyncFailoverConsumer({"group.id": "readers"}, clusters={"away": {"bootstrap.servers": "127.0.0.1:1"}})
     consumer._consumer = slow  # type: ignore[assignment]
     return consumer
 
 
-async def cancelled(consumer: AsyncHotConsumer) -> None:
+async def cancelled(consumer: AsyncFailoverConsumer) -> None:
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(consumer.poll(5), 0.02)
 
@@ -101,7 +101,7 @@ def test_what_was_read_for_a_call_that_was_cancelled_is_read_again_where_its_top
 )
 @pytest.mark.parametrize("reads_s", [0, 0.2], ids=["still reading", "read"])
 def test_what_a_cancelled_call_has_read_is_not_returned_where_another_place_was_sought(
-    anew: Callable[[AsyncHotConsumer], Awaitable[None]], returned: list[bytes], reads_s: float
+    anew: Callable[[AsyncFailoverConsumer], Awaitable[None]], returned: list[bytes], reads_s: float
 ) -> None:
     async def plays() -> list[bytes | None]:
         slow = Slow()
@@ -130,7 +130,7 @@ def test_no_commit_passes_what_a_cancelled_call_has_read(commits: bool, east: La
     producer.flush()
 
     async def plays() -> None:
-        async with AsyncHotConsumer(config, clusters={"east": settings}) as consumer:
+        async with AsyncFailoverConsumer(config, clusters={"east": settings}) as consumer:
             await consumer.subscribe([unique_topic])
             while await consumer.poll() is None:
                 pass
@@ -161,7 +161,7 @@ def test_records_are_written_and_read_while_the_loop_runs_on(east: LabCluster, u
                 turns += 1
 
         counting = asyncio.create_task(counts())
-        async with AsyncHotProducer({}, clusters=clusters, topics=[unique_topic]) as producer:
+        async with AsyncFailoverProducer({}, clusters=clusters, topics=[unique_topic]) as producer:
             answers = [await producer.produce(unique_topic, b"%d" % number, b"key") for number in range(50)]
             messages = await asyncio.wait_for(asyncio.gather(*answers), 60)
             assert [message.offset() for message in messages] == list(range(50))
@@ -172,7 +172,7 @@ def test_records_are_written_and_read_while_the_loop_runs_on(east: LabCluster, u
                 await producer.produce(unique_topic, b"x" * 2_000_000, b"key")
         config = {"group.id": unique_topic, "auto.offset.reset": "earliest", "enable.auto.commit": False}
         read: list[bytes] = []
-        async with AsyncHotConsumer(config, clusters=clusters) as consumer:
+        async with AsyncFailoverConsumer(config, clusters=clusters) as consumer:
             await consumer.subscribe([unique_topic])
             async with asyncio.timeout(60):
                 async for message in consumer:

@@ -13,10 +13,10 @@ import pytest
 
 from twinshore.client.discovery.http import Apollo
 from twinshore.config.errors import ConfigError
-from twinshore.lab.jars import Module, compiled, fetched, java
+from twinshore.lab.jars import MavenModule, compile_java, fetch_jars, find_java
 
 SOURCE = Path(__file__).with_name("apollo") / "Pushing.java"
-MODULE = Module("com.ctrip.framework.apollo", "apollo-mockserver", "2.4.0")
+MODULE = MavenModule("com.ctrip.framework.apollo", "apollo-mockserver", "2.4.0")
 NAMESPACE, KEY = "application", "twinshore.clients"
 
 
@@ -42,9 +42,9 @@ class Server:
 @contextmanager
 def apollo(folder: Path) -> Iterator[Server]:
     (folder / f"mockdata-{NAMESPACE}.properties").write_text("someone.elses=value\n")
-    jars = fetched("Apollo's server for tests", MODULE)
-    classpath = compiled(SOURCE, ":".join(map(str, sorted(jars.glob("*.jar")))), folder)
-    command = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", classpath, "Pushing"]
+    jars = fetch_jars("Apollo's server for tests", MODULE)
+    classpath = compile_java(SOURCE, ":".join(map(str, sorted(jars.glob("*.jar")))), folder)
+    command = [str(find_java()), "-XX:TieredStopAtLevel=1", "-cp", classpath, "Pushing"]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

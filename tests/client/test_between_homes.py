@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, Producer, TopicPar
 from tests.client.test_consumer_moves import hears
 from tests.client.test_farewell import mute, reads
 from tests.client.turning import ByHand
-from twinshore.client import HotConsumer
+from twinshore.client import FailoverConsumer
 from twinshore.config.errors import ConfigError
 from twinshore.kafka.clock import steady_s
 
@@ -35,7 +35,7 @@ class Two:
         self.said = list[str]()
         config = {"group.id": "billing", "auto.offset.reset": "earliest", "log_level": 0}
         config |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 200}
-        self.consumer = HotConsumer(
+        self.consumer = FailoverConsumer(
             config, clusters={one: {"bootstrap.servers": at} for one, at in self.addresses.items()}, warn=self.warn
         )
 
@@ -75,7 +75,7 @@ class Two:
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> Iterator[Two]:
     """All of both partitions was read, on east."""
-    monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomesCentre", ByHand)
+    monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomeTracker", ByHand)
     made = Two()
     made.consumer.subscribe(["orders"])
     hears(made.consumer, "east", 1, address=made.addresses["east"])
@@ -157,7 +157,7 @@ def test_before_partitions_are_dealt_out_for_the_first_time_a_seek_is_kept_as_we
 
 @pytest.mark.usefixtures("mute")
 def test_a_seek_within_on_assign_is_where_it_begins() -> None:
-    def begins(consumer: HotConsumer, partitions: list[TopicPartition]) -> None:
+    def begins(consumer: FailoverConsumer, partitions: list[TopicPartition]) -> None:
         for one in partitions:
             consumer.seek(TopicPartition(one.topic, one.partition, 7))
 

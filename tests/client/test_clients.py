@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from twinshore.client import HotConsumer, HotProducer
-from twinshore.client.core.delivered import Habits, habits
-from twinshore.client.group_member import Farewell, Member
-from twinshore.config.errors import ConfigError, NotYetError
+from twinshore.client import FailoverConsumer, FailoverProducer
+from twinshore.client.core.delivered import ConsumerMode, consumer_mode
+from twinshore.client.group_member import ConsumerCloser, Member
+from twinshore.config.errors import ConfigError, UnsupportedError
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 
@@ -31,7 +31,7 @@ def test_what_is_written_is_read_once_and_in_order(east: LabCluster, unique_topi
     def answered(error: KafkaError | None, message: Message | None) -> None:
         told.append((error, int((message.value() if message else b"-1") or b"-1")))
 
-    with HotProducer({}, clusters=clusters, topics=[unique_topic]) as producer:
+    with FailoverProducer({}, clusters=clusters, topics=[unique_topic]) as producer:
         for number in range(200):
             producer.produce(unique_topic, b"%d" % number, b"key %d" % (number % 2), on_delivery=answered)
         assert producer.flush(60) == 0
@@ -41,7 +41,7 @@ def test_what_is_written_is_read_once_and_in_order(east: LabCluster, unique_topi
         producer.produce(unique_topic, b"late")
     found: dict[bytes, list[int]] = {}
     config = {"group.id": f"{unique_topic}-readers", "auto.offset.reset": "earliest"}
-    with HotConsumer(config, clusters=clusters) as consumer:
+    with FailoverConsumer(config, clusters=clusters) as consumer:
         consumer.subscribe([unique_topic])
         until_s = time.monotonic() + 60
         while sum(map(len, found.values())) < 200 and time.monotonic() < until_s:
@@ -54,7 +54,7 @@ def test_what_is_written_is_read_once_and_in_order(east: LabCluster, unique_topi
 
 
 def test_where_no_cluster_answers_calls_wait_and_are_told_why() -> None:
-    with HotProducer({}, clusters={"away": AWAY}, topics=["orders"], max_block_s=0.3, kept_max=2) as producer:
+    with FailoverProducer({}, clusters={"away": AWAY}, topics=["orders"], max_block_s=0.3, kept_max=2) as producer:
         with pytest.raises(TypeError, match="bytes, str or None, not int"):
             producer.produce("orders", 3)  # type: ignore[arg-type]
         producer.produce("orders", b"one")
@@ -69,7 +69,7 @@ def test_nothing_goes_to_another_cluster_than_is_expected(east: LabCluster, uniq
     east.create_topic(unique_topic)
     warned: list[str] = []
     other = {**settings(east), "twinshore.cluster.id": "somebody-elses"}
-    with HotProducer({}, clusters={"east": other}, topics=[unique_topic], warn=warned.append) as producer:
+    with FailoverProducer({}, clusters={"east": other}, topics=[unique_topic], warn=warned.append) as producer:
         producer.produce(unique_topic, b"nowhere")
         until_s = time.monotonic() + 30
         while not warned and time.monotonic() < until_s:
@@ -80,22 +80,22 @@ def test_nothing_goes_to_another_cluster_than_is_expected(east: LabCluster, uniq
         assert len(warned) == 1, "it is said once"
         producer.kill()
     clusters = {"east": settings(east)}
-    with HotConsumer({"group.id": unique_topic, "auto.offset.reset": "earliest"}, clusters=clusters) as consumer:
+    with FailoverConsumer({"group.id": unique_topic, "auto.offset.reset": "earliest"}, clusters=clusters) as consumer:
         consumer.subscribe([unique_topic])
         assert consumer.poll(3.0) is None
 
 
 def test_what_cannot_be_followed_is_refused() -> None:
-    with pytest.raises(NotYetError, match="transactions"):
-        HotProducer({"transactional.id": "one"}, clusters={"away": AWAY})
-    with HotProducer({}, clusters={"away": AWAY}, topics=["orders", "bills-*"]) as producer:
+    with pytest.raises(UnsupportedError, match="transactions"):
+        FailoverProducer({"transactional.id": "one"}, clusters={"away": AWAY})
+    with FailoverProducer({}, clusters={"away": AWAY}, topics=["orders", "bills-*"]) as producer:
         with pytest.raises(ConfigError, match="payments is none of those"):
             producer.produce("payments", b"one")
         producer.produce("bills-of-may", b"one")
         producer.kill()
     with pytest.raises(ConfigError, match=r"group\.id"):
-        HotConsumer({}, clusters={"away": AWAY})
-    consumer = HotConsumer({"group.id": "readers"}, clusters={"away": AWAY})
+        FailoverConsumer({}, clusters={"away": AWAY})
+    consumer = FailoverConsumer({"group.id": "readers"}, clusters={"away": AWAY})
     with pytest.raises(ConfigError, match="an expression"):
         consumer.subscribe(["^orders.*"])
     with pytest.raises(RuntimeError, match="subscribed to nothing"):
@@ -106,25 +106,25 @@ def test_how_a_consumer_is_set_is_what_its_own_cluster_says() -> None:
     """A cluster's own settings count before those for all, and so does a push."""
     mine = {**AWAY, "enable.auto.commit": False, "partition.assignment.strategy": "cooperative-sticky"}
     clusters = {"one": {**mine, "group.id": "of one"}, "two": {**AWAY, "group.id": "of two"}}
-    consumer = HotConsumer({"enable.auto.commit": "true"}, clusters=clusters)
-    found = {name: habits(site.settings()) for name, site in consumer._reach.sites.items()}
-    assert found == {"one": Habits(False, True, True), "two": Habits(True, True, False)}
+    consumer = FailoverConsumer({"enable.auto.commit": "true"}, clusters=clusters)
+    found = {name: consumer_mode(site.settings()) for name, site in consumer._reach.sites.items()}
+    assert found == {"one": ConsumerMode(False, True, True), "two": ConsumerMode(True, True, False)}
     assert consumer._name == "of one"
     with pytest.raises(ConfigError, match=r"cluster two: group\.id is not set"):
-        HotConsumer({}, clusters={"one": clusters["one"], "two": AWAY})
+        FailoverConsumer({}, clusters={"one": clusters["one"], "two": AWAY})
 
 
 def test_what_another_member_gives_back_is_read_from_the_groups_place(east: LabCluster, unique_topic: str) -> None:
     """As a Consumer does: what was handed out and not committed before it was taken away may be in nobody's hands."""
     east.create_topic(unique_topic, partitions=2)
     clusters = {"east": settings(east)}
-    with HotProducer({}, clusters=clusters, topics=[unique_topic]) as producer:
+    with FailoverProducer({}, clusters=clusters, topics=[unique_topic]) as producer:
         for number in range(10):
             producer.produce(unique_topic, b"%d" % number, partition=number % 2)
         assert producer.flush(60) == 0
     config = {"group.id": unique_topic, "auto.offset.reset": "earliest", "enable.auto.commit": False}
 
-    def reads(*ours: HotConsumer, until: Callable[[], bool], into: list[bytes]) -> None:
+    def reads(*ours: FailoverConsumer, until: Callable[[], bool], into: list[bytes]) -> None:
         until_s = time.monotonic() + 90
         while not until():
             assert time.monotonic() < until_s
@@ -132,10 +132,10 @@ def test_what_another_member_gives_back_is_read_from_the_groups_place(east: LabC
 
     first: list[bytes] = []
     again: list[bytes] = []
-    with HotConsumer(config, clusters=clusters, name="one") as one:
+    with FailoverConsumer(config, clusters=clusters, name="one") as one:
         one.subscribe([unique_topic])
         reads(one, until=lambda: len(first) == 10, into=first)
-        with HotConsumer(config, clusters=clusters, name="two") as two:
+        with FailoverConsumer(config, clusters=clusters, name="two") as two:
             two.subscribe([unique_topic])
             reads(one, two, until=lambda: len(two.assignment()) == len(one.assignment()) == 1, into=[])
         reads(one, until=lambda: len(one.assignment()) == 2, into=again)
@@ -144,7 +144,7 @@ def test_what_another_member_gives_back_is_read_from_the_groups_place(east: LabC
 
 
 def test_a_member_commits_no_place_of_a_partition_that_is_not_its_own() -> None:
-    consumer = HotConsumer({"group.id": "readers"}, clusters={"away": AWAY})
+    consumer = FailoverConsumer({"group.id": "readers"}, clusters={"away": AWAY})
     consumer._handed.next = {("orders", 0): 100, ("orders", 1): 7, ("bills", 0): 3}
 
     class Dealt(Consumer):
@@ -156,7 +156,7 @@ def test_a_member_commits_no_place_of_a_partition_that_is_not_its_own() -> None:
     assert (place.topic, place.partition, place.offset) == ("orders", 1, 7)
     consumer._moves.at = {"orders": "away"}
     member = consumer._moves.members["away"] = Member({**AWAY, "group.id": "readers"}, "readers", "away", print)
-    member.farewell = Farewell(dealt, "readers", "away", print)
+    member.closer = ConsumerCloser(dealt, "readers", "away", print)
     consumer._moves._revoked("away", None, dealt, [TopicPartition("orders", 1)])
     assert consumer._handed.of(dealt, ["orders"]) == []
     dealt.close()

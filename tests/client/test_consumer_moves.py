@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
 
 from tests.client.turning import CLUSTERS, ByHand
-from twinshore.client import HotConsumer
-from twinshore.client.core.pushes import Pushed
+from twinshore.client import FailoverConsumer
+from twinshore.client.core.pushes import PushedSettings
 from twinshore.client.sites import sites_of
 from twinshore.kafka.clock import steady_s
-from twinshore.routing.core.followers import Order
-from twinshore.routing.core.records import HomeLine, HomeState
+from twinshore.routing.core.home_records import HomeRecord, HomeState
+from twinshore.routing.core.subscribers import WriteOrder
 
 PLACE, HANDED_OUT = 17, 5_000
 
@@ -52,7 +52,7 @@ class PlayedReader:
         self.revoked(self, self.assignment())
 
 
-def follow(consumer: HotConsumer) -> PlayedReader:
+def follow(consumer: FailoverConsumer) -> PlayedReader:
     consumer._moves._looked_s = 0.0
     consumer._moves.follow()
     (member,) = consumer._moves.members.values()
@@ -62,11 +62,11 @@ def follow(consumer: HotConsumer) -> PlayedReader:
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[HotConsumer]:
+def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[FailoverConsumer]:
     """It reads orders on east."""
     monkeypatch.setattr("twinshore.client.group_member.Consumer", PlayedReader)
-    monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomesCentre", ByHand)
-    with HotConsumer({"group.id": "billing"}, clusters=CLUSTERS) as consumer:
+    monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomeTracker", ByHand)
+    with FailoverConsumer({"group.id": "billing"}, clusters=CLUSTERS) as consumer:
         consumer.subscribe(["orders"])
         follow(consumer)
         yield consumer
@@ -78,29 +78,29 @@ def test_behind_a_push_it_reads_on_where_it_was_on_the_same_cluster_alone(
     monkeypatch: pytest.MonkeyPatch, address: str, begins: list[int], told: bool
 ) -> None:
     monkeypatch.setattr("twinshore.client.group_member.Consumer", PlayedReader)
-    monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomesCentre", ByHand)
-    consumer = HotConsumer({"group.id": "billing"}, clusters=CLUSTERS)
+    monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomeTracker", ByHand)
+    consumer = FailoverConsumer({"group.id": "billing"}, clusters=CLUSTERS)
     consumer.subscribe(["orders"])
     follow(consumer)
     consumer._handed.next["orders", 0] = HANDED_OUT
     clusters = {"east": {"bootstrap.servers": address, "fetch.min.bytes": 2}}
-    consumer._reach._push(Pushed(sites_of(clusters, {"group.id": "billing"}), "east", "another one"))
+    consumer._reach._push(PushedSettings(sites_of(clusters, {"group.id": "billing"}), "east", "another one"))
     if told:  # by a line of the cluster that was pushed: it counts terms of its own
-        heard = HomeLine(topic="orders", home="east", cluster_id=address, term=1)
+        heard = HomeRecord(topic="orders", home="east", cluster_id=address, term=1)
         monkeypatch.setattr(ByHand, "start", lambda self: (begin(self), self.hears(heard))[0])
     assert [one.offset for one in follow(consumer).assigned] == begins
     consumer.close()
 
 
 def hears(
-    consumer: HotConsumer, home: str, term: int, *points: int, step: int = 0, held: bool = False, address: str = ""
+    consumer: FailoverConsumer, home: str, term: int, *points: int, step: int = 0, held: bool = False, address: str = ""
 ) -> None:
     state = HomeState.HELD if held else HomeState.SETTLED
     centre = consumer._moves.centre
     assert isinstance(centre, ByHand)
     cluster_id = address or CLUSTERS[home]["bootstrap.servers"]
     centre.hears(
-        HomeLine(
+        HomeRecord(
             topic="orders",
             home=home,
             cluster_id=cluster_id,
@@ -114,7 +114,7 @@ def hears(
     consumer._news.set()
 
 
-def test_a_topic_that_is_held_while_orders_are_taken_is_not_parked_and_joined(played: HotConsumer) -> None:
+def test_a_topic_that_is_held_while_orders_are_taken_is_not_parked_and_joined(played: FailoverConsumer) -> None:
     hears(played, "east", 1, step=1, held=True)
     played._moves._looked_s = 0.0
     played._moves.follow()
@@ -125,7 +125,7 @@ def test_a_topic_that_is_held_while_orders_are_taken_is_not_parked_and_joined(pl
 
     first = centre.heard
 
-    def heard(topic: str) -> Order:
+    def heard(topic: str) -> WriteOrder:
         found = first(topic)
         hears(played, "east", 1, step=3, held=True)
         return found
@@ -143,7 +143,7 @@ def test_a_topic_that_is_held_while_orders_are_taken_is_not_parked_and_joined(pl
 @pytest.mark.parametrize("dealt", [True, False])
 @pytest.mark.parametrize(("point", "begins"), [(HANDED_OUT + 1, HANDED_OUT), (HANDED_OUT - 1, HANDED_OUT - 1)])
 def test_of_two_moves_with_nothing_read_between_them_its_place_is_carried(
-    monkeypatch: pytest.MonkeyPatch, played: HotConsumer, dealt: bool, point: int, begins: int
+    monkeypatch: pytest.MonkeyPatch, played: FailoverConsumer, dealt: bool, point: int, begins: int
 ) -> None:
     """Behind the second one's point other records lie there."""
     played._handed.next["orders", 0] = HANDED_OUT
@@ -155,7 +155,7 @@ def test_of_two_moves_with_nothing_read_between_them_its_place_is_carried(
     assert [one.offset for one in follow(played).assigned] == [begins]
 
 
-def test_another_cluster_that_takes_a_topic_back_late_says_nothing_of_its_place_here(played: HotConsumer) -> None:
+def test_another_cluster_that_takes_a_topic_back_late_says_nothing_of_its_place_here(played: FailoverConsumer) -> None:
     hears(played, "west", 2, HANDED_OUT)
     follow(played)
     played._handed.next["orders", 0] = HANDED_OUT
@@ -187,13 +187,13 @@ def test_what_it_leaves_is_committed_no_further_than_it_was_handed_out_where_a_n
         server.produce("orders", b"%d" % number, partition=0)
     server.produce("stays", b"", partition=0)
     assert server.flush(10) == 0
-    monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomesCentre", ByHand)
+    monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomeTracker", ByHand)
     usual = {"auto.offset.reset": "earliest", "auto.commit.interval.ms": 50, "log_level": 0}
     if "group.protocol" not in strategy:
         usual |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 200}
     settings = {"group.id": "billing", **usual, **strategy}
     clusters = {"east": {"bootstrap.servers": address}, "west": CLUSTERS["west"]}
-    with HotConsumer(settings, clusters=clusters) as consumer:
+    with FailoverConsumer(settings, clusters=clusters) as consumer:
         consumer.subscribe(["orders", "stays"])
         read = taken(consumer, 30.0, lambda found: len(found) >= 100)
         hears(consumer, "east", 1, step=1, held=True, address=address)
@@ -205,7 +205,7 @@ def test_what_it_leaves_is_committed_no_further_than_it_was_handed_out_where_a_n
     assert read == list(range(2_000)), "each once, in order"
 
 
-def taken(consumer: HotConsumer, for_s: float, enough: Callable[[list[int]], bool] = lambda _: False) -> list[int]:
+def taken(consumer: FailoverConsumer, for_s: float, enough: Callable[[list[int]], bool] = lambda _: False) -> list[int]:
     """Offsets of orders that were handed out."""
     until_s, found = steady_s() + for_s, list[int]()
     while steady_s() < until_s and not enough(found):

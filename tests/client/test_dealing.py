@@ -9,7 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
 from tests.client.test_consumer_moves import HANDED_OUT, follow, hears
 from tests.client.test_farewell import Mute, mute, reads
-from twinshore.client import HotConsumer
+from twinshore.client import FailoverConsumer
 
 __all__ = ["mute"]
 
@@ -52,7 +52,7 @@ def test_functions_are_given_the_consumer_that_they_were_given_to_wherever_they_
 @pytest.mark.usefixtures("mute")
 @pytest.mark.parametrize("calls", [True, False])
 def test_what_on_assign_gives_an_offset_is_read_from_there_whether_it_calls_assign_or_not(calls: bool) -> None:
-    def begins(consumer: HotConsumer, partitions: list[TopicPartition]) -> None:
+    def begins(consumer: FailoverConsumer, partitions: list[TopicPartition]) -> None:
         for one in partitions:
             one.offset = OFFSET_BEGINNING
         if calls:
@@ -72,7 +72,7 @@ def test_on_assign_may_leave_partitions_out() -> None:
 
 @pytest.mark.usefixtures("mute")
 def test_who_gives_partitions_up_in_on_revoke_needs_not_and_elsewhere_nothing_is_assigned() -> None:
-    def revoked(consumer: HotConsumer, partitions: list[TopicPartition]) -> None:
+    def revoked(consumer: FailoverConsumer, partitions: list[TopicPartition]) -> None:
         consumer.unassign()
         consumer.incremental_unassign(partitions)
 

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from tests.client.spool.spooling import put
 from tests.client.turning import Stage, stage
-from twinshore.client.core.spool_format import HEADER, SpoolRecord, mark_of, own_mark
-from twinshore.client.dedupe import BACK_MS, Search, marked
-from twinshore.client.pending import Kept
+from twinshore.client.core.spool_format import SEND_ID_HEADER, SpoolRecord, find_own_send_id, find_send_id
+from twinshore.client.dedupe import SEARCH_BACK_MS, SendSearch, with_send_id
+from twinshore.client.pending import PendingSend
 from twinshore.client.spool.spool import Spool
 from twinshore.kafka.clock import steady_s, wall_ms
 
 __all__ = ["stage"]
 
-HEADERS = st.lists(st.tuples(st.sampled_from([HEADER, "other"]), st.none() | st.binary(max_size=9)), max_size=4)
+HEADERS = st.lists(st.tuples(st.sampled_from([SEND_ID_HEADER, "other"]), st.none() | st.binary(max_size=9)), max_size=4)
 NOW_MS, HOUR_MS = 1_700_000_000_000, 3_600_000
 
 
@@ -31,13 +31,13 @@ def test_a_mark_is_the_call_s_own_whatever_it_bore_before(
     headers: list[tuple[str, bytes | None]], number: int, timestamp: int
 ) -> None:
     """As of a program that reads records and sends them on."""
-    kept = Kept(number, "orders", b"value", None, -1, None, timestamp, tuple(headers))
-    found = marked(kept, "who", 77)
-    assert mark_of(found.headers) == own_mark(found.headers, number) == b"who-%d" % number
-    assert own_mark(found.headers, number + 1) is None
+    kept = PendingSend(number, "orders", b"value", None, -1, None, timestamp, tuple(headers))
+    found = with_send_id(kept, "who", 77)
+    assert find_send_id(found.headers) == find_own_send_id(found.headers, number) == b"who-%d" % number
+    assert find_own_send_id(found.headers, number + 1) is None
     assert found.headers[:-1] == kept.headers
     assert found.timestamp == (timestamp or 77), "a time that the application has set stays"
-    assert mark_of(()) is None
+    assert find_send_id(()) is None
 
 
 class Log:
@@ -70,7 +70,7 @@ class Log:
 
     def _headers(self, offset: int) -> list[tuple[str, str | bytes | None]]:
         mark = self.records[offset][0]
-        return [] if mark is None else [(HEADER, mark)]
+        return [] if mark is None else [(SEND_ID_HEADER, mark)]
 
     def close(self) -> None:
         pass
@@ -88,7 +88,7 @@ def left_there(folder: Path, *calls: tuple[int, int, bytes | None]) -> None:
     """By an earlier process: the number of each, its time, and its mark."""
     spool = Spool(folder)
     for number, time_ms, mark in calls:
-        headers = () if mark is None else ((HEADER, mark),)
+        headers = () if mark is None else ((SEND_ID_HEADER, mark),)
         put(spool, SpoolRecord(number, "orders", b"%d" % number, None, 0, time_ms, headers, NOW_MS))
     spool.close()
 
@@ -110,7 +110,7 @@ def test_what_an_earlier_process_left_is_looked_for_from_the_earliest_of_its_tim
     left = [(number, time_ms - (1 - number % 2) * HOUR_MS, b"before-%d" % number) for number in range(1, 25)]
     left_there(tmp_path, (0, time_ms - 500 * HOUR_MS, None), *left)
     assert sent_by_the_next_process(stage, tmp_path) == [b"%d" % number for number in (0, *range(20, 25))]
-    assert log.begins == [time_ms - HOUR_MS - BACK_MS], "what bears no mark counts for nothing"
+    assert log.begins == [time_ms - HOUR_MS - SEARCH_BACK_MS], "what bears no mark counts for nothing"
     assert stage.said == []
 
 
@@ -130,7 +130,7 @@ def test_no_more_is_kept_in_mind_of_a_log_than_is_in_doubt(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, awaited: bool
 ) -> None:
     """It holds calls of the same producer that were answered, and of others, as many as they like."""
-    producer, heard, searches = stage.opens("orders", recognise=True), list[Message](), list[Search]()
+    producer, heard, searches = stage.opens("orders", recognise=True), list[Message](), list[SendSearch]()
     doubts = producer._moves.doubts
     assert doubts is not None
     stage.at("east").lives = False
@@ -139,8 +139,8 @@ def test_no_more_is_kept_in_mind_of_a_log_than_is_in_doubt(
         assert message is not None
         heard.append(message)
 
-    def searched(*words: Any) -> Search:
-        searches.append(Search(*words))
+    def searched(*words: Any) -> SendSearch:
+        searches.append(SendSearch(*words))
         return searches[-1]
 
     for number in range(10):
@@ -150,8 +150,8 @@ def test_no_more_is_kept_in_mind_of_a_log_than_is_in_doubt(
     others = [b"another-%d" % number for number in range(500)] + [b"%s-%d" % (who, 999_000 + n) for n in range(500)]
     log = Log([(mark, wall_ms()) for mark in (*others, *crossed)])
     monkeypatch.setattr("twinshore.client.dedupe.Consumer", log.consumer)
-    monkeypatch.setattr("twinshore.client.dedupe.Search", searched)
-    monkeypatch.setattr("twinshore.client.dedupe.FOUND_MAX", 4)
+    monkeypatch.setattr("twinshore.client.dedupe.SendSearch", searched)
+    monkeypatch.setattr("twinshore.client.dedupe.FOUND_SENDS_MAX", 4)
     stage.hears("west", 2, "orders")
     stage.turn()
     turns(stage)
@@ -168,7 +168,7 @@ def test_a_search_that_finds_more_than_it_may_hold_says_so_and_what_it_found_cou
 ) -> None:
     log = Log([(b"before-%d" % number, NOW_MS) for number in range(6)])
     monkeypatch.setattr("twinshore.client.dedupe.Consumer", log.consumer)
-    monkeypatch.setattr("twinshore.client.dedupe.FOUND_MAX", 3)
+    monkeypatch.setattr("twinshore.client.dedupe.FOUND_SENDS_MAX", 3)
     left_there(tmp_path, *((number, NOW_MS, b"before-%d" % number) for number in range(6)))
     assert sent_by_the_next_process(stage, tmp_path) == [b"3", b"4", b"5"]
     assert ["may be there twice" in one for one in stage.said] == [True]

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 
 from tests.client.test_consumer_moves import HANDED_OUT, PLACE, PlayedReader, follow, hears
 from tests.client.turning import CLUSTERS, ByHand
-from twinshore.client import HotConsumer
+from twinshore.client import FailoverConsumer
 from twinshore.kafka.clock import steady_s
 
 ORDERS = TopicPartition("orders", 0)
@@ -40,18 +40,20 @@ class Mute(PlayedReader):
 @pytest.fixture
 def mute(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Mute]]:
     monkeypatch.setattr("twinshore.client.group_member.Consumer", Mute)
-    monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomesCentre", ByHand)
-    monkeypatch.setattr("twinshore.client.group_member.LEAVE_S", 0.2)
+    monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomeTracker", ByHand)
+    monkeypatch.setattr("twinshore.client.group_member.LEAVE_TIMEOUT_S", 0.2)
     Mute.answers.set()
     Mute.commits.clear()
     yield Mute
     Mute.answers.set()
 
 
-def reads(told: dict[str, Any] | None = None, said: list[str] | None = None, *, commits: bool = True) -> HotConsumer:
+def reads(
+    told: dict[str, Any] | None = None, said: list[str] | None = None, *, commits: bool = True
+) -> FailoverConsumer:
     """Orders, on east."""
     warn = said.append if said is not None else lambda _: None
-    consumer = HotConsumer({"group.id": "billing", "enable.auto.commit": commits}, clusters=CLUSTERS, warn=warn)
+    consumer = FailoverConsumer({"group.id": "billing", "enable.auto.commit": commits}, clusters=CLUSTERS, warn=warn)
     consumer.subscribe(["orders"], **(told or {}))
     follow(consumer)
     consumer._handed.next["orders", 0] = HANDED_OUT

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import OFFSET_BEGINNING
 
-from twinshore.client.core.delivered import HandedOut
-from twinshore.routing.core.records import HomeLine
+from twinshore.client.core.delivered import DeliveredOffsets
+from twinshore.routing.core.home_records import HomeRecord
 
 ORDERS = "orders", 0
 
 
-def line(term: int, *points: int) -> HomeLine:
-    return HomeLine(topic="orders", home="west", cluster_id="w" * 22, term=term, points=points)
+def line(term: int, *points: int) -> HomeRecord:
+    return HomeRecord(topic="orders", home="west", cluster_id="w" * 22, term=term, points=points)
 
 
-def moved(handed_out: int, term: int, *points: int) -> HandedOut:
+def moved(handed_out: int, term: int, *points: int) -> DeliveredOffsets:
     """From the home of term 1 to that of this one."""
-    handed = HandedOut()
+    handed = DeliveredOffsets()
     handed.next[ORDERS] = handed_out
     handed.leave("orders")
     handed.left([ORDERS])
@@ -37,19 +37,19 @@ def moved(handed_out: int, term: int, *points: int) -> HandedOut:
 def test_how_far_it_has_read_as_the_new_home_counts(
     term: int, points: tuple[int, ...], carried: dict[tuple[str, int], int]
 ) -> None:
-    handed = HandedOut()
+    handed = DeliveredOffsets()
     handed.next = {("orders", 0): 25, ("orders", 1): 7, ("bills", 0): 3}
     handed.leave("orders")
     handed.left([("orders", 0), ("orders", 1)])
     handed.arrive("orders", 1, term, line(term, *points))
     everything = [("orders", 0), ("orders", 1), ("bills", 0)]
-    assert handed.take_carried(["orders"], everything) == carried
-    assert handed.take_carried(["orders"], everything) == {}, "it counts once"
+    assert handed.take_carried_offsets(["orders"], everything) == carried
+    assert handed.take_carried_offsets(["orders"], everything) == {}, "it counts once"
     assert handed.next == {("bills", 0): 3}
 
 
 def test_a_place_is_committed_as_it_is_while_its_topic_stays() -> None:
-    handed = HandedOut()
+    handed = DeliveredOffsets()
     assert handed.known(ORDERS, 100) == 100
     handed.next[ORDERS] = 7
     assert handed.known(ORDERS, 100) == 100, "an application may pass over what it likes"
@@ -82,25 +82,25 @@ def test_what_was_read_at_the_new_home_is_committed_there_also_when_it_was_dealt
 
 @pytest.mark.parametrize(("term", "owed"), [(2, {ORDERS: 60}), (1, {ORDERS: 90}), (3, {})])
 def test_what_is_committed_between_two_homes_is_owed_to_the_new_one(term: int, owed: dict[object, int]) -> None:
-    handed = HandedOut()
+    handed = DeliveredOffsets()
     handed.next[ORDERS] = 100
     handed.leave("orders")
     handed.left([ORDERS])
-    handed.owe(ORDERS, 90)
-    handed.owe(("bills", 0), 5)
+    handed.defer_commit(ORDERS, 90)
+    handed.defer_commit(("bills", 0), 5)
     handed.arrive("orders", 1, term, line(term, 60))
-    assert handed.take_owed(["orders"]) == owed
-    assert handed.take_owed(["orders", "bills"]) == {("bills", 0): 5}, "it is said once"
+    assert handed.take_deferred_commits(["orders"]) == owed
+    assert handed.take_deferred_commits(["orders", "bills"]) == {("bills", 0): 5}, "it is said once"
 
 
 def test_to_commit_all_between_two_homes_is_to_commit_what_was_handed_out() -> None:
-    handed = HandedOut()
+    handed = DeliveredOffsets()
     handed.next[ORDERS] = 100
     handed.leave("orders")
     handed.left([ORDERS])
-    handed.owe_what_was_left()
+    handed.defer_commits_of_left_topics()
     handed.arrive("orders", 1, 2, line(2, 200))
-    assert handed.take_owed(["orders"]) == {ORDERS: 100}
+    assert handed.take_deferred_commits(["orders"]) == {ORDERS: 100}
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_where_an_application_wants_to_read_on_counts_at_the_new_home_as_places_
     term: int, points: tuple[int, ...], sought: dict[tuple[str, int], int], lost: list[tuple[str, int]]
 ) -> None:
     """The beginning is the beginning everywhere."""
-    handed = HandedOut()
+    handed = DeliveredOffsets()
     handed.leave("orders")
     for number, at in ((0, 70), (1, 7), (2, OFFSET_BEGINNING)):
         handed.seek_later(("orders", number), at)
@@ -129,7 +129,7 @@ def test_where_an_application_wants_to_read_on_counts_at_the_new_home_as_places_
 
 
 def test_who_has_sought_reads_on_behind_that_at_the_new_home_wherever_the_group_stands() -> None:
-    handed = HandedOut()
+    handed = DeliveredOffsets()
     handed.next[ORDERS] = 100
     handed.seek(ORDERS, 10)
     handed.next[ORDERS] = 12
@@ -137,12 +137,12 @@ def test_who_has_sought_reads_on_behind_that_at_the_new_home_wherever_the_group_
     handed.left([ORDERS, ("orders", 1)])
     assert handed.position(ORDERS) == 12
     assert handed.arrive("orders", 1, 2, line(2, 200)) == []
-    assert handed.take_carried(["orders"], [ORDERS]) == {}
+    assert handed.take_carried_offsets(["orders"], [ORDERS]) == {}
     assert handed.take_sought([ORDERS]) == {ORDERS: 12}
 
 
 def test_what_another_member_reads_is_sought_no_more() -> None:
-    handed = HandedOut()
+    handed = DeliveredOffsets()
     handed.seek(ORDERS, 10)
     handed.forget(ORDERS)
     handed.leave("orders")
@@ -153,7 +153,7 @@ def test_what_another_member_reads_is_sought_no_more() -> None:
 
 
 def test_a_position_is_known_at_each_step_of_a_move() -> None:
-    handed = HandedOut()
+    handed = DeliveredOffsets()
     handed.next[ORDERS] = 100
     found = [handed.position(ORDERS)]
     handed.leave("orders")
@@ -165,15 +165,15 @@ def test_a_position_is_known_at_each_step_of_a_move() -> None:
 
 
 def test_of_a_topic_between_two_homes_it_is_known_what_was_committed_and_what_will_be() -> None:
-    handed = HandedOut()
+    handed = DeliveredOffsets()
     handed.next |= {ORDERS: 100, ("bills", 0): 5}
     handed.note_committed(handed.next.items())
     handed.leave("orders")
     handed.note_committed([(ORDERS, 90)])
-    assert handed.place_committed(ORDERS) == 90
-    handed.owe(ORDERS, 95)
-    assert handed.place_committed(ORDERS) == 95
+    assert handed.committed_offset(ORDERS) == 90
+    handed.defer_commit(ORDERS, 95)
+    assert handed.committed_offset(ORDERS) == 95
     handed.arrive("orders", 1, 2, line(2, 60))
-    assert (handed.place_committed(ORDERS), handed.place_committed(("bills", 0))) == (60, 5)
+    assert (handed.committed_offset(ORDERS), handed.committed_offset(("bills", 0))) == (60, 5)
     handed.arrive_anywhere("orders")
-    assert handed.place_committed(ORDERS) is None
+    assert handed.committed_offset(ORDERS) is None

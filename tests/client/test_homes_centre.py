@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from twinshore.client import HotProducer
+from twinshore.client import FailoverProducer
 from twinshore.client.discovery import routing_topic
-from twinshore.client.discovery.routing_topic import HomesCentre
-from twinshore.client.sites import Warned, sites_of
+from twinshore.client.discovery.routing_topic import HomeTracker
+from twinshore.client.sites import WarningQueue, sites_of
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.ports import free_port
-from twinshore.routing.core.followers import Park, Write
-from twinshore.routing.core.records import HomeLog
-from twinshore.routing.topic import FollowerNotes, HomeNotes
+from twinshore.routing.core.home_records import HomeLog
+from twinshore.routing.core.subscribers import Pause, WriteTo
+from twinshore.routing.homes_topic import HomesTopic, SubscribersTopic
 
 
 class Answers:
@@ -38,9 +38,9 @@ class Answers:
         pass
 
 
-def asks(centre: HomesCentre, name: str, cluster_id: str) -> None:
+def asks(centre: HomeTracker, name: str, cluster_id: str) -> None:
     played = Answers(cluster_id)
-    notes = cast(HomeNotes, played), cast(FollowerNotes, played)
+    notes = cast(HomesTopic, played), cast(SubscribersTopic, played)
     centre._ask(centre._sites[name], cast(KafkaCluster, played), *notes)
 
 
@@ -50,17 +50,17 @@ def test_a_cluster_that_was_the_expected_one_is_written_to_no_more_once_another_
         "west": {"bootstrap.servers": "127.0.0.1:2"},
     }
     said: list[str] = []
-    centre = HomesCentre("shop", ["orders"], sites_of(clusters, {}), "east", warn=said.append)
+    centre = HomeTracker("shop", ["orders"], sites_of(clusters, {}), "east", warn=said.append)
     asks(centre, "east", "E")
-    assert isinstance(centre.order("orders"), Park), "west may know of a switch"
+    assert isinstance(centre.order("orders"), Pause), "west may know of a switch"
     asks(centre, "west", "W")
-    assert centre.order("orders") == Write("east", 0)
+    assert centre.order("orders") == WriteTo("east", 0)
     asks(centre, "east", "a stranger's")
     asks(centre, "west", "W")
-    assert isinstance(centre.order("orders"), Park)
+    assert isinstance(centre.order("orders"), Pause)
     assert said == ["east is cluster a stranger's, and E was expected: it is not followed"]
     asks(centre, "east", "E")
-    assert centre.order("orders") == Write("east", 0)
+    assert centre.order("orders") == WriteTo("east", 0)
 
 
 def test_whoever_asks_goes_on_where_a_file_is_away_for_a_moment_or_somebody_raises(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_whoever_asks_goes_on_where_a_file_is_away_for_a_moment_or_somebody_rais
         said.append(sentence)
         raise BrokenPipeError
 
-    centre = HomesCentre("shop", ["orders"], sites_of({"east": site}, {}), "east", warn=Warned(warn).at_once)
+    centre = HomeTracker("shop", ["orders"], sites_of({"east": site}, {}), "east", warn=WarningQueue(warn).at_once)
     centre.start()
     until_s = time.monotonic() + 30
     while not said and time.monotonic() < until_s:
@@ -88,10 +88,10 @@ def test_clusters_that_answer_nobody_are_told_of_and_named_where_a_call_finds_no
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both at dead ports. Whoever waits for room hears why, and what is on the disk keeps nobody from ending."""
-    monkeypatch.setattr(routing_topic, "SILENT_S", 0.5)
+    monkeypatch.setattr(routing_topic, "WARN_UNAVAILABLE_AFTER_S", 0.5)
     said: list[str] = []
     dead = {name: {"bootstrap.servers": f"127.0.0.1:{free_port()}", "log_level": 0} for name in ("east", "west")}
-    producer = HotProducer(
+    producer = FailoverProducer(
         {}, clusters=dead, spool=tmp_path / "spool", spool_bytes_max=64 << 10, max_block_s=3.0, warn=said.append
     )
     why = r"no room for as long as 3 s: .*\(east: no answer .* refused; west: no answer .* refused\)"

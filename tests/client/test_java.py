@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.lab.jars import compiled, java, kafka_classpath
+from twinshore.lab.jars import compile_java, fetch_kafka_classpath, find_java
 
 CLIENTS = Path(__file__).resolve().parents[2] / "clients" / "java" / "src" / "main" / "java"
 PLAYED = Path(__file__).parents[1] / "routing" / "client_orders.json"
@@ -17,9 +17,9 @@ CHECKS = Path(__file__).with_name("java") / "Checks.java"
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    clients = compiled(CLIENTS, kafka_classpath(), tmp_path_factory.mktemp("clients"))
-    classpath = compiled(CHECKS, clients, tmp_path_factory.mktemp("checks"))
-    command = [java(), "-XX:TieredStopAtLevel=1", "-cp", classpath, "io.twinshore.client.Checks", str(PLAYED)]
+    clients = compile_java(CLIENTS, fetch_kafka_classpath(), tmp_path_factory.mktemp("clients"))
+    classpath = compile_java(CHECKS, clients, tmp_path_factory.mktemp("checks"))
+    command = [find_java(), "-XX:TieredStopAtLevel=1", "-cp", classpath, "io.twinshore.client.Checks", str(PLAYED)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return dict(line.rsplit(": ", 1) for line in done.stdout.splitlines())

@@ -46,7 +46,7 @@ def test_a_topic_on_a_client_which_was_given_up_is_parked_once_nothing_of_it_can
     stage.turn(2)
     assert "payments" in stage.centre.held(), "what the old client had sent may still arrive"
     assert stage.at("west").log == [("orders", b"never acknowledged")]
-    monkeypatch.setattr(producer_routing, "steady_s", lambda: steady_s() + producer_routing.LATE_S)
+    monkeypatch.setattr(producer_routing, "steady_s", lambda: steady_s() + producer_routing.LATE_WRITES_S)
     stage.turn()
     assert "payments" not in stage.centre.held()
 

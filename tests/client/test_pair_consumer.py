@@ -6,13 +6,13 @@ import time
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from twinshore.client.log_ends import PATIENCE_S, LogEnds, Silences
-from twinshore.client.paired_consumer import HotPairConsumer
+from twinshore.client.log_ends import REQUEST_TIMEOUT_S, LogEndPoller, UnansweredTimes
+from twinshore.client.paired_consumer import FailoverPairConsumer
 from twinshore.client.sites import sites_of
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.clock import steady_s
 
 CLUSTERS = {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}}
@@ -35,7 +35,7 @@ def test_settings_under_which_no_order_can_be_kept_are_refused(
     config: dict[str, Any], clusters: dict[str, Any], named: dict[str, str], says: str
 ) -> None:
     with pytest.raises(ConfigError, match=says):
-        HotPairConsumer(config, clusters=clusters, **named)  # type: ignore[arg-type]
+        FailoverPairConsumer(config, clusters=clusters, **named)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_settings_under_which_no_order_can_be_kept_are_refused(
     ],
 )
 def test_topics_are_named_plainly(topics: list[str], says: str) -> None:
-    with HotPairConsumer(CONFIG, clusters=CLUSTERS) as reader, pytest.raises(ConfigError, match=says):
+    with FailoverPairConsumer(CONFIG, clusters=CLUSTERS) as reader, pytest.raises(ConfigError, match=says):
         reader.subscribe(topics)
 
 
 def test_before_it_subscribes_it_moves_and_reads_nothing() -> None:
-    with HotPairConsumer(CONFIG, clusters=CLUSTERS, cluster="west") as reader:
+    with FailoverPairConsumer(CONFIG, clusters=CLUSTERS, cluster="west") as reader:
         assert reader.where() == "west"
         reader.move("east")
         assert reader.where() == "east"
@@ -60,12 +60,12 @@ def test_before_it_subscribes_it_moves_and_reads_nothing() -> None:
         with pytest.raises(RuntimeError, match="ours has subscribed to nothing"):
             reader.poll(0)
         with pytest.raises(RuntimeError, match="ours has subscribed to nothing"):
-            reader.position([TopicPartition("orders", 0)])
+            reader.position([ClientTopicPartition("orders", 0)])
 
 
 def test_a_cluster_that_is_away_is_silent_and_keeps_nobody_waiting() -> None:
-    orders = NamedPartition("orders", 0)
-    ends = LogEnds(sites_of(CLUSTERS, CONFIG), "ours", lambda: None)
+    orders = TopicPartition("orders", 0)
+    ends = LogEndPoller(sites_of(CLUSTERS, CONFIG), "ours", lambda: None)
     ends.start()
     try:
         assert ends.silent_s("west", orders) == 0
@@ -82,13 +82,13 @@ def test_a_cluster_that_is_away_is_silent_and_keeps_nobody_waiting() -> None:
 
 def test_who_stood_still_takes_no_cluster_for_silent() -> None:
     """Of a try that was under way meanwhile no more counts than a try may take."""
-    orders, bills = NamedPartition("orders", 0), NamedPartition("bills", 0)
-    silences = Silences()
+    orders, bills = TopicPartition("orders", 0), TopicPartition("bills", 0)
+    silences = UnansweredTimes()
     silences.want([orders])
     silences.in_vain([orders], 7.0)
-    assert silences.of(orders) == PATIENCE_S
+    assert silences.of(orders) == REQUEST_TIMEOUT_S
     silences.want([orders, bills])
     silences.in_vain(silences.wanted(), 0.5)
-    assert (silences.of(orders), silences.of(bills)) == (PATIENCE_S + 0.5, 0.5)
+    assert (silences.of(orders), silences.of(bills)) == (REQUEST_TIMEOUT_S + 0.5, 0.5)
     silences.answered([orders])
     assert (silences.of(orders), silences.wanted()) == (0, [bills])

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from twinshore.client.core.pushes import Pushed
-from twinshore.client.log_ends import End
-from twinshore.client.paired_consumer import HotPairConsumer
+from twinshore.client.core.pushes import PushedSettings
+from twinshore.client.log_ends import LogEndAnswer
+from twinshore.client.paired_consumer import FailoverPairConsumer
 from twinshore.client.sites import sites_of
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.clock import steady_s
 
 CLUSTERS = {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}}
@@ -53,7 +54,7 @@ class Played:
 
     def __init__(self, settings: dict[str, Any], stage: Stage) -> None:
         self.settings, self.stage = settings, stage
-        self.assigned: list[TopicPartition] = []
+        self.assigned: list[ClientTopicPartition] = []
         self.names: list[str] = []
         self.paused: set[str] = set()
         self.sought: list[tuple[str, int]] = []
@@ -66,31 +67,31 @@ class Played:
 
     def poll(self, _: float) -> Fetched | None:
         if not self.assigned and self.names:
-            self.on_assign(self, [TopicPartition(one, 0, OFFSET_INVALID) for one in self.names])
+            self.on_assign(self, [ClientTopicPartition(one, 0, OFFSET_INVALID) for one in self.names])
         return self.fetches.pop(0) if self.fetches else None
 
-    def assign(self, partitions: list[TopicPartition]) -> None:
+    def assign(self, partitions: list[ClientTopicPartition]) -> None:
         self.assigned = partitions
 
-    def assignment(self) -> list[TopicPartition]:
+    def assignment(self) -> list[ClientTopicPartition]:
         return self.assigned
 
-    def committed(self, partitions: list[TopicPartition], _: float) -> list[TopicPartition]:
-        return [TopicPartition(one.topic, one.partition, GROUP) for one in partitions]
+    def committed(self, partitions: list[ClientTopicPartition], _: float) -> list[ClientTopicPartition]:
+        return [ClientTopicPartition(one.topic, one.partition, GROUP) for one in partitions]
 
-    def pause(self, partitions: list[TopicPartition]) -> None:
+    def pause(self, partitions: list[ClientTopicPartition]) -> None:
         self.paused |= {one.topic for one in partitions}
 
-    def resume(self, partitions: list[TopicPartition]) -> None:
+    def resume(self, partitions: list[ClientTopicPartition]) -> None:
         self.paused -= {one.topic for one in partitions}
 
-    def seek(self, place: TopicPartition) -> None:
+    def seek(self, place: ClientTopicPartition) -> None:
         assert place.topic in self.paused
         if self.has_stopped:
             raise KafkaException(KafkaError(KafkaError._STATE))
         self.sought.append((place.topic, place.offset))
 
-    def commit(self, offsets: list[TopicPartition], **_: object) -> None:
+    def commit(self, offsets: list[ClientTopicPartition], **_: object) -> None:
         self.stage.answers.wait()
         self.stage.commits.append({one.topic: one.offset for one in offsets})
 
@@ -105,12 +106,12 @@ class Played:
 
 class Ends:
     def __init__(self) -> None:
-        self.found: list[End] = []
+        self.found: list[LogEndAnswer] = []
 
     def want(self, *_: object) -> None:
         pass
 
-    def take_answers(self) -> list[End]:
+    def take_answers(self) -> list[LogEndAnswer]:
         found, self.found = self.found, []
         return found
 
@@ -132,9 +133,9 @@ class Stage:
         self.answers.set()
         self.ends = Ends()
 
-    def reads(self, told: dict[str, Any] | None = None, config: dict[str, Any] | None = None) -> HotPairConsumer:
+    def reads(self, told: dict[str, Any] | None = None, config: dict[str, Any] | None = None) -> FailoverPairConsumer:
         settings = {"group.id": "ours", **(config or {})}
-        consumer = HotPairConsumer(settings, clusters=CLUSTERS, cluster="east", warn=self.said.append)
+        consumer = FailoverPairConsumer(settings, clusters=CLUSTERS, cluster="east", warn=self.said.append)
         consumer.subscribe(["orders"], **(told or {}))
         return consumer
 
@@ -143,9 +144,9 @@ class Stage:
         return self.made[-1]
 
     def end_at(self, cluster: str, name: str, offset: int) -> None:
-        self.ends.found.append(End(cluster, NamedPartition(name, 0), offset, steady_s()))
+        self.ends.found.append(LogEndAnswer(cluster, TopicPartition(name, 0), offset, steady_s()))
 
-    def takes(self, consumer: HotPairConsumer, *offsets: int) -> list[int]:
+    def takes(self, consumer: FailoverPairConsumer, *offsets: int) -> list[int]:
         """These of orders, where nothing is to come of west's."""
         self.at.fetches += [Fetched("orders", one) for one in offsets]
         looks(consumer)
@@ -158,22 +159,22 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     made = Stage()
     monkeypatch.setattr("twinshore.client.paired_consumer.Consumer", lambda settings: Played(settings, made))
     monkeypatch.setattr("twinshore.client.paired_consumer.LogEnds", lambda *_: made.ends)
-    monkeypatch.setattr("twinshore.client.group_member.LEAVE_S", 0.2)
+    monkeypatch.setattr("twinshore.client.group_member.LEAVE_TIMEOUT_S", 0.2)
     yield made
     made.answers.set()
 
 
-def looks(consumer: HotPairConsumer) -> list[Any]:
+def looks(consumer: FailoverPairConsumer) -> list[Any]:
     """Whatever it did just before."""
     consumer._served_s = 0.0
     return consumer.consume(1, 0)
 
 
-def offsets(places: list[TopicPartition]) -> list[int]:
+def offsets(places: list[ClientTopicPartition]) -> list[int]:
     return [one.offset for one in places]
 
 
-def revoked(do: Callable[[HotPairConsumer], object]) -> dict[str, Any]:
+def revoked(do: Callable[[FailoverPairConsumer], object]) -> dict[str, Any]:
     return {"on_revoke": lambda consumer, _: do(consumer)}
 
 
@@ -196,7 +197,7 @@ def test_what_is_committed_of_another_cluster_s_log_is_not(stage: Stage) -> None
         assert stage.takes(consumer, 5, 6) == [5, 6]
         consumer.move("west")
         looks(consumer)
-        consumer.commit(offsets=[TopicPartition("orders", 0, 300), TopicPartition("east.orders", 0, 7)])
+        consumer.commit(offsets=[ClientTopicPartition("orders", 0, 300), ClientTopicPartition("east.orders", 0, 7)])
         assert stage.commits == [{"east.orders": 7}]
         assert stage.said == [
             "ours does not commit orders-0 to 300: that much of it has not been handed out on west",
@@ -207,7 +208,7 @@ def test_a_callback_has_the_places_of_what_was_handed_out_and_commits_them(stage
     """What is held back is none of them."""
     found = list[int]()
 
-    def commits(consumer: HotPairConsumer) -> None:
+    def commits(consumer: FailoverPairConsumer) -> None:
         parts = consumer.assignment()
         found.extend(offsets(consumer.position(parts)))
         consumer.commit(offsets=consumer.position(parts), asynchronous=False)
@@ -251,11 +252,11 @@ def test_an_assignment_that_a_callback_raises_at_is_read_all_the_same(stage: Sta
 
 @pytest.mark.parametrize("calls", [True, False])
 def test_the_beginning_is_read_from_where_it_is_asked_for(stage: Stage, calls: bool) -> None:
-    def back(consumer: HotPairConsumer, partitions: list[TopicPartition]) -> None:
+    def back(consumer: FailoverPairConsumer, partitions: list[ClientTopicPartition]) -> None:
         for one in partitions:
             one.offset = OFFSET_BEGINNING
         if calls:
-            consumer.assign([TopicPartition(one.topic, one.partition, one.offset) for one in partitions])
+            consumer.assign([ClientTopicPartition(one.topic, one.partition, one.offset) for one in partitions])
 
     with stage.reads({"on_assign": back}) as consumer:
         looks(consumer)
@@ -267,7 +268,7 @@ def test_of_two_moves_with_nothing_dealt_out_between_them_the_places_are_carried
         assert stage.takes(consumer, 5, 6) == [5, 6]
         consumer.move("west")
         consumer.move("east")
-        assert offsets(consumer.position([TopicPartition("orders", 0)])) == [7]
+        assert offsets(consumer.position([ClientTopicPartition("orders", 0)])) == [7]
         looks(consumer)
         assert {one.topic: one.offset for one in stage.at.assigned} == {"orders": 7, "west.orders": GROUP}
 
@@ -277,7 +278,7 @@ def test_a_pushed_pair_that_cannot_join_for_a_moment_joins_as_soon_as_it_can(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
     """Nothing that it has read is forgotten meanwhile, and poll raises nothing."""
-    monkeypatch.setattr("twinshore.client.paired_consumer.AGAIN_S", 0.05)
+    monkeypatch.setattr("twinshore.client.paired_consumer.REJOIN_DELAY_S", 0.05)
     with stage.reads(config={"enable.auto.commit": False}) as consumer:
         assert stage.takes(consumer, 5, 6) == [5, 6]
         made = 0
@@ -291,9 +292,12 @@ def test_a_pushed_pair_that_cannot_join_for_a_moment_joins_as_soon_as_it_can(
 
         monkeypatch.setattr("twinshore.client.paired_consumer.Consumer", fails_twice)
         pushed = {**CLUSTERS, named or "west": {"bootstrap.servers": "127.0.0.1:3"}}
-        consumer._reach._push(Pushed(sites_of(pushed, {"group.id": "ours"}), "west", "another one"))
+        consumer._reach._push(PushedSettings(sites_of(pushed, {"group.id": "ours"}), "west", "another one"))
         assert consumer.consume(1, 0) == []
-        assert (consumer.assignment(), offsets(consumer.position([TopicPartition("east.orders", 0)]))) == ([], [7])
+        assert (consumer.assignment(), offsets(consumer.position([ClientTopicPartition("east.orders", 0)]))) == (
+            [],
+            [7],
+        )
         with pytest.raises(RuntimeError, match="ours has not joined its group on west yet: poll tries again"):
             consumer.commit()
         until_s = steady_s() + 10
@@ -331,7 +335,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(stage: Stage) -> 
     with stage.reads() as consumer:
         assert stage.takes(consumer, 5, 6) == [5, 6]
         assert stage.takes(consumer, 0, 1) == [0, 1]
-        assert offsets(consumer.position([TopicPartition("orders", 0)])) == [2]
+        assert offsets(consumer.position([ClientTopicPartition("orders", 0)])) == [2]
         assert stage.said == [
             "ours: orders-0 begins anew at offset 0, and was read further before: what lies there now is handed out"
         ]
@@ -345,6 +349,6 @@ def test_what_was_not_taken_is_committed_again(stage: Stage) -> None:
         stage.commits.clear()
         consumer.consume(1, 0.2)
         assert [one for one in stage.commits if one] == []
-        stage.at.settings["on_commit"](KafkaError(KafkaError._TIMED_OUT), [TopicPartition("orders", 0, 7)])
+        stage.at.settings["on_commit"](KafkaError(KafkaError._TIMED_OUT), [ClientTopicPartition("orders", 0, 7)])
         consumer.consume(1, 0.2)
         assert [one for one in stage.commits if one] == [{"orders": 7}]

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twinshore.client.core.pairs import NOWHERE, Held, Pair, name_at, unequal
+from twinshore.client.core.pairs import (
+    UNKNOWN_POSITION,
+    BufferedRecord,
+    PartitionPair,
+    explain_unequal_assignment,
+    local_topic_name,
+)
 
 HOMES = ("east", "west")
 AT = "east"  # where it is read
@@ -18,11 +24,13 @@ KEYS = 3
 MANY = 1_000_000
 
 
-def held(offset: int, time_ms: int, key: bytes | None = b"k", fetched_s: float = 0.0, size: int = 1) -> Held[str]:
-    return Held(offset, time_ms, key, size, fetched_s, f"{key!r}@{time_ms}")
+def held(
+    offset: int, time_ms: int, key: bytes | None = b"k", fetched_s: float = 0.0, size: int = 1
+) -> BufferedRecord[str]:
+    return BufferedRecord(offset, time_ms, key, size, fetched_s, f"{key!r}@{time_ms}")
 
 
-def drained(pair: Pair[str]) -> list[str]:
+def drained(pair: PartitionPair[str]) -> list[str]:
     found = []
     while (one := pair.take()) is not None:
         found.append(one.item)
@@ -30,7 +38,7 @@ def drained(pair: Pair[str]) -> list[str]:
 
 
 def test_a_record_waits_until_the_other_log_is_read_to_where_its_home_ended_since() -> None:
-    pair: Pair[str] = Pair(HOMES)
+    pair: PartitionPair[str] = PartitionPair(HOMES)
     pair.ended("west", 0, 0.5)
     pair.reached("west", 0)
     pair.fetched("east", held(0, 10, fetched_s=1.0))
@@ -46,7 +54,7 @@ def test_a_record_waits_until_the_other_log_is_read_to_where_its_home_ended_sinc
 
 
 def test_markers_at_the_end_of_a_log_are_passed_over() -> None:
-    pair: Pair[str] = Pair(HOMES)
+    pair: PartitionPair[str] = PartitionPair(HOMES)
     pair.fetched("east", held(0, 10, fetched_s=1.0))
     pair.ended("west", 7, 1.0)
     pair.reached("west", 6)
@@ -57,7 +65,7 @@ def test_markers_at_the_end_of_a_log_are_passed_over() -> None:
 
 def test_an_older_record_is_found_behind_one_of_a_clock_that_runs_ahead() -> None:
     """By first records alone the key's newer record would go first."""
-    pair: Pair[str] = Pair(HOMES)
+    pair: PartitionPair[str] = PartitionPair(HOMES)
     pair.fetched("east", held(0, 10, b"moved", 1.0))
     pair.fetched("west", held(0, 99, b"ahead", 1.0))
     pair.fetched("west", held(1, 9, b"moved", 1.0))
@@ -67,7 +75,7 @@ def test_an_older_record_is_found_behind_one_of_a_clock_that_runs_ahead() -> Non
 
 
 def test_clocks_that_contradict_what_was_written_when_stop_nothing() -> None:
-    pair: Pair[str] = Pair(HOMES)
+    pair: PartitionPair[str] = PartitionPair(HOMES)
     pair.fetched("east", held(0, 10, b"a", 1.0))
     pair.fetched("east", held(1, 1, b"b", 1.0))
     pair.fetched("west", held(0, 11, b"b", 1.0))
@@ -79,9 +87,9 @@ def test_clocks_that_contradict_what_was_written_when_stop_nothing() -> None:
 
 @pytest.mark.parametrize("first", HOMES)
 def test_of_one_time_stamp_the_home_named_first_goes_first(first: str) -> None:
-    pair: Pair[str] = Pair(sorted(HOMES, key=lambda home: home != first))
+    pair: PartitionPair[str] = PartitionPair(sorted(HOMES, key=lambda home: home != first))
     for home in HOMES:
-        pair.fetched(home, Held(0, 5, b"k", 1, 1.0, home))
+        pair.fetched(home, BufferedRecord(0, 5, b"k", 1, 1.0, home))
         pair.ended(home, 1, 2.0)
     found = pair.take()
     assert found is not None and found.item == first
@@ -89,7 +97,7 @@ def test_of_one_time_stamp_the_home_named_first_goes_first(first: str) -> None:
 
 def test_who_is_far_behind_goes_by_time_stamps_and_holds_no_more_than_it_may() -> None:
     """Millions of records lie before the end of west, and are not waited for."""
-    pair: Pair[str] = Pair(HOMES, records_max=8)
+    pair: PartitionPair[str] = PartitionPair(HOMES, records_max=8)
     pair.fetched("east", held(0, 500, b"a", 1.0))
     pair.ended("west", MANY, 2.0)
     handed, offset = list[str](), 0
@@ -104,7 +112,7 @@ def test_who_is_far_behind_goes_by_time_stamps_and_holds_no_more_than_it_may() -
 
 
 def test_a_log_is_full_by_its_bytes_too() -> None:
-    pair: Pair[str] = Pair(HOMES, bytes_max=100)
+    pair: PartitionPair[str] = PartitionPair(HOMES, bytes_max=100)
     pair.fetched("east", held(0, 1, size=70))
     assert not pair.is_full("east")
     pair.fetched("east", held(1, 2, size=45))
@@ -117,8 +125,8 @@ def test_a_log_is_full_by_its_bytes_too() -> None:
 
 
 def test_a_record_comes_once_though_it_is_fetched_again() -> None:
-    pair: Pair[str] = Pair(HOMES)
-    assert pair.place("east") == NOWHERE
+    pair: PartitionPair[str] = PartitionPair(HOMES)
+    assert pair.place("east") == UNKNOWN_POSITION
     pair.reached("east", 5)
     pair.fetched("east", held(4, 1))
     pair.fetched("east", held(5, 2))
@@ -130,7 +138,7 @@ def test_a_record_comes_once_though_it_is_fetched_again() -> None:
 
 def test_an_end_that_moved_back_is_the_one_that_counts() -> None:
     """As where the twin's own end counts for a home that is away, or a home lost records."""
-    pair: Pair[str] = Pair(HOMES)
+    pair: PartitionPair[str] = PartitionPair(HOMES)
     pair.fetched("east", held(0, 10, fetched_s=1.0))
     pair.ended("west", 8, 2.0)
     pair.reached("west", 5)
@@ -142,15 +150,15 @@ def test_an_end_that_moved_back_is_the_one_that_counts() -> None:
 
 
 def test_names_are_those_of_the_cluster_where_it_is_read() -> None:
-    assert [name_at("orders", home, "east") for home in HOMES] == ["orders", "west.orders"]
-    assert [name_at("orders", home, "west") for home in HOMES] == ["east.orders", "orders"]
+    assert [local_topic_name("orders", home, "east") for home in HOMES] == ["orders", "west.orders"]
+    assert [local_topic_name("orders", home, "west") for home in HOMES] == ["east.orders", "orders"]
 
 
 @dataclass
 class World:
     """Two homes, what has crossed to where it is read, and a pair that reads it. A record is (key, number, time)."""
 
-    pair: Pair[tuple[int, int]]
+    pair: PartitionPair[tuple[int, int]]
     clocks: tuple[int, ...]
     now: int = 0
     logs: dict[str, list[tuple[int, int, int] | None]] = field(default_factory=lambda: {home: [] for home in HOMES})
@@ -174,7 +182,7 @@ class World:
             record = self.logs[home][offset]
             if record is not None:
                 key, number, time_ms = record
-                self.pair.fetched(home, Held(offset, time_ms, b"%d" % key, 1, self.now, (key, number)))
+                self.pair.fetched(home, BufferedRecord(offset, time_ms, b"%d" % key, 1, self.now, (key, number)))
             self.read[home] = offset + 1
         if self.read[home] == self.here(home):
             self.pair.reached(home, self.read[home])
@@ -253,13 +261,13 @@ def play(world: World, chance: Random, steps: int) -> None:
 @settings(max_examples=300)
 def test_no_key_s_order_is_ever_broken_though_each_writer_has_a_clock_of_its_own(seed: int) -> None:
     chance = Random(seed)
-    play(World(Pair(HOMES), tuple(chance.randint(-30, 30) for _ in range(KEYS))), chance, 150)
+    play(World(PartitionPair(HOMES), tuple(chance.randint(-30, 30) for _ in range(KEYS))), chance, 150)
 
 
 @given(st.integers(0, 2**32), st.integers(2, 8))
 @settings(max_examples=300)
 def test_with_one_clock_it_is_so_though_a_log_may_hold_next_to_nothing(seed: int, records_max: int) -> None:
-    play(World(Pair(HOMES, records_max=records_max), (0,) * KEYS), Random(seed), 150)
+    play(World(PartitionPair(HOMES, records_max=records_max), (0,) * KEYS), Random(seed), 150)
 
 
 @pytest.mark.parametrize(
@@ -272,5 +280,5 @@ def test_with_one_clock_it_is_so_though_a_log_may_hold_next_to_nothing(seed: int
     ],
 )
 def test_what_is_dealt_out_is_alike_under_both_names(dealt: list[tuple[str, int]], says: str) -> None:
-    found = unequal(["bills", "orders"], ["east", "west"], "east", dealt)
+    found = explain_unequal_assignment(["bills", "orders"], ["east", "west"], "east", dealt)
     assert found.startswith(says) and bool(found) == bool(says)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.client.core.pushes import Tag, digest_of, read_tag
+from twinshore.client.core.pushes import PushTag, digest_of, read_tag
 from twinshore.client.discovery import http
 from twinshore.client.discovery.http import PushServer
 from twinshore.config.errors import ConfigError
@@ -46,7 +46,7 @@ class Lying:
     def says(self, text: str, revision: int, *, cut: int = 0) -> None:
         """`cut`: how many bytes of it are missing."""
         body = text.encode()
-        tag = str(Tag(revision, digest_of(text)))
+        tag = str(PushTag(revision, digest_of(text)))
         headers = {"ETag": tag, "Content-Length": str(len(body)), "Connection": "close"}
         self.answers.append((200, headers, body[: len(body) - cut]))
 
@@ -65,7 +65,7 @@ def lying() -> Iterator[Lying]:
 
 @pytest.fixture
 def source(lying: Lying, monkeypatch: pytest.MonkeyPatch) -> PushServer:
-    monkeypatch.setattr(http, "PAUSE_S", 0.01)
+    monkeypatch.setattr(http, "RETRY_DELAY_S", 0.01)
     return PushServer(lying.address, "shop", token="abc\n")
 
 
@@ -89,11 +89,11 @@ def test_a_server_that_is_behind_takes_nobody_back(
     for _ in range(3):
         lying.says("east", 1)
         assert source.news(GO_ON) is None
-    assert read_tag(lying.asked[-1]["If-None-Match"]) == Tag(2, digest_of("west"))
+    assert read_tag(lying.asked[-1]["If-None-Match"]) == PushTag(2, digest_of("west"))
     lying.says("north", 3)
     assert source.news(GO_ON) == "north"
     # A store that was put back to an older state stays so: it is believed in the end.
-    monkeypatch.setattr(http, "BELIEVED_S", 0.0)
+    monkeypatch.setattr(http, "OLDER_PUSH_IGNORED_S", 0.0)
     lying.says("east", 1)
     assert source.news(GO_ON) == "east"
 
@@ -123,6 +123,6 @@ def test_what_answers_without_a_tag_is_no_push_server(lying: Lying, source: Push
 
 
 def test_a_tag_is_read_as_it_was_written_also_where_a_proxy_made_it_weak() -> None:
-    tag = Tag(7, digest_of("x"))
+    tag = PushTag(7, digest_of("x"))
     assert read_tag(str(tag)) == read_tag(f"W/{tag}") == tag
     assert [read_tag(one) for one in ("", '"7"', str(tag)[:-1], f'"-7-{tag.digest}"')] == [None] * 4

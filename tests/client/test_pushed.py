@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from twinshore.client.core.pushes import OwnSettings, Pushed, read_pushed
+from twinshore.client.core.pushes import ApplicationSettings, PushedSettings, read_pushed
 from twinshore.client.discovery import config_service as pushed_module
-from twinshore.client.discovery.config_service import Pushes, PushFile, PushQuery, keep, kept
+from twinshore.client.discovery.config_service import Pushes, PushFile, PushQuery, load_last_push, save_last_push
 from twinshore.client.discovery.http import Apollo, PushServer
 from twinshore.config.errors import ConfigError
 
@@ -28,7 +28,9 @@ def text(**changed: Any) -> str:
 
 
 def test_a_push_is_understood() -> None:
-    found = read_pushed(text(topics=["orders", "payments"]), OwnSettings({"client.id": "shop", "linger.ms": 9}), TOPICS)
+    found = read_pushed(
+        text(topics=["orders", "payments"]), ApplicationSettings({"client.id": "shop", "linger.ms": 9}), TOPICS
+    )
     assert (sorted(found.sites), found.begin) == (["east", "west"], "west")
     settings = found.sites["west"].settings()
     assert (settings["linger.ms"], settings["client.id"]) == (5, "shop"), "what is pushed counts first"
@@ -57,7 +59,7 @@ def test_a_push_is_understood() -> None:
 )
 def test_what_is_no_push_is_told_in_one_sentence(raw: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why) as caught:
-        read_pushed(raw, OwnSettings(), TOPICS)
+        read_pushed(raw, ApplicationSettings(), TOPICS)
     assert "\n" not in str(caught.value)
     assert "hidden" not in str(caught.value)
 
@@ -77,12 +79,12 @@ def test_a_push_makes_an_application_no_less_safe_than_it_is(own: str, pushed: d
     mine = {"security.protocol": own, "sasl.mechanism": "PLAIN", "sasl.username": "shop", "sasl.password": "hidden"}
     raw = text(settings=pushed) if where == "settings" else text(clusters={"west": {**WEST, **pushed}})
     with pytest.raises(ConfigError, match="cannot be pushed") as caught:
-        read_pushed(raw, OwnSettings(mine), TOPICS)
+        read_pushed(raw, ApplicationSettings(mine), TOPICS)
     assert "hidden" not in str(caught.value)
 
 
 def test_a_push_may_make_an_application_safer() -> None:
-    found = read_pushed(text(settings={"security.protocol": "SSL"}), OwnSettings(), TOPICS)
+    found = read_pushed(text(settings={"security.protocol": "SSL"}), ApplicationSettings(), TOPICS)
     assert found.sites["west"].settings()["security.protocol"] == "SSL"
 
 
@@ -103,18 +105,18 @@ def test_what_an_application_sets_of_logins_and_keys_wins(where: str) -> None:
     evil = {"sasl.mechanism": "PLAIN", "sasl.username": "you", "ssl.ca.location": "/etc/ssl/certs/ca-certificates.crt"}
     evil["twinshore.cluster.id"] = "stranger"
     raw = text(settings=evil) if where == "settings" else text(clusters={"west": {**WEST, **evil}})
-    site = read_pushed(raw, OwnSettings(SECRET, {"west": {"twinshore.cluster.id": "W"}}), TOPICS).sites["west"]
+    site = read_pushed(raw, ApplicationSettings(SECRET, {"west": {"twinshore.cluster.id": "W"}}), TOPICS).sites["west"]
     way = site.cluster.security
     assert (way.sasl, way.username, way.ca_file) == ("SCRAM-SHA-512", "shop", "/etc/shop/private-ca.pem")
     assert (site.cluster_id, site.cluster.bootstrap) == ("W", ("west:9092",))
-    site = read_pushed(raw, OwnSettings({"sasl.mechanism": "SCRAM-SHA-512"}), TOPICS).sites["west"]
+    site = read_pushed(raw, ApplicationSettings({"sasl.mechanism": "SCRAM-SHA-512"}), TOPICS).sites["west"]
     assert (site.cluster.security.ca_file, site.cluster_id) == (evil["ssl.ca.location"], "stranger")
 
 
 def test_a_push_has_no_password_sent_in_clear_that_the_application_sets() -> None:
     mine = {"sasl.mechanism": "PLAIN", "sasl.username": "shop", "sasl.password": "hidden"}
     with pytest.raises(ConfigError, match="cannot be pushed: the application's own is SASL_SSL"):
-        read_pushed(text(settings={"security.protocol": "SASL_PLAINTEXT"}), OwnSettings(mine), TOPICS)
+        read_pushed(text(settings={"security.protocol": "SASL_PLAINTEXT"}), ApplicationSettings(mine), TOPICS)
 
 
 @pytest.mark.claim(
@@ -122,7 +124,7 @@ def test_a_push_has_no_password_sent_in_clear_that_the_application_sets() -> Non
 )
 def test_what_comes_in_clear_names_homes_and_known_clusters_alone() -> None:
     own = {"east": {"bootstrap.servers": "own-east:9092"}, "west": {"bootstrap.servers": "own-west:9092"}}
-    found = read_pushed(text(), OwnSettings({"linger.ms": 9}, own, in_clear=True), TOPICS)
+    found = read_pushed(text(), ApplicationSettings({"linger.ms": 9}, own, in_clear=True), TOPICS)
     assert found.begin == "west"
     assert {name: one.cluster.bootstrap for name, one in found.sites.items()} == {
         "east": ("own-east:9092",),
@@ -130,7 +132,7 @@ def test_what_comes_in_clear_names_homes_and_known_clusters_alone() -> None:
     }
     assert found.sites["west"].settings()["linger.ms"] == 9
     with pytest.raises(ConfigError, match="cluster west is none of the application's own"):
-        read_pushed(text(), OwnSettings({}, {"east": own["east"]}, in_clear=True), TOPICS)
+        read_pushed(text(), ApplicationSettings({}, {"east": own["east"]}, in_clear=True), TOPICS)
 
 
 @pytest.mark.parametrize(
@@ -158,36 +160,36 @@ def test_half_a_push_is_none() -> None:
     whole = text()
     for cut in range(len(whole)):
         with pytest.raises(ConfigError):
-            read_pushed(whole[:cut], OwnSettings(), TOPICS)
+            read_pushed(whole[:cut], ApplicationSettings(), TOPICS)
 
 
 def test_what_was_kept_is_whole_or_nothing(tmp_path: Path) -> None:
     path = tmp_path / "last"
-    assert kept(path) is None
+    assert load_last_push(path) is None
     path.with_name("last.part").touch(0o666)
-    keep(path, text())
-    assert kept(path) == text()
+    save_last_push(path, text())
+    assert load_last_push(path) == text()
     assert path.stat().st_mode & 0o077 == 0, "it may hold passwords"
     whole = path.read_bytes()
     for cut in range(len(whole)):
         path.write_bytes(whole[:cut])
-        assert kept(path) is None
+        assert load_last_push(path) is None
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        assert kept(path) is None
+        assert load_last_push(path) is None
     with pytest.raises(OSError, match="No such file"):
-        keep(tmp_path / "nowhere" / "last", "x")
+        save_last_push(tmp_path / "nowhere" / "last", "x")
 
 
 class Told:
     """Who is told of pushes, and what an operator reads."""
 
     def __init__(self) -> None:
-        self.pushes: list[Pushed] = []
+        self.pushes: list[PushedSettings] = []
         self.sentences: list[str] = []
         self.news = threading.Event()
 
-    def __call__(self, pushed: Pushed) -> None:
+    def __call__(self, pushed: PushedSettings) -> None:
         self.pushes.append(pushed)
         self.news.set()
 
@@ -222,7 +224,7 @@ def test_a_file_that_is_replaced_is_heard_of_and_a_bad_one_changes_nothing(tmp_p
     path.unlink()
     told.wait()
     assert "cannot be asked" in told.sentences[-1]
-    assert kept(tmp_path / "last") == text(home="east")
+    assert load_last_push(tmp_path / "last") == text(home="east")
     pushes.stop()
 
     again = Told()
@@ -268,7 +270,7 @@ def test_a_push_of_which_no_client_can_be_made_is_not_kept(tmp_path: Path) -> No
     path, told = tmp_path / "push.json", Told()
     path.write_text(text())
 
-    def check(pushed: Pushed) -> None:
+    def check(pushed: PushedSettings) -> None:
         if pushed.begin == "east":
             raise ValueError("linger.ms is no number")
 
@@ -277,18 +279,18 @@ def test_a_push_of_which_no_client_can_be_made_is_not_kept(tmp_path: Path) -> No
     replaced(path, text(home="east"))
     told.wait()
     assert told.sentences[-1].endswith("the one before stays: linger.ms is no number")
-    assert (told.pushes, kept(tmp_path / "last")) == ([], text())
+    assert (told.pushes, load_last_push(tmp_path / "last")) == ([], text())
     pushes.stop()
 
 
 def test_a_push_of_which_a_client_can_be_made_a_moment_later_is_taken_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pushed_module, "UNTAKEN_S", 0.1)
+    monkeypatch.setattr(pushed_module, "UNAPPLIED_RETRY_S", 0.1)
     path, told, tries = tmp_path / "push.json", Told(), list[str]()
     path.write_text(text())
 
-    def check(pushed: Pushed) -> None:
+    def check(pushed: PushedSettings) -> None:
         tries.append(pushed.begin)
         if tries.count("east") in (1, 2):
             raise OSError("no such file: it is just being replaced")

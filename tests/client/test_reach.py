@@ -6,31 +6,31 @@ import threading
 
 import pytest
 
-from twinshore.client.core.pushes import Pushed
-from twinshore.client.discovery.routing_topic import HomesCentre, Reach, lasting
+from twinshore.client.core.pushes import PushedSettings
+from twinshore.client.discovery.routing_topic import Discovery, HomeTracker, without_holds
 from twinshore.client.sites import sites_of
-from twinshore.routing.core.followers import Following, Write
-from twinshore.routing.core.records import HomeLine, HomeState
+from twinshore.routing.core.home_records import HomeRecord, HomeState
+from twinshore.routing.core.subscribers import HomeSubscription, WriteTo
 
 CLUSTERS = {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}}
 
 
 def test_a_push_is_to_be_taken_up_until_its_clusters_were_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine may have no thread left for a moment."""
-    reach = Reach(CLUSTERS, {}, ("*",), warn=print, check=lambda _: None, news=threading.Event().set)
+    reach = Discovery(CLUSTERS, {}, ("*",), warn=print, check=lambda _: None, news=threading.Event().set)
     before = reach.ask("ours", ["orders"], 5.0)
     reach.hear()
     assert not reach.is_due
-    reach._push(Pushed(sites_of(CLUSTERS, {"linger.ms": 7}), "west", "d"))
+    reach._push(PushedSettings(sites_of(CLUSTERS, {"linger.ms": 7}), "west", "d"))
     reach.hear()
     assert reach.is_due
     assert (reach.begin, reach.sites["west"].settings()["linger.ms"]) == ("west", 7)
 
-    def no_thread(_: HomesCentre) -> None:
+    def no_thread(_: HomeTracker) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patched, pytest.raises(RuntimeError):
-        patched.setattr(HomesCentre, "start", no_thread)
+        patched.setattr(HomeTracker, "start", no_thread)
         reach.ask("ours", ["orders"], 5.0)
     reach.hear()
     assert reach.is_due
@@ -43,7 +43,7 @@ def test_a_push_is_to_be_taken_up_until_its_clusters_were_asked(monkeypatch: pyt
 
 def test_a_hold_that_ran_out_clashes_with_itself_in_no_later_client() -> None:
     """A client that starts anew, or after a push of other clusters, hears the held line again."""
-    held = HomeLine(
+    held = HomeRecord(
         topic="orders",
         home="east",
         cluster_id="E",
@@ -54,17 +54,17 @@ def test_a_hold_that_ran_out_clashes_with_itself_in_no_later_client() -> None:
         hold_ms=9_000,
     )
 
-    def follow(client: Following, begin_s: float) -> None:
+    def follow(client: HomeSubscription, begin_s: float) -> None:
         client.met("east", "E")
         for second in range(20):
             now_s = begin_s + second
             client.said("east", client.says(), now_s, now_s)
             client.read("east", {"orders": held}, now_s + 0.1, now_s + 0.1)
 
-    first = Following("b" * 32, "pay", ["orders"], ["east"], "east")
+    first = HomeSubscription("b" * 32, "pay", ["orders"], ["east"], "east")
     follow(first, 100.0)
-    assert first.order("orders", 119.2) == Write("east", 2)
-    assert lasting(first.told()) == {}
-    later = Following("c" * 32, "pay", ["orders"], ["east"], "east", told=lasting(first.told()))
+    assert first.order("orders", 119.2) == WriteTo("east", 2)
+    assert without_holds(first.told()) == {}
+    later = HomeSubscription("c" * 32, "pay", ["orders"], ["east"], "east", told=without_holds(first.told()))
     follow(later, 200.0)
-    assert later.order("orders", 219.2) == Write("east", 2)
+    assert later.order("orders", 219.2) == WriteTo("east", 2)

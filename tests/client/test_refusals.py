@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 
-from twinshore.client import AsyncHotProducer, HotConsumer, HotPairConsumer, HotProducer
+from twinshore.client import AsyncFailoverProducer, FailoverConsumer, FailoverPairConsumer, FailoverProducer
 from twinshore.client.discovery.config_service import Pushes, PushFile
 from twinshore.config.errors import ConfigError, RefusedError, TwinshoreError
 
@@ -24,53 +24,65 @@ GROUP = {"group.id": "ours"}
 Made = Callable[[Any, Path], object]
 
 PRODUCERS: dict[str, tuple[Made, type[Exception], str]] = {
-    "when_full": (lambda to, _: HotProducer({}, clusters=to, when_full="later"), ConfigError, "wait or tell"),  # type: ignore[arg-type]
-    "kept_max": (lambda to, _: HotProducer({}, clusters=to, kept_max=0), ConfigError, "1 is the least"),
-    "no lease": (lambda to, _: HotProducer({}, clusters=to, lease_s=0), ConfigError, "lease_s is 0, and"),
-    "lease": (lambda to, _: HotProducer({}, clusters=to, lease_s=61), ConfigError, "lease_s is 61, and"),
-    "topics": (lambda to, _: HotProducer({}, clusters=to, topics="orders"), TypeError, "as a list of names"),
-    "topics, none": (lambda to, _: HotProducer({}, clusters=to, topics=[]), ConfigError, "no topic is named"),
-    "topics, a star before": (lambda to, _: HotProducer({}, clusters=to, topics=["*els"]), ConfigError, "only at the"),
-    "wait": (lambda to, _: HotProducer({}, clusters=to, max_block_s=-1), ConfigError, "max_block_s is -1"),
-    "lease in words": (lambda to, _: HotProducer({}, clusters=to, lease_s="5"), ConfigError, "lease_s is '5', and"),  # type: ignore[arg-type]
-    "recognise": (lambda to, _: HotProducer({}, clusters=to, recognise="yes"), ConfigError, "True or False"),  # type: ignore[arg-type]
-    "warn": (lambda to, _: HotProducer({}, clusters=to, warn="x"), ConfigError, "called with a sentence"),  # type: ignore[arg-type]
+    "when_full": (lambda to, _: FailoverProducer({}, clusters=to, when_full="later"), ConfigError, "wait or tell"),  # type: ignore[arg-type]
+    "kept_max": (lambda to, _: FailoverProducer({}, clusters=to, kept_max=0), ConfigError, "1 is the least"),
+    "no lease": (lambda to, _: FailoverProducer({}, clusters=to, lease_s=0), ConfigError, "lease_s is 0, and"),
+    "lease": (lambda to, _: FailoverProducer({}, clusters=to, lease_s=61), ConfigError, "lease_s is 61, and"),
+    "topics": (lambda to, _: FailoverProducer({}, clusters=to, topics="orders"), TypeError, "as a list of names"),
+    "topics, none": (lambda to, _: FailoverProducer({}, clusters=to, topics=[]), ConfigError, "no topic is named"),
+    "topics, a star before": (
+        lambda to, _: FailoverProducer({}, clusters=to, topics=["*els"]),
+        ConfigError,
+        "only at the",
+    ),
+    "wait": (lambda to, _: FailoverProducer({}, clusters=to, max_block_s=-1), ConfigError, "max_block_s is -1"),
+    "lease in words": (
+        lambda to, _: FailoverProducer({}, clusters=to, lease_s="5"),  # type: ignore[arg-type]
+        ConfigError,
+        "lease_s is '5', and",
+    ),
+    "recognise": (lambda to, _: FailoverProducer({}, clusters=to, recognise="yes"), ConfigError, "True or False"),  # type: ignore[arg-type]
+    "warn": (lambda to, _: FailoverProducer({}, clusters=to, warn="x"), ConfigError, "called with a sentence"),  # type: ignore[arg-type]
     "bound without a spool": (
-        lambda to, _: HotProducer({}, clusters=to, spool_bytes_max=1 << 20),
+        lambda to, _: FailoverProducer({}, clusters=to, spool_bytes_max=1 << 20),
         ConfigError,
         "spool_bytes_max is set, and no spool",
     ),
     "somebody's folder": (
-        lambda to, at: HotProducer({}, clusters=to, spool=at),
+        lambda to, at: FailoverProducer({}, clusters=to, spool=at),
         RefusedError,
         "is no spool: it holds push.json",
     ),
     "bootstrap": (
-        lambda _, __: HotProducer({}, clusters={"east": {"bootstrap.servers": ["127.0.0.1:1"]}}),
+        lambda _, __: FailoverProducer({}, clusters={"east": {"bootstrap.servers": ["127.0.0.1:1"]}}),
         ConfigError,
         "and not a text",
     ),
     "port": (
-        lambda _, __: HotProducer({}, clusters={"east": {"bootstrap.servers": "127.0.0.1:99999999"}}),
+        lambda _, __: FailoverProducer({}, clusters={"east": {"bootstrap.servers": "127.0.0.1:99999999"}}),
         ConfigError,
         "is not host:port",
     ),
     "least": (
-        lambda to, at: HotProducer({}, clusters=to, spool=at / "spool", spool_bytes_max=1),
+        lambda to, at: FailoverProducer({}, clusters=to, spool=at / "spool", spool_bytes_max=1),
         ConfigError,
         "spool_bytes_max is 1",
     ),
     "no folder": (
-        lambda to, at: HotProducer({}, clusters=to, spool=at / "push.json" / "spool"),
+        lambda to, at: FailoverProducer({}, clusters=to, spool=at / "push.json" / "spool"),
         ConfigError,
         "cannot be opened",
     ),
-    "async": (lambda to, _: AsyncHotProducer({}, clusters=to, kept_max=0), ConfigError, "1 is the least"),
-    "consumer's lease": (lambda to, _: HotConsumer(GROUP, clusters=to, lease_s=61), ConfigError, "lease_s is 61, and"),
-    "no group": (lambda to, _: HotConsumer({}, clusters=to), ConfigError, "group.id is not set"),
-    "pair without a group": (lambda to, _: HotPairConsumer({}, clusters=to), ConfigError, "group.id is not set"),
+    "async": (lambda to, _: AsyncFailoverProducer({}, clusters=to, kept_max=0), ConfigError, "1 is the least"),
+    "consumer's lease": (
+        lambda to, _: FailoverConsumer(GROUP, clusters=to, lease_s=61),
+        ConfigError,
+        "lease_s is 61, and",
+    ),
+    "no group": (lambda to, _: FailoverConsumer({}, clusters=to), ConfigError, "group.id is not set"),
+    "pair without a group": (lambda to, _: FailoverPairConsumer({}, clusters=to), ConfigError, "group.id is not set"),
     "cluster": (
-        lambda to, _: HotPairConsumer(GROUP, clusters=to, cluster="south"),
+        lambda to, _: FailoverPairConsumer(GROUP, clusters=to, cluster="south"),
         ConfigError,
         "south is none of the clusters east and west",
     ),
@@ -126,18 +138,18 @@ def test_a_producer_that_no_thread_is_left_for_leaves_its_spool_to_the_next_one(
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr("twinshore.client.discovery.routing_topic.HomesCentre.start", no_thread)
+        meanwhile.setattr("twinshore.client.discovery.routing_topic.HomeTracker.start", no_thread)
         with pytest.raises(RuntimeError, match="new thread"):
-            HotProducer({}, clusters=BOTH, spool=tmp_path)
-    HotProducer({}, clusters=BOTH, spool=tmp_path).kill()
+            FailoverProducer({}, clusters=BOTH, spool=tmp_path)
+    FailoverProducer({}, clusters=BOTH, spool=tmp_path).kill()
 
 
-@pytest.mark.parametrize("made", [HotProducer, HotConsumer, HotPairConsumer])
+@pytest.mark.parametrize("made", [FailoverProducer, FailoverConsumer, FailoverPairConsumer])
 def test_settings_of_a_cluster_to_which_a_topic_may_move_are_refused_at_once(
     nothing_begins: Callable[[Callable[[], object]], None], tmp_path: Path, made: Callable[..., object]
 ) -> None:
     """Not years later, in a switch."""
-    config = {} if made is HotProducer else GROUP
+    config = {} if made is FailoverProducer else GROUP
     nothing_begins(refused(lambda to, _: made(config, clusters=to), WRONG, tmp_path, KafkaException, "Invalid value"))
 
 
@@ -158,7 +170,7 @@ def test_pushed_clusters_of_which_no_pair_can_be_made_are_refused_in_a_sentence(
 ) -> None:
     (tmp_path / "push.json").write_text(push(clusters))
     pushes = Pushes(PushFile(tmp_path / "push.json"), last_good=tmp_path / "last")
-    made: Made = lambda to, _: HotPairConsumer(GROUP, clusters=to, cluster=named)  # noqa: E731
+    made: Made = lambda to, _: FailoverPairConsumer(GROUP, clusters=to, cluster=named)  # noqa: E731
     nothing_begins(refused(made, pushes, tmp_path, ConfigError, says))
 
 
@@ -172,7 +184,7 @@ def test_a_push_of_other_clusters_than_the_pair_s_is_not_taken_nor_kept_for_the_
         told.set()
 
     pushes = Pushes(PushFile(path), last_good=tmp_path / "last")
-    with HotPairConsumer(GROUP, clusters=pushes, warn=warn) as reader:
+    with FailoverPairConsumer(GROUP, clusters=pushes, warn=warn) as reader:
         kept = (tmp_path / "last").read_bytes()
         part = path.with_suffix(".part")
         part.write_text(push({"east": EAST, "south": EAST}))
@@ -181,14 +193,14 @@ def test_a_push_of_other_clusters_than_the_pair_s_is_not_taken_nor_kept_for_the_
         assert said[0].endswith("the one before stays: west is none of the clusters east and south")
         assert (reader.where(), (tmp_path / "last").read_bytes()) == ("east", kept)
     path.unlink()
-    with HotPairConsumer(GROUP, clusters=Pushes(PushFile(path), last_good=tmp_path / "last")) as reader:
+    with FailoverPairConsumer(GROUP, clusters=Pushes(PushFile(path), last_good=tmp_path / "last")) as reader:
         assert reader.where() == "east"
 
 
 def test_a_push_that_was_kept_by_an_application_that_is_another_one_now_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "push.json"
     path.write_text(push({**BOTH, "south": EAST}))
-    with HotConsumer(GROUP, clusters=Pushes(PushFile(path), last_good=tmp_path / "last")):
+    with FailoverConsumer(GROUP, clusters=Pushes(PushFile(path), last_good=tmp_path / "last")):
         path.unlink()
     with pytest.raises(TwinshoreError, match="no settings"):
-        HotPairConsumer(GROUP, clusters=Pushes(PushFile(path), last_good=tmp_path / "last"))
+        FailoverPairConsumer(GROUP, clusters=Pushes(PushFile(path), last_good=tmp_path / "last"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from twinshore.client.sites import sites_of
-from twinshore.config.errors import ConfigError, NotYetError
+from twinshore.config.errors import ConfigError, UnsupportedError
 from twinshore.config.model import Cluster, SaslMechanism
 
 EAST = {"bootstrap.servers": "east-1:9092, east-2:9092"}
@@ -49,7 +49,7 @@ def test_a_cluster_of_ours_is_taken_as_it_is() -> None:
     ],
 )
 def test_transactions_are_refused_wherever_they_are_set(given: dict[str, Any], shared: dict[str, Any]) -> None:
-    with pytest.raises(NotYetError, match="cluster east: a producer of transactions"):
+    with pytest.raises(UnsupportedError, match="cluster east: a producer of transactions"):
         sites_of(given, shared)
 
 

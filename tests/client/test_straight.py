@@ -19,12 +19,12 @@ from confluent_kafka import KafkaError, Message, Producer
 from tests.client.turning import Stage, stage
 from tests.kafka.peers import peer
 from tests.kafka.protocol.serving.relay import frames
-from twinshore.client import HotProducer
-from twinshore.client.pending import Answers, Kept
-from twinshore.client.producer_routing import Client, Straight
+from twinshore.client import FailoverProducer
+from twinshore.client.pending import DeliveryReports, PendingSend
+from twinshore.client.producer_routing import ClusterProducer, DirectSend
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.protocol.apis import PRODUCE
-from twinshore.kafka.protocol.server import read_request
+from twinshore.kafka.protocol.requests import read_request
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 
@@ -33,17 +33,17 @@ AWAY: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 
 
 def test_what_librdkafka_gives_back_is_each_call_as_it_was_and_in_order() -> None:
-    came: list[Kept] = []
-    client = Client(AWAY, Answers(), lambda kept, _error, _message: came.append(kept), 5.0)
+    came: list[PendingSend] = []
+    client = ClusterProducer(AWAY, DeliveryReports(), lambda kept, _error, _message: came.append(kept), 5.0)
     calls = [(b"%d" % number, b"key %d" % (number % 3)) for number in range(5_000)]
     calls += [(None, b"no value"), (b"", b"none in it"), ("текст", None), (b"x", b"")]  # type: ignore[list-item]
     ways = [client.way("orders"), client.way("bills")]
     for number, (value, key) in enumerate(calls):
-        straight = Straight(ways[number % 2])
+        straight = DirectSend(ways[number % 2])
         straight.number, straight.told = number, print
         ways[number % 2].produce(straight.way.topic, value, key, -1, straight)
         ways[number % 2].sent += 1
-    ways[0].send(Kept(5_004, "orders", b"sent", None, 3, None, 5, (("a", None),)))
+    ways[0].send(PendingSend(5_004, "orders", b"sent", None, 3, None, 5, (("a", None),)))
     assert (client.on_its_way("orders"), client.on_its_way("bills"), client.on_their_way()) == (2_503, 2_502, 5_005)
     client.give_up()
     assert client.on_their_way() == 0
@@ -52,7 +52,7 @@ def test_what_librdkafka_gives_back_is_each_call_as_it_was_and_in_order() -> Non
     expected = [(one.encode() if isinstance(one, str) else one, key) for one, key in calls]
     assert [(one.value, one.key) for one in found[:-1]] == expected, "None is not empty"
     assert {(one.partition, one.told, one.timestamp, one.headers) for one in found[:-1]} == {(-1, print, 0, ())}
-    assert found[-1] == Kept(5_004, "orders", b"sent", None, 3, None, 5, (("a", None),))
+    assert found[-1] == PendingSend(5_004, "orders", b"sent", None, 3, None, 5, (("a", None),))
     assert (len(ways[0].free), ways[0].free[0].told) == (2_502, None), "to serve other calls"
 
 
@@ -60,8 +60,10 @@ def test_what_librdkafka_gives_back_is_each_call_as_it_was_and_in_order() -> Non
 @pytest.mark.parametrize("setting", ["message.timeout.ms", "delivery.timeout.ms"])
 def test_nothing_is_given_up_that_might_still_arrive(setting: str) -> None:
     came: list[KafkaError | None] = []
-    client = Client(AWAY | {setting: 300}, Answers(), lambda _kept, error, _message: came.append(error), 5.0)
-    client.way("orders").send(Kept(0, "orders", b"sent", None, -1, None, 5, ()))
+    client = ClusterProducer(
+        AWAY | {setting: 300}, DeliveryReports(), lambda _kept, error, _message: came.append(error), 5.0
+    )
+    client.way("orders").send(PendingSend(0, "orders", b"sent", None, -1, None, 5, ()))
     until_s = steady_s() + 2.5
     while steady_s() < until_s:
         time.sleep(0.05)
@@ -96,8 +98,8 @@ def test_what_the_broker_took_is_asked_for_again_until_an_answer_comes(
     came: list[KafkaError | None] = []
     with peer(loses_answers) as own:
         settings = {"bootstrap.servers": f"{own[0]}:{own[1]}", "log_level": 0, setting: 2}
-        client = Client(settings, Answers(), lambda _kept, error, _message: came.append(error), 5.0)
-        client.way(unique_topic).send(Kept(0, unique_topic, b"sent", None, 0, None, 5, ()))
+        client = ClusterProducer(settings, DeliveryReports(), lambda _kept, error, _message: came.append(error), 5.0)
+        client.way(unique_topic).send(PendingSend(0, unique_topic, b"sent", None, 0, None, 5, ()))
         until_s = steady_s() + 30
         while client.on_their_way() and steady_s() < until_s:
             time.sleep(0.05)
@@ -178,7 +180,7 @@ def test_a_hold_waits_for_a_call_that_is_being_made(stage: Stage) -> None:
     way.produce = slowly
     thread = threading.Thread(target=holds)
     thread.start()
-    producer._moves.straight_until_s = steady_s() + 60
+    producer._moves.direct_until_s = steady_s() + 60
     producer.produce("orders", b"x")
     thread.join(60)
     assert overtook == [False], "a turn has closed the way while a call was going it"
@@ -253,7 +255,7 @@ def test_each_call_of_several_threads_is_told_of_once_and_keys_are_in_order(
         told.append((key, int(value), message.partition() or 0, message.offset() or 0))
 
     settings = {**client_settings(east.cluster), "queue.buffering.max.messages": 500}
-    with HotProducer({}, clusters={"east": settings}, topics=[unique_topic], spool=tmp_path) as producer:
+    with FailoverProducer({}, clusters={"east": settings}, topics=[unique_topic], spool=tmp_path) as producer:
         producer.produce(unique_topic, b"from then on calls go straight")
         assert producer.flush(60) == 0
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import twinshore.client
-from twinshore.client import HotConsumer, HotPairConsumer, HotProducer
+from twinshore.client import FailoverConsumer, FailoverPairConsumer, FailoverProducer
 from twinshore.client.sites import thread_name
 
 AWAY = {name: {"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0} for port, name in ((1, "east"), (2, "west"))}
@@ -17,9 +17,9 @@ AWAY = {name: {"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0} for por
 def test_all_threads_of_clients_bear_one_prefix_and_end_with_them() -> None:
     before = {*threading.enumerate()}
     with (
-        HotProducer({}, clusters=AWAY, topics=["orders"], name="shop"),
-        HotConsumer({"group.id": "billing"}, clusters=AWAY) as consumer,
-        HotPairConsumer({"group.id": "pairs"}, clusters=AWAY) as pairs,
+        FailoverProducer({}, clusters=AWAY, topics=["orders"], name="shop"),
+        FailoverConsumer({"group.id": "billing"}, clusters=AWAY) as consumer,
+        FailoverPairConsumer({"group.id": "pairs"}, clusters=AWAY) as pairs,
     ):
         consumer.subscribe(["orders"])
         pairs.subscribe(["orders"])

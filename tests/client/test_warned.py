@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from twinshore.client.sites import NEWS_S, SENTENCES_MAX, Warned
+from twinshore.client.sites import WARN_AGAIN_AFTER_S, WARNINGS_KEPT_MAX, WarningQueue
 
 
 def test_a_trouble_that_goes_on_is_told_once_and_one_that_comes_back_again() -> None:
     said: list[str] = []
     now_s = [100.0]
-    warned = Warned(said.append, lambda: now_s[0])
+    warned = WarningQueue(said.append, lambda: now_s[0])
     for _ in range(5):
         for topic in ("orders", "payments"):
             warned(f"{topic} waits")
-        now_s[0] += NEWS_S / 2
+        now_s[0] += WARN_AGAIN_AFTER_S / 2
     assert said == [], "nobody is told before it is asked for"
     warned.tell()
     assert said == ["orders waits", "payments waits"]
-    now_s[0] += NEWS_S
+    now_s[0] += WARN_AGAIN_AFTER_S
     warned("orders waits")
     warned.tell()
     assert said[2:] == ["orders waits"]
-    for number in range(2 * SENTENCES_MAX):
+    for number in range(2 * WARNINGS_KEPT_MAX):
         warned(str(number))
-    assert len(warned._heard_s) == SENTENCES_MAX
+    assert len(warned._heard_s) == WARNINGS_KEPT_MAX
 
 
 def test_who_holds_no_lock_tells_at_once_and_once() -> None:
     said: list[str] = []
-    warned = Warned(said.append, lambda: 100.0)
+    warned = WarningQueue(said.append, lambda: 100.0)
     warned("orders waits")
     for _ in range(3):
         warned.now("payments waits")
@@ -41,7 +41,7 @@ def test_what_the_function_raises_keeps_nobody_from_the_rest() -> None:
         said.append(sentence)
         raise BrokenPipeError
 
-    warned = Warned(warn)
+    warned = WarningQueue(warn)
     warned("one")
     warned("two")
     warned.tell()

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from twinshore.client import HotProducer
-from twinshore.client.core.pushes import Pushed
-from twinshore.client.discovery.routing_topic import HomesCentre
-from twinshore.client.producer_routing import Moves
+from twinshore.client import FailoverProducer
+from twinshore.client.core.pushes import PushedSettings
+from twinshore.client.discovery.routing_topic import HomeTracker
+from twinshore.client.producer_routing import ProducerRouter
 from twinshore.client.sites import sites_of
 from twinshore.kafka.clock import steady_s
-from twinshore.routing.core.followers import Order, Write
-from twinshore.routing.core.records import HomeLine, HomeState
+from twinshore.routing.core.home_records import HomeRecord, HomeState
+from twinshore.routing.core.subscribers import WriteOrder, WriteTo
 
 CLUSTERS = {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}}
 LEASE_S = 60.0
@@ -75,7 +75,7 @@ class Played:
         return taken
 
 
-class ByHand(HomesCentre):
+class ByHand(HomeTracker):
     """Asks nobody. A cluster's id is its address. `silent`: clusters that do not answer."""
 
     silent: frozenset[str] = frozenset()
@@ -91,16 +91,16 @@ class ByHand(HomesCentre):
     def stop(self, *, goodbye: bool = True) -> None:
         self.goodbyes += goodbye
 
-    def hears(self, *lines: HomeLine) -> None:
+    def hears(self, *lines: HomeRecord) -> None:
         for name in self._sites.keys() - self.silent:
             self.hears_at(name, *lines)
 
-    def hears_at(self, name: str, *lines: HomeLine) -> None:
+    def hears_at(self, name: str, *lines: HomeRecord) -> None:
         asked_s = steady_s()
         self._following.said(name, self._following.says(), asked_s - 2e-3, asked_s - 1e-3)
         self._following.read(name, {line.topic: line for line in lines}, asked_s)
 
-    def order(self, topic: str) -> Order:
+    def order(self, topic: str) -> WriteOrder:
         found = super().order(topic)
         self.meanwhile()
         return found
@@ -110,12 +110,12 @@ class Stage:
     def __init__(self) -> None:
         self.made: list[Played] = []
         self.said: list[str] = []
-        self._open: list[HotProducer] = []
+        self._open: list[FailoverProducer] = []
 
-    def opens(self, *topics: str, **named: Any) -> HotProducer:
+    def opens(self, *topics: str, **named: Any) -> FailoverProducer:
         """A producer that has made its first turn: calls to topics of these names go straight."""
         usual: dict[str, Any] = {"clusters": CLUSTERS, "lease_s": LEASE_S, "max_block_s": 0.0, "warn": self.said.append}
-        self.producer = HotProducer({}, topics=topics, **(usual | named))
+        self.producer = FailoverProducer({}, topics=topics, **(usual | named))
         self._open.append(self.producer)
         self.turn()
         for topic in topics:
@@ -128,7 +128,7 @@ class Stage:
     def pushes(self, home: str, clusters: Mapping[str, Mapping[str, Any]]) -> None:
         """What the producer goes by from its next turn on."""
         sites = sites_of(clusters, {})
-        self.producer._moves._reach._push(Pushed(sites, home, "another one"))
+        self.producer._moves._reach._push(PushedSettings(sites, home, "another one"))
 
     @property
     def centre(self) -> ByHand:
@@ -152,7 +152,7 @@ class Stage:
         address = CLUSTERS[home]["bootstrap.servers"]
         self.centre.hears(
             *(
-                HomeLine(
+                HomeRecord(
                     topic=one,
                     home=home,
                     cluster_id=address,
@@ -180,8 +180,8 @@ class Stage:
 def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     made = Stage()
     monkeypatch.setattr("twinshore.client.producer_routing.Producer", lambda settings: Played(settings, made.made))
-    monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomesCentre", ByHand)
-    monkeypatch.setattr(Moves, "_run", lambda _: None)
+    monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomeTracker", ByHand)
+    monkeypatch.setattr(ProducerRouter, "_run", lambda _: None)
     yield made
     made.end()
 
@@ -190,5 +190,5 @@ def fault(code: int) -> KafkaException:
     return KafkaException(KafkaError(code))
 
 
-def is_at(order: Order, cluster: str) -> bool:
-    return isinstance(order, Write) and order.cluster == cluster
+def is_at(order: WriteOrder, cluster: str) -> bool:
+    return isinstance(order, WriteTo) and order.cluster == cluster

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from twinshore.config.once import Once
+from twinshore.config.repeat_filter import RepeatFilter
 
 
 def test_the_same_trouble_is_said_once_whatever_objects_a_broker_names() -> None:
     said: list[str] = []
-    once = Once(said.append)
+    once = RepeatFilter(said.append)
     for session in ("Session@45e1b9e2", "Session@34072926"):
         once.say(f"ACLs do not follow now: Request {session} is not authorized")
     assert said == ["ACLs do not follow now: Request Session is not authorized"]

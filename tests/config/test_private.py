@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from twinshore.client.core.spool_format import SpoolRecord
-from twinshore.client.discovery.config_service import keep
+from twinshore.client.discovery.config_service import save_last_push
 from twinshore.client.spool.spool import Spool
 from twinshore.switch.rescued_topic import export
 
@@ -30,7 +30,7 @@ def test_rescued_records_spools_and_pushes_are_private(tmp_path: Path) -> None:
     spool.commit(kept)
     spool.close()
     (tmp_path / "push.part").touch(0o666)
-    keep(tmp_path / "push", "{}")
+    save_last_push(tmp_path / "push", "{}")
     found = {str(one.relative_to(tmp_path)): one.stat().st_mode & 0o777 for one in tmp_path.rglob("*")}
     assert {"rescued", "spool", "push"} <= found.keys() and len(found) > 5
     assert {name: mode for name, mode in found.items() if mode & 0o077} == {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from twinshore.cli import prove
-from twinshore.config.sentences import followed, one_line
-from twinshore.runtime.logging import LogLines
+from twinshore.config.sentences import append_hint, escape_line
+from twinshore.runtime.logging import LogWriter
 
 
 @pytest.mark.parametrize(
@@ -21,12 +21,12 @@ from twinshore.runtime.logging import LogLines
     ],
 )
 def test_what_does_not_print_is_escaped(said: str, line: str) -> None:
-    assert one_line(said) == line
-    assert len(one_line(said).splitlines()) == 1
+    assert escape_line(said) == line
+    assert len(escape_line(said).splitlines()) == 1
 
 
 def test_no_log_takes_two_lines_for_one(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = LogLines()
+    lines = LogWriter()
     for log in (lines, prove.log):
         log("quota of user a\n09:00:00 east->west: all is well")
     lines.close()
@@ -35,9 +35,9 @@ def test_no_log_takes_two_lines_for_one(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_what_can_be_done_follows_as_a_sentence_of_its_own() -> None:
-    assert followed("it is gone", "make it anew") == "it is gone. Make it anew"
-    assert followed("it is gone", "where it was lost: make it") == "it is gone. Where it was lost: make it"
-    assert followed("it is gone", "acks=all helps") == "it is gone. acks=all helps", "a setting is written as it is"
-    assert followed("it is gone", "max.bytes is low") == "it is gone. max.bytes is low"
-    assert followed("it is gone", "`twinshore status` says why") == "it is gone. `twinshore status` says why"
-    assert followed("it is gone", "") == "it is gone"
+    assert append_hint("it is gone", "make it anew") == "it is gone. Make it anew"
+    assert append_hint("it is gone", "where it was lost: make it") == "it is gone. Where it was lost: make it"
+    assert append_hint("it is gone", "acks=all helps") == "it is gone. acks=all helps", "a setting is written as it is"
+    assert append_hint("it is gone", "max.bytes is low") == "it is gone. max.bytes is low"
+    assert append_hint("it is gone", "`twinshore status` says why") == "it is gone. `twinshore status` says why"
+    assert append_hint("it is gone", "") == "it is gone"

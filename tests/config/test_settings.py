@@ -10,12 +10,12 @@ import pytest
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster, Link, SaslMechanism, Secret, Security
 from twinshore.config.sections.delay import DelaySettings
-from twinshore.config.sections.links import unmet
+from twinshore.config.sections.links import unmatched_outputs
 from twinshore.config.sections.mirror import MirrorSettings, SparkSettings
 from twinshore.config.sections.proof import ProofSettings
 from twinshore.config.sections.safety import SafetySettings
 from twinshore.config.sections.store import StoreSettings
-from twinshore.config.settings import EXAMPLE, Settings, load_settings, parse_settings, render_settings_page
+from twinshore.config.settings import SETTINGS_EXAMPLE, Settings, load_settings, parse_settings, render_settings_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -46,7 +46,7 @@ def test_nothing_set_gives_the_defaults() -> None:
 
 
 def test_the_example_of_the_docs_becomes_values() -> None:
-    settings = parse(EXAMPLE)
+    settings = parse(SETTINGS_EXAMPLE)
     security = Security(
         tls=True,
         ca_file="/etc/twinshore/west-ca.pem",
@@ -67,7 +67,7 @@ def test_the_page_of_settings_is_the_one_in_docs() -> None:
 
 
 def test_settings_travel_to_the_executors() -> None:
-    settings = parse(EXAMPLE)
+    settings = parse(SETTINGS_EXAMPLE)
     assert pickle.loads(pickle.dumps(settings)) == settings
 
 
@@ -257,8 +257,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not UTF-8 text, at byte 5"):
         load_settings(latin, {})
     good = tmp_path / "good.toml"
-    good.write_text(EXAMPLE, encoding="utf-8")
-    found, expected = load_settings(good, {}), parse(EXAMPLE)
+    good.write_text(SETTINGS_EXAMPLE, encoding="utf-8")
+    found, expected = load_settings(good, {}), parse(SETTINGS_EXAMPLE)
     assert (found.clusters, found.links, found.mirror) == (expected.clusters, expected.links, expected.mirror)
 
 
@@ -344,10 +344,10 @@ def test_outputs_say_which_groups_write_where() -> None:
 
 def test_outputs_that_hold_nothing_back_are_known() -> None:
     rules = (("billing", ("invoices", "ledger.{2,3}", "invoces")), (".*-app", ("{group}-.*", "invoces")))
-    told = dict(unmet(rules, ["invoices", "ledger.eu", "orders"]))
+    told = dict(unmatched_outputs(rules, ["invoices", "ledger.eu", "orders"]))
     assert list(told) == ["invoces", "{group}-.*"]
     assert told["invoces"].endswith("did you mean invoices?")
-    assert "{group}-.*" not in dict(unmet(rules, ["x-app-totals"]))
+    assert "{group}-.*" not in dict(unmatched_outputs(rules, ["x-app-totals"]))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import Control, Link, Naming
+from twinshore.config.model import Link, LinkControl, TwinNaming
 from twinshore.config.settings import parse_settings
 
 CLUSTERS = '[clusters.east]\nbootstrap = ["a:1"]\n[clusters.west]\nbootstrap = ["b:1"]\n'
@@ -17,10 +17,10 @@ def read(link: str) -> Link:
 
 def test_a_link_names_its_twins_as_their_sources_unless_told_otherwise() -> None:
     link = read("")
-    assert (link.naming, link.chain, link.twin_of("orders")) == (Naming.SAME, False, "orders")
+    assert (link.naming, link.chain, link.twin_of("orders")) == (TwinNaming.SAME, False, "orders")
     assert link.twin_of("twinshore.heartbeats") == "east.twinshore.heartbeats", "they would meet the target's own"
     link = read('naming = "prefix"\nchain = true')
-    assert (link.naming, link.chain, link.twin_of("orders")) == (Naming.PREFIX, True, "east.orders")
+    assert (link.naming, link.chain, link.twin_of("orders")) == (TwinNaming.PREFIX, True, "east.orders")
 
 
 def test_control_in_the_settings_is_what_a_link_begins_with() -> None:
@@ -32,8 +32,8 @@ def test_control_in_the_settings_is_what_a_link_begins_with() -> None:
     assert (control.throttle_bytes_s, control.pauses("old-1"), control.pauses("new")) == (5000, True, False)
     assert (control.throttle_of("orders"), control.throttle_of("bills")) == (1000, 0), "the first that matches counts"
     assert (control.priority_of("orders"), control.priority_of("bills")) == (100, 10)
-    assert read("").control == Control()
-    assert Control(paused=True).pauses("anything")
+    assert read("").control == LinkControl()
+    assert LinkControl(paused=True).pauses("anything")
 
 
 @pytest.mark.parametrize(

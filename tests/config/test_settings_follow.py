@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import Deleted, Follow, Recreated, Secret
+from twinshore.config.model import DeletedTopicPolicy, RecreatedTopicPolicy, Secret, SyncRules
 from twinshore.config.settings import parse_settings
 
 HEAD = """
@@ -18,7 +18,7 @@ topics = ["orders"]
 """
 
 
-def follow(text: str) -> Follow:
+def follow(text: str) -> SyncRules:
     return parse_settings(HEAD + text, name="mirror.toml", env={}).links[0].follow
 
 
@@ -29,9 +29,9 @@ def refusal(text: str) -> str:
 
 
 def test_nothing_said_follows_what_harms_nobody() -> None:
-    assert follow("") == Follow()
-    assert (Follow().acls, Follow().quotas, Follow().scram_users) == (True, False, False)
-    assert (Follow().deleted, Follow().recreated) == (Deleted.KEEP, Recreated.STOP)
+    assert follow("") == SyncRules()
+    assert (SyncRules().acls, SyncRules().quotas, SyncRules().scram_users) == (True, False, False)
+    assert (SyncRules().deleted, SyncRules().recreated) == (DeletedTopicPolicy.KEEP, RecreatedTopicPolicy.STOP)
 
 
 def test_each_word_becomes_a_value() -> None:
@@ -54,14 +54,14 @@ password_file = "secret/b"
 """
     )
     users = (("anna", Secret(env="ANNA")), ("b.b", Secret(file="secret/b")))
-    assert seen == Follow(
+    assert seen == SyncRules(
         every_s=1.5,
         settings_exclude=("segment.*",),
         acls=False,
         group_acls=True,
         principal="User:CN=mirror",
-        deleted=Deleted.DELETE,
-        recreated=Recreated.BEGIN_AGAIN,
+        deleted=DeletedTopicPolicy.DELETE,
+        recreated=RecreatedTopicPolicy.BEGIN_AGAIN,
         delete_after_s=60.0,
         quotas=True,
         scram_users=True,

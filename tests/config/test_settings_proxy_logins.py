@@ -6,7 +6,7 @@ import pytest
 
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Secret
-from twinshore.config.sections.proxy import SECTION, LedOnAs, ProxySettings
+from twinshore.config.sections.proxy import SECTION, ClusterCredentials, ProxySettings
 from twinshore.config.settings import parse_settings
 
 CLUSTERS = """
@@ -38,8 +38,8 @@ def test_a_principal_is_led_on_as_one_user_everywhere_or_as_another_at_a_cluster
     tables += '[proxy.credentials."CN=app,O=corp".clusters.west]\nusername = "west"\npassword_file = "west"\n'
     found = proxy(f"{LOGINS}{tables}")
     assert found.logins == {
-        ("CN=app,O=corp", "east"): LedOnAs("app", Secret(env="APP")),
-        ("CN=app,O=corp", "west"): LedOnAs("west", Secret(file="west")),
+        ("CN=app,O=corp", "east"): ClusterCredentials("app", Secret(env="APP")),
+        ("CN=app,O=corp", "west"): ClusterCredentials("west", Secret(file="west")),
     }
     alone = CLUSTERS.replace('["east", "west"]', '["west"]')
     assert parse_settings(f'{alone}{LOGINS}credentials = "same"\n', name="t", env={}).of(SECTION).logins == {}

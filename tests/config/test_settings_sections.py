@@ -40,11 +40,11 @@ def refusal(text: str) -> str:
 
 def test_a_section_is_added_by_a_file_alone(tmp_path: Path) -> None:
     (tmp_path / "ferry.py").write_text(NEW_SECTION, encoding="utf-8")
-    schema.declared.cache_clear()
+    schema.all_sections.cache_clear()
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sections, "__path__", [*sections.__path__, str(tmp_path)])
-            section = next(one for one in schema.declared() if one.name == "ferry")
+            section = next(one for one in schema.all_sections() if one.name == "ferry")
         assert parse("[ferry]\ndecks = 3").of(section).decks == 3
         assert parse("", TWINSHORE_FERRY_DECKS="4").of(section).decks == 4
         assert "[ferry] deks: unknown; did you mean decks?" in refusal("[ferry]\ndeks = 3")
@@ -53,15 +53,15 @@ def test_a_section_is_added_by_a_file_alone(tmp_path: Path) -> None:
         assert page.index("## `[mirror.spark]`") < page.index("## `[ferry]`") < page.index("## `[delay]`")
         assert "| `decks` | whole number | `2` | 1 to 9 | decks that it has |" in page
     finally:
-        schema.declared.cache_clear()
+        schema.all_sections.cache_clear()
         del sys.modules[f"{sections.__name__}.ferry"]
     assert "[ferry] unknown" in refusal("[ferry]")
 
 
 def test_every_section_has_a_place_of_its_own() -> None:
-    places = [place for one in schema.declared() for place, _ in one.tables]
+    places = [place for one in schema.all_sections() for place, _ in one.tables]
     assert len(places) == len(set(places))
-    orders = [one.order for one in schema.declared()]
+    orders = [one.order for one in schema.all_sections()]
     assert len(orders) == len(set(orders))
 
 

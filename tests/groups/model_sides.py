@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import NamedPartition
-from twinshore.kafka.groups import GroupListing, Listed, Located, always
-from twinshore.kafka.protocol.errors import kafka_error
-from twinshore.kafka.protocol.offsets import GroupPlaces, Place, Where
-from twinshore.kafka.questions import OffsetKind
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.consumer_groups import GroupCoordinators, GroupListing, GroupListings, always_allowed
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.error_codes import kafka_error
+from twinshore.kafka.protocol.offsets import CommittedOffset, GroupOffsets, TopicPartitionTuple
 
 UNKNOWN_MEMBER = 25
 NODE = 1
@@ -35,29 +35,29 @@ class ModelSide:
     def __init__(self, name: str) -> None:
         self.name = name
         self.asked: Counter[str] = Counter()
-        self.groups: dict[str, dict[Where, Place]] = {}
+        self.groups: dict[str, dict[TopicPartitionTuple, CommittedOffset]] = {}
         self.members: set[str] = set()
-        self.ends: dict[Where, int] = {}
+        self.ends: dict[TopicPartitionTuple, int] = {}
         self.away = False
         self.joins_before_commit: set[str] = set()
-        self.refuses: dict[Where, int] = {}  # the codes of places that it will not have
+        self.refuses: dict[TopicPartitionTuple, int] = {}  # the codes of places that it will not have
         self.read_on: set[str] = set()
         self.hidden: set[str] = set()
         self.forbidden: set[str] = set()  # no user of ours may ask for these groups, which are not listed
         self.lost: set[str] = set()  # their coordinator does not answer, and so nobody lists them
         self.dead_is_named = False  # whether metadata still have that coordinator
-        self.leaderless: set[NamedPartition] = set()
+        self.leaderless: set[TopicPartition] = set()
         self.taken: list[Taken] = []
-        self.put: dict[tuple[str, Where], int] = {}  # what was last committed from outside
+        self.put: dict[tuple[str, TopicPartitionTuple], int] = {}  # what was last committed from outside
         self.meanwhile: Callable[[int], None] | None = None  # called after the places of so many groups were read
 
-    def consume(self, group: str, where: Where, offset: int) -> None:
+    def consume(self, group: str, where: TopicPartitionTuple, offset: int) -> None:
         """One of its members reads on, as far as the log goes."""
         known = self.groups.setdefault(group, {}).get(where)
         has = known.offset if known else 0
         to = max(has, min(offset, self.ends[where]))
-        self.groups[group][where] = Place(to)
-        if Place(to) != known:
+        self.groups[group][where] = CommittedOffset(to)
+        if CommittedOffset(to) != known:
             self.read_on.add(group)
 
     def forget(self, group: str) -> None:
@@ -65,20 +65,22 @@ class ModelSide:
         self.groups.pop(group, None)
         self.read_on.discard(group)
 
-    def listed(self) -> Listed:
+    def listed(self) -> GroupListings:
         if self.away:
-            return Listed({}, {NODE: self._gone()})
+            return GroupListings({}, {NODE: self._gone()})
         groups = {
             name: GroupListing(name, "Stable" if name in self.members else "Empty", "classic", "consumer", NODE)
             for name, places in self.groups.items()
             if (places or name in self.members) and name not in self.hidden | self.lost
         }
-        return Listed(groups, {NODE + 1: self._gone()} if self.lost and self.dead_is_named else {})
+        return GroupListings(groups, {NODE + 1: self._gone()} if self.lost and self.dead_is_named else {})
 
     def places(
-        self, wanted: Mapping[int, Mapping[str, Iterable[Where] | None]], known: Mapping[str, GroupPlaces]
-    ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]:
-        found: dict[str, GroupPlaces] = {}
+        self,
+        wanted: Mapping[int, Mapping[str, Iterable[TopicPartitionTuple] | None]],
+        known: Mapping[str, GroupOffsets],
+    ) -> tuple[dict[str, GroupOffsets], dict[int, KafkaError]]:
+        found: dict[str, GroupOffsets] = {}
         if self.away:
             return found, {NODE: self._gone()}
         for groups in wanted.values():
@@ -87,27 +89,31 @@ class ModelSide:
                     continue
                 has = self.groups.get(name, {})
                 some = dict(has) if only is None else {where: has[where] for where in only if where in has}
-                said = GroupPlaces(name, 0, some, {}, repr(sorted(some.items())).encode())
+                said = GroupOffsets(name, 0, some, {}, repr(sorted(some.items())).encode())
                 before = known.get(name)
                 found[name] = before if before is not None and before.raw == said.raw else said
             if self.meanwhile is not None:
                 self.meanwhile(len(groups))
         return found, {}
 
-    def located(self, groups: Sequence[str]) -> Located:
+    def located(self, groups: Sequence[str]) -> GroupCoordinators:
         if self.away:
-            return Located({}, {})
+            return GroupCoordinators({}, {})
         refused = {
             name: kafka_error(GROUP_REFUSED, f"{self.name}: coordinator of group {name}", right=f"Describe on {name}")
             for name in groups
             if name in self.forbidden
         }
-        return Located({name: NODE for name in groups if name not in refused and name not in self.lost}, refused)
+        return GroupCoordinators(
+            {name: NODE for name in groups if name not in refused and name not in self.lost}, refused
+        )
 
     def commit(
-        self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]], still: Callable[[], bool] = always
-    ) -> dict[str, dict[Where, int]]:
-        answers: dict[str, dict[Where, int]] = {}
+        self,
+        places: Mapping[int, Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]],
+        still: Callable[[], bool] = always_allowed,
+    ) -> dict[str, dict[TopicPartitionTuple, int]]:
+        answers: dict[str, dict[TopicPartitionTuple, int]] = {}
         for groups in places.values():
             for name, ours in groups.items():
                 if not still():
@@ -129,8 +135,8 @@ class ModelSide:
         return answers
 
     def offsets_of_each(
-        self, parts: Iterable[NamedPartition], which: OffsetKind
-    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
+        self, parts: Iterable[TopicPartition], which: OffsetKind
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
         assert which is OffsetKind.HIGH_WATERMARK
         parts = list(parts)
         led = [one for one in parts if one not in self.leaderless]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.groups.test_direction import PARTS, TWINS, Stage
-from twinshore.kafka.protocol.offsets import Place
+from twinshore.kafka.protocol.offsets import CommittedOffset
 
 STEPS = st.lists(
     st.tuples(
@@ -36,7 +36,7 @@ STEPS = st.lists(
 def play(stage: Stage, what: str, group: str, number: int) -> None:
     twin = TWINS[PARTS[0]]
     if what == "read":
-        now = stage.east.groups.get(group, {}).get(PARTS[0], Place(0)).offset
+        now = stage.east.groups.get(group, {}).get(PARTS[0], CommittedOffset(0)).offset
         stage.commit(group, max(now, number))
     elif what == "reset":
         stage.commit(group, number)
@@ -54,7 +54,7 @@ def play(stage: Stage, what: str, group: str, number: int) -> None:
     elif what == "forget" and group not in stage.west.members:
         stage.west.forget(group)
     elif what == "assign" and group not in stage.west.members:
-        stage.west.groups.setdefault(group, {})[twin] = Place(min(number, stage.west.ends[twin]))
+        stage.west.groups.setdefault(group, {})[twin] = CommittedOffset(min(number, stage.west.ends[twin]))
         stage.west.read_on.add(group)
     elif what == "consume" and group in stage.west.members:
         stage.west.consume(group, twin, number)

@@ -10,19 +10,27 @@ import pytest
 
 from twinshore.config.errors import ConfigError, KafkaError
 from twinshore.config.settings import parse_settings
-from twinshore.groups.core.rules import State
-from twinshore.groups.operations import Move, Translate, as_values, group_views, plan, remarks, translate
-from twinshore.groups.view import GroupView, PartView
+from twinshore.groups.core.commit_rules import GroupSyncStatus
+from twinshore.groups.operations import (
+    MoveGroupOffsets,
+    TranslationRequest,
+    plan_move,
+    read_group_views,
+    translate_offsets,
+    view_as_values,
+    view_remarks,
+)
+from twinshore.groups.view import GroupView, PartitionView
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
-from twinshore.state.core.values import Receipt, TwinRow
+from twinshore.state.core.values import ProgressRecord, TwinRow
 from twinshore.state.store import Store, open_store
 
 LINK = "east->west"
 CLUSTERS = '[clusters.east]\nbootstrap = ["127.0.0.1:1"]\n[clusters.west]\nbootstrap = ["127.0.0.1:2"]\n'
 SETTINGS = parse_settings(f'{CLUSTERS}[links."{LINK}"]\nnaming = "prefix"\n', name="settings", env={})
-PART = PartView("orders", 0, 70, "east.orders", 70, 10, State.OWN.value, 100)
-VIEW = GroupView(LINK, "g", "classic", "Empty", "Empty", State.OWN.value, 60, 0, 3.0, (PART,))
+PART = PartitionView("orders", 0, 70, "east.orders", 70, 10, GroupSyncStatus.OWN.value, 100)
+VIEW = GroupView(LINK, "g", "classic", "Empty", "Empty", GroupSyncStatus.OWN.value, 60, 0, 3.0, (PART,))
 
 
 @pytest.fixture
@@ -35,7 +43,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def test_an_offset_is_a_value_with_its_sentence(store: Store) -> None:
     store.receipts.record(
         [
-            Receipt(
+            ProgressRecord(
                 link=LINK,
                 topic="orders",
                 partition=0,
@@ -50,34 +58,34 @@ def test_an_offset_is_a_value_with_its_sentence(store: Store) -> None:
             )
         ]
     )
-    (found,) = translate(Translate("6561", topic="orders"), SETTINGS, store)
+    (found,) = translate_offsets(TranslationRequest("6561", topic="orders"), SETTINGS, store)
     assert (found.to_topic, found.to, found.end) == ("east.orders", 6561, 6560)
     assert found.sentence().endswith("offset 6561; when last seen, the log of orders-0 ended at 6560")
-    (found,) = translate(Translate("9000", topic="east.orders", back=True), SETTINGS, store)
+    (found,) = translate_offsets(TranslationRequest("9000", topic="east.orders", back=True), SETTINGS, store)
     assert found.sentence().endswith("the link has carried east.orders-0 up to 6500 only")
     assert "back" not in found.as_values()
     with pytest.raises(ConfigError, match="is not an offset"):
-        translate(Translate("seven", topic="orders"), SETTINGS, store)
+        translate_offsets(TranslationRequest("seven", topic="orders"), SETTINGS, store)
 
 
 def test_a_group_is_a_value_with_what_is_worth_knowing() -> None:
-    said, again = remarks([VIEW])
+    said, again = view_remarks([VIEW])
     assert again == "groups would read again 60 records if east died now, and they went on at the other cluster"
     assert said == (
         f"{LINK}: g reads on west on its own, and is left alone there (1 of 1 partitions, for 3 s by now); "
         "`twinshore groups move g` makes it follow again"
     )
     silent = [replace(VIEW, group=name, why="its coordinator does not answer", parts=()) for name in ("a", "b")]
-    assert remarks(silent) == [f"{LINK}: a, b: its coordinator does not answer"]
-    values = as_values(VIEW, partitions=True)
+    assert view_remarks(silent) == [f"{LINK}: a, b: its coordinator does not answer"]
+    values = view_as_values(VIEW, partitions=True)
     assert (values["partitions"], values["places"][0]["behind"]) == (1, 60)
 
 
 def test_what_is_no_expression_is_refused_before_any_cluster_is_asked(store: Store) -> None:
     with pytest.raises(ConfigError, match=r"--group: .*not a regular expression"):
-        group_views("[", (), SETTINGS, store)
+        read_group_views("[", (), SETTINGS, store)
     with pytest.raises(ConfigError, match=r"GROUP: .*not a regular expression"):
-        plan(Move("("), SETTINGS, store)
+        plan_move(MoveGroupOffsets("("), SETTINGS, store)
 
 
 @pytest.mark.claim(
@@ -89,9 +97,9 @@ def test_groups_are_shown_while_a_cluster_is_dead(store: Store, west: LabCluster
         for name, address in (("east", f"127.0.0.1:{free_port()}"), ("west", west.bootstrap[0]))
     )
     both = parse_settings(f'{clusters}[links."east->west"]\n[links."west->east"]\n', name="settings", env={})
-    views, silent = group_views(".*", (), both, store)
+    views, silent = read_group_views(".*", (), both, store)
     assert views == []
     (said,) = silent
     assert said.startswith("west->east is not shown, as its target does not answer: ")
     with pytest.raises(KafkaError):
-        group_views(".*", ["west->east"], both, store)
+        read_group_views(".*", ["west->east"], both, store)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from twinshore.config.settings import Settings, parse_settings
-from twinshore.groups.task import GroupsCompanion, begin
+from twinshore.groups.sync_service import GroupSyncService, start_group_sync
 from twinshore.lab.ports import free_port
-from twinshore.runtime.endpoints import Beside
-from twinshore.runtime.scheduler import tasks
+from twinshore.runtime.endpoints import LinkContext
+from twinshore.runtime.scheduler import process_scheduler
 from twinshore.state.store import Store, open_store
 
 
@@ -36,7 +36,7 @@ class Stage:
     def __init__(self, folder: Path, store: Store, *, active: bool = True, rules: str = "") -> None:
         self.said: list[str] = []
         read = settings(folder, rules)
-        self.companion = begin(Beside(read.links[0], read, store, lambda: active, self.said.append))
+        self.companion = start_group_sync(LinkContext(read.links[0], read, store, lambda: active, self.said.append))
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def running() -> list[str]:
-    return [name for name in tasks.names() if name.startswith("groups ")]
+    return [name for name in process_scheduler.names() if name.startswith("groups ")]
 
 
 def test_clusters_that_are_away_are_told_once_and_hinder_nobody(tmp_path: Path, store: Store) -> None:
@@ -54,7 +54,7 @@ def test_clusters_that_are_away_are_told_once_and_hinder_nobody(tmp_path: Path, 
     while not stage.said:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert isinstance(stage.companion, GroupsCompanion)
+    assert isinstance(stage.companion, GroupSyncService)
     while stage.companion.totals["failed"] < 2:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -67,7 +67,7 @@ def test_clusters_that_are_away_are_told_once_and_hinder_nobody(tmp_path: Path, 
     while running():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert store.memories.of("east->west") == ()
+    assert store.link_states.of("east->west") == ()
     store.close()
 
 

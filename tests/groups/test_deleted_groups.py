@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.groups.test_direction import PARTS, SCOPE, TWINS, Stage
-from twinshore.groups.cluster_groups import Direction
-from twinshore.groups.core.progress import Book
-from twinshore.groups.core.rules import MARK, Rules, State, decide_back
-from twinshore.groups.sync import standing
-from twinshore.kafka.protocol.offsets import Place
+from twinshore.groups.cluster_groups import SyncDirection
+from twinshore.groups.core.commit_rules import COMMIT_MARK, CommitRules, GroupSyncStatus, decide_commit_back
+from twinshore.groups.core.sync_state import SyncState
+from twinshore.groups.sync import worst_status
+from twinshore.kafka.protocol.offsets import CommittedOffset
 
 
 class BothWays(Stage):
@@ -18,9 +18,11 @@ class BothWays(Stage):
     def __init__(self) -> None:
         super().__init__()
         self.east.ends = dict.fromkeys(PARTS, 100)
-        rules = Rules(makes=False)
-        book = Book(5.0, 1e9)
-        self.back = Direction(self.west, self.east, self.east, book, decide_back, rules, clock=lambda: self.clock_s)
+        rules = CommitRules(makes=False)
+        book = SyncState(5.0, 1e9)
+        self.back = SyncDirection(
+            self.west, self.east, self.east, book, decide_commit_back, rules, clock=lambda: self.clock_s
+        )
         self.direction.echo = book.expect
 
     def rounds(self, count: int = 8) -> None:
@@ -35,22 +37,22 @@ def both() -> BothWays:
     stage = BothWays()
     stage.commit("g", 50)
     stage.rounds()
-    assert stage.west.groups["g"] == {TWINS[PARTS[0]]: Place(50, MARK)}
+    assert stage.west.groups["g"] == {TWINS[PARTS[0]]: CommittedOffset(50, COMMIT_MARK)}
     return stage
 
 
 def test_the_way_back_brings_no_deleted_group_back_though_it_reads_on_at_the_target(both: BothWays) -> None:
     del both.east.groups["g"]
     both.rounds()
-    both.west.groups["g"] = {TWINS[PARTS[0]]: Place(70)}
+    both.west.groups["g"] = {TWINS[PARTS[0]]: CommittedOffset(70)}
     both.rounds()
     assert "g" not in both.east.groups
     both.commit("g", 5)
     both.rounds()
-    assert both.east.groups["g"] == {PARTS[0]: Place(5)}, "it has begun anew on the source"
-    both.west.groups["g"] = {TWINS[PARTS[0]]: Place(80)}
+    assert both.east.groups["g"] == {PARTS[0]: CommittedOffset(5)}, "it has begun anew on the source"
+    both.west.groups["g"] = {TWINS[PARTS[0]]: CommittedOffset(80)}
     both.rounds()
-    assert both.east.groups["g"] == {PARTS[0]: Place(80)}, "now it goes on at the target"
+    assert both.east.groups["g"] == {PARTS[0]: CommittedOffset(80)}, "now it goes on at the target"
 
 
 def test_the_way_back_leaves_one_topics_places_deleted_until_the_group_reads_there(both: BothWays) -> None:
@@ -58,15 +60,15 @@ def test_the_way_back_leaves_one_topics_places_deleted_until_the_group_reads_the
     both.rounds()
     del both.east.groups["g"][PARTS[0]]
     both.rounds()
-    assert both.east.groups["g"] == {PARTS[1]: Place(9)}
-    both.west.groups["g"][TWINS[PARTS[0]]] = Place(70)
+    assert both.east.groups["g"] == {PARTS[1]: CommittedOffset(9)}
+    both.west.groups["g"][TWINS[PARTS[0]]] = CommittedOffset(70)
     both.rounds()
-    assert both.east.groups["g"] == {PARTS[1]: Place(9), PARTS[0]: Place(70)}
+    assert both.east.groups["g"] == {PARTS[1]: CommittedOffset(9), PARTS[0]: CommittedOffset(70)}
 
 
 def test_the_way_back_makes_no_group_that_the_target_alone_knows(both: BothWays) -> None:
     for offset in (20, 30, 40):
-        both.west.groups["reports"] = {TWINS[PARTS[0]]: Place(offset)}
+        both.west.groups["reports"] = {TWINS[PARTS[0]]: CommittedOffset(offset)}
         both.rounds()
     assert "reports" not in both.east.groups
 
@@ -85,11 +87,13 @@ def test_a_group_that_is_deleted_and_begins_again_lower_is_followed(what: str, *
         stage.turn()
     assert stage.there("g") == 50, "what is deleted on the source is not deleted on the target"
     if restarts:
-        stage.direction = Direction(stage.east, stage.west, stage.west, Book(1000.0, 1e9), clock=lambda: stage.clock_s)
+        stage.direction = SyncDirection(
+            stage.east, stage.west, stage.west, SyncState(1000.0, 1e9), clock=lambda: stage.clock_s
+        )
     for offset in (10, 12, 14):
         stage.commit("g", offset)
         stage.turn()
-    assert (stage.there("g"), standing(stage.direction.book.entries["g"])[0]) == (14, State.SAME)
+    assert (stage.there("g"), worst_status(stage.direction.book.entries["g"])[0]) == (14, GroupSyncStatus.SAME)
 
 
 def test_who_has_read_on_at_the_target_while_the_group_was_gone_is_not_set_back() -> None:
@@ -99,8 +103,8 @@ def test_who_has_read_on_at_the_target_while_the_group_was_gone_is_not_set_back(
     del stage.east.groups["g"]
     for _ in range(5):
         stage.turn()
-    stage.west.groups["g"][TWINS[PARTS[0]]] = Place(60)
+    stage.west.groups["g"][TWINS[PARTS[0]]] = CommittedOffset(60)
     stage.commit("g", 10)
     for _ in range(5):
         stage.turn()
-    assert (stage.there("g"), stage.state("g")[0]) == (60, State.AHEAD)
+    assert (stage.there("g"), stage.state("g")[0]) == (60, GroupSyncStatus.AHEAD)

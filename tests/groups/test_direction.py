@@ -8,19 +8,26 @@ import pytest
 
 from tests.groups.model_sides import ModelSide
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import NamedPartition
-from twinshore.groups.cluster_groups import FRESH_S, Direction
-from twinshore.groups.core.progress import Book, Turn
-from twinshore.groups.core.rules import AS_IS, MARK, Scope, State, decide_back
-from twinshore.groups.sync import Round, standing
-from twinshore.groups.task import compared_among, last_said, word_of
-from twinshore.kafka.groups import GroupListing
-from twinshore.kafka.protocol.offsets import Place, Where
-from twinshore.kafka.questions import OffsetKind
+from twinshore.config.model import TopicPartition
+from twinshore.groups.cluster_groups import TARGET_READ_MAX_AGE_S, SyncDirection
+from twinshore.groups.core.commit_rules import (
+    COMMIT_MARK,
+    EXACT_TRANSLATION,
+    GroupSyncStatus,
+    SyncScope,
+    decide_commit_back,
+)
+from twinshore.groups.core.sync_state import DirectionResult, SyncState
+from twinshore.groups.sync import SyncRoundResult, worst_status
+from twinshore.groups.sync_service import build_status, compared_groups, last_compared_status
+from twinshore.kafka.consumer_groups import GroupListing
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.offsets import CommittedOffset, TopicPartitionTuple
 
-PARTS: list[Where] = [("orders", 0), ("orders", 1)]
-SCOPE = Scope(
-    {where: (("east." + where[0], where[1]), AS_IS) for where in PARTS}, (("orders", "east.orders", "a", "b"),)
+PARTS: list[TopicPartitionTuple] = [("orders", 0), ("orders", 1)]
+SCOPE = SyncScope(
+    {where: (("east." + where[0], where[1]), EXACT_TRANSLATION) for where in PARTS},
+    (("orders", "east.orders", "a", "b"),),
 )
 TWINS = {where: twin for where, (twin, _) in SCOPE.parts.items()}
 
@@ -40,24 +47,24 @@ class Stage:
 
     def restart(self) -> None:
         """The next process begins, and remembers nothing."""
-        book = Book(*self._periods)
-        self.direction = Direction(self.east, self.west, self.west, book, clock=lambda: self.clock_s)
+        book = SyncState(*self._periods)
+        self.direction = SyncDirection(self.east, self.west, self.west, book, clock=lambda: self.clock_s)
 
-    def commit(self, group: str, offset: int, where: Where = PARTS[0]) -> None:
-        self.east.groups.setdefault(group, {})[where] = Place(offset)
+    def commit(self, group: str, offset: int, where: TopicPartitionTuple = PARTS[0]) -> None:
+        self.east.groups.setdefault(group, {})[where] = CommittedOffset(offset)
 
-    def there(self, group: str, where: Where = PARTS[0]) -> int | None:
+    def there(self, group: str, where: TopicPartitionTuple = PARTS[0]) -> int | None:
         place = self.west.groups.get(group, {}).get(TWINS[where])
         return place.offset if place else None
 
-    def turn(self) -> Turn:
+    def turn(self) -> DirectionResult:
         self.now_s += 1.0
         here, there = self.east.listed(), self.west.listed()
         may, holds = (lambda: self.ours), (lambda: self.holds())
         return self.direction.turn(SCOPE, here, there, _is_meant, self.now_s, may=may, holds=holds)
 
-    def state(self, group: str) -> tuple[State, int]:
-        return standing(self.direction.book.entries[group])[:2]
+    def state(self, group: str) -> tuple[GroupSyncStatus, int]:
+        return worst_status(self.direction.book.entries[group])[:2]
 
 
 def test_only_what_changed_is_committed_and_only_what_is_open_is_asked() -> None:
@@ -77,11 +84,11 @@ def test_a_place_waits_at_the_twins_end_and_goes_on_with_it() -> None:
     stage.west.ends[TWINS[PARTS[0]]] = 40
     stage.commit("g", 70)
     stage.turn()
-    assert (stage.there("g"), stage.state("g")) == (40, (State.BEHIND, 30))
+    assert (stage.there("g"), stage.state("g")) == (40, (GroupSyncStatus.BEHIND, 30))
     assert stage.turn().commits == 0
     stage.west.ends[TWINS[PARTS[0]]] = 80
     stage.turn()
-    assert (stage.there("g"), stage.state("g")) == (70, (State.SAME, 0))
+    assert (stage.there("g"), stage.state("g")) == (70, (GroupSyncStatus.SAME, 0))
 
 
 def test_a_group_with_members_there_is_not_even_asked_and_follows_when_they_go() -> None:
@@ -91,7 +98,7 @@ def test_a_group_with_members_there_is_not_even_asked_and_follows_when_they_go()
     stage.west.members.add("g")
     stage.commit("g", 20)
     assert stage.turn().commits == 0
-    assert stage.state("g")[0] is State.LIVE
+    assert stage.state("g")[0] is GroupSyncStatus.LIVE
     stage.west.members.clear()
     stage.turn()
     assert stage.there("g") == 20
@@ -100,7 +107,7 @@ def test_a_group_with_members_there_is_not_even_asked_and_follows_when_they_go()
     stage.west.consume("g", TWINS[PARTS[0]], 60)
     stage.west.members.clear()
     stage.turn()
-    assert stage.state("g") == (State.AHEAD, 0)
+    assert stage.state("g") == (GroupSyncStatus.AHEAD, 0)
 
 
 def test_members_that_join_between_look_and_commit_are_not_overtaken() -> None:
@@ -108,7 +115,7 @@ def test_members_that_join_between_look_and_commit_are_not_overtaken() -> None:
     stage.commit("g", 10)
     stage.west.joins_before_commit.add("g")
     stage.turn()
-    assert (stage.there("g"), stage.state("g")[0]) == (None, State.LIVE)
+    assert (stage.there("g"), stage.state("g")[0]) == (None, GroupSyncStatus.LIVE)
     stage.west.joins_before_commit.clear()
     stage.turn()
     assert stage.there("g") == 10
@@ -128,7 +135,7 @@ def test_a_group_that_is_not_listed_for_a_moment_keeps_the_place_to_which_it_rea
     stage = Stage()
     stage.commit("g", 10)
     stage.turn()
-    stage.west.groups["g"][TWINS[PARTS[0]]] = Place(80)
+    stage.west.groups["g"][TWINS[PARTS[0]]] = CommittedOffset(80)
     stage.west.hidden.add("g")
     stage.commit("g", 20)
     stage.turn()
@@ -157,7 +164,7 @@ def test_idle_groups_are_committed_again_in_time_and_those_of_others_are_left_al
     for number in range(50):
         stage.commit(f"g{number}", 10)
     stage.turn()
-    stage.west.groups["g7"][TWINS[PARTS[0]]] = Place(99)
+    stage.west.groups["g7"][TWINS[PARTS[0]]] = CommittedOffset(99)
     last = dict.fromkeys(stage.east.groups, stage.now_s)
     for _ in range(60):
         stage.west.taken.clear()
@@ -198,16 +205,16 @@ def test_what_one_direction_put_there_is_no_reading_for_the_other() -> None:
     """A consumer that goes on at once is seen to move from there, though the way back has never looked before."""
     stage = Stage()
     stage.east.ends = dict.fromkeys(PARTS, 100)
-    back = Direction(stage.west, stage.east, stage.east, Book(1000.0, 1e9), decide_back)
+    back = SyncDirection(stage.west, stage.east, stage.east, SyncState(1000.0, 1e9), decide_commit_back)
     stage.direction.echo = back.book.expect
     stage.commit("g", 30)
     stage.turn()
-    stage.west.groups["g"][TWINS[PARTS[0]]] = Place(70)
+    stage.west.groups["g"][TWINS[PARTS[0]]] = CommittedOffset(70)
     back.turn(SCOPE.reversed(), stage.west.listed(), stage.east.listed(), lambda _: True, 9.0)
-    assert stage.east.groups["g"][PARTS[0]] == Place(70)
+    assert stage.east.groups["g"][PARTS[0]] == CommittedOffset(70)
     stage.commit("g", 5)
     back.turn(SCOPE.reversed(), stage.west.listed(), stage.east.listed(), lambda _: True, 10.0)
-    assert stage.east.groups["g"][PARTS[0]] == Place(5), "a reset was undone from the other side"
+    assert stage.east.groups["g"][PARTS[0]] == CommittedOffset(5), "a reset was undone from the other side"
 
 
 def test_a_link_that_became_anothers_while_places_were_read_is_not_committed_for() -> None:
@@ -217,7 +224,7 @@ def test_a_link_that_became_anothers_while_places_were_read_is_not_committed_for
 
     def superseded(_: int) -> None:
         stage.ours = False
-        stage.west.groups["g"] = {TWINS[PARTS[0]]: Place(60)}
+        stage.west.groups["g"] = {TWINS[PARTS[0]]: CommittedOffset(60)}
 
     stage.west.meanwhile = superseded
     assert stage.turn().commits == 0
@@ -241,7 +248,7 @@ def test_nothing_is_committed_by_what_was_read_long_ago_and_it_is_read_anew() ->
 
     def paused(_: int) -> None:
         stage.clock_s += 3.0
-        stage.west.groups["g"] = {TWINS[PARTS[0]]: Place(60)}
+        stage.west.groups["g"] = {TWINS[PARTS[0]]: CommittedOffset(60)}
 
     stage.west.meanwhile = paused
     turn = stage.turn()
@@ -249,7 +256,7 @@ def test_nothing_is_committed_by_what_was_read_long_ago_and_it_is_read_anew() ->
     assert "nothing is committed by that" in turn.told["broker 1 of west"]
     stage.west.meanwhile = None
     stage.turn()
-    assert (stage.there("g"), stage.state("g")[0]) == (60, State.AHEAD)
+    assert (stage.there("g"), stage.state("g")[0]) == (60, GroupSyncStatus.AHEAD)
 
 
 def test_nothing_is_committed_by_what_the_source_said_long_ago() -> None:
@@ -258,19 +265,19 @@ def test_nothing_is_committed_by_what_the_source_said_long_ago() -> None:
     stage.commit("g", 90)
 
     def ends(
-        parts: Iterable[NamedPartition], which: OffsetKind
-    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
+        parts: Iterable[TopicPartition], which: OffsetKind
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
         if which is OffsetKind.HIGH_WATERMARK and stage.clock_s == 0.0:
             stage.clock_s += 60.0
-            stage.east.groups["g"] = {PARTS[0]: Place(10)}
-            stage.west.groups["g"] = {TWINS[PARTS[0]]: Place(10)}
+            stage.east.groups["g"] = {PARTS[0]: CommittedOffset(10)}
+            stage.west.groups["g"] = {TWINS[PARTS[0]]: CommittedOffset(10)}
         return dict.fromkeys(parts, 100), {}
 
     stage.west.offsets_of_each = ends  # type: ignore[method-assign]
     stage.turn()
     assert stage.there("g") == 10
     stage.turn()
-    assert (stage.there("g"), stage.state("g")[0]) == (10, State.SAME)
+    assert (stage.there("g"), stage.state("g")[0]) == (10, GroupSyncStatus.SAME)
 
 
 def test_a_coordinator_that_is_always_slow_is_asked_for_fewer_groups_at_once() -> None:
@@ -295,7 +302,7 @@ def test_a_group_without_rights_is_told_and_all_others_move() -> None:
     turn = stage.turn()
     assert (stage.there("a"), stage.there("forbidden"), stage.there("z")) == (10, None, 10)
     assert "grant Describe on forbidden" in turn.told["group forbidden"]
-    assert stage.state("forbidden")[0] is State.REFUSED
+    assert stage.state("forbidden")[0] is GroupSyncStatus.REFUSED
     told = [stage.turn().told for _ in range(4)]
     assert sum("group forbidden" in one for one in told) <= 1, "it is not asked for in every round"
     stage.west.forbidden.clear()
@@ -314,40 +321,40 @@ def test_a_group_whose_coordinator_is_lost_is_not_called_the_same(*, named: bool
     stage.west.dead_is_named = named
     for _ in range(7):
         stage.turn()
-    assert (stage.state("a")[0], stage.state("lost")[0]) == (State.SAME, State.AWAY)
+    assert (stage.state("a")[0], stage.state("lost")[0]) == (GroupSyncStatus.SAME, GroupSyncStatus.AWAY)
     stage.commit("lost", 20)
     stage.turn()
-    assert stage.state("lost")[0] is State.AWAY
+    assert stage.state("lost")[0] is GroupSyncStatus.AWAY
     stage.west.lost.clear()
     stage.turn()
-    assert (stage.there("lost"), stage.state("lost")[0]) == (20, State.SAME)
+    assert (stage.there("lost"), stage.state("lost")[0]) == (20, GroupSyncStatus.SAME)
 
 
 def test_a_twins_partition_without_a_leader_holds_up_no_other_topic() -> None:
-    parts = {("orders", 0): (("orders", 0), AS_IS), ("lost", 0): (("lost", 0), AS_IS)}
-    scope = Scope({**parts}, (("orders", "orders", "a", "b"), ("lost", "lost", "c", "d")))
+    parts = {("orders", 0): (("orders", 0), EXACT_TRANSLATION), ("lost", 0): (("lost", 0), EXACT_TRANSLATION)}
+    scope = SyncScope({**parts}, (("orders", "orders", "a", "b"), ("lost", "lost", "c", "d")))
     stage = Stage()
     stage.west.ends = dict.fromkeys(parts, 100)
-    stage.west.leaderless.add(NamedPartition("lost", 0))
+    stage.west.leaderless.add(TopicPartition("lost", 0))
     for where in parts:
         stage.commit("g", 10, where)
 
-    def turn() -> Turn:
+    def turn() -> DirectionResult:
         stage.now_s += 1.0
         stage.clock_s += 1.0
         here, there = stage.east.listed(), stage.west.listed()
         return stage.direction.turn(scope, here, there, lambda _: True, stage.now_s)
 
     told = turn().told
-    assert stage.west.groups["g"] == {("orders", 0): Place(10, MARK)}
-    assert stage.state("g")[0] is State.AWAY
+    assert stage.west.groups["g"] == {("orders", 0): CommittedOffset(10, COMMIT_MARK)}
+    assert stage.state("g")[0] is GroupSyncStatus.AWAY
     assert told == {"topic lost of west": "its groups wait: west: lost-0 has no leader"}
     assert turn().told == {}, "it is not asked again at once"
     assert stage.direction.book.entries["g"].check, "nothing is known of its other place"
     stage.west.leaderless.clear()
     for _ in range(20):
         turn()
-    assert stage.west.groups["g"][("lost", 0)] == Place(10, MARK)
+    assert stage.west.groups["g"][("lost", 0)] == CommittedOffset(10, COMMIT_MARK)
     assert not stage.direction.book.entries["g"].check
 
 
@@ -362,7 +369,7 @@ def test_a_commit_that_nobody_answered_does_not_count_as_the_same(what: str) -> 
     stage.commit("g", 10)
     stage.commit("other", 10)
     stage.turn()
-    assert stage.state("g") == (State.SAME, 0)
+    assert stage.state("g") == (GroupSyncStatus.SAME, 0)
     stage.commit("g", 40)
     commit = stage.west.commit
     if what == "no answer":
@@ -372,17 +379,17 @@ def test_a_commit_that_nobody_answered_does_not_count_as_the_same(what: str) -> 
     elif what == "lease lost":
         stage.ours = False
     else:
-        stage.west.meanwhile = lambda _: setattr(stage, "clock_s", stage.clock_s + FRESH_S)
+        stage.west.meanwhile = lambda _: setattr(stage, "clock_s", stage.clock_s + TARGET_READ_MAX_AGE_S)
     stage.turn()
-    assert (stage.there("g"), stage.state("g")) == (10, (State.AWAY, 0))
+    assert (stage.there("g"), stage.state("g")) == (10, (GroupSyncStatus.AWAY, 0))
     entries = stage.direction.book.entries
-    word = word_of(entries, Round(groups=2), now_s=stage.now_s, now_ms=1)
-    assert last_said(word, compared_among(entries), "g")[0] == "away"
-    assert last_said(word, compared_among(entries), "other")[0] == "same"
+    word = build_status(entries, SyncRoundResult(groups=2), now_s=stage.now_s, now_ms=1)
+    assert last_compared_status(word, compared_groups(entries), "g")[0] == "away"
+    assert last_compared_status(word, compared_groups(entries), "other")[0] == "same"
     stage.west.commit, stage.ours, stage.west.meanwhile = commit, True, None  # type: ignore[method-assign]
     stage.west.refuses.clear()
     stage.turn()
-    assert (stage.there("g"), stage.state("g")) == (40, (State.SAME, 0))
+    assert (stage.there("g"), stage.state("g")) == (40, (GroupSyncStatus.SAME, 0))
 
 
 def _is_meant(one: GroupListing) -> bool:

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from tests.groups.model_sides import ModelSide
 from tests.groups.test_direction import PARTS, SCOPE, TWINS
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import Link, NamedPartition
-from twinshore.groups.cluster_groups import Direction
-from twinshore.groups.core.progress import Book
-from twinshore.groups.core.rules import AS_IS, Scope, outputs_of, waits_for
-from twinshore.groups.output_groups import ASKED_ANEW_S, KeptTogether, LinkCrossing
-from twinshore.groups.sync import Round
-from twinshore.groups.task import compared_among, last_said, word_of
-from twinshore.kafka.protocol.offsets import Place, Where
+from twinshore.config.model import Link, TopicPartition
+from twinshore.groups.cluster_groups import SyncDirection
+from twinshore.groups.core.commit_rules import EXACT_TRANSLATION, SyncScope, output_patterns, output_topics
+from twinshore.groups.core.sync_state import SyncState
+from twinshore.groups.output_groups import ENDS_REFRESH_INTERVAL_S, LinkOutputReplication, OutputAwareGroups
+from twinshore.groups.sync import SyncRoundResult
+from twinshore.groups.sync_service import build_status, compared_groups, last_compared_status
+from twinshore.kafka.protocol.offsets import CommittedOffset, TopicPartitionTuple
 
-INVOICES: list[Where] = [("invoices", 0), ("invoices", 1)]
+INVOICES: list[TopicPartitionTuple] = [("invoices", 0), ("invoices", 1)]
 RULES = (("billing", ("invoices",)), (".*-app", ("{group}-.*",)))
 
 
@@ -37,7 +37,7 @@ class Logs:
         self.twinless: set[str] = set()
         self.now = SCOPE
 
-    def scope(self) -> Scope:
+    def scope(self) -> SyncScope:
         return self.now
 
     def topics(self) -> Mapping[str, int]:
@@ -45,10 +45,10 @@ class Logs:
             raise KafkaError("east is away", retriable=True)
         return self.partitions
 
-    def ends(self, parts: Sequence[Where]) -> dict[Where, int]:
+    def ends(self, parts: Sequence[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
         return {where: self.source[where] for where in parts if where in self.source}
 
-    def crossed(self, parts: Sequence[Where]) -> dict[Where, int]:
+    def crossed(self, parts: Sequence[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
         return {where: self.target[where] for where in parts if where[0] not in self.twinless}
 
 
@@ -59,9 +59,9 @@ class Stage:
         self.east, self.west, self.logs = ModelSide("east"), ModelSide("west"), Logs()
         self.west.ends = dict.fromkeys(TWINS.values(), 1000)
         self.now_s = 0.0
-        self.kept = KeptTogether(self.east, RULES, self.logs, clock=lambda: self.now_s)
-        self.direction = Direction(
-            self.kept, self.west, self.west, Book(1000.0, 1e9), held=self.kept.held, clock=lambda: self.now_s
+        self.kept = OutputAwareGroups(self.east, RULES, self.logs, clock=lambda: self.now_s)
+        self.direction = SyncDirection(
+            self.kept, self.west, self.west, SyncState(1000.0, 1e9), held=self.kept.held, clock=lambda: self.now_s
         )
         self.read = 0
 
@@ -69,9 +69,9 @@ class Stage:
         for _ in range(records):
             self.logs.source[INVOICES[self.read % 2]] += 1
             self.read += 1
-        self.east.groups[group] = {PARTS[0]: Place(self.read)}
+        self.east.groups[group] = {PARTS[0]: CommittedOffset(self.read)}
 
-    def cross(self, where: Where, records: int) -> None:
+    def cross(self, where: TopicPartitionTuple, records: int) -> None:
         self.logs.target[where] = min(self.logs.source[where], self.logs.target[where] + records)
 
     def turn(self) -> None:
@@ -86,10 +86,10 @@ class Stage:
 
 def test_which_topics_a_group_writes_to() -> None:
     topics = ("invoices", "my.app-app-store-changelog", "myxapp-app-store-changelog", "my.app-app")
-    assert outputs_of(RULES, "billing", topics) == {"invoices"}
-    assert outputs_of(RULES, "my.app-app", topics) == {"my.app-app-store-changelog"}, "its name is no expression"
-    assert outputs_of(((".*", (".*",)), *RULES), "billing", topics) == set(topics)
-    assert waits_for(RULES, "reports") == ()
+    assert output_topics(RULES, "billing", topics) == {"invoices"}
+    assert output_topics(RULES, "my.app-app", topics) == {"my.app-app-store-changelog"}, "its name is no expression"
+    assert output_topics(((".*", (".*",)), *RULES), "billing", topics) == set(topics)
+    assert output_patterns(RULES, "reports") == ()
 
 
 def test_a_place_waits_for_what_was_written_before_it_and_for_nothing_that_came_later() -> None:
@@ -121,12 +121,12 @@ def test_who_is_not_named_waits_for_nothing_and_a_reset_for_nothing_either() -> 
     stage.turn()
     assert stage.there() == 20
     stage.logs.source[INVOICES[0]] += 1
-    stage.east.groups["billing"] = {PARTS[0]: Place(7)}
+    stage.east.groups["billing"] = {PARTS[0]: CommittedOffset(7)}
     for _ in range(2):
         stage.turn()
     assert stage.there() == 7
     del stage.east.groups["billing"][PARTS[0]]
-    stage.east.groups["billing"][PARTS[1]] = Place(3)
+    stage.east.groups["billing"][PARTS[1]] = CommittedOffset(3)
     stage.turn()
     assert TWINS[PARTS[1]] not in stage.west.groups["billing"], "the place of another partition waits as well"
 
@@ -144,7 +144,7 @@ def test_what_the_source_has_no_more_is_not_waited_for_in_vain(what: str) -> Non
             stage.cross(where, 3)
     stage.turn()
     assert stage.there() == 0
-    stage.now_s += ASKED_ANEW_S
+    stage.now_s += ENDS_REFRESH_INTERVAL_S
     stage.turn()
     assert stage.there() == 10
 
@@ -175,7 +175,7 @@ def test_clusters_that_do_not_answer_hold_the_groups_that_write_and_no_other() -
     stage = Stage()
     stage.logs.away = True
     stage.process(1)
-    stage.east.groups["reports"] = {PARTS[0]: Place(1)}
+    stage.east.groups["reports"] = {PARTS[0]: CommittedOffset(1)}
     stage.turn()
     assert (stage.there(), stage.there("reports")) == (0, 1)
     assert stage.kept.waiting["billing"].words == "its places wait: east is away"
@@ -246,7 +246,7 @@ def test_a_group_that_is_set_back_climbs_only_with_what_it_writes_then() -> None
     stage.process(1)  # from here on nothing crosses
     stage.turn()
     stage.read = 0
-    stage.east.groups["billing"] = {PARTS[0]: Place(0)}
+    stage.east.groups["billing"] = {PARTS[0]: CommittedOffset(0)}
     for _ in range(3):
         stage.turn()
     for _ in range(8):
@@ -272,11 +272,11 @@ def test_the_word_of_a_group_that_waits_is_not_that_it_stands_the_same(carried: 
     stage.turn()
     entries = stage.direction.book.entries
     waiting = {name: (one.since_s, stage.kept.lag_of(name)) for name, one in stage.kept.waiting.items()}
-    word = word_of(entries, Round(groups=1), now_s=stage.now_s, now_ms=1, waiting=waiting)
+    word = build_status(entries, SyncRoundResult(groups=1), now_s=stage.now_s, now_ms=1, waiting=waiting)
     # Of a group that never had a place on the target nobody can say by how much it is behind.
     behind = 900 if carried else 0
     assert (word["states"], word["behind"], word["waits"]) == ({"waits": 1}, behind, ["billing"])
-    assert last_said(word, compared_among(entries), "billing") == ("waits", behind)
+    assert last_compared_status(word, compared_groups(entries), "billing") == ("waits", behind)
 
 
 def test_a_group_that_is_held_back_is_left_out_and_is_not_taken_for_one_that_was_heard() -> None:
@@ -297,7 +297,7 @@ def test_a_group_that_is_held_back_is_left_out_and_is_not_taken_for_one_that_was
 class Hiding:
     """A cluster that lists no topic that this user may not see, and says so of one that is named."""
 
-    def __init__(self, ends: dict[Where, int]) -> None:
+    def __init__(self, ends: dict[TopicPartitionTuple, int]) -> None:
         self.ends, self.hidden = ends, set[str]()
 
     def metadata(self, topics: Sequence[str] | None, **_: object) -> SimpleNamespace:
@@ -311,8 +311,8 @@ class Hiding:
         )
 
     def offsets_of_each(
-        self, named: Sequence[NamedPartition], _which: object
-    ) -> tuple[dict[NamedPartition, int], None]:
+        self, named: Sequence[TopicPartition], _which: object
+    ) -> tuple[dict[TopicPartition, int], None]:
         asked = {one: (one.topic, one.partition) for one in named if one.topic not in self.hidden}
         return {one: self.ends[where] for one, where in asked.items()}, None
 
@@ -320,19 +320,21 @@ class Hiding:
 @pytest.mark.parametrize("first", [True, False])
 def test_a_topic_that_is_hidden_is_waited_for_as_one_that_is_seen(first: bool) -> None:
     stage, west = Stage(), Hiding(dict.fromkeys(INVOICES, 0))
-    receipts: dict[Where, int] = {}
+    receipts: dict[TopicPartitionTuple, int] = {}
     east = Hiding(stage.logs.source)
-    scope = Scope({where: (where, AS_IS) for where in INVOICES}, (("invoices", "invoices", b"invoices".hex(), "x"),))
-    seen = LinkCrossing(east, west, lambda: Link("east", "west"), lambda: scope, lambda: receipts)  # type: ignore[arg-type]
-    stage.kept = KeptTogether(stage.east, RULES, seen, clock=lambda: stage.now_s)
-    stage.direction = Direction(
-        stage.kept, stage.west, stage.west, Book(1000.0, 1e9), held=stage.kept.held, clock=lambda: stage.now_s
+    scope = SyncScope(
+        {where: (where, EXACT_TRANSLATION) for where in INVOICES}, (("invoices", "invoices", b"invoices".hex(), "x"),)
+    )
+    seen = LinkOutputReplication(east, west, lambda: Link("east", "west"), lambda: scope, lambda: receipts)  # type: ignore[arg-type]
+    stage.kept = OutputAwareGroups(stage.east, RULES, seen, clock=lambda: stage.now_s)
+    stage.direction = SyncDirection(
+        stage.kept, stage.west, stage.west, SyncState(1000.0, 1e9), held=stage.kept.held, clock=lambda: stage.now_s
     )
     stage.process(10)
     if not first:
         stage.turn()
     east.hidden.add("invoices")
-    stage.now_s += ASKED_ANEW_S
+    stage.now_s += ENDS_REFRESH_INTERVAL_S
     stage.turn()
     stage.turn()
     assert stage.there() == 0
@@ -354,18 +356,18 @@ def test_what_is_at_home_on_the_target_is_not_waited_for() -> None:
     stage, moved = Stage(), set[str]()
     east: Any = Hiding(stage.logs.source)
     west: Any = Hiding(dict.fromkeys(INVOICES, 0))
-    seen = LinkCrossing(east, west, lambda: Link("east", "west"), lambda: SCOPE, dict, lambda: moved)
-    stage.kept = KeptTogether(stage.east, RULES, seen, clock=lambda: stage.now_s)
-    stage.direction = Direction(
-        stage.kept, stage.west, stage.west, Book(1000.0, 1e9), held=stage.kept.held, clock=lambda: stage.now_s
+    seen = LinkOutputReplication(east, west, lambda: Link("east", "west"), lambda: SCOPE, dict, lambda: moved)
+    stage.kept = OutputAwareGroups(stage.east, RULES, seen, clock=lambda: stage.now_s)
+    stage.direction = SyncDirection(
+        stage.kept, stage.west, stage.west, SyncState(1000.0, 1e9), held=stage.kept.held, clock=lambda: stage.now_s
     )
     stage.process(10)
     stage.turn()
     assert "twin of that now" in stage.kept.waiting["billing"].words
     moved.add("invoices")
-    stage.now_s += ASKED_ANEW_S
+    stage.now_s += ENDS_REFRESH_INTERVAL_S
     stage.turn()
-    assert (stage.kept.waiting, list(stage.kept.unmet)) == ({}, ["{group}-.*"])
+    assert (stage.kept.waiting, list(stage.kept.unmatched)) == ({}, ["{group}-.*"])
     stage.turn()
     assert stage.there() == 10
 
@@ -374,11 +376,11 @@ def test_an_expression_that_meets_no_topic_is_told() -> None:
     stage = Stage()
     stage.process(10)
     stage.turn()
-    assert list(stage.kept.unmet) == ["{group}-.*"], "invoices are there"
+    assert list(stage.kept.unmatched) == ["{group}-.*"], "invoices are there"
     stage.logs.partitions["x-app-totals"] = 1
     stage.process(10)
     for where in INVOICES:
         stage.cross(where, 99)
     for _ in range(2):
         stage.turn()
-    assert stage.kept.unmet == {}
+    assert stage.kept.unmatched == {}

@@ -11,17 +11,17 @@ import pytest
 from tests.groups.model_sides import ModelSide
 from twinshore.config.errors import ConfigError, KafkaError
 from twinshore.config.model import Link
-from twinshore.groups.core.goals import Goal, goals_of
-from twinshore.groups.offset_move import Step, Wishes, commit_offsets
-from twinshore.groups.operations import nothing_moved, whys_left
-from twinshore.groups.view import GroupView, PartView
-from twinshore.kafka.groups import always
-from twinshore.kafka.protocol.offsets import Place, Where
+from twinshore.groups.core.goals import OffsetGoal, build_goals
+from twinshore.groups.offset_move import OffsetStep, WantedOffsets, commit_offsets
+from twinshore.groups.operations import describe_nothing_moved, reasons_not_moved
+from twinshore.groups.view import GroupView, PartitionView
+from twinshore.kafka.consumer_groups import always_allowed
+from twinshore.kafka.protocol.offsets import CommittedOffset, TopicPartitionTuple
 from twinshore.state.store import Store, open_store
 
 TWIN = ("east.orders", 0)
 LINK = Link("east", "west")
-WISHES: Wishes = {TWIN: (None, Place(40))}
+WISHES: WantedOffsets = {TWIN: (None, CommittedOffset(40))}
 
 
 @pytest.fixture
@@ -32,13 +32,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def view(source: int | None, target: int | None, end: int = 100, *, back: bool = False) -> GroupView:
-    part = PartView("orders", 0, source, TWIN[0], target if back else source, target, "behind", end)
+    part = PartitionView("orders", 0, source, TWIN[0], target if back else source, target, "behind", end)
     return GroupView("east->west", "g", "classic", "Empty", "Empty", "behind", 0, 0, None, (part,))
 
 
 def moved(
-    store: Store, west: ModelSide, link: str, group: str, wishes: Wishes, *, by: str, lower: bool = False
-) -> list[Step]:
+    store: Store, west: ModelSide, link: str, group: str, wishes: WantedOffsets, *, by: str, lower: bool = False
+) -> list[OffsetStep]:
     return commit_offsets(store, west, link, {group: wishes}, by=by, lower=lower)[group]
 
 
@@ -50,7 +50,7 @@ def test_what_is_refused_is_told_and_written_down(store: Store) -> None:
     steps = [found[name][0] for name in ("a", "live", "forbidden")]
     assert west.asked["OffsetCommit"] == 2, "all at one coordinator in one go"
     assert [step.refused for step in steps] == [False, True, True]
-    assert west.groups == {"a": {TWIN: Place(40)}}
+    assert west.groups == {"a": {TWIN: CommittedOffset(40)}}
     told = [(row.subject, row.after, row.outcome) for row in store.audit.rows("east->west")]
     assert sorted(told) == sorted((f"{step.group} east.orders-0 on west", "40", step.outcome) for step in steps)
 
@@ -59,8 +59,10 @@ class Breaking(ModelSide):
     """Its connection is refused for good at the second group."""
 
     def commit(
-        self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]], still: Callable[[], bool] = always
-    ) -> dict[str, dict[Where, int]]:
+        self,
+        places: Mapping[int, Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]],
+        still: Callable[[], bool] = always_allowed,
+    ) -> dict[str, dict[TopicPartitionTuple, int]]:
         if any("b" in groups for groups in places.values()):
             raise KafkaError("west turns us away")
         return super().commit(places, still)
@@ -76,26 +78,28 @@ def test_a_failure_at_one_group_leaves_no_other_unaudited(store: Store) -> None:
 
 def test_a_group_that_has_gone_on_since_it_was_seen_is_not_set_back(store: Store) -> None:
     west = ModelSide("west")
-    west.groups["a"] = {TWIN: Place(50)}
+    west.groups["a"] = {TWIN: CommittedOffset(50)}
     (step,) = moved(store, west, "east->west", "a", WISHES, by="anna")
     assert (step.outcome, step.refused) == ("not done: it stands at 50 by now", False)
-    (step,) = moved(store, west, "east->west", "a", {TWIN: (70, Place(40))}, by="anna", lower=True)
+    (step,) = moved(store, west, "east->west", "a", {TWIN: (70, CommittedOffset(40))}, by="anna", lower=True)
     assert (step.outcome, step.refused) == ("refused: it stands at 50 by now", True)
-    assert west.groups == {"a": {TWIN: Place(50)}}
-    (step,) = moved(store, west, "east->west", "a", {TWIN: (50, Place(40))}, by="anna", lower=True)
+    assert west.groups == {"a": {TWIN: CommittedOffset(50)}}
+    (step,) = moved(store, west, "east->west", "a", {TWIN: (50, CommittedOffset(40))}, by="anna", lower=True)
     assert step.sentence(done=True) == "east->west: group a: east.orders-0 on west: 50 -> 40 (done)"
     assert step.sentence(done=False).endswith("50 -> 40 (not done)")
-    west.groups["b"] = {TWIN: Place(30)}
+    west.groups["b"] = {TWIN: CommittedOffset(30)}
     (step,) = moved(store, west, "east->west", "b", WISHES, by="anna")
-    assert (step.outcome, west.groups["b"]) == ("done", {TWIN: Place(40)}), "it is still onwards"
+    assert (step.outcome, west.groups["b"]) == ("done", {TWIN: CommittedOffset(40)}), "it is still onwards"
 
 
 class Deaf(ModelSide):
     """Its first commit is done, and the answer is lost."""
 
     def commit(
-        self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]], still: Callable[[], bool] = always
-    ) -> dict[str, dict[Where, int]]:
+        self,
+        places: Mapping[int, Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]],
+        still: Callable[[], bool] = always_allowed,
+    ) -> dict[str, dict[TopicPartitionTuple, int]]:
         first = not self.heard
         self.heard = True
         found = super().commit(places, still)
@@ -105,16 +109,16 @@ class Deaf(ModelSide):
 
 
 def test_a_commit_that_was_done_and_not_answered_is_told_as_done(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twinshore.groups.offset_move.AGAIN_S", 0.0)
+    monkeypatch.setattr("twinshore.groups.offset_move.RETRY_DELAY_S", 0.0)
     for lower in (False, True):
         west = Deaf("west")
-        west.groups["a"] = {TWIN: Place(10)}
-        (step,) = moved(store, west, "east->west", "a", {TWIN: (10, Place(40))}, by="anna", lower=lower)
-        assert (step.outcome, west.groups["a"]) == ("done", {TWIN: Place(40)})
+        west.groups["a"] = {TWIN: CommittedOffset(10)}
+        (step,) = moved(store, west, "east->west", "a", {TWIN: (10, CommittedOffset(40))}, by="anna", lower=lower)
+        assert (step.outcome, west.groups["a"]) == ("done", {TWIN: CommittedOffset(40)})
 
 
-def goals(seen: GroupView, *, back: bool = False) -> list[Goal]:
-    return [one for one in goals_of(LINK, seen, back=back)[0] if one.moves]
+def goals(seen: GroupView, *, back: bool = False) -> list[OffsetGoal]:
+    return [one for one in build_goals(LINK, seen, back=back)[0] if one.moves]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +139,7 @@ def test_no_place_lies_beyond_the_end_of_the_log_that_it_is_for(
 
 
 def left(seen: GroupView, *, back: bool = False, lower: bool = False, named: bool = False) -> str:
-    return "; ".join(whys_left(LINK, seen, goals(seen, back=back), back=back, lower=lower, named=named))
+    return "; ".join(reasons_not_moved(LINK, seen, goals(seen, back=back), back=back, lower=lower, named=named))
 
 
 def test_a_group_that_is_not_moved_is_told_with_the_option_that_moves_it() -> None:
@@ -163,16 +167,16 @@ def test_a_name_that_no_side_has_is_an_error_and_the_nearest_one_is_named() -> N
         ("bill+in", "did you mean billing?"),
     ):
         with pytest.raises(ConfigError, match="no group called") as caught:
-            nothing_moved(name, known)
+            describe_nothing_moved(name, known)
         assert caught.value.hint == hint
     with pytest.raises(ConfigError, match="no group called billing"):
-        nothing_moved("billing", [])
-    assert "stands where it should" in nothing_moved("bill.*", known)
-    assert "no group has a place" in nothing_moved(".*", [])
+        describe_nothing_moved("billing", [])
+    assert "stands where it should" in describe_nothing_moved("bill.*", known)
+    assert "no group has a place" in describe_nothing_moved(".*", [])
 
 
 def test_no_place_is_moved_on_a_twin_whose_end_is_not_known() -> None:
     seen = view(source=10, target=90)
     endless = replace(seen, parts=(replace(seen.parts[0], end=None, state="away"),))
-    assert goals_of(LINK, endless, back=False) == ([], ["orders-0"])
+    assert build_goals(LINK, endless, back=False) == ([], ["orders-0"])
     assert left(endless, lower=True).startswith("is not moved where west does not say how far its log reaches")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.groups.test_direction import PARTS, TWINS, Stage
-from twinshore.groups.core.progress import refusals_in_words
+from twinshore.groups.core.sync_state import describe_refusals
 
 
 @pytest.mark.parametrize("code", [-1, 12])
@@ -17,7 +17,7 @@ def test_a_place_that_is_refused_again_and_again_is_told_until_it_is_taken(code:
         stage.commit("g", 10, where)
 
     def told() -> str:
-        return refusals_in_words(stage.direction.refusals(), stage.now_s)
+        return describe_refusals(stage.direction.refusals(), stage.now_s)
 
     for _ in range(20):
         stage.turn()

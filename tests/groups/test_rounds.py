@@ -13,13 +13,13 @@ from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from tests.groups.test_direction import PARTS, TWINS, Stage
 from twinshore.config.errors import KafkaError, StoreError
-from twinshore.config.model import GroupRules, NamedPartition
+from twinshore.config.model import GroupRules, TopicPartition
 from twinshore.config.settings import Settings, parse_settings
-from twinshore.groups.core.rules import MARK, State
-from twinshore.groups.sync import EVERYBODY, MARKS_KIND, Rounds, names_row
-from twinshore.kafka.protocol.offsets import Place
-from twinshore.replication.core.ownership import pair_of
-from twinshore.state.core.values import Asked, TopicInSwitch, TwinRow
+from twinshore.groups.core.commit_rules import COMMIT_MARK, GroupSyncStatus
+from twinshore.groups.sync import ALL_GROUPS, UNMARKED_GROUPS_KIND, GroupSync, group_names_row
+from twinshore.kafka.protocol.offsets import CommittedOffset
+from twinshore.replication.core.ownership import pair_name
+from twinshore.state.core.values import MirrorRequest, TopicInSwitch, TwinRow
 from twinshore.state.store import Store
 
 
@@ -28,7 +28,7 @@ def test_a_filter_for_groups_holds_from_the_next_round_on_without_a_restart(tmp_
     settings = parse_settings(file.read_text(), name=file.name, env={})
     with (
         opened(file) as store,
-        contextlib.closing(Rounds(settings.links[0], settings, store, retention_s=1.0)) as rounds,
+        contextlib.closing(GroupSync(settings.links[0], settings, store, retention_s=1.0)) as rounds,
     ):
         names = ("billing", "billing-test", "console-consumer-7")
 
@@ -51,13 +51,15 @@ def test_once_a_topic_changed_homes_no_round_goes_by_what_was_before_until_both_
     settings = parse_settings(file.read_text(), name=file.name, env={})
     with (
         opened(file) as store,
-        contextlib.closing(Rounds(settings.links[0], settings, store, retention_s=1.0, leaves=True)) as rounds,
+        contextlib.closing(GroupSync(settings.links[0], settings, store, retention_s=1.0, leaves=True)) as rounds,
     ):
         rounds.begin(0.0)
         assert rounds._holds()
         store.twins.save([TwinRow(LINK, "orders", 0, "aa" * 16, "bb" * 16, 0, 0, 1)])
         rounds.begin(0.1)  # looked a moment ago
-        store.switching.begin([TopicInSwitch(pair_of(settings.links[0]), "orders", "id", LINK, Asked.ANNOUNCED, 1)])
+        store.topics_in_switch.begin(
+            [TopicInSwitch(pair_name(settings.links[0]), "orders", "id", LINK, MirrorRequest.ANNOUNCED, 1)]
+        )
         assert not rounds._holds()
         for _ in range(3):
             with pytest.raises(KafkaError):
@@ -87,7 +89,7 @@ def test_a_filter_that_could_not_be_read_once_is_heard_all_the_same(
     settings = parse_settings(file.read_text(), name=file.name, env={})
     with (
         opened(file) as store,
-        contextlib.closing(Rounds(settings.links[0], settings, store, retention_s=1.0)) as rounds,
+        contextlib.closing(GroupSync(settings.links[0], settings, store, retention_s=1.0)) as rounds,
     ):
         asking.run(file, "link", "filter", LINK, "--exclude-groups", "audit")
 
@@ -111,7 +113,7 @@ class Owing:
     def process(self, *, marks: bool = True) -> None:
         """The next one begins."""
         link = replace(self.settings.links[0], groups=GroupRules(marks=marks))
-        with contextlib.closing(Rounds(link, self.settings, self.store, retention_s=1.0)) as rounds:
+        with contextlib.closing(GroupSync(link, self.settings, self.store, retention_s=1.0)) as rounds:
             self.rounds = rounds
             rounds.begin(0.0)
         assert rounds._forward is not None
@@ -123,7 +125,7 @@ class Owing:
     def found(self, group: str) -> None:
         """At 50 on the target, without a mark, and at 95 on the source."""
         self.stage.commit(group, 95)
-        self.stage.west.groups[group] = {TWINS[PARTS[0]]: Place(50)}
+        self.stage.west.groups[group] = {TWINS[PARTS[0]]: CommittedOffset(50)}
 
 
 @pytest.fixture
@@ -134,19 +136,19 @@ def owing(tmp_path: Path) -> Iterator[Owing]:
 
 
 def no_marks_were_left(owing: Owing) -> None:
-    owing.store.memories.remember([names_row(LINK, MARKS_KIND, [EVERYBODY], 5)])
+    owing.store.link_states.remember([group_names_row(LINK, UNMARKED_GROUPS_KIND, [ALL_GROUPS], 5)])
 
 
 def test_places_without_a_mark_are_the_links_own_only_after_the_link_left_none(owing: Owing) -> None:
     owing.found("g")
     owing.process()
     owing.turn()
-    assert (owing.stage.there("g"), owing.stage.state("g")[0]) == (50, State.OWN)
+    assert (owing.stage.there("g"), owing.stage.state("g")[0]) == (50, GroupSyncStatus.OWN)
 
 
 def test_each_group_is_trusted_until_it_was_settled_and_no_group_that_comes_later_is(owing: Owing) -> None:
     no_marks_were_left(owing)
-    owing.stage.east.groups["elsewhere"] = {("not-mirrored", 0): Place(5)}
+    owing.stage.east.groups["elsewhere"] = {("not-mirrored", 0): CommittedOffset(5)}
     owing.found("g")
     owing.process()
     owing.turn()
@@ -155,7 +157,7 @@ def test_each_group_is_trusted_until_it_was_settled_and_no_group_that_comes_late
     for _ in range(2):
         for _ in range(3):
             owing.turn()
-        assert (owing.stage.there("flink"), owing.stage.state("flink")[0]) == (50, State.OWN)
+        assert (owing.stage.there("flink"), owing.stage.state("flink")[0]) == (50, GroupSyncStatus.OWN)
         owing.process()
 
 
@@ -170,7 +172,7 @@ def test_a_group_that_could_not_be_settled_stays_trusted(owing: Owing, hindered:
     commit = stage.west.commit
     stage.east.away = hindered == "source away"
     if hindered == "no leader":
-        stage.west.leaderless.add(NamedPartition(*twin))
+        stage.west.leaderless.add(TopicPartition(*twin))
     if hindered in ("elsewhere", "no answer"):
         answer = {"g": {twin: 16}} if hindered == "elsewhere" else {}
         stage.west.commit = lambda *_: answer  # type: ignore[method-assign]
@@ -184,7 +186,7 @@ def test_a_group_that_could_not_be_settled_stays_trusted(owing: Owing, hindered:
         owing.process()
     for _ in range(3):
         owing.turn()
-    assert (stage.there("g"), stage.state("g")[0]) == (95, State.SAME)
+    assert (stage.there("g"), stage.state("g")[0]) == (95, GroupSyncStatus.SAME)
 
 
 def test_a_link_that_left_no_marks_for_a_while_knows_its_places_when_it_leaves_them_again(owing: Owing) -> None:
@@ -194,22 +196,22 @@ def test_a_link_that_left_no_marks_for_a_while_knows_its_places_when_it_leaves_t
     owing.found("g")
     owing.turn()
     twin = TWINS[PARTS[0]]
-    assert owing.stage.west.groups["g"][twin] == Place(95, "")
+    assert owing.stage.west.groups["g"][twin] == CommittedOffset(95, "")
     owing.stage.commit("g", 97)
     owing.process()
     owing.turn()
-    assert owing.stage.west.groups["g"][twin] == Place(97, MARK)
+    assert owing.stage.west.groups["g"][twin] == CommittedOffset(97, COMMIT_MARK)
 
 
 def test_the_next_process_knows_which_groups_leave_notes(owing: Owing) -> None:
     twin = TWINS[PARTS[0]]
     owing.process()
-    owing.stage.east.groups["g"] = {PARTS[0]: Place(50, "open: 48, 49")}
+    owing.stage.east.groups["g"] = {PARTS[0]: CommittedOffset(50, "open: 48, 49")}
     owing.turn()
     owing.stage.commit("g", 60)
     owing.turn()
-    assert owing.stage.west.groups["g"][twin] == Place(60, "")
+    assert owing.stage.west.groups["g"][twin] == CommittedOffset(60, "")
     owing.stage.commit("g", 70)
     owing.process()
     owing.turn()
-    assert owing.stage.west.groups["g"][twin] == Place(70, "")
+    assert owing.stage.west.groups["g"][twin] == CommittedOffset(70, "")

@@ -5,74 +5,83 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from twinshore.groups.core.progress import Entry
-from twinshore.groups.core.rules import State
-from twinshore.groups.sync import NAMES_MAX, Round, names_in, names_row
-from twinshore.groups.task import (
+from twinshore.groups.core.commit_rules import GroupSyncStatus
+from twinshore.groups.core.sync_state import GroupState
+from twinshore.groups.sync import NAMES_MAX, SyncRoundResult, group_names_row, parse_group_names
+from twinshore.groups.sync_service import (
     COMPARED_KIND,
-    NAMED_MAX,
-    NEVER_SAID,
+    GROUPS_LISTED_MAX,
+    NEVER_COMPARED,
     NOT_NAMED,
-    compared_among,
-    last_said,
-    own_in,
-    refused_in,
-    word_of,
+    build_status,
+    compared_groups,
+    last_compared_status,
+    own_offsets_in,
+    refused_offsets_in,
 )
-from twinshore.kafka.protocol.offsets import GroupPlaces
+from twinshore.kafka.protocol.offsets import GroupOffsets
 from twinshore.state.store import open_store
 
 
-def entry(name: str, behind: int = 0) -> Entry:
-    made = Entry(GroupPlaces(name, 0, {}, {}, b""), check=False)
+def entry(name: str, behind: int = 0) -> GroupState:
+    made = GroupState(GroupOffsets(name, 0, {}, {}, b""), check=False)
     if behind:
-        made.standing[("orders", 0)] = (State.BEHIND, behind, 1.0)
+        made.standing[("orders", 0)] = (GroupSyncStatus.BEHIND, behind, 1.0)
     return made
 
 
-def said(entries: dict[str, Entry], group: str) -> tuple[str, int]:
-    word = word_of(entries, Round(groups=len(entries)), now_s=5.0, now_ms=5000)
-    return last_said(word, names_in([names_row("east->west", COMPARED_KIND, compared_among(entries), 5000)]), group)
+def said(entries: dict[str, GroupState], group: str) -> tuple[str, int]:
+    word = build_status(entries, SyncRoundResult(groups=len(entries)), now_s=5.0, now_ms=5000)
+    return last_compared_status(
+        word, parse_group_names([group_names_row("east->west", COMPARED_KIND, compared_groups(entries), 5000)]), group
+    )
 
 
 def test_a_group_stood_the_same_only_where_a_round_has_compared_it() -> None:
     entries = {"same": entry("same"), "behind": entry("behind", 7)}
     assert said(entries, "same") == ("same", 0)
     assert said(entries, "behind") == ("behind", 7)
-    assert said(entries, "only-on-the-target") == (NEVER_SAID, 0)
+    assert said(entries, "only-on-the-target") == (NEVER_COMPARED, 0)
     entries["same"].check = True
-    assert said(entries, "same") == (NEVER_SAID, 0), "its coordinator has not answered yet"
-    assert last_said({}, (), "same") == (NEVER_SAID, 0)
+    assert said(entries, "same") == (NEVER_COMPARED, 0), "its coordinator has not answered yet"
+    assert last_compared_status({}, (), "same") == (NEVER_COMPARED, 0)
 
 
 def test_where_more_differed_than_are_named_no_other_is_called_the_same() -> None:
-    entries = {f"g{number}": entry(f"g{number}", 3) for number in range(NAMED_MAX + 1)} | {"same": entry("same")}
+    entries = {f"g{number}": entry(f"g{number}", 3) for number in range(GROUPS_LISTED_MAX + 1)} | {
+        "same": entry("same")
+    }
     assert said(entries, "g0") == ("behind", 3)
-    assert said(entries, f"g{NAMED_MAX}") == (NOT_NAMED, 0)
+    assert said(entries, f"g{GROUPS_LISTED_MAX}") == (NOT_NAMED, 0)
     assert said(entries, "same") == (NOT_NAMED, 0)
 
 
 def test_so_many_groups_that_they_are_not_written_down_were_never_compared() -> None:
-    assert names_in([names_row("l", COMPARED_KIND, [str(n) for n in range(NAMES_MAX + 1)], 0)]) == frozenset()
+    assert (
+        parse_group_names([group_names_row("l", COMPARED_KIND, [str(n) for n in range(NAMES_MAX + 1)], 0)])
+        == frozenset()
+    )
 
 
 def test_the_names_come_back_from_the_store_as_they_were(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path / 'store.db'}")
     names = {"plain", "grüße", 'a "quoted"\nname', ""}
-    store.memories.remember([names_row("east->west", COMPARED_KIND, names, 1)])
-    assert names_in(store.memories.of("east->west", COMPARED_KIND)) == names
+    store.link_states.remember([group_names_row("east->west", COMPARED_KIND, names, 1)])
+    assert parse_group_names(store.link_states.of("east->west", COMPARED_KIND)) == names
     store.close()
 
 
 def test_the_word_names_the_places_that_are_somebodys_own() -> None:
     made = entry("flink", 7)
-    made.standing[("orders", 1)] = (State.OWN, 5, 1.0)
-    word = json.loads(json.dumps(word_of({"flink": made}, Round(groups=1), now_s=5.0, now_ms=5000)))
-    assert own_in(word, "flink") == {("orders", 1)}
-    assert own_in(word, "other") == own_in({}, "flink") == frozenset()
-    made.standing[("orders", 2)] = (State.REFUSED, 5, 1.0)
-    assert refused_in(word, "flink") == refused_in({}, "flink") == frozenset()
-    word = json.loads(json.dumps(word_of({"flink": made}, Round(groups=1), now_s=5.0, now_ms=5000)))
-    assert refused_in(word, "flink") == {("orders", 2)}
-    assert own_in(word, "flink") == {("orders", 1)}
-    assert own_in({"differ": {"flink": ["behind", 7, 1]}}, "flink") == frozenset(), "as an older version left it"
+    made.standing[("orders", 1)] = (GroupSyncStatus.OWN, 5, 1.0)
+    word = json.loads(json.dumps(build_status({"flink": made}, SyncRoundResult(groups=1), now_s=5.0, now_ms=5000)))
+    assert own_offsets_in(word, "flink") == {("orders", 1)}
+    assert own_offsets_in(word, "other") == own_offsets_in({}, "flink") == frozenset()
+    made.standing[("orders", 2)] = (GroupSyncStatus.REFUSED, 5, 1.0)
+    assert refused_offsets_in(word, "flink") == refused_offsets_in({}, "flink") == frozenset()
+    word = json.loads(json.dumps(build_status({"flink": made}, SyncRoundResult(groups=1), now_s=5.0, now_ms=5000)))
+    assert refused_offsets_in(word, "flink") == {("orders", 2)}
+    assert own_offsets_in(word, "flink") == {("orders", 1)}
+    assert own_offsets_in({"differ": {"flink": ["behind", 7, 1]}}, "flink") == frozenset(), (
+        "as an older version left it"
+    )

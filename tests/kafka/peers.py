@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from twinshore.kafka.protocol import server as serving
-from twinshore.kafka.protocol.handshake import Offer, VersionsAnswer, encode_versions
+from twinshore.kafka.protocol import requests as serving
+from twinshore.kafka.protocol.handshake import ApiVersionRange, ApiVersionsResponse, encode_api_versions
 from twinshore.kafka.protocol.primitives import Buffer
-from twinshore.kafka.protocol.server import Request
+from twinshore.kafka.protocol.requests import Request
 
 Talk = Callable[[socket.socket], None]
 
@@ -98,7 +98,7 @@ def next_request(connection: socket.socket) -> Request:
 
 def say(connection: socket.socket, request: Request, parts: Sequence[Buffer]) -> None:
     """Answers with this body."""
-    connection.sendall(b"".join(serving.answer_frame(request.key, request.version, request.number, parts)))
+    connection.sendall(b"".join(serving.response_frame(request.key, request.version, request.number, parts)))
 
 
 def answer(connection: socket.socket, correlation_id: int, body: bytes) -> None:
@@ -109,8 +109,8 @@ def answer(connection: socket.socket, correlation_id: int, body: bytes) -> None:
 def greet(connection: socket.socket, *apis: tuple[int, int, int]) -> None:
     """Answers ApiVersions with these (key, lowest, highest)."""
     request = next_request(connection)
-    offers = [Offer(*api) for api in apis]
-    say(connection, request, [encode_versions(request.version, VersionsAnswer(0, offers))])
+    offers = [ApiVersionRange(*api) for api in apis]
+    say(connection, request, [encode_api_versions(request.version, ApiVersionsResponse(0, offers))])
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:

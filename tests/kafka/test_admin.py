@@ -11,14 +11,14 @@ from confluent_kafka import Producer
 
 from tests.conftest import ClusterFactory
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import Cluster, NamedPartition
+from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.admin import alter_quotas
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.rights import QuotaEntity
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.access_control import QuotaEntity
 from twinshore.lab.clients import alter_brokers, client_settings, delete_topic, topic_id
 from twinshore.lab.cluster import LabCluster
-from twinshore.replication.incidents.watch import SETTING, STATE_EXPIRY_MS_DEFAULT, state_expiry_ms
+from twinshore.replication.incidents.watch import PRODUCER_EXPIRY_SETTING, STATE_EXPIRY_MS_DEFAULT, read_state_expiry_ms
 
 NOWHERE = Cluster("nowhere", ("127.0.0.1:1",))
 
@@ -55,7 +55,7 @@ def test_a_topics_life(kafka: KafkaCluster, unique_topic: str) -> None:
     assert caught.value.code == 36
     meant = topic_id(kafka.cluster, unique_topic)
     admin.create_partitions(unique_topic, 3, topic_id=meant)
-    assert kafka.partition_of(NamedPartition(unique_topic, 2)).leader == 1
+    assert kafka.partition_of(TopicPartition(unique_topic, 2)).leader == 1
     until(kafka, unique_topic, {"retention.ms": "5000"})
     admin.alter_topic_settings(
         unique_topic, {"cleanup.policy": "compact", "max.message.bytes": "2000000"}, topic_id=meant
@@ -86,10 +86,10 @@ def test_settings_tell_where_they_come_from(east: LabCluster, kafka: KafkaCluste
 def test_how_long_brokers_remember_a_producer_is_asked_anew(cluster_factory: ClusterFactory) -> None:
     lab = cluster_factory(heap_mb=256)
     with closing(KafkaCluster(lab.cluster)) as kafka:
-        assert state_expiry_ms(kafka) == STATE_EXPIRY_MS_DEFAULT
-        alter_brokers(lab.cluster, (1,), {SETTING: "50000"})
+        assert read_state_expiry_ms(kafka) == STATE_EXPIRY_MS_DEFAULT
+        alter_brokers(lab.cluster, (1,), {PRODUCER_EXPIRY_SETTING: "50000"})
         deadline = time.monotonic() + 10
-        while state_expiry_ms(kafka) != 50_000:
+        while read_state_expiry_ms(kafka) != 50_000:
             assert time.monotonic() < deadline
             time.sleep(0.1)
 
@@ -129,10 +129,10 @@ def test_a_name_that_means_another_topic_by_now_is_left_alone(
     meant = topic_id(east.cluster, unique_topic)
     delete_topic(east.cluster, unique_topic)
     east.create_topic(unique_topic)
-    named = NamedPartition(unique_topic, 0)
+    named = TopicPartition(unique_topic, 0)
     produce_values(east.cluster, unique_topic, ["theirs"] * 10)
     changes: list[Callable[[], object]] = [
-        lambda: kafka.cut_logs({named: 5}, {unique_topic: meant}),
+        lambda: kafka.delete_records({named: 5}, {unique_topic: meant}),
         lambda: kafka.admin.create_partitions(unique_topic, 3, topic_id=meant),
         lambda: kafka.admin.alter_topic_settings(unique_topic, {"retention.ms": "1"}, topic_id=meant),
         lambda: kafka.admin.delete_topic(unique_topic, topic_id=meant),
@@ -152,11 +152,11 @@ def test_a_cluster_that_took_the_address_is_left_alone(
     """Whoever knows which cluster it must be changes nothing of another, nor of one that answers there later."""
     west.create_topic(unique_topic)
     meant = topic_id(west.cluster, unique_topic)
-    named = NamedPartition(unique_topic, 0)
+    named = TopicPartition(unique_topic, 0)
     produce_values(west.cluster, unique_topic, ["theirs"] * 10)
     with closing(KafkaCluster(west.cluster, cluster_id=east.cluster_id)) as strayed:
         changes: list[Callable[[], object]] = [
-            lambda: strayed.cut_logs({named: 5}, {unique_topic: meant}),
+            lambda: strayed.delete_records({named: 5}, {unique_topic: meant}),
             lambda: strayed.admin.create_topic(f"{unique_topic}-new", partitions=1),
             lambda: strayed.admin.delete_topic(unique_topic, topic_id=meant),
             lambda: strayed.admin.alter_topic_settings(unique_topic, {"retention.ms": "1"}, topic_id=meant),
@@ -170,20 +170,20 @@ def test_a_cluster_that_took_the_address_is_left_alone(
         assert theirs.list_offsets([named], OffsetKind.EARLIEST) == {named: 0}
         assert f"{unique_topic}-new" not in theirs.metadata().topics
         with pytest.raises(KafkaError, match="lead to another cluster now"):
-            theirs.must_be(kafka.cluster_id())
+            theirs.expect_cluster_id(kafka.cluster_id())
 
 
 def test_offsets_that_cannot_be_cut_are_refused(east: LabCluster, kafka: KafkaCluster, unique_topic: str) -> None:
     east.create_topic(unique_topic)
     with pytest.raises(KafkaError, match="OFFSET_OUT_OF_RANGE") as caught:
-        kafka.cut_logs({NamedPartition(unique_topic, 0): 5}, {unique_topic: topic_id(east.cluster, unique_topic)})
+        kafka.delete_records({TopicPartition(unique_topic, 0): 5}, {unique_topic: topic_id(east.cluster, unique_topic)})
     assert caught.value.code == 1
 
 
 def test_nothing_to_do_asks_nobody() -> None:
     with closing(KafkaCluster(NOWHERE, patience_s=1)) as kafka:
         kafka.admin.alter_topic_settings("x", {}, topic_id=bytes(16))
-        assert kafka.cut_logs({}, {}) == {}
+        assert kafka.delete_records({}, {}) == {}
         assert kafka.admin.topic_settings([]) == {}
 
 

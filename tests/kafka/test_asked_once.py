@@ -12,7 +12,7 @@ from tests.kafka.peers import peer
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Cluster
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.pool import Pool, waits
+from twinshore.kafka.pool import ConnectionPool, current_waits
 
 CLUSTERS = 20
 
@@ -28,7 +28,7 @@ def mute(dials: list[int]) -> Iterator[str]:
         yield f"{host}:{port}"
 
 
-def ask(address: str, pool: Pool | None, patience_s: float = 0.3) -> KafkaError:
+def ask(address: str, pool: ConnectionPool | None, patience_s: float = 0.3) -> KafkaError:
     cluster = KafkaCluster(Cluster("west", (address,)), patience_s=patience_s, call_s=patience_s, pool=pool)
     with closing(cluster), pytest.raises(KafkaError) as caught:
         cluster.metadata([])
@@ -38,7 +38,7 @@ def ask(address: str, pool: Pool | None, patience_s: float = 0.3) -> KafkaError:
 def test_a_cluster_that_was_waited_for_in_vain_is_dialled_no_more_by_this_command() -> None:
     dials: list[int] = []
     with mute(dials) as address:
-        pool = Pool(once=True)
+        pool = ConnectionPool(once=True)
         first = ask(address, pool)
         assert (first.silent, bool(first.cause)) == ("west", True)
         dialled = len(dials)
@@ -46,7 +46,7 @@ def test_a_cluster_that_was_waited_for_in_vain_is_dialled_no_more_by_this_comman
         others = [ask(address, pool) for _ in range(CLUSTERS)]
         assert len(dials) == dialled
         assert {(one.silent, one.cause) for one in others} == {("west", first.cause)}
-        ask(address, Pool(once=True))
+        ask(address, ConnectionPool(once=True))
         assert len(dials) > dialled, "another command asks"
 
 
@@ -55,7 +55,7 @@ def test_silence_is_of_one_cluster_alone() -> None:
     with mute(dials) as address, socket.create_server(("127.0.0.1", 0)) as free:
         closed = f"127.0.0.1:{free.getsockname()[1]}"
         free.close()
-        pool = Pool(once=True)
+        pool = ConnectionPool(once=True)
         assert "cannot connect" in ask(closed, pool).cause
         ask(address, pool)
         assert dials, "another cluster has its own silence"
@@ -65,9 +65,9 @@ def test_who_is_waited_for_is_known_while_it_is() -> None:
     seen: list[tuple[str, str]] = []
 
     def talk(_: socket.socket) -> None:
-        seen.extend((wait.cluster, wait.at) for wait in waits())
+        seen.extend((wait.cluster, wait.at) for wait in current_waits())
 
     with peer(talk) as (host, port):
         ask(f"{host}:{port}", None)
         assert ("west", f"{host}:{port}") in seen
-    assert not [wait for wait in waits() if wait.cluster == "west"]
+    assert not [wait for wait in current_waits() if wait.cluster == "west"]

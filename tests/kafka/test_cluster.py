@@ -10,20 +10,21 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.conftest import ClusterFactory
 from tests.kafka.peers import peer, silent
 from twinshore.config.errors import ConfigError, KafkaError
-from twinshore.config.model import Cluster, NamedPartition
+from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.connection import client_settings
-from twinshore.kafka.pool import Pool, parse_address
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.connection import librdkafka_settings
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.pool import ConnectionPool, parse_address
 from twinshore.lab.clients import delete_topic, topic_id
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.proxy import FaultProxy
+from twinshore.lab.fault_proxy import FaultProxy
 
 
 @pytest.fixture
@@ -32,8 +33,8 @@ def kafka(east: LabCluster) -> Iterator[KafkaCluster]:
         yield cluster
 
 
-def write(cluster: Cluster, named: NamedPartition, count: int) -> None:
-    producer = Producer({**client_settings(cluster), "linger.ms": 0})
+def write(cluster: Cluster, named: TopicPartition, count: int) -> None:
+    producer = Producer({**librdkafka_settings(cluster), "linger.ms": 0})
     for number in range(count):
         producer.produce(named.topic, str(number).encode(), partition=named.partition)
     assert producer.flush(30) == 0
@@ -58,16 +59,16 @@ def test_what_cannot_be_answered_holds_nothing_else_up(
     east: LabCluster, kafka: KafkaCluster, unique_topic: str
 ) -> None:
     east.create_topic(unique_topic)
-    there, ghost = NamedPartition(unique_topic, 0), NamedPartition(f"{unique_topic}-ghost", 0)
+    there, ghost = TopicPartition(unique_topic, 0), TopicPartition(f"{unique_topic}-ghost", 0)
     write(east.cluster, there, 3)
     begun_s = time.monotonic()
     found, failed = kafka.offsets_of_each([ghost, there], OffsetKind.LOG_END)
-    cut, uncut = kafka.cut_each({there: 2}, {unique_topic: topic_id(east.cluster, unique_topic)})
+    cut, uncut = kafka.delete_records_of_each({there: 2}, {unique_topic: topic_id(east.cluster, unique_topic)})
     took_s = time.monotonic() - begun_s
     assert (found, set(failed)) == ({there: 3}, {ghost})
     assert "ghost-0" in failed[ghost].message
     assert (cut, uncut) == ({there: 2}, {})
-    _, unlike = kafka.cut_each({there: 3}, {unique_topic: bytes(16)})
+    _, unlike = kafka.delete_records_of_each({there: 3}, {unique_topic: bytes(16)})
     assert "is another one than before" in unlike[there].message
     assert kafka.offsets_of_each([], OffsetKind.LOG_END) == ({}, {})
     assert took_s < 30, "it is not waited for"
@@ -91,10 +92,10 @@ def test_metadata_says_who_is_there(east: LabCluster, kafka: KafkaCluster, uniqu
 
 def test_each_end_of_a_log(east: LabCluster, kafka: KafkaCluster, unique_topic: str) -> None:
     east.create_topic(unique_topic, partitions=2)
-    cut, open_ended = NamedPartition(unique_topic, 0), NamedPartition(unique_topic, 1)
+    cut, open_ended = TopicPartition(unique_topic, 0), TopicPartition(unique_topic, 1)
     write(east.cluster, cut, 10)
-    assert kafka.cut_logs({cut: 4}, {unique_topic: topic_id(east.cluster, unique_topic)}) == {cut: 4}
-    transaction = Producer({**client_settings(east.cluster), "transactional.id": unique_topic})
+    assert kafka.delete_records({cut: 4}, {unique_topic: topic_id(east.cluster, unique_topic)}) == {cut: 4}
+    transaction = Producer({**librdkafka_settings(east.cluster), "transactional.id": unique_topic})
     transaction.init_transactions(30)
     transaction.begin_transaction()
     transaction.produce(unique_topic, b"uncertain", partition=1)
@@ -114,7 +115,7 @@ def test_the_tail_batch_is_the_one_that_covers_the_offset(
     east: LabCluster, kafka: KafkaCluster, unique_topic: str
 ) -> None:
     east.create_topic(unique_topic)
-    named = NamedPartition(unique_topic, 0)
+    named = TopicPartition(unique_topic, 0)
     write(east.cluster, named, 7)
     for offset in range(7):
         header = kafka.read_tail_batch(named, offset)
@@ -129,7 +130,7 @@ def test_what_is_not_there_is_named_soon(east: LabCluster, unique_topic: str) ->
     east.create_topic(unique_topic)
     hours = Hours()
     with closing(KafkaCluster(east.cluster, clock=hours.clock, sleep=hours.sleep)) as kafka:
-        for named in (NamedPartition("ghost", 0), NamedPartition(unique_topic, 1)):
+        for named in (TopicPartition("ghost", 0), TopicPartition(unique_topic, 1)):
             with pytest.raises(KafkaError, match=rf"east: .*{named}: .*UNKNOWN_TOPIC_OR_PARTITION, code 3"):
                 kafka.list_offsets([named], OffsetKind.LOG_END)
             with pytest.raises(KafkaError, match="code 3"):
@@ -141,7 +142,7 @@ def test_what_is_not_there_is_named_soon(east: LabCluster, unique_topic: str) ->
 
 def test_a_topic_created_again_is_seen_as_new(east: LabCluster, kafka: KafkaCluster, unique_topic: str) -> None:
     east.create_topic(unique_topic)
-    named = NamedPartition(unique_topic, 0)
+    named = TopicPartition(unique_topic, 0)
     write(east.cluster, named, 3)
     old = kafka.metadata([unique_topic]).topics[unique_topic].topic_id
     delete_topic(east.cluster, unique_topic)
@@ -156,7 +157,7 @@ def test_a_topic_created_again_is_seen_as_new(east: LabCluster, kafka: KafkaClus
 
 def test_one_object_serves_many_threads(east: LabCluster, kafka: KafkaCluster, unique_topic: str) -> None:
     east.create_topic(unique_topic, partitions=4)
-    parts = [NamedPartition(unique_topic, number) for number in range(4)]
+    parts = [TopicPartition(unique_topic, number) for number in range(4)]
     found: list[object] = []
 
     def ask() -> None:
@@ -216,7 +217,7 @@ def test_addresses_of_two_clusters_in_one_are_noticed(cluster_factory: ClusterFa
 def test_questions_follow_leaders_that_die_hang_and_return(cluster_factory: ClusterFactory) -> None:
     lab = cluster_factory(brokers=3, heap_mb=256)
     lab.create_topic("moving", partitions=3, copies=3)
-    parts = [NamedPartition("moving", number) for number in range(3)]
+    parts = [TopicPartition("moving", number) for number in range(3)]
     for named in parts:
         write(lab.cluster, named, 5)
     expected = dict.fromkeys(parts, 5)
@@ -248,7 +249,7 @@ def test_questions_follow_leaders_that_die_hang_and_return(cluster_factory: Clus
         assert kafka.list_offsets(parts[:1], OffsetKind.LOG_END) == {parts[0]: 7}
 
 
-def _wait_for_another_leader(kafka: KafkaCluster, named: NamedPartition, old: int) -> None:
+def _wait_for_another_leader(kafka: KafkaCluster, named: TopicPartition, old: int) -> None:
     """The new leader answers some moments before each broker names it."""
     deadline = time.monotonic() + 30
     while kafka.partition_of(named, refresh=True).leader == old:
@@ -256,7 +257,7 @@ def _wait_for_another_leader(kafka: KafkaCluster, named: NamedPartition, old: in
         time.sleep(0.1)
 
 
-def _wait_for_all_copies(kafka: KafkaCluster, parts: list[NamedPartition], copies: int) -> None:
+def _wait_for_all_copies(kafka: KafkaCluster, parts: list[TopicPartition], copies: int) -> None:
     deadline = time.monotonic() + 30
     while any(len(kafka.partition_of(named, refresh=True).isr) < copies for named in parts):
         assert time.monotonic() < deadline
@@ -280,10 +281,10 @@ def test_what_is_no_address_is_refused_before_anything_is_asked(text: str) -> No
 
 def test_the_admin_client_settings_fit_other_clients(east: LabCluster, unique_topic: str) -> None:
     east.create_topic(unique_topic)
-    admin = AdminClient(client_settings(east.cluster))
+    admin = AdminClient(librdkafka_settings(east.cluster))
     assert unique_topic in admin.list_topics(timeout=10).topics
-    with closing(Consumer({**client_settings(east.cluster), "group.id": unique_topic})) as consumer:
-        assert consumer.get_watermark_offsets(TopicPartition(unique_topic, 0), timeout=10) == (0, 0)
+    with closing(Consumer({**librdkafka_settings(east.cluster), "group.id": unique_topic})) as consumer:
+        assert consumer.get_watermark_offsets(ClientTopicPartition(unique_topic, 0), timeout=10) == (0, 0)
 
 
 def test_a_closed_client_keeps_no_connection(east: LabCluster) -> None:
@@ -296,7 +297,7 @@ def test_a_closed_client_keeps_no_connection(east: LabCluster) -> None:
 
 
 def test_askers_that_share_connections_keep_each_to_its_own_cluster(east: LabCluster) -> None:
-    pool = Pool(2)
+    pool = ConnectionPool(2)
     with (
         closing(KafkaCluster(east.cluster, pool=pool)) as one,
         closing(KafkaCluster(east.cluster, pool=pool)) as two,
@@ -307,9 +308,9 @@ def test_askers_that_share_connections_keep_each_to_its_own_cluster(east: LabClu
         with pytest.raises(KafkaError, match=f"lead to another cluster now: {east.cluster_id}, it was another"):
             wrong.metadata([])
         assert one.metadata([]).cluster_id == two.metadata([]).cluster_id == east.cluster_id
-        two.must_be(east.cluster_id)
+        two.expect_cluster_id(east.cluster_id)
         with pytest.raises(KafkaError, match="lead to another cluster now"):
-            two.must_be("another")
+            two.expect_cluster_id("another")
         one.close()
         assert not two.connection_to(1).closed
 

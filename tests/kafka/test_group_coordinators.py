@@ -9,7 +9,7 @@ from kio.schema.find_coordinator.v4.response import Coordinator, FindCoordinator
 from kio.schema.types import BrokerId
 from kio.static.primitive import i32, i32Timedelta
 
-from twinshore.kafka.groups import located_by
+from twinshore.kafka.consumer_groups import parse_coordinators
 
 
 def said(group: str, node: int, error: ErrorCode = ErrorCode.none) -> Coordinator:
@@ -24,7 +24,7 @@ def test_a_group_that_is_refused_hinders_none_that_is_answered() -> None:
         said("z", 2),
     )
     answer = FindCoordinatorResponse(throttle_time=i32Timedelta.parse(datetime.timedelta(0)), coordinators=coordinators)
-    found = located_by(answer, "west")
+    found = parse_coordinators(answer, "west")
     assert found.nodes == {"a": 1, "z": 2}
     assert list(found.refused) == ["forbidden"]
     error = found.refused["forbidden"]

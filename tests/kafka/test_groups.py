@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer
 
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.groups import GROUPS_PER_FETCH, Groups
-from twinshore.kafka.protocol.offsets import Place, Where
+from twinshore.kafka.consumer_groups import GROUPS_PER_OFFSET_FETCH, ConsumerGroups
+from twinshore.kafka.protocol.offsets import CommittedOffset, TopicPartitionTuple
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 
@@ -19,15 +19,15 @@ LOADING = {14, 15, 16}
 
 
 @pytest.fixture
-def groups(east: LabCluster) -> Iterator[Groups]:
+def groups(east: LabCluster) -> Iterator[ConsumerGroups]:
     kafka = KafkaCluster(east.cluster)
-    found = Groups(kafka)
+    found = ConsumerGroups(kafka)
     yield found
     found.close()
     kafka.close()
 
 
-def coordinator(groups: Groups, name: str) -> int:
+def coordinator(groups: ConsumerGroups, name: str) -> int:
     """A cluster makes the topic of its groups when it is first asked."""
     deadline = time.monotonic() + 30
     while not (found := groups.coordinators([name])):
@@ -36,7 +36,9 @@ def coordinator(groups: Groups, name: str) -> int:
     return found[name]
 
 
-def settled(groups: Groups, node: int, places: dict[str, dict[Where, Place]]) -> dict[str, dict[Where, int]]:
+def settled(
+    groups: ConsumerGroups, node: int, places: dict[str, dict[TopicPartitionTuple, CommittedOffset]]
+) -> dict[str, dict[TopicPartitionTuple, int]]:
     """The answer, once no part of a new cluster's topic of groups is still being loaded."""
     deadline = time.monotonic() + 30
     while True:
@@ -48,13 +50,13 @@ def settled(groups: Groups, node: int, places: dict[str, dict[Where, Place]]) ->
 
 
 def test_hundreds_of_groups_are_committed_and_asked_in_few_requests(
-    groups: Groups, east: LabCluster, unique_topic: str
+    groups: ConsumerGroups, east: LabCluster, unique_topic: str
 ) -> None:
     east.create_topic(unique_topic, partitions=2)
     node = coordinator(groups, "crowd-0")
     places = {
-        f"crowd-{number}": {(unique_topic, 0): Place(number, "note"), (unique_topic, 1): Place(0)}
-        for number in range(GROUPS_PER_FETCH + 7)
+        f"crowd-{number}": {(unique_topic, 0): CommittedOffset(number, "note"), (unique_topic, 1): CommittedOffset(0)}
+        for number in range(GROUPS_PER_OFFSET_FETCH + 7)
     }
     answers = settled(groups, node, places)
     assert {name: set(codes.values()) for name, codes in answers.items()} == {name: {0} for name in places}
@@ -63,22 +65,22 @@ def test_hundreds_of_groups_are_committed_and_asked_in_few_requests(
     first, away = groups.places(wanted, {})
     assert ({name: said.places for name, said in first.items()}, away) == (places, {})
     assert groups.asked["OffsetFetch"] == 2
-    groups.commit({node: {"crowd-3": {(unique_topic, 1): Place(9)}}})
+    groups.commit({node: {"crowd-3": {(unique_topic, 1): CommittedOffset(9)}}})
     second, _ = groups.places(wanted, first)
     changed = [name for name, said in second.items() if said is not first[name]]
     assert changed == ["crowd-3"]
-    assert second["crowd-3"].places[unique_topic, 1] == Place(9)
+    assert second["crowd-3"].places[unique_topic, 1] == CommittedOffset(9)
     some, _ = groups.places({node: {"crowd-5": [(unique_topic, 1)]}}, {})
-    assert some["crowd-5"].places == {(unique_topic, 1): Place(0)}
+    assert some["crowd-5"].places == {(unique_topic, 1): CommittedOffset(0)}
 
 
 def test_a_group_with_members_is_live_and_its_coordinator_refuses_a_commit_from_outside(
-    groups: Groups, east: LabCluster, unique_topic: str
+    groups: ConsumerGroups, east: LabCluster, unique_topic: str
 ) -> None:
     east.create_topic(unique_topic)
     name = f"group-of-{unique_topic}"
     node = coordinator(groups, name)
-    places: dict[Where, Place] = {(unique_topic, 0): Place(0)}
+    places: dict[TopicPartitionTuple, CommittedOffset] = {(unique_topic, 0): CommittedOffset(0)}
     consumer = Consumer({**client_settings(east.cluster), "group.id": name})
     try:
         consumer.subscribe([unique_topic])
@@ -94,11 +96,14 @@ def test_a_group_with_members_is_live_and_its_coordinator_refuses_a_commit_from_
 
 
 def test_a_place_in_a_topic_that_is_not_there_is_refused_alone(
-    groups: Groups, east: LabCluster, unique_topic: str
+    groups: ConsumerGroups, east: LabCluster, unique_topic: str
 ) -> None:
     east.create_topic(unique_topic)
     node = coordinator(groups, "halves")
-    places: dict[Where, Place] = {(unique_topic, 0): Place(0), ("nowhere", 0): Place(0)}
+    places: dict[TopicPartitionTuple, CommittedOffset] = {
+        (unique_topic, 0): CommittedOffset(0),
+        ("nowhere", 0): CommittedOffset(0),
+    }
     assert settled(groups, node, {"halves": places}) == {
         "halves": {(unique_topic, 0): 0, ("nowhere", 0): UNKNOWN_TOPIC}
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from twinshore.kafka.log_reader import lacking
+from twinshore.kafka.log_reader import find_missing_runs
 
 Runs = list[tuple[int, int]]
 
@@ -25,7 +25,7 @@ Runs = list[tuple[int, int]]
     ids=["the same", "nothing", "a hole", "a hole on both", "the end", "some", "beyond"],
 )
 def test_what_one_log_lacks(ours: Runs, theirs: Runs, found: Runs) -> None:
-    assert lacking(ours, theirs, 0, 20) == found
+    assert find_missing_runs(ours, theirs, 0, 20) == found
 
 
 def test_no_more_of_a_log_is_read_than_is_asked_for() -> None:
@@ -36,4 +36,4 @@ def test_no_more_of_a_log_is_read_than_is_asked_for() -> None:
             yield at, at + 1
             at += 2
 
-    assert lacking(endless(), endless(), 0, 20) == []
+    assert find_missing_runs(endless(), endless(), 0, 20) == []

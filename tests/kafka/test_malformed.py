@@ -12,25 +12,28 @@ import pytest
 
 from tests.kafka.peers import answer, greet, peer, read_request
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import Cluster, NamedPartition, Security
+from twinshore.config.model import Cluster, Security, TopicPartition
 from twinshore.kafka.connection import Connection, open_connection
+from twinshore.kafka.leader_queries import LeaderPartition, fetch_batch, fetch_records
 from twinshore.kafka.metadata import BrokerAddress
-from twinshore.kafka.pool import Nodes
+from twinshore.kafka.pool import NodeConnections
 from twinshore.kafka.protocol import apis
 from twinshore.kafka.protocol.offsets import parse_offset_commit, parse_offset_fetch
 from twinshore.kafka.protocol.produce import parse_produce
-from twinshore.kafka.protocol.transactions import parse_transactions
-from twinshore.kafka.questions import Wanted, ask_batch, ask_records
+from twinshore.kafka.protocol.transactions import parse_describe_transactions
 
-WANTED = Wanted(NamedPartition("t", 0), bytes(15) + b"\1", 0)
+WANTED = LeaderPartition(TopicPartition("t", 0), bytes(15) + b"\1", 0)
 Asking = Callable[[Connection], object]
 ASKINGS: dict[str, tuple[str, Asking]] = {
-    "batch": ("Fetch", lambda line: ask_batch(line, WANTED, 0, timeout_s=5)),
-    "records": ("Fetch", lambda line: ask_records(line, WANTED, 0, bytes_max=9, committed=False, timeout_s=5)),
+    "batch": ("Fetch", lambda line: fetch_batch(line, WANTED, 0, timeout_s=5)),
+    "records": ("Fetch", lambda line: fetch_records(line, WANTED, 0, bytes_max=9, committed=False, timeout_s=5)),
     "places": ("OffsetFetch", lambda line: line.ask(9, 8, b"", lambda said: parse_offset_fetch(bytes(said), {}))),
     "commit": ("OffsetCommit", lambda line: line.ask(8, 8, b"", lambda said: parse_offset_commit(bytes(said)))),
     "produce": ("Produce", lambda line: line.ask(0, 9, b"", lambda said: parse_produce(said, 0, 9))),
-    "none": ("DescribeTransactions", lambda line: line.ask(65, 0, b"", lambda said: parse_transactions(said, 0)[0])),
+    "none": (
+        "DescribeTransactions",
+        lambda line: line.ask(65, 0, b"", lambda said: parse_describe_transactions(said, 0)[0]),
+    ),
 }
 
 
@@ -61,7 +64,7 @@ def test_a_connection_that_is_let_go_ends_the_call_that_is_under_way_first() -> 
         answer(connection, correlation_id, b"\0answered")
 
     with peer(serve) as address:
-        nodes = Nodes(Cluster("east", ("127.0.0.1:1",)), "test", time.monotonic, Random(1), call_s=5)
+        nodes = NodeConnections(Cluster("east", ("127.0.0.1:1",)), "test", time.monotonic, Random(1), call_s=5)
         nodes.learn({1: BrokerAddress(*address, None)})
         line = nodes.kept(address, timeout_s=5)
         found: list[bytes] = []

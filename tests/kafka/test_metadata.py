@@ -11,7 +11,7 @@ from tests.kafka.peers import answer, greet, peer, read_request
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Security
 from twinshore.kafka.connection import open_connection
-from twinshore.kafka.metadata import PARTITIONS_MAX, ClusterMetadata, ask_metadata
+from twinshore.kafka.metadata import PARTITIONS_MAX, ClusterMetadata, read_metadata
 from twinshore.kafka.protocol import apis
 
 NEW_TAG = b"\1\x63\2ab"
@@ -35,7 +35,7 @@ def asked(said: bytes) -> ClusterMetadata:
     with peer(serve) as address:
         connection = open_connection(address, Security())
         try:
-            return ask_metadata(connection, None, timeout_s=5)
+            return read_metadata(connection, None, timeout_s=5)
         finally:
             connection.close()
 

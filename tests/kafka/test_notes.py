@@ -14,9 +14,9 @@ from twinshore.config.errors import KafkaError
 from twinshore.config.model import Cluster
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol import apis
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.produce import Appended, ProduceAnswer, write_answer
-from twinshore.kafka.state_topic import Notebook
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.produce import ProduceResponse, ProduceResponsePartition, write_produce_response
+from twinshore.kafka.state_topic import StateTopic
 
 TOPIC_ID = bytes(15) + b"\7"
 
@@ -39,7 +39,7 @@ def broker_answers(port: int, answers: list[bytes], connection: socket.socket) -
 
 def produced(code: int) -> bytes:
     """ProduceResponse 13 for partition 0."""
-    return b"\0" + write_answer(13, ProduceAnswer([Appended(TOPIC_ID, 0, code, 0, -1, 0)]))
+    return b"\0" + write_produce_response(13, ProduceResponse([ProduceResponsePartition(TOPIC_ID, 0, code, 0, -1, 0)]))
 
 
 def append(answers: list[bytes]) -> None:
@@ -47,7 +47,7 @@ def append(answers: list[bytes]) -> None:
     with peer(lambda connection: broker_answers(port, answers, connection)) as address:
         port = address[1]
         with closing(KafkaCluster(Cluster("east", (f"127.0.0.1:{port}",)), patience_s=5)) as kafka:
-            Notebook(kafka, "n", rng=Random(3)).append([(b"k", b"v")], 5)
+            StateTopic(kafka, "n", rng=Random(3)).append([(b"k", b"v")], 5)
 
 
 def test_what_may_pass_is_asked_again() -> None:

@@ -12,16 +12,16 @@ import pytest
 
 from tests.kafka.peers import answer, greet, peer, read_request, silent
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import Cluster, NamedPartition
+from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol import apis
-from twinshore.kafka.questions import OffsetKind
 
 Errand = Callable[[KafkaCluster], object]
 ERRANDS: dict[str, Errand] = {
     "metadata": lambda kafka: kafka.metadata([]),
-    "leaders": lambda kafka: kafka.list_offsets([NamedPartition("t", 0)], OffsetKind.LOG_END),
-    "partition": lambda kafka: kafka.leader_of(NamedPartition("t", 0)),
+    "leaders": lambda kafka: kafka.list_offsets([TopicPartition("t", 0)], OffsetKind.LOG_END),
+    "partition": lambda kafka: kafka.leader_of(TopicPartition("t", 0)),
     "anybody": lambda kafka: kafka.anybody(
         "it", lambda connection, timeout_s: connection.handshake(timeout_s=timeout_s)
     ),

@@ -16,7 +16,7 @@ from tests.kafka.test_connection import PRODUCER_ID, ask_id, id_body
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Security
 from twinshore.kafka.connection import Connection, open_connection
-from twinshore.kafka.pool import Pool
+from twinshore.kafka.pool import ConnectionPool
 
 Address = tuple[str, int]
 
@@ -41,7 +41,7 @@ def gate() -> threading.Event:
     return threading.Event()
 
 
-def lent(pool: Pool, address: Address, asker: object) -> Connection:
+def lent(pool: ConnectionPool, address: Address, asker: object) -> Connection:
     return pool.lend((address, Security()), asker, lambda: open_connection(address, Security()))
 
 
@@ -53,7 +53,7 @@ def until(holds: Callable[[], object]) -> None:
 
 
 def test_a_free_connection_is_lent_and_new_ones_only_up_to_the_bound(gate: threading.Event) -> None:
-    pool, askers = Pool(2), [object() for _ in range(6)]
+    pool, askers = ConnectionPool(2), [object() for _ in range(6)]
     with answering(gate) as address:
         first = lent(pool, address, askers[0])
         assert lent(pool, address, askers[1]) is first, "nobody waits on it"
@@ -80,7 +80,7 @@ def test_a_free_connection_is_lent_and_new_ones_only_up_to_the_bound(gate: threa
 
 
 def test_who_waits_for_a_turn_behind_one_that_hangs_waits_no_longer_than_for_an_answer(gate: threading.Event) -> None:
-    pool = Pool(1)
+    pool = ConnectionPool(1)
     with answering(gate) as address:
         line = lent(pool, address, "hangs")
         hangs = threading.Thread(target=partial(ask_id, line, 20.0))
@@ -103,7 +103,7 @@ def test_who_waits_for_a_turn_behind_one_that_hangs_waits_no_longer_than_for_an_
 
 def test_a_lost_connection_is_replaced_and_another_user_has_his_own(gate: threading.Event) -> None:
     gate.set()
-    pool = Pool(4)
+    pool = ConnectionPool(4)
     with answering(gate) as address:
         line = lent(pool, address, "first")
         line.close()
@@ -122,7 +122,7 @@ def test_a_lost_connection_is_replaced_and_another_user_has_his_own(gate: thread
 
 def test_who_leaves_while_it_is_dialled_for_him_gets_an_error_and_leaves_nothing_behind(gate: threading.Event) -> None:
     gate.set()
-    pool = Pool(1)
+    pool = ConnectionPool(1)
     dialled: list[Connection] = []
     with answering(gate) as address:
 
@@ -138,7 +138,7 @@ def test_who_leaves_while_it_is_dialled_for_him_gets_an_error_and_leaves_nothing
 
 def test_a_dial_that_fails_leaves_room_for_the_next_one(gate: threading.Event) -> None:
     gate.set()
-    pool = Pool(1)
+    pool = ConnectionPool(1)
 
     def fails() -> Connection:
         raise KafkaError("nobody is there", retriable=True)

@@ -12,12 +12,12 @@ import pytest
 from tests.proof.logs import batched, records
 from tests.proof.small_broker import TOPIC, SmallBroker
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.log_reader import LogReader
 from twinshore.proof.prover import chunks_of
 
-NAMED = NamedPartition(TOPIC, 0)
+NAMED = TopicPartition(TOPIC, 0)
 RECORDS = 40
 
 

@@ -14,21 +14,29 @@ from twinshore.kafka.admin import (
     alter_quotas,
     create_acls,
     delete_acls,
-    may_alter,
+    may_alter_acls,
     read_acls,
     read_quotas,
     read_scram_users,
     set_scram_password,
 )
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, QuotaEntity, Resource, ScramUser
+from twinshore.kafka.protocol.access_control import (
+    Acl,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    QuotaEntity,
+    ResourceType,
+    ScramUser,
+)
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.lab.access import LabSecurity
 from twinshore.lab.cluster import LabCluster
 
-READ = Acl(Resource.TOPIC, "orders", Pattern.LITERAL, "User:anna", "*", Operation.READ, Permission.ALLOW)
-DENY = Acl(Resource.TOPIC, "or", Pattern.PREFIXED, "User:*", "10.0.0.7", Operation.ALL, Permission.DENY)
-GROUP = Acl(Resource.GROUP, "*", Pattern.LITERAL, "User:anna", "*", Operation.READ, Permission.ALLOW)
+READ = Acl(ResourceType.TOPIC, "orders", PatternType.LITERAL, "User:anna", "*", AclOperation.READ, AclPermission.ALLOW)
+DENY = Acl(ResourceType.TOPIC, "or", PatternType.PREFIXED, "User:*", "10.0.0.7", AclOperation.ALL, AclPermission.DENY)
+GROUP = Acl(ResourceType.GROUP, "*", PatternType.LITERAL, "User:anna", "*", AclOperation.READ, AclPermission.ALLOW)
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +54,19 @@ def test_acls_are_read_made_and_removed_one_by_one(guarded: LabCluster) -> None:
         assert create_acls(cluster, [READ]) == {}, "what is there already is no error"
         assert read_acls(cluster) == frozenset({READ, DENY, GROUP})
         assert read_acls(cluster, guarded.brokers[0].node_id) == frozenset({READ, DENY, GROUP})
-        assert may_alter(cluster)
+        assert may_alter_acls(cluster)
         assert delete_acls(cluster, [DENY]) == {}
         assert delete_acls(cluster, [DENY]) == {}
         assert read_acls(cluster) == frozenset({READ, GROUP}), "a wide rule goes without the narrow ones it covers"
-        bad = Acl(Resource.CLUSTER, "no-such", Pattern.LITERAL, "User:anna", "*", Operation.READ, Permission.ALLOW)
+        bad = Acl(
+            ResourceType.CLUSTER,
+            "no-such",
+            PatternType.LITERAL,
+            "User:anna",
+            "*",
+            AclOperation.READ,
+            AclPermission.ALLOW,
+        )
         refused = create_acls(cluster, [READ, bad])
         assert list(refused) == [bad]
         assert "add ACL: allow User:anna read on cluster no-such" in refused[bad].message
@@ -68,7 +84,7 @@ def test_who_may_not_look_is_told_what_to_grant(guarded: LabCluster) -> None:
         refused = create_acls(cluster, [READ])
         assert refused[READ].hint == "grant Alter on the cluster"
         assert delete_acls(cluster, [READ])[READ].code == Code.CLUSTER_AUTHORIZATION_FAILED
-        assert not may_alter(cluster)
+        assert not may_alter_acls(cluster)
 
 
 def test_a_cluster_without_an_authorizer_says_none(east: LabCluster) -> None:

@@ -19,9 +19,9 @@ from twinshore.config.errors import KafkaError, WireError
 from twinshore.config.model import SaslMechanism, Secret, Security
 from twinshore.kafka.connection import open_connection
 from twinshore.kafka.protocol import apis
-from twinshore.kafka.protocol.framing import Exchange, Learnt, Talk, offered
-from twinshore.kafka.protocol.handshake import Software, parse_authenticate, parse_handshake
-from twinshore.kafka.protocol.sasl import Credentials, choose, log_in
+from twinshore.kafka.protocol.framing import Dialogue, InFlightRequests, Result, negotiate_versions
+from twinshore.kafka.protocol.handshake import ClientSoftware, parse_sasl_authenticate, parse_sasl_handshake
+from twinshore.kafka.protocol.sasl import Credentials, authenticate, negotiate_mechanism
 
 SALT, ROUNDS = b"salt of the sea", 4096
 
@@ -88,7 +88,7 @@ def agreed(message: bytes = b"", lifetime_ms: int = 0) -> bytes:
     return struct.pack(">hhi", 0, -1, len(message)) + message + struct.pack(">q", lifetime_ms)
 
 
-def transcript(talk: Talk[float], *answers: bytes) -> tuple[list[bytes], float | None]:
+def transcript(talk: Dialogue[float], *answers: bytes) -> tuple[list[bytes], float | None]:
     """Our messages, and what the talk returned where it came to its end."""
     ours: list[bytes] = []
     question = next(talk)
@@ -104,7 +104,7 @@ def transcript(talk: Talk[float], *answers: bytes) -> tuple[list[bytes], float |
 
 
 def test_plain_is_one_message_and_a_session_may_end() -> None:
-    talk = log_in(Credentials(SaslMechanism.PLAIN, "user", "pencil"), "here")
+    talk = authenticate(Credentials(SaslMechanism.PLAIN, "user", "pencil"), "here")
     assert transcript(talk, agreed(lifetime_ms=90_500)) == ([b"\0user\0pencil"], 90.5)
 
 
@@ -115,7 +115,7 @@ def test_scram_is_the_conversation_of_the_rfc() -> None:
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
         b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
     )
-    ours, lifetime_s = transcript(log_in(credentials, "here"), *map(agreed, server))
+    ours, lifetime_s = transcript(authenticate(credentials, "here"), *map(agreed, server))
     assert ours == [
         b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO",
         b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
@@ -124,7 +124,7 @@ def test_scram_is_the_conversation_of_the_rfc() -> None:
 
 
 def test_a_token_that_is_refused_is_acknowledged_before_it_is_told() -> None:
-    talk = log_in(Credentials(SaslMechanism.OAUTHBEARER, "", "token"), "here")
+    talk = authenticate(Credentials(SaslMechanism.OAUTHBEARER, "", "token"), "here")
     refusal = agreed(b'{"status":"invalid_token"}')
     assert transcript(talk, refusal) == ([b"n,,\x01auth=Bearer token\x01\x01", b"\x01"], None)
     with pytest.raises(KafkaError, match=r"^here: the SASL OAUTHBEARER credentials are refused: invalid_token"):
@@ -139,7 +139,7 @@ def test_a_token_that_is_refused_is_acknowledged_before_it_is_told() -> None:
     ],
 )
 def test_a_refusal_names_the_place_and_the_user(answer: bytes, complaint: str) -> None:
-    talk = log_in(Credentials(SaslMechanism.PLAIN, "user", "pencil"), "here")
+    talk = authenticate(Credentials(SaslMechanism.PLAIN, "user", "pencil"), "here")
     with pytest.raises(KafkaError, match=complaint) as caught:
         transcript(talk, answer)
     assert caught.value.code == 58
@@ -150,12 +150,12 @@ def test_no_answer_about_sasl_is_read_beyond_its_end() -> None:
     whole = agreed(b"message", 7)
     for end in range(len(whole)):
         with pytest.raises(WireError):
-            parse_authenticate(whole[:end])
+            parse_sasl_authenticate(whole[:end])
     offer = struct.pack(">hi", 33, 2) + b"\0\5PLAIN\0\3ABC"
-    assert parse_handshake(offer) == (33, ["PLAIN", "ABC"])
+    assert parse_sasl_handshake(offer) == (33, ["PLAIN", "ABC"])
     for end in range(len(offer)):
         with pytest.raises(WireError):
-            parse_handshake(offer[:end])
+            parse_sasl_handshake(offer[:end])
 
 
 async def within(work: Awaitable[float]) -> float:
@@ -165,9 +165,9 @@ async def within(work: Awaitable[float]) -> float:
 def test_an_event_loop_holds_the_same_talks() -> None:
     async def log_in_at(host: str, port: int) -> float:
         reader, writer = await asyncio.open_connection(host, port)
-        exchange = Exchange("loop")
+        exchange = InFlightRequests("loop")
 
-        async def hold(talk: Talk[Learnt]) -> Learnt:
+        async def hold(talk: Dialogue[Result]) -> Result:
             try:
                 question = next(talk)
                 while True:
@@ -178,15 +178,15 @@ def test_an_event_loop_holds_the_same_talks() -> None:
                         exchange.framer.took(len(came))
                     question = talk.send(found.view[found.position :])
             except StopIteration as end:
-                learnt: Learnt = end.value
+                learnt: Result = end.value
                 return learnt
 
         mechanism = SaslMechanism.SCRAM_SHA_256
         try:
-            offers = (await hold(offered(Software("test", "1")))).offers
+            offers = (await hold(negotiate_versions(ClientSoftware("test", "1")))).offers
             assert [offer.key for offer in offers] == [apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE]
-            await hold(choose(mechanism, "here"))
-            return await hold(log_in(Credentials(mechanism, "user", "pencil", "nonce"), "here"))
+            await hold(negotiate_mechanism(mechanism, "here"))
+            return await hold(authenticate(Credentials(mechanism, "user", "pencil", "nonce"), "here"))
         finally:
             writer.close()
             await writer.wait_closed()

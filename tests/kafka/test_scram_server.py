@@ -12,10 +12,17 @@ from hypothesis import strategies as st
 from tests.kafka.test_scram import NONCE, SERVER_FINAL, SERVER_FIRST
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import SaslMechanism
-from twinshore.kafka.protocol.sasl import LoginRefusedError, ScramClient, ScramKeys, ScramServer, keys_of, read_keys
+from twinshore.kafka.protocol.sasl import (
+    LoginRefusedError,
+    ScramClient,
+    ScramKeys,
+    ScramServer,
+    derive_scram_keys,
+    parse_scram_keys,
+)
 
 SHA_512 = SaslMechanism.SCRAM_SHA_512
-KEYS = keys_of("sesame", SHA_512, b"of the sea", 4096)
+KEYS = derive_scram_keys("sesame", SHA_512, b"of the sea", 4096)
 CLIENT_FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
 CLIENT_FINAL = (
     b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
@@ -29,7 +36,7 @@ def server(user: str = "anna", keys: ScramKeys = KEYS, mechanism: SaslMechanism 
 def test_the_exchange_of_rfc_7677() -> None:
     text = SERVER_FIRST.decode()
     salt = text.partition(",s=")[2].partition(",")[0]
-    keys = keys_of("pencil", SaslMechanism.SCRAM_SHA_256, base64.b64decode(salt), 4096)
+    keys = derive_scram_keys("pencil", SaslMechanism.SCRAM_SHA_256, base64.b64decode(salt), 4096)
     nonce = text.removeprefix(f"r={NONCE}").partition(",")[0]
     found = ScramServer(SaslMechanism.SCRAM_SHA_256, {"user": keys}.__getitem__, nonce)
     assert found.first(CLIENT_FIRST) == SERVER_FIRST
@@ -96,7 +103,7 @@ def test_any_message_is_understood_or_refused(first: bytes, final: bytes) -> Non
 
 
 def test_keys_are_written_as_kafka_writes_them() -> None:
-    assert read_keys(KEYS.text, SHA_512) == KEYS
+    assert parse_scram_keys(KEYS.text, SHA_512) == KEYS
     assert KEYS.text.startswith("salt=b2YgdGhlIHNlYQ==,stored_key=")
     assert "stored_key" not in repr(KEYS)
 
@@ -108,9 +115,9 @@ def test_keys_are_written_as_kafka_writes_them() -> None:
         (KEYS.text.replace("iterations=4096", "iterations=1"), "iterations are 1, must be 4096 to"),
         (KEYS.text.replace("iterations=4096", "iterations=many"), "cannot be read"),
         (KEYS.text.replace("salt=", "salt=!"), "cannot be read"),
-        (keys_of("x", SaslMechanism.SCRAM_SHA_256, b"s", 4096).text, "holds no keys of SCRAM-SHA-512"),
+        (derive_scram_keys("x", SaslMechanism.SCRAM_SHA_256, b"s", 4096).text, "holds no keys of SCRAM-SHA-512"),
     ],
 )
 def test_keys_that_are_none(text: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        read_keys(text, SHA_512)
+        parse_scram_keys(text, SHA_512)

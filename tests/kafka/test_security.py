@@ -14,12 +14,12 @@ from confluent_kafka import Producer
 
 from tests.conftest import ClusterFactory
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import Cluster, NamedPartition, SaslMechanism, Secret, Security
+from twinshore.config.model import Cluster, SaslMechanism, Secret, Security, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.connection import client_settings
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.connection import librdkafka_settings
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import allow, topic_id
+from twinshore.lab.clients import add_acl, topic_id
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 
@@ -29,8 +29,8 @@ def use_everything(cluster: Cluster) -> None:
     kafka = KafkaCluster(cluster, patience_s=15)
     try:
         kafka.admin.create_topic("things", partitions=1)
-        named = NamedPartition("things", 0)
-        producer = Producer({**client_settings(cluster), "log_level": 0})
+        named = TopicPartition("things", 0)
+        producer = Producer({**librdkafka_settings(cluster), "log_level": 0})
         producer.produce("things", b"value", partition=0)
         assert producer.flush(20) == 0
         assert kafka.list_offsets([named], OffsetKind.LOG_END) == {named: 1}
@@ -101,10 +101,10 @@ def test_missing_rights_are_named(cluster_factory: ClusterFactory) -> None:
     lab = cluster_factory(security=LabSecurity.SASL_SCRAM_256, authorizer=True, users=["bob"], heap_mb=256)
     lab.create_topic("things")
     with closing(KafkaCluster(lab.cluster_as("bob"), patience_s=10)) as bob:
-        lacks_rights(lab, bob, NamedPartition("things", 0))
+        lacks_rights(lab, bob, TopicPartition("things", 0))
 
 
-def lacks_rights(lab: LabCluster, bob: KafkaCluster, named: NamedPartition) -> None:
+def lacks_rights(lab: LabCluster, bob: KafkaCluster, named: TopicPartition) -> None:
     with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED") as caught:
         bob.list_offsets([named], OffsetKind.LOG_END)
     assert caught.value.hint == "grant Describe on topic things"
@@ -117,14 +117,14 @@ def lacks_rights(lab: LabCluster, bob: KafkaCluster, named: NamedPartition) -> N
         with pytest.raises(KafkaError, match="AUTHORIZATION_FAILED") as caught:
             attempt()
         assert caught.value.hint == hint
-    allow(lab.cluster, "bob", "describe", "topic", "things")
+    add_acl(lab.cluster, "bob", "describe", "topic", "things")
     assert bob.list_offsets([named], OffsetKind.LOG_END) == {named: 0}
     with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED") as caught:
         bob.describe_producers([named])
     assert caught.value.hint == "grant Read on topic things"
     meant = topic_id(lab.cluster, "things")
     changes: list[tuple[Callable[[], object], str]] = [
-        (lambda: bob.cut_logs({named: 0}, {"things": meant}), "grant Delete on topic things"),
+        (lambda: bob.delete_records({named: 0}, {"things": meant}), "grant Delete on topic things"),
         (
             lambda: bob.admin.alter_topic_settings("things", {"retention.ms": "1"}, topic_id=meant),
             "grant AlterConfigs on topic things",

@@ -30,7 +30,7 @@ from kio.serial.errors import SerialError
 
 from tests.kafka.peers import answer, peer, read_request
 from twinshore.config.errors import WireError
-from twinshore.kafka.protocol.shapes import checked
+from twinshore.kafka.protocol.response_check import check_response
 
 ANSWERS = (
     ApiVersionsResponse,
@@ -80,10 +80,10 @@ def encoded(entity: Any) -> memoryview:
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_whole_answers_pass_as_they_are_and_cut_ones_never(kind: type[Any]) -> None:
     whole = encoded(sample(kind))
-    assert checked(whole, kind) is whole
+    assert check_response(whole, kind) is whole
     for end in range(len(whole)):
         with pytest.raises((WireError, IndexError, struct.error)):
-            checked(whole[:end], kind)
+            check_response(whole[:end], kind)
 
 
 def test_unknown_tags_fall_out_wherever_they_are_and_known_ones_stay() -> None:
@@ -92,13 +92,13 @@ def test_unknown_tags_fall_out_wherever_they_are_and_known_ones_stay() -> None:
     strange = b"\0\0\2" + api + b"\1\x63\2ab" + bytes(4)
     known = b"\1" + bytes(7) + b"\5"  # the tag 1 of ApiVersions: an int64
     both = b"\3" + b"\1\x08" + bytes(7) + b"\5" + b"\x63\1\0" + b"\x64\0"
-    assert bytes(checked(memoryview(strange + both), ApiVersionsResponse)) == plain + b"\1\1\x08" + known[1:]
-    read, _ = entity_reader(ApiVersionsResponse)(checked(memoryview(strange + both), ApiVersionsResponse), 0)
+    assert bytes(check_response(memoryview(strange + both), ApiVersionsResponse)) == plain + b"\1\1\x08" + known[1:]
+    read, _ = entity_reader(ApiVersionsResponse)(check_response(memoryview(strange + both), ApiVersionsResponse), 0)
     assert read.finalized_features_epoch == 5
     feature = b"\2f" + struct.pack(">hh", 1, 2)
     inside = b"\2" + feature + b"\1\x63\1\0"
     nested = plain + b"\1\0" + bytes([len(inside)]) + inside
-    read, _ = entity_reader(ApiVersionsResponse)(checked(memoryview(nested), ApiVersionsResponse), 0)
+    read, _ = entity_reader(ApiVersionsResponse)(check_response(memoryview(nested), ApiVersionsResponse), 0)
     assert [str(one.name) for one in read.supported_features] == ["f"]
 
 
@@ -113,7 +113,7 @@ def test_whatever_bytes_come_kio_reads_them_or_they_are_told() -> None:
         for _ in range(chance.randint(1, 4)):
             data[chance.randrange(len(data))] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
         try:
-            entity_reader(kind)(checked(memoryview(bytes(data)), kind), 0)
+            entity_reader(kind)(check_response(memoryview(bytes(data)), kind), 0)
         except TOLD:
             told += 1
     assert 100 < told < 3000

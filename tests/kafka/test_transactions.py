@@ -13,7 +13,7 @@ from twinshore.config.errors import KafkaError
 from twinshore.config.model import Cluster
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol import apis
-from twinshore.kafka.transactions import Transactions
+from twinshore.kafka.transactional_ids import TransactionalIds
 
 FIND_COORDINATOR = 10
 
@@ -46,7 +46,7 @@ def test_a_coordinator_that_hangs_up_is_looked_up_anew() -> None:
         address = found
         cluster = Cluster("east", (f"127.0.0.1:{found[1]}",))
         with closing(KafkaCluster(cluster, patience_s=5)) as kafka:
-            transactions = Transactions(kafka, patience_s=5, go=lambda: None)
+            transactions = TransactionalIds(kafka, patience_s=5, go=lambda: None)
             with pytest.raises(KafkaError, match="closed the connection during InitProducerId"):
                 transactions.acquire("x", 10)
             assert transactions.acquire("x", 10) == ("x", 7, 3)

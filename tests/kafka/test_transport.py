@@ -21,15 +21,15 @@ from tests.kafka.peers import peer, silent
 from twinshore.config.errors import ConfigError, KafkaError
 from twinshore.config.model import Secret, Security
 from twinshore.kafka.transport import WOULD_BLOCK, Transport, dial
-from twinshore.lab.keys import Authority
+from twinshore.lab.certificates import CertificateAuthority
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("keys"), "transport")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
+    return CertificateAuthority(tmp_path_factory.mktemp("keys"), "transport")
 
 
-def server_context(authority: Authority, *, wants_client: bool = False) -> ssl.SSLContext:
+def server_context(authority: CertificateAuthority, *, wants_client: bool = False) -> ssl.SSLContext:
     pair = authority.issue("server")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.cert_file, pair.key_file)
@@ -40,7 +40,7 @@ def server_context(authority: Authority, *, wants_client: bool = False) -> ssl.S
 
 
 @pytest.fixture(params=["plain", "tls"])
-def secured(request: pytest.FixtureRequest, authority: Authority) -> tuple[Security, ssl.SSLContext | None]:
+def secured(request: pytest.FixtureRequest, authority: CertificateAuthority) -> tuple[Security, ssl.SSLContext | None]:
     if request.param == "plain":
         return Security(), None
     return Security(tls=True, ca_file=str(authority.ca_file)), server_context(authority)
@@ -127,7 +127,7 @@ def test_a_bulk_that_is_owed_wakes_nobody_before_it_is_there(
     with peer(serve, context) as address:
         transport = dial(address, security)
         assert receive(transport, 0) == b""
-        transport.owes(len(sent))
+        transport.expect_bytes(len(sent))
         woken = transport.wait(deadline=time.monotonic() + 0.3)
         assert woken == (context is not None), "TLS has records of its own, of which nobody knows the size"
         turn.set()
@@ -138,10 +138,10 @@ def test_a_bulk_that_is_owed_wakes_nobody_before_it_is_there(
             if took > 0:
                 filled += took
                 continue
-            transport.owes(len(sent) - filled)
+            transport.expect_bytes(len(sent) - filled)
             assert transport.wait(deadline=deadline), filled
         assert bytes(got) == sent
-        transport.owes(1 << 30)
+        transport.expect_bytes(1 << 30)
         assert transport.wait(deadline=deadline), "the end wakes whoever waits for more"
         assert transport.recv_into(memoryview(got)) == 0
         transport.close()
@@ -160,7 +160,7 @@ def test_nothing_there_is_told_from_the_end(secured: tuple[Security, ssl.SSLCont
         transport.close()
 
 
-def test_decrypted_bytes_that_no_selector_announces_are_told(authority: Authority) -> None:
+def test_decrypted_bytes_that_no_selector_announces_are_told(authority: CertificateAuthority) -> None:
     with peer(lambda connection: connection.sendall(b"x" * 9_000), server_context(authority)) as address:
         transport = dial(address, Security(tls=True, ca_file=str(authority.ca_file)))
         assert not transport.pending()
@@ -237,7 +237,7 @@ def test_waiting_on_what_another_thread_closed_is_a_lost_connection() -> None:
         assert caught.value.retriable
 
 
-def test_a_peer_that_never_shakes_hands_is_left_in_time(authority: Authority) -> None:
+def test_a_peer_that_never_shakes_hands_is_left_in_time(authority: CertificateAuthority) -> None:
     started = time.monotonic()
     with peer(silent) as address, pytest.raises(KafkaError) as caught:
         dial(address, Security(tls=True, ca_file=str(authority.ca_file)), connect_timeout_s=0.3)
@@ -245,7 +245,7 @@ def test_a_peer_that_never_shakes_hands_is_left_in_time(authority: Authority) ->
     assert caught.value.retriable
 
 
-def test_a_listener_without_tls_is_recognised(authority: Authority) -> None:
+def test_a_listener_without_tls_is_recognised(authority: CertificateAuthority) -> None:
     def shout(connection: socket.socket) -> None:
         connection.recv(10)
         connection.sendall(b"this is not TLS at all")
@@ -255,8 +255,8 @@ def test_a_listener_without_tls_is_recognised(authority: Authority) -> None:
     assert "PLAINTEXT" in caught.value.hint
 
 
-def test_a_certificate_of_another_authority_is_refused(authority: Authority, tmp_path: Path) -> None:
-    other = Authority(tmp_path, "other")
+def test_a_certificate_of_another_authority_is_refused(authority: CertificateAuthority, tmp_path: Path) -> None:
+    other = CertificateAuthority(tmp_path, "other")
     with peer(silent, server_context(authority)) as address:
         with pytest.raises(KafkaError, match="certificate is not accepted") as caught:
             dial(address, Security(tls=True, ca_file=str(other.ca_file)))
@@ -266,7 +266,7 @@ def test_a_certificate_of_another_authority_is_refused(authority: Authority, tmp
         dial(address, Security(tls=True, ca_file=str(other.ca_file))).close()
 
 
-def test_a_name_the_certificate_lacks_is_refused_unless_told_otherwise(authority: Authority) -> None:
+def test_a_name_the_certificate_lacks_is_refused_unless_told_otherwise(authority: CertificateAuthority) -> None:
     security = Security(tls=True, ca_file=str(authority.ca_file))
     with peer(silent, server_context(authority)) as (_, port):
         with pytest.raises(KafkaError, match="certificate is not accepted"):
@@ -284,12 +284,12 @@ def greeting(address: tuple[str, int], security: Security) -> bytes:
         transport.close()
 
 
-def test_client_certificates_are_shown_and_exchanged(authority: Authority, tmp_path: Path) -> None:
+def test_client_certificates_are_shown_and_exchanged(authority: CertificateAuthority, tmp_path: Path) -> None:
     pair = authority.issue("client")
     security = Security(
         tls=True, ca_file=str(authority.ca_file), cert_file=str(pair.cert_file), key_file=str(pair.key_file)
     )
-    stranger = Authority(tmp_path, "stranger").issue("stranger")
+    stranger = CertificateAuthority(tmp_path, "stranger").issue("stranger")
 
     def names(connection: socket.socket) -> None:
         assert isinstance(connection, ssl.SSLSocket)
@@ -313,7 +313,9 @@ def test_client_certificates_are_shown_and_exchanged(authority: Authority, tmp_p
             assert "cert_file" in caught.value.hint
 
 
-def test_files_that_cannot_be_used_are_named_before_anything_is_dialled(authority: Authority, tmp_path: Path) -> None:
+def test_files_that_cannot_be_used_are_named_before_anything_is_dialled(
+    authority: CertificateAuthority, tmp_path: Path
+) -> None:
     pair, other = authority.issue("one"), authority.issue("two")
     empty = tmp_path / "empty.pem"
     empty.write_text("")

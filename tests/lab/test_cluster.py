@@ -13,11 +13,11 @@ from tests.conftest import ClusterFactory
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster
 from twinshore.kafka.connection import open_connection
-from twinshore.kafka.metadata import ask_metadata
-from twinshore.lab.clients import admin_of, client_settings
+from twinshore.kafka.metadata import read_metadata
+from twinshore.lab.clients import client_settings, create_admin_client
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import LabError
-from twinshore.lab.jars import KAFKA_3, KAFKA_OLDEST, ONE_COMPILER
+from twinshore.lab.jars import KAFKA_3, KAFKA_OLDEST, ONE_COMPILER_FLAG
 
 
 def write(cluster: Cluster, topic: str, values: list[bytes]) -> None:
@@ -61,7 +61,7 @@ def test_older_kafkas_start_and_come_back_after_kill(cluster_factory: ClusterFac
 def test_three_brokers_hold_copies_and_survive_the_loss_of_one(cluster_factory: ClusterFactory) -> None:
     own = cluster_factory(brokers=3, heap_mb=256, via_proxy=True)
     own.create_topic("copied")
-    listed = admin_of(own.wan_cluster).list_topics("copied", timeout=10)
+    listed = create_admin_client(own.wan_cluster).list_topics("copied", timeout=10)
     assert sorted(listed.topics["copied"].partitions[0].replicas) == [1, 2, 3]
     assert {f"{one.host}:{one.port}" for one in listed.brokers.values()} == set(own.wan_bootstrap)
     write(own.wan_cluster, "copied", [b"through the proxy"])
@@ -75,7 +75,7 @@ def shown_by_each(own: LabCluster) -> list[set[int]]:
     found = []
     for broker in own.brokers:
         with closing(open_connection(("127.0.0.1", broker.port), own.cluster.security)) as connection:
-            found.append(set(ask_metadata(connection, [], timeout_s=10).brokers))
+            found.append(set(read_metadata(connection, [], timeout_s=10).brokers))
     return found
 
 
@@ -98,7 +98,7 @@ def test_every_broker_knows_every_other_once_a_cluster_has_started_and_one_has_c
 def test_a_paused_broker_answers_nothing_until_resumed(cluster_factory: ClusterFactory) -> None:
     own = cluster_factory(heap_mb=256)
     own.brokers[0].pause()
-    admin = admin_of(own.cluster)
+    admin = create_admin_client(own.cluster)
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=1)
     own.brokers[0].resume()
@@ -112,7 +112,7 @@ def test_a_broker_that_cannot_start_shows_the_end_of_its_log() -> None:
 
 
 def test_data_stays_in_a_folder_that_was_given_and_goes_otherwise(tmp_path: Path) -> None:
-    small: dict[str, Any] = {"heap_mb": 256, "jvm_flags": (ONE_COMPILER,)}
+    small: dict[str, Any] = {"heap_mb": 256, "jvm_flags": (ONE_COMPILER_FLAG,)}
     with LabCluster("kept", folder=tmp_path / "kept", **small) as kept, LabCluster("gone", **small) as gone:
         kept.create_topic("stays")
     assert list((tmp_path / "kept" / "broker-1" / "data").glob("stays-0/*.log"))

@@ -11,9 +11,9 @@ from confluent_kafka import Producer
 from tests.conftest import ClusterFactory
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.compare import compare_topic
 from twinshore.lab.errors import LabError
 from twinshore.lab.produce import Workload
+from twinshore.lab.topic_comparison import compare_topic
 
 
 class Sent(NamedTuple):

@@ -47,7 +47,7 @@ def test_a_server_that_died_is_started_anew_on_its_data(kind: type[DatabaseServe
         while server.alive():
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        assert server.last_words()
+        assert server.read_log_tail()
         server.revive()
         assert server.alive()
         assert count_after_insert(server.new_database()) == 1

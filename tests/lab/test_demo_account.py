@@ -9,9 +9,17 @@ from typing import Any
 import pytest
 
 from twinshore.kafka.protocol.record_batch import Record
-from twinshore.lab.demo_clients import Account, Rescued
+from twinshore.lab.demo_clients import DemoAccount, DemoRescuedRecords
 from twinshore.lab.errors import LabError
-from twinshore.switch.core.unreplicated import Count, Ending, Origin, Saved, head_line, last_line, record_line
+from twinshore.switch.core.unreplicated import (
+    RecordCount,
+    RescueOrigin,
+    TransactionOutcome,
+    UnreplicatedRecord,
+    count_line,
+    header_line,
+    record_line,
+)
 
 MADE_MS = 1_000_000
 
@@ -21,9 +29,12 @@ def message(key: bytes | None, value: bytes | None, made_ms: int = MADE_MS) -> A
 
 
 def save(folder: Path, topic: str, *records: tuple[bytes | None, bytes | None]) -> None:
-    origin = Origin("ab" * 16, "east", "west", topic, "id", 0, 7, 7 + len(records))
-    saved = [Saved(Record(7 + at, MADE_MS, key, value), Ending.COMMITTED) for at, (key, value) in enumerate(records)]
-    lines = [head_line(origin), *map(record_line, saved), last_line(Count(len(saved), len(saved)))]
+    origin = RescueOrigin("ab" * 16, "east", "west", topic, "id", 0, 7, 7 + len(records))
+    saved = [
+        UnreplicatedRecord(Record(7 + at, MADE_MS, key, value), TransactionOutcome.COMMITTED)
+        for at, (key, value) in enumerate(records)
+    ]
+    lines = [header_line(origin), *map(record_line, saved), count_line(RecordCount(len(saved), len(saved)))]
     folder.mkdir(exist_ok=True)
     (folder / origin.file_name()).write_text("\n".join(lines) + "\n")
 
@@ -31,7 +42,7 @@ def save(folder: Path, topic: str, *records: tuple[bytes | None, bytes | None]) 
 def test_what_was_saved_and_sent_again_counts_once(tmp_path: Path) -> None:
     save(tmp_path / "rescued", "orders", (b"a", b"1"), (None, b"2"), (b"c", None))
     save(tmp_path / "rescued", "clicks", (b"a", b"1"))
-    rescued = Rescued(tmp_path / "rescued")
+    rescued = DemoRescuedRecords(tmp_path / "rescued")
     hear = rescued.listener("orders")
     hear(message(b"a", b"1"))
     hear(message(b"a", b"1"))  # written twice to one side it would be one too many
@@ -39,7 +50,7 @@ def test_what_was_saved_and_sent_again_counts_once(tmp_path: Path) -> None:
     hear(message(b"c", None, MADE_MS - 9_000))  # another record, written before
     rescued.listener("payments")(message(b"a", b"1"))
     assert (rescued.count, rescued.again) == (4, 1)
-    said = Account(13, 10, rescued.count, rescued.again).sentence()
+    said = DemoAccount(13, 10, rescued.count, rescued.again).sentence()
     assert said == (
         "acknowledged: 13 records; 10 are on both sides, 4 more were saved from east,"
         " 1 of which their producers sent again"
@@ -49,9 +60,9 @@ def test_what_was_saved_and_sent_again_counts_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("acknowledged", [12, 14])
 def test_one_too_few_or_too_many_is_an_error(acknowledged: int) -> None:
     with pytest.raises(LabError, match=f"{acknowledged} records were acknowledged, 13 are found"):
-        Account(acknowledged, 10, 4, 1).sentence()
+        DemoAccount(acknowledged, 10, 4, 1).sentence()
 
 
 def test_where_nothing_was_lost_nothing_is_said_of_it(tmp_path: Path) -> None:
-    rescued = Rescued(tmp_path / "rescued")
-    assert Account(5, 5, rescued.count, rescued.again).sentence() == "acknowledged: 5 records; 5 are on both sides"
+    rescued = DemoRescuedRecords(tmp_path / "rescued")
+    assert DemoAccount(5, 5, rescued.count, rescued.again).sentence() == "acknowledged: 5 records; 5 are on both sides"

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from twinshore.lab.cache import cache_folder
 from twinshore.lab.errors import LabError
-from twinshore.lab.home import cache_folder
-from twinshore.lab.jars import Module, Seen, connect_mirror_classpath, fetched, kafka_classpath
+from twinshore.lab.jars import IvyProgress, MavenModule, fetch_jars, fetch_kafka_classpath, fetch_mirrormaker_classpath
 
-_MODULE = Module("org.example", "tide", "1.0")
+_MODULE = MavenModule("org.example", "tide", "1.0")
 _SETTINGS = """
 <ivysettings>
   <settings defaultResolver="here"/>
@@ -33,8 +33,8 @@ _POM = """
 </project>
 """
 _ASK = """
-from twinshore.lab.jars import Module, Seen, fetched
-print(fetched("the tide", Module("org.example", "tide", "1.0")))
+from twinshore.lab.jars import MavenModule, IvyProgress, fetch_jars
+print(fetch_jars("the tide", MavenModule("org.example", "tide", "1.0")))
 """
 
 
@@ -76,7 +76,7 @@ def test_what_does_not_exist_is_named_and_leaves_nothing(
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
     with pytest.raises(LabError, match=r"the ebb could not be fetched: .*tide;2\.0.*not found") as caught:
-        fetched("the ebb", _MODULE._replace(version="2.0"))
+        fetch_jars("the ebb", _MODULE._replace(version="2.0"))
     assert "TWINSHORE_IVY_SETTINGS" in caught.value.hint
     assert list((cache / "jars").iterdir()) == []
     assert capfd.readouterr().err.count("trying again") == 2
@@ -94,7 +94,7 @@ def test_a_cache_is_where_the_environment_says(tmp_path: Path, monkeypatch: pyte
 
 
 def test_class_paths_hold_brokers_and_mirrormaker_with_one_logger() -> None:
-    broker, mirror = kafka_classpath().split(os.pathsep), connect_mirror_classpath().split(os.pathsep)
+    broker, mirror = fetch_kafka_classpath().split(os.pathsep), fetch_mirrormaker_classpath().split(os.pathsep)
     assert any(jar.endswith("kafka_2.13-4.3.1.jar") for jar in broker)
     assert {"connect-mirror-4.3.1.jar", "connect-runtime-4.3.1.jar"} <= {Path(jar).name for jar in mirror}
     for jars in (broker, mirror):
@@ -109,7 +109,7 @@ def test_class_paths_hold_brokers_and_mirrormaker_with_one_logger() -> None:
 
 def test_progress_has_an_end_in_sight() -> None:
     """In Ivy's own words: first what belongs together, then file by file."""
-    seen = Seen().after(":: resolving dependencies ::").after("\tfound org.example#tide;1.0 in here")
+    seen = IvyProgress().after(":: resolving dependencies ::").after("\tfound org.example#tide;1.0 in here")
     seen = seen.after("\tfound org.example#moon;2.0 in here")
     assert str(seen) == "finding out what belongs to it, 2 modules so far"
     seen = seen.after("downloading tide-1.0.jar ...").after("\t[SUCCESSFUL ] org.example#tide;1.0!tide.jar (3ms)")

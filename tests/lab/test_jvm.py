@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from twinshore.config.errors import ConfigError
-from twinshore.lab.jars import java
+from twinshore.lab.jars import find_java
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -25,7 +25,7 @@ def test_an_old_java_home_does_not_hide_a_good_java(tmp_path: Path, monkeypatch:
     good = fake_java(tmp_path / "good", "21")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
     monkeypatch.setenv("PATH", f"{good.parent}{os.pathsep}{os.environ['PATH']}")
-    assert java() == str(good)
+    assert find_java() == str(good)
 
 
 @pytest.mark.parametrize(("version", "seen"), [("1.8.0_402", "is Java 8"), ("16", "is Java 16"), ("?", "does not run")])
@@ -36,7 +36,7 @@ def test_a_java_too_old_is_named_with_its_place(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(ConfigError, match=f"Java 17 or newer is needed, but {binary} ") as caught:
-        java()
+        find_java()
     assert seen in caught.value.message
     assert "JAVA_HOME" in caught.value.hint
 
@@ -45,4 +45,4 @@ def test_no_java_at_all_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="there is no java on PATH"):
-        java()
+        find_java()

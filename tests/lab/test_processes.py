@@ -14,16 +14,23 @@ from pathlib import Path
 import psutil
 import pytest
 
-from twinshore.lab.processes import ProcessMark, mark_of, own_mark, scratch_folder, start_child, sweep
+from twinshore.lab.processes import (
+    ProcessIdentity,
+    get_own_identity,
+    get_process_identity,
+    scratch_folder,
+    start_child,
+    sweep_scratch_folders,
+)
 
 # Started from a thread that ends, as a test's worker or a fixture may: the servers must not end with that thread.
 _PARENT = """
 import json, sys, threading, time
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.databases import PostgresServer
-from twinshore.lab.jars import ONE_COMPILER
+from twinshore.lab.jars import ONE_COMPILER_FLAG
 
-servers = [LabCluster("tied", heap_mb=256, via_proxy=True, jvm_flags=(ONE_COMPILER,)), PostgresServer()]
+servers = [LabCluster("tied", heap_mb=256, via_proxy=True, jvm_flags=(ONE_COMPILER_FLAG,)), PostgresServer()]
 for server in servers:
     starter = threading.Thread(target=server.start)
     starter.start()
@@ -35,7 +42,7 @@ time.sleep(300)
 """
 
 
-def gone(marks: list[ProcessMark], within_s: float) -> bool:
+def gone(marks: list[ProcessIdentity], within_s: float) -> bool:
     deadline = time.monotonic() + within_s
     while any(mark.alive() for mark in marks):
         if time.monotonic() > deadline:
@@ -71,47 +78,47 @@ def test_servers_end_with_whoever_started_them(number: signal.Signals, tmp_path:
             assert line, log.read_text()
             said = json.loads(line)
             processes = [psutil.Process(pid) for pid in said["pids"]]
-            marks = [mark_of(process.pid) for process in processes]
+            marks = [get_process_identity(process.pid) for process in processes]
             for one in processes[2].children():
                 with suppress(psutil.NoSuchProcess):  # some of a database's own come and go
-                    marks.append(mark_of(one.pid))
+                    marks.append(get_process_identity(one.pid))
             assert len(marks) > 3
             parent.send_signal(number)
             assert parent.wait(60) != 0
             assert gone(marks, within_s=20)
         finally:
             parent.kill()
-    sweep(Path("/tmp"))
+    sweep_scratch_folders(Path("/tmp"))
     assert [folder for folder in said["folders"] if Path(folder).exists()] == []
 
 
 def test_a_mark_is_not_taken_for_a_later_process_of_the_same_number() -> None:
-    mark = own_mark()
+    mark = get_own_identity()
     boot, _, ticks = mark.start.partition(":")
     assert mark.alive()
     for start in (f"{boot}:{int(ticks) - 1}", f"another-boot:{ticks}", repr(psutil.Process().create_time() - 100)):
-        earlier = ProcessMark(mark.pid, start)
+        earlier = ProcessIdentity(mark.pid, start)
         assert not earlier.alive()
         assert not earlier.send(signal.SIGKILL)
 
 
 def test_a_mark_holds_when_the_clock_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    mark, folder = own_mark(), scratch_folder("kept")
+    mark, folder = get_own_identity(), scratch_folder("kept")
     by_the_clock = psutil.Process().create_time()
     boot_s = psutil.boot_time()
     monkeypatch.setattr("psutil._pslinux.boot_time", lambda: boot_s + 1)
     assert psutil.Process().create_time() > by_the_clock, "the clock was set for nothing"
     assert mark.alive()
-    assert ProcessMark.from_json(json.loads(json.dumps(mark.as_json()))) == mark
-    assert sweep(tmp_path) == []
+    assert ProcessIdentity.from_json(json.loads(json.dumps(mark.as_json()))) == mark
+    assert sweep_scratch_folders(tmp_path) == []
     assert folder.exists()
 
 
 def test_marks_of_the_clock_are_read_still(tmp_path: Path) -> None:
     child = start_child(["sleep", "300"], folder=tmp_path, tied=False)
     try:
-        mark = ProcessMark.from_json([child.pid, psutil.Process(child.pid).create_time()])
+        mark = ProcessIdentity.from_json([child.pid, psutil.Process(child.pid).create_time()])
         assert mark.alive()
         mark.end()
         assert not mark.alive(), "a zombie is taken for a process"
@@ -119,7 +126,7 @@ def test_marks_of_the_clock_are_read_still(tmp_path: Path) -> None:
     finally:
         child.end()
     with pytest.raises(psutil.NoSuchProcess):
-        mark_of(child.pid)
+        get_process_identity(child.pid)
 
 
 def test_a_detached_process_is_not_ended_with_us_but_by_its_mark(tmp_path: Path) -> None:
@@ -138,5 +145,5 @@ def test_a_sweep_takes_only_folders_whose_owner_is_gone(tmp_path: Path, monkeypa
     unknown.mkdir()
     pid, start, numbering = json.loads((left / ".owner").read_text())
     (left / ".owner").write_text(json.dumps([pid, f"{start}0", numbering]))
-    assert sweep(tmp_path) == [left]
+    assert sweep_scratch_folders(tmp_path) == [left]
     assert (mine.exists(), left.exists(), unknown.exists()) == (True, False, True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from twinshore.lab.proxy import FaultProxy
+from twinshore.lab.fault_proxy import FaultProxy
 
 
 class Echo:

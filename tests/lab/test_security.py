@@ -12,7 +12,7 @@ from tests.conftest import ClusterFactory
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster, Security
 from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import admin_of, allow, create_topic
+from twinshore.lab.clients import add_acl, create_admin_client, create_topic
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST
 
@@ -27,7 +27,7 @@ def refusal(cluster: Cluster, topic: str) -> str:
 
 def comes_in(cluster: Cluster) -> bool:
     try:
-        return bool(admin_of(cluster).list_topics(timeout=3).brokers)
+        return bool(create_admin_client(cluster).list_topics(timeout=3).brokers)
     except KafkaException:
         return False
 
@@ -50,8 +50,8 @@ def test_users_come_in_and_do_what_they_may(
     create_topic(own.cluster, "admins")
     bob = own.cluster_as("bob")
     assert refusal(bob, "bobs") == "TOPIC_AUTHORIZATION_FAILED"
-    allow(own.cluster, "bob", "create", "topic", "bobs")
-    allow(own.cluster, "bob", "describe", "topic", "bobs")
+    add_acl(own.cluster, "bob", "create", "topic", "bobs")
+    add_acl(own.cluster, "bob", "describe", "topic", "bobs")
     create_topic(bob, "bobs")
     assert not comes_in(replace(own.cluster, security=Security()))
 

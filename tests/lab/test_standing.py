@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, TopicPartition
 
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster
-from twinshore.lab.clients import admin_of, create_topic
-from twinshore.lab.processes import mark_of
-from twinshore.lab.standing import bring_down, bring_up, standing
+from twinshore.lab.background_clusters import bring_down, bring_up, list_background_clusters
+from twinshore.lab.clients import create_admin_client, create_topic
+from twinshore.lab.processes import get_process_identity
 
 pytestmark = pytest.mark.claim(
     "topics",
@@ -47,7 +47,10 @@ def test_clusters_stay_after_up_and_are_gone_after_down(tmp_path: Path) -> None:
         again = lab("up", "--dir", folder, "--clusters", "north,south", "--json")
         stand = json.loads(again.stdout)
         assert [(one["name"], one["state"]) for one in stand] == [("north", "up"), ("south", "up")]
-        assert "stays" in admin_of(Cluster("north", tuple(stand[0]["bootstrap"]))).list_topics(timeout=10).topics
+        assert (
+            "stays"
+            in create_admin_client(Cluster("north", tuple(stand[0]["bootstrap"]))).list_topics(timeout=10).topics
+        )
 
         for topic in ("bare", "bare"):
             made = lab("fill", "--dir", folder, "--cluster", "north", "--topic", topic, "--records", 0)
@@ -68,9 +71,9 @@ def test_clusters_stay_after_up_and_are_gone_after_down(tmp_path: Path) -> None:
         assert (other.returncode, "is up already, with Kafka" in other.stderr) == (2, True)
 
         pids = [broker["pid"] for one in stand for broker in one["brokers"]]
-        marks = [mark_of(pid) for pid in pids]
+        marks = [get_process_identity(pid) for pid in pids]
         marks[1].end()
-        states = {one.name: one.state for one in standing(folder)}
+        states = {one.name: one.state for one in list_background_clusters(folder)}
         assert states == {"north": "up", "south": "down"}
 
         dark = lab("stop", "north", "--dir", folder)
@@ -78,8 +81,8 @@ def test_clusters_stay_after_up_and_are_gone_after_down(tmp_path: Path) -> None:
         assert "none of them runs" in lab("stop", "north", "--dir", folder).stdout
         back = lab("start", "north", "south", "--dir", folder)
         assert back.returncode == 0, back.stderr
-        marks += [mark_of(one.brokers[0].pid) for one in standing(folder)]
-        assert [one.state for one in standing(folder)] == ["up", "up"]
+        marks += [get_process_identity(one.brokers[0].pid) for one in list_background_clusters(folder)]
+        assert [one.state for one in list_background_clusters(folder)] == ["up", "up"]
         consumer = Consumer({"bootstrap.servers": stand[0]["bootstrap"][0], "group.id": "look"})
         assert sum(consumer.get_watermark_offsets(part, timeout=20)[1] for part in parts) == 20, "its data is there"
         consumer.close()
@@ -106,7 +109,7 @@ def test_mistakes_are_told_before_anything_is_made(tmp_path: Path, arguments: li
     assert said.returncode == 2
     assert sentence in said.stderr
     assert "starting" not in said.stderr
-    assert standing(tmp_path / "none") == []
+    assert list_background_clusters(tmp_path / "none") == []
 
 
 def test_a_dry_run_says_what_would_be_done_and_makes_nothing(tmp_path: Path) -> None:
@@ -123,12 +126,12 @@ def test_what_an_interrupted_up_left_is_seen_and_ended(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "300"]) as process:
         mark = [process.pid, psutil.Process(process.pid).create_time()]
         (left / "process.json").write_text(json.dumps(mark))
-        assert [one.state for one in standing(tmp_path)] == ["half started"]
+        assert [one.state for one in list_background_clusters(tmp_path)] == ["half started"]
         with pytest.raises(ConfigError, match="half started"):
             bring_up(tmp_path, ["left"], tell=print)
         assert bring_down(tmp_path, tell=print) == 1
         assert process.wait(10) == -9
-    assert standing(tmp_path) == []
+    assert list_background_clusters(tmp_path) == []
 
 
 def test_a_process_with_the_same_number_is_left_alone(tmp_path: Path) -> None:
@@ -153,7 +156,7 @@ def test_folders_of_others_are_neither_listed_nor_taken_nor_removed(tmp_path: Pa
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / ".twinshore-cluster").touch()
     (tmp_path / "linked").symlink_to(tmp_path / "mine")
-    assert [one.name for one in standing(tmp_path)] == ["mine"]
+    assert [one.name for one in list_background_clusters(tmp_path)] == ["mine"]
     for name in ("other", "alike", "linked"):
         with pytest.raises(ConfigError, match=f"{name} is there already, and no cluster of the lab"):
             bring_up(tmp_path, ["fresh", name], tell=print)
@@ -172,7 +175,7 @@ def test_a_cluster_whose_brokers_were_killed_keeps_its_data(tmp_path: Path, monk
     (tmp_path / "east" / ".twinshore-cluster").touch()
     (data.parents[1] / "process.json").write_text(json.dumps([2**22 + 1, 1.0]))
     (tmp_path / "east" / "cluster.json").write_text(json.dumps({"version": "1", "bootstrap": ["127.0.0.1:1"]}))
-    assert [one.state for one in standing(tmp_path)] == ["down"]
+    assert [one.state for one in list_background_clusters(tmp_path)] == ["down"]
     monkeypatch.chdir(tmp_path.parent)
     for folder in (tmp_path, Path(tmp_path.name)):
         with pytest.raises(ConfigError, match="its brokers have died, its data is there still"):

@@ -9,7 +9,7 @@ from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import until
 from twinshore.lab.clients import client_settings, delete_topic
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.watermarks import NOBODY_SAYS, watermarks
+from twinshore.lab.watermarks import NO_WATERMARKS, read_watermarks
 
 
 def put(lab: LabCluster, topic: str, records: int) -> None:
@@ -20,13 +20,13 @@ def put(lab: LabCluster, topic: str, records: int) -> None:
 
 
 def test_a_topic_that_comes_goes_and_comes_again_is_seen_as_it_is(east: LabCluster, unique_topic: str) -> None:
-    assert watermarks(east.cluster, unique_topic, 2) == [NOBODY_SAYS] * 2
+    assert read_watermarks(east.cluster, unique_topic, 2) == [NO_WATERMARKS] * 2
     for records in (3, 5):
         east.create_topic(unique_topic, partitions=2)
         put(east, unique_topic, records)
-        until(lambda n=records: watermarks(east.cluster, unique_topic, 2) == [(0, 0), (0, n)], 10, "seen")  # type: ignore[misc]
+        until(lambda n=records: read_watermarks(east.cluster, unique_topic, 2) == [(0, 0), (0, n)], 10, "seen")  # type: ignore[misc]
         delete_topic(east.cluster, unique_topic)
-        until(lambda: watermarks(east.cluster, unique_topic, 2) == [NOBODY_SAYS] * 2, 10, "it is gone")
+        until(lambda: read_watermarks(east.cluster, unique_topic, 2) == [NO_WATERMARKS] * 2, 10, "it is gone")
 
 
 @pytest.mark.long
@@ -34,9 +34,9 @@ def test_a_broker_that_was_killed_is_asked_again(cluster_factory: ClusterFactory
     lab = cluster_factory("killed")
     lab.create_topic("kept", partitions=2)
     put(lab, "kept", 3)
-    until(lambda: watermarks(lab.cluster, "kept", 2)[1] == (0, 3), 10, "it is seen")
+    until(lambda: read_watermarks(lab.cluster, "kept", 2)[1] == (0, 3), 10, "it is seen")
     (broker,) = lab.brokers
     broker.kill()
-    assert watermarks(lab.cluster, "kept", 1) == [NOBODY_SAYS]
+    assert read_watermarks(lab.cluster, "kept", 1) == [NO_WATERMARKS]
     broker.restart()
-    until(lambda: watermarks(lab.cluster, "kept", 2)[1] == (0, 3), 20, "it is seen again")
+    until(lambda: read_watermarks(lab.cluster, "kept", 2)[1] == (0, 3), 20, "it is seen again")

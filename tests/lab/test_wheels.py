@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from twinshore.lab.errors import LabError
-from twinshore.lab.jars import packages
+from twinshore.lab.jars import fetch_python_packages
 
 
 def test_what_cannot_be_had_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,7 +16,7 @@ def test_what_cannot_be_had_is_named_and_leaves_nothing(tmp_path: Path, monkeypa
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     with pytest.raises(LabError, match=r"nothing-of-this-name==1.0 cannot be had: "):
-        packages("nothing-of-this-name==1.0")
+        fetch_python_packages("nothing-of-this-name==1.0")
     assert list((tmp_path / "wheels").iterdir()) == []
 
 
@@ -25,10 +25,10 @@ def test_what_was_fetched_once_is_asked_of_nobody_again(tmp_path: Path, monkeypa
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     wheel = _wheel(tmp_path)
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
-    folder = packages("nothing-but-this==1.0")
+    folder = fetch_python_packages("nothing-but-this==1.0")
     assert (folder / "nothing_but_this.py").read_text() == "SAID = 7\n"
     wheel.unlink()
-    assert packages("nothing-but-this==1.0") == folder
+    assert fetch_python_packages("nothing-but-this==1.0") == folder
 
 
 def _wheel(folder: Path) -> Path:

@@ -7,20 +7,31 @@ import datetime
 import pytest
 
 from twinshore.config.sections.delay import is_quiet, parse_quiet
-from twinshore.monitoring.core.alerts import AlarmKey, AlarmKind, Book, Event, Happening, Manner, Sign, turn
+from twinshore.monitoring.core.alerts import (
+    AlarmBook,
+    AlarmEvent,
+    AlarmKey,
+    AlarmKind,
+    AlarmTiming,
+    AlarmTransition,
+    AlertCondition,
+    update_alarms,
+)
 
 KEY = AlarmKey("east->west", AlarmKind.RECOVERY_POINT, "orders")
 OTHER = AlarmKey("east->west", AlarmKind.RECOVERY_POINT, "bills")
 
 
 def play(
-    course: list[tuple[float, bool]], manner: Manner, quiet: tuple[float, float] = (-1, -1), key: AlarmKey = KEY
+    course: list[tuple[float, bool]], manner: AlarmTiming, quiet: tuple[float, float] = (-1, -1), key: AlarmKey = KEY
 ) -> list[tuple[float, str, bool]]:
-    book: Book = {}
+    book: AlarmBook = {}
     told = []
     for at_s, wrong in course:
         holds = quiet[0] <= at_s < quiet[1]
-        book, events = turn(book, [Sign(key, wrong, "it is late")], int(at_s * 1000), {key.kind: manner}, quiet=holds)
+        book, events = update_alarms(
+            book, [AlertCondition(key, wrong, "it is late")], int(at_s * 1000), {key.kind: manner}, quiet=holds
+        )
         told += [(at_s, one.happening.value, one.tell) for one in events]
     return told
 
@@ -30,50 +41,50 @@ def always(wrong: bool, begin: int, end: int) -> list[tuple[float, bool]]:
 
 
 def test_it_rises_only_after_it_was_wrong_without_a_break() -> None:
-    manner = Manner(rise_s=3, clear_s=0, repeat_s=0)
+    manner = AlarmTiming(rise_s=3, clear_s=0, repeat_s=0)
     assert play([*always(True, 0, 3), (3, False), *always(True, 4, 7)], manner) == []
     assert play(always(True, 0, 9), manner) == [(3, "raised", True)]
 
 
 def test_it_clears_only_after_it_was_right_without_a_break() -> None:
-    manner = Manner(rise_s=0, clear_s=3, repeat_s=0)
+    manner = AlarmTiming(rise_s=0, clear_s=3, repeat_s=0)
     course = [(0.0, True), *always(False, 1, 3), (3.0, True), *always(False, 4, 9)]
     assert play(course, manner) == [(0, "raised", True), (7, "cleared", True)]
 
 
 def test_it_is_repeated_no_more_than_asked() -> None:
-    told = play(always(True, 0, 100), Manner(repeat_s=30))
+    told = play(always(True, 0, 100), AlarmTiming(repeat_s=30))
     assert told == [(0, "raised", True), (30, "repeated", True), (60, "repeated", True), (90, "repeated", True)]
-    assert play(always(True, 0, 100), Manner(repeat_s=0)) == [(0, "raised", True)]
+    assert play(always(True, 0, 100), AlarmTiming(repeat_s=0)) == [(0, "raised", True)]
 
 
 def test_in_a_quiet_time_it_is_kept_and_told_once_it_ends_if_it_still_stands() -> None:
-    told = play(always(True, 0, 30), Manner(repeat_s=0), quiet=(0, 20))
+    told = play(always(True, 0, 30), AlarmTiming(repeat_s=0), quiet=(0, 20))
     assert told == [(0, "raised", False), (20, "repeated", True)]
-    over = play([*always(True, 0, 10), *always(False, 10, 30)], Manner(), quiet=(0, 20))
+    over = play([*always(True, 0, 10), *always(False, 10, 30)], AlarmTiming(), quiet=(0, 20))
     assert over == [(0, "raised", False), (10, "cleared", False)], "it came and went: nobody is called"
 
 
 def test_no_news_changes_nothing() -> None:
-    book, events = turn({}, [Sign(KEY, True, "late")], 0, {})
-    assert [one.happening for one in events] == [Happening.RAISED]
-    again, events = turn(book, [], 9_000_000, {})
+    book, events = update_alarms({}, [AlertCondition(KEY, True, "late")], 0, {})
+    assert [one.happening for one in events] == [AlarmTransition.RAISED]
+    again, events = update_alarms(book, [], 9_000_000, {})
     assert (again, events) == (book, [])
 
 
 def test_topics_do_not_share_an_alarm() -> None:
-    book, _ = turn({}, [Sign(KEY, True, "late"), Sign(OTHER, True, "late")], 0, {})
-    book, events = turn(book, [Sign(OTHER, False)], 1_000, {})
+    book, _ = update_alarms({}, [AlertCondition(KEY, True, "late"), AlertCondition(OTHER, True, "late")], 0, {})
+    book, events = update_alarms(book, [AlertCondition(OTHER, False)], 1_000, {})
     assert set(book) == {KEY}
     (event,) = events
-    assert event == Event(
-        Happening.CLEARED, OTHER, 1_000, 0, "east->west bills: recovery point: well again; it lasted 1 s"
+    assert event == AlarmEvent(
+        AlarmTransition.CLEARED, OTHER, 1_000, 0, "east->west bills: recovery point: well again; it lasted 1 s"
     )
 
 
 def test_the_sentence_that_stands_is_the_newest() -> None:
-    book, _ = turn({}, [Sign(KEY, True, "12 s behind")], 0, {})
-    book, _ = turn(book, [Sign(KEY, True, "40 s behind")], 1_000, {})
+    book, _ = update_alarms({}, [AlertCondition(KEY, True, "12 s behind")], 0, {})
+    book, _ = update_alarms(book, [AlertCondition(KEY, True, "40 s behind")], 1_000, {})
     assert book[KEY].sentence == "40 s behind"
 
 

@@ -9,22 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinshore.monitoring.core.alerts import (
-    SETTLE_MS,
-    STORE,
+    CONSEQUENCE_SETTLE_MS,
+    STORE_ALARM_KEY,
+    ActiveAlarm,
+    AlarmEvent,
     AlarmKey,
     AlarmKind,
-    Event,
-    Happening,
-    Manner,
-    Sign,
-    Standing,
-    causes,
-    cluster_key,
-    in_words,
-    parts,
-    rank,
-    root,
-    turn,
+    AlarmTiming,
+    AlarmTransition,
+    AlertCondition,
+    describe_event,
+    find_consequences,
+    find_root_cause,
+    get_cluster_alarm_key,
+    list_possible_causes,
+    rank_alarm,
+    update_alarms,
 )
 
 pytestmark = pytest.mark.claim(
@@ -35,17 +35,17 @@ pytestmark = pytest.mark.claim(
 )
 
 LINKS = ("east->west", "west->east")
-WEST = cluster_key("west")
+WEST = get_cluster_alarm_key("west")
 MIRROR, BLIND, BEATS = (AlarmKey(LINKS[0], kind) for kind in (AlarmKind.MIRROR, AlarmKind.BLIND, AlarmKind.HEARTBEAT))
 LATE = [AlarmKey(LINKS[0], AlarmKind.RECOVERY_POINT, f"t{number}") for number in range(6)]
 STOPPED = AlarmKey(LINKS[0], AlarmKind.STOPPED, "t0")
-MANNERS = {kind: Manner(clear_s=2.0, repeat_s=600.0) for kind in AlarmKind}
-MANNERS |= {kind: Manner(10.0, 2.0, 600.0) for kind in (AlarmKind.CLUSTER, AlarmKind.STORE, AlarmKind.STOPPED)}
-MANNERS[AlarmKind.MIRROR] = Manner(7.0, 2.0, 600.0)
+MANNERS = {kind: AlarmTiming(clear_s=2.0, repeat_s=600.0) for kind in AlarmKind}
+MANNERS |= {kind: AlarmTiming(10.0, 2.0, 600.0) for kind in (AlarmKind.CLUSTER, AlarmKind.STORE, AlarmKind.STOPPED)}
+MANNERS[AlarmKind.MIRROR] = AlarmTiming(7.0, 2.0, 600.0)
 
 
 def keys() -> list[AlarmKey]:
-    found = [STORE, cluster_key("east"), WEST]
+    found = [STORE_ALARM_KEY, get_cluster_alarm_key("east"), WEST]
     for link in LINKS:
         found += [AlarmKey(link, kind) for kind in (AlarmKind.MIRROR, AlarmKind.BLIND, AlarmKind.HEARTBEAT)]
         found += [AlarmKey(link, AlarmKind.BLIND, group="windows")]
@@ -62,20 +62,20 @@ KEYS = keys()
 class Play:
     """Turns a second apart."""
 
-    def __init__(self, manners: dict[AlarmKind, Manner] = MANNERS) -> None:
+    def __init__(self, manners: dict[AlarmKind, AlarmTiming] = MANNERS) -> None:
         self.manners = manners
-        self.book: dict[AlarmKey, Standing] = {}
-        self.events: list[Event] = []
+        self.book: dict[AlarmKey, ActiveAlarm] = {}
+        self.events: list[AlarmEvent] = []
         self.now_ms = 0
 
-    def turn(self, wrong: set[AlarmKey], right: set[AlarmKey] = frozenset(), seconds: int = 1) -> list[Event]:  # type: ignore[assignment]
+    def turn(self, wrong: set[AlarmKey], right: set[AlarmKey] = frozenset(), seconds: int = 1) -> list[AlarmEvent]:  # type: ignore[assignment]
         """What is told meanwhile."""
         began = len(self.events)
         for _ in range(seconds):
             self.now_ms += 1_000
-            signs = [Sign(key, True, f"{key.link} {key.kind} {key.topic}") for key in sorted(wrong)]
-            signs += [Sign(key, False) for key in sorted(right)]
-            self.book, events = turn(self.book, signs, self.now_ms, self.manners)
+            signs = [AlertCondition(key, True, f"{key.link} {key.kind} {key.topic}") for key in sorted(wrong)]
+            signs += [AlertCondition(key, False) for key in sorted(right)]
+            self.book, events = update_alarms(self.book, signs, self.now_ms, self.manners)
             self.events += events
         return [event for event in self.events[began:] if event.tell]
 
@@ -85,7 +85,7 @@ def test_a_dead_target_is_one_message_for_all_its_links_and_topics() -> None:
     behind = {BLIND, BEATS, *LATE, *(AlarmKey(LINKS[1], kind) for kind in (AlarmKind.BLIND, AlarmKind.HEARTBEAT))}
     play.turn({WEST}, seconds=5)
     told = play.turn({WEST, *behind}, seconds=60)
-    assert [(event.happening, event.key) for event in told] == [(Happening.RAISED, WEST)]
+    assert [(event.happening, event.key) for event in told] == [(AlarmTransition.RAISED, WEST)]
     assert len(told[0].parts) == len(behind)
     assert set(play.book) == {WEST, *behind}
 
@@ -94,19 +94,19 @@ def test_a_killed_driver_is_one_message_though_its_topics_were_late_before_it_wa
     play = Play()
     assert play.turn({MIRROR}, seconds=2) == []
     told = play.turn({MIRROR, BEATS, *LATE}, seconds=30)
-    assert [(event.happening, event.key) for event in told] == [(Happening.RAISED, MIRROR)]
+    assert [(event.happening, event.key) for event in told] == [(AlarmTransition.RAISED, MIRROR)]
     assert len(told[0].parts) == 1 + len(LATE)
 
 
 def test_what_outlives_its_cause_is_told_by_itself_and_what_goes_with_it_is_not() -> None:
     play = Play()
     play.turn({MIRROR, *LATE}, seconds=20)
-    told = play.turn({LATE[0]}, {MIRROR, *LATE[1:]}, seconds=SETTLE_MS // 1000 - 5)
-    assert [(event.happening, event.key) for event in told] == [(Happening.CLEARED, MIRROR)]
+    told = play.turn({LATE[0]}, {MIRROR, *LATE[1:]}, seconds=CONSEQUENCE_SETTLE_MS // 1000 - 5)
+    assert [(event.happening, event.key) for event in told] == [(AlarmTransition.CLEARED, MIRROR)]
     told = play.turn({LATE[0]}, seconds=20)
     assert [event.key for event in told] == [LATE[0]]
     (last,) = play.turn(set(), {LATE[0]}, seconds=5)
-    assert (last.happening, last.key) == (Happening.CLEARED, LATE[0])
+    assert (last.happening, last.key) == (AlarmTransition.CLEARED, LATE[0])
 
 
 def test_a_suspicion_that_proves_wrong_holds_nothing_back_for_long() -> None:
@@ -132,7 +132,7 @@ def test_a_stopped_partition_explains_its_own_topic_alone() -> None:
     assert next(event.parts for event in told if event.key == STOPPED) == (f"{LINKS[0]} recovery point t0",)
 
 
-def named(event: Event) -> set[str]:
+def named(event: AlarmEvent) -> set[str]:
     """The first sentences of its parts, which are told in words."""
     return set(event.parts[: event.also])
 
@@ -143,8 +143,8 @@ def test_what_rises_long_after_its_cause_was_told_is_told_at_once_and_once(repea
     play.turn({MIRROR, *LATE[:2]}, seconds=300)
     assert [event.key for event in play.events if event.tell] == [MIRROR], "what comes with it is no news"
     (also,) = play.turn({MIRROR, *LATE[:3]}, seconds=2)
-    assert (also.happening, also.key, also.also, len(also.parts)) == (Happening.REPEATED, MIRROR, 1, 3)
-    assert f"Also (1): {LINKS[0]} recovery point t2 With it (2):" in in_words(also)
+    assert (also.happening, also.key, also.also, len(also.parts)) == (AlarmTransition.REPEATED, MIRROR, 1, 3)
+    assert f"Also (1): {LINKS[0]} recovery point t2 With it (2):" in describe_event(also)
     # More of them within a minute are one message.
     assert play.turn({MIRROR, *LATE[:4]}, seconds=20) == []
     (also,) = play.turn({MIRROR, *LATE}, seconds=300)
@@ -152,10 +152,12 @@ def test_what_rises_long_after_its_cause_was_told_is_told_at_once_and_once(repea
 
 
 def test_news_of_a_cause_waits_for_the_end_of_a_quiet_time() -> None:
-    book, _ = turn({}, [Sign(MIRROR, True, "silent")], 0, {})
-    signs = [Sign(MIRROR, True, "silent"), Sign(LATE[0], True, "late")]
+    book, _ = update_alarms({}, [AlertCondition(MIRROR, True, "silent")], 0, {})
+    signs = [AlertCondition(MIRROR, True, "silent"), AlertCondition(LATE[0], True, "late")]
     for at_ms, quiet, told in ((200_000, True, 0), (300_000, False, 1), (400_000, False, 0)):
-        book, events = turn(book, signs, at_ms, {kind: Manner(repeat_s=0) for kind in AlarmKind}, quiet=quiet)
+        book, events = update_alarms(
+            book, signs, at_ms, {kind: AlarmTiming(repeat_s=0) for kind in AlarmKind}, quiet=quiet
+        )
         assert sum(event.tell for event in events) == told, at_ms
 
 
@@ -164,21 +166,26 @@ def test_partitions_that_are_not_stopped_are_told_though_others_of_their_topic_a
     play.turn({STOPPED, LATE[0]}, seconds=15)
     assert [event.key for event in play.events if event.tell] == [STOPPED]
     play.now_ms += 1_000
-    signs = [Sign(STOPPED, True, "t0-1 is stopped"), Sign(LATE[0], True, "t0-2 is late", beyond=True)]
-    play.book, events = turn(play.book, signs, play.now_ms, MANNERS)
+    signs = [
+        AlertCondition(STOPPED, True, "t0-1 is stopped"),
+        AlertCondition(LATE[0], True, "t0-2 is late", beyond=True),
+    ]
+    play.book, events = update_alarms(play.book, signs, play.now_ms, MANNERS)
     assert [(event.key, event.sentence, event.parts) for event in events] == [(LATE[0], "t0-2 is late", ())]
-    play.book, events = turn(play.book, [*signs, Sign(WEST, True, "away")], play.now_ms + 1_000, MANNERS)
+    play.book, events = update_alarms(
+        play.book, [*signs, AlertCondition(WEST, True, "away")], play.now_ms + 1_000, MANNERS
+    )
     assert events == []
-    assert root(LATE[0], play.book, beyond=True) == WEST, "a cluster that is away explains all"
+    assert find_root_cause(LATE[0], play.book, beyond=True) == WEST, "a cluster that is away explains all"
 
 
 def test_causes_are_ordered_and_what_is_a_part_of_one_is_known_both_ways() -> None:
     for key in KEYS:
-        assert root(key, KEYS) in (STORE, cluster_key("east"), WEST)
-        for cause in causes(key):
-            assert rank(cause) < rank(key), (cause, key)
-            assert key in parts(cause, KEYS)
-        assert root(key, {key}) == key
+        assert find_root_cause(key, KEYS) in (STORE_ALARM_KEY, get_cluster_alarm_key("east"), WEST)
+        for cause in list_possible_causes(key):
+            assert rank_alarm(cause) < rank_alarm(key), (cause, key)
+            assert key in find_consequences(cause, KEYS)
+        assert find_root_cause(key, {key}) == key
 
 
 STEPS = st.lists(
@@ -198,7 +205,7 @@ def test_nothing_is_lost_and_nothing_clears_while_it_holds(steps: list[tuple[set
             before = len(play.events)
             play.turn(wrong, right)
             for event in play.events[before:]:
-                if event.happening is Happening.CLEARED:
+                if event.happening is AlarmTransition.CLEARED:
                     assert event.key not in wrong
                     told.discard(event.key)
                 elif event.tell:
@@ -210,7 +217,7 @@ def test_nothing_is_lost_and_nothing_clears_while_it_holds(steps: list[tuple[set
     play.turn(wrong, seconds=90)
     told |= {event.key for event in play.events if event.tell and event.key in play.book}
     for key, one in play.book.items():
-        head = root(key, play.book)
+        head = find_root_cause(key, play.book)
         assert one.raised_ms is not None or key not in wrong
         if key in wrong and head != key and one.told_ms is None and head in wrong:
             raised_ms, since_ms = one.raised_ms or 0, play.book[head].raised_ms or 0
@@ -221,4 +228,4 @@ def test_nothing_is_lost_and_nothing_clears_while_it_holds(steps: list[tuple[set
             assert all(later.at_ms - event.at_ms >= 60_000 for event, later in pairwise(heard)), head
         if key in wrong:
             assert head in told or head not in wrong, (key, head)
-            assert head == key or key in parts(head, play.book)
+            assert head == key or key in find_consequences(head, play.book)

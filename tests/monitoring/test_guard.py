@@ -6,8 +6,15 @@ from collections.abc import Iterable
 
 import pytest
 
-from twinshore.monitoring.core.lag import Guarded, Reading, Thresholds, Verdict, WatchedPlace, observe
-from twinshore.monitoring.windows import from_state, to_state
+from twinshore.monitoring.core.partition_lag import (
+    DelayVerdict,
+    LagReading,
+    MonitoredPartition,
+    Thresholds,
+    WindowState,
+    apply_reading,
+)
+from twinshore.monitoring.windows import decode_window_state, encode_window_state
 
 pytestmark = pytest.mark.claim(
     "groups",
@@ -15,26 +22,28 @@ pytestmark = pytest.mark.claim(
     "missing readings, partitions that appear or are made anew, pauses, resets: no false alarm, no blind spot",
 )
 
-ORDERS = WatchedPlace("east->west", "orders", 0)
-GROUP = WatchedPlace("east->west", "orders", 0, "billing")
+ORDERS = MonitoredPartition("east->west", "orders", 0)
+GROUP = MonitoredPartition("east->west", "orders", 0, "billing")
 
 
-def at(a: int, b: int, *, source: str = "s1", target: str = "t1", paused: bool = False) -> Reading:
-    return Reading(ORDERS, 0, a, b, source, target, paused=paused)
+def at(a: int, b: int, *, source: str = "s1", target: str = "t1", paused: bool = False) -> LagReading:
+    return LagReading(ORDERS, 0, a, b, source, target, paused=paused)
 
 
-def of_group(a: int | None, b: int | None) -> Reading:
-    return Reading(GROUP, 0, 1000, 1000, "s1", "t1", a, b)
+def of_group(a: int | None, b: int | None) -> LagReading:
+    return LagReading(GROUP, 0, 1000, 1000, "s1", "t1", a, b)
 
 
 def run(
-    readings: Iterable[tuple[int, Reading]], thresholds: Thresholds | None = None
-) -> tuple[Guarded, dict[int, Verdict]]:
-    state = Guarded()
+    readings: Iterable[tuple[int, LagReading]], thresholds: Thresholds | None = None
+) -> tuple[WindowState, dict[int, DelayVerdict]]:
+    state = WindowState()
     verdicts = {}
     for tick, reading in readings:
         # Through its kept form each time, as between two micro-batches.
-        state, verdicts[tick] = observe(from_state(to_state(state)), reading, tick, thresholds or Thresholds())
+        state, verdicts[tick] = apply_reading(
+            decode_window_state(encode_window_state(state)), reading, tick, thresholds or Thresholds()
+        )
     return state, verdicts
 
 
@@ -120,7 +129,7 @@ def test_a_group_that_is_reset_on_purpose_raises_nothing() -> None:
 def test_a_tick_that_is_read_twice_counts_once() -> None:
     flow = [(tick, at(100 * tick, 100 * tick)) for tick in range(4)]
     state, _ = run(flow)
-    again, verdict = observe(state, at(900, 900), 3, Thresholds())
+    again, verdict = apply_reading(state, at(900, 900), 3, Thresholds())
     assert (again, verdict.judged) == (state, False)
 
 

@@ -6,26 +6,26 @@ import pytest
 
 from tests.monitoring.test_state import reading, wrong
 from twinshore.monitoring.core.alerts import AlarmKind
-from twinshore.monitoring.core.lag import Axis
-from twinshore.monitoring.core.link_state import LEAVE_MS, LOST_MS, LinkState
+from twinshore.monitoring.core.monitored_link import LOST_RECORDS_KEPT_MS, MISSING_TOPIC_GRACE_MS, MonitoredLink
+from twinshore.monitoring.core.partition_lag import OffsetRelation
 
 DELETED = {"orders": "orders was deleted on east"}
 
 
 def test_what_never_crossed_of_a_topic_that_was_deleted_is_told_for_hours() -> None:
-    state = LinkState("east->west", 0)
+    state = MonitoredLink("east->west", 0)
     state.take([reading(1_000, 1_000, 10), reading(1_000, 50, 50, partition=1)], {}, 1_000)
     hour = 3_600_000
-    for at_ms in (2_000, 2_000 + LEAVE_MS, hour, LOST_MS):
+    for at_ms in (2_000, 2_000 + MISSING_TOPIC_GRACE_MS, hour, LOST_RECORDS_KEPT_MS):
         state.take([], {}, at_ms, DELETED, {"orders": {0: 10, 1: 50}})
-    sign = wrong(state, LOST_MS)[AlarmKind.RECOVERY_POINT]
+    sign = wrong(state, LOST_RECORDS_KEPT_MS)[AlarmKind.RECOVERY_POINT]
     assert (
         "orders was deleted on east before all of it had crossed: 990 records of orders were on east" in sign.sentence
     )
-    assert not state.knows_no_more(sign.key, LOST_MS)
+    assert not state.knows_no_more(sign.key, LOST_RECORDS_KEPT_MS)
     assert not state.rows(), "no figure of it is shown as one of today"
-    assert not state.unseen(LOST_MS, 30_000)
-    over_ms = LOST_MS + 3_000
+    assert not state.unseen(LOST_RECORDS_KEPT_MS, 30_000)
+    over_ms = LOST_RECORDS_KEPT_MS + 3_000
     state.take([], {}, over_ms, DELETED, {"orders": {}})
     assert not wrong(state, over_ms)
     assert state.knows_no_more(sign.key, over_ms) == "orders was deleted on east"
@@ -33,9 +33,9 @@ def test_what_never_crossed_of_a_topic_that_was_deleted_is_told_for_hours() -> N
 
 
 def test_a_topic_that_was_deleted_and_made_again_is_judged_by_what_it_is() -> None:
-    state = LinkState("east->west", 0)
+    state = MonitoredLink("east->west", 0)
     state.take([reading(1_000, 1_000, 10)], {}, 1_000)
-    for at_ms in (2_000, 2_000 + LEAVE_MS):
+    for at_ms in (2_000, 2_000 + MISSING_TOPIC_GRACE_MS):
         state.take([], {}, at_ms, DELETED, {"orders": {}})
     assert AlarmKind.RECOVERY_POINT in wrong(state, 8_000)
     state.take([reading(9_000, 5, 5)], {}, 9_000)
@@ -44,8 +44,8 @@ def test_a_topic_that_was_deleted_and_made_again_is_judged_by_what_it_is() -> No
 
 @pytest.mark.parametrize("why", ["all had crossed", "it was left out", "somebody else's copy", "for a moment"])
 def test_a_topic_that_goes_is_no_alarm_where_nothing_is_known_to_be_lost(why: str) -> None:
-    state = LinkState("east->west", 0)
-    axis = Axis.FOREIGN if why == "somebody else's copy" else Axis.EXACT
+    state = MonitoredLink("east->west", 0)
+    axis = OffsetRelation.FOREIGN if why == "somebody else's copy" else OffsetRelation.EXACT
     state.take([reading(1_000, 1_000, 10, axis=axis)], {}, 1_000)
     deleted: dict[str, dict[int, int]] = {} if why == "it was left out" else {"orders": {0: 10}}
     if why == "all had crossed":  # as the mirror says since
@@ -56,10 +56,10 @@ def test_a_topic_that_goes_is_no_alarm_where_nothing_is_known_to_be_lost(why: st
 
 
 def test_what_had_crossed_is_not_lost_once_the_store_has_forgotten_the_topic() -> None:
-    state = LinkState("east->west", 0)
+    state = MonitoredLink("east->west", 0)
     state.take([reading(1_000, 1_000, 960), reading(1_000, 80, 50, partition=1)], {}, 1_000)
     state.take([], {}, 2_000, DELETED, {"orders": {0: 1_000, 1: 70}})
-    for at_ms in (2_000 + LEAVE_MS, 3_600_000):
+    for at_ms in (2_000 + MISSING_TOPIC_GRACE_MS, 3_600_000):
         state.take([], {}, at_ms, DELETED, {"orders": {}})
         assert "before all of it had crossed: 10 records" in wrong(state, at_ms)[AlarmKind.RECOVERY_POINT].sentence
     state.take([reading(4_000_000, 5, 5)], {}, 4_000_000)

@@ -10,15 +10,15 @@ import pytest
 
 from twinshore.config.model import Link
 from twinshore.config.settings import Settings, parse_settings
-from twinshore.monitoring.core.alerts import AlarmKind, Event
-from twinshore.monitoring.core.lag import Axis, Reading, WatchedPlace
-from twinshore.monitoring.core.link_state import LEAVE_MS, LinkState
-from twinshore.monitoring.monitor import KINDS, Clock, Monitor
-from twinshore.monitoring.notify import StandingAlarms, manners_of
-from twinshore.monitoring.sampler import Sample
-from twinshore.monitoring.watchers import told_of
-from twinshore.monitoring.windows import PlainEngine, Rules
-from twinshore.state.core.values import DelayPlace
+from twinshore.monitoring.core.alerts import AlarmEvent, AlarmKind
+from twinshore.monitoring.core.monitored_link import MISSING_TOPIC_GRACE_MS, MonitoredLink
+from twinshore.monitoring.core.partition_lag import LagReading, MonitoredPartition, OffsetRelation
+from twinshore.monitoring.monitor import MONITOR_ALARM_KINDS, Clock, Monitor
+from twinshore.monitoring.notify import AlarmManager, build_alarm_timings
+from twinshore.monitoring.sampler import LinkSample
+from twinshore.monitoring.watchers import read_last_watch_rows
+from twinshore.monitoring.windows import LocalWindowEngine, ThresholdRules
+from twinshore.state.core.values import PartitionDelayRow
 from twinshore.state.store import Store, open_store
 
 LINK = "east->west"
@@ -45,15 +45,17 @@ def settings_of(tmp_path: Path, more: str = "") -> Settings:
 class Stage:
     def __init__(self, tmp_path: Path, store: Store, more: str = "") -> None:
         settings = settings_of(tmp_path, more)
-        self.store, self.said, self.told = store, list[str](), list[Event]()
+        self.store, self.said, self.told = store, list[str](), list[AlarmEvent]()
         self.monitor = Monitor(settings, settings.links, self.said.append)
-        self.alarms = StandingAlarms(store, manners_of(settings.delay.section), [], self.told.append, self.said.append)
-        self.alarms.load({LINK}, KINDS)
-        self.engine = PlainEngine(Rules(settings.delay))
+        self.alarms = AlarmManager(
+            store, build_alarm_timings(settings.delay.section), [], self.told.append, self.said.append
+        )
+        self.alarms.load({LINK}, MONITOR_ALARM_KINDS)
+        self.engine = LocalWindowEngine(ThresholdRules(settings.delay))
 
     def sample(self, at_ms: int, source_end: int) -> None:
-        reading = Reading(WatchedPlace(LINK, "orders", 0), at_ms, source_end, 100, axis=Axis.EXACT)
-        self.monitor._samples.put(Sample(LINK, at_ms, -1, (reading,)))
+        reading = LagReading(MonitoredPartition(LINK, "orders", 0), at_ms, source_end, 100, axis=OffsetRelation.EXACT)
+        self.monitor._samples.put(LinkSample(LINK, at_ms, -1, (reading,)))
 
     def turn(self) -> None:
         self.monitor._turn(self.store, self.engine, self.alarms)
@@ -83,7 +85,7 @@ def test_a_monitor_that_ends_leaves_when_it_did(tmp_path: Path) -> None:
         stage = Stage(tmp_path, store)
         stage.turn()
         stage.monitor._leave(store)
-        (row,) = told_of([Link("east", "west")], store)
+        (row,) = read_last_watch_rows([Link("east", "west")], store)
         assert (row.link, abs(row.since_ms - stage.monitor._clock()) < 5_000, store.delay.watches()) == (LINK, True, ())
 
 
@@ -93,17 +95,17 @@ def test_a_topic_that_the_link_carries_no_more_leaves_the_store(tmp_path: Path) 
         stage = Stage(tmp_path, store)
         began_ms = stage.monitor._clock()
         rows = [
-            DelayPlace(LINK, topic, 0, group, began_ms - 60_000, 9, 9, 0, 0, "exact", "watched")
+            PartitionDelayRow(LINK, topic, 0, group, began_ms - 60_000, 9, 9, 0, 0, "exact", "watched")
             for topic in ("gone", "orders")
             for group in ("", "billing")
         ]
-        store.delay.save_places(rows)
+        store.delay.save_partitions(rows)
         stage.monitor.states[LINK].restore(store.delay.places(LINK))
-        for at_ms in (began_ms - LEAVE_MS, began_ms):
-            read = (Reading(WatchedPlace(LINK, "orders", 0), at_ms, 100, 100, axis=Axis.EXACT),)
+        for at_ms in (began_ms - MISSING_TOPIC_GRACE_MS, began_ms):
+            read = (LagReading(MonitoredPartition(LINK, "orders", 0), at_ms, 100, 100, axis=OffsetRelation.EXACT),)
             over = {"gone": "gone was deleted on east"}
             failures = {"bills": "bills-0 has no leader"}
-            stage.monitor._samples.put(Sample(LINK, at_ms, -1, read, failures=failures, over=over))
+            stage.monitor._samples.put(LinkSample(LINK, at_ms, -1, read, failures=failures, over=over))
         stage.turn()
         assert {row.topic for row in store.delay.places(LINK)} == {"orders"}
 
@@ -111,7 +113,7 @@ def test_a_topic_that_the_link_carries_no_more_leaves_the_store(tmp_path: Path) 
 def test_while_the_store_is_away_alarms_are_told_and_the_history_has_them_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinshore.monitoring.monitor.BEAT_S", 0.0)
+    monkeypatch.setattr("twinshore.monitoring.monitor.MONITOR_BEAT_INTERVAL_S", 0.0)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         stage = Stage(tmp_path, store)
         now_ms = stage.monitor._clock()
@@ -138,20 +140,20 @@ def test_while_the_store_is_away_alarms_are_told_and_the_history_has_them_later(
 def test_a_cluster_that_does_not_answer_is_one_alarm_and_what_follows_from_it_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinshore.monitoring.monitor.BEAT_S", 0.0)
+    monkeypatch.setattr("twinshore.monitoring.monitor.MONITOR_BEAT_INTERVAL_S", 0.0)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         stage, machine = Stage(tmp_path, store), Machine()
         stage.monitor._clock = machine.clock()
-        stage.monitor.states[LINK] = LinkState(LINK, stage.monitor._clock())
+        stage.monitor.states[LINK] = MonitoredLink(LINK, stage.monitor._clock())
         silent = "west: no broker answers"
 
         def after(seconds: float, *, away: bool) -> None:
             machine.wall_s, machine.steady_s = machine.wall_s + seconds, machine.steady_s + seconds
             at_ms = stage.monitor._clock()
-            reading = Reading(WatchedPlace(LINK, "orders", 0), at_ms, 100, 100, axis=Axis.EXACT)
+            reading = LagReading(MonitoredPartition(LINK, "orders", 0), at_ms, 100, 100, axis=OffsetRelation.EXACT)
             failures, sides = ({"": silent}, {"west": silent}) if away else ({}, {})
             readings = () if away else (reading,)
-            stage.monitor._samples.put(Sample(LINK, at_ms, -1, readings, failures=failures, away=sides))
+            stage.monitor._samples.put(LinkSample(LINK, at_ms, -1, readings, failures=failures, away=sides))
             stage.turn()
             said.update(row.sentence.rpartition("; ")[2] for row in store.delay.watches())
 
@@ -200,12 +202,12 @@ def test_a_clock_that_was_set_is_taken_over_and_only_then(moved_s: float) -> Non
 def test_a_machine_that_slept_or_was_set_back_makes_no_alarm_and_forgets_no_age(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved_s: float
 ) -> None:
-    monkeypatch.setattr("twinshore.monitoring.monitor.BEAT_S", 0.0)
+    monkeypatch.setattr("twinshore.monitoring.monitor.MONITOR_BEAT_INTERVAL_S", 0.0)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         stage, machine = Stage(tmp_path, store), Machine()
         stage.monitor._clock = machine.clock()
         now_ms = stage.monitor._clock()
-        stage.monitor.states[LINK] = LinkState(LINK, now_ms)
+        stage.monitor.states[LINK] = MonitoredLink(LINK, now_ms)
 
         def after(seconds: float, source_end: int) -> None:
             machine.wall_s, machine.steady_s = machine.wall_s + seconds, machine.steady_s + seconds

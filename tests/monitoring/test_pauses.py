@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tests.monitoring.test_state import LINK, reading, signs
-from twinshore.monitoring.core.alerts import PAUSED, AlarmKey, AlarmKind, Book, Event, Manner, turn
-from twinshore.monitoring.core.link_state import LinkState
+from twinshore.monitoring.core.alerts import (
+    PAUSED_NOTE,
+    AlarmBook,
+    AlarmEvent,
+    AlarmKey,
+    AlarmKind,
+    AlarmTiming,
+    update_alarms,
+)
+from twinshore.monitoring.core.monitored_link import MonitoredLink
 
 
 @pytest.mark.claim(
@@ -15,17 +23,17 @@ from twinshore.monitoring.core.link_state import LinkState
     "a pause ends no alarm: what stands stays open as paused, nobody is told again, and it is well when it crossed",
 )
 def test_an_alarm_that_stands_is_not_well_again_by_a_pause() -> None:
-    state = LinkState(LINK, 0)
+    state = MonitoredLink(LINK, 0)
     key = AlarmKey(LINK, AlarmKind.RECOVERY_POINT, "orders")
-    book: Book = {}
-    told: list[Event] = []
+    book: AlarmBook = {}
+    told: list[AlarmEvent] = []
 
     def play(begin: int, end: int, *, paused: bool, target: int = 100) -> None:
         nonlocal book
         for ms in range(begin, end, 1_000):
             state.take([reading(ms, 500, target)._replace(paused=paused)], {}, ms)
-            manners = {AlarmKind.RECOVERY_POINT: Manner(repeat_s=20)}
-            book, events = turn(book, [sign for sign in signs(state, ms) if sign.key == key], ms, manners)
+            manners = {AlarmKind.RECOVERY_POINT: AlarmTiming(repeat_s=20)}
+            book, events = update_alarms(book, [sign for sign in signs(state, ms) if sign.key == key], ms, manners)
             told.extend(events)
 
     play(0, 15_000, paused=False)
@@ -33,7 +41,7 @@ def test_an_alarm_that_stands_is_not_well_again_by_a_pause() -> None:
     play(15_000, 90_000, paused=True)
     assert [one.happening for one in told] == ["raised"], "nobody is told again, and nothing is over"
     assert "400 records of orders" in book[key].sentence
-    assert book[key].sentence.endswith(PAUSED)
+    assert book[key].sentence.endswith(PAUSED_NOTE)
     play(90_000, 92_000, paused=False)
     assert [one.happening for one in told] == ["raised", "repeated"] and "paused" not in told[-1].sentence
     play(92_000, 95_000, paused=False, target=500)
@@ -42,7 +50,7 @@ def test_an_alarm_that_stands_is_not_well_again_by_a_pause() -> None:
 
 
 def test_a_pause_ends_no_alarm_of_heartbeats_and_the_next_heartbeat_does() -> None:
-    state = LinkState(LINK, 0)
+    state = MonitoredLink(LINK, 0)
     state.take([], {}, 0)
     for at in (1, 2):
         state.heard(at, 0, at)

@@ -12,15 +12,30 @@ import pytest
 
 from tests.groups.model_sides import ModelSide
 from twinshore.config.errors import KafkaError
-from twinshore.config.incidents import POLICY_TOPIC, IncidentKind
-from twinshore.config.model import HEARTBEATS, Cluster, Extent, Link, NamedPartition, SourceOffset, TargetOffset
+from twinshore.config.incident_policy import POLICY_TOPIC, IncidentKind
+from twinshore.config.model import (
+    HEARTBEATS_TOPIC,
+    Cluster,
+    Link,
+    OffsetRun,
+    SourceOffset,
+    TargetOffset,
+    TopicPartition,
+)
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
-from twinshore.kafka.protocol.offsets import GroupPlaces, Where
-from twinshore.kafka.questions import OffsetKind
-from twinshore.monitoring.core.lag import BEATS, GROUPS, Arrivals, Axis, group_named, look
-from twinshore.monitoring.sampler import Expected, Sampler
-from twinshore.state.core.values import HomeRow, Incident, Receipt, TwinRow
+from twinshore.kafka.protocol.offsets import GroupOffsets, TopicPartitionTuple
+from twinshore.monitoring.core.partition_lag import (
+    GROUPS_PART,
+    HEARTBEATS_PART,
+    OffsetRelation,
+    UnreplicatedEnds,
+    shorten_group_id,
+    update_lag,
+)
+from twinshore.monitoring.sampler import ExpectedNames, Sampler
+from twinshore.state.core.values import HomeRow, Incident, ProgressRecord, TwinRow
 from twinshore.state.store import Store, open_store
 
 LINK = Link("east", "west")
@@ -53,15 +68,15 @@ class Side(KafkaCluster):
         parts = tuple(PartitionMetadata(number, 1, 1, (1,), (1,), 0) for number in range(self.counts.get(name, 1)))
         return TopicMetadata(name, bytes(16) if error else name.encode().ljust(16)[:16], False, error, parts)
 
-    def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]:
+    def list_offsets(self, parts: Iterable[TopicPartition], which: OffsetKind) -> dict[TopicPartition, int]:
         found, failed = self.offsets_of_each(parts, which)
         for error in failed.values():
             raise error
         return found
 
     def offsets_of_each(
-        self, parts: Iterable[NamedPartition], which: OffsetKind
-    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
+        self, parts: Iterable[TopicPartition], which: OffsetKind
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
         found, failed = {}, {}
         for one in parts:
             try:
@@ -87,11 +102,13 @@ class Mute(ModelSide):
     mute: frozenset[str] | set[str] = frozenset()
 
     def places(
-        self, wanted: Mapping[int, Mapping[str, Iterable[Where] | None]], known: Mapping[str, GroupPlaces]
-    ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]:
+        self,
+        wanted: Mapping[int, Mapping[str, Iterable[TopicPartitionTuple] | None]],
+        known: Mapping[str, GroupOffsets],
+    ) -> tuple[dict[str, GroupOffsets], dict[int, KafkaError]]:
         found, away = super().places(wanted, known)
         return {
-            name: GroupPlaces(name, 30, {}, {}, b"") if name in self.mute else one for name, one in found.items()
+            name: GroupOffsets(name, 30, {}, {}, b"") if name in self.mute else one for name, one in found.items()
         }, away
 
 
@@ -101,18 +118,18 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield found
 
 
-def adopt(store: Store, extent: Extent) -> None:
+def adopt(store: Store, extent: OffsetRun) -> None:
     store.extents.adopt([(TwinRow(LINK.name, "orders", 0, "aa", "bb", extent.source, extent.sequence, 5), extent)])
 
 
 def test_a_mapped_twin_that_ends_with_a_transaction_is_not_behind(store: Store) -> None:
     # Ten records from 40 on lie from 1000 on; the source's offset 50 is the commit marker, which is in no extent.
-    begun = Extent(SourceOffset(40), TargetOffset(1_000), 0, 0)
+    begun = OffsetRun(SourceOffset(40), TargetOffset(1_000), 0, 0)
     carried = begun._replace(length=10)
     adopt(store, begun)
     store.receipts.record(
         [
-            Receipt(
+            ProgressRecord(
                 link=LINK.name,
                 topic="orders",
                 partition=0,
@@ -131,8 +148,8 @@ def test_a_mapped_twin_that_ends_with_a_transaction_is_not_behind(store: Store) 
     )
     east, west = Side("east", {"orders": 51}), Side("west", {"orders": 1_010})
     (reading,) = Sampler(LINK, east, west, store, groups=False).sample(lambda: 5_000, -1).readings
-    assert (reading.axis, reading.carried) == (Axis.MAPPED, 51)
-    assert look(Arrivals(), reading)[1].lag_records == 0
+    assert (reading.axis, reading.carried) == (OffsetRelation.MAPPED, 51)
+    assert update_lag(UnreplicatedEnds(), reading)[1].lag_records == 0
     # A target that lost its end has not all that was told of it.
     west.ends["orders"] = 1_007
     (reading,) = Sampler(LINK, east, west, store, groups=False).sample(lambda: 5_000, -1).readings
@@ -140,7 +157,7 @@ def test_a_mapped_twin_that_ends_with_a_transaction_is_not_behind(store: Store) 
     # Records behind the marker that are not there yet are a lag.
     east.ends["orders"], west.ends["orders"] = 60, 1_010
     (reading,) = Sampler(LINK, east, west, store, groups=False).sample(lambda: 5_000, -1).readings
-    assert look(Arrivals(), reading)[1].lag_records == 9
+    assert update_lag(UnreplicatedEnds(), reading)[1].lag_records == 9
 
 
 def test_whether_a_cluster_is_away_is_asked_of_each_whatever_the_other_says(store: Store) -> None:
@@ -163,10 +180,10 @@ def test_whether_a_cluster_is_away_is_asked_of_each_whatever_the_other_says(stor
 
 
 def test_a_topic_that_lists_leave_out_is_asked_for_by_name(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twinshore.monitoring.sampler.REFRESH_S", 0.0)
+    monkeypatch.setattr("twinshore.monitoring.sampler.METADATA_REFRESH_S", 0.0)
     ends = {"orders": 51, "bills": 5}
     east, west = Side("east", ends), Side("west", ends)
-    known = Expected(frozenset({"orders"}))
+    known = ExpectedNames(frozenset({"orders"}))
     sampler = Sampler(LINK, east, west, store, groups=False, expected=lambda: known)
 
     def told() -> tuple[str, str]:
@@ -193,11 +210,11 @@ def test_a_topic_that_lists_leave_out_is_asked_for_by_name(store: Store, monkeyp
 def test_a_topic_that_the_store_knows_a_twin_of_is_expected_and_an_excluded_one_is_not(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinshore.monitoring.sampler.REFRESH_S", 0.0)
+    monkeypatch.setattr("twinshore.monitoring.sampler.METADATA_REFRESH_S", 0.0)
     east, west = Side("east", {"orders": 51}), Side("west", {})
     store.twins.save([TwinRow(LINK.name, "orders", 0, "aa", "bb", 0, 0, 5)])
     # A mirror's heartbeats have a twin too, and are no topic that can be late.
-    store.twins.save([TwinRow(LINK.name, HEARTBEATS, 0, "aa", "bb", 0, 0, 5)])
+    store.twins.save([TwinRow(LINK.name, HEARTBEATS_TOPIC, 0, "aa", "bb", 0, 0, 5)])
     sampler = Sampler(LINK, east, west, store, groups=False)
     sample = sampler.sample(lambda: 5_000, -1)
     assert sample.failures.keys() == {"orders"}
@@ -211,9 +228,9 @@ def test_a_topic_that_the_store_knows_a_twin_of_is_expected_and_an_excluded_one_
 def test_a_topic_that_is_at_home_on_the_target_is_no_delay_of_this_link(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinshore.monitoring.sampler.REFRESH_S", 0.0)
+    monkeypatch.setattr("twinshore.monitoring.sampler.METADATA_REFRESH_S", 0.0)
     east, west = Side("east", {"orders": 5, "bills": 3}), Side("west", {"orders": 9, "bills": 3})
-    known = Expected(frozenset({"orders"}))
+    known = ExpectedNames(frozenset({"orders"}))
     sampler = Sampler(LINK, east, west, store, groups=False, expected=lambda: known)
     assert {one.place.topic for one in sampler.sample(lambda: 5_000, -1).readings} == {"orders", "bills"}
     store.homes.settle([HomeRow("east<>west", "orders", "west", 1, 1, "me")])
@@ -238,28 +255,28 @@ def test_a_topic_that_is_at_home_on_the_target_is_no_delay_of_this_link(
 
 def test_a_late_group_that_a_list_leaves_out_is_asked_for_by_name(store: Store) -> None:
     east, west = Side("east", {"orders": 51}), Side("west", {"orders": 51})
-    known = Expected(groups=frozenset({"billing"}))
+    known = ExpectedNames(groups=frozenset({"billing"}))
     sampler = Sampler(LINK, east, west, store, groups=True, expected=lambda: known)
     sides = Mute("east"), Mute("west")
     sampler._groups = sides  # type: ignore[assignment]
     assert sampler.sample(lambda: 5_000, 1).failures == {}
     sides[0].forbidden = {"billing"}
-    assert "coordinator of group billing" in sampler.sample(lambda: 6_000, 2).failures[GROUPS]
+    assert "coordinator of group billing" in sampler.sample(lambda: 6_000, 2).failures[GROUPS_PART]
 
 
 def test_groups_and_heartbeats_that_are_refused_hold_nothing_else_up(store: Store) -> None:
-    beats = f"east.{HEARTBEATS}"
+    beats = f"east.{HEARTBEATS_TOPIC}"
     east, west = Side("east", {"orders": 51}), Side("west", {"orders": 51, beats: 0})
     sampler = Sampler(LINK, east, west, store, groups=True)
     east.refuses = {"groups"}
     sample = sampler.sample(lambda: 5_000, 1)
     assert [reading.place.topic for reading in sample.readings] == ["orders"]
-    assert sample.failures == {GROUPS: "east: groups: not allowed"}
+    assert sample.failures == {GROUPS_PART: "east: groups: not allowed"}
     assert beats in west.asked, "heartbeats are looked at all the same"
     east.refuses, west.refuses = set(), {beats}
     sample = sampler.sample(lambda: 6_000, 2)
     assert len(sample.readings) == 1
-    assert sample.failures == {BEATS: f"west: {beats}: not allowed"}
+    assert sample.failures == {HEARTBEATS_PART: f"west: {beats}: not allowed"}
     assert sampler.sample(lambda: 7_000, -1).failures == {}, "only a tick asks for them"
     west.refuses = set()
     assert sampler.sample(lambda: 8_000, 3).failures == {}
@@ -281,22 +298,22 @@ def test_a_group_whose_place_is_not_told_is_named(store: Store) -> None:
     sides[1].forbidden = {"search"}
     part = sampler.sample(lambda: 6_000, 2)
     assert {one.place.group for one in part.readings} == {"", "billing", "audit"}
-    assert "coordinator of group search" in part.failures[GROUPS]
+    assert "coordinator of group search" in part.failures[GROUPS_PART]
     sides[1].away = True
-    assert sampler.sample(lambda: 7_000, 3).failures == {GROUPS: "west is away"}
+    assert sampler.sample(lambda: 7_000, 3).failures == {GROUPS_PART: "west is away"}
     sides[0].mute = {"audit", "search"}
     sides[1].away, sides[1].forbidden = False, set()
     part = sampler.sample(lambda: 8_000, 4)
     assert {one.place.group for one in part.readings} == {"", "billing"}
-    assert part.failures == {GROUPS: "east does not tell the places of audit and 1 more"}
+    assert part.failures == {GROUPS_PART: "east does not tell the places of audit and 1 more"}
 
 
 def test_a_group_with_an_id_that_no_store_keeps_is_watched_under_a_name_of_its_own(store: Store) -> None:
     east, west = Side("east", {"orders": 51}), Side("west", {"orders": 51})
     ids = ["g" * 255, "g" * 256, "g" * 257, "with\0nul"]
-    named = {group_named(group): group for group in ids}
+    named = {shorten_group_id(group): group for group in ids}
     assert len(named) == 4 and ids[0] in named and max(map(len, named)) == 255 and not any("\0" in one for one in named)
-    sampler = Sampler(LINK, east, west, store, groups=True, expected=lambda: Expected(groups=frozenset(named)))
+    sampler = Sampler(LINK, east, west, store, groups=True, expected=lambda: ExpectedNames(groups=frozenset(named)))
     sides = Mute("east"), Mute("west")
     for side in sides:
         side.ends["orders", 0] = 51
@@ -318,25 +335,25 @@ def spoil(tmp_path: Path, *names: tuple[str, str]) -> None:
 def test_a_store_that_is_away_leaves_its_last_word(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinshore.monitoring.sampler.REFRESH_S", 0.0)
+    monkeypatch.setattr("twinshore.monitoring.sampler.METADATA_REFRESH_S", 0.0)
     east, west = Side("east", {"orders": 51, "exact": 9}), Side("west", {"orders": 1_010, "exact": 7})
     twin_id = west.metadata().topics["exact"].topic_id.hex()
     store.twins.save([TwinRow(LINK.name, "exact", 0, "aa", twin_id, 0, 0, 5)])
-    adopt(store, Extent(SourceOffset(40), TargetOffset(1_000), 0, 0))
+    adopt(store, OffsetRun(SourceOffset(40), TargetOffset(1_000), 0, 0))
     sampler = Sampler(LINK, east, west, store, groups=False)
 
-    def axes() -> dict[str, Axis]:
+    def axes() -> dict[str, OffsetRelation]:
         return {one.place.topic: one.axis for one in sampler.sample(lambda: 5_000, -1).readings}
 
-    assert axes() == {"orders": Axis.MAPPED, "exact": Axis.EXACT}
+    assert axes() == {"orders": OffsetRelation.MAPPED, "exact": OffsetRelation.EXACT}
     spoil(tmp_path, ("extents", "gone"))
     east.ends["late"] = west.ends["late"] = 1
     # The clusters are looked at as ever; of a mapped twin nobody knows what has crossed since.
-    assert axes() == {"orders": Axis.FOREIGN, "exact": Axis.EXACT, "late": Axis.FOREIGN}
+    assert axes() == {"orders": OffsetRelation.FOREIGN, "exact": OffsetRelation.EXACT, "late": OffsetRelation.FOREIGN}
     spoil(tmp_path, ("gone", "extents"))
-    assert axes()["orders"] is Axis.FOREIGN, "it is not asked again at once"
+    assert axes()["orders"] is OffsetRelation.FOREIGN, "it is not asked again at once"
     sampler._ask_again_s = 0.0
-    assert axes()["orders"] is Axis.MAPPED
+    assert axes()["orders"] is OffsetRelation.MAPPED
 
 
 def test_a_store_that_was_never_heard_is_a_failure_of_the_link(store: Store, tmp_path: Path) -> None:

@@ -16,34 +16,34 @@ from prometheus_client import CollectorRegistry, generate_latest
 from twinshore.config.sections.delay import DelaySection, parse_quiet
 from twinshore.config.settings import parse_settings
 from twinshore.monitoring.core.alerts import (
-    SETTLE_MS,
+    CONSEQUENCE_SETTLE_MS,
+    ActiveAlarm,
+    AlarmEvent,
     AlarmKey,
     AlarmKind,
-    Event,
-    Happening,
-    Sign,
-    Standing,
-    cluster_key,
-    moved,
+    AlarmTransition,
+    AlertCondition,
+    get_cluster_alarm_key,
+    shift_alarm_clock,
 )
-from twinshore.monitoring.core.lag import Axis, Reading, WatchedPlace
-from twinshore.monitoring.core.link_state import LinkState
+from twinshore.monitoring.core.monitored_link import MonitoredLink
+from twinshore.monitoring.core.partition_lag import LagReading, MonitoredPartition, OffsetRelation
 from twinshore.monitoring.monitor import DelayCollector
-from twinshore.monitoring.notify import StandingAlarms, manners_of
+from twinshore.monitoring.notify import AlarmManager, build_alarm_timings
 from twinshore.monitoring.watchers import (
     WATCHER,
     WATCHES_WATCHERS,
-    Silences,
+    SilenceTimers,
     Watcher,
-    judge,
-    name_of,
-    replaced_by,
-    stale,
-    unwatched,
-    watched_now,
+    build_monitor_name,
+    check_watchers,
+    find_replaced_watches,
+    find_silent_watches,
+    find_unwatched_links,
+    find_watched_links,
 )
-from twinshore.replication.operations.links import Add, Asked, Remove, act, plan
-from twinshore.state.core.values import AlarmRow, LinkStatus, WatchRow
+from twinshore.replication.operations.link_admin import AddLink, LinkRequest, RemoveLink, act, plan
+from twinshore.state.core.values import AlarmRow, LinkStatus, WatcherRow
 from twinshore.state.store import Store, open_store
 
 LINK = "east->west"
@@ -69,9 +69,9 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def alarms_of(store: Store, told: list[Event], quiet: str = "") -> StandingAlarms:
-    found = StandingAlarms(
-        store, manners_of(SECTION), [parse_quiet(quiet)] if quiet else [], told.append, lambda _said: None
+def alarms_of(store: Store, told: list[AlarmEvent], quiet: str = "") -> AlarmManager:
+    found = AlarmManager(
+        store, build_alarm_timings(SECTION), [parse_quiet(quiet)] if quiet else [], told.append, lambda _said: None
     )
     found.load({LINK}, (AlarmKind.RECOVERY_POINT,))
     return found
@@ -84,104 +84,104 @@ def a_store(folder: Path) -> Iterator[Store]:
 
 
 def test_another_process_goes_on_with_what_one_has_raised(tmp_path: Path) -> None:
-    told: list[Event] = []
+    told: list[AlarmEvent] = []
     with a_store(tmp_path) as store:
-        alarms_of(store, told).judge([Sign(KEY, True, "late")], 1_000)
+        alarms_of(store, told).judge([AlertCondition(KEY, True, "late")], 1_000)
         second = alarms_of(store, told)
-        second.judge([Sign(KEY, True, "later")], 5_000)
-        assert [event.happening for event in told] == [Happening.RAISED], "it was told 4 s ago"
-        second.judge([Sign(KEY, True, "latest")], 11_000)
+        second.judge([AlertCondition(KEY, True, "later")], 5_000)
+        assert [event.happening for event in told] == [AlarmTransition.RAISED], "it was told 4 s ago"
+        second.judge([AlertCondition(KEY, True, "latest")], 11_000)
         (row,) = store.delay.alarms(LINK)
         assert (row.sentence, row.times_told, row.told_ms, row.raised_ms) == ("latest", 2, 11_000, 1_000)
-        second.judge([Sign(KEY, False)], 12_000)
-        second.judge([Sign(KEY, False)], 14_000)
-        assert [event.happening for event in told][-1] is Happening.CLEARED
+        second.judge([AlertCondition(KEY, False)], 12_000)
+        second.judge([AlertCondition(KEY, False)], 14_000)
+        assert [event.happening for event in told][-1] is AlarmTransition.CLEARED
         assert store.delay.alarms(LINK, open_only=True) == ()
         assert store.delay.alarms(LINK)[0].cleared_ms == 14_000
 
 
 def test_in_a_quiet_time_the_history_has_it_and_nobody_is_told(tmp_path: Path) -> None:
-    told: list[Event] = []
+    told: list[AlarmEvent] = []
     with a_store(tmp_path) as store:
-        alarms_of(store, told, "00:00-00:10").judge([Sign(KEY, True, "late")], 1_000)
+        alarms_of(store, told, "00:00-00:10").judge([AlertCondition(KEY, True, "late")], 1_000)
         assert told == []
         (row,) = store.delay.alarms(LINK)
         assert (row.told_ms, row.times_told) == (None, 0)
-        alarms_of(store, told, "00:00-00:10").judge([Sign(KEY, True, "late")], 601_000)
-        assert [event.happening for event in told] == [Happening.REPEATED]
+        alarms_of(store, told, "00:00-00:10").judge([AlertCondition(KEY, True, "late")], 601_000)
+        assert [event.happening for event in told] == [AlarmTransition.REPEATED]
 
 
 def test_after_the_clock_was_set_every_moment_moves_with_it() -> None:
-    fields = [name for name in Standing._fields if name.endswith("_ms")]
-    one = Standing(KEY, 5_000, "late", 5_000, 5_000, 1, 5_000, 5_000)
-    assert {getattr(moved(one, -3_000), name) for name in fields} == {2_000}
-    assert moved(Standing(KEY, 5_000, "late"), 7) == Standing(KEY, 5_007, "late")
+    fields = [name for name in ActiveAlarm._fields if name.endswith("_ms")]
+    one = ActiveAlarm(KEY, 5_000, "late", 5_000, 5_000, 1, 5_000, 5_000)
+    assert {getattr(shift_alarm_clock(one, -3_000), name) for name in fields} == {2_000}
+    assert shift_alarm_clock(ActiveAlarm(KEY, 5_000, "late"), 7) == ActiveAlarm(KEY, 5_007, "late")
 
 
 @pytest.mark.parametrize("step_ms", [0, -3_600_000, 3_600_000])
 def test_what_outlives_its_cause_is_told_in_time_though_the_clock_was_set(tmp_path: Path, step_ms: int) -> None:
-    told: list[Event] = []
-    away = cluster_key("east")
+    told: list[AlarmEvent] = []
+    away = get_cluster_alarm_key("east")
     with a_store(tmp_path) as store:
         alarms, now_ms = alarms_of(store, told), 10_000_000
         for _ in range(20):
             now_ms += 1_000
-            alarms.judge([Sign(away, True, "east is away"), Sign(KEY, True, "late")], now_ms)
+            alarms.judge([AlertCondition(away, True, "east is away"), AlertCondition(KEY, True, "late")], now_ms)
         alarms.move(step_ms)
         now_ms += step_ms
-        for _ in range(SETTLE_MS // 1_000 + 3):
+        for _ in range(CONSEQUENCE_SETTLE_MS // 1_000 + 3):
             now_ms += 1_000
-            alarms.judge([Sign(away, False), Sign(KEY, True, "late")], now_ms)
+            alarms.judge([AlertCondition(away, False), AlertCondition(KEY, True, "late")], now_ms)
     assert [(event.happening, event.key) for event in told] == [
-        (Happening.RAISED, away),
-        (Happening.CLEARED, away),
-        (Happening.REPEATED, KEY),
+        (AlarmTransition.RAISED, away),
+        (AlarmTransition.CLEARED, away),
+        (AlarmTransition.REPEATED, KEY),
     ]
     assert "it lasted 10 s" in told[1].sentence or "it lasted 11 s" in told[1].sentence
 
 
 def test_what_another_monitor_has_cleared_is_raised_again_while_it_stands_here(tmp_path: Path) -> None:
-    away = cluster_key("east")
+    away = get_cluster_alarm_key("east")
     with a_store(tmp_path) as store:
         first, second = alarms_of(store, []), alarms_of(store, [])
         for at_ms in (1_000, 11_000):
-            first.judge([Sign(away, True, "I cannot reach east")], at_ms)
-            second.judge([Sign(away, True, "east is away")], at_ms)
+            first.judge([AlertCondition(away, True, "I cannot reach east")], at_ms)
+            second.judge([AlertCondition(away, True, "east is away")], at_ms)
         (row,) = store.delay.alarms("east", open_only=True)
         for at_ms in (12_000, 15_000):
-            second.judge([Sign(away, False)], at_ms)
+            second.judge([AlertCondition(away, False)], at_ms)
         assert store.delay.alarms("east", open_only=True) == ()
         first.refresh()
         (again,) = store.delay.alarms("east", open_only=True)
         assert (again.sentence, again.raised_ms, again.told_ms) == ("I cannot reach east", row.raised_ms, row.told_ms)
         first.refresh()
         assert [one.id for one in store.delay.alarms("east", open_only=True)] == [again.id]
-        first.judge([Sign(away, False)], 16_000)
+        first.judge([AlertCondition(away, False)], 16_000)
         store.delay.clear_alarm(again.id, 17_000)
         first.refresh()
         assert store.delay.alarms("east", open_only=True) == (), "it is about to clear here too"
-        first.judge([Sign(away, False)], 19_000)
+        first.judge([AlertCondition(away, False)], 19_000)
         assert len(store.delay.alarms("east")) == 2
 
 
-WATCH = WatchRow("monitor on a", "links", "a process 1", 1, 1_000, 0, 0, "watches")
+WATCH = WatcherRow("monitor on a", "links", "a process 1", 1, 1_000, 0, 0, "watches")
 
 
-def monitor(*links: str) -> WatchRow:
-    return replace(WATCH, name=name_of(links), links=links)
+def monitor(*links: str) -> WatcherRow:
+    return replace(WATCH, name=build_monitor_name(links), links=links)
 
 
 WORD = LinkStatus(LINK, "a process 2", "flowing", "carries", 5)
 
 
-def wrong(silences: Silences, now_s: float, watches: list[WatchRow], words: list[LinkStatus]) -> set[AlarmKind]:
-    signs = judge(silences, watches, words, now_s, own="me", word_s=6.0)
+def wrong(silences: SilenceTimers, now_s: float, watches: list[WatcherRow], words: list[LinkStatus]) -> set[AlarmKind]:
+    signs = check_watchers(silences, watches, words, now_s, own="me", word_s=6.0)
     assert all(bool(sign.sentence) is sign.wrong for sign in signs)
     return {sign.key.kind for sign in signs if sign.wrong}
 
 
 def test_whoever_says_the_same_for_too_long_is_missed_on_ones_own_clock() -> None:
-    silences = Silences()
+    silences = SilenceTimers()
     mine = replace(WATCH, name="me")
     assert wrong(silences, 100, [WATCH, mine], [WORD]) == set(), "it is the first look, whatever their clocks say"
     assert wrong(silences, 104, [WATCH, mine], [WORD]) == set()
@@ -195,10 +195,10 @@ def test_whoever_says_the_same_for_too_long_is_missed_on_ones_own_clock() -> Non
 def test_an_alarm_of_one_who_has_ended_in_good_order_is_over() -> None:
     gone, here = AlarmKey("monitor on a", AlarmKind.MONITOR), AlarmKey("monitor on b", AlarmKind.MONITOR)
     standing = [gone, here, AlarmKey(LINK, AlarmKind.MIRROR), KEY, AlarmKey("me", AlarmKind.MONITOR)]
-    silences = Silences()
+    silences = SilenceTimers()
     rows = [replace(WATCH, name="monitor on b"), replace(WATCH, name="me")]
-    judge(silences, rows, [WORD], 0, own="me", word_s=6.0, standing=standing)
-    signs = judge(silences, rows, [WORD], 9, own="me", word_s=6.0, standing=standing)
+    check_watchers(silences, rows, [WORD], 0, own="me", word_s=6.0, standing=standing)
+    signs = check_watchers(silences, rows, [WORD], 9, own="me", word_s=6.0, standing=standing)
     assert {sign.key for sign in signs if sign.wrong} == {here, AlarmKey(LINK, AlarmKind.MIRROR)}
     # Whoever judges is not silent.
     assert {sign.key for sign in signs if not sign.wrong} == {gone, AlarmKey("me", AlarmKind.MONITOR)}
@@ -225,7 +225,7 @@ def test_a_watcher_misses_the_mirror_of_an_added_link_and_not_that_of_a_removed_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without it, nobody would tell that the mirror of a link is gone which was added while the watcher ran."""
-    monkeypatch.setattr("twinshore.monitoring.watchers.SILENT_S_MIN", 0.1)
+    monkeypatch.setattr("twinshore.monitoring.watchers.SILENCE_MIN_S", 0.1)
     settings = parse_settings(
         SETTINGS.format(path=tmp_path / "store.db") + "[mirror]\nreceipts_s = 0.05\n", name="t", env={}
     )
@@ -234,7 +234,7 @@ def test_a_watcher_misses_the_mirror_of_an_added_link_and_not_that_of_a_removed_
     def missed() -> set[str]:
         return {row.link for row in store.delay.alarms(open_only=True)}
 
-    def change(asked: Asked) -> None:
+    def change(asked: LinkRequest) -> None:
         list(act(plan(asked, settings, store), settings, store, by="me"))
 
     with a_store(tmp_path) as store:
@@ -244,9 +244,9 @@ def test_a_watcher_misses_the_mirror_of_an_added_link_and_not_that_of_a_removed_
         thread = threading.Thread(target=watcher.run)
         thread.start()
         until(lambda: missed() == {LINK})
-        change(Add("west->east", ['topics=["bills"]']))
+        change(AddLink("west->east", ['topics=["bills"]']))
         until(lambda: missed() == {LINK, "west->east"})
-        change(Remove(LINK))
+        change(RemoveLink(LINK))
         until(lambda: missed() == {"west->east"})
         watcher.stop()
         thread.join()
@@ -255,7 +255,7 @@ def test_a_watcher_misses_the_mirror_of_an_added_link_and_not_that_of_a_removed_
 def test_a_watcher_without_a_store_calls_and_the_history_has_it_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinshore.monitoring.watchers.SILENT_S_MIN", 0.1)
+    monkeypatch.setattr("twinshore.monitoring.watchers.SILENCE_MIN_S", 0.1)
     text = SETTINGS.format(path=tmp_path / "store.db")
     said: list[str] = []
     with a_store(tmp_path) as store, closing(sqlite3.connect(tmp_path / "store.db")) as raw:
@@ -284,11 +284,11 @@ def test_a_monitor_takes_the_place_of_those_whose_links_it_watches() -> None:
     watched = (["a->b"], ["c->d"], ["a->b", "c->d"], ["a->b", "x->y"], long)
     rows = [monitor(*links) for links in watched]
     rows += [replace(WATCH, name="a->b", kind=WATCHES_WATCHERS), replace(WATCH, name="one that says of no link")]
-    assert replaced_by(["a->b", "c->d", "e->f"], rows) == [row.name for row in rows[:3]]
-    assert replaced_by(["a->b"], rows) == [], "not itself, and none that watches something else"
-    assert replaced_by(["c->d", "x->y"], rows) == ["monitor of c->d"]
-    assert replaced_by(["a->b", *long], rows) == ["monitor of a->b", name_of(long)]
-    assert replaced_by(long[:5], rows) == []
+    assert find_replaced_watches(["a->b", "c->d", "e->f"], rows) == [row.name for row in rows[:3]]
+    assert find_replaced_watches(["a->b"], rows) == [], "not itself, and none that watches something else"
+    assert find_replaced_watches(["c->d", "x->y"], rows) == ["monitor of c->d"]
+    assert find_replaced_watches(["a->b", *long], rows) == ["monitor of a->b", build_monitor_name(long)]
+    assert find_replaced_watches(long[:5], rows) == []
 
 
 def test_a_link_is_watched_by_living_monitors_that_name_it() -> None:
@@ -300,64 +300,66 @@ def test_a_link_is_watched_by_living_monitors_that_name_it() -> None:
         replace(monitor(*long), beaten_ms=60_000, sentence="said in words of its own"),
     ]
     asked = ["a->b", "c->d", "d", "e->f", "g->h", *long, "a-cluster->west"]
-    assert unwatched(asked, rows, 61_000) == ["d", "e->f", "g->h", "a-cluster->west"]
+    assert find_unwatched_links(asked, rows, 61_000) == ["d", "e->f", "g->h", "a-cluster->west"]
 
 
 def test_after_the_store_was_away_those_who_could_not_write_have_time_to_speak() -> None:
-    silences = Silences()
+    silences = SilenceTimers()
     standing = [AlarmKey("monitor on b", AlarmKind.MONITOR)]
     assert wrong(silences, 100, [WATCH], [WORD]) == set()
-    silences.deaf(130)
+    silences.restart_timers(130)
     for now_s in (131, 144):
-        assert judge(silences, [WATCH], [WORD], now_s, own="me", word_s=6.0, standing=standing) == [], "no news"
+        assert check_watchers(silences, [WATCH], [WORD], now_s, own="me", word_s=6.0, standing=standing) == [], (
+            "no news"
+        )
     assert wrong(silences, 146, [WATCH], [WORD]) == set()
     assert wrong(silences, 152, [WATCH], [replace(WORD, updated_ms=6)]) == {AlarmKind.MONITOR}
 
 
 def test_one_who_watches_the_watchers_is_missed_by_name() -> None:
-    silences = Silences()
+    silences = SilenceTimers()
     watcher = replace(WATCH, name=WATCHER, kind=WATCHES_WATCHERS)
-    judge(silences, [watcher], [], 0, own="me", word_s=6.0)
-    (sign,) = judge(silences, [watcher], [], 9, own="me", word_s=6.0)
+    check_watchers(silences, [watcher], [], 0, own="me", word_s=6.0)
+    (sign,) = check_watchers(silences, [watcher], [], 9, own="me", word_s=6.0)
     assert sign.key == AlarmKey(WATCHER, AlarmKind.MONITOR)
     assert "nobody would miss the monitor now" in sign.sentence
 
 
 def test_mirrors_of_links_that_a_living_monitor_watches_are_that_monitors_to_miss() -> None:
-    silences = Silences()
+    silences = SilenceTimers()
     one = monitor(LINK)
-    assert watched_now(silences, [one], 0.0) == {LINK}
-    assert watched_now(silences, [one], 4.0) == {LINK}
-    assert watched_now(silences, [one], 9.0) == frozenset(), "it is silent"
-    assert watched_now(silences, [replace(one, beat=one.beat + 1)], 10.0) == {LINK}
+    assert find_watched_links(silences, [one], 0.0) == {LINK}
+    assert find_watched_links(silences, [one], 4.0) == {LINK}
+    assert find_watched_links(silences, [one], 9.0) == frozenset(), "it is silent"
+    assert find_watched_links(silences, [replace(one, beat=one.beat + 1)], 10.0) == {LINK}
 
 
 def test_an_alarm_that_another_process_has_from_now_on_is_left_and_not_cleared(tmp_path: Path) -> None:
-    told: list[Event] = []
+    told: list[AlarmEvent] = []
     key = AlarmKey(LINK, AlarmKind.MIRROR)
     with a_store(tmp_path) as store:
         alarms = alarms_of(store, told)
-        alarms.judge([Sign(key, True, "its mirror is silent")], 1_000)
+        alarms.judge([AlertCondition(key, True, "its mirror is silent")], 1_000)
         alarms.leave(AlarmKind.MIRROR, {LINK})
         assert alarms.book == {}
         assert [row.kind for row in store.delay.alarms(open_only=True)] == ["mirror silent"]
         alarms.load({LINK}, (AlarmKind.MIRROR,))
         assert set(alarms.book) == {key}
-        alarms.judge([Sign(key, False)], 2_000)
-        alarms.judge([Sign(key, False)], 5_000)
+        alarms.judge([AlertCondition(key, False)], 2_000)
+        alarms.judge([AlertCondition(key, False)], 5_000)
         assert store.delay.alarms(open_only=True) == ()
-    assert [event.happening for event in told] == [Happening.RAISED, Happening.CLEARED]
+    assert [event.happening for event in told] == [AlarmTransition.RAISED, AlarmTransition.CLEARED]
 
 
 def test_a_look_without_memory_goes_by_the_wall_clock() -> None:
     rows = [replace(WATCH, beaten_ms=1_000), replace(WATCH, name="slow", every_ms=60_000, beaten_ms=1_000)]
-    assert stale(rows, 9_000) == {"monitor on a": 8.0}
-    assert set(stale(rows, 300_000)) == {"monitor on a", "slow"}
+    assert find_silent_watches(rows, 9_000) == {"monitor on a": 8.0}
+    assert set(find_silent_watches(rows, 300_000)) == {"monitor on a", "slow"}
 
 
 class Watching:
     def __init__(self) -> None:
-        self.states = {LINK: LinkState(LINK, 0)}
+        self.states = {LINK: MonitoredLink(LINK, 0)}
         self.sampled_ms = {LINK: 2_000}
 
 
@@ -365,11 +367,13 @@ def test_the_metrics_on_the_page_are_the_ones_served_and_the_rules_ask_for_no_ot
     root = Path(__file__).resolve().parents[2]
     watching = Watching()
     for ms, end in ((0, 100), (1_000, 150), (4_000, 150)):
-        watching.states[LINK].take([Reading(WatchedPlace(LINK, "orders", 0), ms, end, 100, axis=Axis.EXACT)], {}, ms)
+        watching.states[LINK].take(
+            [LagReading(MonitoredPartition(LINK, "orders", 0), ms, end, 100, axis=OffsetRelation.EXACT)], {}, ms
+        )
     watching.states[LINK].heard(1, 3_500, 4_000)
     with a_store(tmp_path) as store:
         alarms = alarms_of(store, [])
-        alarms.judge([Sign(KEY, True, "late")], 4_000)
+        alarms.judge([AlertCondition(KEY, True, "late")], 4_000)
         registry = CollectorRegistry()
         registry.register(DelayCollector(watching, alarms))
         text = generate_latest(registry).decode()

@@ -15,9 +15,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from twinshore.config.sections.delay import DelaySettings
-from twinshore.monitoring.core.alerts import Judged
-from twinshore.monitoring.core.lag import Guarded, Reading, WatchedPlace, observe
-from twinshore.monitoring.windows import SCHEMA, Journal, Rules, judge_batch, open_session, start_windows, to_line
+from twinshore.monitoring.core.alerts import WindowVerdict
+from twinshore.monitoring.core.partition_lag import LagReading, MonitoredPartition, WindowState, apply_reading
+from twinshore.monitoring.windows import (
+    READINGS_SCHEMA,
+    Journal,
+    ThresholdRules,
+    encode_reading,
+    judge_batch,
+    open_spark_session,
+    start_windows,
+)
 
 # Starts Spark; the same step without it is tested with every run.
 pytestmark = [
@@ -29,12 +37,12 @@ pytestmark = [
     ),
 ]
 
-RULES = Rules(DelaySettings(latest_thresholds=(("audit", 150),)))
+RULES = ThresholdRules(DelaySettings(latest_thresholds=(("audit", 150),)))
 PLACES = [
-    WatchedPlace("east->west", "orders", 0),
-    WatchedPlace("east->west", "audit", 0),
-    WatchedPlace("east->west", "orders", 0, "billing"),
-    WatchedPlace("east->south", "orders", 0),
+    MonitoredPartition("east->west", "orders", 0),
+    MonitoredPartition("east->west", "audit", 0),
+    MonitoredPartition("east->west", "orders", 0, "billing"),
+    MonitoredPartition("east->south", "orders", 0),
 ]
 
 
@@ -43,14 +51,14 @@ def session() -> Iterator[SparkSession]:
     patch = pytest.MonkeyPatch()
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         patch.setenv(name, sys.executable)
-    found = open_session("local[2]", threading.Event())
+    found = open_spark_session("local[2]", threading.Event())
     assert found is not None
     yield found
     found.stop()
     patch.undo()
 
 
-def ticks(seed: int, count: int) -> list[tuple[int, list[Reading]]]:
+def ticks(seed: int, count: int) -> list[tuple[int, list[LagReading]]]:
     """Traffic with stalls, missing readings, topics made anew and groups that come late."""
     chance = Random(seed)
     ends = {place: [0, 0] for place in PLACES}
@@ -65,19 +73,19 @@ def ticks(seed: int, count: int) -> list[tuple[int, list[Reading]]]:
                 ends[place] = [0, 0]
             if chance.random() > 0.1:
                 a, b = ends[place]
-                readings.append(Reading(place, tick, a, b, "s", "t", a if place.group else None, b or None))
+                readings.append(LagReading(place, tick, a, b, "s", "t", a if place.group else None, b or None))
         found.append((tick, readings))
     return found
 
 
-def by_the_step(given: list[tuple[int, list[Reading]]]) -> dict[tuple[WatchedPlace, int], Judged]:
-    states: dict[WatchedPlace, Guarded] = {}
+def by_the_step(given: list[tuple[int, list[LagReading]]]) -> dict[tuple[MonitoredPartition, int], WindowVerdict]:
+    states: dict[MonitoredPartition, WindowState] = {}
     found = {}
     for tick, readings in given:
         for reading in readings:
             place = reading.place
-            states[place], verdict = observe(states.get(place, Guarded()), reading, tick, RULES(place))
-            found[place, tick] = Judged(place, tick, verdict, states[place].why)
+            states[place], verdict = apply_reading(states.get(place, WindowState()), reading, tick, RULES(place))
+            found[place, tick] = WindowVerdict(place, tick, verdict, states[place].why)
     return found
 
 
@@ -87,11 +95,11 @@ def test_a_query_that_is_ended_and_started_again_judges_as_if_it_had_never_ended
     seed = Random().randrange(1 << 32)
     given = ticks(seed, 14)
     journal = Journal(tmp_path / "journal")
-    found: dict[tuple[WatchedPlace, int], Judged] = {}
+    found: dict[tuple[MonitoredPartition, int], WindowVerdict] = {}
     for part in (given[:3], given[3:4], given[4:]):
         for tick, readings in part:
             journal.append(tick, readings)
-        heard: queue.SimpleQueue[list[Judged]] = queue.SimpleQueue()
+        heard: queue.SimpleQueue[list[WindowVerdict]] = queue.SimpleQueue()
         query = start_windows(session, tmp_path, RULES, heard.put, every_s=0.2)
         wanted = {(reading.place, tick) for tick, readings in part for reading in readings}
         deadline = time.monotonic() + 60
@@ -112,14 +120,14 @@ def test_a_query_that_is_ended_and_started_again_judges_as_if_it_had_never_ended
 
 def test_a_batch_that_spark_runs_again_gives_the_same_verdicts(session: SparkSession, tmp_path: Path) -> None:
     states = tmp_path / "state"
-    given = [(tick, [Reading(PLACES[0], tick, 100 * tick, 0)]) for tick in range(6)]
+    given = [(tick, [LagReading(PLACES[0], tick, 100 * tick, 0)]) for tick in range(6)]
     expected = by_the_step(given)
 
-    def batch(some: list[tuple[int, list[Reading]]]) -> list[Judged]:
-        rows = [(json.dumps(list(one.place)), to_line(tick, one)) for tick, readings in some for one in readings]
-        return judge_batch(session, session.createDataFrame(rows, SCHEMA), len(batches), states, RULES)
+    def batch(some: list[tuple[int, list[LagReading]]]) -> list[WindowVerdict]:
+        rows = [(json.dumps(list(one.place)), encode_reading(tick, one)) for tick, readings in some for one in readings]
+        return judge_batch(session, session.createDataFrame(rows, READINGS_SCHEMA), len(batches), states, RULES)
 
-    batches: list[list[Judged]] = []
+    batches: list[list[WindowVerdict]] = []
     batches.append(batch(given[:3]))
     first, again = batch(given[3:5]), batch(given[3:5])
     assert first == again

@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.monitoring.test_state import BOUNDS, LINK, reading, wrong
-from twinshore.monitoring.core.alerts import AlarmKind, Judged, Sign
-from twinshore.monitoring.core.lag import NO_PLACE, NOT_YET, Verdict, WatchedPlace
-from twinshore.monitoring.core.link_state import LinkState
+from twinshore.monitoring.core.alerts import AlarmKind, AlertCondition, WindowVerdict
+from twinshore.monitoring.core.monitored_link import MonitoredLink
+from twinshore.monitoring.core.partition_lag import (
+    NO_COMMITTED_OFFSET_REASON,
+    NO_VERDICT_YET,
+    DelayVerdict,
+    MonitoredPartition,
+)
 
 pytestmark = pytest.mark.claim(
     "groups",
@@ -17,39 +22,48 @@ pytestmark = pytest.mark.claim(
 
 
 def test_windows_that_judge_nothing_are_an_alarm_unless_there_is_nothing_to_judge() -> None:
-    state = LinkState(LINK, 0)
+    state = MonitoredLink(LINK, 0)
     for ms in range(0, 70_000, 1_000):
         state.take([reading(ms, ms, ms)], {}, ms)
         wrong(state, ms)
-    state.ruled([Judged(WatchedPlace(LINK, "orders", 0), 1, NOT_YET, "2 readings are missing")], 70_000)
+    state.ruled(
+        [WindowVerdict(MonitoredPartition(LINK, "orders", 0), 1, NO_VERDICT_YET, "2 readings are missing")], 70_000
+    )
     sign = wrong(state, 70_000)[AlarmKind.BLIND]
     assert "judged nothing for 70 s, last because 2 readings are missing" in sign.sentence
-    state.ruled([Judged(WatchedPlace(LINK, "orders", 0), 1, Verdict(judged=True))], 70_000)
+    state.ruled([WindowVerdict(MonitoredPartition(LINK, "orders", 0), 1, DelayVerdict(judged=True))], 70_000)
     assert not wrong(state, 71_000)
-    empty = LinkState(LINK, 0)
+    empty = MonitoredLink(LINK, 0)
     empty.take([], {}, 90_000)
     assert not wrong(empty, 90_000)
 
 
 def test_a_place_whose_window_begins_anew_again_and_again_is_an_alarm_though_others_are_judged() -> None:
-    state, restless = LinkState(LINK, 0), WatchedPlace(LINK, "orders", 1)
-    going, paused = WatchedPlace(LINK, "orders", 0), WatchedPlace(LINK, "orders", 0, "away")
+    state, restless = MonitoredLink(LINK, 0), MonitoredPartition(LINK, "orders", 1)
+    going, paused = MonitoredPartition(LINK, "orders", 0), MonitoredPartition(LINK, "orders", 0, "away")
     why = "1 readings are missing"
 
-    def tick(ms: int, *judged: Judged) -> dict[AlarmKind, Sign]:
+    def tick(ms: int, *judged: WindowVerdict) -> dict[AlarmKind, AlertCondition]:
         state.take([reading(ms, ms, ms), reading(ms, ms, ms, partition=1)], {}, ms)
-        state.ruled([Judged(going, ms, Verdict(judged=True)), Judged(paused, ms, NOT_YET, NO_PLACE), *judged], ms)
+        state.ruled(
+            [
+                WindowVerdict(going, ms, DelayVerdict(judged=True)),
+                WindowVerdict(paused, ms, NO_VERDICT_YET, NO_COMMITTED_OFFSET_REASON),
+                *judged,
+            ],
+            ms,
+        )
         return wrong(state, ms)
 
     for ms in range(0, 61_000, 5_000):
-        assert not tick(ms, Judged(restless, ms, NOT_YET, why))
-    sign = tick(65_000, Judged(restless, 65_000, NOT_YET, why))[AlarmKind.BLIND]
+        assert not tick(ms, WindowVerdict(restless, ms, NO_VERDICT_YET, why))
+    sign = tick(65_000, WindowVerdict(restless, 65_000, NO_VERDICT_YET, why))[AlarmKind.BLIND]
     assert (sign.key.topic, sign.key.group) == ("", "windows")
     assert "judged nothing of orders-1 for 65 s; theirs begin anew again and again" in sign.sentence
     assert why in sign.sentence
-    assert not tick(70_000, Judged(restless, 70_000, Verdict(judged=True), why))
+    assert not tick(70_000, WindowVerdict(restless, 70_000, DelayVerdict(judged=True), why))
     for ms in range(75_000, 146_000, 5_000):
-        tick(ms, Judged(restless, ms, NOT_YET, why))
+        tick(ms, WindowVerdict(restless, ms, NO_VERDICT_YET, why))
     assert wrong(state, 145_000)
     for ms in range(150_000, 211_000, 5_000):
         tick(ms)
@@ -57,7 +71,7 @@ def test_a_place_whose_window_begins_anew_again_and_again_is_an_alarm_though_oth
 
 
 def test_windows_of_a_long_period_are_given_the_readings_that_they_need() -> None:
-    state = LinkState(LINK, 0)
+    state = MonitoredLink(LINK, 0)
     slow = {**BOUNDS, "period_s": 60.0}
     for ms in range(0, 362_000, 1_000):
         state.take([reading(ms, ms, ms)], {}, ms)

@@ -11,12 +11,14 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from twinshore.config.model import Secret
-from twinshore.monitoring.core.alerts import AlarmKey, AlarmKind, Event, Happening
-from twinshore.monitoring.notify import WAITING_MAX, Webhook
+from twinshore.monitoring.core.alerts import AlarmEvent, AlarmKey, AlarmKind, AlarmTransition
+from twinshore.monitoring.notify import QUEUED_EVENTS_MAX, Webhook
 
 GARBAGE = b"what do you want?\r\n\r\n"
 WELL = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-EVENT = Event(Happening.RAISED, AlarmKey("east->west", AlarmKind.RECOVERY_POINT, "orders"), 5, 5, "orders are late")
+EVENT = AlarmEvent(
+    AlarmTransition.RAISED, AlarmKey("east->west", AlarmKind.RECOVERY_POINT, "orders"), 5, 5, "orders are late"
+)
 
 
 class Answering:
@@ -63,7 +65,7 @@ def answering(*answers: bytes) -> Iterator[Answering]:
 
 
 def test_after_an_answer_that_is_no_http_the_next_alarm_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twinshore.monitoring.notify.PAUSE_S", 0.01)
+    monkeypatch.setattr("twinshore.monitoring.notify.DELIVERY_RETRY_DELAY_S", 0.01)
     said: list[str] = []
     with answering(*[GARBAGE] * 4, WELL) as server:
         hook = Webhook(f"http://127.0.0.1:{server.port}/x", Secret(), 5, said.append)
@@ -110,7 +112,7 @@ def test_closing_does_not_wait_for_a_webhook_that_never_answers() -> None:
     said: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as mute:
         hook = Webhook(f"http://127.0.0.1:{mute.getsockname()[1]}/x", Secret(), 0.2, said.append)
-        for _ in range(WAITING_MAX + 2):
+        for _ in range(QUEUED_EVENTS_MAX + 2):
             hook.tell(EVENT)
         closing = threading.Thread(target=hook.close, daemon=True)
         closing.start()

@@ -15,7 +15,7 @@ from twinshore.config.errors import ConfigError
 from twinshore.config.model import Secret
 from twinshore.config.sections.delay import DelaySettings
 from twinshore.config.settings import parse_settings
-from twinshore.monitoring.core.alerts import AlarmKey, AlarmKind, Event, Happening
+from twinshore.monitoring.core.alerts import AlarmEvent, AlarmKey, AlarmKind, AlarmTransition
 from twinshore.monitoring.notify import Webhook
 
 LINK = "east->west"
@@ -59,7 +59,7 @@ def hearing(refuses: int = 0) -> Iterator[Hearing]:
             thread.join()
 
 
-EVENT = Event(Happening.RAISED, KEY, 5, 5, "orders are late")
+EVENT = AlarmEvent(AlarmTransition.RAISED, KEY, 5, 5, "orders are late")
 
 
 def delay(*lines: str) -> DelaySettings:

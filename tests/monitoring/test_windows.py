@@ -6,7 +6,15 @@ from collections.abc import Iterable
 
 import pytest
 
-from twinshore.monitoring.core.lag import TIMES_MAX, Offsets, Thresholds, Verdict, Window, after, step
+from twinshore.monitoring.core.partition_lag import (
+    TICK_COUNT_MAX,
+    DelayVerdict,
+    DelayWindow,
+    Thresholds,
+    TickOffsets,
+    advance_window,
+    increment_tick_count,
+)
 
 pytestmark = pytest.mark.claim(
     "groups",
@@ -17,42 +25,44 @@ pytestmark = pytest.mark.claim(
 ANY = Thresholds()
 
 
-def run(ticks: Iterable[Offsets], thresholds: Thresholds = ANY, window: Window | None = None) -> list[Verdict]:
-    window = window or Window()
+def run(
+    ticks: Iterable[TickOffsets], thresholds: Thresholds = ANY, window: DelayWindow | None = None
+) -> list[DelayVerdict]:
+    window = window or DelayWindow()
     verdicts = []
     for seen in ticks:
-        window, verdict = step(window, seen, thresholds)
+        window, verdict = advance_window(window, seen, thresholds)
         verdicts.append(verdict)
     return verdicts
 
 
-def ends(a: Iterable[int], b: Iterable[int]) -> list[Offsets]:
-    return [Offsets(one, other) for one, other in zip(a, b, strict=True)]
+def ends(a: Iterable[int], b: Iterable[int]) -> list[TickOffsets]:
+    return [TickOffsets(one, other) for one, other in zip(a, b, strict=True)]
 
 
-def commits(a: Iterable[int], b: Iterable[int]) -> list[Offsets]:
-    return [Offsets(0, 0, one, other) for one, other in zip(a, b, strict=True)]
+def commits(a: Iterable[int], b: Iterable[int]) -> list[TickOffsets]:
+    return [TickOffsets(0, 0, one, other) for one, other in zip(a, b, strict=True)]
 
 
 def test_it_begins_with_times_zero_and_judges_from_three_on() -> None:
-    assert Window().times == 0
+    assert DelayWindow().times == 0
     verdicts = run(ends([0, 100, 200, 300], [0, 0, 0, 0]))
     assert [one.judged for one in verdicts] == [False, False, False, True]
     assert verdicts[3].latest_delayed
 
 
 def test_times_grows_whatever_the_judgement() -> None:
-    window = Window()
+    window = DelayWindow()
     for number, seen in enumerate(ends([0, 0, 100, 200, 300, 300], [0, 0, 0, 0, 0, 300])):
         assert window.times == number
-        window, _ = step(window, seen, ANY)
+        window, _ = advance_window(window, seen, ANY)
     assert window.times == 6
 
 
 def test_only_the_last_four_readings_are_kept() -> None:
-    window = Window()
+    window = DelayWindow()
     for number in range(9):
-        window, _ = step(window, Offsets(number, 10 + number, 20 + number, 30 + number), ANY)
+        window, _ = advance_window(window, TickOffsets(number, 10 + number, 20 + number, 30 + number), ANY)
     assert sorted(window.a_max) == [5, 6, 7, 8]
     assert sorted(window.b_max) == [15, 16, 17, 18]
     assert sorted(window.a_consume) == [25, 26, 27, 28]
@@ -77,14 +87,14 @@ def test_the_group_alarm_is_the_same_with_the_committed_offsets() -> None:
 
 
 def test_both_alarms_of_one_reading_are_independent() -> None:
-    ticks = [Offsets(0, 0, 0, 0), Offsets(9, 0, 9, 9), Offsets(9, 0, 9, 9), Offsets(9, 0, 9, 9)]
+    ticks = [TickOffsets(0, 0, 0, 0), TickOffsets(9, 0, 9, 9), TickOffsets(9, 0, 9, 9), TickOffsets(9, 0, 9, 9)]
     verdict = run(ticks)[-1]
     assert (verdict.latest_delayed, verdict.consume_delayed) == (True, False)
 
 
 def test_the_numbers_of_a_and_b_need_not_be_equal() -> None:
     # The published example: 10 000 and 8 000 on A are 5 000 and 3 000 on B.
-    ticks = [Offsets(10_000 + 50 * n, 5_000 + 50 * n, 8_000 + 40 * n, 3_000 + 40 * n) for n in range(8)]
+    ticks = [TickOffsets(10_000 + 50 * n, 5_000 + 50 * n, 8_000 + 40 * n, 3_000 + 40 * n) for n in range(8)]
     assert not any(one.latest_delayed or one.consume_delayed for one in run(ticks))
 
 
@@ -103,7 +113,7 @@ def test_a_quiet_group_is_skipped_by_min_delay_consume_offset(moved: int, alarm:
 
 
 def test_the_two_thresholds_do_not_share() -> None:
-    ticks = [Offsets(20 * min(n, 1), 0, 20 * min(n, 1), 0) for n in range(4)]
+    ticks = [TickOffsets(20 * min(n, 1), 0, 20 * min(n, 1), 0) for n in range(4)]
     only_groups = run(ticks, Thresholds(100, 0))[-1]
     assert (only_groups.latest_delayed, only_groups.consume_delayed) == (False, True)
     only_ends = run(ticks, Thresholds(0, 100))[-1]
@@ -115,20 +125,20 @@ def test_the_counter_overflows_without_a_gap(before: int) -> None:
     """A stall that lies across the overflow is seen at the very tick at which it is seen anywhere else."""
     a, b = [100 * n for n in range(12)], [100 * min(n, 4) for n in range(12)]
     usual = [one.latest_delayed for one in run(ends(a, b))]
-    window = Window(times=TIMES_MAX - before)
+    window = DelayWindow(times=TICK_COUNT_MAX - before)
     # The rings' slots must be those that the counter will use: four ticks of the past fill them.
-    past = [Offsets(0, 0)] * 4
+    past = [TickOffsets(0, 0)] * 4
     for seen in past:
-        window, _ = step(window, seen, ANY)
+        window, _ = advance_window(window, seen, ANY)
     over = run(ends(a, b), window=window)
     assert all(one.judged for one in over)
     assert [one.latest_delayed for one in over][4:] == usual[4:]
 
 
 def test_beyond_the_largest_number_comes_one_on_the_next_slot() -> None:
-    assert after(TIMES_MAX) > 3
-    assert after(TIMES_MAX) % 4 == (TIMES_MAX + 1) % 4
-    assert after(6) == 7
+    assert increment_tick_count(TICK_COUNT_MAX) > 3
+    assert increment_tick_count(TICK_COUNT_MAX) % 4 == (TICK_COUNT_MAX + 1) % 4
+    assert increment_tick_count(6) == 7
 
 
 def test_a_copy_that_stands_still_is_seen_within_four_periods_whenever_it_stops() -> None:

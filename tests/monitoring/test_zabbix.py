@@ -12,8 +12,14 @@ from typing import Any
 
 from scripts.pages import options, verbs
 from twinshore.config.sections.delay import DelaySection
-from twinshore.monitoring.core.alerts import ITEMS, discovery, figure, fresh_s, unknown
-from twinshore.state.core.values import AlarmRow, DelayPlace
+from twinshore.monitoring.core.alerts import (
+    ZABBIX_ITEMS,
+    build_zabbix_discovery,
+    compute_figure,
+    explain_missing_figure,
+    get_freshness_limit_s,
+)
+from twinshore.state.core.values import AlarmRow, PartitionDelayRow
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "zabbix"
 
@@ -48,7 +54,7 @@ def test_every_key_of_the_template_has_a_command() -> None:
     for key in keys:
         name, _, arguments = key.partition("[")
         assert name in commands()
-        assert not arguments or arguments.split(",")[0] in ITEMS, key
+        assert not arguments or arguments.split(",")[0] in ZABBIX_ITEMS, key
     for expression in values(template(), "expression"):
         (key,) = re.findall(r"/Twinshore delay/([^,]+),", expression)
         assert key in keys
@@ -56,8 +62,8 @@ def test_every_key_of_the_template_has_a_command() -> None:
 
 def test_an_agent_passes_every_argument_on() -> None:
     """It refuses these characters unless it is told to be unsafe."""
-    place = DelayPlace("east->west", "orders.v1", 0, "", 0, 9, 4, 5, 0, "exact", "watched")
-    (found,) = json.loads(discovery([place]))["data"]
+    place = PartitionDelayRow("east->west", "orders.v1", 0, "", 0, 9, 4, 5, 0, "exact", "watched")
+    (found,) = json.loads(build_zabbix_discovery([place]))["data"]
     for key in values(template(), "key"):
         arguments = key.partition("[")[2].removesuffix("]")
         for macro, value in found.items():
@@ -81,40 +87,43 @@ def test_every_uuid_is_one_of_its_own() -> None:
 
 def test_a_topics_figures_are_its_partitions_together() -> None:
     rows = [
-        DelayPlace("e->w", topic, number, group, 0, 9, 4, 5, 1_500 * number, "exact", "watched")
+        PartitionDelayRow("e->w", topic, number, group, 0, 9, 4, 5, 1_500 * number, "exact", "watched")
         for topic in ("a", "b")
         for number in (1, 2)
         for group in ("", "billing")
     ]
     alarms = [AlarmRow("e->w", "recovery point", "a", "", "late", 1)]
     whole = [AlarmRow("e", "cluster away", "", "", "away", 1), AlarmRow("e->w", "blind", "", "", "unread", 1)]
-    assert [figure("alarms", rows, [*alarms, *whole], topic) for topic in ("a", "b", "")] == [3, 2, 3]
-    assert [figure(item, rows, alarms, "a") for item in ITEMS] == [10, 3.0, 1]
-    assert [figure(item, rows, alarms, "") for item in ITEMS] == [20, 3.0, 1]
-    assert [figure(item, [], [], "b") for item in ITEMS] == [0, 0, 0]
-    assert [one["{#TOPIC}"] for one in json.loads(discovery(rows))["data"]] == ["a", "b"]
+    assert [compute_figure("alarms", rows, [*alarms, *whole], topic) for topic in ("a", "b", "")] == [3, 2, 3]
+    assert [compute_figure(item, rows, alarms, "a") for item in ZABBIX_ITEMS] == [10, 3.0, 1]
+    assert [compute_figure(item, rows, alarms, "") for item in ZABBIX_ITEMS] == [20, 3.0, 1]
+    assert [compute_figure(item, [], [], "b") for item in ZABBIX_ITEMS] == [0, 0, 0]
+    assert [one["{#TOPIC}"] for one in json.loads(build_zabbix_discovery(rows))["data"]] == ["a", "b"]
 
 
 def test_a_figure_of_old_is_none() -> None:
-    place = DelayPlace("e->w", "a", 0, "", 1_000, 9, 4, 5, 1_500, "exact", "watched")
-    late = DelayPlace("e->w", "b", 0, "", 200_000, 9, 9, 0, 0, "exact", "watched")
-    rows, bound = [place, late], fresh_s(DelaySection(blind_s=60.0, period_s=5.0))
+    place = PartitionDelayRow("e->w", "a", 0, "", 1_000, 9, 4, 5, 1_500, "exact", "watched")
+    late = PartitionDelayRow("e->w", "b", 0, "", 200_000, 9, 9, 0, 0, "exact", "watched")
+    rows, bound = [place, late], get_freshness_limit_s(DelaySection(blind_s=60.0, period_s=5.0))
     assert bound == 15.0, "long before the link counts as blind"
-    assert fresh_s(DelaySection(blind_s=60.0, period_s=100.0)) == 300.0
-    assert fresh_s(DelaySection(blind_s=60.0, period_s=0.2, sample_s=0.1)) == 10.0
+    assert get_freshness_limit_s(DelaySection(blind_s=60.0, period_s=100.0)) == 300.0
+    assert get_freshness_limit_s(DelaySection(blind_s=60.0, period_s=0.2, sample_s=0.1)) == 10.0
     for item in ("lag", "recovery-point"):
-        assert unknown(item, rows, "a", 16_000, bound) == ""
-        said = unknown(item, rows, "a", 201_000, bound)
+        assert explain_missing_figure(item, rows, "a", 16_000, bound) == ""
+        said = explain_missing_figure(item, rows, "a", 201_000, bound)
         assert said == "a-0 of e->w was read last 200 s ago (lag 5, recovery point 1.5 s)"
-        assert unknown(item, rows, "b", 201_000, bound) == ""
-        assert unknown(item, rows, "", 201_000, bound), "a sum is as old as its oldest part"
-        assert unknown(item, rows, "c", 201_000, bound) == "nobody has read c yet"
-    assert unknown("alarms", rows, "a", 900_000, bound) == ""
+        assert explain_missing_figure(item, rows, "b", 201_000, bound) == ""
+        assert explain_missing_figure(item, rows, "", 201_000, bound), "a sum is as old as its oldest part"
+        assert explain_missing_figure(item, rows, "c", 201_000, bound) == "nobody has read c yet"
+    assert explain_missing_figure("alarms", rows, "a", 900_000, bound) == ""
 
 
 def test_alarms_are_not_counted_where_nobody_would_raise_one() -> None:
-    place = DelayPlace("e->w", "a", 0, "", 1_000, 9, 4, 5, 1_500, "exact", "watched")
-    assert unknown("alarms", [place], "", 2_000, 60, ["no monitor watches e->w"]) == "no monitor watches e->w"
-    assert unknown("alarms", [place], "a", 2_000, 60, ["no monitor watches e->w"])
-    assert unknown("alarms", [], "", 2_000, 60) == "", "a link without topics may be well"
-    assert unknown("alarms", [place], "typo", 2_000, 60) == "nobody has read typo yet"
+    place = PartitionDelayRow("e->w", "a", 0, "", 1_000, 9, 4, 5, 1_500, "exact", "watched")
+    assert (
+        explain_missing_figure("alarms", [place], "", 2_000, 60, ["no monitor watches e->w"])
+        == "no monitor watches e->w"
+    )
+    assert explain_missing_figure("alarms", [place], "a", 2_000, 60, ["no monitor watches e->w"])
+    assert explain_missing_figure("alarms", [], "", 2_000, 60) == "", "a link without topics may be well"
+    assert explain_missing_figure("alarms", [place], "typo", 2_000, 60) == "nobody has read typo yet"

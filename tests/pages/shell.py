@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from twinshore.lab.jars import java, tools_classpath
+from twinshore.lab.jars import fetch_tools_classpath, find_java
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -51,7 +51,9 @@ def kafka_tools(folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     for name, main in _KAFKA.items():
         script = folder / name
-        script.write_text(f'#!/bin/sh\nexec {java()} -XX:TieredStopAtLevel=1 -cp "{tools_classpath()}" {main} "$@"\n')
+        script.write_text(
+            f'#!/bin/sh\nexec {find_java()} -XX:TieredStopAtLevel=1 -cp "{fetch_tools_classpath()}" {main} "$@"\n'
+        )
         script.chmod(0o755)
     return folder
 

@@ -6,9 +6,15 @@ import json
 import re
 from pathlib import Path
 
-from twinshore.routing.core.followers import LEASE_MS_MAX, POLL_S, SAY_AGAIN_S, SWITCH_POLL_S, FollowerLog
-from twinshore.routing.core.records import HomeLog, HomeState
-from twinshore.routing.topic import FOLLOWERS_SETTINGS, HOMES_SETTINGS
+from twinshore.routing.core.home_records import HomeLog, HomeState
+from twinshore.routing.core.subscribers import (
+    LEASE_MS_MAX,
+    POLL_INTERVAL_S,
+    RENEW_INTERVAL_S,
+    SWITCH_POLL_INTERVAL_S,
+    SubscriberLog,
+)
+from twinshore.routing.homes_topic import HOMES_SETTINGS, SUBSCRIBERS_SETTINGS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "client-protocol.md").read_text()
 HOME, FOLLOWER = (block.strip().split("\n") for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL))
@@ -26,7 +32,7 @@ def test_its_home_line_is_one_and_is_written_as_ours_are() -> None:
 
 def test_its_follower_line_is_one() -> None:
     key, value = (line.encode() for line in FOLLOWER)
-    log = FollowerLog()
+    log = SubscriberLog()
     log.take(key, value, 0.0)
     (follower,) = log.living(4.9)
     assert log.living(5.1) == []
@@ -36,7 +42,7 @@ def test_its_follower_line_is_one() -> None:
 
 def test_its_times_are_those_of_the_library() -> None:
     assert f"at most {LEASE_MS_MAX:,}" in PAGE
-    assert (POLL_S, SAY_AGAIN_S) == (1.0, 1.0)
-    assert f"every {1000 * SWITCH_POLL_S:.0f} ms while" in PAGE
+    assert (POLL_INTERVAL_S, RENEW_INTERVAL_S) == (1.0, 1.0)
+    assert f"every {1000 * SWITCH_POLL_INTERVAL_S:.0f} ms while" in PAGE
     assert HOMES_SETTINGS["cleanup.policy"] == "compact"
-    assert FOLLOWERS_SETTINGS["retention.ms"] == "3600000"
+    assert SUBSCRIBERS_SETTINGS["retention.ms"] == "3600000"

@@ -13,7 +13,7 @@ from tests.pages.shell import PAGES, block, blocks, kafka_tools, play, replaced
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
 from twinshore.config.errors import RefusedError
 from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import allow, client_settings
+from twinshore.lab.clients import add_acl, client_settings
 from twinshore.lab.cluster import LabCluster
 
 ADMIN = """security.protocol=SASL_PLAINTEXT
@@ -46,7 +46,7 @@ def test_kafkas_tools_do_what_the_pages_let_them_do(cluster_factory: ClusterFact
     """Rights for a whole mirror, what to save of a source, a twin that becomes a topic, a topic that goes."""
     east, west = guarded(cluster_factory, "east"), guarded(cluster_factory, "west")
     east.create_topic("orders", partitions=2, settings={"retention.ms": "7200000"})
-    allow(east.cluster, "anna", "READ", "topic", "orders")
+    add_acl(east.cluster, "anna", "READ", "topic", "orders")
     produce(east)
     tools = kafka_tools(tmp_path / "tools")
     (tmp_path / "admin.properties").write_text(ADMIN)
@@ -97,7 +97,7 @@ def test_the_rights_of_the_page_are_enough_to_switch_there_and_back(
     east, west = guarded(cluster_factory, "east"), guarded(cluster_factory, "west")
     east.create_topic("orders", partitions=2)
     for side in (east, west):
-        allow(side.cluster, "anna", "WRITE", "topic", "orders")
+        add_acl(side.cluster, "anna", "WRITE", "topic", "orders")
     produce(east)
     tools = kafka_tools(tmp_path / "tools")
     (tmp_path / "admin.properties").write_text(ADMIN)

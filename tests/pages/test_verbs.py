@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.pages.shell import PAGES, ROOT, blocks
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import TwinshoreError
 from twinshore.lab.clients import client_settings, forget_links
 from twinshore.lab.cluster import LabCluster
@@ -140,7 +140,7 @@ def test_a_line_is_understood_and_answered(line: str, folder: Path, monkeypatch:
     words += ["--here"] if starts_spark and "--here" not in words else []
     # Two looks at groups, ten seconds apart where nobody says otherwise.
     words += ["--apart", "0.5"] if words[:2] == ["advise", "--cluster"] and "--apart" not in words else []
-    gather()
+    register_verbs()
     done = CliRunner().invoke(app, words)
     assert "Usage: " not in done.output, "the words are not understood"
     refused = [said for start, said in REFUSED.items() if line.startswith(start)]

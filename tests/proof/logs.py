@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 from twinshore.kafka.protocol.record_batch import Codec, Record, encode_batch
-from twinshore.proof.core.records import Chunk, Chunker
+from twinshore.proof.core.record_rows import Chunk, Chunker
 
 
 def records(chance: random.Random, count: int, *, start: int = 0, holes: float = 0.0) -> list[Record]:

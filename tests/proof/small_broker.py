@@ -36,18 +36,23 @@ from kio.static.primitive import i8, i32, i32Timedelta, i64
 from tests.kafka.peers import next_request, peer, say
 from twinshore.config.model import Cluster
 from twinshore.kafka.protocol.apis import API_VERSIONS, DESCRIBE_CONFIGS, FETCH, LIST_OFFSETS, METADATA
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.fetch import FetchAnswer, Fetched, read_request, write_answer
-from twinshore.kafka.protocol.handshake import Offer, VersionsAnswer, encode_versions
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.fetch import (
+    FetchResponse,
+    FetchResponsePartition,
+    read_fetch_request,
+    write_fetch_response,
+)
+from twinshore.kafka.protocol.handshake import ApiVersionRange, ApiVersionsResponse, encode_api_versions
 from twinshore.kafka.protocol.record_batch import split_batches
-from twinshore.kafka.protocol.server import Request, answer_frame
+from twinshore.kafka.protocol.requests import Request, response_frame
 
 OFFERS = [
-    Offer(METADATA, 0, 12),
-    Offer(LIST_OFFSETS, 0, 7),
-    Offer(FETCH, 0, 13),
-    Offer(API_VERSIONS, 0, 3),
-    Offer(DESCRIBE_CONFIGS, 4, 4),
+    ApiVersionRange(METADATA, 0, 12),
+    ApiVersionRange(LIST_OFFSETS, 0, 7),
+    ApiVersionRange(FETCH, 0, 13),
+    ApiVersionRange(API_VERSIONS, 0, 3),
+    ApiVersionRange(DESCRIBE_CONFIGS, 4, 4),
 ]
 TOPIC_RESOURCE, SET_ON_TOPIC = 2, 1
 TOPIC = "small"
@@ -87,7 +92,7 @@ class SmallBroker:
         while True:
             request = next_request(connection)
             if request.key == API_VERSIONS:
-                say(connection, request, [encode_versions(request.version, VersionsAnswer(0, OFFERS))])
+                say(connection, request, [encode_api_versions(request.version, ApiVersionsResponse(0, OFFERS))])
             elif request.key == METADATA:
                 say(connection, request, [_encoded(self._metadata())])
             elif request.key == LIST_OFFSETS:
@@ -151,7 +156,7 @@ class SmallBroker:
         return ListOffsetsResponse(throttle_time=_ZERO, topics=(topic,))
 
     def _fetch(self, connection: socket.socket, request: Request) -> bool:
-        wanted = read_request(request.view, request.position, request.version)
+        wanted = read_fetch_request(request.view, request.position, request.version)
         position, most = wanted.wanted[0].position, wanted.max_bytes
         with self.lock:
             self.on_fetch(position)
@@ -178,9 +183,9 @@ class SmallBroker:
 
     def _fetched(self, request: Request, error: int, records: bytes) -> bytes:
         """The frame of an answer."""
-        part = Fetched(self.topic_id, 0, error, self.end, self.end, self.start, [], -1, records)
-        body = write_answer(request.version, FetchAnswer(0, 0, 0, [part]))
-        return b"".join(answer_frame(request.key, request.version, request.number, body))
+        part = FetchResponsePartition(self.topic_id, 0, error, self.end, self.end, self.start, [], -1, records)
+        body = write_fetch_response(request.version, FetchResponse(0, 0, 0, [part]))
+        return b"".join(response_frame(request.key, request.version, request.number, body))
 
     def _read(self, position: int, most: int) -> bytes:
         """Whole batches and, as brokers do, a torn one at the end."""

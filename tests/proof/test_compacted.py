@@ -8,7 +8,13 @@ import pytest
 
 from tests.proof.logs import batched, chunks
 from twinshore.kafka.protocol.record_batch import Record
-from twinshore.proof.core.compare import Latest, Lone, Tally, compare_compacted, still_shown
+from twinshore.proof.core.compare import (
+    CompareProgress,
+    OneSidedKeys,
+    OneSidedRecord,
+    compare_compacted,
+    find_missing_tombstones,
+)
 
 
 def written(chance: random.Random, count: int = 200) -> list[Record]:
@@ -34,8 +40,8 @@ def cleaned(chance: random.Random, log: list[Record], upto: int, *, tombstones: 
 
 def compared(
     chance: random.Random, source: list[Record], target: list[Record], end: int
-) -> tuple[bool, int, list[Lone]]:
-    tally, latest = Tally(0), Latest()
+) -> tuple[bool, int, list[OneSidedRecord]]:
+    tally, latest = CompareProgress(0), OneSidedKeys()
     one, other = (chunks(batched(chance, side, end, first=0)) for side in (source, target))
     same = compare_compacted(one, other, tally, end, latest)
     return same, tally.at, latest.open()
@@ -68,17 +74,19 @@ def test_a_deleted_key_that_one_side_still_shows_stays_open() -> None:
     chance = random.Random(1)
     log = [Record(0, 0, b"k", b"v"), Record(1, 1, b"other", b"v"), Record(2, 2, b"k", None)]
     same, _, still_open = compared(chance, log[:2], log[1:], 3)
-    assert same and still_open == [Lone(0, True, False)]
+    assert same and still_open == [OneSidedRecord(0, True, False)]
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_only_keys_whose_last_record_below_their_tombstone_is_a_value_are_still_shown(seed: int) -> None:
     chance = random.Random(f"shown {seed}")
     log = written(chance)
-    deletes: dict[bytes, Lone] = {b"k%d" % n: Lone(chance.randrange(200), True, True) for n in range(30)}
+    deletes: dict[bytes, OneSidedRecord] = {
+        b"k%d" % n: OneSidedRecord(chance.randrange(200), True, True) for n in range(30)
+    }
     last = {}
     for record in log:
         if record.key in deletes and record.offset < deletes[record.key].offset:
             last[record.key] = record.value
     want = sorted(deletes[key] for key, value in last.items() if value is not None)
-    assert want and still_shown(chunks(batched(chance, log, 200, first=0)), deletes) == want, f"seed {seed}"
+    assert want and find_missing_tombstones(chunks(batched(chance, log, 200, first=0)), deletes) == want, f"seed {seed}"

@@ -6,18 +6,18 @@ import random
 from dataclasses import replace
 
 from tests.proof.test_planning import LOOK, answer, cut
-from twinshore.proof.core.borders import emptied, extended, narrowed, read_again
-from twinshore.proof.core.model import Proven, Stretch, Way
-from twinshore.proof.core.planning import outcome
-from twinshore.proof.core.records import digest_sum
+from twinshore.proof.core.model import CompareMode, CompareRange, CompareResult
+from twinshore.proof.core.partition_scan import advance_reread, extend_proof, narrow_proof, reset_proof
+from twinshore.proof.core.planning import apply_results
+from twinshore.proof.core.record_rows import combine_digests
 from twinshore.state.core.values import ProofRow, ProofState
 
-ROW = replace(outcome(LOOK, cut(LOOK), [answer(one, bytes=100) for one in cut(LOOK)], 5), oldest_ms=5)
+ROW = replace(apply_results(LOOK, cut(LOOK), [answer(one, bytes=100) for one in cut(LOOK)], 5), oldest_ms=5)
 WHOLE = cut(LOOK)[0]
 
 
 def read(row: ProofRow, start: int, to: int, read_ms: int, target_to: int = -1) -> ProofRow:
-    return read_again(row, replace(WHOLE, start=start, end=to), Proven(0, start, to, target_to), read_ms)
+    return advance_reread(row, replace(WHOLE, start=start, end=to), CompareResult(0, start, to, target_to), read_ms)
 
 
 def going(row: ProofRow) -> tuple[int, int, int]:
@@ -26,29 +26,31 @@ def going(row: ProofRow) -> tuple[int, int, int]:
 
 def test_a_proof_goes_on_and_is_as_old_as_its_oldest_part() -> None:
     assert (ROW.to_offset, ROW.records, ROW.size, ROW.read_ms) == (900, 890, 500, 5)
-    more = extended(ROW, WHOLE, Proven(0, 900, 950, records=40, bytes=9, digest=3), 77)
+    more = extend_proof(ROW, WHOLE, CompareResult(0, 900, 950, records=40, bytes=9, digest=3), 77)
     assert (more.to_offset, more.records, more.size, more.read_ms) == (950, 930, 509, 5)
-    assert int(more.digest, 16) == digest_sum(int(ROW.digest, 16), 3)
-    begun = extended(emptied(ROW, 900), WHOLE, Proven(0, 900, 950, records=40, bytes=9, digest=3), 77)
+    assert int(more.digest, 16) == combine_digests(int(ROW.digest, 16), 3)
+    begun = extend_proof(reset_proof(ROW, 900), WHOLE, CompareResult(0, 900, 950, records=40, bytes=9, digest=3), 77)
     assert (begun.from_offset, begun.records, begun.size, begun.read_ms, int(begun.digest, 16)) == (900, 40, 9, 77, 3)
-    unrated = extended(ROW, replace(WHOLE, digest=False), Proven(0, 900, 950), 77)
-    assert unrated.digest == "" and extended(unrated, WHOLE, Proven(0, 950, 960, digest=3), 78).digest == ""
+    unrated = extend_proof(ROW, replace(WHOLE, digest=False), CompareResult(0, 900, 950), 77)
+    assert unrated.digest == "" and extend_proof(unrated, WHOLE, CompareResult(0, 950, 960, digest=3), 78).digest == ""
 
 
 def test_what_is_cut_has_no_digest_and_counts_the_least_that_is_left() -> None:
-    left = narrowed(ROW, 455, 900)
+    left = narrow_proof(ROW, 455, 900)
     assert (left.from_offset, left.records, left.digest, left.size, left.read_ms) == (455, 445, "", 250, 5)
-    assert narrowed(replace(ROW, records=100), 600, 900).records == 0
-    assert extended(replace(left, records=0), WHOLE, Proven(0, 900, 950, digest=3), 7).digest == "", "still unknown"
-    gone = narrowed(replace(ROW, target_offset=33), 900, 900)
+    assert narrow_proof(replace(ROW, records=100), 600, 900).records == 0
+    assert extend_proof(replace(left, records=0), WHOLE, CompareResult(0, 900, 950, digest=3), 7).digest == "", (
+        "still unknown"
+    )
+    gone = narrow_proof(replace(ROW, target_offset=33), 900, 900)
     assert (gone.records, gone.size, gone.digest, gone.target_offset, gone.read_ms) == (0, 0, "", 33, 0)
-    assert narrowed(replace(ROW, target_offset=33), 10, 899).target_offset == -1
+    assert narrow_proof(replace(ROW, target_offset=33), 10, 899).target_offset == -1
 
 
 def test_a_pass_makes_a_proof_young_once_it_has_read_all_that_was_proven_when_it_began() -> None:
     part = read(ROW, 10, 400, 50, target_to=44)
     assert (going(part), part.again_target, part.read_ms) == ((400, 900, 50), 44, 5)
-    part = extended(part, WHOLE, Proven(0, 900, 950), 60)
+    part = extend_proof(part, WHOLE, CompareResult(0, 900, 950), 60)
     assert read(part, 300, 350, 70) == part, "another process has read that"
     assert read(part, 500, 600, 70) == part, "a gap would be left"
     assert read(part, 400, 600, 49) == part, "it was read before this pass began"
@@ -60,25 +62,25 @@ def test_a_pass_makes_a_proof_young_once_it_has_read_all_that_was_proven_when_it
 
 def test_a_pass_over_what_is_cut_meanwhile_ends_where_the_rest_does() -> None:
     part = read(ROW, 10, 400, 50, target_to=44)
-    assert going(narrowed(part, 100, 900)) == (400, 900, 50)
-    behind = narrowed(part, 500, 900)
+    assert going(narrow_proof(part, 100, 900)) == (400, 900, 50)
+    behind = narrow_proof(part, 500, 900)
     assert (going(behind), behind.again_target) == ((500, 900, 50), -1), "where it goes on there is looked for"
-    assert going(narrowed(part, 10, 700)) == (400, 700, 50)
-    over = narrowed(part, 10, 400)
+    assert going(narrow_proof(part, 10, 700)) == (400, 700, 50)
+    over = narrow_proof(part, 10, 400)
     assert (going(over), over.read_ms) == ((-1, -1, 0), 50), "all that is left was read in this pass"
 
 
 def test_whatever_comes_in_whatever_order_a_proof_is_never_younger_than_its_oldest_part() -> None:
     chance = random.Random(7)
     for _ in range(200):
-        row, now_ms = emptied(ROW, 0), 1
+        row, now_ms = reset_proof(ROW, 0), 1
         ages: list[int] = []
         for _ in range(60):
             now_ms += 1
             match chance.choice(["on", "again", "again", "retention"]):
                 case "on":
                     to = row.to_offset + chance.randint(1, 50)
-                    row = extended(row, WHOLE, Proven(0, row.to_offset, to), now_ms)
+                    row = extend_proof(row, WHOLE, CompareResult(0, row.to_offset, to), now_ms)
                     ages += [now_ms] * (to - len(ages))
                 case "again" if row.to_offset > row.from_offset:
                     at = row.again_offset if row.again_offset >= 0 else row.from_offset
@@ -87,7 +89,7 @@ def test_whatever_comes_in_whatever_order_a_proof_is_never_younger_than_its_olde
                     row = read(row, start, to, now_ms)
                     ages[start:to] = [now_ms] * (to - start) if to > start else []
                 case "retention":
-                    row = narrowed(row, chance.randint(row.from_offset, row.to_offset), row.to_offset)
+                    row = narrow_proof(row, chance.randint(row.from_offset, row.to_offset), row.to_offset)
                 case _:
                     continue
             assert len(ages) == row.to_offset
@@ -96,10 +98,10 @@ def test_whatever_comes_in_whatever_order_a_proof_is_never_younger_than_its_olde
 
 
 def test_a_compacted_log_is_read_again_whole() -> None:
-    wanted: Stretch = replace(WHOLE, way=Way.COMPACTED)
-    row = read_again(ROW, wanted, Proven(0, 10, 950, records=70, bytes=33), 50)
+    wanted: CompareRange = replace(WHOLE, way=CompareMode.COMPACTED)
+    row = advance_reread(ROW, wanted, CompareResult(0, 10, 950, records=70, bytes=33), 50)
     assert (row.to_offset, row.records, row.size, row.read_ms) == (950, 70, 33, 50)
-    assert read_again(ROW, wanted, Proven(0, 10, 899, records=70), 50) == ROW
+    assert advance_reread(ROW, wanted, CompareResult(0, 10, 899, records=70), 50) == ROW
     differs = replace(ROW, state=ProofState.DIFFERS)
-    row = read_again(differs, wanted, Proven(0, 10, 950, records=70), 50)
+    row = advance_reread(differs, wanted, CompareResult(0, 10, 950, records=70), 50)
     assert (row.to_offset, row.records) == (900, 890), "what differs behind it is not gone past"

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from twinshore.kafka.protocol.record_batch import Record
-from twinshore.proof.core.compare import beginning, first_difference
-from twinshore.proof.core.model import SHOWN_BYTES_MAX, DifferenceKind
+from twinshore.proof.core.compare import find_common_start, first_difference
+from twinshore.proof.core.model import PREVIEW_BYTES_MAX, DifferenceKind
 
 
 def log(count: int = 20, start: int = 100) -> list[Record]:
@@ -114,7 +114,7 @@ def test_long_and_binary_content_is_cut_and_readable() -> None:
     found = first_difference(source, [])
     assert found is not None and found.source is not None and found.source.value is not None
     assert found.source.key == "0xff00"
-    assert found.source.value == "x" * SHOWN_BYTES_MAX + "... (5000 bytes)"
+    assert found.source.value == "x" * PREVIEW_BYTES_MAX + "... (5000 bytes)"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -122,10 +122,10 @@ def test_the_common_beginning_is_found_whichever_side_begins_earlier(seed: int) 
     chance = random.Random(seed)
     whole, skipped = log(60), chance.randrange(50)
     late = [record._replace(offset=n) for n, record in enumerate(whole[skipped:])]
-    assert beginning(whole, late) == (skipped, 0), f"seed {seed}"
-    assert beginning(late, whole) == (0, skipped), f"seed {seed}"
+    assert find_common_start(whole, late) == (skipped, 0), f"seed {seed}"
+    assert find_common_start(late, whole) == (0, skipped), f"seed {seed}"
 
 
 def test_strangers_have_no_common_beginning() -> None:
-    assert beginning(log(), [Record(0, 1, None, b"else")]) is None
-    assert beginning([], log()) is None
+    assert find_common_start(log(), [Record(0, 1, None, b"else")]) is None
+    assert find_common_start([], log()) is None

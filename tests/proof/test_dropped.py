@@ -10,14 +10,14 @@ import pytest
 from tests.proof.logs import batched, chunks, records
 from tests.proof.small_broker import TOPIC, SmallBroker
 from tests.proof.test_planning import LOOK, cut
-from twinshore.config.incidents import POLICY_DROP, IncidentKind
-from twinshore.config.model import NamedPartition
-from twinshore.proof.core.compare import Tally, compare_placed
-from twinshore.proof.core.model import DifferenceKind, Stretch, Way
-from twinshore.proof.core.records import without
+from twinshore.config.incident_policy import POLICY_DROP, IncidentKind
+from twinshore.config.model import TopicPartition
+from twinshore.proof.core.compare import CompareProgress, compare_by_offset
+from twinshore.proof.core.model import CompareMode, CompareRange, DifferenceKind
+from twinshore.proof.core.record_rows import exclude_ranges
+from twinshore.proof.link_scan import find_dropped_ranges
 from twinshore.proof.prover import prove_all
-from twinshore.proof.survey import dropped_of
-from twinshore.state.core.values import Incident, LedgerRow, TwinRow
+from twinshore.state.core.values import Incident, IncidentRow, TwinRow
 
 MADE_MS = 1_000
 TWIN = TwinRow("a->b", "orders", 3, "aa", "bb", 0, 0, MADE_MS, ledger_before=6)
@@ -30,9 +30,9 @@ def row(
     *,
     opened_ms: int = MADE_MS - 1,
     number: int = 7,
-) -> LedgerRow:
+) -> IncidentRow:
     what = Incident("a->b", "orders", 3, kind, begin, end, POLICY_DROP, "so")
-    return LedgerRow(number, what, opened_ms, opened_ms + 1)
+    return IncidentRow(number, what, opened_ms, opened_ms + 1)
 
 
 def ranges(chance: random.Random, first: int, end: int, most: int) -> tuple[tuple[int, int], ...]:
@@ -52,16 +52,16 @@ def test_what_was_dropped_is_no_difference_however_both_are_batched(seed: int) -
     dropped = ranges(chance, 40, end, 5)
     twin = [one for one in log if left(dropped, one.offset)]
     ours, theirs = batched(chance, log, end), batched(chance, twin, end)
-    tally = Tally(40)
-    assert compare_placed(without(chunks(ours), dropped), chunks(theirs), tally, end), f"seed {seed}"
+    tally = CompareProgress(40)
+    assert compare_by_offset(exclude_ranges(chunks(ours), dropped), chunks(theirs), tally, end), f"seed {seed}"
     assert (tally.at, tally.records) == (end, len(twin))
     if not twin:
         return
     gone = chance.choice(twin)
-    lacks = Tally(40)
+    lacks = CompareProgress(40)
     broken = batched(chance, [one for one in twin if one is not gone], end) if len(twin) > 1 else b""
     if broken:
-        assert not compare_placed(without(chunks(ours), dropped), chunks(broken), lacks, end), f"seed {seed}"
+        assert not compare_by_offset(exclude_ranges(chunks(ours), dropped), chunks(broken), lacks, end), f"seed {seed}"
         assert lacks.at == gone.offset
 
 
@@ -77,8 +77,10 @@ def test_over_sockets_a_record_that_no_row_names_is_missing_still(seed: int) -> 
         east = SmallBroker("east", batched(chance, log, end, first=0))
         west = SmallBroker("west", batched(chance, held, end, first=0))
         with east.serving() as source, west.serving() as target:
-            whole = Stretch(source, target, NamedPartition(TOPIC, 0), TOPIC, Way.EXACT, 0, end, dropped=dropped)
-            whole = Stretch.from_json(whole.to_json())
+            whole = CompareRange(
+                source, target, TopicPartition(TOPIC, 0), TOPIC, CompareMode.EXACT, 0, end, dropped=dropped
+            )
+            whole = CompareRange.from_json(whole.to_json())
             (found,) = prove_all([whole])
         told = (found.difference.kind, found.difference.offset) if found.difference else None
         assert (told, found.trouble) == (difference, ""), f"seed {seed}"
@@ -92,20 +94,20 @@ def test_rows_of_the_ledger_count_that_are_of_this_twin_and_say_that_it_was_drop
         row(400, 500, IncidentKind.RETENTION_GAP),
         row(600, 700, opened_ms=MADE_MS + 1, number=6),
     ]
-    assert dropped_of(rows, TWIN) == ((10, 30), (200, 300)), "whatever the clocks of two hosts say"
-    assert dropped_of([], TWIN) == ()
-    assert dropped_of(rows, None) == ((10, 30), (200, 300), (600, 700))
+    assert find_dropped_ranges(rows, TWIN) == ((10, 30), (200, 300)), "whatever the clocks of two hosts say"
+    assert find_dropped_ranges([], TWIN) == ()
+    assert find_dropped_ranges(rows, None) == ((10, 30), (200, 300), (600, 700))
 
 
 def test_of_a_row_that_many_were_joined_to_its_parts_count() -> None:
     whole = replace(row(10, 90), parts=((10, 20), (80, 90)))
-    assert dropped_of([whole, row(20, 30)], TWIN) == ((10, 30), (80, 90)), "what lies between was sent"
+    assert find_dropped_ranges([whole, row(20, 30)], TWIN) == ((10, 30), (80, 90)), "what lies between was sent"
 
 
 def test_of_a_twin_of_an_older_version_clocks_say_which_rows_count() -> None:
     older = replace(TWIN, ledger_before=-1)
     rows = [row(10, 20), row(20, 30, opened_ms=MADE_MS, number=8), row(600, 700, opened_ms=MADE_MS + 1, number=6)]
-    assert dropped_of(rows, older) == ((20, 30), (600, 700))
+    assert find_dropped_ranges(rows, older) == ((20, 30), (600, 700))
 
 
 def test_each_part_of_a_proof_has_what_was_dropped_of_it() -> None:

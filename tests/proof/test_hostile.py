@@ -8,10 +8,10 @@ import pytest
 
 from tests.proof.logs import batched, records
 from twinshore.config.errors import WireError
-from twinshore.kafka.log_reader import offset_behind
-from twinshore.kafka.protocol.record_batch import HEADER_BYTES, Codec, head_bytes, seal, split_batches
-from twinshore.proof.core import records as rows
-from twinshore.proof.core.records import Chunker
+from twinshore.kafka.log_reader import end_of_last_batch
+from twinshore.kafka.protocol.record_batch import HEADER_BYTES, Codec, encode_header, seal, split_batches
+from twinshore.proof.core import record_rows as rows
+from twinshore.proof.core.record_rows import Chunker
 
 ROUNDS = 300
 
@@ -48,7 +48,7 @@ def test_what_the_compiled_loop_takes_is_what_plain_python_takes(seed: int, monk
         found: list[object] = []
         for compiled in (rows.compiled(), None):
             with monkeypatch.context() as patch:
-                patch.setattr("twinshore.proof.core.records.compiled", lambda compiled=compiled: compiled)
+                patch.setattr("twinshore.proof.core.record_rows.compiled", lambda compiled=compiled: compiled)
                 try:
                     found.append(rows.index_batch(body, header).tolist())
                 except WireError:
@@ -70,12 +70,12 @@ def test_a_fetch_that_lies_is_refused_or_read_never_followed_out_of_its_bounds(s
             (view, header), *_ = split_batches(memoryview(whole))
             lie = {"count": chance.choice([0, 1, 2**31 - 1]), "last_offset_delta": chance.choice([0, 5, 2**31 - 1])}
             body = spoilt(chance, bytes(view[HEADER_BYTES:]))
-            lying = head_bytes(seal(header._replace(**lie), body)) + body
+            lying = encode_header(seal(header._replace(**lie), body)) + body
         try:
-            offset_behind(memoryview(lying))
+            end_of_last_batch(memoryview(lying))
             for chunk in Chunker().chunks(memoryview(lying), ()):
                 data, indexed = chunk.opened()
-                rows.Sums().add(data, indexed, 0, len(indexed))
+                rows.RunningDigest().add(data, indexed, 0, len(indexed))
                 assert all(0 <= start <= end <= len(data) for _, _, start, end in indexed.tolist())
         except WireError:
             refused += 1

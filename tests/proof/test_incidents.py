@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.proof.test_telling import BAD_ROW, ROW
-from twinshore.config.incidents import IncidentKind
-from twinshore.proof.core.borders import gone, incident_of, mended
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.proof.core.partition_scan import find_expired_incidents, find_resolved_incidents, incident_of
 from twinshore.state.store import open_store
 
 
@@ -27,12 +27,20 @@ def test_it_is_one_row_until_a_proof_goes_past_it(tmp_path: Path) -> None:
         assert store.ledger.add(told, now_ms=2) == first
         opened = store.ledger.rows(open_only=True)
     past = replace(ROW, ledger_id=first.id)
-    assert mended(opened, [replace(BAD_ROW, ledger_id=first.id)]) == []
-    assert mended(opened, [replace(past, partition=2)]) == [], "another partition's proof mends nothing"
-    assert mended(opened, [replace(past, from_offset=500)]) == [], "a proof that begins behind it says nothing of it"
-    assert mended(opened, [ROW]) == [], "it may have read that offset before the row was opened"
-    assert mended(opened, [replace(past, way="content")]) == [], "it was compared by another way"
-    assert mended(opened, [past]) == [first.id]
+    assert find_resolved_incidents(opened, [replace(BAD_ROW, ledger_id=first.id)]) == []
+    assert find_resolved_incidents(opened, [replace(past, partition=2)]) == [], (
+        "another partition's proof mends nothing"
+    )
+    assert find_resolved_incidents(opened, [replace(past, from_offset=500)]) == [], (
+        "a proof that begins behind it says nothing of it"
+    )
+    assert find_resolved_incidents(opened, [ROW]) == [], "it may have read that offset before the row was opened"
+    assert find_resolved_incidents(opened, [replace(past, way="content")]) == [], "it was compared by another way"
+    assert find_resolved_incidents(opened, [past]) == [first.id]
     place = (ROW.link, ROW.topic, ROW.partition)
-    assert gone(opened, {place: 450}) == gone(opened, {(ROW.link, ROW.topic, 2): 451}) == []
-    assert gone(opened, {place: 451}) == [first.id]
+    assert (
+        find_expired_incidents(opened, {place: 450})
+        == find_expired_incidents(opened, {(ROW.link, ROW.topic, 2): 451})
+        == []
+    )
+    assert find_expired_incidents(opened, {place: 451}) == [first.id]

@@ -7,8 +7,8 @@ import threading
 import time
 
 from tests.proof.test_planning import LOOK, SMALL, cut
-from twinshore.kafka.log_reader import Pace
-from twinshore.proof.core.model import Proven, Stretch
+from twinshore.kafka.log_reader import ReadThrottle
+from twinshore.proof.core.model import CompareRange, CompareResult
 from twinshore.proof.jobs import run_bundles
 
 
@@ -23,8 +23,8 @@ def test_no_more_than_so_many_run_at_once_and_all_are_answered() -> None:
         time.sleep(0.01)
         with lock:
             now -= 1
-        orders = [Stretch.from_json(text) for text in json.loads(bundle)]
-        return [Proven(one.number, one.start, one.end).to_json() for one in orders]
+        orders = [CompareRange.from_json(text) for text in json.loads(bundle)]
+        return [CompareResult(one.number, one.start, one.end).to_json() for one in orders]
 
     asked = cut(LOOK, SMALL)
     answers = [one for some in run_bundles(run, [[one] for one in asked], 2, lambda: False) for one in some]
@@ -36,10 +36,10 @@ def test_a_task_that_dies_is_trouble_for_its_stretches_only() -> None:
     asked = cut(LOOK, SMALL)
 
     def run(bundle: str, _name: str) -> list[str]:
-        (order,) = (Stretch.from_json(text) for text in json.loads(bundle))
+        (order,) = (CompareRange.from_json(text) for text in json.loads(bundle))
         if order.number == 1:
             raise RuntimeError("a page of Java\nSparkException: the worker is gone\nand more")
-        return [Proven(order.number, order.start, order.end).to_json()]
+        return [CompareResult(order.number, order.start, order.end).to_json()]
 
     answers = {one.number: one for some in run_bundles(run, [[one] for one in asked], 2, lambda: False) for one in some}
     assert answers[1].trouble == "its task died: SparkException: the worker is gone"
@@ -67,7 +67,7 @@ def test_a_pace_is_kept_and_what_was_not_used_is_not_saved_up() -> None:
         now_s += seconds
         slept += seconds
 
-    pace = Pace(1_000, lambda: now_s, sleep)
+    pace = ReadThrottle(1_000, lambda: now_s, sleep)
     for _ in range(10):
         pace.taken(500)
     assert 4.8 < slept <= 5.0
@@ -77,4 +77,4 @@ def test_a_pace_is_kept_and_what_was_not_used_is_not_saved_up() -> None:
         pace.taken(500)
     assert 4.8 < now_s - before <= 5.0
     assert pace.most(4 << 20) == 16 << 10
-    assert Pace(0).most(77) == 77
+    assert ReadThrottle(0).most(77) == 77

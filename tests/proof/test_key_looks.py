@@ -6,35 +6,35 @@ from dataclasses import replace
 
 import pytest
 
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import NamedPartition
-from twinshore.proof.core.borders import PartitionLook
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import TopicPartition
 from twinshore.proof.core.keys import (
     DELETE_RETENTION_MS,
-    OWED_AGAIN_MS,
-    Keys,
-    due,
-    looked,
-    marked,
-    overtaken,
-    owed_incident,
-    retention_of,
-    stands_ms,
+    MISSING_TOMBSTONES_RECHECK_MS,
+    KeyCheck,
+    find_outdated_incidents,
+    is_key_check_due,
+    lag_age_ms,
+    mark_keys_checked,
+    missing_tombstones_incident,
+    parse_delete_retention_ms,
+    update_key_marks,
 )
-from twinshore.proof.core.model import Proven, Way
-from twinshore.state.core.values import KeyLookRow, LedgerRow
+from twinshore.proof.core.model import CompareMode, CompareResult
+from twinshore.proof.core.partition_scan import PartitionScan
+from twinshore.state.core.values import IncidentRow, KeyCheckRow
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 
-def look(target_end: int, source_end: int, target_id: str = "bb") -> PartitionLook:
-    named = NamedPartition("small", 0)
-    return PartitionLook(
+def look(target_end: int, source_end: int, target_id: str = "bb") -> PartitionScan:
+    named = TopicPartition("small", 0)
+    return PartitionScan(
         link="east->west",
         named=named,
         twin="small",
-        way=Way.COMPACTED,
+        way=CompareMode.COMPACTED,
         source_start=0,
         source_end=source_end,
         target_end=target_end,
@@ -47,18 +47,18 @@ class Played:
     """Rounds one after the other; `looks` are the times at which keys were compared."""
 
     def __init__(self) -> None:
-        self.row: KeyLookRow | None = None
+        self.row: KeyCheckRow | None = None
         self.looks: list[int] = []
 
     def round(
         self, hour: float, target_end: int, source_end: int, *, retention_ms: int = DAY_MS, target_id: str = "bb"
-    ) -> KeyLookRow:
+    ) -> KeyCheckRow:
         now_ms = 1_700_000_000_000 + int(hour * HOUR_MS)
         at = look(target_end, source_end, target_id)
-        self.row = marked(self.row, at, retention_ms, now_ms - 5, now_ms)
-        if due(self.row, at, now_ms):
+        self.row = update_key_marks(self.row, at, retention_ms, now_ms - 5, now_ms)
+        if is_key_check_due(self.row, at, now_ms):
             self.looks.append(int(hour))
-            self.row = looked(self.row, at, Proven(0, 0, source_end), now_ms)
+            self.row = mark_keys_checked(self.row, at, CompareResult(0, 0, source_end), now_ms)
         return self.row
 
 
@@ -162,38 +162,49 @@ def test_nothing_on_the_twin_is_nothing_to_look_at() -> None:
 
 def test_owed_keys_are_looked_at_again_in_case_they_were_paid() -> None:
     now_ms = 1_700_000_000_000
-    row = looked(marked(None, look(9, 9), DAY_MS, now_ms, now_ms), look(9, 9), Proven(0, 0, 9, owed=2), now_ms)
-    for later_ms, end, again in ((OWED_AGAIN_MS, 10, True), (OWED_AGAIN_MS, 9, False), (5, 10, False)):
+    row = mark_keys_checked(
+        update_key_marks(None, look(9, 9), DAY_MS, now_ms, now_ms), look(9, 9), CompareResult(0, 0, 9, owed=2), now_ms
+    )
+    for later_ms, end, again in (
+        (MISSING_TOMBSTONES_RECHECK_MS, 10, True),
+        (MISSING_TOMBSTONES_RECHECK_MS, 9, False),
+        (5, 10, False),
+    ):
         at = look(end, end)
-        assert due(marked(row, at, DAY_MS, now_ms, now_ms + later_ms), at, now_ms + later_ms) is again
+        assert (
+            is_key_check_due(update_key_marks(row, at, DAY_MS, now_ms, now_ms + later_ms), at, now_ms + later_ms)
+            is again
+        )
 
 
 def test_standing_is_warned_of_in_time() -> None:
-    row = replace(marked(None, look(5, 9), DAY_MS, 1_000, 1_000))
-    assert stands_ms(row, look(8, 20), 1_000 + DAY_MS // 2) == DAY_MS // 2
-    assert stands_ms(row, look(9, 20), 1_000 + DAY_MS // 2) == 0
-    assert Keys(row, DAY_MS // 2).warns and not Keys(row, DAY_MS // 2 - 1).warns
+    row = replace(update_key_marks(None, look(5, 9), DAY_MS, 1_000, 1_000))
+    assert lag_age_ms(row, look(8, 20), 1_000 + DAY_MS // 2) == DAY_MS // 2
+    assert lag_age_ms(row, look(9, 20), 1_000 + DAY_MS // 2) == 0
+    assert KeyCheck(row, DAY_MS // 2).warns and not KeyCheck(row, DAY_MS // 2 - 1).warns
 
 
 @pytest.mark.parametrize(("value", "ms"), [(None, DELETE_RETENTION_MS), ("1000", 1_000), ("0", 0)])
 def test_a_topics_retention_of_tombstones(value: str | None, ms: int) -> None:
-    assert retention_of(value) == ms
+    assert parse_delete_retention_ms(value) == ms
 
 
 def test_the_ledger_is_told_how_many_and_where_but_no_key() -> None:
     at = look(9, 9)
-    row = marked(None, at, DAY_MS, 1, 1)
+    row = update_key_marks(None, at, DAY_MS, 1, 1)
     place = (row.link, row.topic, row.partition)
-    assert owed_incident(row) is None
-    owing = looked(row, at, Proven(0, 0, 9, owed=2, owed_from=3, owed_to=8), 2)
-    told = owed_incident(owing)
+    assert missing_tombstones_incident(row) is None
+    owing = mark_keys_checked(row, at, CompareResult(0, 0, 9, owed=2, owed_from=3, owed_to=8), 2)
+    told = missing_tombstones_incident(owing)
     assert told is not None
     assert (told.kind, told.from_offset, told.to_offset) == (IncidentKind.DELETIONS_OWED, 3, 8)
     assert "2 keys" in told.sentence and "offsets 3 to 7" in told.sentence
-    opened = [LedgerRow(4, told, 1, None)]
-    assert overtaken(opened, {place: owing}) == []
-    assert overtaken(opened, {}) == [], "of another partition nothing was learnt"
-    (closed,) = overtaken(opened, {place: looked(owing, at, Proven(0, 0, 9), 3)})
+    opened = [IncidentRow(4, told, 1, None)]
+    assert find_outdated_incidents(opened, {place: owing}) == []
+    assert find_outdated_incidents(opened, {}) == [], "of another partition nothing was learnt"
+    (closed,) = find_outdated_incidents(opened, {place: mark_keys_checked(owing, at, CompareResult(0, 0, 9), 3)})
     assert closed == (4, "no deletion is owed any more")
-    (closed,) = overtaken(opened, {place: looked(owing, at, Proven(0, 0, 9, owed=1, owed_from=3, owed_to=4), 3)})
+    (closed,) = find_outdated_incidents(
+        opened, {place: mark_keys_checked(owing, at, CompareResult(0, 0, 9, owed=1, owed_from=3, owed_to=4), 3)}
+    )
     assert closed == (4, "a later look found 1")

@@ -10,9 +10,9 @@ import pytest
 from tests.proof.logs import batched
 from tests.proof.small_broker import SmallBroker
 from tests.proof.test_proving import AT, COUNT, log, rig, spoilt
-from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.record_batch import split_batches
-from twinshore.proof.core.report import exit_code, in_words
+from twinshore.proof.core.report import describe_report, exit_code
 
 
 @pytest.mark.parametrize("most", [5, 1_000])
@@ -26,12 +26,12 @@ def test_what_a_twin_has_lost_of_its_beginning_is_told_and_the_rest_is_compared_
         for again in (False, True, False, True):
             report = two.round(again=again)
             (one,) = report.partitions
-            assert (exit_code(report), one.troubles) == (1, ()), "\n".join(in_words(report))
+            assert (exit_code(report), one.troubles) == (1, ()), "\n".join(describe_report(report))
             row = one.row
             assert (row.state, row.from_offset, row.to_offset, row.records) == ("differs", AT, COUNT, COUNT - AT)
             assert one.compared == (COUNT - AT if again else 0), "what was proven of the rest stands"
             assert f"DIFFERS at offset 0: missing record: the target's log begins at offset {AT}" in "\n".join(
-                in_words(report)
+                describe_report(report)
             )
             (opened,) = two.store.ledger.rows(open_only=True)
             assert opened.incident.from_offset == 0
@@ -63,7 +63,7 @@ def test_a_difference_that_was_not_gone_past_is_known_still_after_all_was_proven
         two.target.log = [one for one in whole if one[1].last_offset < AT]
         for again in (False, True, True, False):
             report = two.round(again=again)
-            assert exit_code(report) == 1, "\n".join(in_words(report))
+            assert exit_code(report) == 1, "\n".join(describe_report(report))
             assert len(two.store.ledger.rows(open_only=True)) == 1
         two.target.log = whole
         assert exit_code(two.round(again=True)) == 0
@@ -75,7 +75,7 @@ def test_trouble_below_a_known_difference_does_not_make_it_unknown(tmp_path: Pat
         assert exit_code(two.round()) == 1
         two.target.faults.append(int(Code.TOPIC_AUTHORIZATION_FAILED))
         report = two.round(again=True)
-        assert exit_code(report) == 1 and report.partitions[0].troubles, "\n".join(in_words(report))
+        assert exit_code(report) == 1 and report.partitions[0].troubles, "\n".join(describe_report(report))
         assert exit_code(two.round()) == 1
         (opened,) = two.store.ledger.rows(open_only=True)
         assert opened.incident.from_offset == AT

@@ -12,16 +12,16 @@ from tests.proof.test_planning import EAST, LOOK, WEST
 from tests.proof.test_proving import Rig, rig
 from twinshore.config.settings import load_settings
 from twinshore.kafka.protocol.record_batch import Record
-from twinshore.proof.core.model import Stretch, Way
-from twinshore.proof.core.planning import Wishes, errands
-from twinshore.proof.core.report import exit_code, in_words
-from twinshore.proof.jobs import in_this_process
-from twinshore.proof.rounds import Proving
-from twinshore.proof.survey import mapped
+from twinshore.proof.core.model import CompareMode, CompareRange
+from twinshore.proof.core.planning import ProofOptions, plan_rereads
+from twinshore.proof.core.report import describe_report, exit_code
+from twinshore.proof.jobs import run_bundle_in_process
+from twinshore.proof.link_scan import add_offset_runs
+from twinshore.proof.rounds import ProofRounds
 from twinshore.state.core.values import ProofRow, ProofState
-from twinshore.state.engine import put
-from twinshore.state.schema import extents
+from twinshore.state.database import upsert
 from twinshore.state.store import Store, open_store
+from twinshore.state.tables import offset_runs
 
 LINK = "east->west"
 MANY, AT = 100_020, 10
@@ -32,12 +32,14 @@ def lies(store: Store, *rows: tuple[int, int, int]) -> None:
     names = ("source", "target", "length")
     place = {"link": LINK, "topic": TOPIC, "partition": 0, "sequence": 0}
     values = [place | dict(zip(names, row, strict=True)) for row in rows]
-    store._database.write(lambda connection: put(connection, extents, values))
+    store._database.write(lambda connection: upsert(connection, offset_runs, values))
 
 
-def proven(two: Rig) -> Proving:
+def proven(two: Rig) -> ProofRounds:
     loaded = load_settings(two.settings, {})
-    return Proving(loaded, two.store, in_this_process, wishes=Wishes(), tasks=1, way=Way.EXTENTS, settle_s=0.0)
+    return ProofRounds(
+        loaded, two.store, run_bundle_in_process, wishes=ProofOptions(), tasks=1, way=CompareMode.EXTENTS, settle_s=0.0
+    )
 
 
 @pytest.mark.claim(
@@ -53,24 +55,28 @@ def test_each_extent_is_compared_however_many_there_are(tmp_path: Path) -> None:
         proving = proven(two)
         for _ in range(2):
             report = proving.round(load_settings(two.settings, {}).links, [TOPIC])
-            assert exit_code(report) == 1, "\n".join(in_words(report))
+            assert exit_code(report) == 1, "\n".join(describe_report(report))
             (row,) = two.store.proofs.of()
             assert (row.state, row.from_offset, row.to_offset) == (ProofState.DIFFERS, 0, 2 * AT)
 
 
 def test_what_the_twins_retention_has_taken_since_the_look_is_not_asked_for(tmp_path: Path) -> None:
-    stretch = Stretch(EAST, WEST, replace(LOOK.named, topic=TOPIC, partition=0), TOPIC, Way.EXTENTS, 100, 200)
+    stretch = CompareRange(
+        EAST, WEST, replace(LOOK.named, topic=TOPIC, partition=0), TOPIC, CompareMode.EXTENTS, 100, 200
+    )
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         lies(store, (0, 50, 30), (90, 80, 20), (120, 100, 10), (150, 110, 100), (250, 210, 9))
-        whole = mapped(store, LINK, stretch)
+        whole = add_offset_runs(store, LINK, stretch)
         assert (whole.start, whole.extents) == (100, ((90, 80, 20), (120, 100, 10), (150, 110, 100)))
         store.extents.trim(LINK, {(TOPIC, 0): 110})
-        cut = mapped(store, LINK, stretch)
+        cut = add_offset_runs(store, LINK, stretch)
         assert (cut.start, cut.end, cut.extents) == (150, 200, ((150, 110, 100),))
         store.extents.trim(LINK, {(TOPIC, 0): 210})
-        gone = mapped(store, LINK, stretch)
+        gone = add_offset_runs(store, LINK, stretch)
         assert (gone.start, gone.end, gone.extents) == (200, 200, ())
-        assert mapped(store, LINK, replace(stretch, way=Way.EXACT)) == replace(stretch, way=Way.EXACT)
+        assert add_offset_runs(store, LINK, replace(stretch, way=CompareMode.EXACT)) == replace(
+            stretch, way=CompareMode.EXACT
+        )
 
 
 def test_a_look_knows_the_borders_of_a_map_by_a_few_extents(tmp_path: Path) -> None:
@@ -81,7 +87,7 @@ def test_a_look_knows_the_borders_of_a_map_by_a_few_extents(tmp_path: Path) -> N
             some = tuple((one.source, one.target, one.length) for one in found)
             every = tuple((10 * n, 100 + 9 * n, 9) for n in range(1_000))
             few, all_of_them = (
-                replace(LOOK, way=Way.EXTENTS, source_start=0, target_start=start, target_end=end, extents=each)
+                replace(LOOK, way=CompareMode.EXTENTS, source_start=0, target_start=start, target_end=end, extents=each)
                 for each in (some, every)
             )
             assert len(some) <= 6
@@ -93,12 +99,12 @@ def test_what_a_fresh_queue_dropped_is_left_out_when_its_twin_is_read_again() ->
     row = ProofRow(LINK, "orders", 3, "extents", ProofState.IDENTICAL, 0, 1_000, -1, 1_000, 900, "", "", "aa", "bb", 1)
     look = replace(
         LOOK,
-        way=Way.EXTENTS,
+        way=CompareMode.EXTENTS,
         source_start=0,
         target_end=900,
         extents=((0, 0, 400), (500, 400, 500)),
         stored=row,
         dropped=((400, 500),),
     )
-    (errand,) = errands([look], (EAST, WEST), Wishes(), size_max=1e9, before_ms=10)
+    (errand,) = plan_rereads([look], (EAST, WEST), ProofOptions(), size_max=1e9, before_ms=10)
     assert errand.stretch.dropped == ((400, 500),)

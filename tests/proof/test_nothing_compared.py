@@ -12,17 +12,17 @@ import pytest
 from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
 from tests.proof.test_proving import COUNT, log, rig, spoilt
-from twinshore.config.model import Extent, SourceOffset, TargetOffset
-from twinshore.proof.core.model import Way
-from twinshore.proof.core.report import as_values, exit_code, in_words
-from twinshore.state.core.values import Receipt, TwinRow
+from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset
+from twinshore.proof.core.model import CompareMode
+from twinshore.proof.core.report import as_values, describe_report, exit_code
+from twinshore.state.core.values import ProgressRecord, TwinRow
 
 TOPIC_ID = uuid.UUID(int=7).hex
 
 
-def extent(length: int) -> Extent:
+def extent(length: int) -> OffsetRun:
     """Where the records behind the first hundred lie."""
-    return Extent(SourceOffset(COUNT), TargetOffset(90), length, 0)
+    return OffsetRun(SourceOffset(COUNT), TargetOffset(90), length, 0)
 
 
 @pytest.mark.claim(
@@ -40,17 +40,17 @@ def test_a_mapped_twin_to_which_nothing_was_carried_yet_is_not_said_to_be_identi
         for _ in range(2):
             report = two.round(None, again=again)
             assert exit_code(report) == 2
-            (verdict, line) = in_words(report)
+            (verdict, line) = describe_report(report)
             assert verdict.startswith("cannot tell: 0 of 1 partitions identical, 1 cannot be told")
             assert f"small-0: nothing was compared (extents): nothing is carried yet, from offset {COUNT} on" in line
             (told,) = as_values(report)["partitions"]
-            assert told["nothing_compared"] and "empty" not in "".join(in_words(report, everything=True))
-        assert exit_code(two.round(Way.CONTENT)) == 1, "it was never the same"
+            assert told["nothing_compared"] and "empty" not in "".join(describe_report(report, everything=True))
+        assert exit_code(two.round(CompareMode.CONTENT)) == 1, "it was never the same"
         more = log(COUNT + 5)
         two.source.log = SmallBroker("more", batched(random.Random(1), more, len(more), first=0)).log
         landed = [*spoilt()[:90], *(one._replace(offset=one.offset - 10) for one in more[COUNT:])]
         two.target.log = SmallBroker("more", batched(random.Random(1), landed, 95, first=0)).log
-        given = Receipt(
+        given = ProgressRecord(
             link="east->west",
             topic=TOPIC,
             partition=0,
@@ -66,12 +66,12 @@ def test_a_mapped_twin_to_which_nothing_was_carried_yet_is_not_said_to_be_identi
         two.store.receipts.record([replace(given, extents=(extent(5),))])
         assert exit_code(two.round(None, again=again)) == 0
         two.target.start = 95
-        (_, line) = in_words(two.round(None, again=again), everything=True)
+        (_, line) = describe_report(two.round(None, again=again), everything=True)
         assert f"of what was carried below offset {COUNT + 5} the twin holds nothing any more" in line
 
 
 def test_by_content_a_side_that_holds_records_alone_is_not_the_same_as_one_that_holds_none(tmp_path: Path) -> None:
     with rig(tmp_path, [], log()) as two:
-        report = two.round(Way.CONTENT)
-        (_, line) = in_words(report)
+        report = two.round(CompareMode.CONTENT)
+        (_, line) = describe_report(report)
         assert exit_code(report) == 2 and line.endswith("nothing was compared (content): only the target holds records")

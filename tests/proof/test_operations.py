@@ -10,20 +10,20 @@ from tests.proof.small_broker import TOPIC
 from tests.proof.test_proving import AT, log, rig, spoilt
 from twinshore.config.errors import ConfigError
 from twinshore.config.settings import load_settings
-from twinshore.proof.jobs import in_this_process
-from twinshore.proof.operations import Prove, prepare, prove, sentences_of, values_of
-from twinshore.proof.rounds import Report
+from twinshore.proof.jobs import run_bundle_in_process
+from twinshore.proof.operations import ProofRequest, prepare, prove, sentences_of, values_of
+from twinshore.proof.rounds import ProofReport
 
 
 def test_a_proof_tells_each_report_and_comes_back_with_its_exit_code(tmp_path: Path) -> None:
     with rig(tmp_path, log(), spoilt()) as two:
-        settings, told = load_settings(two.settings, {}), list[Report]()
-        prepared = prepare(Prove(topics=[TOPIC], way="exact"), settings)
+        settings, told = load_settings(two.settings, {}), list[ProofReport]()
+        prepared = prepare(ProofRequest(topics=[TOPIC], way="exact"), settings)
         code = prove(
             prepared,
             settings,
             two.store,
-            in_this_process,
+            run_bundle_in_process,
             tell=told.append,
             stopped=lambda: False,
             log=lambda _: None,
@@ -39,10 +39,10 @@ def test_a_proof_tells_each_report_and_comes_back_with_its_exit_code(tmp_path: P
 def test_a_sample_can_be_drawn_again(tmp_path: Path) -> None:
     with rig(tmp_path, log(), log()) as two:
         settings = load_settings(two.settings, {})
-        prepared = prepare(Prove(sample=0.5, seed=7), settings)
-        again = prepare(Prove(sample=0.5, seed=prepared.seed), settings)
+        prepared = prepare(ProofRequest(sample=0.5, seed=7), settings)
+        again = prepare(ProofRequest(sample=0.5, seed=prepared.seed), settings)
         assert (again.wishes, prepared.wishes.seed) == (prepared.wishes, 7)
-        report = Report((), (), 0.0)
+        report = ProofReport((), (), 0.0)
         assert values_of(report, prepared, settings)["seed"] == 7
         *_, last = sentences_of(report, prepared, settings, everything=False, now_ms=1)
         assert last == "the same sample again: --seed 7"
@@ -52,8 +52,8 @@ def test_what_makes_no_sense_is_refused_before_anything_is_opened(tmp_path: Path
     with rig(tmp_path, log(1), log(1)) as two:
         settings = load_settings(two.settings, {})
     with pytest.raises(ConfigError, match="a sample goes through no offset"):
-        prepare(Prove(sample=0.1, behind_max=0), settings)
+        prepare(ProofRequest(sample=0.1, behind_max=0), settings)
     with pytest.raises(ConfigError, match="did you mean content"):
-        prepare(Prove(way="contents"), settings)
+        prepare(ProofRequest(way="contents"), settings)
     with pytest.raises(ConfigError, match="no link 'north"):
-        prepare(Prove(links=["north->west"]), settings)
+        prepare(ProofRequest(links=["north->west"]), settings)

@@ -11,14 +11,14 @@ import pytest
 
 from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka import log_reader as log_reader
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.record_batch import Record, split_batches
 from twinshore.proof.core.keys import HASHES_MAX, KEYS_MAX
-from twinshore.proof.core.model import OwedKey, Proven, Stretch, Way
-from twinshore.proof.prover import KeyLook, prove_all
+from twinshore.proof.core.model import CompareMode, CompareRange, CompareResult, MissingTombstone
+from twinshore.proof.prover import KeyComparison, prove_all
 
 COUNT = 300
 
@@ -51,12 +51,14 @@ def cleaned(log: list[Record]) -> list[Record]:
 class Pair:
     source: SmallBroker
     target: SmallBroker
-    stretch: Stretch
+    stretch: CompareRange
 
-    def look(self, hashes_max: int = HASHES_MAX, keys_max: int = KEYS_MAX) -> Proven:
+    def look(self, hashes_max: int = HASHES_MAX, keys_max: int = KEYS_MAX) -> CompareResult:
         source, target = KafkaCluster(self.stretch.source), KafkaCluster(self.stretch.target)
         try:
-            return KeyLook(self.stretch, source, target, settle_s=0.05, hashes_max=hashes_max, keys_max=keys_max).run()
+            return KeyComparison(
+                self.stretch, source, target, settle_s=0.05, hashes_max=hashes_max, keys_max=keys_max
+            ).run()
         finally:
             source.close()
             target.close()
@@ -70,7 +72,11 @@ def pair(source: list[Record], target: list[Record], ends: tuple[int, int] = (CO
         for name, log, end in (("east", source, ends[0]), ("west", target, ends[1]))
     )
     with east.serving() as one, west.serving() as other:
-        yield Pair(east, west, Stretch(one, other, NamedPartition(TOPIC, 0), TOPIC, Way.COMPACTED, 0, 0, keys=True))
+        yield Pair(
+            east,
+            west,
+            CompareRange(one, other, TopicPartition(TOPIC, 0), TOPIC, CompareMode.COMPACTED, 0, 0, keys=True),
+        )
 
 
 def missed() -> list[Record]:
@@ -93,8 +99,8 @@ def test_keys_whose_tombstones_never_crossed_are_owed(bounds: dict[str, int]) ->
         min(want.values()),
         max(want.values()) + 1,
     )
-    assert found.owed_keys == tuple(sorted(OwedKey(at, key.decode()) for key, at in want.items()))
-    assert Proven.from_json(found.to_json()) == found
+    assert found.owed_keys == tuple(sorted(MissingTombstone(at, key.decode()) for key, at in want.items()))
+    assert CompareResult.from_json(found.to_json()) == found
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import pytest
 
 from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka import log_reader as log_reader
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.record_batch import Record, split_batches
-from twinshore.proof.core.model import Stretch, Way
-from twinshore.proof.prover import KeyLook
+from twinshore.proof.core.model import CompareMode, CompareRange
+from twinshore.proof.prover import KeyComparison
 
 KEYS, STEPS_KEPT = 200, 3
 
@@ -109,8 +109,8 @@ def test_what_is_told_is_true_and_what_is_true_is_told(seed: int, monkeypatch: p
     with world.source.broker.serving() as one, world.target.broker.serving() as other:
         source, target = KafkaCluster(one), KafkaCluster(other)
         try:
-            stretch = Stretch(one, other, NamedPartition(TOPIC, 0), TOPIC, Way.COMPACTED, 0, 0, keys=True)
-            found = KeyLook(stretch, source, target, settle_s=0.0).run()
+            stretch = CompareRange(one, other, TopicPartition(TOPIC, 0), TOPIC, CompareMode.COMPACTED, 0, 0, keys=True)
+            found = KeyComparison(stretch, source, target, settle_s=0.0).run()
         finally:
             source.close()
             target.close()

@@ -11,15 +11,15 @@ import pytest
 
 from tests.proof.logs import batched, chunks, records
 from tests.proof.small_broker import TOPIC, TOPIC_ID, SmallBroker
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka import log_reader as log_reader
-from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.record_batch import Record
-from twinshore.proof.core.borders import PartitionLook
-from twinshore.proof.core.model import DifferenceKind, Proven, Stretch, Way
-from twinshore.proof.core.planning import Wishes, outcome, stretches
-from twinshore.proof.core.records import record_at
-from twinshore.proof.jobs import in_this_process, run_bundles
+from twinshore.proof.core.model import CompareMode, CompareRange, CompareResult, DifferenceKind
+from twinshore.proof.core.partition_scan import PartitionScan
+from twinshore.proof.core.planning import ProofOptions, apply_results, plan_ranges
+from twinshore.proof.core.record_rows import record_at
+from twinshore.proof.jobs import run_bundle_in_process, run_bundles
 from twinshore.proof.prover import prove_all
 
 COUNT = 400
@@ -36,16 +36,16 @@ def log(seed: int) -> list[Record]:
 
 
 @pytest.fixture
-def sides(request: pytest.FixtureRequest) -> Iterator[tuple[SmallBroker, SmallBroker, Stretch]]:
+def sides(request: pytest.FixtureRequest) -> Iterator[tuple[SmallBroker, SmallBroker, CompareRange]]:
     """The same records on both, in other batches."""
     log_of = log(len(request.node.name))
     end = log_of[-1].offset + 1
     pair = [SmallBroker(name, batched(random.Random(name), log_of, end, first=0)) for name in ("east", "west")]
     with pair[0].serving() as source, pair[1].serving() as target:
-        yield *pair, Stretch(source, target, NamedPartition(TOPIC, 0), TOPIC, Way.EXACT, 0, end)  # type: ignore[misc]
+        yield *pair, CompareRange(source, target, TopicPartition(TOPIC, 0), TOPIC, CompareMode.EXACT, 0, end)  # type: ignore[misc]
 
 
-Sides = tuple[SmallBroker, SmallBroker, Stretch]
+Sides = tuple[SmallBroker, SmallBroker, CompareRange]
 
 
 def logged(broker: SmallBroker) -> list[Record]:
@@ -54,8 +54,8 @@ def logged(broker: SmallBroker) -> list[Record]:
     return [record_at(data, row) for data, rows in opened for row in rows]
 
 
-def look_of(named: NamedPartition, way: Way, source_end: int, target_end: int) -> PartitionLook:
-    return PartitionLook(
+def look_of(named: TopicPartition, way: CompareMode, source_end: int, target_end: int) -> PartitionScan:
+    return PartitionScan(
         link="east->west",
         named=named,
         twin=TOPIC,
@@ -68,7 +68,7 @@ def look_of(named: NamedPartition, way: Way, source_end: int, target_end: int) -
     )
 
 
-def prove(stretch: Stretch) -> Proven:
+def prove(stretch: CompareRange) -> CompareResult:
     (found,) = prove_all([stretch])
     return found
 
@@ -156,16 +156,16 @@ def test_a_record_behind_the_sources_end_is_foreign_though_all_before_it_is_prov
         for name, part in (("east", logged[:50]), ("west", logged))
     )
     with east.serving() as source, west.serving() as target:
-        look = look_of(NamedPartition(TOPIC, 0), Way.EXACT, 50, 50)
-        (whole,) = asked = stretches(look, source, target, Wishes())
-        row = outcome(look, asked, [prove(whole)], 1)
+        look = look_of(TopicPartition(TOPIC, 0), CompareMode.EXACT, 50, 50)
+        (whole,) = asked = plan_ranges(look, source, target, ProofOptions())
+        row = apply_results(look, asked, [prove(whole)], 1)
         assert (row.state, row.to_offset) == ("identical", 50)
         later = replace(look, target_end=51, stored=row)
-        (beyond,) = asked = stretches(later, source, target, Wishes())
+        (beyond,) = asked = plan_ranges(later, source, target, ProofOptions())
         found = prove(beyond)
     assert (found.trouble, found.difference and found.difference.kind) == ("", DifferenceKind.FOREIGN)
     assert found.difference is not None and found.difference.offset == 50
-    assert outcome(later, asked, [found], 2).state == "differs"
+    assert apply_results(later, asked, [found], 2).state == "differs"
 
 
 def test_retention_that_has_passed_a_whole_stretch_leaves_nothing_to_compare(sides: Sides) -> None:
@@ -177,7 +177,7 @@ def test_retention_that_has_passed_a_whole_stretch_leaves_nothing_to_compare(sid
 
 
 def test_a_source_that_lost_its_end_is_trouble(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_reader, "EMPTY_S", 0.5)
+    monkeypatch.setattr(log_reader, "EMPTY_FETCH_TIMEOUT_S", 0.5)
     _, _, stretch = sides
     found = prove(replace(stretch, end=stretch.end + 500))
     assert found.difference is None
@@ -188,7 +188,7 @@ def test_a_bundle_is_answered_in_full_by_a_task(sides: Sides) -> None:
     _, _, stretch = sides
     middle = stretch.end // 2
     parts = [replace(stretch, end=middle), replace(stretch, start=middle, number=1)]
-    (answers,) = run_bundles(in_this_process, [parts], 1, lambda: False)
+    (answers,) = run_bundles(run_bundle_in_process, [parts], 1, lambda: False)
     assert [one.number for one in answers] == [0, 1]
     assert sum(one.records for one in answers) == COUNT
 
@@ -201,13 +201,15 @@ def test_a_throttle_is_kept_over_both_sides(sides: Sides) -> None:
 
 
 @contextlib.contextmanager
-def cleaned(source: list[Record], target: list[Record], ends: tuple[int, int]) -> Iterator[Stretch]:
+def cleaned(source: list[Record], target: list[Record], ends: tuple[int, int]) -> Iterator[CompareRange]:
     """Two sides of a compacted topic, to be compared through the lower end."""
     chance = random.Random(1)
     east = SmallBroker("east", batched(chance, source, ends[0], first=0))
     west = SmallBroker("west", batched(chance, target, ends[1], first=0))
     with east.serving() as one, west.serving() as other:
-        yield Stretch(one, other, NamedPartition(TOPIC, 0), TOPIC, Way.COMPACTED, 0, min(ends), digest=False)
+        yield CompareRange(
+            one, other, TopicPartition(TOPIC, 0), TOPIC, CompareMode.COMPACTED, 0, min(ends), digest=False
+        )
 
 
 def keyed(count: int) -> list[Record]:
@@ -320,15 +322,17 @@ def test_a_record_without_a_key_may_have_been_cleaned_away_on_either_side() -> N
 def test_a_record_behind_the_end_of_a_compacted_source_is_foreign() -> None:
     whole = keyed(120)
     with cleaned(whole[:100], whole, (100, 120)) as stretch:
-        look = look_of(stretch.named, Way.COMPACTED, 100, 120)
+        look = look_of(stretch.named, CompareMode.COMPACTED, 100, 120)
         for _ in range(2):
-            (one,) = asked = stretches(look, stretch.source, stretch.target, Wishes())
+            (one,) = asked = plan_ranges(look, stretch.source, stretch.target, ProofOptions())
             found = prove(one)
             assert found.difference is not None and found.trouble == ""
             assert (found.difference.kind, found.difference.offset) == (DifferenceKind.FOREIGN, 100)
-            look = replace(look, stored=outcome(look, asked, [found], 1))
+            look = replace(look, stored=apply_results(look, asked, [found], 1))
             assert look.stored and (look.stored.state, look.stored.to_offset) == ("differs", 100)
-        (one,) = asked = stretches(replace(look, target_end=100, stored=None), stretch.source, stretch.target, Wishes())
+        (one,) = asked = plan_ranges(
+            replace(look, target_end=100, stored=None), stretch.source, stretch.target, ProofOptions()
+        )
         assert one.target_end == -1
 
 
@@ -346,8 +350,10 @@ def test_a_mapped_twins_own_retention_in_the_midst_of_a_proof_is_no_difference(m
 
     west.on_fetch = retention
     with east.serving() as one, west.serving() as other:
-        named = NamedPartition(TOPIC, 0)
-        stretch = Stretch(one, other, named, TOPIC, Way.EXTENTS, 0, 100, extents=((0, 30, 50), (50, 80, 50)))
+        named = TopicPartition(TOPIC, 0)
+        stretch = CompareRange(
+            one, other, named, TOPIC, CompareMode.EXTENTS, 0, 100, extents=((0, 30, 50), (50, 80, 50))
+        )
         found = prove(stretch)
     assert (found.difference, found.trouble) == (None, "")
     start = min(100, moved - 30)
@@ -360,7 +366,7 @@ def test_by_content_retention_on_either_side_is_no_difference(sides: Sides, side
     east, west, stretch = sides
     broker = east if side == "source" else west
     kept_from = broker.log[len(broker.log) // 2][1].base_offset
-    wanted = replace(stretch, way=Way.CONTENT, target_start=0, target_end=stretch.end)
+    wanted = replace(stretch, way=CompareMode.CONTENT, target_start=0, target_end=stretch.end)
 
     def cut(position: int) -> None:
         broker.fetched.append(position)
@@ -381,17 +387,17 @@ def test_by_content_retention_on_either_side_is_no_difference(sides: Sides, side
 def test_by_content_a_stretch_that_retention_has_passed_leaves_the_next_to_find_its_beginning(sides: Sides) -> None:
     east, _, stretch = sides
     east.start = east.log[len(east.log) // 2][1].base_offset
-    look = look_of(stretch.named, Way.CONTENT, stretch.end, stretch.end)
-    wishes = Wishes(stretch_records=east.start // 2)
-    row = outcome(look, [], [], 1)
+    look = look_of(stretch.named, CompareMode.CONTENT, stretch.end, stretch.end)
+    wishes = ProofOptions(stretch_records=east.start // 2)
+    row = apply_results(look, [], [], 1)
     look = replace(look, stored=replace(row, to_offset=3, target_offset=3, records=3))
     for _ in range(9):
-        asked = stretches(look, stretch.source, stretch.target, wishes)
+        asked = plan_ranges(look, stretch.source, stretch.target, wishes)
         if not asked:
             break
         found = prove(asked[0])
         assert (found.difference, found.trouble) == (None, "")
-        look = replace(look, stored=outcome(look, asked, [found], 2))
+        look = replace(look, stored=apply_results(look, asked, [found], 2))
     assert look.stored is not None
     assert (look.stored.to_offset, look.stored.target_offset) == (stretch.end, stretch.end)
     assert look.stored.from_offset >= east.start

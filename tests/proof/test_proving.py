@@ -14,19 +14,26 @@ from typer.testing import CliRunner
 
 from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import ConfigError
-from twinshore.config.incidents import POLICY_HEAL, POLICY_STOP, IncidentKind
+from twinshore.config.incident_policy import POLICY_HEAL, POLICY_STOP, IncidentKind
 from twinshore.config.settings import load_settings
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.record_batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, Record, head_bytes, seal
-from twinshore.proof.core.borders import GONE
-from twinshore.proof.core.model import Way
-from twinshore.proof.core.planning import RENEWED_MS, Wishes
-from twinshore.proof.core.report import exit_code, in_words
-from twinshore.proof.jobs import in_this_process
-from twinshore.proof.operations import Prove, check_topics, prepare
-from twinshore.proof.rounds import Proving, Report
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.record_batch import (
+    CONTROL_FLAG,
+    HEADER_BYTES,
+    TRANSACTIONAL_FLAG,
+    Record,
+    encode_header,
+    seal,
+)
+from twinshore.proof.core.model import CompareMode
+from twinshore.proof.core.partition_scan import DELETED_BY_RETENTION
+from twinshore.proof.core.planning import PROOF_REFRESH_INTERVAL_MS, ProofOptions
+from twinshore.proof.core.report import describe_report, exit_code
+from twinshore.proof.jobs import run_bundle_in_process
+from twinshore.proof.operations import ProofRequest, check_topics, prepare
+from twinshore.proof.rounds import ProofReport, ProofRounds
 from twinshore.state.core.values import Incident, LinkIdentity, TwinRow
 from twinshore.state.store import Store, open_store
 
@@ -48,15 +55,15 @@ class Rig:
 
     def round(
         self,
-        way: Way | None = Way.EXACT,
+        way: CompareMode | None = CompareMode.EXACT,
         sample: float = 0.0,
         stopped: Callable[[], bool] = lambda: False,
         again: bool = False,
-    ) -> Report:
+    ) -> ProofReport:
         loaded = load_settings(self.settings, {})
-        wishes = Wishes(stretch_records=30, sample=sample)
-        proving = Proving(
-            loaded, self.store, in_this_process, wishes=wishes, tasks=1, way=way, settle_s=0.0, stopped=stopped
+        wishes = ProofOptions(stretch_records=30, sample=sample)
+        proving = ProofRounds(
+            loaded, self.store, run_bundle_in_process, wishes=wishes, tasks=1, way=way, settle_s=0.0, stopped=stopped
         )
         return proving.round(loaded.links, [TOPIC], again=again)
 
@@ -101,7 +108,7 @@ def test_what_retention_took_is_neither_proven_nor_mended(tmp_path: Path) -> Non
         )
         assert not report.differs and not report.incomplete
         (closed,) = two.store.ledger.rows()
-        assert closed.closed_ms is not None and closed.incident.sentence.endswith(GONE)
+        assert closed.closed_ms is not None and closed.incident.sentence.endswith(DELETED_BY_RETENTION)
 
 
 def test_a_difference_ends_when_retention_has_taken_all_there_was(tmp_path: Path) -> None:
@@ -121,25 +128,25 @@ def test_a_difference_that_was_mended_is_closed_as_such(tmp_path: Path) -> None:
         two.target.log = two.source.log
         assert not two.round().differs
         (closed,) = two.store.ledger.rows()
-        assert closed.closed_ms is not None and GONE not in closed.incident.sentence
+        assert closed.closed_ms is not None and DELETED_BY_RETENTION not in closed.incident.sentence
 
 
-@pytest.mark.parametrize("way", [Way.EXACT, Way.COMPACTED, Way.CONTENT])
-def test_a_target_that_holds_nothing_yet_is_not_said_to_be_identical(tmp_path: Path, way: Way) -> None:
+@pytest.mark.parametrize("way", [CompareMode.EXACT, CompareMode.COMPACTED, CompareMode.CONTENT])
+def test_a_target_that_holds_nothing_yet_is_not_said_to_be_identical(tmp_path: Path, way: CompareMode) -> None:
     with rig(tmp_path, log(), []) as two:
         for _ in range(2):
             report = two.round(way)
             assert exit_code(report) == 2
-            (verdict, line) = in_words(report)
+            (verdict, line) = describe_report(report)
             assert verdict.startswith("cannot tell: 0 of 1 partitions identical, 1 cannot be told")
             assert "small-0: nothing was compared" in line and "offsets 0 to 99" in line
         two.target.log = two.source.log
         for _ in range(2):
             report = two.round(way)
             assert exit_code(report) == 0, "nor when all was compared in an earlier round"
-            (verdict,) = in_words(report)
+            (verdict,) = describe_report(report)
             assert verdict.startswith("identical: 1 of 1 partitions identical")
-            (_, line) = in_words(report, everything=True)
+            (_, line) = describe_report(report, everything=True)
             assert "identical from 0 through offset 99, 100 records" in line
 
 
@@ -153,12 +160,12 @@ def test_a_proof_that_is_stopped_says_so_and_asks_nobody_whether_the_target_is_f
 
         report = two.round(stopped=stopped)
         assert exit_code(report) == 2
-        verdict, line, trouble, advice = in_words(report)
+        verdict, line, trouble, advice = describe_report(report)
         assert verdict.startswith("cannot tell: 0 of 1 partitions identical, 1 cannot be told")
         assert line == "east->west: small-0: nothing was compared (exact), though the source has offsets 0 to 99"
         assert trouble == "  could not go on: it was stopped before all was compared"
         assert advice == "    try: `twinshore prove` goes on from here, without --again"
-        (told,) = in_words(two.round(stopped=lambda: True))
+        (told,) = describe_report(two.round(stopped=lambda: True))
         assert told.startswith("cannot tell: east->west: it was stopped before all was compared")
         assert exit_code(two.round()) == 0
 
@@ -177,7 +184,7 @@ def test_a_cluster_that_is_away_is_the_verdict_and_is_not_waited_for_once_it_is_
         report = two.round(stopped=lambda: time.monotonic() - began_s > 2)
         assert time.monotonic() - began_s < 25, "the patience with a cluster is longer"
         assert exit_code(report) == 2
-        (verdict,) = in_words(report)
+        (verdict,) = describe_report(report)
         assert verdict.startswith("cannot tell: east->west: it was stopped"), verdict
 
 
@@ -185,18 +192,18 @@ def test_a_sample_of_a_target_that_holds_nothing_is_not_said_to_be_identical(tmp
     with rig(tmp_path, log(), []) as two:
         report = two.round(sample=0.5)
         assert exit_code(report) == 2
-        (verdict, line) = in_words(report)
+        (verdict, line) = describe_report(report)
         assert verdict.startswith("cannot tell") and "nothing was compared" in line and "offsets 0 to 99" in line
         two.target.log = two.source.log
         assert exit_code(two.round(sample=0.5)) == 0
 
 
-@pytest.mark.parametrize("way", [Way.EXACT, Way.CONTENT])
-def test_a_round_that_finds_nothing_new_keeps_the_proof_young(tmp_path: Path, way: Way) -> None:
+@pytest.mark.parametrize("way", [CompareMode.EXACT, CompareMode.CONTENT])
+def test_a_round_that_finds_nothing_new_keeps_the_proof_young(tmp_path: Path, way: CompareMode) -> None:
     with rig(tmp_path, log(), log()) as two:
         two.round(way)
         (row,) = two.store.proofs.of()
-        two.store.proofs.save([replace(row, proven_ms=row.proven_ms - RENEWED_MS)])
+        two.store.proofs.save([replace(row, proven_ms=row.proven_ms - PROOF_REFRESH_INTERVAL_MS)])
         report = two.round(way)
         (renewed,) = two.store.proofs.of()
         assert renewed.proven_ms >= row.proven_ms
@@ -204,8 +211,8 @@ def test_a_round_that_finds_nothing_new_keeps_the_proof_young(tmp_path: Path, wa
         assert not report.incomplete and report.partitions[0].compared == 0
 
 
-@pytest.mark.parametrize("way", [Way.EXACT, Way.CONTENT])
-def test_where_nobody_has_anything_both_sides_are_the_same(tmp_path: Path, way: Way) -> None:
+@pytest.mark.parametrize("way", [CompareMode.EXACT, CompareMode.CONTENT])
+def test_where_nobody_has_anything_both_sides_are_the_same(tmp_path: Path, way: CompareMode) -> None:
     with rig(tmp_path, [], []) as two:
         assert exit_code(two.round(way)) == 0
 
@@ -213,9 +220,11 @@ def test_where_nobody_has_anything_both_sides_are_the_same(tmp_path: Path, way: 
 def test_offsets_that_nobody_sees_need_no_record_on_the_target(tmp_path: Path) -> None:
     with rig(tmp_path, log(1), []) as two:
         view, header = two.source.log[0]
-        ending = seal(header._replace(attributes=header.attributes | CONTROL | TRANSACTIONAL), view[HEADER_BYTES:])
-        two.source.log = [(head_bytes(ending) + view[HEADER_BYTES:], ending)]
-        assert exit_code(two.round(Way.CONTENT)) == 0
+        ending = seal(
+            header._replace(attributes=header.attributes | CONTROL_FLAG | TRANSACTIONAL_FLAG), view[HEADER_BYTES:]
+        )
+        two.source.log = [(encode_header(ending) + view[HEADER_BYTES:], ending)]
+        assert exit_code(two.round(CompareMode.CONTENT)) == 0
 
 
 def test_a_twin_that_lost_its_beginning_lacks_it_until_the_source_has_lost_it_too(tmp_path: Path) -> None:
@@ -284,7 +293,7 @@ def test_what_is_open_in_the_ledger_is_never_called_identical(tmp_path: Path, ki
         for _ in range(2):
             report = two.round()
             assert exit_code(report) == code
-            text = "\n".join(in_words(report))
+            text = "\n".join(describe_report(report))
             assert f"NOT called identical from offset {AT} on, by open row {number} of the ledger" in text
             assert "what the ledger says" in text
             (row,) = two.store.proofs.of()
@@ -309,7 +318,7 @@ def test_an_emptied_target_does_not_keep_its_proof_young(tmp_path: Path) -> None
     with rig(tmp_path, log(), log()) as two:
         two.round()
         (row,) = two.store.proofs.of()
-        two.store.proofs.save([replace(row, proven_ms=row.proven_ms - RENEWED_MS)])
+        two.store.proofs.save([replace(row, proven_ms=row.proven_ms - PROOF_REFRESH_INTERVAL_MS)])
         two.target.start = COUNT
         assert exit_code(two.round()) == 1
         two.target.log, two.target.start = [], 0
@@ -325,9 +334,9 @@ def test_a_compacted_twin_that_owes_deletions_is_never_said_to_be_identical(tmp_
     source, target = owing()
     with rig(tmp_path, source, target) as two:
         for turn in range(2):
-            report = two.round(Way.COMPACTED)
+            report = two.round(CompareMode.COMPACTED)
             assert report.differs and exit_code(report) == 1
-            words = list(in_words(report))
+            words = list(describe_report(report))
             assert words[0].startswith("NOT identical: 0 of 1 partitions identical, 1 differ")
             assert words[1].startswith("east->west: small-0: the same but for deletions from 0 through offset 99")
             assert "DELETIONS OWED: the twin still shows values of a key that was deleted" in words[2]
@@ -343,10 +352,12 @@ def test_a_compacted_twin_that_owes_deletions_is_never_said_to_be_identical(tmp_
 def test_deletions_that_were_paid_close_their_row(tmp_path: Path) -> None:
     source, target = owing()
     with rig(tmp_path, source, target) as two:
-        assert two.round(Way.COMPACTED).differs
+        assert two.round(CompareMode.COMPACTED).differs
         two.target.log = two.source.log
         loaded = load_settings(two.settings, {})
-        proving = Proving(loaded, two.store, in_this_process, wishes=Wishes(), tasks=1, way=Way.COMPACTED)
+        proving = ProofRounds(
+            loaded, two.store, run_bundle_in_process, wishes=ProofOptions(), tasks=1, way=CompareMode.COMPACTED
+        )
         assert exit_code(proving.round(loaded.links, [TOPIC], again=True)) == 0
         (closed,) = two.store.ledger.rows()
         assert closed.closed_ms is not None and "no deletion is owed any more" in closed.incident.sentence
@@ -354,14 +365,14 @@ def test_deletions_that_were_paid_close_their_row(tmp_path: Path) -> None:
 
 def test_keys_that_could_not_be_compared_are_told(tmp_path: Path) -> None:
     with rig(tmp_path, log(), log()) as two:
-        assert exit_code(two.round(Way.COMPACTED)) == 0
-        (row,) = two.store.key_looks.of()
-        two.store.key_looks.save([replace(row, missed=1, looked_end=0)])
+        assert exit_code(two.round(CompareMode.COMPACTED)) == 0
+        (row,) = two.store.key_checks.of()
+        two.store.key_checks.save([replace(row, missed=1, looked_end=0)])
         two.source.faults.extend([int(Code.TOPIC_AUTHORIZATION_FAILED)] * 3)
-        report = two.round(Way.COMPACTED)
+        report = two.round(CompareMode.COMPACTED)
         assert report.incomplete
-        assert any("its keys were not compared" in line for line in in_words(report))
-        assert two.store.key_looks.of()[0].missed == 1
+        assert any("its keys were not compared" in line for line in describe_report(report))
+        assert two.store.key_checks.of()[0].missed == 1
 
 
 def test_what_was_carried_again_after_a_loss_is_proven_anew(tmp_path: Path) -> None:
@@ -380,7 +391,7 @@ def test_what_was_carried_again_after_a_loss_is_proven_anew(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("asked", "meant"), [("smal", "; did you mean small?"), ("payments", ""), (".*", "")], ids=str)
 def test_a_topic_that_no_source_has_is_refused_before_spark_is_started(tmp_path: Path, asked: str, meant: str) -> None:
-    gather()
+    register_verbs()
     with rig(tmp_path, log(), log()) as two:
         words = ["prove", "--settings", str(two.settings), "--topic", TOPIC, "--topic", asked]
         result = CliRunner().invoke(app, words)
@@ -393,8 +404,12 @@ def test_a_topic_that_is_there_or_may_be_made_later_is_not_refused(tmp_path: Pat
     with rig(tmp_path, log(), log()) as two:
         loaded = load_settings(two.settings, {})
         two.store.twins.save([TwinRow("east->west", "gone", 0, "aa", "bb", 0, 0, 1)])
-        named = (Prove(topics=[TOPIC]), Prove(topics=["gone"]), Prove(topics=["late"], continuous=True))
-        for asked in (*named, Prove()):
+        named = (
+            ProofRequest(topics=[TOPIC]),
+            ProofRequest(topics=["gone"]),
+            ProofRequest(topics=["late"], continuous=True),
+        )
+        for asked in (*named, ProofRequest()):
             check_topics(prepare(asked, loaded), loaded, two.store)
         two.store.links.save_identity(LinkIdentity("east->west", 7, 0, "another", "west"))
-        check_topics(prepare(Prove(topics=["late"]), loaded), loaded, two.store)
+        check_topics(prepare(ProofRequest(topics=["late"]), loaded), loaded, two.store)

@@ -14,12 +14,18 @@ from tests.proof.test_proving import AT, COUNT, Rig, log, rig, spoilt
 from twinshore.config.sections import proof
 from twinshore.config.settings import load_settings
 from twinshore.kafka.protocol.record_batch import Record
-from twinshore.proof.core.model import Way
-from twinshore.proof.core.planning import Wishes, lasting, pass_in_words, refusal, whole_pass
+from twinshore.proof.core.model import CompareMode
+from twinshore.proof.core.planning import (
+    ProofOptions,
+    describe_reread_pass,
+    explain_unreachable_age,
+    format_duration,
+    measure_reread_pass,
+)
 from twinshore.proof.core.report import exit_code
-from twinshore.proof.jobs import in_this_process
-from twinshore.proof.rounds import Proving
-from twinshore.proof.service import Rereading
+from twinshore.proof.jobs import run_bundle_in_process
+from twinshore.proof.rounds import ProofRounds
+from twinshore.proof.service import Rereader
 from twinshore.state.core.values import ProofRow
 
 HOUR_MS = 3_600_000
@@ -30,7 +36,7 @@ class Again:
     """Rounds, and what reads again between them, over a rig's two brokers."""
 
     two: Rig
-    way: Way = Way.EXACT
+    way: CompareMode = CompareMode.EXACT
     mb_s: float = 100.0
     read_again_h: float = 0.0
     said: list[str] = field(default_factory=list)
@@ -39,14 +45,14 @@ class Again:
         loaded = load_settings(self.two.settings, {})
         self.links = loaded.links
         section = replace(loaded.proof, reread_mb_s=self.mb_s, read_again_h=self.read_again_h)
-        wishes = Wishes(stretch_records=30)
-        self.proving = Proving(
-            loaded, self.two.store, in_this_process, wishes=wishes, tasks=1, way=self.way, settle_s=0.0
+        wishes = ProofOptions(stretch_records=30)
+        self.proving = ProofRounds(
+            loaded, self.two.store, run_bundle_in_process, wishes=wishes, tasks=1, way=self.way, settle_s=0.0
         )
-        self.hands = Rereading(
+        self.hands = Rereader(
             loaded.having(proof.SECTION, section),
             self.two.store,
-            in_this_process,
+            run_bundle_in_process,
             wishes,
             looks=self.proving.seen,
             keep=self.proving.keep,
@@ -80,8 +86,8 @@ def fresh(folder: Path) -> Path:
     return found
 
 
-@pytest.mark.parametrize("way", [Way.EXACT, Way.COMPACTED, Way.CONTENT])
-def test_what_changes_below_a_proof_is_found_by_the_next_pass(tmp_path: Path, way: Way) -> None:
+@pytest.mark.parametrize("way", [CompareMode.EXACT, CompareMode.COMPACTED, CompareMode.CONTENT])
+def test_what_changes_below_a_proof_is_found_by_the_next_pass(tmp_path: Path, way: CompareMode) -> None:
     with rig(tmp_path, log(), log()) as two:
         again = Again(two, way)
         assert again.round() == 0
@@ -102,8 +108,8 @@ def test_what_changes_below_a_proof_is_found_by_the_next_pass(tmp_path: Path, wa
         again.hands.close()
 
 
-@pytest.mark.parametrize("way", [Way.EXACT, Way.COMPACTED, Way.CONTENT])
-def test_a_pass_makes_all_of_a_proof_young_and_changes_nothing_else(tmp_path: Path, way: Way) -> None:
+@pytest.mark.parametrize("way", [CompareMode.EXACT, CompareMode.COMPACTED, CompareMode.CONTENT])
+def test_a_pass_makes_all_of_a_proof_young_and_changes_nothing_else(tmp_path: Path, way: CompareMode) -> None:
     with rig(tmp_path, log(), log()) as two:
         again = Again(two, way)
         again.round()
@@ -157,13 +163,13 @@ def test_an_age_that_the_budget_cannot_keep_is_refused_with_the_figure(tmp_path:
         again.round()
         again.hands.turn()
         (said,) = again.said
-        found = whole_pass([again.row], 1.0)
+        found = measure_reread_pass([again.row], 1.0)
         assert found is not None and found.seconds == found.size > 1_800
-        assert said == refusal(found, 1.0, 0.5)
+        assert said == explain_unreachable_age(found, 1.0, 0.5)
         assert said.startswith("read_again_h = 0.5 cannot be kept: a pass takes ") and "at least" in said
-        enough = whole_pass([again.row], found.size / 1_800)
-        assert enough is not None and refusal(enough, found.size / 1_800, 0.5) == ""
-        assert said in list(pass_in_words([again.row], 1.0, 0.5, again.row.read_ms))
+        enough = measure_reread_pass([again.row], found.size / 1_800)
+        assert enough is not None and explain_unreachable_age(enough, found.size / 1_800, 0.5) == ""
+        assert said in list(describe_reread_pass([again.row], 1.0, 0.5, again.row.read_ms))
         again.hands.close()
 
 
@@ -172,14 +178,14 @@ def test_words_say_since_when_and_how_long(tmp_path: Path) -> None:
         again = Again(two)
         again.round()
         row = again.row
-        (said,) = pass_in_words([row], 1_000.0, 0.0, row.read_ms + 3 * HOUR_MS)
+        (said,) = describe_reread_pass([row], 1_000.0, 0.0, row.read_ms + 3 * HOUR_MS)
         assert said.startswith("what is proven is read again, about 0 MB of both sides in "), said
         assert said.endswith(f": {TOPIC}-0 waits longest, it was last read whole 3.0 h ago"), said
-        (would,) = pass_in_words([row], 1_000.0, 9.0, row.read_ms, going=False)
+        (would,) = describe_reread_pass([row], 1_000.0, 9.0, row.read_ms, going=False)
         assert would.startswith("a continuous proof would read what is proven again, about 0 MB"), would
-        assert not list(pass_in_words([row], 1_000.0, 0.0, row.read_ms, going=False)), "nobody asked for one"
-        (unread,) = pass_in_words([replace(row, oldest_ms=0)], 0.0, 0.0, 5)
+        assert not list(describe_reread_pass([row], 1_000.0, 0.0, row.read_ms, going=False)), "nobody asked for one"
+        (unread,) = describe_reread_pass([replace(row, oldest_ms=0)], 0.0, 0.0, 5)
         assert unread.startswith("what is proven is not read again (reread_mb_s = 0): "), unread
         assert unread.endswith(f"; {TOPIC}-0 is not known to have been read whole"), unread
-        assert list(pass_in_words([replace(row, to_offset=0)], 1.0, 0.0, 5)) == []
-        assert [lasting(one) for one in (5, 300, 7_200, 864_000)] == ["5 s", "5.0 min", "2.0 h", "10.0 days"]
+        assert list(describe_reread_pass([replace(row, to_offset=0)], 1.0, 0.0, 5)) == []
+        assert [format_duration(one) for one in (5, 300, 7_200, 864_000)] == ["5 s", "5.0 min", "2.0 h", "10.0 days"]

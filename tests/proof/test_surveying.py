@@ -11,33 +11,33 @@ import pytest
 
 from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
-from twinshore.config.incidents import POLICY_RETRY, POLICY_TOPIC, IncidentKind
-from twinshore.config.model import Control, Link
+from twinshore.config.incident_policy import POLICY_RETRY, POLICY_TOPIC, IncidentKind
+from twinshore.config.model import Link, LinkControl
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.record_batch import Record
-from twinshore.proof.core.borders import NEVER, PAUSED
-from twinshore.proof.core.model import Way
-from twinshore.proof.survey import Surveyor, way_of
-from twinshore.replication.sync.core.lifecycle import COMPACTED, Cleaned, cleaned_row
-from twinshore.state.core.values import HomeRow, Incident, LinkIdentity, PartitionState, Receipt, TwinRow
+from twinshore.proof.core.model import CompareMode
+from twinshore.proof.core.partition_scan import NEVER_REPLICATED, PAUSED_BEFORE_START
+from twinshore.proof.link_scan import LinkScanner, choose_compare_mode
+from twinshore.replication.sync.core.lifecycle import COMPACTED_KIND, CompactedTopic, compacted_row
+from twinshore.state.core.values import HomeRow, Incident, LinkIdentity, PartitionState, ProgressRecord, TwinRow
 from twinshore.state.store import Store, open_store
 
 
 @pytest.mark.parametrize(
     ("is_mapped", "is_carried", "is_compacted", "way"),
     [
-        (False, True, False, Way.EXACT),
-        (False, True, True, Way.COMPACTED),
-        (True, True, False, Way.EXTENTS),
+        (False, True, False, CompareMode.EXACT),
+        (False, True, True, CompareMode.COMPACTED),
+        (True, True, False, CompareMode.EXTENTS),
         (True, True, True, None),
-        (False, False, False, Way.CONTENT),
+        (False, False, False, CompareMode.CONTENT),
         (False, False, True, None),
     ],
 )
 def test_cleaned_sides_are_compared_only_where_their_offsets_are_the_same(
-    is_mapped: bool, is_carried: bool, is_compacted: bool, way: Way | None
+    is_mapped: bool, is_carried: bool, is_compacted: bool, way: CompareMode | None
 ) -> None:
-    assert way_of(is_mapped=is_mapped, is_carried=is_carried, is_compacted=is_compacted) is way
+    assert choose_compare_mode(is_mapped=is_mapped, is_carried=is_carried, is_compacted=is_compacted) is way
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
@@ -50,14 +50,14 @@ def test_a_compacted_topic_that_others_mirror_is_told_as_not_compared(tmp_path: 
         source, target = KafkaCluster(one), KafkaCluster(other)
         try:
             link = Link("east", "west", (TOPIC,))
-            found = Surveyor(link, store, source, target).look([TOPIC])
-            asked_for = Surveyor(link, store, source, target, Way.CONTENT).look([TOPIC])
+            found = LinkScanner(link, store, source, target).look([TOPIC])
+            asked_for = LinkScanner(link, store, source, target, CompareMode.CONTENT).look([TOPIC])
         finally:
             source.close()
             target.close()
-    assert [look.way for look in asked_for.looks] == [Way.CONTENT]
+    assert [look.way for look in asked_for.looks] == [CompareMode.CONTENT]
     if policy == "delete":
-        assert ([look.way for look in found.looks], found.lacks) == ([Way.CONTENT], ())
+        assert ([look.way for look in found.looks], found.lacks) == ([CompareMode.CONTENT], ())
     else:
         assert found.looks == ()
         (lack,) = found.lacks
@@ -81,7 +81,7 @@ def test_what_is_carried_and_cannot_be_seen_is_named(tmp_path: Path, unseen: str
         carried(store, TOPIC)
         source, target = KafkaCluster(one), KafkaCluster(other)
         try:
-            surveyor = Surveyor(Link("east", "west", (".*",)), store, source, target)
+            surveyor = LinkScanner(Link("east", "west", (".*",)), store, source, target)
             assert [look.named.topic for look in surveyor.look().looks] == [TOPIC]
             assert surveyor.look().lacks == ()
             brokers[unseen].hidden = True
@@ -113,7 +113,7 @@ def test_what_the_filters_or_the_archive_have_let_go_is_not_missed(tmp_path: Pat
             carried(store, topic)
         store.receipts.record(
             [
-                Receipt(
+                ProgressRecord(
                     link="east->west",
                     topic="archived",
                     partition=0,
@@ -132,7 +132,7 @@ def test_what_the_filters_or_the_archive_have_let_go_is_not_missed(tmp_path: Pat
         source, target = KafkaCluster(one), KafkaCluster(other)
         try:
             link = Link("east", "west", (".*",), exclude=("excluded", TOPIC))
-            found = Surveyor(link, store, source, target).look()
+            found = LinkScanner(link, store, source, target).look()
         finally:
             source.close()
             target.close()
@@ -171,9 +171,9 @@ def test_what_is_admitted_and_does_not_cross_is_named(tmp_path: Path, case: str)
         try:
             link = Link("east", "west", (".*",), exclude=(TOPIC,) if case == "excluded" else ())
             if case == "paused":
-                link = replace(link, control=Control(paused_topics=("s.*",)))
+                link = replace(link, control=LinkControl(paused_topics=("s.*",)))
             links = (link, Link("north", "east", (".*",)))
-            found = Surveyor(link, store, source, target, links=links).look()
+            found = LinkScanner(link, store, source, target, links=links).look()
         finally:
             source.close()
             target.close()
@@ -182,10 +182,10 @@ def test_what_is_admitted_and_does_not_cross_is_named(tmp_path: Path, case: str)
     assert (
         told
         == {
-            "never": [(TOPIC, -1, NEVER)],
+            "never": [(TOPIC, -1, NEVER_REPLICATED)],
             "refused": [(TOPIC, -1, f"the mirror refuses it: {row}")],
             "gone on before": [(TOPIC, -1, f"the mirror refuses it: {row}")],
-            "paused": [(TOPIC, -1, PAUSED)],
+            "paused": [(TOPIC, -1, PAUSED_BEFORE_START)],
             "at its end": [
                 (TOPIC, 0, "the mirror has stopped it: open row 1 of the ledger, oversize batch: too large")
             ],
@@ -208,30 +208,33 @@ def test_a_topic_that_is_compacted_no_more_is_compared_so_until_its_cleaned_part
         carried(store, TOPIC)
         source, target = KafkaCluster(one), KafkaCluster(other)
 
-        def way(ours: str, theirs: str, start: int = 0) -> Way:
+        def way(ours: str, theirs: str, start: int = 0) -> CompareMode:
             east.settings["cleanup.policy"], west.settings["cleanup.policy"] = ours, theirs
             east.start = west.start = start
-            found = Surveyor(Link("east", "west", (TOPIC,)), store, source, target).look()
-            store.memories.remember(found.cleaned)
+            found = LinkScanner(Link("east", "west", (TOPIC,)), store, source, target).look()
+            store.link_states.remember(found.cleaned)
             assert found.lacks == ()
             (look,) = found.looks
             return look.way
 
         try:
-            assert way("delete", "delete") is Way.EXACT and store.memories.of("east->west", COMPACTED) == ()
-            assert way("compact", "compact,delete") is Way.COMPACTED
-            assert way("delete", "compact,delete", 20) is Way.COMPACTED, "the twin is cleaned still"
+            assert (
+                way("delete", "delete") is CompareMode.EXACT
+                and store.link_states.of("east->west", COMPACTED_KIND) == ()
+            )
+            assert way("compact", "compact,delete") is CompareMode.COMPACTED
+            assert way("delete", "compact,delete", 20) is CompareMode.COMPACTED, "the twin is cleaned still"
             east.log, west.log = east.log[:-2], west.log[:-2]
             ended = east.end
-            assert way("delete", "delete") is Way.COMPACTED
+            assert way("delete", "delete") is CompareMode.COMPACTED
             log_of = batched(random.Random(1), log, 20, first=0, most=2)
             east.log, west.log = (SmallBroker("both", log_of).log for _ in range(2))
-            assert way("delete", "delete", ended - 1) is Way.COMPACTED
-            assert way("delete", "delete", ended) is Way.EXACT, "what the cleaner was at is gone"
-            assert way("compact", "compact,delete", ended) is Way.COMPACTED, "and compacted once more"
-            assert way("delete", "delete", ended) is Way.COMPACTED
-            store.memories.remember([cleaned_row("east->west", TOPIC, Cleaned("another"), 1)])
-            assert way("delete", "delete") is Way.EXACT, "that was another topic"
+            assert way("delete", "delete", ended - 1) is CompareMode.COMPACTED
+            assert way("delete", "delete", ended) is CompareMode.EXACT, "what the cleaner was at is gone"
+            assert way("compact", "compact,delete", ended) is CompareMode.COMPACTED, "and compacted once more"
+            assert way("delete", "delete", ended) is CompareMode.COMPACTED
+            store.link_states.remember([compacted_row("east->west", TOPIC, CompactedTopic("another"), 1)])
+            assert way("delete", "delete") is CompareMode.EXACT, "that was another topic"
         finally:
             source.close()
             target.close()

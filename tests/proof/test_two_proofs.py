@@ -14,28 +14,28 @@ from tests.proof.test_planning import DIFFERENCE, LOOK, answer, cut
 from tests.proof.test_proving import AT, Rig, log, rig
 from tests.proof.test_rereading import Again
 from twinshore.config.settings import load_settings
-from twinshore.proof.core.borders import PartitionLook
-from twinshore.proof.core.model import Way
-from twinshore.proof.core.planning import Wishes, differing, meeting, outcome
-from twinshore.proof.core.report import exit_code, in_words
-from twinshore.proof.jobs import in_this_process
-from twinshore.proof.rounds import Proving, Report
+from twinshore.proof.core.model import CompareMode
+from twinshore.proof.core.partition_scan import PartitionScan
+from twinshore.proof.core.planning import ProofOptions, apply_results, mark_differing, rebase_scan
+from twinshore.proof.core.report import describe_report, exit_code
+from twinshore.proof.jobs import run_bundle_in_process
+from twinshore.proof.rounds import ProofReport, ProofRounds
 from twinshore.state.core.values import ProofRow, ProofState
 
 
-def typed(two: Rig, meanwhile: Callable[[], None], *, again: bool) -> Report:
+def typed(two: Rig, meanwhile: Callable[[], None], *, again: bool) -> ProofReport:
     """A proof that somebody types; once it has read what it compares first, `meanwhile` happens."""
     waiting = [meanwhile]
 
     def run(bundle: str, name: str) -> list[str]:
-        answers = in_this_process(bundle, name)
+        answers = run_bundle_in_process(bundle, name)
         if waiting:
             waiting.pop()()
         return answers
 
     loaded = load_settings(two.settings, {})
-    wishes = Wishes(stretch_records=30)
-    proving = Proving(loaded, two.store, run, wishes=wishes, tasks=1, way=Way.EXACT, settle_s=0.0)
+    wishes = ProofOptions(stretch_records=30)
+    proving = ProofRounds(loaded, two.store, run, wishes=wishes, tasks=1, way=CompareMode.EXACT, settle_s=0.0)
     return proving.round(loaded.links, [TOPIC], again=again)
 
 
@@ -60,7 +60,7 @@ def test_a_difference_that_another_proof_finds_meanwhile_stands(tmp_path: Path, 
             beside.until(lambda: bool(two.store.ledger.rows(open_only=True)))
 
         report = typed(two, rots, again=again)
-        assert exit_code(report) == 1, "\n".join(in_words(report))
+        assert exit_code(report) == 1, "\n".join(describe_report(report))
         for _ in range(2):
             (row,) = two.store.proofs.of()
             assert (row.state, row.to_offset) == (ProofState.DIFFERS, AT)
@@ -83,10 +83,10 @@ def test_a_proof_by_another_way_closes_nothing(tmp_path: Path) -> None:
     with rig(tmp_path, log(), moved) as two:
         assert exit_code(two.round()) == 1
         for _ in range(2):
-            report = two.round(Way.CONTENT)
-            assert exit_code(report) == 1, "\n".join(in_words(report))
+            report = two.round(CompareMode.CONTENT)
+            assert exit_code(report) == 1, "\n".join(describe_report(report))
             assert f"NOT called identical from offset {AT} on, by open row 1 of the ledger" in "\n".join(
-                in_words(report)
+                describe_report(report)
             )
             (opened,) = two.store.ledger.rows(open_only=True)
             assert (opened.incident.from_offset, opened.incident.way) == (AT, "exact")
@@ -126,7 +126,7 @@ def test_what_another_proof_has_proven_meanwhile_is_not_called_lost(
         assert two.store.ledger.rows() == ()
 
 
-ROW = outcome(replace(LOOK, target_end=500), cut(replace(LOOK, target_end=500)), [], 5)
+ROW = apply_results(replace(LOOK, target_end=500), cut(replace(LOOK, target_end=500)), [], 5)
 STANDS = replace(ROW, to_offset=610, records=600, ledger_id=4, revision=8)
 
 
@@ -134,9 +134,9 @@ def meets(stands: ProofRow, *spoilt: int) -> ProofRow:
     """What stands after a round that asked for all, where another process has proven through 610 meanwhile."""
     asked = cut(replace(LOOK, ledger_id=3))
     answers = [answer(one, to=450, difference=DIFFERENCE) if one.number in spoilt else answer(one) for one in asked]
-    look = meeting(LOOK, stands)
+    look = rebase_scan(LOOK, stands)
     assert look is not None
-    return outcome(look, asked, answers, 9)
+    return apply_results(look, asked, answers, 9)
 
 
 def test_results_go_on_from_what_another_process_has_proven() -> None:
@@ -149,30 +149,30 @@ def test_results_go_on_from_what_another_process_has_proven() -> None:
     assert (found.state, found.to_offset) == (ProofState.DIFFERS, 450), "a difference counts wherever it was found"
 
 
-@pytest.mark.parametrize("way", Way)
-def test_a_proof_behind_the_ends_that_were_seen_is_taken_over_whole(way: Way) -> None:
+@pytest.mark.parametrize("way", CompareMode)
+def test_a_proof_behind_the_ends_that_were_seen_is_taken_over_whole(way: CompareMode) -> None:
     stands = replace(STANDS, way=way.value, target_offset=610, source_end=620)
     early = replace(LOOK, way=way, source_end=500, target_end=500, extents=((10, 10, 490),))
-    look = meeting(early, stands)
+    look = rebase_scan(early, stands)
     assert look is not None
-    assert outcome(look, [], [], 9) == replace(stands, ledger_id=LOOK.ledger_id)
+    assert apply_results(look, [], [], 9) == replace(stands, ledger_id=LOOK.ledger_id)
 
 
 @pytest.mark.parametrize("early", [replace(LOOK, stored=STANDS), replace(LOOK, remembered=STANDS)])
-def test_a_proof_that_proved_no_more_hides_no_end_that_was_lost(early: PartitionLook) -> None:
-    look = meeting(replace(early, target_end=500), replace(STANDS, revision=9, again_offset=400))
+def test_a_proof_that_proved_no_more_hides_no_end_that_was_lost(early: PartitionScan) -> None:
+    look = rebase_scan(replace(early, target_end=500), replace(STANDS, revision=9, again_offset=400))
     assert look is not None
-    row = outcome(look, [], [], 9)
+    row = apply_results(look, [], [], 9)
     assert (row.state, row.to_offset, row.revision) == (ProofState.DIFFERS, 500, 9)
 
 
 def test_what_stands_of_other_topics_or_by_another_way_is_left() -> None:
-    assert meeting(LOOK, None) is None
-    assert meeting(LOOK, replace(STANDS, way="content")) is None
-    assert meeting(LOOK, replace(STANDS, target_topic_id="cc")) is None
-    assert meeting(replace(LOOK, source_start=700), STANDS) is None
+    assert rebase_scan(LOOK, None) is None
+    assert rebase_scan(LOOK, replace(STANDS, way="content")) is None
+    assert rebase_scan(LOOK, replace(STANDS, target_topic_id="cc")) is None
+    assert rebase_scan(replace(LOOK, source_start=700), STANDS) is None
 
 
 def test_of_two_differences_the_first_is_kept() -> None:
     first = replace(STANDS, state=ProofState.DIFFERS, to_offset=300, sentence="first")
-    assert differing(first, answer(cut(LOOK)[2], to=450, difference=DIFFERENCE), 9) == first
+    assert mark_differing(first, answer(cut(LOOK)[2], to=450, difference=DIFFERENCE), 9) == first

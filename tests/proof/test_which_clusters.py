@@ -10,11 +10,11 @@ import pytest
 from tests.proof.small_broker import TOPIC, SmallBroker
 from tests.proof.test_proving import Rig, log, rig
 from twinshore.config.settings import load_settings
-from twinshore.proof.core.model import Way
-from twinshore.proof.core.planning import Wishes
-from twinshore.proof.core.report import exit_code, in_words
-from twinshore.proof.jobs import in_this_process
-from twinshore.proof.rounds import Proving
+from twinshore.proof.core.model import CompareMode
+from twinshore.proof.core.planning import ProofOptions
+from twinshore.proof.core.report import describe_report, exit_code
+from twinshore.proof.jobs import run_bundle_in_process
+from twinshore.proof.rounds import ProofRounds
 
 
 def moved(broker: SmallBroker) -> str:
@@ -33,7 +33,7 @@ def changed(two: Rig, change: Callable[[SmallBroker], str], said: list[str]) -> 
     def run(bundle: str, name: str) -> list[str]:
         if not said:
             said.append(change(two.target))
-        return in_this_process(bundle, name)
+        return run_bundle_in_process(bundle, name)
 
     return run
 
@@ -50,15 +50,19 @@ def test_a_proof_compares_no_other_cluster_and_no_other_topic(
     with rig(tmp_path, log(), log()) as two:
         said: list[str] = []
         loaded, run = load_settings(two.settings, {}), changed(two, change, said)
-        proving = Proving(loaded, two.store, run, wishes=Wishes(), tasks=1, way=Way.EXACT, settle_s=0.0)
+        proving = ProofRounds(
+            loaded, two.store, run, wishes=ProofOptions(), tasks=1, way=CompareMode.EXACT, settle_s=0.0
+        )
         report = proving.round(loaded.links, [TOPIC])
-        assert exit_code(report) == 2 and said[0] in "\n".join(in_words(report)), "\n".join(in_words(report))
+        assert exit_code(report) == 2 and said[0] in "\n".join(describe_report(report)), "\n".join(
+            describe_report(report)
+        )
         assert [row.to_offset for row in two.store.proofs.of()] in ([], [0])
 
 
 def test_a_cluster_is_not_compared_with_itself(tmp_path: Path) -> None:
     with rig(tmp_path, log(), log()) as two:
         two.target.name = "east"
-        report = two.round(Way.CONTENT)
+        report = two.round(CompareMode.CONTENT)
         assert exit_code(report) == 2
-        assert "east and west are the same cluster (east)" in "\n".join(in_words(report))
+        assert "east and west are the same cluster (east)" in "\n".join(describe_report(report))

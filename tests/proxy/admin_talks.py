@@ -9,10 +9,20 @@ from typing import Any
 
 from tests.proxy.talks import EAST, LAYOUT, answer, by_kio, request, said_part, seen
 from twinshore.kafka.protocol.apis import METADATA
-from twinshore.kafka.protocol.server import Request
-from twinshore.proxy.core.messages import error, filled, read_asked
-from twinshore.proxy.core.model import Ask, Layout, Move, NewTopics, Place, Run, Said, Say, Seen
-from twinshore.proxy.core.session import Session
+from twinshore.kafka.protocol.requests import Request
+from twinshore.proxy.core.message_codec import build_message, decode_request, to_error_code
+from twinshore.proxy.core.model import (
+    BrokerAddressing,
+    BrokerId,
+    BrokerRequest,
+    BrokerResponse,
+    FanOut,
+    NewTopicRules,
+    RequestDecision,
+    RespondNow,
+    RoutingTable,
+)
+from twinshore.proxy.core.session import ClientSession
 
 UNKNOWN_TOPIC, TIMED_OUT, EXISTS, BAD_ASSIGNMENT, NOT_CONTROLLER, BAD_REQUEST, POLICY, THROTTLED = (
     3,
@@ -24,8 +34,8 @@ UNKNOWN_TOPIC, TIMED_OUT, EXISTS, BAD_ASSIGNMENT, NOT_CONTROLLER, BAD_REQUEST, P
     44,
     89,
 )
-RULED = replace(LAYOUT, new_topics=NewTopics("", (("app-*", "west"),)))
-Answers = Callable[[Ask, Any], "memoryview | None"]
+RULED = replace(LAYOUT, new_topics=NewTopicRules("", (("app-*", "west"),)))
+Answers = Callable[[BrokerRequest, Any], "memoryview | None"]
 
 
 class Clusters:
@@ -35,46 +45,46 @@ class Clusters:
     def __init__(self, answers: Answers, *, more: dict[str, set[str]] | None = None, silent: tuple[str, ...] = ()):
         self._answers, self._silent = answers, silent
         self._has = {name: one.topics | (more or {}).get(name, set()) for name, one in seen().clusters.items()}
-        self.heard: list[tuple[Place, int, Any]] = []
+        self.heard: list[tuple[BrokerId, int, Any]] = []
 
-    def __call__(self, ask: Ask) -> memoryview | None:
+    def __call__(self, ask: BrokerRequest) -> memoryview | None:
         if ask.place.cluster in self._silent:
             return None
-        found = read_asked(request(ask.key, ask.version, ask.body))
+        found = decode_request(request(ask.key, ask.version, ask.body))
         if ask.key == METADATA:
             return self._metadata(ask, found)
         self.heard.append((ask.place, ask.key, found))
         return self._answers(ask, found)
 
-    def _metadata(self, ask: Ask, found: Any) -> memoryview:
+    def _metadata(self, ask: BrokerRequest, found: Any) -> memoryview:
         assert not found.allow_auto_topic_creation, "a question makes no topic"
         kind, has = said_part(METADATA, ask.version, "topics"), self._has[ask.place.cluster]
         topics = (
-            filled(kind, name=one.name, error_code=error(0 if str(one.name) in has else UNKNOWN_TOPIC))
+            build_message(kind, name=one.name, error_code=to_error_code(0 if str(one.name) in has else UNKNOWN_TOPIC))
             for one in found.topics
         )
         return answer(METADATA, ask.version, topics=tuple(topics))
 
-    def asked(self, array: str) -> dict[Place, list[Any]]:
+    def asked(self, array: str) -> dict[BrokerId, list[Any]]:
         """The parts that each broker was asked about."""
         return {place: list(getattr(found, array)) for place, _, found in self.heard}
 
 
 def played(
     asks: Request,
-    clusters: Callable[[Ask], Said],
+    clusters: Callable[[BrokerRequest], BrokerResponse],
     *,
-    now: Seen | None = None,
-    place: Place | None = EAST,
-    layout: Layout = RULED,
+    now: RoutingTable | None = None,
+    place: BrokerId | None = EAST,
+    layout: BrokerAddressing = RULED,
     news: Callable[[], None] = lambda: None,
 ) -> Any:
     """The answer to the client, as kio has it."""
-    move: Move = Session(place, layout, news).move(asks, now or seen())
-    if isinstance(move, Say):
+    move: RequestDecision = ClientSession(place, layout, news).move(asks, now or seen())
+    if isinstance(move, RespondNow):
         return by_kio(asks.key, asks.version, memoryview(b"".join(move.body)))
-    assert isinstance(move, Run), move
-    said: list[Said] | None = None
+    assert isinstance(move, FanOut), move
+    said: list[BrokerResponse] | None = None
     while True:
         try:
             questions = next(move.errand) if said is None else move.errand.send(said)
@@ -86,9 +96,9 @@ def played(
 def each_done(told: str, names: Callable[[Any], dict[str, Any]], array: str = "topics", **values: Any) -> Answers:
     """A broker that does all that it is asked; with its throttle, which is nobody else's."""
 
-    def says(ask: Ask, found: Any) -> memoryview:
+    def says(ask: BrokerRequest, found: Any) -> memoryview:
         kind = said_part(ask.key, ask.version, told)
-        results = tuple(filled(kind, **names(one), **values) for one in getattr(found, array))
+        results = tuple(build_message(kind, **names(one), **values) for one in getattr(found, array))
         return answer(ask.key, ask.version, **{told: results, "throttle_time": timedelta(milliseconds=7)})
 
     return says

@@ -6,34 +6,42 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tests.proxy.talks import LAYOUT, seen
-from twinshore.proxy.core.follower_fetch import Ends, Look, Near, Networks, Rules
-from twinshore.proxy.core.model import Lead, Place, Seen
-from twinshore.proxy.core.session import Session
+from twinshore.proxy.core.follower_fetch import (
+    FollowerFetch,
+    FollowerFetchRules,
+    NetworkTable,
+    TopicCheck,
+    TwinLogBounds,
+)
+from twinshore.proxy.core.model import BrokerId, HomeRoute, RoutingTable
+from twinshore.proxy.core.session import ClientSession
 
 PARIS, ELSEWHERE = "10.2.0.7", "192.168.0.1"
-NETWORKS = Networks([("10.1.0.0/16", "frankfurt"), ("10.2.0.0/16", "paris")])
+NETWORKS = NetworkTable([("10.1.0.0/16", "frankfurt"), ("10.2.0.0/16", "paris")])
 
-LEVEL = Ends(2, 0, 100)
+LEVEL = TwinLogBounds(2, 0, 100)
 
 
-def known(**leads: Lead) -> Seen:
+def known(**leads: HomeRoute) -> RoutingTable:
     """Both clusters have orders, which is at home on east."""
     plain = seen(homes={"orders": "east", "shared": "east"})
     west = replace(plain.clusters["west"], topics=plain.clusters["west"].topics | {"orders"})
     return replace(plain, clusters={**plain.clusters, "west": west}, leads=leads)
 
 
-def near(**more: object) -> Near:
-    return Near(replace(Rules({"east": "frankfurt", "west": "paris"}), **more), NETWORKS)  # type: ignore[arg-type]
+def near(**more: object) -> FollowerFetch:
+    return FollowerFetch(replace(FollowerFetchRules({"east": "frankfurt", "west": "paris"}), **more), NETWORKS)  # type: ignore[arg-type]
 
 
-def look(at_s: float, home: int = 100, twin: Ends | None = LEVEL, *, term: int = 0, topic: str = "orders") -> Look:
+def look(
+    at_s: float, home: int = 100, twin: TwinLogBounds | None = LEVEL, *, term: int = 0, topic: str = "orders"
+) -> TopicCheck:
     """One partition, that ends there at home."""
-    twins: Mapping[str, Mapping[int, Ends | None]] = {"west": {0: twin}}
-    return Look(topic, "east", term, at_s, {0: home}, twins)
+    twins: Mapping[str, Mapping[int, TwinLogBounds | None]] = {"west": {0: twin}}
+    return TopicCheck(topic, "east", term, at_s, {0: home}, twins)
 
 
-def level_at(made: Near, at_s: float, now: Seen, term: int = 0) -> None:
+def level_at(made: FollowerFetch, at_s: float, now: RoutingTable, term: int = 0) -> None:
     """Somebody has wanted orders, and its twin is level."""
     made.tick(at_s, now)
     made.wants("orders")
@@ -41,7 +49,7 @@ def level_at(made: Near, at_s: float, now: Seen, term: int = 0) -> None:
     made.tick(at_s, now)
 
 
-def client(made: Near, place: Place, address: str = PARIS) -> Session:
-    talk = Session(place, LAYOUT, lambda: None, near=made)
+def client(made: FollowerFetch, place: BrokerId, address: str = PARIS) -> ClientSession:
+    talk = ClientSession(place, LAYOUT, lambda: None, near=made)
     talk.comes_from(address)
     return talk

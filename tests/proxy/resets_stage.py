@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from twinshore.config.settings import Settings, parse_settings
-from twinshore.kafka.groups import GroupMembers
-from twinshore.kafka.protocol.offsets import Place, Where
-from twinshore.proxy import offset_reset
-from twinshore.proxy.core.offset_reset import Spot
-from twinshore.proxy.offset_reset import Standing
-from twinshore.proxy.operations import offsets
-from twinshore.proxy.operations.offsets import Asked, act, plan
+from twinshore.kafka.consumer_groups import GroupMembers
+from twinshore.kafka.protocol.offsets import CommittedOffset, TopicPartitionTuple
+from twinshore.proxy import offset_reset_run
+from twinshore.proxy.core.offset_reset import ResetPartition
+from twinshore.proxy.offset_reset_run import GroupPositions
+from twinshore.proxy.operations import reset_offsets
+from twinshore.proxy.operations.reset_offsets import ResetOffsets, act, plan
 from twinshore.state.core.proxy_values import ResetRow
 from twinshore.state.store import Store, open_store
 
@@ -40,15 +40,15 @@ class World:
     wrote: Callable[[str], None] = lambda _: None
     looked: Callable[[], None] = lambda: None
 
-    def standing(self, _: str, topics: Any, *_more: object) -> Standing:
+    def standing(self, _: str, topics: Any, *_more: object) -> GroupPositions:
         self.looked()
         spots = []
         for topic, keeper in sorted(self.keeps.items()):
             was = self.places.get((keeper, topic, 0))
             if topic in topics or (not topics and was is not None):
-                spots.append(Spot(keeper, topic, 0, was, self.begins.get(topic, 0), 1000))
+                spots.append(ResetPartition(keeper, topic, 0, was, self.begins.get(topic, 0), 1000))
         there = self.members[self.home]
-        return Standing(
+        return GroupPositions(
             self.home, GroupMembers("Stable" if there else "Empty", dict(there)), tuple(spots), {}, self.term
         )
 
@@ -56,7 +56,7 @@ class World:
         (found,) = self.store.proxy_resets.all()[1]
         return found
 
-    def does(self, asked: Asked) -> list[str]:
+    def does(self, asked: ResetOffsets) -> list[str]:
         meant = plan(asked, SETTINGS, self.store)
         if meant.refused:
             raise meant.refused
@@ -84,10 +84,12 @@ def world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
                 pass
 
             def commit(
-                self, places: dict[int, dict[str, dict[Where, Place]]], still: Callable[[], bool]
-            ) -> dict[str, dict[Where, int]]:
+                self,
+                places: dict[int, dict[str, dict[TopicPartitionTuple, CommittedOffset]]],
+                still: Callable[[], bool],
+            ) -> dict[str, dict[TopicPartitionTuple, int]]:
                 assert still()
-                found: dict[str, dict[Where, int]] = {}
+                found: dict[str, dict[TopicPartitionTuple, int]] = {}
                 for group, some in (entry for one in places.values() for entry in one.items()):
                     for where, place in some.items():
                         taken = not made.members[self.name]
@@ -102,13 +104,13 @@ def world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
             there = made.members[cluster.name]
             return GroupMembers("Stable" if there else "Empty", dict(there))
 
-        monkeypatch.setattr(offset_reset, "Groups", Groups)
-        monkeypatch.setattr(offset_reset, "node_of", lambda *_: 1)
-        monkeypatch.setattr(offset_reset, "members_of", members_of)
-        monkeypatch.setattr(offset_reset, "send_away", lambda cluster, *_: made.members[cluster.name].clear())
-        monkeypatch.setattr(offset_reset, "LATE_S", 0.0)
-        monkeypatch.setattr(offset_reset, "FIRST_S", 0.0)
-        monkeypatch.setattr(offsets, "standing", made.standing)
-        monkeypatch.setattr(offsets, "serving", lambda _: [None])
-        monkeypatch.setattr(offsets, "_clusters", lambda *_: {name: Cluster(name) for name in ("east", "west")})
+        monkeypatch.setattr(offset_reset_run, "ConsumerGroups", Groups)
+        monkeypatch.setattr(offset_reset_run, "find_coordinator_node", lambda *_: 1)
+        monkeypatch.setattr(offset_reset_run, "read_group_members", members_of)
+        monkeypatch.setattr(offset_reset_run, "remove_members", lambda cluster, *_: made.members[cluster.name].clear())
+        monkeypatch.setattr(offset_reset_run, "LATE_MEMBER_GRACE_S", 0.0)
+        monkeypatch.setattr(offset_reset_run, "FIRST_MEMBER_TIMEOUT_S", 0.0)
+        monkeypatch.setattr(reset_offsets, "read_group_positions", made.standing)
+        monkeypatch.setattr(reset_offsets, "list_serving_proxies", lambda _: [None])
+        monkeypatch.setattr(reset_offsets, "_clusters", lambda *_: {name: Cluster(name) for name in ("east", "west")})
         yield made

@@ -21,7 +21,7 @@ import psutil
 import twinshore
 from tests.scenarios.mirror_rig import security_lines
 from twinshore.config.model import Cluster
-from twinshore.lab.ports import free_port, run_of_ports
+from twinshore.lab.ports import free_port, free_port_range
 
 # Numbers of a lab's brokers are below that.
 NODES = 4
@@ -32,7 +32,7 @@ class ProxyProcess:
 
     def __init__(self, folder: Path, clusters: Iterable[Cluster], *, more: str = "", store: str = "") -> None:
         self.clusters = list(clusters)
-        self.port, self.metrics_port = run_of_ports(1 + NODES * len(self.clusters)), free_port()
+        self.port, self.metrics_port = free_port_range(1 + NODES * len(self.clusters)), free_port()
         self.url = store or f"sqlite:///{folder}/store.db"
         self.settings = folder / "proxy.toml"
         self._log = folder / "proxy.log"

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 from tests.proxy.talks import EAST, asked_part, seen
 from twinshore.kafka.protocol import produce
-from twinshore.kafka.protocol.apis import METADATA, shape_of
-from twinshore.kafka.protocol.framing import frame
-from twinshore.kafka.protocol.server import Request, answer_frame, read_request
-from twinshore.proxy.auth import Gate
-from twinshore.proxy.context import House
-from twinshore.proxy.core.messages import filled, request_kind, written
-from twinshore.proxy.core.model import Broker, ClusterSeen, Layout, Parts, Place, Seen
-from twinshore.proxy.listeners import come_in
+from twinshore.kafka.protocol.apis import METADATA, api_format
+from twinshore.kafka.protocol.framing import frame_request
+from twinshore.kafka.protocol.requests import Request, read_request, response_frame
+from twinshore.proxy.auth import Authenticator
+from twinshore.proxy.context import ProxyContext
+from twinshore.proxy.core.message_codec import build_message, encode_message, get_request_type
+from twinshore.proxy.core.model import BrokerAddressing, BrokerEndpoint, BrokerId, Parts, ProxiedCluster, RoutingTable
+from twinshore.proxy.listeners import create_client_protocol
 
 Answers = Callable[[Request], "Awaitable[Parts | None]"]
 
@@ -29,7 +29,7 @@ class Stage:
     `lines` are the broker's connections."""
 
     answers: Answers
-    house: House
+    house: ProxyContext
     port: int
     broker: asyncio.Server
     said: list[str] = field(default_factory=list)
@@ -48,8 +48,8 @@ class Client:
         self.reader, self.writer = reader, writer
 
     def ask(self, key: int, version: int, number: int, body: Parts) -> None:
-        tags = shape_of(key, version).tags_in_request
-        self.writer.write(b"".join(frame(key, version, number, "app", body, tags)))
+        tags = api_format(key, version).tags_in_request
+        self.writer.write(b"".join(frame_request(key, version, number, "app", body, tags)))
 
     async def hears(self) -> tuple[int, memoryview]:
         """The next answer: its number, and all behind that."""
@@ -75,8 +75,8 @@ async def one_frame(reader: asyncio.StreamReader) -> memoryview:
 def on_stage(
     play: Callable[[Stage], Awaitable[None]],
     answers: Answers,
-    place: Place | None = EAST,
-    gate: Callable[[Callable[[str], None]], Gate] | None = None,
+    place: BrokerId | None = EAST,
+    gate: Callable[[Callable[[str], None]], Authenticator] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> None:
     """Plays before a broker that both clusters lead to, with the gate that is made with the log; `tls` is the
@@ -95,14 +95,16 @@ def on_stage(
                     stage.heard.append(request)
                     body = await stage.answers(request)
                     if body is not None:
-                        writer.write(b"".join(answer_frame(request.key, request.version, request.number, body)))
+                        writer.write(b"".join(response_frame(request.key, request.version, request.number, body)))
             writer.close()
 
         loop = asyncio.get_running_loop()
         broker = await asyncio.start_server(talk, "127.0.0.1", 0, limit=1 << 26, ssl=tls)
         own = gate(said.append) if gate else None
-        house = House(Layout("127.0.0.1", 1, ("east", "west"), 4), before(broker), said.append, lambda: None, own)
-        server = await loop.create_server(lambda: come_in(place, house), "127.0.0.1", 0)
+        house = ProxyContext(
+            BrokerAddressing("127.0.0.1", 1, ("east", "west"), 4), before(broker), said.append, lambda: None, own
+        )
+        server = await loop.create_server(lambda: create_client_protocol(place, house), "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         stage = Stage(answers, house, port, broker, said)
         try:
@@ -119,28 +121,32 @@ def on_stage(
     asyncio.run(asyncio.wait_for(begin(), 60))
 
 
-def before(broker: asyncio.Server) -> Seen:
+def before(broker: asyncio.Server) -> RoutingTable:
     plain = seen()
-    where = Broker("127.0.0.1", broker.sockets[0].getsockname()[1])
+    where = BrokerEndpoint("127.0.0.1", broker.sockets[0].getsockname()[1])
     clusters = {
-        name: ClusterSeen(name, one.cluster_id, one.controller, {one.controller: where}, one.topics, one.offers)
+        name: ProxiedCluster(name, one.cluster_id, one.controller, {one.controller: where}, one.topics, one.offers)
         for name, one in plain.clusters.items()
     }
-    return Seen(clusters, plain.homes, plain.offers)
+    return RoutingTable(clusters, plain.homes, plain.offers)
 
 
 def records(topic: str, size: int = 10, acks: int = -1) -> Parts:
-    batches = [produce.Batches(topic, 0, b"x" * size)]
-    return produce.write_request(9, produce.ProduceRequest(None, acks, 1000, batches))
+    batches = [produce.ProduceRequestPartition(topic, 0, b"x" * size)]
+    return produce.write_produce_request(9, produce.ProduceRequest(None, acks, 1000, batches))
 
 
 def appended(topic: str, offset: int) -> Parts:
-    return [produce.write_answer(9, produce.ProduceAnswer([produce.Appended(topic, 0, 0, offset)]))]
+    return [
+        produce.write_produce_response(
+            9, produce.ProduceResponse([produce.ProduceResponsePartition(topic, 0, 0, offset)])
+        )
+    ]
 
 
 def about_topics(*topics: str) -> Parts:
-    named = tuple(filled(asked_part(METADATA, 9, "topics"), name=topic) for topic in topics)
-    return written(filled(request_kind(METADATA, 9), topics=named))
+    named = tuple(build_message(asked_part(METADATA, 9, "topics"), name=topic) for topic in topics)
+    return encode_message(build_message(get_request_type(METADATA, 9), topics=named))
 
 
 async def nothing(_: Request) -> None:

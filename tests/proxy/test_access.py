@@ -14,14 +14,20 @@ import pytest
 from tests.proxy.stage import Stage, about_topics, nothing, on_stage, records
 from tests.proxy.test_gate import is_served, is_told, metadata
 from twinshore.config.model import Cluster, SaslMechanism, Secret, Security
-from twinshore.config.sections.proxy import LedOnAs, ProxySettings
+from twinshore.config.sections.proxy import ClusterCredentials, ProxySettings
 from twinshore.kafka.protocol.apis import METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.server import Request
-from twinshore.lab.keys import Authority
-from twinshore.proxy.auth import Gate
-from twinshore.proxy.core.login import Who
-from twinshore.proxy.core.messages import answer_kind, error, filled, read_asked, written
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.requests import Request
+from twinshore.lab.certificates import CertificateAuthority
+from twinshore.proxy.auth import Authenticator
+from twinshore.proxy.core.login import ClientPrincipal
+from twinshore.proxy.core.message_codec import (
+    build_message,
+    decode_request,
+    encode_message,
+    get_response_type,
+    to_error_code,
+)
 from twinshore.proxy.core.model import Parts
 
 LIFE_S = 0.4
@@ -34,14 +40,14 @@ def east(folder: Path, **more: Any) -> Cluster:
 
 
 def server(folder: Path) -> ssl.SSLContext:
-    pair = Authority(folder, "brokers").issue("broker")
+    pair = CertificateAuthority(folder, "brokers").issue("broker")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.cert_file, pair.key_file)
     return context
 
 
-def before(*clusters: Cluster, **asked: Any) -> Callable[[Callable[[str], None]], Gate]:
-    return lambda log: Gate(ProxySettings(**asked), clusters, log)
+def before(*clusters: Cluster, **asked: Any) -> Callable[[Callable[[str], None]], Authenticator]:
+    return lambda log: Authenticator(ProxySettings(**asked), clusters, log)
 
 
 class Broker:
@@ -51,14 +57,16 @@ class Broker:
         self.slow_s, self.password, self.logins = slow_s, "sesame", list[str]()
 
     async def answers(self, request: Request) -> Parts | None:
-        kind = answer_kind(request.key, request.version)
+        kind = get_response_type(request.key, request.version)
         if request.key == SASL_HANDSHAKE:
-            return written(filled(kind, mechanisms=("PLAIN",)))
+            return encode_message(build_message(kind, mechanisms=("PLAIN",)))
         if request.key == SASL_AUTHENTICATE:
-            _, user, password = bytes(read_asked(request).auth_bytes).decode().split("\0")
+            _, user, password = bytes(decode_request(request).auth_bytes).decode().split("\0")
             self.logins.append(user)
             code = Code.NONE if password == self.password else Code.SASL_AUTHENTICATION_FAILED
-            return written(filled(kind, error_code=error(code), session_lifetime=timedelta(seconds=LIFE_S)))
+            return encode_message(
+                build_message(kind, error_code=to_error_code(code), session_lifetime=timedelta(seconds=LIFE_S))
+            )
         await asyncio.sleep(self.slow_s)
         found: Parts = await metadata(request)
         return found
@@ -156,13 +164,19 @@ def test_a_broker_that_speaks_no_tls_is_said(tmp_path: Path) -> None:
 
 def test_as_whom_a_client_is_led_on(tmp_path: Path) -> None:
     clusters = east(tmp_path), Cluster("west", ("127.0.0.1:1",)), Cluster("south", (), east(tmp_path).security)
-    theirs = LedOnAs("app", Secret(file="elsewhere"))
-    gate = Gate(ProxySettings(logins={("CN=app", "east"): theirs}), clusters)
-    access = gate.access("east", Who("CN=app"))
+    theirs = ClusterCredentials("app", Secret(file="elsewhere"))
+    gate = Authenticator(ProxySettings(logins={("CN=app", "east"): theirs}), clusters)
+    access = gate.access("east", ClientPrincipal("CN=app"))
     assert (access.cluster.security.username, access.cluster.security.password) == ("app", Secret(file="elsewhere"))
-    for cluster, who in (("east", Who("eve")), ("east", Who()), ("south", Who("CN=app"))):
+    for cluster, who in (
+        ("east", ClientPrincipal("eve")),
+        ("east", ClientPrincipal()),
+        ("south", ClientPrincipal("CN=app")),
+    ):
         assert gate.access(cluster, who).cluster.security == clusters[0].security
-    assert gate.access("west", Who("CN=app")).cluster == clusters[1]
-    same = Gate(ProxySettings(sasl=("PLAIN",), credentials="same"), clusters).access("east", Who("anna", "hers"))
+    assert gate.access("west", ClientPrincipal("CN=app")).cluster == clusters[1]
+    same = Authenticator(ProxySettings(sasl=("PLAIN",), credentials="same"), clusters).access(
+        "east", ClientPrincipal("anna", "hers")
+    )
     assert (same.cluster.security.username, same.given) == ("anna", "hers")
     assert "hers" not in repr(same)

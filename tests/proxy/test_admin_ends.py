@@ -21,13 +21,22 @@ from tests.proxy.talks import (
     seen,
     session,
 )
-from twinshore.config.model import GROUPS_HOME
-from twinshore.proxy.core.messages import error, filled
-from twinshore.proxy.core.model import ANY, CONSUMER_GROUP_DESCRIBE, Ask, Hold, Lead, Pass, Place, Seen
-from twinshore.proxy.core.offers import DELETE_GROUPS, DESCRIBE_GROUPS, FIND_COORDINATOR, OFFSET_DELETE
+from twinshore.config.model import GROUPS_HOME_NAME
+from twinshore.proxy.core.api_versions import DELETE_GROUPS, DESCRIBE_GROUPS, FIND_COORDINATOR, OFFSET_DELETE
+from twinshore.proxy.core.message_codec import build_message, to_error_code
+from twinshore.proxy.core.model import (
+    ANY_BROKER,
+    CONSUMER_GROUP_DESCRIBE,
+    BrokerId,
+    BrokerRequest,
+    ForwardRequest,
+    HomeRoute,
+    ParkRequest,
+    RoutingTable,
+)
 
 AGAIN, NOT_COORDINATOR, NON_EMPTY, NOT_FOUND, SUBSCRIBED = 14, 16, 68, 69, 86
-WEST_KEEPS = Place("west", 2)
+WEST_KEEPS = BrokerId("west", 2)
 
 
 def coordinators(
@@ -43,15 +52,15 @@ def coordinators(
     """Both clusters' coordinators, and what each says. `newer`: members of the newer protocol; None where home is
     silent about those."""
 
-    def says(ask: Ask, asked_of: Any) -> memoryview | None:
-        code = error(home if ask.place.cluster == "east" else west)
+    def says(ask: BrokerRequest, asked_of: Any) -> memoryview | None:
+        code = to_error_code(home if ask.place.cluster == "east" else west)
         if ask.key == FIND_COORDINATOR:
             part = said_part(FIND_COORDINATOR, ask.version, "coordinators")
-            one = filled(part, key="g", node_id=2, host="w2", port=9092, error_code=error(found))
+            one = build_message(part, key="g", node_id=2, host="w2", port=9092, error_code=to_error_code(found))
             return answer(FIND_COORDINATOR, ask.version, coordinators=(one,))
         if ask.key == DESCRIBE_GROUPS:
             part = said_part(DESCRIBE_GROUPS, ask.version, "groups")
-            group = filled(part, group_id="g", group_state=state, error_code=error(described))
+            group = build_message(part, group_id="g", group_state=state, error_code=to_error_code(described))
             return answer(DESCRIBE_GROUPS, ask.version, groups=(group,))
         if ask.key == CONSUMER_GROUP_DESCRIBE:
             return None if newer is None else newer_group(ask, dict.fromkeys(newer, ()), 4)
@@ -59,7 +68,7 @@ def coordinators(
             return None
         if ask.key == DELETE_GROUPS:
             part = said_part(DELETE_GROUPS, ask.version, "results")
-            results = (filled(part, group_id=one, error_code=code) for one in asked_of.groups_names)
+            results = (build_message(part, group_id=one, error_code=code) for one in asked_of.groups_names)
             return answer(DELETE_GROUPS, ask.version, results=tuple(results))
         return places_ended(asked_of, code)
 
@@ -70,11 +79,16 @@ def places_ended(asked_of: Any, code: Any) -> memoryview:
     topic, part = said_part(OFFSET_DELETE, 0, "topics"), said_part(OFFSET_DELETE, 0, "topics", "partitions")
     if code in (NOT_FOUND, NOT_COORDINATOR):
         return answer(OFFSET_DELETE, 0, error_code=code)
-    topics = (filled(topic, name=one.name, partitions=(filled(part, error_code=code),)) for one in asked_of.topics)
+    topics = (
+        build_message(topic, name=one.name, partitions=(build_message(part, error_code=code),))
+        for one in asked_of.topics
+    )
     return answer(OFFSET_DELETE, 0, topics=tuple(topics))
 
 
-def deleted(version: int, clusters: Clusters, *, now: Seen | None = None, place: Place | None = EAST) -> dict[str, int]:
+def deleted(
+    version: int, clusters: Clusters, *, now: RoutingTable | None = None, place: BrokerId | None = EAST
+) -> dict[str, int]:
     found = played(asked(DELETE_GROUPS, version, groups_names=("g",)), clusters, now=now, place=place)
     return codes(found.results, "group_id")
 
@@ -85,7 +99,7 @@ def test_a_group_ends_at_home_and_then_elsewhere(version: int) -> None:
     assert deleted(version, clusters) == {"g": 0}
     assert [(place, key) for place, key, _ in clusters.heard] == [
         (EAST, DELETE_GROUPS),
-        (Place("west", ANY), FIND_COORDINATOR),
+        (BrokerId("west", ANY_BROKER), FIND_COORDINATOR),
         (WEST_KEEPS, DELETE_GROUPS),
     ]
 
@@ -135,14 +149,14 @@ def test_a_cluster_that_hangs_is_asked_for_one_group_and_not_for_all() -> None:
 
 
 def test_nothing_of_groups_ends_while_they_move() -> None:
-    moving = Lead("east", 1, held=True)
-    now = replace(seen(), leads={GROUPS_HOME: moving})
+    moving = HomeRoute("east", 1, held=True)
+    now = replace(seen(), leads={GROUPS_HOME_NAME: moving})
     for asks in (asked(DELETE_GROUPS, 2, groups_names=("g",)), ends("orders")):
         move = session().move(asks, now)
-        assert isinstance(move, Hold)
+        assert isinstance(move, ParkRequest)
         assert move.refusal is not None
     # Where they are at home then, they end first.
-    there = replace(seen(), leads={GROUPS_HOME: Lead("west", 2)})
+    there = replace(seen(), leads={GROUPS_HOME_NAME: HomeRoute("west", 2)})
     clusters = coordinators(home=NON_EMPTY)
     assert deleted(2, clusters, now=there, place=EAST) == {"g": NOT_COORDINATOR}
     assert deleted(2, clusters, now=there, place=WEST_KEEPS) == {"g": NON_EMPTY}
@@ -155,7 +169,9 @@ def ends(*topics: str) -> Any:
         OFFSET_DELETE,
         0,
         group_id="g",
-        topics=tuple(filled(kind, name=name, partitions=(filled(part, partition_index=0),)) for name in topics),
+        topics=tuple(
+            build_message(kind, name=name, partitions=(build_message(part, partition_index=0),)) for name in topics
+        ),
     )
 
 
@@ -166,7 +182,7 @@ def ended(clusters: Clusters, *topics: str) -> dict[str, int]:
 
 
 def test_places_end_where_they_live() -> None:
-    assert isinstance(session().move(ends("orders", "shared"), seen()), Pass)
+    assert isinstance(session().move(ends("orders", "shared"), seen()), ForwardRequest)
     clusters = coordinators()
     assert ended(clusters, "orders", "bills") == {"orders": 0, "bills": 0}
     assert {

@@ -22,10 +22,10 @@ from tests.proxy.admin_talks import (
     played,
 )
 from tests.proxy.talks import EAST, WEST, asked, asked_part, seen
-from twinshore.proxy.core.messages import error, filled
-from twinshore.proxy.core.model import ClusterSeen, Lead, Seen
-from twinshore.proxy.core.offers import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS, HANDLED
-from twinshore.routing.core.leader_cluster import Lacks, NoLeader, in_words
+from twinshore.proxy.core.api_versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS, HANDLED_API_VERSIONS
+from twinshore.proxy.core.message_codec import build_message, to_error_code
+from twinshore.proxy.core.model import HomeRoute, ProxiedCluster, RoutingTable
+from twinshore.routing.core.leader_cluster import NoLeader, NoLeaderReason, describe_decision
 
 CREATED = each_done("topics", lambda one: {"name": one.name, "num_partitions": 2})
 DELETED = each_done("responses", lambda one: {"name": one}, "topic_names")
@@ -33,15 +33,17 @@ GROWN = each_done("results", lambda one: {"name": one.name})
 
 
 def versions(key: int) -> range:
-    low, high = HANDLED[key]
+    low, high = HANDLED_API_VERSIONS[key]
     return range(low, high + 1)
 
 
 def creation(version: int, *topics: str, brokers: tuple[int, ...] = (), validate_only: bool = False) -> Any:
     kind = asked_part(CREATE_TOPICS, version, "topics")
     assigned = asked_part(CREATE_TOPICS, version, "topics", "assignments")
-    given = (filled(assigned, partition_index=0, broker_ids=brokers),) if brokers else ()
-    made = (filled(kind, name=name, num_partitions=2, replication_factor=1, assignments=given) for name in topics)
+    given = (build_message(assigned, partition_index=0, broker_ids=brokers),) if brokers else ()
+    made = (
+        build_message(kind, name=name, num_partitions=2, replication_factor=1, assignments=given) for name in topics
+    )
     return asked(CREATE_TOPICS, version, topics=tuple(made), validate_only=validate_only)
 
 
@@ -79,9 +81,9 @@ def test_a_topic_that_had_a_home_is_made_there_again() -> None:
     }
 
 
-def led(topic: str, cluster: str | None, *, held: bool = False) -> Seen:
+def led(topic: str, cluster: str | None, *, held: bool = False) -> RoutingTable:
     """The clusters' own words of a topic."""
-    return replace(seen(), leads={topic: Lead(cluster, 3, held=held)})
+    return replace(seen(), leads={topic: HomeRoute(cluster, 3, held=held)})
 
 
 def test_the_clusters_own_words_of_a_home_count() -> None:
@@ -90,13 +92,13 @@ def test_the_clusters_own_words_of_a_home_count() -> None:
     assert list(clusters.asked("topics")) == [WEST]
     (found,) = played(creation(5, "far"), clusters, now=led("far", None)).topics
     assert (int(found.error_code), len(clusters.heard)) == (EXISTS, 1)
-    assert found.error_message == in_words("far", NoLeader(Lacks.ELSEWHERE))
+    assert found.error_message == describe_decision("far", NoLeader(NoLeaderReason.ELSEWHERE))
     found = played(asked(DELETE_TOPICS, 5, topic_names=("orders",)), Clusters(DELETED), now=led("orders", "east"))
     assert codes(found.responses) == {"orders": POLICY}
 
 
 def test_a_topic_that_is_being_moved_does_not_grow() -> None:
-    topics = (filled(asked_part(CREATE_PARTITIONS, 3, "topics"), name="orders", count=3),)
+    topics = (build_message(asked_part(CREATE_PARTITIONS, 3, "topics"), name="orders", count=3),)
     asks = asked(CREATE_PARTITIONS, 3, topics=topics)
     for now in (led("orders", "east", held=True), seen().without(frozenset(seen().clusters))):
         clusters = Clusters(GROWN)
@@ -138,7 +140,7 @@ def test_a_cluster_that_is_away_costs_its_own_topics_alone() -> None:
 
 
 def test_another_controller_has_a_client_ask_again_what_was_not_done() -> None:
-    away = each_done("topics", lambda one: {"name": one.name}, error_code=error(NOT_CONTROLLER))
+    away = each_done("topics", lambda one: {"name": one.name}, error_code=to_error_code(NOT_CONTROLLER))
     assert codes(played(creation(5, "new"), Clusters(away)).topics) == {"new": NOT_CONTROLLER}
     both = Clusters(lambda ask, found: (away if ask.place == WEST else CREATED)(ask, found))
     found = played(creation(5, "new", "app-1"), both)
@@ -146,7 +148,7 @@ def test_another_controller_has_a_client_ask_again_what_was_not_done() -> None:
 
 
 def test_a_quota_of_changes_is_told_with_how_long_it_lasts() -> None:
-    quota = each_done("topics", lambda one: {"name": one.name}, error_code=error(THROTTLED))
+    quota = each_done("topics", lambda one: {"name": one.name}, error_code=to_error_code(THROTTLED))
     found = played(creation(6, "new"), Clusters(quota))
     assert (codes(found.topics), found.throttle_time) == ({"new": THROTTLED}, timedelta(milliseconds=7))
 
@@ -180,8 +182,8 @@ def test_a_twin_on_a_cluster_that_is_away_keeps_a_topic_from_being_deleted() -> 
 def test_partitions_are_made_at_the_topic_s_home(version: int) -> None:
     kind = asked_part(CREATE_PARTITIONS, version, "topics")
     assigned = asked_part(CREATE_PARTITIONS, version, "topics", "assignments")
-    topics = [filled(kind, name=name, count=3) for name in ("orders", "shared", "none")]
-    topics.append(filled(kind, name="bills", count=3, assignments=(filled(assigned, broker_ids=(102,)),)))
+    topics = [build_message(kind, name=name, count=3) for name in ("orders", "shared", "none")]
+    topics.append(build_message(kind, name="bills", count=3, assignments=(build_message(assigned, broker_ids=(102,)),)))
     clusters = Clusters(GROWN)
     asks = asked(CREATE_PARTITIONS, version, topics=tuple(topics), validate_only=True)
     found = played(asks, clusters, now=seen(homes={"shared": "west"}))
@@ -196,7 +198,7 @@ def test_partitions_are_made_at_the_topic_s_home(version: int) -> None:
 
 
 UNSEEN = replace(
-    seen(), clusters={**seen().clusters, "west": ClusterSeen("west", "", -1, {}, frozenset(), {}, answers=False)}
+    seen(), clusters={**seen().clusters, "west": ProxiedCluster("west", "", -1, {}, frozenset(), {}, answers=False)}
 )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from twinshore.config.sections.proxy import AlarmSection
-from twinshore.proxy.core.breakers import Alarms
-from twinshore.proxy.core.traffic import Flows, waited
-from twinshore.state.core.proxy_values import OTHERS, Flow, FlowKey, FlowKind
+from twinshore.proxy.core.breakers import TrafficAlarms
+from twinshore.proxy.core.traffic import TrafficTable, record_latency
+from twinshore.state.core.proxy_values import OTHER_NAMES, TrafficCounter, TrafficKey, TrafficKind
 
 WINDOW_S = 10.0
 BUSY = AlarmSection(topic="orders*", above_bytes_s=1_000, for_s=20, quiet_s=30)
@@ -15,10 +15,10 @@ STILL = AlarmSection(topic="orders", below_records_s=5, for_s=20, quiet_s=30)
 SLOW = AlarmSection(latency_ms=100, for_s=20, quiet_s=30)
 
 
-def played(asked: AlarmSection, windows: list[Flow], key: FlowKey | None = None) -> list[tuple[int, bool]]:
+def played(asked: AlarmSection, windows: list[TrafficCounter], key: TrafficKey | None = None) -> list[tuple[int, bool]]:
     """At which windows it turned, and to what."""
-    alarms, found = Alarms([("a", asked)]), []
-    key = key or FlowKey("app", "orders", "east", FlowKind.PRODUCE)
+    alarms, found = TrafficAlarms([("a", asked)]), []
+    key = key or TrafficKey("app", "orders", "east", TrafficKind.PRODUCE)
     for number, flow in enumerate(windows):
         found += [(number, one.stands) for one in alarms.look([(key, flow)], WINDOW_S, number * WINDOW_S)]
         assert alarms.standing["a"] is (found[-1][1] if found else False)
@@ -26,7 +26,7 @@ def played(asked: AlarmSection, windows: list[Flow], key: FlowKey | None = None)
 
 
 def test_more_than_its_bound_for_long_enough_and_less_than_half_to_end() -> None:
-    much, near, little = Flow(bytes=10_001), Flow(bytes=6_000), Flow(bytes=4_999)
+    much, near, little = TrafficCounter(bytes=10_001), TrafficCounter(bytes=6_000), TrafficCounter(bytes=4_999)
     assert played(BUSY, [much, much, much]) == [(2, True)]
     assert played(BUSY, [much, much, near, much, much]) == []
     assert played(BUSY, [much] * 3 + [near] * 9) == [(2, True)]
@@ -34,7 +34,7 @@ def test_more_than_its_bound_for_long_enough_and_less_than_half_to_end() -> None
 
 
 def test_less_than_its_bound_where_there_is_nothing_at_all() -> None:
-    some, none = Flow(records=50), Flow()
+    some, none = TrafficCounter(records=50), TrafficCounter()
     assert played(STILL, [some, none, none, none]) == [(3, True)]
     assert played(STILL, [some] * 9) == []
     assert played(STILL, [none] * 3 + [some] * 4) == [(2, True), (6, False)]
@@ -42,18 +42,18 @@ def test_less_than_its_bound_where_there_is_nothing_at_all() -> None:
 
 @pytest.mark.parametrize(("took_ms", "turns"), [(101.0, [(2, True)]), (100.0, []), (60_000.0, [(2, True)])])
 def test_answers_that_take_long(took_ms: float, turns: list[tuple[int, bool]]) -> None:
-    flow = Flow()
-    waited((flow,), took_ms)
+    flow = TrafficCounter()
+    record_latency((flow,), took_ms)
     assert played(SLOW, [flow] * 3) == turns
 
 
-def answered(took_ms: float) -> Flow:
-    flow = Flow(requests=1)
-    waited((flow,), took_ms)
+def answered(took_ms: float) -> TrafficCounter:
+    flow = TrafficCounter(requests=1)
+    record_latency((flow,), took_ms)
     return flow
 
 
-ASKED, NONE, FAST, LATE = Flow(requests=1), Flow(), answered(1.0), answered(500.0)
+ASKED, NONE, FAST, LATE = TrafficCounter(requests=1), TrafficCounter(), answered(1.0), answered(500.0)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ ASKED, NONE, FAST, LATE = Flow(requests=1), Flow(), answered(1.0), answered(500.
         ([LATE] * 3 + [ASKED] + [NONE] * 5, [(2, True)]),
         ([LATE] * 3 + [ASKED] + [NONE] * 12, [(2, True), (12, False)]),
         ([LATE] * 3 + [ASKED] * 5 + [FAST] * 4, [(2, True), (11, False)]),
-        ([LATE] * 3 + [Flow(requests=5, acks_none=5)] * 4, [(2, True), (6, False)]),
+        ([LATE] * 3 + [TrafficCounter(requests=5, acks_none=5)] * 4, [(2, True), (6, False)]),
         ([FAST] + [ASKED] * 4, [(4, True)]),
         ([ASKED, FAST] * 9, []),
         ([ASKED] + [NONE] * 20, []),
@@ -72,30 +72,30 @@ ASKED, NONE, FAST, LATE = Flow(requests=1), Flow(), answered(1.0), answered(500.
     ],
 )
 def test_an_alarm_is_not_over_because_nothing_is_answered_at_all(
-    windows: list[Flow], turns: list[tuple[int, bool]]
+    windows: list[TrafficCounter], turns: list[tuple[int, bool]]
 ) -> None:
     assert played(SLOW, windows) == turns
 
 
 def test_it_says_for_how_long_nothing_was_answered() -> None:
-    alarms, key = Alarms([("slow", SLOW)]), FlowKey("app", "orders", "east", FlowKind.PRODUCE)
+    alarms, key = TrafficAlarms([("slow", SLOW)]), TrafficKey("app", "orders", "east", TrafficKind.PRODUCE)
     said = [one.sentence for window in range(4) for one in alarms.look([(key, ASKED)], WINDOW_S, window * WINDOW_S)]
     assert said == ["alarm slow stands: produce of *: 0 bytes/s, 0 records/s, without an answer for 30,000 ms"]
 
 
 def test_others_topics_clients_and_kinds_are_no_matter() -> None:
-    much = [Flow(bytes=10_001)] * 3
-    assert played(BUSY, much, FlowKey("app", "orders-2", "east", FlowKind.PRODUCE)) == [(2, True)]
-    assert played(BUSY, much, FlowKey("app", "bills", "east", FlowKind.PRODUCE)) == []
-    assert played(BUSY, much, FlowKey("app", "orders", "east", FlowKind.FETCH)) == []
+    much = [TrafficCounter(bytes=10_001)] * 3
+    assert played(BUSY, much, TrafficKey("app", "orders-2", "east", TrafficKind.PRODUCE)) == [(2, True)]
+    assert played(BUSY, much, TrafficKey("app", "bills", "east", TrafficKind.PRODUCE)) == []
+    assert played(BUSY, much, TrafficKey("app", "orders", "east", TrafficKind.FETCH)) == []
 
 
 def test_made_up_clients_make_no_alarm_blind() -> None:
-    alarms = Alarms([("busy", BUSY), ("still", STILL)])
-    flows, turns = Flows(most=1, kept=alarms.place_of), []
+    alarms = TrafficAlarms([("busy", BUSY), ("still", STILL)])
+    flows, turns = TrafficTable(most=1, kept=alarms.place_of), []
     for window in range(3):
-        flows.of("job", "bills", "east", FlowKind.PRODUCE).requests += 1
-        flow = flows.of("app", "orders", "east", FlowKind.PRODUCE)
+        flows.of("job", "bills", "east", TrafficKind.PRODUCE).requests += 1
+        flow = flows.of("app", "orders", "east", TrafficKind.PRODUCE)
         flow.records, flow.bytes = flow.records + 50, flow.bytes + 10_001
         turns += [one.name for one in alarms.look(flows.window(), WINDOW_S, window * WINDOW_S)]
     assert turns == ["busy"]
@@ -112,28 +112,33 @@ def test_made_up_clients_make_no_alarm_blind() -> None:
     ],
 )
 def test_alarms_have_told_apart_what_they_are_about(asked: tuple[str, str], kept: tuple[str, str] | None) -> None:
-    alarms = Alarms([("a", AlarmSection(topic=asked[0], client=asked[1], above_bytes_s=1))])
-    key = FlowKey("app", "orders-1", "east", FlowKind.PRODUCE)
+    alarms = TrafficAlarms([("a", AlarmSection(topic=asked[0], client=asked[1], above_bytes_s=1))])
+    key = TrafficKey("app", "orders-1", "east", TrafficKind.PRODUCE)
     found = alarms.place_of(key)
     assert (found and (found.client, found.topic)) == kept
-    assert alarms.place_of(key._replace(kind=FlowKind.FETCH)) is None
+    assert alarms.place_of(key._replace(kind=TrafficKind.FETCH)) is None
 
 
-@pytest.mark.parametrize(("others", "turns"), [(Flow(records=49), [(2, True)]), (Flow(records=50), []), (Flow(), [])])
-def test_an_alarm_stays_as_it_is_where_others_could_have_turned_it(others: Flow, turns: list[tuple[int, bool]]) -> None:
-    alarms, found = Alarms([("a", STILL)]), []
-    key = FlowKey(OTHERS, OTHERS, "east", FlowKind.PRODUCE)
+@pytest.mark.parametrize(
+    ("others", "turns"),
+    [(TrafficCounter(records=49), [(2, True)]), (TrafficCounter(records=50), []), (TrafficCounter(), [])],
+)
+def test_an_alarm_stays_as_it_is_where_others_could_have_turned_it(
+    others: TrafficCounter, turns: list[tuple[int, bool]]
+) -> None:
+    alarms, found = TrafficAlarms([("a", STILL)]), []
+    key = TrafficKey(OTHER_NAMES, OTHER_NAMES, "east", TrafficKind.PRODUCE)
     for window in range(3):
         grown = [(key, others)]
-        if others == Flow():
-            grown.append((key._replace(client="app", topic="orders"), Flow(records=50)))
+        if others == TrafficCounter():
+            grown.append((key._replace(client="app", topic="orders"), TrafficCounter(records=50)))
         found += [(window, one.stands) for one in alarms.look(grown, WINDOW_S, window * WINDOW_S)]
     assert found == turns
 
 
 def test_it_says_what_was_measured() -> None:
-    alarms = Alarms([("busy", AlarmSection(above_bytes_s=1, for_s=1, client="app"))])
-    grown = [(FlowKey("app", "orders", "east", FlowKind.PRODUCE), Flow(bytes=50, records=20))]
+    alarms = TrafficAlarms([("busy", AlarmSection(above_bytes_s=1, for_s=1, client="app"))])
+    grown = [(TrafficKey("app", "orders", "east", TrafficKind.PRODUCE), TrafficCounter(bytes=50, records=20))]
     assert alarms.look(grown, WINDOW_S, 0) == []
     (turned,) = alarms.look(grown, WINDOW_S, 10)
     said = "alarm busy stands: produce of * for clients app: 5 bytes/s, 2 records/s, answered within 0 ms"

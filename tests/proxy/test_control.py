@@ -13,22 +13,29 @@ import pytest
 from twinshore.config.errors import StoreError
 from twinshore.kafka.clock import wall_ms
 from twinshore.proxy import store_sync as controls
-from twinshore.proxy.core.breakers import Fusebox
-from twinshore.proxy.store_sync import Control
+from twinshore.proxy.core.breakers import CircuitBreakers
+from twinshore.proxy.store_sync import StoreSync
 from twinshore.state import proxies as rows
-from twinshore.state.core.proxy_values import FuseKind, FusePolicy, FuseRow, FuseState, InstanceRow, Limits
+from twinshore.state.core.proxy_values import (
+    BreakerKind,
+    BreakerLimits,
+    BreakerPolicy,
+    BreakerRow,
+    BreakerState,
+    ProxyInstanceRow,
+)
 from twinshore.state.core.values import AuditRow
 from twinshore.state.store import Store, open_store
 
-OPEN = FuseRow("orders", "*", FuseKind.PRODUCE, FuseState.OPEN, FusePolicy.DROP, "too much", "anna", 1_000)
-SERVES = InstanceRow("p1", "proxy a:19092", "a", 19092, 500, 0, 1_000)
+OPEN = BreakerRow("orders", "*", BreakerKind.PRODUCE, BreakerState.OPEN, BreakerPolicy.DROP, "too much", "anna", 1_000)
+SERVES = ProxyInstanceRow("p1", "proxy a:19092", "a", 19092, 500, 0, 1_000)
 TOLD = AuditRow(1_000, "", "proxy fuse", "orders", "", "open", "done", "anna")
 
 
 class Played:
     def __init__(self, store: Store | None) -> None:
-        self.box, self.said = Fusebox(), list[str]()
-        self.control = Control(lambda: store, self.box, SERVES, self.said.append)
+        self.box, self.said = CircuitBreakers(), list[str]()
+        self.control = StoreSync(lambda: store, self.box, SERVES, self.said.append)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):
@@ -57,10 +64,10 @@ def test_it_takes_up_what_changes_and_says_that_it_has(store: Store) -> None:
     async def scene(played: Played) -> None:
         assert [row.revision for row in store.proxies.instances()] == [0]
         assert store.proxies.change([OPEN], seen=0, told=[TOLD])
-        await played.until(lambda: played.box.cut(FuseKind.PRODUCE, "orders", "app") == OPEN)
+        await played.until(lambda: played.box.cut(BreakerKind.PRODUCE, "orders", "app") == OPEN)
         await played.until(lambda: [row.revision for row in store.proxies.instances()] == [1])
-        assert store.proxies.change([replace(OPEN, state=FuseState.CLOSED)], seen=1, told=[TOLD])
-        await played.until(lambda: played.box.cut(FuseKind.PRODUCE, "orders", "app") is None)
+        assert store.proxies.change([replace(OPEN, state=BreakerState.CLOSED)], seen=1, told=[TOLD])
+        await played.until(lambda: played.box.cut(BreakerKind.PRODUCE, "orders", "app") is None)
 
     play(store, scene)
     assert store.proxies.instances() == (), "it has ended"
@@ -74,7 +81,7 @@ def test_what_was_dropped_is_on_the_ledger_within_a_second_and_grows_there(store
             played.box.answered(OPEN, 1, 5, 70)
             played.box.dropped(OPEN, "orders", "app", count, 5, 70)
             await played.until(lambda count=count: sum(row.records for row in store.proxies.drops()) == 5 * count)  # type: ignore[misc]
-        assert store.proxies.change([replace(OPEN, state=FuseState.CLOSED)], seen=1, told=[TOLD])
+        assert store.proxies.change([replace(OPEN, state=BreakerState.CLOSED)], seen=1, told=[TOLD])
         await played.until(lambda: not played.box.drops)
         assert store.proxies.change([OPEN], seen=2, told=[TOLD])
         await played.until(lambda: played.box.revision == 3)
@@ -94,11 +101,11 @@ def test_a_store_that_is_away_is_said_once_and_fuses_stay(store: Store, monkeypa
 
     async def scene(played: Played) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(rows.Proxies, "revision", away)
+            patch.setattr(rows.ProxyStore, "revision", away)
             await played.until(lambda: len(played.said) == 1)
             played.box.dropped(OPEN, "orders", "app", 0, 5, 70)
-            await asyncio.sleep(3 * controls.EVERY_S)
-            assert played.box.cut(FuseKind.PRODUCE, "orders", "app") == OPEN
+            await asyncio.sleep(3 * controls.SYNC_INTERVAL_S)
+            assert played.box.cut(BreakerKind.PRODUCE, "orders", "app") == OPEN
             assert played.said == ["the store is away: fuses stay as they are"]
         await played.until(lambda: len(played.said) == 2)
         assert played.said[1] == "the store answers again: fuses are as it says"
@@ -119,10 +126,10 @@ def test_a_store_that_hangs_holds_up_no_fuse_that_closes_at_its_time(
     async def scene(played: Played) -> None:
         row = replace(OPEN, until_ms=wall_ms() + 1_500)
         assert store.proxies.change([row], seen=0, told=[TOLD])
-        await played.until(lambda: played.box.cut(FuseKind.PRODUCE, "orders", "app") == row)
+        await played.until(lambda: played.box.cut(BreakerKind.PRODUCE, "orders", "app") == row)
         with monkeypatch.context() as patch:
-            patch.setattr(rows.Proxies, "revision", hang)
-            await played.until(lambda: played.box.cut(FuseKind.PRODUCE, "orders", "app") is None)
+            patch.setattr(rows.ProxyStore, "revision", hang)
+            await played.until(lambda: played.box.cut(BreakerKind.PRODUCE, "orders", "app") is None)
             assert played.said == [], "it has not come back yet"
             hangs.set()
 
@@ -136,25 +143,25 @@ def test_a_store_that_hangs_holds_up_no_fuse_that_closes_at_its_time(
 def test_a_process_that_starts_while_the_store_is_away(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembers: bool
 ) -> None:
-    limited = replace(OPEN, topic="bills", state=FuseState.CLOSED, limits=Limits(bytes_s=5))
+    limited = replace(OPEN, topic="bills", state=BreakerState.CLOSED, limits=BreakerLimits(bytes_s=5))
     assert store.proxies.change([OPEN, limited], seen=0, told=[TOLD])
     memory = tmp_path / "fuses" if remembers else None
-    monkeypatch.setattr(controls, "FIRST_S", 1.2)
+    monkeypatch.setattr(controls, "FIRST_SYNC_TIMEOUT_S", 1.2)
 
     def away() -> Store:
         raise StoreError("the store is away")
 
-    async def begin(stores: Callable[[], Store]) -> tuple[Fusebox, list[str]]:
-        box, said = Fusebox(), list[str]()
-        control = Control(stores, box, SERVES, said.append, memory=memory)
+    async def begin(stores: Callable[[], Store]) -> tuple[CircuitBreakers, list[str]]:
+        box, said = CircuitBreakers(), list[str]()
+        control = StoreSync(stores, box, SERVES, said.append, memory=memory)
         await control.first()
         await control.end()
         return box, said
 
     asyncio.run(begin(lambda: store))
     box, said = asyncio.run(begin(away))
-    assert box.cut(FuseKind.PRODUCE, "orders", "app") == (OPEN if remembers else None)
-    assert (box.known, FuseKind.PRODUCE in box.looks, box.revision) == (remembers, remembers, int(remembers))
+    assert box.cut(BreakerKind.PRODUCE, "orders", "app") == (OPEN if remembers else None)
+    assert (box.known, BreakerKind.PRODUCE in box.looks, box.revision) == (remembers, remembers, int(remembers))
     assert said[1:] == [
         f"fuses are as {memory} remembers them until the store answers"
         if remembers
@@ -164,25 +171,25 @@ def test_a_process_that_starts_while_the_store_is_away(
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '[1, [{"topic": "x"}]]', "[1, [3]]"])
 def test_a_file_that_is_damaged_remembers_nothing(text: str) -> None:
-    assert controls.fuses_in(text) is None
+    assert controls.parse_cached_breakers(text) is None
 
 
 def test_without_a_store_there_are_no_fuses() -> None:
     async def scene(played: Played) -> None:
         await asyncio.sleep(0)
-        assert played.box.cut(FuseKind.PRODUCE, "orders", "app") is None
+        assert played.box.cut(BreakerKind.PRODUCE, "orders", "app") is None
 
     play(None, scene)
 
 
 def test_a_fuse_that_trips_is_said_and_told(store: Store) -> None:
-    row = replace(OPEN, state=FuseState.CLOSED, limits=Limits(records_s=10, above_s=1, quiet_s=1))
+    row = replace(OPEN, state=BreakerState.CLOSED, limits=BreakerLimits(records_s=10, above_s=1, quiet_s=1))
     assert store.proxies.change([row], seen=0, told=[TOLD])
 
     async def scene(played: Played) -> None:
         async with asyncio.timeout(20):
             while not played.box.tripped(row.key):
-                played.box.wants(FuseKind.PRODUCE, "orders", "app", 100, 100)
+                played.box.wants(BreakerKind.PRODUCE, "orders", "app", 100, 100)
                 await asyncio.sleep(0.05)
         await played.until(lambda: any(one.tripped for one in store.proxies.counts()))
         await played.until(lambda: not played.box.tripped(row.key))

@@ -10,36 +10,48 @@ from tests.proxy.talks import LAYOUT, WEST, carried, session, view
 from tests.proxy.test_moved import MINE, STALE, TAG, TWICE, leads, line, moved, records, sent
 from twinshore.kafka.protocol import produce
 from twinshore.kafka.protocol.record_batch import SEQUENCE_SPAN
-from twinshore.proxy.core.model import UNBOUNDED, Lead, Pass, Seen, Wrote, crossed_of, doubtful, stamp_of, stamped
-from twinshore.proxy.core.records import Sequel, batch_in, offset_in, sequel
-from twinshore.proxy.core.session import Session
-from twinshore.proxy.core.traffic import Flows
-from twinshore.proxy.late_store import doubts
-from twinshore.routing.core.records import Clash
-from twinshore.state.core.values import Crossing, SourceBatch, SourceProducer
+from twinshore.proxy.core.model import (
+    UNKNOWN_RECORDS,
+    ForwardRequest,
+    HomeRoute,
+    ProducerTail,
+    RoutingTable,
+    add_term_stamp,
+    assume_unknown_tails,
+    build_replicated_tails,
+    get_term_stamp,
+)
+from twinshore.proxy.core.record_requests import SequenceCheck, check_sequence, find_duplicate_offset, parse_batch
+from twinshore.proxy.core.session import ClientSession
+from twinshore.proxy.core.traffic import TrafficTable
+from twinshore.proxy.lazy_store import describe_unknown_tails
+from twinshore.routing.core.home_records import HomeConflict
+from twinshore.state.core.values import ReplicatedPrefix, SourceBatch, SourceProducer
 
 BATCHES = SourceBatch(0, 4, 100, 1), SourceBatch(5, 9, 107, 1)
-KNOWN = Wrote(3, 9, True, BATCHES)
-TORN = Lead("west", 2, torn="east->west", points=(112, 0))
+KNOWN = ProducerTail(3, 9, True, BATCHES)
+TORN = HomeRoute("west", 2, torn="east->west", points=(112, 0))
 
 
-def forced(known: Wrote | None = KNOWN, *, unsure: bool = False) -> Seen:
+def forced(known: ProducerTail | None = KNOWN, *, unsure: bool = False) -> RoutingTable:
     """The topic is on west, whereto it came by force."""
     seen = moved(TORN)
     wrote = {("shared", 0): {MINE: known}} if known else {}
     return replace(seen, wrote=wrote, unsure={("shared", 0): 9} if unsure else {})
 
 
-def counted() -> tuple[Session, Flows]:
-    flows = Flows()
-    return Session(WEST, LAYOUT, lambda: None, flows=flows), flows
+def counted() -> tuple[ClientSession, TrafficTable]:
+    flows = TrafficTable()
+    return ClientSession(WEST, LAYOUT, lambda: None, flows=flows), flows
 
 
-def answer_to(first: int, count: int = 1, epoch: int = 3, known: Wrote = KNOWN) -> produce.Appended:
+def answer_to(
+    first: int, count: int = 1, epoch: int = 3, known: ProducerTail = KNOWN
+) -> produce.ProduceResponsePartition:
     data = records(first, count, epoch=epoch)
     body, asks = carried(session(WEST).move(sent(data), forced(known)), lambda _: None)
     assert asks == []
-    (one,) = produce.read_answer(body, 0, 11).appended
+    (one,) = produce.read_produce_response(body, 0, 11).appended
     return one
 
 
@@ -66,7 +78,7 @@ def test_one_that_lies_before_and_of_which_no_place_is_known_is_told_as_a_second
 
 def test_its_place_is_known_where_numbers_begin_anew() -> None:
     batch = SourceBatch(SEQUENCE_SPAN - 2, 1, 300, 1)
-    one = answer_to(SEQUENCE_SPAN - 2, 4, known=Wrote(3, 1, True, (batch,)))
+    one = answer_to(SEQUENCE_SPAN - 2, 4, known=ProducerTail(3, 1, True, (batch,)))
     assert (one.error, one.base_offset) == (0, 300)
 
 
@@ -77,24 +89,24 @@ def test_whose_producer_was_shut_out_stays_so() -> None:
 @pytest.mark.parametrize(("first", "epoch"), [(10, 3), (11, 3), (500, 3), (0, 4)])
 def test_what_lies_behind_goes_on_also_where_something_is_lost_before_it(first: int, epoch: int) -> None:
     move = session(WEST).move(sent(records(first, epoch=epoch)), forced())
-    assert isinstance(move, Pass) and move.body is not None
-    (one,) = produce.read_request(view(move.body), 0, 11).batches
-    batch = batch_in(one.records)
-    assert batch is not None and batch.header.producer_id == stamped(MINE, stamp_of(2))
+    assert isinstance(move, ForwardRequest) and move.body is not None
+    (one,) = produce.read_produce_request(view(move.body), 0, 11).batches
+    batch = parse_batch(one.records)
+    assert batch is not None and batch.header.producer_id == add_term_stamp(MINE, get_term_stamp(2))
 
 
 def test_half_of_a_batch_never_crosses_so_it_is_refused() -> None:
-    batch = batch_in(records(9, 2))
+    batch = parse_batch(records(9, 2))
     assert batch is not None
-    assert sequel(batch.header, KNOWN) is Sequel.EARLY
-    assert offset_in(batch.header, KNOWN) is None
+    assert check_sequence(batch.header, KNOWN) is SequenceCheck.OUT_OF_ORDER
+    assert find_duplicate_offset(batch.header, KNOWN) is None
 
 
 def test_only_what_had_crossed_is_left_out_of_a_request() -> None:
     move = session(WEST).move(sent(records(5, 5), also="bills"), forced())
-    given = produce.ProduceAnswer([produce.Appended("bills", 0, 0, 5)])
-    body, asks = carried(move, lambda _: view(produce.write_answer(11, given)))
-    told = {str(one.topic): (one.error, one.base_offset) for one in produce.read_answer(body, 0, 11).appended}
+    given = produce.ProduceResponse([produce.ProduceResponsePartition("bills", 0, 0, 5)])
+    body, asks = carried(move, lambda _: view(produce.write_produce_response(11, given)))
+    told = {str(one.topic): (one.error, one.base_offset) for one in produce.read_produce_response(body, 0, 11).appended}
     assert (told, len(asks)) == ({"shared": (0, 107), "bills": (0, 5)}, 1)
 
 
@@ -105,11 +117,11 @@ def test_both_are_counted_what_was_known_and_what_nobody_knew() -> None:
     talk.move(sent(records(10, 3)), forced())
     assert flows.again.unsure == 0, "all that had crossed is known"
     first = talk.move(sent(records(10, 3)), forced(unsure=True))
-    assert isinstance(first, Pass) and first.rewrite is not None
+    assert isinstance(first, ForwardRequest) and first.rewrite is not None
     talk.move(sent(records(13, 2)), forced(None, unsure=True))
     assert flows.again.unsure == 5
-    said = produce.ProduceAnswer([produce.Appended("shared", 0, 0, 41)])
-    first.rewrite(memoryview(produce.write_answer(11, said)), 0)
+    said = produce.ProduceResponse([produce.ProduceResponsePartition("shared", 0, 0, 41)])
+    first.rewrite(memoryview(produce.write_produce_response(11, said)), 0)
     for number in range(5):
         talk.move(sent(records(15 + 2 * number, 2)), forced(unsure=True))
     assert flows.again.unsure == 9, "no more may be there than had crossed unknown"
@@ -123,49 +135,49 @@ def test_of_one_producer_no_more_than_five_batches_were_on_their_way() -> None:
     assert flows.again.unsure == 5
 
 
-def crossing(*ids: int, to_offset: int = 112, term: int = 2, all_known: bool = True) -> Crossing:
-    return Crossing(term, to_offset, all_known, tuple(SourceProducer(one, 3, BATCHES) for one in ids))
+def crossing(*ids: int, to_offset: int = 112, term: int = 2, all_known: bool = True) -> ReplicatedPrefix:
+    return ReplicatedPrefix(term, to_offset, all_known, tuple(SourceProducer(one, 3, BATCHES) for one in ids))
 
 
 def test_what_had_crossed_is_known_by_ids_as_clients_have_them() -> None:
-    found = crossed_of("shared", TORN, {("shared", 0): crossing(MINE, 4001, TAG | 1 << 40 | 5)})
+    found = build_replicated_tails("shared", TORN, {("shared", 0): crossing(MINE, 4001, TAG | 1 << 40 | 5)})
     assert found == ({("shared", 0): {MINE: KNOWN}}, {})
     later = TORN._replace(term=3)
-    old, new = stamped(MINE, stamp_of(1)), stamped(TAG | 4002, stamp_of(2))
-    found = crossed_of("shared", later, {("shared", 0): crossing(old, new)})
+    old, new = add_term_stamp(MINE, get_term_stamp(1)), add_term_stamp(TAG | 4002, get_term_stamp(2))
+    found = build_replicated_tails("shared", later, {("shared", 0): crossing(old, new)})
     assert found.wrote == {("shared", 0): {TAG | 4002: KNOWN}}, "of the term before alone"
 
 
 def test_where_more_had_crossed_than_is_known_that_is_told() -> None:
-    found = crossed_of("shared", TORN, {("shared", 0): crossing(MINE, to_offset=100)})
+    found = build_replicated_tails("shared", TORN, {("shared", 0): crossing(MINE, to_offset=100)})
     assert found.unsure == {("shared", 0): 12}
     assert found.wrote == {("shared", 0): {MINE: KNOWN}}, "what is known counts all the same"
-    crowded = crossed_of("shared", TORN, {("shared", 0): crossing(MINE, all_known=False)})
-    assert crowded.unsure == {("shared", 0): UNBOUNDED}
-    nothing = crossed_of("shared", TORN, {})
-    assert nothing == doubtful("shared", TORN) == ({}, {("shared", 0): 112}), "the second one had nothing"
-    sure = crossed_of("bills", TORN, {("bills", 0): crossing()})
+    crowded = build_replicated_tails("shared", TORN, {("shared", 0): crossing(MINE, all_known=False)})
+    assert crowded.unsure == {("shared", 0): UNKNOWN_RECORDS}
+    nothing = build_replicated_tails("shared", TORN, {})
+    assert nothing == assume_unknown_tails("shared", TORN) == ({}, {("shared", 0): 112}), "the second one had nothing"
+    sure = build_replicated_tails("bills", TORN, {("bills", 0): crossing()})
     told = (
         "shared came by force, and of the last 12 offsets it is not known who wrote them: as much may be written twice"
     )
-    assert doubts({"shared": found, "bills": sure}) == told
-    assert "some were forgotten" in doubts({"shared": crowded})
-    assert doubts({"bills": sure}) == ""
+    assert describe_unknown_tails({"shared": found, "bills": sure}) == told
+    assert "some were forgotten" in describe_unknown_tails({"shared": crowded})
+    assert describe_unknown_tails({"bills": sure}) == ""
 
 
 def test_what_a_new_home_has_lost_again_is_not_called_written() -> None:
     """Its point is where its log ended; receipts told of more."""
-    found = crossed_of("shared", TORN._replace(points=(110, 0)), {("shared", 0): crossing(MINE)})
-    assert found.wrote == {("shared", 0): {MINE: Wrote(3, 4, True, BATCHES[:1])}}
+    found = build_replicated_tails("shared", TORN._replace(points=(110, 0)), {("shared", 0): crossing(MINE)})
+    assert found.wrote == {("shared", 0): {MINE: ProducerTail(3, 4, True, BATCHES[:1])}}
     assert found.unsure == {}, "the rest is nowhere there, so it is written"
-    lost = crossed_of("shared", TORN._replace(points=(104, 0)), {("shared", 0): crossing(MINE)})
-    assert (lost.wrote, lost.unsure) == ({}, {("shared", 0): UNBOUNDED})
+    lost = build_replicated_tails("shared", TORN._replace(points=(104, 0)), {("shared", 0): crossing(MINE)})
+    assert (lost.wrote, lost.unsure) == ({}, {("shared", 0): UNKNOWN_RECORDS})
 
 
 def test_a_move_that_was_heard_is_news_whatever_the_clocks_say() -> None:
     told = replace(line("west", 2, how="forced"), link="east->west", points=(112, 0))
     assert leads(line("east", 1), told, since_ms=5_001).torn == TORN.torn
-    clash = Clash(told, replace(told, points=(100, 0), switch="6" * 32))
+    clash = HomeConflict(told, replace(told, points=(100, 0), switch="6" * 32))
     after = leads(clash, replace(told, step=9))
     assert (after.torn, after.sound) == (TORN.torn, 2), "also behind words that differed"
     assert leads(clash).held

@@ -8,22 +8,22 @@ import socket
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.proxy.talks import seen
-from twinshore.lab.ports import run_of_ports
-from twinshore.proxy.context import House
-from twinshore.proxy.core.breakers import Alarms
-from twinshore.proxy.core.model import Layout
-from twinshore.proxy.core.traffic import Totals
-from twinshore.proxy.listeners import Doors
+from twinshore.lab.ports import free_port_range
+from twinshore.proxy.context import ProxyContext
+from twinshore.proxy.core.breakers import TrafficAlarms
+from twinshore.proxy.core.model import BrokerAddressing
+from twinshore.proxy.core.traffic import TrafficTotals
+from twinshore.proxy.listeners import Listeners
 from twinshore.proxy.reporting import ProxyCollector
 
 
 def test_a_port_that_somebody_has_is_told_once_and_taken_when_it_is_free() -> None:
     async def play() -> None:
         said: list[str] = []
-        layout = Layout("127.0.0.1", run_of_ports(9), ("east", "west"), 4)
-        house = House(layout, seen(), said.append, lambda: None)
-        doors = Doors("127.0.0.1", house, said.append)
-        collector = ProxyCollector(house, doors, Totals(), Alarms(()))
+        layout = BrokerAddressing("127.0.0.1", free_port_range(9), ("east", "west"), 4)
+        house = ProxyContext(layout, seen(), said.append, lambda: None)
+        doors = Listeners("127.0.0.1", house, said.append)
+        collector = ProxyCollector(house, doors, TrafficTotals(), TrafficAlarms(()))
         with socket.create_server(("127.0.0.1", layout.port_of("west", 2))):
             await doors.bind()
             for _ in range(3):

@@ -25,64 +25,72 @@ from tests.proxy.talks import (
 from tests.proxy.test_moved import records
 from twinshore.kafka.protocol import fetch
 from twinshore.kafka.protocol.apis import FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FOR_LEADER_EPOCH
-from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.record_batch import split_batches
-from twinshore.kafka.protocol.server import Request
-from twinshore.proxy.core import messages
-from twinshore.proxy.core.messages import EPOCHS, TERMS, error, read_asked
-from twinshore.proxy.core.model import Ask, Lead, Pass, Said, Seen
-from twinshore.proxy.core.offers import HANDLED
-from twinshore.proxy.core.session import Session
+from twinshore.kafka.protocol.requests import Request
+from twinshore.proxy.core import message_codec
+from twinshore.proxy.core.api_versions import HANDLED_API_VERSIONS
+from twinshore.proxy.core.message_codec import LEADER_EPOCHS_PER_TERM, TERMS_MAX, decode_request, to_error_code
+from twinshore.proxy.core.model import BrokerRequest, BrokerResponse, ForwardRequest, HomeRoute, RoutingTable
+from twinshore.proxy.core.session import ClientSession
 
-THIRD = Lead("west", 3, points=(112, 7))
-BASE = 2 * EPOCHS
+THIRD = HomeRoute("west", 3, points=(112, 7))
+BASE = 2 * LEADER_EPOCHS_PER_TERM
 
 
-def on_west(lead: Lead = THIRD) -> Seen:
-    return replace(seen(), offers=HANDLED, leads={"shared": lead})
+def on_west(lead: HomeRoute = THIRD) -> RoutingTable:
+    return replace(seen(), offers=HANDLED_API_VERSIONS, leads={"shared": lead})
 
 
 def test_epochs_of_a_later_term_are_higher_whatever_the_homes_count() -> None:
     last = -1
-    for term in (1, 2, 3, TERMS):
-        base = messages.base_of("shared", on_west(Lead("west", term)))
+    for term in (1, 2, 3, TERMS_MAX):
+        base = message_codec.get_epoch_base("shared", on_west(HomeRoute("west", term)))
         assert base is not None
-        for epoch in (0, 5, EPOCHS - 1):
-            told = messages.told(epoch, base)
+        for epoch in (0, 5, LEADER_EPOCHS_PER_TERM - 1):
+            told = message_codec.to_client_epoch(epoch, base)
             assert last < told < 1 << 31
-            assert messages.meant(told, base) == epoch
+            assert message_codec.to_home_epoch(told, base) == epoch
             last = told
 
 
 @pytest.mark.parametrize("base", [None, BASE])
 def test_what_is_no_epoch_of_this_term_is_none(base: int | None) -> None:
-    for epoch in (-1, EPOCHS):
-        assert messages.told(epoch, base) == -1
-    for epoch in (-1, BASE - 1, BASE + EPOCHS):
-        assert messages.meant(epoch, base) == -1
-    assert messages.is_earlier(BASE - 1, base) is (base is not None)
-    assert not any(messages.is_earlier(one, base) for one in (-1, BASE))
+    for epoch in (-1, LEADER_EPOCHS_PER_TERM):
+        assert message_codec.to_client_epoch(epoch, base) == -1
+    for epoch in (-1, BASE - 1, BASE + LEADER_EPOCHS_PER_TERM):
+        assert message_codec.to_home_epoch(epoch, base) == -1
+    assert message_codec.is_earlier_term_epoch(BASE - 1, base) is (base is not None)
+    assert not any(message_codec.is_earlier_term_epoch(one, base) for one in (-1, BASE))
 
 
 def test_of_a_topic_that_no_switch_had_and_of_one_that_moved_too_often_none_is_told() -> None:
-    assert messages.base_of("bills", on_west()) is None
-    assert messages.base_of("shared", on_west(Lead("west", TERMS + 1))) is None
+    assert message_codec.get_epoch_base("bills", on_west()) is None
+    assert message_codec.get_epoch_base("shared", on_west(HomeRoute("west", TERMS_MAX + 1))) is None
 
 
 def told_by(cluster: str) -> memoryview:
     topic, part = said_part(METADATA, 9, "topics"), said_part(METADATA, 9, "topics", "partitions")
-    values = {"error_code": error(0), "leader_id": 2, "leader_epoch": 6, "replica_nodes": (2,), "isr_nodes": (2,)}
+    values = {
+        "error_code": to_error_code(0),
+        "leader_id": 2,
+        "leader_epoch": 6,
+        "replica_nodes": (2,),
+        "isr_nodes": (2,),
+    }
     parts = (part(partition_index=0, offline_replicas=(), **values),)
     names = {"east": ("orders", "shared"), "west": ("bills", "shared")}[cluster]
     topics = tuple(
-        topic(error_code=error(0), name=one, is_internal=False, partitions=parts, topic_authorized_operations=-1)
+        topic(
+            error_code=to_error_code(0), name=one, is_internal=False, partitions=parts, topic_authorized_operations=-1
+        )
         for one in names
     )
     return answer(METADATA, 9, topics=topics)
 
 
-@pytest.mark.parametrize(("lead", "shown"), [(THIRD, BASE + 6), (Lead("west", 1), 6)])
-def test_metadata_tells_them_of_topics_that_a_switch_had(lead: Lead, shown: int) -> None:
+@pytest.mark.parametrize(("lead", "shown"), [(THIRD, BASE + 6), (HomeRoute("west", 1), 6)])
+def test_metadata_tells_them_of_topics_that_a_switch_had(lead: HomeRoute, shown: int) -> None:
     move = session(EAST).move(asked(METADATA, 9, topics=None), on_west(lead))
     body, _ = carried(move, lambda ask: told_by(ask.place.cluster))
     topics = {str(one.name): one.partitions[0].leader_epoch for one in by_kio(METADATA, 9, body).topics}
@@ -90,22 +98,22 @@ def test_metadata_tells_them_of_topics_that_a_switch_had(lead: Lead, shown: int)
 
 
 def wanted(epoch: int, last: int = -1) -> Request:
-    parts = [fetch.Wanted(one, 0, 41, 9000, epoch, last) for one in ("shared", "bills")]
-    return request(FETCH, 12, [fetch.write_request(12, fetch.FetchRequest(500, 1, 9000, 0, parts))])
+    parts = [fetch.FetchRequestPartition(one, 0, 41, 9000, epoch, last) for one in ("shared", "bills")]
+    return request(FETCH, 12, [fetch.write_fetch_request(12, fetch.FetchRequest(500, 1, 9000, 0, parts))])
 
 
 @pytest.mark.parametrize(
     ("epoch", "last", "asks"),
-    [(BASE + 6, BASE + 5, (6, 5)), (BASE - EPOCHS + 6, BASE - 1, (-1, -1)), (-1, -1, (-1, -1))],
+    [(BASE + 6, BASE + 5, (6, 5)), (BASE - LEADER_EPOCHS_PER_TERM + 6, BASE - 1, (-1, -1)), (-1, -1, (-1, -1))],
 )
 def test_a_broker_is_asked_by_epochs_of_its_own(epoch: int, last: int, asks: tuple[int, int]) -> None:
     move = session(WEST).move(wanted(epoch, last), on_west())
-    assert isinstance(move, Pass)
+    assert isinstance(move, ForwardRequest)
     body = memoryview(b"".join(move.body)) if move.body is not None else wanted(epoch, last).view[-1:]
     if epoch < 0:
         assert move.body is None
         return
-    shared, bills = fetch.read_request(body, 0, 12).wanted
+    shared, bills = fetch.read_fetch_request(body, 0, 12).wanted
     assert (shared.leader_epoch, shared.last_fetched_epoch) == asks
     assert (bills.leader_epoch, bills.last_fetched_epoch) == (-1, -1), "clients are told none of it"
 
@@ -118,13 +126,13 @@ def batches(*own: int) -> bytes:
     return b"".join(made) + bytes(made[0][:40])
 
 
-def fetched(lead: Lead | None, *, at_home: bool = True) -> tuple[list[int], fetch.Fetched, bool]:
+def fetched(lead: HomeRoute | None, *, at_home: bool = True) -> tuple[list[int], fetch.FetchResponsePartition, bool]:
     """The epochs of what a client is given; and whether the answer goes through as it came."""
-    known = on_west(lead) if lead else replace(seen(), offers=HANDLED, homes={"shared": "west"})
+    known = on_west(lead) if lead else replace(seen(), offers=HANDLED_API_VERSIONS, homes={"shared": "west"})
     cluster = "west" if at_home else "east"
-    one = fetch.Fetched("shared", 0, 0, 10, 10, records=batches(3, 6), diverging_epoch=(2, 9))
-    given = fetch.FetchAnswer(0, 0, 0, [one])
-    shown = messages.fetched(given, known, cluster)
+    one = fetch.FetchResponsePartition("shared", 0, 0, 10, 10, records=batches(3, 6), diverging_epoch=(2, 9))
+    given = fetch.FetchResponse(0, 0, 0, [one])
+    shown = message_codec.to_client_fetch(given, known, cluster)
     (told,) = shown.fetched
     found = split_batches(memoryview(told.records or b""))
     plain = split_batches(memoryview(one.records or b""))
@@ -136,44 +144,46 @@ def fetched(lead: Lead | None, *, at_home: bool = True) -> tuple[list[int], fetc
 def test_batches_of_a_home_have_the_epochs_of_its_term() -> None:
     numbers, told, _ = fetched(THIRD)
     assert (numbers, told.diverging_epoch) == ([BASE + 3, BASE + 6], (BASE + 2, 9))
-    for lead in (Lead("west", 1), None):
+    for lead in (HomeRoute("west", 1), None):
         assert fetched(lead)[::2] == ([3, 6], True), "in its first term nothing is written anew"
 
 
-@pytest.mark.parametrize("lead", [THIRD, Lead("west", 1), None])
-def test_batches_of_a_twin_have_none(lead: Lead | None) -> None:
+@pytest.mark.parametrize("lead", [THIRD, HomeRoute("west", 1), None])
+def test_batches_of_a_twin_have_none(lead: HomeRoute | None) -> None:
     """It counts leaders of its own, and its readers ask at home where an epoch ended."""
     numbers, told, _ = fetched(lead, at_home=False)
     assert (numbers, told.diverging_epoch) == ([-1, -1], None)
 
 
 @pytest.mark.claim("proxy", "fetch-waits", "a consumer that waits while its topic moves hears of no cut log")
-@pytest.mark.parametrize("then", [{}, {"shared": Lead("east", 1)}])
+@pytest.mark.parametrize("then", [{}, {"shared": HomeRoute("east", 1)}])
 @pytest.mark.parametrize("torn", [None, "east->west"])
-def test_nothing_is_given_of_what_came_while_its_topic_moved(then: dict[str, Lead], torn: str | None) -> None:
+def test_nothing_is_given_of_what_came_while_its_topic_moved(then: dict[str, HomeRoute], torn: str | None) -> None:
     """Behind a forced switch the new home has other records there. The client asks it by the epoch that it has."""
     known = [replace(on_west(), leads=then)]
-    client = Session(EAST, LAYOUT, lambda: None, now=lambda: known[-1])
-    asks = fetch.write_request(12, fetch.FetchRequest(30_000, 1, 9000, 0, [fetch.Wanted("shared", 0, 112, 9000)]))
+    client = ClientSession(EAST, LAYOUT, lambda: None, now=lambda: known[-1])
+    asks = fetch.write_fetch_request(
+        12, fetch.FetchRequest(30_000, 1, 9000, 0, [fetch.FetchRequestPartition("shared", 0, 112, 9000)])
+    )
     move = client.move(request(FETCH, 12, [asks]), known[0])
-    known.append(on_west(Lead("west", 3, points=(112, 7), torn=torn)))
-    one = fetch.Fetched("shared", 0, 0, 117, 117, 0, None, -1, bytes(records(0, 5)))
-    assert isinstance(move, Pass) and move.rewrite is not None
+    known.append(on_west(HomeRoute("west", 3, points=(112, 7), torn=torn)))
+    one = fetch.FetchResponsePartition("shared", 0, 0, 117, 117, 0, None, -1, bytes(records(0, 5)))
+    assert isinstance(move, ForwardRequest) and move.rewrite is not None
     said = move.rewrite(memoryview(fetch_answer(one)), 0)
     assert isinstance(said, list)
-    (got,) = fetch.read_answer(memoryview(b"".join(said)), 0, 12).fetched
+    (got,) = fetch.read_fetch_response(memoryview(b"".join(said)), 0, 12).fetched
     assert (got.error, bytes(got.records or b"")) == (Code.NOT_LEADER_OR_FOLLOWER, b"")
 
 
-def fetch_answer(one: fetch.Fetched) -> bytes:
-    return b"".join(fetch.write_answer(12, fetch.FetchAnswer(0, 0, 0, [one])))
+def fetch_answer(one: fetch.FetchResponsePartition) -> bytes:
+    return b"".join(fetch.write_fetch_response(12, fetch.FetchResponse(0, 0, 0, [one])))
 
 
 def test_cut_off_and_hostile_batches_are_passed_on() -> None:
     known = on_west()
     for data in (b"", b"x" * 15, b"\0" * 200, b"\xff" * 200, batches(3)[:70]):
-        one = fetch.Fetched("shared", 0, 0, 10, 10, records=data)
-        (told,) = messages.fetched(fetch.FetchAnswer(0, 0, 0, [one]), known, "west").fetched
+        one = fetch.FetchResponsePartition("shared", 0, 0, 10, 10, records=data)
+        (told,) = message_codec.to_client_fetch(fetch.FetchResponse(0, 0, 0, [one]), known, "west").fetched
         assert len(told.records or b"") == len(data)
 
 
@@ -187,7 +197,7 @@ def of_epochs(*parts: tuple[int, int], version: int = 4) -> Request:
     return asked(OFFSET_FOR_LEADER_EPOCH, version, replica_id=-1, topics=topics)
 
 
-def ended(ask: Ask) -> Said:
+def ended(ask: BrokerRequest) -> BrokerResponse:
     """A broker that says of each epoch that it ended at a hundred times its number."""
     topic, part = (said_part(ask.key, ask.version, *names) for names in (["topics"], ["topics", "partitions"]))
     topics = tuple(
@@ -195,7 +205,7 @@ def ended(ask: Ask) -> Said:
             topic=one.topic,
             partitions=tuple(
                 part(
-                    error_code=error(0),
+                    error_code=to_error_code(0),
                     partition=p.partition,
                     leader_epoch=p.leader_epoch,
                     end_offset=100 * p.leader_epoch,
@@ -208,8 +218,8 @@ def ended(ask: Ask) -> Said:
     return answer(ask.key, ask.version, topics=topics)
 
 
-def read_asked_of(ask: Ask) -> Any:
-    return read_asked(request(ask.key, ask.version, ask.body))
+def read_asked_of(ask: BrokerRequest) -> Any:
+    return decode_request(request(ask.key, ask.version, ask.body))
 
 
 def ends(body: memoryview, version: int = 4) -> dict[tuple[str, int], tuple[int, int]]:
@@ -258,10 +268,10 @@ def test_list_offsets_names_them_as_clients_see_them() -> None:
     topics = (topic(name="shared", partitions=parts), topic(name="bills", partitions=parts))
     said_topic, said = said_part(LIST_OFFSETS, 6, "topics"), said_part(LIST_OFFSETS, 6, "topics", "partitions")
 
-    def broker(ask: Ask) -> Said:
+    def broker(ask: BrokerRequest) -> BrokerResponse:
         one, other = read_asked_of(ask).topics
         assert [t.partitions[0].current_leader_epoch for t in (one, other)] == [9, -1]
-        told = (said(partition_index=0, error_code=error(0), timestamp=-1, offset=41, leader_epoch=6),)
+        told = (said(partition_index=0, error_code=to_error_code(0), timestamp=-1, offset=41, leader_epoch=6),)
         return answer(LIST_OFFSETS, 6, topics=tuple(said_topic(name=t.name, partitions=told) for t in (one, other)))
 
     move = session(WEST).move(asked(LIST_OFFSETS, 6, replica_id=-1, isolation_level=0, topics=topics), on_west())
@@ -277,18 +287,18 @@ def test_a_place_is_kept_without_an_epoch_that_no_cluster_counts(term: int, kept
     body = {"group_id": "g", "generation_id_or_member_epoch": 3, "member_id": "m", "group_instance_id": None}
     topics = tuple(topic(name=one, partitions=some) for one in ("shared", "orders"))
     sent = asked(OFFSET_COMMIT, 8, topics=topics, **body)
-    move = session(EAST).move(sent, on_west(Lead("west", term)))
-    assert isinstance(move, Pass)
+    move = session(EAST).move(sent, on_west(HomeRoute("west", term)))
+    assert isinstance(move, ForwardRequest)
     if kept == 5:
         assert move.body is None
         return
     assert move.body is not None
-    told = read_asked_of(Ask(EAST, OFFSET_COMMIT, 8, move.body))
+    told = read_asked_of(BrokerRequest(EAST, OFFSET_COMMIT, 8, move.body))
     assert {str(t.name): t.partitions[0].committed_leader_epoch for t in told.topics} == {"shared": kept, "orders": 5}
 
 
 def test_batches_of_an_older_format_keep_the_checksum_that_they_have_there() -> None:
     old = bytearray(batches(3))
     old[16] = 1
-    told = bytes(messages._restamped(bytes(old), 1 << 20))
+    told = bytes(message_codec._restamped(bytes(old), 1 << 20))
     assert (told[:100], told != bytes(old)) == (bytes(old[:100]), True), "the one behind it is of today's format"

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from twinshore.proxy.core.traffic import IDLE_WINDOWS, KEPT_MAX, UNKNOWN_MAX, Flows, Totals, busiest, join, waited
-from twinshore.state.core.proxy_values import LATENCY_MS, OTHERS, Flow, FlowKey, FlowKind
+from twinshore.proxy.core.traffic import (
+    ALARMED_FLOWS_MAX,
+    IDLE_WINDOWS_MAX,
+    UNKNOWN_TOPICS_MAX,
+    TrafficTable,
+    TrafficTotals,
+    merge_flows,
+    record_latency,
+    select_busiest,
+)
+from twinshore.state.core.proxy_values import LATENCY_BUCKETS_MS, OTHER_NAMES, TrafficCounter, TrafficKey, TrafficKind
 
-OTHER = FlowKey(OTHERS, OTHERS, "east", FlowKind.PRODUCE)
+OTHER = TrafficKey(OTHER_NAMES, OTHER_NAMES, "east", TrafficKind.PRODUCE)
 
 
-def key(client: str, topic: str = "orders", cluster: str = "east", kind: FlowKind = FlowKind.PRODUCE) -> FlowKey:
-    return FlowKey(client, topic, cluster, kind)
+def key(
+    client: str, topic: str = "orders", cluster: str = "east", kind: TrafficKind = TrafficKind.PRODUCE
+) -> TrafficKey:
+    return TrafficKey(client, topic, cluster, kind)
 
 
-def asks(flows: Flows, client: str, topic: str = "orders", kind: FlowKind = FlowKind.PRODUCE) -> None:
+def asks(flows: TrafficTable, client: str, topic: str = "orders", kind: TrafficKind = TrafficKind.PRODUCE) -> None:
     flows.of(client, topic, "east", kind).requests += 1
 
 
 def test_a_window_has_what_came_since_the_last_one() -> None:
-    flows = Flows()
+    flows = TrafficTable()
     asks(flows, "a")
     asks(flows, "a")
     asks(flows, "b")
@@ -28,11 +39,11 @@ def test_a_window_has_what_came_since_the_last_one() -> None:
 
 
 def test_what_comes_beyond_the_bound_counts_for_others_and_idle_ones_make_room() -> None:
-    flows = Flows(most=2)
+    flows = TrafficTable(most=2)
     for client in "abcd":
         asks(flows, client)
     assert {one: flow.requests for one, flow in flows.window()} == {key("a"): 1, key("b"): 1, OTHER: 2}
-    for _ in range(IDLE_WINDOWS):
+    for _ in range(IDLE_WINDOWS_MAX):
         asks(flows, "a")
         flows.window()
     asks(flows, "e")
@@ -40,20 +51,20 @@ def test_what_comes_beyond_the_bound_counts_for_others_and_idle_ones_make_room()
 
 
 def test_client_ids_that_are_made_up_leave_producers_their_room() -> None:
-    flows = Flows()
+    flows = TrafficTable()
     for number in range(3_000):
         flows.comes(f"job-{number}")
-        asks(flows, f"job-{number}", kind=FlowKind.COMMIT)
-        asks(flows, f"job-{number}", "", FlowKind.METADATA)
+        asks(flows, f"job-{number}", kind=TrafficKind.COMMIT)
+        asks(flows, f"job-{number}", "", TrafficKind.METADATA)
     asks(flows, "app")
-    asks(flows, "app", kind=FlowKind.FETCH)
+    asks(flows, "app", kind=TrafficKind.FETCH)
     window = dict(flows.window())
-    assert window[key("app")].requests == window[key("app", kind=FlowKind.FETCH)].requests == 1
+    assert window[key("app")].requests == window[key("app", kind=TrafficKind.FETCH)].requests == 1
     assert len(window) <= 3 * 501 + 2
 
 
 def test_the_idlest_goes_where_there_is_no_room_and_no_busy_one() -> None:
-    flows = Flows(most=3)
+    flows = TrafficTable(most=3)
     for clients in ("abc", "bc", "b"):
         for client in clients:
             asks(flows, client)
@@ -66,42 +77,47 @@ def test_the_idlest_goes_where_there_is_no_room_and_no_busy_one() -> None:
 
 
 def test_a_client_that_is_connected_keeps_its_place() -> None:
-    flows = Flows(most=1)
+    flows = TrafficTable(most=1)
     kept = flows.comes("a")
     for _ in range(3):
         flows.window()
     assert flows.comes("b") is not kept
     kept.requests += 1
-    assert FlowKey("a", "", "", FlowKind.CLIENT) in dict(flows.window())
+    assert TrafficKey("a", "", "", TrafficKind.CLIENT) in dict(flows.window())
 
 
 def test_what_is_kept_for_alarms_has_places_beyond_and_they_are_bounded() -> None:
-    flows = Flows(most=0, kept=lambda one: one._replace(client=OTHERS) if one.topic.startswith("orders") else None)
-    for number in range(KEPT_MAX + 10):
+    flows = TrafficTable(
+        most=0, kept=lambda one: one._replace(client=OTHER_NAMES) if one.topic.startswith("orders") else None
+    )
+    for number in range(ALARMED_FLOWS_MAX + 10):
         asks(flows, f"c{number}", "orders")
         asks(flows, f"c{number}", "bills")
-    assert {one: flow.requests for one, flow in flows.window()} == {key(OTHERS): KEPT_MAX + 10, OTHER: KEPT_MAX + 10}
-    for number in range(KEPT_MAX + 10):
+    assert {one: flow.requests for one, flow in flows.window()} == {
+        key(OTHER_NAMES): ALARMED_FLOWS_MAX + 10,
+        OTHER: ALARMED_FLOWS_MAX + 10,
+    }
+    for number in range(ALARMED_FLOWS_MAX + 10):
         asks(flows, "c", f"orders-{number}")
     assert dict(flows.window())[OTHER].requests == 11
-    for _ in range(IDLE_WINDOWS):
+    for _ in range(IDLE_WINDOWS_MAX):
         flows.window()
     asks(flows, "c", "orders-new")
-    assert key(OTHERS, "orders-new") in dict(flows.window())
+    assert key(OTHER_NAMES, "orders-new") in dict(flows.window())
 
 
 def test_a_client_that_calls_itself_as_others_are_called_is_one_of_them() -> None:
-    flows = Flows()
+    flows = TrafficTable()
     for _ in range(2):
-        asks(flows, OTHERS, OTHERS, FlowKind.METADATA)
-        for _ in range(IDLE_WINDOWS + 1):
+        asks(flows, OTHER_NAMES, OTHER_NAMES, TrafficKind.METADATA)
+        for _ in range(IDLE_WINDOWS_MAX + 1):
             flows.window()
-    asks(flows, "a", "t", FlowKind.METADATA)
-    assert key("a", "t", kind=FlowKind.METADATA) in dict(flows.window())
+    asks(flows, "a", "t", TrafficKind.METADATA)
+    assert key("a", "t", kind=TrafficKind.METADATA) in dict(flows.window())
 
 
 def test_names_that_are_too_long_are_cut_and_counted() -> None:
-    flows = Flows()
+    flows = TrafficTable()
     for _ in range(2):
         asks(flows, "c" * 1_000, "t" * 40_000)
     client = flows.comes("c" * 1_000)
@@ -113,21 +129,21 @@ def test_names_that_are_too_long_are_cut_and_counted() -> None:
 
 
 def test_made_up_topics_crowd_out_no_other_flow() -> None:
-    flows = Flows()
-    for number in range(UNKNOWN_MAX + 10):
-        asks(flows, "a", f"t{number}", FlowKind.METADATA)
+    flows = TrafficTable()
+    for number in range(UNKNOWN_TOPICS_MAX + 10):
+        asks(flows, "a", f"t{number}", TrafficKind.METADATA)
     asks(flows, "a")
     window = dict(flows.window())
-    assert window[FlowKey(OTHERS, OTHERS, "east", FlowKind.METADATA)].requests == 10
+    assert window[TrafficKey(OTHER_NAMES, OTHER_NAMES, "east", TrafficKind.METADATA)].requests == 10
     assert key("a") in window
-    for _ in range(IDLE_WINDOWS):
+    for _ in range(IDLE_WINDOWS_MAX):
         flows.window()
-    asks(flows, "a", "again", FlowKind.METADATA)
-    assert key("a", "again", kind=FlowKind.METADATA) in dict(flows.window())
+    asks(flows, "a", "again", TrafficKind.METADATA)
+    assert key("a", "again", kind=TrafficKind.METADATA) in dict(flows.window())
 
 
 def test_connections_are_counted_and_their_peak_is_of_the_window() -> None:
-    flows, of_client = Flows(), FlowKey("a", "", "", FlowKind.CLIENT)
+    flows, of_client = TrafficTable(), TrafficKey("a", "", "", TrafficKind.CLIENT)
     first, second = flows.comes("a"), flows.comes("a")
     flows.goes("a", second)
     found = dict(flows.window())[of_client]
@@ -135,49 +151,54 @@ def test_connections_are_counted_and_their_peak_is_of_the_window() -> None:
     first.requests += 1
     found = dict(flows.window())[of_client]
     assert (found.connections, found.connected_max) == (0, 1)
-    for _ in range(IDLE_WINDOWS + 1):
+    for _ in range(IDLE_WINDOWS_MAX + 1):
         assert flows.window() == []
     first.requests += 1
     assert of_client in dict(flows.window()), "who is connected is not forgotten"
     flows.goes("a", first)
-    for _ in range(IDLE_WINDOWS):
+    for _ in range(IDLE_WINDOWS_MAX):
         flows.window()
     assert flows.comes("a") is not first
 
 
 def test_others_connections_end_as_those_of_others() -> None:
-    flows = Flows(most=0)
+    flows = TrafficTable(most=0)
     kept = [(name, flows.comes(name)) for name in "ab"]
-    assert dict(flows.window())[FlowKey(OTHERS, OTHERS, "", FlowKind.CLIENT)].connected_max == 2
+    assert dict(flows.window())[TrafficKey(OTHER_NAMES, OTHER_NAMES, "", TrafficKind.CLIENT)].connected_max == 2
     for name, flow in kept:
         flows.goes(name, flow)
     assert flows.window() == []
     flows.comes("c")
-    assert dict(flows.window())[FlowKey(OTHERS, OTHERS, "", FlowKind.CLIENT)].connected_max == 1
+    assert dict(flows.window())[TrafficKey(OTHER_NAMES, OTHER_NAMES, "", TrafficKind.CLIENT)].connected_max == 1
 
 
 def test_the_busiest_are_told_apart_and_nothing_is_lost() -> None:
-    grown = [(key(f"c{number}"), Flow(requests=number, bytes=1)) for number in range(10)]
-    told = dict(busiest(grown, 3))
-    assert [one.client for one in told] == ["c9", "c8", "c7", OTHERS]
+    grown = [(key(f"c{number}"), TrafficCounter(requests=number, bytes=1)) for number in range(10)]
+    told = dict(select_busiest(grown, 3))
+    assert [one.client for one in told] == ["c9", "c8", "c7", OTHER_NAMES]
     assert (told[OTHER].requests, told[OTHER].bytes) == (21, 7)
-    known = dict(busiest(grown, 3))
-    join(known, told.items())
+    known = dict(select_busiest(grown, 3))
+    merge_flows(known, told.items())
     assert sum(flow.requests for flow in known.values()) == 90
 
 
 def test_answers_fall_into_the_bucket_whose_end_they_do_not_pass() -> None:
-    flow = Flow()
+    flow = TrafficCounter()
     for took_ms in (0.4, 1.0, 1.1, 6_000.0):
-        waited((flow,), took_ms)
-    assert (flow.latency[0], flow.latency[1], flow.latency[len(LATENCY_MS)]) == (2, 1, 1)
+        record_latency((flow,), took_ms)
+    assert (flow.latency[0], flow.latency[1], flow.latency[len(LATENCY_BUCKETS_MS)]) == (2, 1, 1)
     assert flow.answered == 4
 
 
 def test_totals_never_fall_and_are_bounded() -> None:
-    totals = Totals(most=2)
+    totals = TrafficTotals(most=2)
     for topic in ("a", "b", "c", "d"):
-        totals.take([(key("x", topic), Flow(bytes=5)), (FlowKey(topic, "", "", FlowKind.CLIENT), Flow(bytes=1))])
-    assert {one.topic: flow.bytes for one, flow in totals.topics.items()} == {"a": 5, "b": 5, OTHERS: 10}
-    assert {name: flow.bytes for name, flow in totals.clients.items()} == {"a": 1, "b": 1, OTHERS: 2}
+        totals.take(
+            [
+                (key("x", topic), TrafficCounter(bytes=5)),
+                (TrafficKey(topic, "", "", TrafficKind.CLIENT), TrafficCounter(bytes=1)),
+            ]
+        )
+    assert {one.topic: flow.bytes for one, flow in totals.topics.items()} == {"a": 5, "b": 5, OTHER_NAMES: 10}
+    assert {name: flow.bytes for name, flow in totals.clients.items()} == {"a": 1, "b": 1, OTHER_NAMES: 2}
     assert totals.clusters["east"].bytes == 20

@@ -12,24 +12,31 @@ from tests.proxy.test_traffic_look import produced
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.kafka.clock import wall_ms
 from twinshore.proxy.operations.breakers import (
-    GONE_MS,
-    Cut,
-    Guard,
-    Named,
+    PROXY_GONE_MS,
+    BreakerSelection,
+    OpenBreakers,
+    SetBreakerLimits,
     act,
-    in_force,
-    ledger,
-    look,
+    list_breakers,
+    list_dropped_records,
+    parse_seconds,
     plan_close,
     plan_limits,
     plan_open,
-    seconds_of,
+    wait_until_in_force,
 )
-from twinshore.proxy.operations.breakers import look_at_instances as look_at_instances
-from twinshore.state.core.proxy_values import DropRow, FuseCountRow, FuseKind, FusePolicy, InstanceRow, Limits
+from twinshore.proxy.operations.breakers import list_proxy_instances as look_at_instances
+from twinshore.state.core.proxy_values import (
+    BreakerCountRow,
+    BreakerKind,
+    BreakerLimits,
+    BreakerPolicy,
+    DroppedRecordsRow,
+    ProxyInstanceRow,
+)
 from twinshore.state.store import Store, open_store
 
-PRODUCE = Named("orders", "app-7", (FuseKind.PRODUCE,))
+PRODUCE = BreakerSelection("orders", "app-7", (BreakerKind.PRODUCE,))
 
 
 @pytest.fixture
@@ -38,12 +45,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield made
 
 
-def opened(store: Store, asked: Cut) -> list[str]:
+def opened(store: Store, asked: OpenBreakers) -> list[str]:
     return [step.sentence(done=True) for step in act(plan_open(asked, store, by="anna"), store, by="anna")]
 
 
 def test_both_kinds_are_cut_at_once_and_the_audit_says_why(store: Store) -> None:
-    assert opened(store, Cut(Named("orders"), "too much", for_s=600)) == [
+    assert opened(store, OpenBreakers(BreakerSelection("orders"), "too much", for_s=600)) == [
         "the produce fuse of orders is open for 600 s, refuse",
         "the fetch fuse of orders is open for 600 s",
     ]
@@ -56,7 +63,7 @@ def test_both_kinds_are_cut_at_once_and_the_audit_says_why(store: Store) -> None
 
 
 def test_a_dry_run_changes_nothing(store: Store) -> None:
-    planned = plan_open(Cut(PRODUCE, "too much", FusePolicy.DROP), store, by="anna")
+    planned = plan_open(OpenBreakers(PRODUCE, "too much", BreakerPolicy.DROP), store, by="anna")
     assert [step.sentence(done=False) for step in planned.steps] == [
         "the produce fuse of orders for clients app-7 would be open, drop"
     ]
@@ -66,25 +73,25 @@ def test_a_dry_run_changes_nothing(store: Store) -> None:
 
 def test_a_fuse_of_names_that_nothing_had_says_so_and_cuts_all_the_same(store: Store) -> None:
     """A topic that nobody writes yet may have one; a misspelt one would be believed in."""
-    cut = Cut(Named("ordrs", "ap-7"), "too much")
+    cut = OpenBreakers(BreakerSelection("ordrs", "ap-7"), "too much")
     assert plan_open(cut, store, by="anna").remarks == (), "no proxy has told of anything"
     store.traffic.tell([produced("app-7", "orders", 1_000, at_ms=wall_ms() - 20_000)])
     assert plan_open(cut, store, by="anna").remarks == (
         "no topic ordrs went through a proxy in the last quarter of an hour: is it orders?",
         "no client ap-7 went through a proxy in the last quarter of an hour: is it app-7?",
     )
-    guard = Guard(replace(PRODUCE, client="app-*"), Limits(records_s=100), "it ran away before")
+    guard = SetBreakerLimits(replace(PRODUCE, client="app-*"), BreakerLimits(records_s=100), "it ran away before")
     assert plan_limits(guard, store, by="anna").remarks == ()
     assert len(opened(store, cut)) == 2
 
 
 def test_limits_stay_when_a_fuse_is_opened_and_go_when_it_is_closed(store: Store) -> None:
-    guard = Guard(PRODUCE, Limits(records_s=100), "it ran away before")
+    guard = SetBreakerLimits(PRODUCE, BreakerLimits(records_s=100), "it ran away before")
     for _ in act(plan_limits(guard, store, by="anna"), store, by="anna"):
         pass
-    opened(store, Cut(PRODUCE, "now"))
+    opened(store, OpenBreakers(PRODUCE, "now"))
     ((_, rows),) = [store.proxies.fuses()]
-    assert rows[0].limits == Limits(records_s=100)
+    assert rows[0].limits == BreakerLimits(records_s=100)
     (step,) = act(plan_close(PRODUCE, store, by="bob"), store, by="bob")
     assert step.sentence(done=True) == (
         "the produce fuse of orders for clients app-7 is closed; it was open, refuse, trips at 100 records/s"
@@ -94,8 +101,8 @@ def test_limits_stay_when_a_fuse_is_opened_and_go_when_it_is_closed(store: Store
 
 
 def test_of_two_who_saw_the_same_the_second_is_refused(store: Store) -> None:
-    planned = plan_open(Cut(PRODUCE, "mine"), store, by="bob")
-    opened(store, Cut(PRODUCE, "too much"))
+    planned = plan_open(OpenBreakers(PRODUCE, "mine"), store, by="bob")
+    opened(store, OpenBreakers(PRODUCE, "too much"))
     with pytest.raises(RefusedError, match="somebody else has changed fuses meanwhile"):
         list(act(planned, store, by="bob"))
 
@@ -103,18 +110,18 @@ def test_of_two_who_saw_the_same_the_second_is_refused(store: Store) -> None:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        (Cut(Named("or ders"), "x"), "is no topic"),
-        (Cut(Named("o*s"), "x"), "is no topic"),
-        (Cut(Named("orders", ""), "x"), "the client id is empty"),
-        (Cut(Named("orders"), " "), "--reason is empty"),
-        (Guard(PRODUCE, Limits(), "x"), "no limit is given"),
-        (Guard(PRODUCE, Limits(records_s=1, above_s=0), "x"), "1 at least"),
-        (Guard(Named("orders"), Limits(records_s=1), "x"), "measured in bytes alone"),
+        (OpenBreakers(BreakerSelection("or ders"), "x"), "is no topic"),
+        (OpenBreakers(BreakerSelection("o*s"), "x"), "is no topic"),
+        (OpenBreakers(BreakerSelection("orders", ""), "x"), "the client id is empty"),
+        (OpenBreakers(BreakerSelection("orders"), " "), "--reason is empty"),
+        (SetBreakerLimits(PRODUCE, BreakerLimits(), "x"), "no limit is given"),
+        (SetBreakerLimits(PRODUCE, BreakerLimits(records_s=1, above_s=0), "x"), "1 at least"),
+        (SetBreakerLimits(BreakerSelection("orders"), BreakerLimits(records_s=1), "x"), "measured in bytes alone"),
     ],
 )
-def test_what_cannot_be_is_said(store: Store, asked: Cut | Guard, says: str) -> None:
+def test_what_cannot_be_is_said(store: Store, asked: OpenBreakers | SetBreakerLimits, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        if isinstance(asked, Cut):
+        if isinstance(asked, OpenBreakers):
             plan_open(asked, store, by="anna")
         else:
             plan_limits(asked, store, by="anna")
@@ -127,37 +134,37 @@ def test_a_fuse_that_is_not_there_cannot_be_closed(store: Store) -> None:
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("2h", 7200), ("1d", 86400)])
 def test_times_are_read(text: str, seconds: int) -> None:
-    assert seconds_of(text) == seconds
+    assert parse_seconds(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["10", "0m", "m", "-1s", "1w", "1.5h"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="that is no time"):
-        seconds_of(text)
+        parse_seconds(text)
 
 
 def test_who_serves_and_who_is_behind_or_gone_is_seen(store: Store) -> None:
-    assert in_force(store) == "no proxy is known to serve: one that begins takes it up"
-    opened(store, Cut(PRODUCE, "too much"))
+    assert wait_until_in_force(store) == "no proxy is known to serve: one that begins takes it up"
+    opened(store, OpenBreakers(PRODUCE, "too much"))
     now_ms = wall_ms()
-    first = InstanceRow("p1", "proxy a:19092", "a", 19092, now_ms, 1, now_ms)
+    first = ProxyInstanceRow("p1", "proxy a:19092", "a", 19092, now_ms, 1, now_ms)
     for one in (first, replace(first, id="p2", name="proxy b:19092", revision=0)):
         store.proxies.tell(one, [], [])
-    store.proxies.tell(replace(first, id="p3", name="proxy c:19092", seen_ms=now_ms - GONE_MS - 1), [], [])
+    store.proxies.tell(replace(first, id="p3", name="proxy c:19092", seen_ms=now_ms - PROXY_GONE_MS - 1), [], [])
     stands = [(one["name"], one["stands"]) for one in look_at_instances(store)]
     assert stands == [("proxy a:19092", "serves"), ("proxy b:19092", "1 change behind"), ("proxy c:19092", "gone")]
-    assert in_force(store, 0.0) == "in force at 1 of 2 proxies; not yet at proxy b:19092"
+    assert wait_until_in_force(store, 0.0) == "in force at 1 of 2 proxies; not yet at proxy b:19092"
 
 
 def test_what_a_fuse_answered_at_all_proxies_is_one_figure(store: Store) -> None:
-    opened(store, Cut(PRODUCE, "too much"))
+    opened(store, OpenBreakers(PRODUCE, "too much"))
     now_ms = wall_ms()
-    serves = InstanceRow("p1", "proxy a:19092", "a", 19092, now_ms, 1, now_ms)
+    serves = ProxyInstanceRow("p1", "proxy a:19092", "a", 19092, now_ms, 1, now_ms)
     for name in ("p1", "p2"):
-        count = FuseCountRow(name, "orders", "app-7", FuseKind.PRODUCE, 1, 2, 30, name == "p1", now_ms)
-        drop = DropRow(name, "orders", "app-7", now_ms, "orders", "0", 2, 30, now_ms)
+        count = BreakerCountRow(name, "orders", "app-7", BreakerKind.PRODUCE, 1, 2, 30, name == "p1", now_ms)
+        drop = DroppedRecordsRow(name, "orders", "app-7", now_ms, "orders", "0", 2, 30, now_ms)
         store.proxies.tell(replace(serves, id=name), [count], [drop])
-    (found,) = look(store)
+    (found,) = list_breakers(store)
     assert (found["requests"], found["records"], found["bytes"], found["tripped_at"]) == (2, 4, 60, 1)
     assert (found["open"], found["stands"]) == (True, "open, refuse")
-    assert sum(row.records for row in ledger(store)) == 4
+    assert sum(row.records for row in list_dropped_records(store)) == 4

@@ -16,19 +16,25 @@ from tests.proxy.stage import Client, Stage, about_topics, nothing, on_stage
 from tests.proxy.talks import by_kio, said_part
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Secret
-from twinshore.config.sections.proxy import LedOnAs, ProxySettings
+from twinshore.config.sections.proxy import ClusterCredentials, ProxySettings
 from twinshore.kafka.protocol.apis import API_VERSIONS, METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.handshake import Software, encode_versions_request
-from twinshore.kafka.protocol.server import Request
-from twinshore.lab.keys import Authority
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.handshake import ClientSoftware, encode_api_versions_request
+from twinshore.kafka.protocol.requests import Request
+from twinshore.lab.certificates import CertificateAuthority
 from twinshore.proxy import auth, listeners
-from twinshore.proxy.auth import Gate, subject_of
-from twinshore.proxy.client_connection import Guest
-from twinshore.proxy.core.login import BYTES_MAX, Who
-from twinshore.proxy.core.messages import answer_kind, filled, read_asked, request_kind, written
-from twinshore.proxy.core.model import Place
-from twinshore.state.core.proxy_values import FlowKey, FlowKind
+from twinshore.proxy.auth import Authenticator, format_subject
+from twinshore.proxy.client_connection import ClientConnection
+from twinshore.proxy.core.login import LOGIN_REQUEST_BYTES_MAX, ClientPrincipal
+from twinshore.proxy.core.message_codec import (
+    build_message,
+    decode_request,
+    encode_message,
+    get_request_type,
+    get_response_type,
+)
+from twinshore.proxy.core.model import BrokerId
+from twinshore.state.core.proxy_values import TrafficKey, TrafficKind
 
 ANNA = "sesame"
 NAMES = "node-*.kafka.example"
@@ -38,11 +44,11 @@ NAMES = "node-*.kafka.example"
 class Rig:
     """Certificates of an authority, and what the proxy is told of them."""
 
-    authority: Authority
+    authority: CertificateAuthority
     asked: ProxySettings
 
-    def gate(self, log: Callable[[str], None]) -> Gate:
-        return Gate(self.asked, (), log)
+    def gate(self, log: Callable[[str], None]) -> Authenticator:
+        return Authenticator(self.asked, (), log)
 
     def client(self, *, trusts: bool = True, shows: str = "") -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.authority.ca_file) if trusts else None)
@@ -53,7 +59,7 @@ class Rig:
 
 
 def rig(folder: Path, **more: Any) -> Rig:
-    authority = Authority(folder, "proxy")
+    authority = CertificateAuthority(folder, "proxy")
     pair = authority.issue("proxy")
     return Rig(authority, ProxySettings(certificate_file=str(pair.cert_file), key_file=str(pair.key_file), **more))
 
@@ -89,10 +95,10 @@ async def at_name(stage: Stage, own: Rig, name: str | None) -> Client:
 
 async def metadata(request: Request) -> Any:
     assert request.key == METADATA
-    asked = [topic.name for topic in read_asked(request).topics]
-    kind = answer_kind(METADATA, request.version)
+    asked = [topic.name for topic in decode_request(request).topics]
+    kind = get_response_type(METADATA, request.version)
     part = said_part(METADATA, request.version, "topics")
-    return written(filled(kind, topics=tuple(filled(part, name=topic) for topic in asked)))
+    return encode_message(build_message(kind, topics=tuple(build_message(part, name=topic) for topic in asked)))
 
 
 def test_a_client_by_tls_is_served_and_answered_before_the_end(tmp_path: Path) -> None:
@@ -102,7 +108,7 @@ def test_a_client_by_tls_is_served_and_answered_before_the_end(tmp_path: Path) -
         client = await stage.client(own.client())
         await is_served(client)
         (guest,) = stage.house.guests
-        assert isinstance(guest, Guest)
+        assert isinstance(guest, ClientConnection)
         guest.drain()
         assert await client.is_hung_up_on()
         await client.leaves()
@@ -163,7 +169,7 @@ def test_who_only_looks_whether_the_port_is_open_is_not_told(tmp_path: Path) -> 
 
 
 def test_a_handshake_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listeners, "HANDSHAKE_S", 0.2)
+    monkeypatch.setattr(listeners, "TLS_HANDSHAKE_TIMEOUT_S", 0.2)
 
     async def play(stage: Stage) -> None:
         client = await stage.client()
@@ -177,14 +183,14 @@ def test_a_handshake_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pyt
 def test_clients_must_show_a_certificate_where_that_is_asked_for(tmp_path: Path) -> None:
     own = rig(tmp_path, client_ca_file=str(tmp_path / "ca.pem"))
     (tmp_path / "others").mkdir()
-    stranger = Authority(tmp_path / "others", "others").issue("app")
+    stranger = CertificateAuthority(tmp_path / "others", "others").issue("app")
 
     async def play(stage: Stage) -> None:
         client = await stage.client(own.client(shows="app"))
         await is_served(client)
         (guest,) = stage.house.guests
-        assert isinstance(guest, Guest)
-        assert guest._brokers.who == Who("CN=app")
+        assert isinstance(guest, ClientConnection)
+        assert guest._brokers.who == ClientPrincipal("CN=app")
         bare = await stage.client(own.client())
         assert await bare.is_hung_up_on()
         await is_told(stage, "it shows no certificate, and [proxy] client_ca_file asks for one")
@@ -239,7 +245,7 @@ def test_files_that_cannot_be_used_are_said_at_the_start(tmp_path: Path) -> None
         ),
     ):
         with pytest.raises(ConfigError, match=complaint):
-            Gate(asked)
+            Authenticator(asked)
 
 
 def test_a_login_that_is_right_is_served_and_a_wrong_one_waits_and_hears_so(tmp_path: Path) -> None:
@@ -247,26 +253,26 @@ def test_a_login_that_is_right_is_served_and_a_wrong_one_waits_and_hears_so(tmp_
 
     async def play(stage: Stage) -> None:
         client = await stage.client()
-        client.ask(API_VERSIONS, 3, 9, [encode_versions_request(3, Software("kept", "1.2"))])
+        client.ask(API_VERSIONS, 3, 9, [encode_api_versions_request(3, ClientSoftware("kept", "1.2"))])
         await client.hears()
         assert await log_in(client, "anna", ANNA) == 0
         await is_served(client)
-        counted = dict(stage.house.flows.window())[FlowKey("app", "", "", FlowKind.CLIENT)]
+        counted = dict(stage.house.flows.window())[TrafficKey("app", "", "", TrafficKind.CLIENT)]
         assert (counted.software, counted.connections) == ("kept 1.2", 1)
         began_s = asyncio.get_running_loop().time()
         liar = await stage.client()
         assert await log_in(liar, "anna", "wrong") == Code.SASL_AUTHENTICATION_FAILED
-        assert asyncio.get_running_loop().time() - began_s >= auth.PAUSE_S * 0.9
+        assert asyncio.get_running_loop().time() - began_s >= auth.LOGIN_FAILURE_DELAY_S * 0.9
         assert await liar.is_hung_up_on()
         await is_told(stage, "a client at 127.0.0.1 was disconnected: its login is refused: there is no user 'anna'")
         assert (stage.house.counts.refused, len(stage.house.guests)) == (1, 1)
 
-    on_stage(play, metadata, gate=lambda log: Gate(own, (), log))
+    on_stage(play, metadata, gate=lambda log: Authenticator(own, (), log))
 
 
 @pytest.mark.claim("proxy", "principals", "a principal without credentials comes in at no cluster as the proxy itself")
 def test_a_principal_without_a_table_is_refused_once_there_is_one(tmp_path: Path) -> None:
-    logins = {("carol", "east"): LedOnAs("carol", Secret())}
+    logins = {("carol", "east"): ClusterCredentials("carol", Secret())}
     own = with_users(tmp_path, logins=logins)
 
     async def play(stage: Stage) -> None:
@@ -275,15 +281,19 @@ def test_a_principal_without_a_table_is_refused_once_there_is_one(tmp_path: Path
         assert await client.is_hung_up_on()
         await is_told(stage, "principal 'anna' has no table in [proxy.credentials]")
 
-    on_stage(play, nothing, gate=lambda log: Gate(own, (), log))
+    on_stage(play, nothing, gate=lambda log: Authenticator(own, (), log))
     for other in (replace(own, credentials_else="own"), replace(own, logins={}), with_users(tmp_path)):
-        assert not Gate(other).refuses(Who("anna"))
-    assert not Gate(own).refuses(Who("carol"))
+        assert not Authenticator(other).refuses(ClientPrincipal("anna"))
+    assert not Authenticator(own).refuses(ClientPrincipal("carol"))
 
 
 @pytest.mark.claim("proxy", "principals", "a principal without credentials comes in at no cluster as the proxy itself")
 def test_a_certificate_without_a_table_is_hung_up_on_once_there_is_one(tmp_path: Path) -> None:
-    own = rig(tmp_path, client_ca_file=str(tmp_path / "ca.pem"), logins={("CN=carol", "east"): LedOnAs("c", Secret())})
+    own = rig(
+        tmp_path,
+        client_ca_file=str(tmp_path / "ca.pem"),
+        logins={("CN=carol", "east"): ClusterCredentials("c", Secret())},
+    )
     own = replace(own, asked=replace(own.asked, client_ca_file=str(own.authority.ca_file)))
 
     async def play(stage: Stage) -> None:
@@ -296,10 +306,14 @@ def test_a_certificate_without_a_table_is_hung_up_on_once_there_is_one(tmp_path:
 
 async def log_in(client: Client, user: str, password: str) -> int:
     """The error that it hears; 0 for none."""
-    client.ask(SASL_HANDSHAKE, 1, 1, written(filled(request_kind(SASL_HANDSHAKE, 1), mechanism="PLAIN")))
+    client.ask(
+        SASL_HANDSHAKE, 1, 1, encode_message(build_message(get_request_type(SASL_HANDSHAKE, 1), mechanism="PLAIN"))
+    )
     assert (await client.hears())[0] == 1
     told = f"\0{user}\0{password}".encode()
-    client.ask(SASL_AUTHENTICATE, 1, 2, written(filled(request_kind(SASL_AUTHENTICATE, 1), auth_bytes=told)))
+    client.ask(
+        SASL_AUTHENTICATE, 1, 2, encode_message(build_message(get_request_type(SASL_AUTHENTICATE, 1), auth_bytes=told))
+    )
     found: int = by_kio(SASL_AUTHENTICATE, 1, (await client.hears())[1]).error_code
     return found
 
@@ -313,18 +327,18 @@ def test_who_does_not_log_in_is_not_served(tmp_path: Path) -> None:
         assert await client.is_hung_up_on()
         await is_told(stage, "it asked Metadata v9 before it had logged in")
         large = await stage.client()
-        large.ask(PRODUCE, 9, 1, [b"x" * BYTES_MAX])
+        large.ask(PRODUCE, 9, 1, [b"x" * LOGIN_REQUEST_BYTES_MAX])
         assert await large.is_hung_up_on()
         await is_told(stage, "it does not keep to the protocol: a frame claims 524")
         quiet = await stage.client()
         while len(stage.house.guests) != 1:
             await asyncio.sleep(0.01)
         for guest in list(stage.house.guests):
-            guest.look(stage.house.now_s + auth.LOGIN_S + 1)
+            guest.look(stage.house.now_s + auth.LOGIN_TIMEOUT_S + 1)
         assert await quiet.is_hung_up_on()
         await is_told(stage, "it has not logged in within 30 s")
 
-    on_stage(play, nothing, gate=lambda log: Gate(own, (), log))
+    on_stage(play, nothing, gate=lambda log: Authenticator(own, (), log))
 
 
 def test_who_leaves_during_the_pause_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -332,9 +346,19 @@ def test_who_leaves_during_the_pause_leaves_nothing_behind(tmp_path: Path) -> No
 
     async def play(stage: Stage) -> None:
         client = await stage.client()
-        client.ask(SASL_HANDSHAKE, 1, 1, written(filled(request_kind(SASL_HANDSHAKE, 1), mechanism="SCRAM-SHA-512")))
+        client.ask(
+            SASL_HANDSHAKE,
+            1,
+            1,
+            encode_message(build_message(get_request_type(SASL_HANDSHAKE, 1), mechanism="SCRAM-SHA-512")),
+        )
         gone = await stage.client()
-        gone.ask(SASL_HANDSHAKE, 1, 1, written(filled(request_kind(SASL_HANDSHAKE, 1), mechanism="SCRAM-SHA-512")))
+        gone.ask(
+            SASL_HANDSHAKE,
+            1,
+            1,
+            encode_message(build_message(get_request_type(SASL_HANDSHAKE, 1), mechanism="SCRAM-SHA-512")),
+        )
         await asyncio.sleep(0.05)
         gone.writer.transport.abort()
         client.writer.transport.abort()
@@ -342,37 +366,37 @@ def test_who_leaves_during_the_pause_leaves_nothing_behind(tmp_path: Path) -> No
         first.hang_up("the test says so")
         while stage.house.guests:
             await asyncio.sleep(0.01)
-        await asyncio.sleep(auth.PAUSE_S)
+        await asyncio.sleep(auth.LOGIN_FAILURE_DELAY_S)
         assert (stage.house.counts.refused, stage.house.counts.hung_up) == (1, 2)
 
-    on_stage(play, nothing, gate=lambda log: Gate(own, (), log))
+    on_stage(play, nothing, gate=lambda log: Authenticator(own, (), log))
 
 
 def test_logins_without_tls_are_warned_of_where_others_may_listen(tmp_path: Path) -> None:
     said: list[str] = []
-    Gate(with_users(tmp_path), (), said.append)
+    Authenticator(with_users(tmp_path), (), said.append)
     assert said == []
-    Gate(with_users(tmp_path, address="0.0.0.0"), (), said.append)
+    Authenticator(with_users(tmp_path, address="0.0.0.0"), (), said.append)
     assert "anybody on the way can read what clients send" in said[0]
 
 
 def test_a_subject_is_written_as_kafka_writes_a_principal() -> None:
     subject = ((("countryName", "DE"),), (("organizationName", "Corp, Inc."),), (("commonName", "app+1"),))
-    assert subject_of({"subject": subject}) == "CN=app\\+1,O=Corp\\, Inc.,C=DE"
-    assert subject_of(None) == subject_of({}) == ""
+    assert format_subject({"subject": subject}) == "CN=app\\+1,O=Corp\\, Inc.,C=DE"
+    assert format_subject(None) == format_subject({}) == ""
 
 
 @pytest.mark.parametrize(
     ("name", "place"),
     [
-        ("node-1.kafka.example", Place("east", 1)),
-        ("NODE-6.kafka.example", Place("west", 2)),
+        ("node-1.kafka.example", BrokerId("east", 1)),
+        ("NODE-6.kafka.example", BrokerId("west", 2)),
         ("kafka.example", None),
         (None, None),
     ],
 )
 def test_the_name_that_a_client_asks_for_says_which_broker_it_means(
-    tmp_path: Path, name: str | None, place: Place | None
+    tmp_path: Path, name: str | None, place: BrokerId | None
 ) -> None:
     own = rig(tmp_path, node_hosts=NAMES)
 
@@ -381,7 +405,7 @@ def test_the_name_that_a_client_asks_for_says_which_broker_it_means(
         client = await at_name(stage, own, name)
         await is_served(client)
         (guest,) = stage.house.guests
-        assert isinstance(guest, Guest)
+        assert isinstance(guest, ClientConnection)
         assert guest._session.place == place
 
     on_stage(play, metadata, gate=own.gate, place=None)

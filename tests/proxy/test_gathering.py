@@ -8,31 +8,31 @@ import pytest
 
 from tests.proxy.talks import EAST, LAYOUT, WEST, answer, asked, asked_part, by_kio, said_part, session, view
 from tests.proxy.talks import seen as plain
-from twinshore.config.model import GROUPS_HOME
+from twinshore.config.model import GROUPS_HOME_NAME
 from twinshore.kafka.protocol.apis import OFFSET_COMMIT
-from twinshore.proxy.core.groups import AtWork
-from twinshore.proxy.core.messages import error, filled
-from twinshore.proxy.core.model import Lead, Pass, Seen
-from twinshore.proxy.core.offers import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
-from twinshore.proxy.core.session import Session
+from twinshore.proxy.core.api_versions import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
+from twinshore.proxy.core.group_requests import ActiveMembers
+from twinshore.proxy.core.message_codec import build_message, to_error_code
+from twinshore.proxy.core.model import ForwardRequest, HomeRoute, RoutingTable
+from twinshore.proxy.core.session import ClientSession
 
 NO_SUCH_GROUP, UNKNOWN_MEMBER, ILLEGAL_GENERATION = 69, 25, 22
-GATHER = replace(plain(), leads={GROUPS_HOME: Lead("east", 1, moves=True)})
+GATHER = replace(plain(), leads={GROUPS_HOME_NAME: HomeRoute("east", 1, moves=True)})
 
 
-def client(at_work: AtWork) -> Session:
-    return Session(EAST, LAYOUT, lambda: None, at_work=at_work)
+def client(at_work: ActiveMembers) -> ClientSession:
+    return ClientSession(EAST, LAYOUT, lambda: None, at_work=at_work)
 
 
-def asks(one: Session, key: int, group: str = "g", now: Seen = GATHER, member: str = "m") -> None:
+def asks(one: ClientSession, key: int, group: str = "g", now: RoutingTable = GATHER, member: str = "m") -> None:
     """In versions in which a member that leaves is one of several."""
-    left = (filled(asked_part(LEAVE_GROUP, 3, "members"), member_id=member),) if key == LEAVE_GROUP else ()
+    left = (build_message(asked_part(LEAVE_GROUP, 3, "members"), member_id=member),) if key == LEAVE_GROUP else ()
     version = 4 if key == HEARTBEAT else 3
     one.move(asked(key, version, group_id=group, member_id=member, members=left), now)
 
 
 def test_a_member_is_at_work_until_it_joins_anew_or_leaves() -> None:
-    at_work = AtWork()
+    at_work = ActiveMembers()
     one, other = client(at_work), client(at_work)
     asks(one, SYNC_GROUP, now=plain())
     asks(other, HEARTBEAT, member="n")
@@ -44,7 +44,7 @@ def test_a_member_is_at_work_until_it_joins_anew_or_leaves() -> None:
     assert at_work.some(5) == ()
     asks(one, HEARTBEAT)
     assert at_work.some(5) == ("g",), "it did not wait until groups had moved"
-    asks(one, HEARTBEAT, now=replace(plain(), leads={GROUPS_HOME: Lead("west", 2)}))
+    asks(one, HEARTBEAT, now=replace(plain(), leads={GROUPS_HOME_NAME: HomeRoute("west", 2)}))
     assert at_work.some(5) == (), "it is told where its group is"
 
 
@@ -52,7 +52,7 @@ def test_a_member_is_at_work_until_it_joins_anew_or_leaves() -> None:
 @pytest.mark.parametrize("key", [JOIN_GROUP, LEAVE_GROUP])
 def test_a_member_joins_and_leaves_by_another_connection_than_it_beats_on(key: int) -> None:
     """As those of franz-go do."""
-    at_work = AtWork()
+    at_work = ActiveMembers()
     beats, joins = client(at_work), client(at_work)
     asks(beats, HEARTBEAT)
     asks(beats, HEARTBEAT, "h")
@@ -62,7 +62,7 @@ def test_a_member_joins_and_leaves_by_another_connection_than_it_beats_on(key: i
 
 def test_a_client_is_one_member_of_a_group() -> None:
     """One that was sent away begins anew under another id, and as none at first."""
-    at_work = AtWork()
+    at_work = ActiveMembers()
     one, other = client(at_work), client(at_work)
     asks(one, HEARTBEAT)
     asks(one, HEARTBEAT, member="n")
@@ -75,7 +75,7 @@ def test_a_client_is_one_member_of_a_group() -> None:
 
 def test_one_of_whom_nothing_is_heard_any_more_is_not_waited_for() -> None:
     """It ended without a word, or waits at another process to join."""
-    at_work = AtWork()
+    at_work = ActiveMembers()
     one, again = client(at_work), client(at_work)
     asks(one, HEARTBEAT)
     one.close()
@@ -89,7 +89,7 @@ def test_one_of_whom_nothing_is_heard_any_more_is_not_waited_for() -> None:
 
 
 def test_who_says_that_it_is_a_member_of_everything_is_not_believed() -> None:
-    at_work = AtWork()
+    at_work = ActiveMembers()
     one = client(at_work)
     for number in range(100):
         asks(one, HEARTBEAT, f"g{number}")
@@ -103,10 +103,12 @@ def test_a_member_of_a_group_that_moved_without_it_is_told_that_it_is_none() -> 
 
     def told(code: int) -> int:
         move = session(WEST).move(
-            asked(OFFSET_COMMIT, 9, group_id="g"), replace(plain(), leads={GROUPS_HOME: Lead("west", 2)})
+            asked(OFFSET_COMMIT, 9, group_id="g"), replace(plain(), leads={GROUPS_HOME_NAME: HomeRoute("west", 2)})
         )
-        assert isinstance(move, Pass) and move.rewrite is not None
-        said = filled(topic, name="bills", partitions=(filled(part, partition_index=0, error_code=error(code)),))
+        assert isinstance(move, ForwardRequest) and move.rewrite is not None
+        said = build_message(
+            topic, name="bills", partitions=(build_message(part, partition_index=0, error_code=to_error_code(code)),)
+        )
         whole = answer(OFFSET_COMMIT, 9, topics=(said,))
         parts = move.rewrite(whole, 0)
         found = by_kio(OFFSET_COMMIT, 9, whole if parts is None else view(parts))

@@ -23,32 +23,32 @@ from tests.proxy.talks import (
     view,
 )
 from twinshore.kafka.protocol.apis import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, OFFSET_FOR_LEADER_EPOCH
-from twinshore.proxy.core.messages import error, filled, read_asked
-from twinshore.proxy.core.model import CONSUMER_GROUP_DESCRIBE, Ask, Pass, Place
-from twinshore.proxy.core.offers import (
+from twinshore.proxy.core.api_versions import (
     DESCRIBE_GROUPS,
     FIND_COORDINATOR,
-    HANDLED,
+    HANDLED_API_VERSIONS,
     HEARTBEAT,
     JOIN_GROUP,
     LEAVE_GROUP,
     LIST_GROUPS,
     SYNC_GROUP,
 )
+from twinshore.proxy.core.message_codec import build_message, decode_request, to_error_code
+from twinshore.proxy.core.model import CONSUMER_GROUP_DESCRIBE, BrokerId, BrokerRequest, ForwardRequest
 
 NOT_HERE, AGAIN, AWAY, NOT_COORDINATOR, UNKNOWN_MEMBER, REBALANCING, STALE = 6, 14, 15, 16, 25, 27, 113
 MEMBERS = [
     (key, version)
     for key in (JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP)
-    for version in range(HANDLED[key][0], HANDLED[key][1] + 1)
+    for version in range(HANDLED_API_VERSIONS[key][0], HANDLED_API_VERSIONS[key][1] + 1)
 ]
-WEST_KEEPS = Place("west", 2)
+WEST_KEEPS = BrokerId("west", 2)
 
 
 @pytest.mark.parametrize(("key", "version"), MEMBERS)
 def test_members_are_passed_on_at_home_and_refused_elsewhere(key: int, version: int) -> None:
     asks = asked(key, version, group_id="g")
-    assert isinstance(move := session().move(asks, seen()), Pass)
+    assert isinstance(move := session().move(asks, seen()), ForwardRequest)
     assert move.place == EAST
     for place in (WEST, None):
         assert int(by_kio(key, version, told(session(place).move(asks, seen()))).error_code) == NOT_COORDINATOR
@@ -57,20 +57,20 @@ def test_members_are_passed_on_at_home_and_refused_elsewhere(key: int, version: 
 @pytest.mark.parametrize("version", range(7))
 def test_groups_are_described_and_listed_at_home_alone(version: int) -> None:
     describe = asked(DESCRIBE_GROUPS, version, groups=("g",))
-    assert isinstance(session().move(describe, seen()), Pass)
+    assert isinstance(session().move(describe, seen()), ForwardRequest)
     found = by_kio(DESCRIBE_GROUPS, version, told(session(WEST).move(describe, seen())))
     assert [(one.group_id, int(one.error_code)) for one in found.groups] == [("g", NOT_COORDINATOR)]
     if version in range(6):
         listed = asked(LIST_GROUPS, version)
-        assert isinstance(session().move(listed, seen()), Pass)
+        assert isinstance(session().move(listed, seen()), ForwardRequest)
         assert by_kio(LIST_GROUPS, version, told(session(WEST).move(listed, seen()))).groups == ()
 
 
 def commit(version: int, *topics: str, generation: int = 4) -> Any:
     kind = asked_part(OFFSET_COMMIT, version, "topics")
     part = asked_part(OFFSET_COMMIT, version, "topics", "partitions")
-    places = (filled(part, partition_index=0, committed_offset=41),)
-    named = tuple(filled(kind, name=topic, partitions=places) for topic in topics)
+    places = (build_message(part, partition_index=0, committed_offset=41),)
+    named = tuple(build_message(kind, name=topic, partitions=places) for topic in topics)
     return asked(
         OFFSET_COMMIT,
         version,
@@ -87,23 +87,27 @@ class Brokers:
 
     def __init__(self, version: int, **codes: int) -> None:
         self.version, self.codes = version, codes
-        self.heard: list[tuple[int, Place, Any]] = []
+        self.heard: list[tuple[int, BrokerId, Any]] = []
         self.newer: tuple[str, ...] = ()
         self.state = "Empty"
         self.lacks: tuple[tuple[str, str], ...] = ()
 
-    def __call__(self, ask: Ask) -> memoryview | None:
-        found = read_asked(request(ask.key, ask.version, ask.body))
+    def __call__(self, ask: BrokerRequest) -> memoryview | None:
+        found = decode_request(request(ask.key, ask.version, ask.body))
         self.heard.append((ask.key, ask.place, found))
-        code = error(self.codes.get(ask.place.cluster, 0))
+        code = to_error_code(self.codes.get(ask.place.cluster, 0))
         if ask.key == HEARTBEAT:
-            return answer(HEARTBEAT, ask.version, error_code=error(self.codes.get("heartbeat", 0)))
+            return answer(HEARTBEAT, ask.version, error_code=to_error_code(self.codes.get("heartbeat", 0)))
         if ask.key == FIND_COORDINATOR:
             part = said_part(FIND_COORDINATOR, ask.version, "coordinators")
-            one = filled(part, key="g", node_id=2, host="w2", port=9092, error_code=error(self.codes.get("find", 0)))
+            one = build_message(
+                part, key="g", node_id=2, host="w2", port=9092, error_code=to_error_code(self.codes.get("find", 0))
+            )
             return answer(FIND_COORDINATOR, ask.version, coordinators=(one,))
         if ask.key == DESCRIBE_GROUPS:
-            group = filled(said_part(DESCRIBE_GROUPS, ask.version, "groups"), group_id="g", group_state=self.state)
+            group = build_message(
+                said_part(DESCRIBE_GROUPS, ask.version, "groups"), group_id="g", group_state=self.state
+            )
             return answer(DESCRIBE_GROUPS, ask.version, groups=(group,))
         if ask.key == CONSUMER_GROUP_DESCRIBE:
             return newer_group(ask, dict.fromkeys(self.newer, ()), 4)
@@ -111,12 +115,12 @@ class Brokers:
             return answer(OFFSET_COMMIT, ask.version, topics=self._topics(ask, found.topics, code))
         return self._places(ask, found, code)
 
-    def _topics(self, ask: Ask, topics: Any, code: Any) -> tuple[Any, ...]:
+    def _topics(self, ask: BrokerRequest, topics: Any, code: Any) -> tuple[Any, ...]:
         kind, part = said_part(ask.key, ask.version, "topics"), said_part(ask.key, ask.version, "topics", "partitions")
-        told_of = (filled(part, partition_index=0, error_code=code),)
-        return tuple(filled(kind, name=one.name, partitions=told_of) for one in topics)
+        told_of = (build_message(part, partition_index=0, error_code=code),)
+        return tuple(build_message(kind, name=one.name, partitions=told_of) for one in topics)
 
-    def _places(self, ask: Ask, found: Any, code: Any) -> memoryview:
+    def _places(self, ask: BrokerRequest, found: Any, code: Any) -> memoryview:
         several = ask.version >= 8
         group = found.groups[0] if several else found
         names = ["groups", "topics"] if several else ["topics"]
@@ -126,12 +130,14 @@ class Brokers:
 
         def places(name: str) -> Any:
             at = -1 if (ask.place.cluster, name) in self.lacks else offset
-            return (filled(part, partition_index=0, committed_offset=at, committed_leader_epoch=7),)
+            return (build_message(part, partition_index=0, committed_offset=at, committed_leader_epoch=7),)
 
-        topics = tuple(filled(kind, name=name, partitions=places(name)) for name in wanted)
+        topics = tuple(build_message(kind, name=name, partitions=places(name)) for name in wanted)
         if not several:
             return answer(OFFSET_FETCH, ask.version, topics=topics, error_code=code)
-        whole = filled(said_part(OFFSET_FETCH, ask.version, "groups"), group_id="g", topics=topics, error_code=code)
+        whole = build_message(
+            said_part(OFFSET_FETCH, ask.version, "groups"), group_id="g", topics=topics, error_code=code
+        )
         return answer(OFFSET_FETCH, ask.version, groups=(whole,))
 
     def calls(self) -> list[tuple[int, str]]:
@@ -145,7 +151,7 @@ def codes_of(version: int, body: memoryview) -> dict[str, int]:
 
 @pytest.mark.parametrize("version", range(2, 10))
 def test_a_place_in_a_topic_that_home_does_not_have_is_kept_with_the_topic(version: int) -> None:
-    assert isinstance(session().move(commit(version, "orders", "shared"), seen()), Pass)
+    assert isinstance(session().move(commit(version, "orders", "shared"), seen()), ForwardRequest)
     ours, brokers = session(), Brokers(version)
     body, _ = carried(ours.move(commit(version, "orders", "bills"), seen()), brokers)
     assert codes_of(version, body) == {"orders": 0, "bills": 0}
@@ -222,7 +228,7 @@ def test_a_coordinator_that_has_moved_is_looked_for_again() -> None:
 
 
 @pytest.mark.parametrize("place", [WEST, None])
-def test_places_are_asked_for_at_the_group_s_home(place: Place | None) -> None:
+def test_places_are_asked_for_at_the_group_s_home(place: BrokerId | None) -> None:
     body = told(session(place).move(commit(8, "bills"), seen()))
     assert codes_of(8, body) == {"bills": NOT_COORDINATOR}
     for version in range(1, 10):
@@ -236,10 +242,10 @@ def fetch(version: int, *topics: str, every: bool = False) -> Any:
     several = version >= 8
     names = ["groups", "topics"] if several else ["topics"]
     kind = asked_part(OFFSET_FETCH, version, *names)
-    named = None if every else tuple(filled(kind, name=topic, partition_indexes=(0,)) for topic in topics)
+    named = None if every else tuple(build_message(kind, name=topic, partition_indexes=(0,)) for topic in topics)
     if not several:
         return asked(OFFSET_FETCH, version, group_id="g", topics=named)
-    group = filled(asked_part(OFFSET_FETCH, version, "groups"), group_id="g", topics=named)
+    group = build_message(asked_part(OFFSET_FETCH, version, "groups"), group_id="g", topics=named)
     return asked(OFFSET_FETCH, version, groups=(group,))
 
 
@@ -257,9 +263,9 @@ def test_a_place_comes_without_the_leader_epoch_of_its_cluster(version: int) -> 
         return {getattr(one.partitions[0], "committed_leader_epoch", -1) for one in topics}
 
     move = session().move(fetch(version, "orders"), seen())
-    assert isinstance(move, Pass)
+    assert isinstance(move, ForwardRequest)
     asks = fetch(version, "orders")
-    where = Brokers(version)(Ask(EAST, OFFSET_FETCH, version, [asks.view[asks.position :]]))
+    where = Brokers(version)(BrokerRequest(EAST, OFFSET_FETCH, version, [asks.view[asks.position :]]))
     assert where is not None
     body = where if move.rewrite is None else view(move.rewrite(where, 0) or b"")
     assert epochs(body) == {-1}
@@ -270,7 +276,7 @@ def test_a_place_comes_without_the_leader_epoch_of_its_cluster(version: int) -> 
 
 @pytest.mark.parametrize("version", range(1, 10))
 def test_each_place_comes_from_where_it_lives(version: int) -> None:
-    assert isinstance(session().move(fetch(version, "orders", "shared"), seen()), Pass)
+    assert isinstance(session().move(fetch(version, "orders", "shared"), seen()), ForwardRequest)
     body, _ = carried(session().move(fetch(version, "orders", "bills"), seen()), Brokers(version))
     assert places_of(version, body) == {"orders": 10, "bills": 20}
     if version >= 2:
@@ -318,7 +324,9 @@ def test_questions_about_partitions_go_to_the_broker_that_has_them(key: int, ver
     kind, part = asked_part(key, version, "topics"), asked_part(key, version, "topics", "partitions")
 
     def about(*topics: str) -> Any:
-        named = tuple(filled(kind, **{name: one, "partitions": (filled(part, **{number: 3}),)}) for one in topics)
+        named = tuple(
+            build_message(kind, **{name: one, "partitions": (build_message(part, **{number: 3}),)}) for one in topics
+        )
         return asked(key, version, topics=named)
 
     def codes(body: memoryview) -> dict[str, tuple[int, int]]:
@@ -326,15 +334,15 @@ def test_questions_about_partitions_go_to_the_broker_that_has_them(key: int, ver
         parts = {str(getattr(one, name)): one.partitions[0] for one in topics}
         return {topic: (getattr(one, number), int(one.error_code)) for topic, one in parts.items()}
 
-    assert isinstance(session().move(about("orders", "shared"), seen()), Pass)
+    assert isinstance(session().move(about("orders", "shared"), seen()), ForwardRequest)
     assert codes(told(session(None).move(about("orders"), seen()))) == {"orders": (3, NOT_HERE)}
     assert codes(told(session().move(about("bills"), seen()))) == {"bills": (3, NOT_HERE)}
 
-    def broker(ask: Ask) -> memoryview:
-        topics = read_asked(request(ask.key, ask.version, ask.body)).topics
+    def broker(ask: BrokerRequest) -> memoryview:
+        topics = decode_request(request(ask.key, ask.version, ask.body)).topics
         assert [str(getattr(one, name)) for one in topics] == ["orders"]
         there, here = said_part(key, version, "topics"), said_part(key, version, "topics", "partitions")
-        one = filled(there, **{name: "orders", "partitions": (filled(here, **{number: 3}),)})
+        one = build_message(there, **{name: "orders", "partitions": (build_message(here, **{number: 3}),)})
         return answer(key, version, topics=(one,))
 
     body, asks = carried(session().move(about("orders", "bills"), seen()), broker)

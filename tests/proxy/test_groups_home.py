@@ -11,22 +11,22 @@ import pytest
 
 from tests.scenarios.mirror_rig import settings_text
 from twinshore.config.errors import ConfigError, RefusedError
-from twinshore.config.model import GROUPS_HOME, Cluster
+from twinshore.config.model import GROUPS_HOME_NAME, Cluster
 from twinshore.config.settings import Settings, parse_settings
-from twinshore.groups.core.goals import GroupSeen
-from twinshore.groups.home import HomeRelay
+from twinshore.groups.core.goals import GroupOnBothSides
+from twinshore.groups.home import GroupsHomeAnnouncer
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
-from twinshore.proxy.core.model import Lead, leads_of
-from twinshore.proxy.operations import groups
-from twinshore.proxy.operations.groups import Asked, GroupWords, Stage, act, plan
-from twinshore.routing.core.followers import Following
-from twinshore.routing.core.records import HomeLine, HomeState
-from twinshore.routing.topic import HomeNotes
+from twinshore.proxy.core.model import HomeRoute, build_routes
+from twinshore.proxy.operations import groups_move
+from twinshore.proxy.operations.groups_move import GroupsHomeRecords, GroupsMoveStage, MoveGroups, act, plan
+from twinshore.routing.core.home_records import HomeRecord, HomeState
+from twinshore.routing.core.subscribers import HomeSubscription
+from twinshore.routing.homes_topic import HomesTopic
 from twinshore.state.store import open_store
 from twinshore.switch.operations.plan import SwitchPlan
-from twinshore.switch.operations.run import Asking
+from twinshore.switch.operations.run import SwitchCaller
 from twinshore.switch.operations.waves import WavesPlan
 
 pytestmark = pytest.mark.usefixtures("no_topics_before")
@@ -38,7 +38,7 @@ def settings(folder: Path, *clusters: Cluster) -> Settings:
     return parse_settings(settings_text(folder, clusters, {}), name="test", env={})
 
 
-def stages(asked: Asked, known: Settings) -> list[Stage]:
+def stages(asked: MoveGroups, known: Settings) -> list[GroupsMoveStage]:
     with open_store(known.store.url) as store:
         meant = plan(asked, known, store)
         if meant.refused:
@@ -46,7 +46,7 @@ def stages(asked: Asked, known: Settings) -> list[Stage]:
         return [step.stage for step in meant.steps]
 
 
-def done(asked: Asked, known: Settings) -> list[str]:
+def done(asked: MoveGroups, known: Settings) -> list[str]:
     with open_store(known.store.url) as store:
         return [step.sentence(done=True) for step in act(asked, plan(asked, known, store), known, store, "test")]
 
@@ -54,31 +54,31 @@ def done(asked: Asked, known: Settings) -> list[str]:
 def test_groups_move_there_and_back_and_what_was_begun_is_ended(
     east: LabCluster, west: LabCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinshore.proxy.operations.groups.GATHER_S", 0.0)
+    monkeypatch.setattr("twinshore.proxy.operations.groups_move.GATHER_MIN_S", 0.0)
     known = settings(tmp_path, east.cluster, west.cluster)
     with pytest.raises(ConfigError, match="north is none of the clusters behind the proxy: east, west"):
-        stages(Asked("north"), known)
-    assert stages(Asked(), known) == []
-    assert plan(Asked("west"), known, None).refused is not None, "nobody knows where they would stand"
+        stages(MoveGroups("north"), known)
+    assert stages(MoveGroups(), known) == []
+    assert plan(MoveGroups("west"), known, None).refused is not None, "nobody knows where they would stand"
     with pytest.raises(RefusedError, match="east answers"):
-        stages(Asked("west", force=True), known)
-    whole = [Stage.GATHER, Stage.HOLD, Stage.COPY, Stage.MOVE]
-    assert stages(Asked("west"), known) == whole
-    assert done(Asked("west"), known)[-1] == "groups are at home on west"
-    assert stages(Asked("west"), known) == [], "they are there"
+        stages(MoveGroups("west", force=True), known)
+    whole = [GroupsMoveStage.GATHER, GroupsMoveStage.HOLD, GroupsMoveStage.COPY, GroupsMoveStage.MOVE]
+    assert stages(MoveGroups("west"), known) == whole
+    assert done(MoveGroups("west"), known)[-1] == "groups are at home on west"
+    assert stages(MoveGroups("west"), known) == [], "they are there"
     with ExitStack() as stack:
         words = words_of(stack, east, west)
         held = words.next(words.told()[0], HomeState.HELD, SWITCH, "somebody who was killed")
         words.say(held, ["east", "west"])
-        assert "somebody who was killed moves them" in plan(Asked(), known, None).shown[0]
-        assert stages(Asked("east"), known) == whole
-        assert done(Asked("west"), known) == ["groups stay on west"]
+        assert "somebody who was killed moves them" in plan(MoveGroups(), known, None).shown[0]
+        assert stages(MoveGroups("east"), known) == whole
+        assert done(MoveGroups("west"), known) == ["groups stay on west"]
         told, _ = words.told()
-        assert isinstance(told, HomeLine)
+        assert isinstance(told, HomeRecord)
         assert (told.state, told.home, told.term) == (HomeState.SETTLED, "west", 2)
         with pytest.raises(RefusedError, match="somebody else moves the groups at this very moment"):
             words.say(words.next(held, HomeState.HELD, SWITCH, "one that was paused"), ["east"])
-    assert done(Asked("east"), known)[-1] == "groups are at home on east"
+    assert done(MoveGroups("east"), known)[-1] == "groups are at home on east"
 
 
 @pytest.mark.parametrize("state", [HomeState.ANNOUNCED, HomeState.HELD])
@@ -89,15 +89,15 @@ def test_proxies_end_a_hold_of_groups_whose_mover_is_gone_and_a_late_mover_moves
         words, names = words_of(stack, east, west), ["east", "west"]
         said = words.next(words.told()[0], state, SWITCH, "a mover that dies", hold_s=3.2)
         words.say(said, names)
-        proxy = Following("a" * 32, "proxy", ["*"], names, "east")
+        proxy = HomeSubscription("a" * 32, "proxy", ["*"], names, "east")
         clusters = {lab.cluster.name: stack.enter_context(closing(KafkaCluster(lab.cluster))) for lab in (east, west)}
         ids = {one.cluster_id(): name for name, one in clusters.items()}
-        lines = {name: HomeNotes(one).read() for name, one in clusters.items()}
+        lines = {name: HomesTopic(one).read() for name, one in clusters.items()}
 
-        def lead_at(now_s: float) -> Lead:
+        def lead_at(now_s: float) -> HomeRoute:
             for name in names:
                 proxy.read(name, lines[name], now_s)
-            return leads_of(proxy.told(), ids, {}, 0)[GROUPS_HOME]
+            return build_routes(proxy.told(), ids, {}, 0)[GROUPS_HOME_NAME]
 
         for now_s, waits in ((0.0, True), (3.1, True), (3.3, False), (9.9, False)):
             lead = lead_at(now_s)
@@ -106,30 +106,30 @@ def test_proxies_end_a_hold_of_groups_whose_mover_is_gone_and_a_late_mover_moves
         with pytest.raises(RefusedError, match="it took too long"):
             words.move(words.moved(said, "west", SWITCH, "a mover that was paused"), "west", names)
         told, _ = words.told()
-        assert isinstance(told, HomeLine)
+        assert isinstance(told, HomeRecord)
         assert (told.home, told.word) == ("east", said.word)
 
 
 def test_members_of_before_are_told_apart_from_those_who_came_past_the_proxies() -> None:
     """A cluster that is back still knows who was a member as it died."""
-    why, _ = groups._judged({"g": GroupSeen(new_live=True)}, "east", "west")
+    why, _ = groups_move._judged({"g": GroupOnBothSides(new_live=True)}, "east", "west")
     assert why is not None and "until their sessions end" in str(why)
 
 
-def words_of(stack: ExitStack, *labs: LabCluster) -> GroupWords:
-    return GroupWords([stack.enter_context(closing(KafkaCluster(lab.cluster))) for lab in labs], "east")
+def words_of(stack: ExitStack, *labs: LabCluster) -> GroupsHomeRecords:
+    return GroupsHomeRecords([stack.enter_context(closing(KafkaCluster(lab.cluster))) for lab in labs], "east")
 
 
 def test_away_from_a_home_that_is_gone_they_go_by_force_alone(
     west: LabCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinshore.proxy.operations.groups.ASK_S", 1.0)
+    monkeypatch.setattr("twinshore.proxy.operations.groups_move.CLUSTER_TIMEOUT_S", 1.0)
     gone = Cluster("gone", (f"127.0.0.1:{free_port()}",))
     known = settings(tmp_path, gone, west.cluster)
     with pytest.raises(RefusedError, match="does not answer, so nobody knows where groups stand there"):
-        stages(Asked("west"), known)
-    assert done(Asked("west", force=True), known) == ["groups are at home on west"]
-    back = plan(Asked("gone", force=True), known, None).refused
+        stages(MoveGroups("west"), known)
+    assert done(MoveGroups("west", force=True), known) == ["groups are at home on west"]
+    back = plan(MoveGroups("gone", force=True), known, None).refused
     assert back is not None and "gone does not answer" in str(back)
 
 
@@ -141,53 +141,57 @@ def test_away_from_a_home_that_is_gone_they_go_by_force_alone(
 def test_a_home_that_is_back_hears_where_groups_are_and_they_move_again_from_one_that_dies(
     east: LabCluster, west: LabCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinshore.proxy.operations.groups.ASK_S", 1.0)
+    monkeypatch.setattr("twinshore.proxy.operations.groups_move.CLUSTER_TIMEOUT_S", 1.0)
     with ExitStack() as stack:
         words = words_of(stack, east, west)
         words.say(words.next(None, HomeState.SETTLED, SWITCH, "test"), ["east", "west"])
     east_down = settings(tmp_path, Cluster("east", (f"127.0.0.1:{free_port()}",)), west.cluster)
     west_down = settings(tmp_path, east.cluster, Cluster("west", (f"127.0.0.1:{free_port()}",)))
-    assert done(Asked("west", force=True), east_down) == ["groups are at home on west"]
-    assert plan(Asked("east", force=True), west_down, None).steps, "east alone says that they are there, in term 1"
-    assert stages(Asked("east", force=True), west_down) == [Stage.MOVE], "the store knows better"
+    assert done(MoveGroups("west", force=True), east_down) == ["groups are at home on west"]
+    assert plan(MoveGroups("east", force=True), west_down, None).steps, "east alone says that they are there, in term 1"
+    assert stages(MoveGroups("east", force=True), west_down) == [GroupsMoveStage.MOVE], "the store knows better"
     said: list[str] = []
     with open_store(east_down.store.url) as store, ExitStack() as stack:
         both = [stack.enter_context(closing(KafkaCluster(lab.cluster))) for lab in (east, west)]
-        relay = HomeRelay(store, both, said.append)
+        relay = GroupsHomeAnnouncer(store, both, said.append)
         relay.turn(0.0)
         assert said == ["east hears that groups are at home on west, in term 2"]
         told, _ = words_of(stack, east).told()
-        assert isinstance(told, HomeLine)
+        assert isinstance(told, HomeRecord)
         assert (told.home, told.term) == ("west", 2)
         relay.again()
         relay.turn(10.0)
         assert len(said) == 1, "it knows by now"
-    assert done(Asked("east", force=True), west_down) == ["groups are at home on east"]
+    assert done(MoveGroups("east", force=True), west_down) == ["groups are at home on east"]
     with ExitStack() as stack:
         told, _ = words_of(stack, east).told()
-        assert isinstance(told, HomeLine)
+        assert isinstance(told, HomeRecord)
         assert (told.home, told.term) == ("east", 3)
-    assert stages(Asked("east"), settings(tmp_path, east.cluster, west.cluster)) == [Stage.STAY], "west has not heard"
+    assert stages(MoveGroups("east"), settings(tmp_path, east.cluster, west.cluster)) == [GroupsMoveStage.STAY], (
+        "west has not heard"
+    )
 
 
 def test_groups_that_have_gathered_go_along_or_stay(
     east: LabCluster, west: LabCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinshore.proxy.operations.groups.GATHER_S", 0.0)
+    monkeypatch.setattr("twinshore.proxy.operations.groups_move.GATHER_MIN_S", 0.0)
     known, said = settings(tmp_path, east.cluster, west.cluster), list[str]()
     with open_store(known.store.url) as store:
-        asking = Asking("test", said.append, threading.Event())
-        meant = groups.planned("west", known, store, SwitchPlan())
-        assert groups.planned("west", known, store, WavesPlan()).refused, "consumers would wait for all waves"
-        with groups.Gathering(meant, "west", known, store, asking, SwitchPlan()) as gathering:
+        asking = SwitchCaller("test", said.append, threading.Event())
+        meant = groups_move.plan_with_switch("west", known, store, SwitchPlan())
+        assert groups_move.plan_with_switch("west", known, store, WavesPlan()).refused, (
+            "consumers would wait for all waves"
+        )
+        with groups_move.GroupsWithSwitch(meant, "west", known, store, asking, SwitchPlan()) as gathering:
             assert said == [], "consumers go on until the switch is announced"
             gathering.begin()
             assert said == ["members have committed, and wait"]
-        assert stages(Asked(), known) == [], "the switch turned back: they stay"
-        assert "at home on east, in term 1" in plan(Asked(), known, store).shown[0]
-        with groups.Gathering(meant, "west", known, store, asking, SwitchPlan()) as gathering:
+        assert stages(MoveGroups(), known) == [], "the switch turned back: they stay"
+        assert "at home on east, in term 1" in plan(MoveGroups(), known, store).shown[0]
+        with groups_move.GroupsWithSwitch(meant, "west", known, store, asking, SwitchPlan()) as gathering:
             gathering.begin()
             gathering.go_on()
         assert said[-1] == "groups are at home on west"
-        groups.by_force("east", known, store, "test", said.append)
+        groups_move.move_groups_by_force("east", known, store, "test", said.append)
         assert said[-1] == "groups are at home on east", "it answers, so nothing is forced"

@@ -13,16 +13,23 @@ from tests.proxy.talks import by_kio
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.protocol import fetch, produce
 from twinshore.kafka.protocol.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
-from twinshore.kafka.protocol.handshake import Software, encode_versions_request
-from twinshore.kafka.protocol.server import Request, answer_frame
+from twinshore.kafka.protocol.handshake import ClientSoftware, encode_api_versions_request
+from twinshore.kafka.protocol.requests import Request, response_frame
 from twinshore.proxy import client_connection as guests
-from twinshore.proxy.broker_connection import Access
-from twinshore.proxy.client_connection import HALF_REQUEST_S, Guest
-from twinshore.proxy.core.login import Who
-from twinshore.proxy.core.messages import answer_kind, filled, part_of, read_asked, request_kind, written
-from twinshore.proxy.core.model import ERRAND_S, Parts
-from twinshore.proxy.core.offers import HEARTBEAT, LIST_GROUPS
-from twinshore.state.core.proxy_values import FlowKind
+from twinshore.proxy.broker_connection import BrokerAccess
+from twinshore.proxy.client_connection import PARTIAL_REQUEST_TIMEOUT_S, ClientConnection
+from twinshore.proxy.core.api_versions import HEARTBEAT, LIST_GROUPS
+from twinshore.proxy.core.login import ClientPrincipal
+from twinshore.proxy.core.message_codec import (
+    build_message,
+    decode_request,
+    encode_message,
+    get_element_type,
+    get_request_type,
+    get_response_type,
+)
+from twinshore.proxy.core.model import FAN_OUT_TIMEOUT_S, Parts
+from twinshore.state.core.proxy_values import TrafficKind
 
 
 def test_answers_come_in_the_order_of_requests_whoever_gives_them() -> None:
@@ -32,12 +39,12 @@ def test_answers_come_in_the_order_of_requests_whoever_gives_them() -> None:
         if request.key == PRODUCE:
             await slow.wait()
             return appended("orders", 7)
-        return written(filled(answer_kind(METADATA, 9)))
+        return encode_message(build_message(get_response_type(METADATA, 9)))
 
     async def play(stage: Stage) -> None:
         client = await stage.client()
         client.ask(PRODUCE, 9, 11, records("orders"))
-        client.ask(API_VERSIONS, 3, 12, [encode_versions_request(3, Software("test", "1"))])
+        client.ask(API_VERSIONS, 3, 12, [encode_api_versions_request(3, ClientSoftware("test", "1"))])
         client.ask(METADATA, 9, 13, about_topics("bills"))
         client.ask(PRODUCE, 9, 14, records("bills"))
         client.ask(PRODUCE, 9, 15, records("orders"))
@@ -51,7 +58,7 @@ def test_answers_come_in_the_order_of_requests_whoever_gives_them() -> None:
 
 def test_records_without_acks_pass_and_leave_nothing_behind() -> None:
     async def answers(request: Request) -> Parts | None:
-        acks = produce.read_request(request.view, request.position, request.version).acks
+        acks = produce.read_produce_request(request.view, request.position, request.version).acks
         return appended("orders", 3) if acks else None
 
     async def play(stage: Stage) -> None:
@@ -71,15 +78,17 @@ KEEPS = [True] if sys.version_info >= (3, 12) else [False, True]
 @pytest.fixture(params=KEEPS, ids=lambda keeps: "kept" if keeps else "copied")
 def keeping(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both kinds of transports: those that copy what they cannot send at once, and those that keep it."""
-    monkeypatch.setattr(guests, "keeps_buffers", lambda _: request.param)
+    monkeypatch.setattr(guests, "retains_write_buffers", lambda _: request.param)
 
 
 @pytest.mark.usefixtures("keeping")
 def test_a_request_and_an_answer_of_ten_megabytes_pass_as_they_are() -> None:
     size = 10 << 20
-    body = produce.write_request(9, produce.ProduceRequest(None, -1, 1000, [produce.Batches("orders", 0, b"z" * size)]))
-    answer = fetch.write_answer(
-        12, fetch.FetchAnswer(0, 0, 0, [fetch.Fetched("orders", 0, 0, 1, 1, records=b"y" * size)])
+    body = produce.write_produce_request(
+        9, produce.ProduceRequest(None, -1, 1000, [produce.ProduceRequestPartition("orders", 0, b"z" * size)])
+    )
+    answer = fetch.write_fetch_response(
+        12, fetch.FetchResponse(0, 0, 0, [fetch.FetchResponsePartition("orders", 0, 0, 1, 1, records=b"y" * size)])
     )
 
     async def answers(request: Request) -> Parts:
@@ -91,8 +100,8 @@ def test_a_request_and_an_answer_of_ten_megabytes_pass_as_they_are() -> None:
             client.ask(PRODUCE, 9, number, body)
             assert (await client.hears())[0] == number
             assert bytes(stage.heard[-1].view[stage.heard[-1].position :]) == b"".join(body)
-        wanted = fetch.FetchRequest(0, 1, 1 << 30, 0, [fetch.Wanted("orders", 0, 0, 1 << 30)])
-        client.ask(FETCH, 12, 77, [fetch.write_request(12, wanted)])
+        wanted = fetch.FetchRequest(0, 1, 1 << 30, 0, [fetch.FetchRequestPartition("orders", 0, 0, 1 << 30)])
+        client.ask(FETCH, 12, 77, [fetch.write_fetch_request(12, wanted)])
         number, found = await client.hears()
         assert (number, bytes(found[1:])) == (77, b"".join(answer))
 
@@ -144,7 +153,7 @@ def test_a_frame_that_claims_much_makes_no_room_before_it_comes() -> None:
         while not stage.house.counts.bytes_in:
             await asyncio.sleep(0.01)
         (guest,) = stage.house.guests
-        assert isinstance(guest, Guest)
+        assert isinstance(guest, ClientConnection)
         assert len(guest._framer.buffer) <= 64 << 10
 
     on_stage(play, nothing)
@@ -159,15 +168,15 @@ def test_half_a_request_and_a_client_that_asks_nothing_end_in_time() -> None:
             await asyncio.sleep(0.01)
         now_s = stage.house.now_s
         for guest in list(stage.house.guests):
-            guest.look(now_s + HALF_REQUEST_S - 1)
+            guest.look(now_s + PARTIAL_REQUEST_TIMEOUT_S - 1)
         assert len(stage.house.guests) == 3
         for guest in list(stage.house.guests):
-            guest.look(now_s + HALF_REQUEST_S + 5)
+            guest.look(now_s + PARTIAL_REQUEST_TIMEOUT_S + 5)
         assert await half.is_hung_up_on()
         assert len(stage.house.guests) == 1, "a request that no broker answered has ended as well"
         assert await busy.is_hung_up_on()
         for guest in list(stage.house.guests):
-            guest.look(now_s + guests.IDLE_S + 1)
+            guest.look(now_s + guests.IDLE_TIMEOUT_S + 1)
         assert await idle.is_hung_up_on()
         assert [line.rpartition("disconnected: ")[2] for line in stage.said][-1].startswith("it has asked nothing")
 
@@ -181,8 +190,8 @@ def test_half_a_request_and_a_client_that_asks_nothing_end_in_time() -> None:
 )
 @pytest.mark.usefixtures("keeping")
 def test_a_client_that_reads_nothing_holds_back_its_broker_and_nobody_else() -> None:
-    answer = fetch.write_answer(
-        12, fetch.FetchAnswer(0, 0, 0, [fetch.Fetched("orders", 0, 0, 1, 1, records=b"y" * (8 << 20))])
+    answer = fetch.write_fetch_response(
+        12, fetch.FetchResponse(0, 0, 0, [fetch.FetchResponsePartition("orders", 0, 0, 1, 1, records=b"y" * (8 << 20))])
     )
 
     async def answers(request: Request) -> Parts:
@@ -190,10 +199,10 @@ def test_a_client_that_reads_nothing_holds_back_its_broker_and_nobody_else() -> 
 
     async def play(stage: Stage) -> None:
         slow, other = await stage.client(), await stage.client()
-        wanted = fetch.FetchRequest(0, 1, 1 << 30, 0, [fetch.Wanted("orders", 0, 0, 1 << 30)])
+        wanted = fetch.FetchRequest(0, 1, 1 << 30, 0, [fetch.FetchRequestPartition("orders", 0, 0, 1 << 30)])
         slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
         for number in range(30):
-            slow.ask(FETCH, 12, number, [fetch.write_request(12, wanted)])
+            slow.ask(FETCH, 12, number, [fetch.write_fetch_request(12, wanted)])
         for number in range(20):
             other.ask(PRODUCE, 9, number, records("orders"))
             assert (await other.hears())[0] == number
@@ -213,7 +222,7 @@ def test_a_client_that_reads_nothing_holds_back_its_broker_and_nobody_else() -> 
 def test_an_answer_to_something_else_ends_both_connections() -> None:
     async def play(stage: Stage) -> None:
         async def wrong(request: Request) -> None:
-            stage.lines[-1].write(b"".join(answer_frame(PRODUCE, 9, request.number + 1, appended("orders", 1))))
+            stage.lines[-1].write(b"".join(response_frame(PRODUCE, 9, request.number + 1, appended("orders", 1))))
 
         stage.answers = wrong
         client = await stage.client()
@@ -262,11 +271,11 @@ def test_a_broker_that_says_nothing_costs_an_errand_its_part_alone() -> None:
     async def answers(request: Request) -> Parts | None:
         if request.key != METADATA:
             return appended("orders", 1)
-        named = [str(one.name) for one in read_asked(request).topics]
+        named = [str(one.name) for one in decode_request(request).topics]
         if named != ["orders"]:
             return None
-        topic = filled(part_of(answer_kind(METADATA, 9), "topics"), name="orders")
-        return written(filled(answer_kind(METADATA, 9), topics=(topic,)))
+        topic = build_message(get_element_type(get_response_type(METADATA, 9), "topics"), name="orders")
+        return encode_message(build_message(get_response_type(METADATA, 9), topics=(topic,)))
 
     async def play(stage: Stage) -> None:
         client = await stage.client()
@@ -275,7 +284,7 @@ def test_a_broker_that_says_nothing_costs_an_errand_its_part_alone() -> None:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
         (guest,) = stage.house.guests
-        guest.look(steady_s() + ERRAND_S)
+        guest.look(steady_s() + FAN_OUT_TIMEOUT_S)
         number, body = await client.hears()
         told = {str(one.name): int(one.error_code) for one in by_kio(METADATA, 9, body[1:]).topics}
         assert (number, told) == (6, {"orders": 0, "bills": 5})
@@ -320,11 +329,11 @@ def test_a_client_of_the_first_port_is_led_to_a_broker_s_own() -> None:
         client = await stage.client()
         client.ask(PRODUCE, 9, 5, records("orders"))
         number, body = await client.hears()
-        found = produce.read_answer(body, 1, 9)
+        found = produce.read_produce_response(body, 1, 9)
         assert (number, [one.error for one in found.appended]) == (5, [6])
-        client.ask(HEARTBEAT, 4, 6, written(filled(request_kind(HEARTBEAT, 4), group_id="g")))
+        client.ask(HEARTBEAT, 4, 6, encode_message(build_message(get_request_type(HEARTBEAT, 4), group_id="g")))
         assert int(by_kio(HEARTBEAT, 4, (await client.hears())[1][1:]).error_code) == 16
-        client.ask(LIST_GROUPS, 3, 7, written(filled(request_kind(LIST_GROUPS, 3))))
+        client.ask(LIST_GROUPS, 3, 7, encode_message(build_message(get_request_type(LIST_GROUPS, 3))))
         assert by_kio(LIST_GROUPS, 3, (await client.hears())[1][1:]).groups == ()
         assert stage.heard == []
 
@@ -333,14 +342,14 @@ def test_a_client_of_the_first_port_is_led_to_a_broker_s_own() -> None:
 
 def test_brokers_are_dialled_as_who_the_client_has_shown_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """By its certificate, before it has said a word."""
-    asked: list[Who] = []
-    shown = Who("CN=orders")
+    asked: list[ClientPrincipal] = []
+    shown = ClientPrincipal("CN=orders")
 
     async def play(stage: Stage) -> None:
         access = stage.house.gate.access
         monkeypatch.setattr(stage.house.gate, "who", lambda _: shown)
 
-        def led(cluster: str, who: Who) -> Access:
+        def led(cluster: str, who: ClientPrincipal) -> BrokerAccess:
             asked.append(who)
             return access(cluster, who)
 
@@ -362,14 +371,14 @@ def test_how_long_a_broker_took_is_counted_also_where_it_is_asked_for_a_part() -
 
     async def play(stage: Stage) -> None:
         client = await stage.client()
-        batches = [produce.Batches(topic, 0, b"x") for topic in ("orders", "bills")]
-        client.ask(PRODUCE, 9, 5, produce.write_request(9, produce.ProduceRequest(None, -1, 1000, batches)))
+        batches = [produce.ProduceRequestPartition(topic, 0, b"x") for topic in ("orders", "bills")]
+        client.ask(PRODUCE, 9, 5, produce.write_produce_request(9, produce.ProduceRequest(None, -1, 1000, batches)))
         _, body = await client.hears()
-        assert [(one.topic, one.error) for one in produce.read_answer(body, 1, 9).appended] == [
+        assert [(one.topic, one.error) for one in produce.read_produce_response(body, 1, 9).appended] == [
             ("orders", 0),
             ("bills", 6),
         ]
-        (flow,) = [flow for key, flow in stage.house.flows.window() if key.kind is FlowKind.PRODUCE]
+        (flow,) = [flow for key, flow in stage.house.flows.window() if key.kind is TrafficKind.PRODUCE]
         assert (flow.requests, flow.answered) == (1, 1)
 
     on_stage(play, answers)

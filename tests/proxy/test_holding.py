@@ -10,31 +10,31 @@ import pytest
 from tests.proxy.stage import Client, Stage, appended, on_stage, records
 from twinshore.kafka.protocol import produce
 from twinshore.kafka.protocol.apis import API_VERSIONS, PRODUCE
-from twinshore.kafka.protocol.server import Request
+from twinshore.kafka.protocol.requests import Request
 from twinshore.proxy import broker_connections
 from twinshore.proxy import client_connection as guests
-from twinshore.proxy.core.model import Lead, Parts
+from twinshore.proxy.core.model import HomeRoute, Parts
 
 NOT_HERE = 6
-HELD, FREE, ELSEWHERE = Lead("east", 1, held=True), Lead("east", 1), Lead("west", 2)
+HELD, FREE, ELSEWHERE = HomeRoute("east", 1, held=True), HomeRoute("east", 1), HomeRoute("west", 2)
 TORN = ELSEWHERE._replace(torn="east->west")
 
 
-def lead(stage: Stage, one: Lead) -> None:
+def lead(stage: Stage, one: HomeRoute) -> None:
     stage.house.changed(replace(stage.house.seen, leads={"orders": one}))
 
 
 async def error_in(client: Client) -> tuple[int, int]:
     """The number of the next answer, and its error."""
     number, body = await client.hears()
-    (one,) = produce.read_answer(body, 1, 9).appended  # behind the tags of its header
+    (one,) = produce.read_produce_response(body, 1, 9).appended  # behind the tags of its header
     return number, one.error
 
 
 async def acknowledges(request: Request) -> Parts | None:
     if request.key == API_VERSIONS:
         return [b"\0" * 6]
-    acks = produce.read_request(request.view, request.position, request.version).acks
+    acks = produce.read_produce_request(request.view, request.position, request.version).acks
     return appended("orders", 3) if acks else None
 
 
@@ -47,7 +47,7 @@ async def until(stage: Stage, holding: int) -> None:
 
 
 @pytest.mark.parametrize(("after", "error"), [(FREE, 0), (ELSEWHERE, NOT_HERE)])
-def test_what_was_held_goes_on_or_is_sent_elsewhere_by_its_client(after: Lead, error: int) -> None:
+def test_what_was_held_goes_on_or_is_sent_elsewhere_by_its_client(after: HomeRoute, error: int) -> None:
     async def play(stage: Stage) -> None:
         lead(stage, HELD)
         client = await stage.client()
@@ -59,13 +59,13 @@ def test_what_was_held_goes_on_or_is_sent_elsewhere_by_its_client(after: Lead, e
         lead(stage, after)
         assert [await error_in(client) for _ in range(2)] == [(11, error), (12, error)]
         assert len(stage.heard) == (0 if error else 2)
-        assert (stage.house.holding, stage.house.under_way.total()) == (set(), 0)
+        assert (stage.house.holding, stage.house.in_flight_writes.total()) == (set(), 0)
 
     on_stage(play, acknowledges)
 
 
 def test_what_is_held_for_too_long_is_refused_and_not_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guests, "HELD_S", -1)
+    monkeypatch.setattr(guests, "PARKED_REQUEST_TIMEOUT_S", -1)
 
     async def play(stage: Stage) -> None:
         lead(stage, HELD)
@@ -126,7 +126,7 @@ def test_nothing_is_quiet_before_the_broker_has_answered() -> None:
         client = await stage.client()
         for number in (11, 12):
             client.ask(PRODUCE, 9, number, records("orders"))
-        while not stage.heard or stage.house.under_way["orders"] < 2:
+        while not stage.heard or stage.house.in_flight_writes["orders"] < 2:
             await asyncio.sleep(0.01)
         lead(stage, HELD)
         assert quiet == []
@@ -146,18 +146,18 @@ def test_of_what_nobody_acknowledges_the_broker_is_asked_behind_it() -> None:
             client.ask(PRODUCE, 9, number, records("orders", acks=0))
         while len(stage.heard) < 50:
             await asyncio.sleep(0.01)
-        assert (stage.house.under_way["orders"], quiet) == (1, [])
+        assert (stage.house.in_flight_writes["orders"], quiet) == (1, [])
         lead(stage, HELD)
         while not quiet:
             await asyncio.sleep(0.01)
         assert [one.key for one in stage.heard[50:]] == [API_VERSIONS]
-        assert not stage.house.under_way
+        assert not stage.house.in_flight_writes
 
     on_stage(play, acknowledges)
 
 
 def test_what_a_client_had_under_way_when_it_left_may_still_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_connections, "LATE_S", 0.3)
+    monkeypatch.setattr(broker_connections, "ARRIVAL_GRACE_S", 0.3)
 
     async def never(_: Request) -> Parts | None:
         await asyncio.sleep(30)
@@ -168,13 +168,13 @@ def test_what_a_client_had_under_way_when_it_left_may_still_arrive(monkeypatch: 
         stage.house.quiet = quiet.append
         client = await stage.client()
         client.ask(PRODUCE, 9, 11, records("orders"))
-        while not stage.house.under_way:
+        while not stage.house.in_flight_writes:
             await asyncio.sleep(0.01)
         lead(stage, HELD)
         await client.leaves()
         while stage.house.guests:
             await asyncio.sleep(0.01)
-        assert (stage.house.under_way["orders"], quiet) == (1, [])
+        assert (stage.house.in_flight_writes["orders"], quiet) == (1, [])
         await asyncio.sleep(0.4)
         assert quiet == ["orders"]
 
@@ -211,7 +211,7 @@ def test_a_cluster_that_is_not_heard_holds_its_own_writers_alone() -> None:
 
 
 @pytest.mark.parametrize(("after", "ends"), [(TORN, True), (ELSEWHERE, False)])
-def test_what_a_home_that_was_given_up_has_not_answered_is_not_waited_for(after: Lead, ends: bool) -> None:
+def test_what_a_home_that_was_given_up_has_not_answered_is_not_waited_for(after: HomeRoute, ends: bool) -> None:
     """Its answer would be about records that the topic's home does not have, and what is sent meanwhile would overtake
     what is under way."""
     answers = asyncio.Event()

@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 
 from tests.proxy.talks import EAST, request, seen, session
 from twinshore.config.errors import WireError
-from twinshore.kafka.protocol.server import read_request
-from twinshore.proxy.core.messages import read_said
-from twinshore.proxy.core.model import Run, Said
-from twinshore.proxy.core.offers import HANDLED
+from twinshore.kafka.protocol.requests import read_request
+from twinshore.proxy.core.api_versions import HANDLED_API_VERSIONS
+from twinshore.proxy.core.message_codec import decode_response
+from twinshore.proxy.core.model import BrokerResponse, FanOut
 
 SEEN = seen(homes={"shared": "west"})
-VERSIONS = [(key, version) for key, (low, high) in HANDLED.items() for version in {low, (low + high) // 2, high}]
+VERSIONS = [
+    (key, version) for key, (low, high) in HANDLED_API_VERSIONS.items() for version in {low, (low + high) // 2, high}
+]
 
 
 @pytest.mark.claim(
@@ -28,8 +30,8 @@ VERSIONS = [(key, version) for key, (low, high) in HANDLED.items() for version i
 def test_any_body_is_judged_or_is_a_wire_error(what: tuple[int, int], body: bytes, place: object) -> None:
     with contextlib.suppress(WireError):
         move = session(EAST if place else None).move(request(*what, [body]), SEEN)
-        if isinstance(move, Run):
-            said: list[Said] | None = None
+        if isinstance(move, FanOut):
+            said: list[BrokerResponse] | None = None
             with contextlib.suppress(StopIteration):
                 while True:
                     asks = next(move.errand) if said is None else move.errand.send(said)
@@ -59,4 +61,4 @@ def test_a_count_of_two_billions_makes_no_room_for_them(key: int, version: int) 
         with contextlib.suppress(WireError):
             session().move(request(key, version, [body]), SEEN)
         with contextlib.suppress(WireError):
-            read_said(key, version, memoryview(body))
+            decode_response(key, version, memoryview(body))

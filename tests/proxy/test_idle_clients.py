@@ -9,10 +9,10 @@ from typing import Any
 from tests.proxy.stage import Stage, appended, nothing, on_stage, records
 from tests.proxy.talks import EAST
 from twinshore.kafka.protocol.apis import PRODUCE
-from twinshore.kafka.protocol.framing import frame
-from twinshore.kafka.protocol.server import Request
-from twinshore.proxy.broker_connection import Upstream
-from twinshore.proxy.client_connection import Guest
+from twinshore.kafka.protocol.framing import frame_request
+from twinshore.kafka.protocol.requests import Request
+from twinshore.proxy.broker_connection import BrokerConnection
+from twinshore.proxy.client_connection import ClientConnection
 
 BYTES_MAX = 7_000
 
@@ -22,8 +22,10 @@ def test_a_client_and_its_connection_to_a_broker_take_a_few_kilobytes() -> None:
 
     async def play(stage: Stage) -> None:
         def client() -> tuple[Any, Any]:
-            guest = Guest(EAST, stage.house)
-            return guest, Upstream(EAST, guest._brokers, stage.house.gate.access(EAST.cluster, guest._brokers.who))
+            guest = ClientConnection(EAST, stage.house)
+            return guest, BrokerConnection(
+                EAST, guest._brokers, stage.house.gate.access(EAST.cluster, guest._brokers.who)
+            )
 
         kept = [client()]
         tracemalloc.start()
@@ -44,7 +46,7 @@ def test_a_client_that_says_nothing_holds_no_buffer() -> None:
         client.ask(PRODUCE, 9, 1, records("orders", 200_000))
         assert (await client.hears())[0] == 1
         (guest,) = stage.house.guests
-        assert isinstance(guest, Guest)
+        assert isinstance(guest, ClientConnection)
         (line,) = guest._brokers._lines.values()
         assert len(guest._framer.buffer) > 200_000 and len(line.framer.buffer) > 0
         stage.house.look()
@@ -61,7 +63,7 @@ def test_half_a_request_is_kept_as_buffers_are_given_back() -> None:
 
     async def play(stage: Stage) -> None:
         client = await stage.client()
-        request = b"".join(frame(PRODUCE, 9, 1, "app", records("orders", 5_000), True))
+        request = b"".join(frame_request(PRODUCE, 9, 1, "app", records("orders", 5_000), True))
         client.writer.write(request[:3_000])
         while stage.house.counts.bytes_in < 3_000:
             await asyncio.sleep(0.01)

@@ -15,10 +15,16 @@ from twinshore.config.errors import WireError
 from twinshore.kafka.protocol import produce
 from twinshore.kafka.protocol.apis import LIST_OFFSETS, METADATA, OFFSET_COMMIT, PRODUCE
 from twinshore.kafka.protocol.primitives import uvarint
-from twinshore.kafka.protocol.server import ELEMENTS_MAX, Request
-from twinshore.proxy.client_connection import FIRST_BYTES, HALF_REQUEST_S, OTHERS_BYTES_MAX, SLOW_S, Intake
-from twinshore.proxy.core.limits import Budget
-from twinshore.proxy.core.model import Parts, Run
+from twinshore.kafka.protocol.requests import ARRAY_ELEMENTS_MAX, Request
+from twinshore.proxy.client_connection import (
+    INITIAL_BUFFER_BYTES,
+    PARTIAL_REQUEST_TIMEOUT_S,
+    SLOW_REQUEST_TIMEOUT_S,
+    SMALL_REQUEST_BYTES_MAX,
+    RequestFramer,
+)
+from twinshore.proxy.core.limits import RequestMemory
+from twinshore.proxy.core.model import FanOut, Parts
 
 pytestmark = pytest.mark.claim(
     "proxy", "request-bounds", "no request of a client holds up the others, or takes the memory of all"
@@ -26,7 +32,7 @@ pytestmark = pytest.mark.claim(
 MIB = 1 << 20
 
 
-def feed(ours: Intake, data: bytes) -> None:
+def feed(ours: RequestFramer, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         room = ours.room()
@@ -37,45 +43,47 @@ def feed(ours: Intake, data: bytes) -> None:
         ours.request(100 * MIB)
 
 
-def begin(ours: Intake, size: int, key: int = PRODUCE) -> None:
-    feed(ours, struct.pack(">ih", size, key) + bytes(FIRST_BYTES))
+def begin(ours: RequestFramer, size: int, key: int = PRODUCE) -> None:
+    feed(ours, struct.pack(">ih", size, key) + bytes(INITIAL_BUFFER_BYTES))
 
 
 def test_four_bytes_make_no_room_for_megabytes() -> None:
-    budget = Budget(128 * MIB)
-    many = [Intake(budget, lambda: None) for _ in range(50)]
+    budget = RequestMemory(128 * MIB)
+    many = [RequestFramer(budget, lambda: None) for _ in range(50)]
     for ours in many:
         feed(ours, struct.pack(">i", 4 * MIB))
-    assert sum(len(ours.buffer) for ours in many) <= 50 * FIRST_BYTES
+    assert sum(len(ours.buffer) for ours in many) <= 50 * INITIAL_BUFFER_BYTES
     assert budget.left == 128 * MIB, "whoever has sent next to nothing takes nothing of it"
 
 
 def test_all_clients_share_one_budget_and_who_waits_is_granted_in_turn() -> None:
-    budget, granted = Budget(6 * MIB), list[str]()
+    budget, granted = RequestMemory(6 * MIB), list[str]()
 
     def hears(name: str) -> Callable[[], None]:
         return lambda: granted.append(name)
 
-    first, second, third = (Intake(budget, hears(name)) for name in ("first", "second", "third"))
+    first, second, third = (RequestFramer(budget, hears(name)) for name in ("first", "second", "third"))
     begin(first, 4 * MIB)
     begin(second, 3 * MIB)
     begin(third, MIB)
     assert [first.waits, second.waits, third.waits] == [False, True, True], "nobody is passed over"
-    feed(first, bytes(4 * MIB - FIRST_BYTES - 2))
+    feed(first, bytes(4 * MIB - INITIAL_BUFFER_BYTES - 2))
     assert not granted, "it is not on its way yet"
     first.settle()
     assert (granted, budget.left) == (["second", "third"], 2 * MIB)
-    assert second.look(0.0, HALF_REQUEST_S + 1, paused=True, busy=False) == ""
-    assert second.look(HALF_REQUEST_S, HALF_REQUEST_S, paused=False, busy=False) == "", "it was not read meanwhile"
-    assert "not sent a request to its end" in second.look(SLOW_S + 1, 0.0, paused=False, busy=False)
+    assert second.look(0.0, PARTIAL_REQUEST_TIMEOUT_S + 1, paused=True, busy=False) == ""
+    assert second.look(PARTIAL_REQUEST_TIMEOUT_S, PARTIAL_REQUEST_TIMEOUT_S, paused=False, busy=False) == "", (
+        "it was not read meanwhile"
+    )
+    assert "not sent a request to its end" in second.look(SLOW_REQUEST_TIMEOUT_S + 1, 0.0, paused=False, busy=False)
     for ours in (first, second, third):
         ours.close()
     assert budget.left == 6 * MIB
 
 
 def test_who_leaves_while_it_waits_takes_nothing() -> None:
-    budget = Budget(2 * MIB)
-    first, second = Intake(budget, lambda: None), Intake(budget, lambda: None)
+    budget = RequestMemory(2 * MIB)
+    first, second = RequestFramer(budget, lambda: None), RequestFramer(budget, lambda: None)
     begin(first, 2 * MIB)
     begin(second, 2 * MIB)
     second.close()
@@ -85,10 +93,10 @@ def test_who_leaves_while_it_waits_takes_nothing() -> None:
 
 @pytest.mark.parametrize("key", [METADATA, OFFSET_COMMIT])
 def test_no_request_but_produce_may_have_more_than_a_megabyte(key: int) -> None:
-    begin(Intake(Budget(128 * MIB), lambda: None), OTHERS_BYTES_MAX, key)
+    begin(RequestFramer(RequestMemory(128 * MIB), lambda: None), SMALL_REQUEST_BYTES_MAX, key)
     with pytest.raises(WireError, match="has 1048577 bytes: 1048576 are taken at most"):
-        begin(Intake(Budget(128 * MIB), lambda: None), OTHERS_BYTES_MAX + 1, key)
-    begin(Intake(Budget(128 * MIB), lambda: None), 90 * MIB, PRODUCE)
+        begin(RequestFramer(RequestMemory(128 * MIB), lambda: None), SMALL_REQUEST_BYTES_MAX + 1, key)
+    begin(RequestFramer(RequestMemory(128 * MIB), lambda: None), 90 * MIB, PRODUCE)
 
 
 def of_metadata(count: int) -> Request:
@@ -101,8 +109,8 @@ def of_list_offsets(count: int) -> Request:
 
 
 def of_produce(count: int) -> Request:
-    batches = [produce.Batches("orders", 0, b"")] * count
-    return request(PRODUCE, 9, produce.write_request(9, produce.ProduceRequest(None, 1, 1000, batches)))
+    batches = [produce.ProduceRequestPartition("orders", 0, b"")] * count
+    return request(PRODUCE, 9, produce.write_produce_request(9, produce.ProduceRequest(None, 1, 1000, batches)))
 
 
 @pytest.mark.parametrize("made", [of_metadata, of_list_offsets, of_produce])
@@ -110,13 +118,13 @@ def test_a_request_of_many_elements_is_refused_before_they_are_read(made: Callab
     def judge(one: Request) -> float:
         began_s = time.process_time()
         move = session().move(one, seen())
-        if isinstance(move, Run):
+        if isinstance(move, FanOut):
             next(move.errand)
         return time.process_time() - began_s
 
-    assert judge(made(ELEMENTS_MAX - 1)) < 2, "a lease is five seconds"
+    assert judge(made(ARRAY_ELEMENTS_MAX - 1)) < 2, "a lease is five seconds"
     with pytest.raises(WireError, match="more "):
-        judge(made(ELEMENTS_MAX + 1))
+        judge(made(ARRAY_ELEMENTS_MAX + 1))
 
 
 def test_large_requests_of_two_clients_go_through_a_budget_for_one() -> None:
@@ -124,7 +132,7 @@ def test_large_requests_of_two_clients_go_through_a_budget_for_one() -> None:
         return appended("orders", 1)
 
     async def play(stage: Stage) -> None:
-        stage.house.budget = Budget(3 * MIB)
+        stage.house.budget = RequestMemory(3 * MIB)
         clients = [await stage.client() for _ in range(3)]
         for client in clients:
             client.ask(PRODUCE, 9, 5, records("orders", 2 * MIB))

@@ -16,28 +16,28 @@ from twinshore.config.model import Cluster
 from twinshore.config.sections.proxy import ProxySettings
 from twinshore.kafka.protocol import produce
 from twinshore.kafka.protocol.apis import PRODUCE
-from twinshore.kafka.protocol.server import Request
+from twinshore.kafka.protocol.requests import Request
 from twinshore.proxy import broker_connections
-from twinshore.proxy.auth import Gate
-from twinshore.proxy.cluster_view import Follows
-from twinshore.proxy.context import House
-from twinshore.proxy.core.model import Layout, Lead, Parts, Wrote
-from twinshore.routing.core.records import HomeLine, HomeState
+from twinshore.proxy.auth import Authenticator
+from twinshore.proxy.cluster_view import HomeWatcher
+from twinshore.proxy.context import ProxyContext
+from twinshore.proxy.core.model import BrokerAddressing, HomeRoute, Parts, ProducerTail
+from twinshore.routing.core.home_records import HomeRecord, HomeState
 
 
 def test_nothing_is_said_to_wait_before_the_loop_itself_holds() -> None:
     """A thread has read that the topic is held; the loop has not been told yet, and answers and requests come."""
     clusters = [Cluster("east", ("127.0.0.1:1",)), Cluster("west", ("127.0.0.1:2",))]
-    follows = Follows("proxy", clusters, print)
-    gate = Gate(ProxySettings(), clusters, print)
-    house = House(Layout("127.0.0.1", 1, ("east", "west"), 4), seen(), print, lambda: None, gate)
+    follows = HomeWatcher("proxy", clusters, print)
+    gate = Authenticator(ProxySettings(), clusters, print)
+    house = ProxyContext(BrokerAddressing("127.0.0.1", 1, ("east", "west"), 4), seen(), print, lambda: None, gate)
     house.quiet = follows.quiet
     house.writes(["orders"])
     following = follows._centre._following
     following.read(
         "east",
         {
-            "orders": HomeLine(
+            "orders": HomeRecord(
                 topic="orders", home="east", cluster_id="east-id", term=1, step=2, state=HomeState.HELD, switch="5" * 32
             )
         },
@@ -45,7 +45,7 @@ def test_nothing_is_said_to_wait_before_the_loop_itself_holds() -> None:
     )
     house.written(["orders"])
     assert following.says().parked == frozenset(), "the next request goes out"
-    house.seen = replace(house.seen, leads={"orders": Lead("east", 1, held=True)})
+    house.seen = replace(house.seen, leads={"orders": HomeRoute("east", 1, held=True)})
     house.writes(["orders"])
     house.written(["orders"])
     assert following.says().parked == {"orders"}
@@ -54,8 +54,8 @@ def test_nothing_is_said_to_wait_before_the_loop_itself_holds() -> None:
 def test_where_the_broker_is_lost_that_was_asked_behind_records_they_may_arrive_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(broker_connections, "LATE_S", 0.2)
-    monkeypatch.setattr("twinshore.proxy.broker_connections.LATE_S", 0.2)
+    monkeypatch.setattr(broker_connections, "ARRIVAL_GRACE_S", 0.2)
+    monkeypatch.setattr("twinshore.proxy.broker_connections.ARRIVAL_GRACE_S", 0.2)
 
     async def play(stage: Stage) -> None:
         quiet: list[str] = []
@@ -84,17 +84,20 @@ def test_an_errand_that_writes_may_arrive_for_a_while_once_its_broker_is_lost() 
     async def play(stage: Stage) -> None:
         quiet: list[str] = []
         stage.house.quiet = quiet.append
-        wrote = {("orders", 1): {MINE: Wrote(3, 9)}}
-        stage.house.changed(replace(stage.house.seen, leads={"orders": Lead("east", 3)}, wrote=wrote))
+        wrote = {("orders", 1): {MINE: ProducerTail(3, 9)}}
+        stage.house.changed(replace(stage.house.seen, leads={"orders": HomeRoute("east", 3)}, wrote=wrote))
         client = await stage.client()
-        two = [produce.Batches("orders", 0, batch(0)), produce.Batches("orders", 1, batch(9))]
-        client.ask(PRODUCE, 9, 1, produce.write_request(9, produce.ProduceRequest(None, -1, 1000, two)))
+        two = [
+            produce.ProduceRequestPartition("orders", 0, batch(0)),
+            produce.ProduceRequestPartition("orders", 1, batch(9)),
+        ]
+        client.ask(PRODUCE, 9, 1, produce.write_produce_request(9, produce.ProduceRequest(None, -1, 1000, two)))
         while not stage.heard:
             await asyncio.sleep(0.01)
-        stage.house.changed(replace(stage.house.seen, leads={"orders": Lead("east", 3, held=True)}))
+        stage.house.changed(replace(stage.house.seen, leads={"orders": HomeRoute("east", 3, held=True)}))
         stage.lines[0].transport.abort()
         await asyncio.wait_for(client.hears(), 5)
-        assert (quiet, stage.house.under_way["orders"]) == ([], 1)
+        assert (quiet, stage.house.in_flight_writes["orders"]) == ([], 1)
 
     async def silent(_: Request) -> Parts | None:
         await asyncio.sleep(30)

@@ -11,21 +11,21 @@ from tests.scenarios.mirror_rig import settings_text
 from twinshore.config.errors import StoreVersionError
 from twinshore.config.model import Secret
 from twinshore.config.settings import Settings, parse_settings
-from twinshore.proxy import late_store
-from twinshore.proxy.late_store import LateStore
-from twinshore.state.engine import Database
+from twinshore.proxy import lazy_store
+from twinshore.proxy.lazy_store import LazyStore
+from twinshore.state.database import Database
 from twinshore.state.store import open_store
 
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setattr(late_store, "AGAIN_S", 0.0)
+    monkeypatch.setattr(lazy_store, "OPEN_RETRY_INTERVAL_S", 0.0)
     return parse_settings(settings_text(tmp_path, [], {}), name="test", env={})
 
 
 def test_one_that_is_made_later_is_taken_up_and_both_are_said(settings: Settings) -> None:
     said: list[str] = []
-    late = LateStore(settings, said.append)
+    late = LazyStore(settings, said.append)
     assert late.get() is None
     open_store(settings.store.url).close()
     assert late.get() is not None
@@ -40,7 +40,7 @@ def test_one_of_an_earlier_version_ends_who_would_serve_without_it(settings: Set
     older = text("UPDATE twinshore_schema SET version_num = '0001'")
     database.write(lambda connection: connection.execute(older))
     database.close()
-    late = LateStore(settings, print)
+    late = LazyStore(settings, print)
     late.check_version()  # it has not been asked yet, and may merely be away
     with pytest.raises(StoreVersionError):
         late.get()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.proxy.talks import LAYOUT
-from twinshore.proxy.core.model import Place
+from twinshore.proxy.core.model import BrokerId
 
 NAMED = replace(LAYOUT, node_hosts="node-*.kafka.example")
 NODES = {"east": [1, 3], "west": [1002]}
@@ -35,16 +35,16 @@ def test_each_broker_has_a_name_and_all_have_one_port() -> None:
     ],
 )
 def test_a_name_means_the_broker_of_its_number_or_none(name: str, number: int | None) -> None:
-    assert NAMED.asked_by(name) == number
-    assert LAYOUT.asked_by(name) is None
+    assert NAMED.parse_broker_name(name) == number
+    assert LAYOUT.parse_broker_name(name) is None
 
 
 def test_a_number_means_the_broker_that_has_it_and_keeps_the_place_of_one_that_is_away() -> None:
-    assert NAMED.place_of(3, NODES) == Place("east", 3)
-    assert NAMED.place_of(102, NODES) == Place("west", 1002)
-    assert NAMED.place_of(7, NODES) == Place("east", 7)
-    assert NAMED.place_of(102, {}) == Place("west", 2)
+    assert NAMED.place_of(3, NODES) == BrokerId("east", 3)
+    assert NAMED.place_of(102, NODES) == BrokerId("west", 1002)
+    assert NAMED.place_of(7, NODES) == BrokerId("east", 7)
+    assert NAMED.place_of(102, {}) == BrokerId("west", 2)
     assert NAMED.place_of(200, NODES) is None
     for name in ("9" * 300, "0000000017", "007"):
-        assert NAMED.asked_by(f"node-{name}.kafka.example") is None
-    assert NAMED.asked_by("node-7.kafka.example.") == 7, "a name may end with the root's dot"
+        assert NAMED.parse_broker_name(f"node-{name}.kafka.example") is None
+    assert NAMED.parse_broker_name("node-7.kafka.example.") == 7, "a name may end with the root's dot"

@@ -15,9 +15,9 @@ from tests.proxy.test_moved import MINE, line
 from twinshore.config.model import Cluster
 from twinshore.config.settings import Settings, load_settings
 from twinshore.proxy import cluster_view as module
-from twinshore.proxy.cluster_view import Follows, Led
-from twinshore.proxy.late_store import LateStore
-from twinshore.state.core.values import Flip, Receipt, SourceProducer
+from twinshore.proxy.cluster_view import HomesUpdate, HomeWatcher
+from twinshore.proxy.lazy_store import LazyStore
+from twinshore.state.core.values import HomeChange, ProgressRecord, SourceProducer
 from twinshore.state.store import Store, open_store
 
 CLUSTERS = [Cluster("east", ("127.0.0.1:1",)), Cluster("west", ("127.0.0.1:2",))]
@@ -30,13 +30,13 @@ def settings(tmp_path: Path) -> Settings:
     return load_settings(tmp_path / "t.toml", {})
 
 
-def heard(store: LateStore | None, monkeypatch: pytest.MonkeyPatch) -> tuple[Led, list[str]]:
+def heard(store: LazyStore | None, monkeypatch: pytest.MonkeyPatch) -> tuple[HomesUpdate, list[str]]:
     """What is known once nobody waits any more, and what was said. The line is younger than any."""
     said: list[str] = []
     monkeypatch.setattr(module, "wall_ms", lambda: FORCED.since_ms)
 
-    async def play() -> Led:
-        follows, found = Follows("proxy", CLUSTERS, said.append, store), list[Led]()
+    async def play() -> HomesUpdate:
+        follows, found = HomeWatcher("proxy", CLUSTERS, said.append, store), list[HomesUpdate]()
         follows.changed = found.append
         follows._loop = asyncio.get_running_loop()
         following = follows._centre._following
@@ -56,7 +56,7 @@ def heard(store: LateStore | None, monkeypatch: pytest.MonkeyPatch) -> tuple[Led
 
 
 def crossed(store: Store, to_offset: int) -> None:
-    receipt = Receipt(
+    receipt = ProgressRecord(
         link="east->west",
         topic="shared",
         partition=0,
@@ -80,7 +80,7 @@ def test_the_store_says_what_had_crossed_before_its_own_flip_and_after(
     with open_store(settings.store.url) as store:
         crossed(store, 112)
         if flipped:
-            flip = Flip(
+            flip = HomeChange(
                 pair="east<>west",
                 topic="shared",
                 home="west",
@@ -94,8 +94,8 @@ def test_the_store_says_what_had_crossed_before_its_own_flip_and_after(
                 set_by="anna",
                 torn=True,
             )
-            store.switching.flip([flip])
-    led, said = heard(LateStore(settings, print), monkeypatch)
+            store.topics_in_switch.flip([flip])
+    led, said = heard(LazyStore(settings, print), monkeypatch)
     assert led.leads["shared"] == TORN._replace(sound=2)
     assert (led.wrote, led.unsure, said) == ({("shared", 0): {MINE: KNOWN}}, {}, [])
 
@@ -105,12 +105,12 @@ def test_what_the_mirror_had_not_told_is_said_and_known_as_unsure(
 ) -> None:
     with open_store(settings.store.url) as store:
         crossed(store, 110)
-    led, said = heard(LateStore(settings, print), monkeypatch)
+    led, said = heard(LazyStore(settings, print), monkeypatch)
     assert (led.wrote, led.unsure) == ({("shared", 0): {MINE: KNOWN}}, {("shared", 0): 2})
     assert len(said) == 1 and "of the last 2 offsets it is not known who wrote them" in said[0]
 
 
-def _hangs(_: LateStore) -> Store:
+def _hangs(_: LazyStore) -> Store:
     time.sleep(0.6)
     raise AssertionError("nobody waits for it")
 
@@ -120,11 +120,11 @@ def _hangs(_: LateStore) -> Store:
     [(None, "there is no store"), (lambda _: None, "there is no store"), (_hangs, "does not answer within 0.2 s")],
 )
 def test_without_a_store_or_with_one_that_hangs_writers_go_on_and_it_is_said(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, get: Callable[[LateStore], Store | None] | None, why: str
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, get: Callable[[LazyStore], Store | None] | None, why: str
 ) -> None:
-    store = LateStore(settings, print) if get is not None else None
-    monkeypatch.setattr(LateStore, "get", get)
-    monkeypatch.setattr(module, "FOLLOWS_PATIENCE_S", 0.2)
+    store = LazyStore(settings, print) if get is not None else None
+    monkeypatch.setattr(LazyStore, "get", get)
+    monkeypatch.setattr(module, "PRODUCER_STATES_TIMEOUT_S", 0.2)
     led, said = heard(store, monkeypatch)
     assert (led.wrote, led.unsure) == ({}, {("shared", 0): 112})
     assert len(said) == 1 and why in said[0] and "may be written twice" in said[0]

@@ -12,14 +12,14 @@ from tests.proxy.test_gate import Rig, rig
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.protocol import fetch, produce
 from twinshore.kafka.protocol.apis import FETCH, PRODUCE
-from twinshore.kafka.protocol.server import Request
-from twinshore.proxy.core.limits import SAY_S, WAIT_S_MAX, Crowd, Quotas
+from twinshore.kafka.protocol.requests import Request
+from twinshore.proxy.core.limits import LOG_INTERVAL_S, THROTTLE_MAX_S, ByteQuotas, ConnectionLimits
 from twinshore.proxy.core.model import Parts
-from twinshore.state.core.proxy_values import FuseKind, FusePolicy, FuseRow, FuseState, Limits
+from twinshore.state.core.proxy_values import BreakerKind, BreakerLimits, BreakerPolicy, BreakerRow, BreakerState
 
 
 def test_a_client_has_a_second_s_worth_at_once_and_then_its_rate() -> None:
-    quotas = Quotas(1_000)
+    quotas = ByteQuotas(1_000)
     assert quotas.take("app", 1_000, 0.0) == 0
     assert quotas.take("app", 500, 0.0) == 0.5
     assert quotas.take("other", 1_000, 0.0) == 0
@@ -32,22 +32,25 @@ def test_a_client_has_a_second_s_worth_at_once_and_then_its_rate() -> None:
 
 
 def test_no_wait_is_longer_than_a_client_s_patience_and_without_a_quota_there_is_none() -> None:
-    assert Quotas(1_000).take("app", 1 << 30, 0.0) == WAIT_S_MAX
-    assert Quotas(0).take("app", 1 << 30, 0.0) == 0
+    assert ByteQuotas(1_000).take("app", 1 << 30, 0.0) == THROTTLE_MAX_S
+    assert ByteQuotas(0).take("app", 1 << 30, 0.0) == 0
 
 
 def test_so_many_are_let_in_of_one_address_and_in_all() -> None:
-    crowd = Crowd(3, 2)
+    crowd = ConnectionLimits(3, 2)
     assert [bool(crowd.comes(one)) for one in ("a", "a", "a", "b", "c")] == [False, False, True, False, True]
     crowd.goes("a")
     assert "3 clients are connected" not in crowd.comes("c")
     assert crowd.comes("b") == "[proxy] clients_max: 3 clients are connected"
-    assert not any(Crowd().comes("a") for _ in range(1_000))
+    assert not any(ConnectionLimits().comes("a") for _ in range(1_000))
 
 
 def test_that_one_was_not_let_in_is_said_once_a_minute_of_each_address() -> None:
-    crowd = Crowd(1, 1)
-    told = [crowd.is_news(one, at_s) for one, at_s in (("a", 0), ("b", 0), ("a", SAY_S - 1), ("a", SAY_S))]
+    crowd = ConnectionLimits(1, 1)
+    told = [
+        crowd.should_log(one, at_s)
+        for one, at_s in (("a", 0), ("b", 0), ("a", LOG_INTERVAL_S - 1), ("a", LOG_INTERVAL_S))
+    ]
     assert told == [True, True, False, True]
 
 
@@ -57,7 +60,7 @@ async def answers(_: Request) -> Parts:
 
 def test_a_client_above_its_quota_is_read_later_and_others_are_not() -> None:
     async def play(stage: Stage) -> None:
-        stage.house.quotas = Quotas(100_000)
+        stage.house.quotas = ByteQuotas(100_000)
         fast, slow = await stage.client(), await stage.client()
         began_s = steady_s()
         for number in range(6):
@@ -65,7 +68,7 @@ def test_a_client_above_its_quota_is_read_later_and_others_are_not() -> None:
         for number in range(6):
             assert (await slow.hears())[0] == number
         assert 1.4 < steady_s() - began_s < 4
-        stage.house.quotas = Quotas(0)
+        stage.house.quotas = ByteQuotas(0)
         fast.ask(PRODUCE, 9, 9, records("orders"))
         assert (await fast.hears())[0] == 9
         assert stage.house.counts.slowed > 0
@@ -75,7 +78,7 @@ def test_a_client_above_its_quota_is_read_later_and_others_are_not() -> None:
 
 def test_one_too_many_is_not_let_in_until_another_has_gone() -> None:
     async def play(stage: Stage) -> None:
-        stage.house.crowd = Crowd(0, 1)
+        stage.house.crowd = ConnectionLimits(0, 1)
         first, second, third = await stage.client(), await stage.client(), await stage.client()
         for one in (second, third):
             assert await one.is_hung_up_on()
@@ -99,7 +102,7 @@ def test_who_never_ends_a_handshake_of_tls_is_counted_until_it_is_gone(tmp_path:
     own = rig(tmp_path)
 
     async def play(stage: Stage) -> None:
-        stage.house.crowd = Crowd(2, 0)
+        stage.house.crowd = ConnectionLimits(2, 0)
         idle = [await stage.client() for _ in range(2)]  # no byte comes
         await asyncio.sleep(0.05)
         with pytest.raises(OSError):
@@ -135,9 +138,9 @@ async def gets_in(stage: Stage, own: Rig) -> Client:
 
 
 def test_brokers_that_answer_late_trip_a_fuse() -> None:
-    row = FuseRow(
-        "orders", "*", FuseKind.PRODUCE, FuseState.CLOSED, FusePolicy.REFUSE, "it is slow", "anna", 0, 0,
-        Limits(latency_ms=40, above_s=1, quiet_s=60),
+    row = BreakerRow(
+        "orders", "*", BreakerKind.PRODUCE, BreakerState.CLOSED, BreakerPolicy.REFUSE, "it is slow", "anna", 0, 0,
+        BreakerLimits(latency_ms=40, above_s=1, quiet_s=60),
     )  # fmt: skip
 
     async def late(_: Request) -> Parts:
@@ -156,26 +159,26 @@ def test_brokers_that_answer_late_trip_a_fuse() -> None:
         assert box.tripped(row.key)
         client.ask(PRODUCE, 9, 9, records("orders"))
         _, body = await client.hears()
-        assert [one.error for one in produce.read_answer(body, 1, 9).appended] == [19]
+        assert [one.error for one in produce.read_produce_response(body, 1, 9).appended] == [19]
         assert len(stage.heard) == 2
 
     on_stage(play, late)
 
 
 def test_a_consumer_that_is_cut_is_answered_once_it_would_have_waited() -> None:
-    cuts = FuseRow("orders", "*", FuseKind.FETCH, FuseState.OPEN, FusePolicy.REFUSE, "too much", "anna", 0)
+    cuts = BreakerRow("orders", "*", BreakerKind.FETCH, BreakerState.OPEN, BreakerPolicy.REFUSE, "too much", "anna", 0)
 
     async def play(stage: Stage) -> None:
         stage.house.fuses.take([cuts], 1)
         client, hasty = await stage.client(), await stage.client()
-        wanted = fetch.FetchRequest(300, 1, 1 << 20, 0, [fetch.Wanted("orders", 0, 0, 1 << 20)])
+        wanted = fetch.FetchRequest(300, 1, 1 << 20, 0, [fetch.FetchRequestPartition("orders", 0, 0, 1 << 20)])
         began_s = steady_s()
         for one in (client, hasty):
-            one.ask(FETCH, 12, 7, [fetch.write_request(12, wanted)])
+            one.ask(FETCH, 12, 7, [fetch.write_fetch_request(12, wanted)])
         await hasty.leaves()
         number, body = await client.hears()
         assert steady_s() - began_s >= 0.29
-        found = fetch.read_answer(body, 1, 12)
+        found = fetch.read_fetch_response(body, 1, 12)
         assert (number, found.error, found.fetched, stage.heard) == (7, 0, [], [])
         client.ask(PRODUCE, 9, 8, records("orders"))
         assert (await client.hears())[0] == 8

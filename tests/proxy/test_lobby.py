@@ -15,15 +15,15 @@ from tests.proxy.test_gate import rig
 from tests.proxy.test_proxy_header import SIGNATURE, binary
 from twinshore.kafka.protocol.apis import API_VERSIONS
 from twinshore.proxy import listeners
-from twinshore.proxy.core.follower_fetch import Networks
-from twinshore.proxy.core.limits import Crowd
+from twinshore.proxy.core.follower_fetch import NetworkTable
+from twinshore.proxy.core.limits import ConnectionLimits
 
 CLIENT = bytes([10, 1, 2, 3])
 
 
 def balanced(play: Callable[[Stage], Awaitable[None]], networks: str = "127.0.0.1") -> None:
     async def begin(stage: Stage) -> None:
-        stage.house.balancers = Networks([(networks, networks)])
+        stage.house.balancers = NetworkTable([(networks, networks)])
         await play(stage)
 
     on_stage(begin, nothing)
@@ -90,7 +90,7 @@ def test_a_balancer_that_sends_no_header_is_hung_up_on(sent: bytes, says: str) -
 
 
 def test_nobody_is_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listeners, "HEADER_S", 0.2)
+    monkeypatch.setattr(listeners, "PROXY_HEADER_TIMEOUT_S", 0.2)
 
     async def play(stage: Stage) -> None:
         client, began_s = await stage.client(), time.monotonic()
@@ -135,7 +135,7 @@ def test_a_header_from_elsewhere_is_not_believed(header: bytes, networks: str | 
 
 def test_limits_of_one_address_count_clients_and_not_their_balancer() -> None:
     async def play(stage: Stage) -> None:
-        stage.house.crowd = Crowd(most_of_one=1)
+        stage.house.crowd = ConnectionLimits(most_of_one=1)
         clients = [await stage.client() for _ in range(3)]
         for client, last in zip(clients, (1, 2, 1), strict=True):
             client.writer.write(binary(bytes([10, 0, 0, last])))
@@ -152,7 +152,7 @@ def test_a_handshake_of_tls_comes_behind_the_header(tmp_path: Path, trusts: bool
     made = rig(tmp_path)
 
     async def play(stage: Stage) -> None:
-        stage.house.balancers = Networks([("127.0.0.1", "balancer")])
+        stage.house.balancers = NetworkTable([("127.0.0.1", "balancer")])
         client = await stage.client()
         client.writer.write(binary(CLIENT))
         if trusts:

@@ -12,36 +12,51 @@ from hypothesis import strategies as st
 from tests.proxy.talks import by_kio, view
 from twinshore.config.errors import WireError
 from twinshore.config.model import SaslMechanism
-from twinshore.kafka.protocol.apis import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, shape_of
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.framing import frame, read_response_header
-from twinshore.kafka.protocol.handshake import Software, encode_versions_request, parse_versions
-from twinshore.kafka.protocol.sasl import ScramClient, keys_of
-from twinshore.proxy.core.login import Answer, Enter, Judge, Login, Refuse, Who
-from twinshore.proxy.core.messages import filled, request_kind, written
-from twinshore.proxy.core.model import HangUp, Parts
-from twinshore.proxy.core.offers import HANDLED
+from twinshore.kafka.protocol.apis import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, api_format
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.framing import frame_request, read_response_header
+from twinshore.kafka.protocol.handshake import ClientSoftware, encode_api_versions_request, parse_api_versions
+from twinshore.kafka.protocol.sasl import ScramClient, derive_scram_keys
+from twinshore.proxy.core.api_versions import HANDLED_API_VERSIONS
+from twinshore.proxy.core.login import (
+    AcceptLogin,
+    CheckCredentials,
+    ClientLogin,
+    ClientPrincipal,
+    ContinueLogin,
+    RefuseLogin,
+)
+from twinshore.proxy.core.message_codec import build_message, encode_message, get_request_type
+from twinshore.proxy.core.model import DisconnectClient, Parts
 
 SCRAM = SaslMechanism.SCRAM_SHA_512.value
-KEYS = keys_of("sesame", SaslMechanism.SCRAM_SHA_512, b"of the sea", 4096)
-OTHER_KEYS = keys_of("nobody has it", SaslMechanism.SCRAM_SHA_512, b"of the sky", 4096)
+KEYS = derive_scram_keys("sesame", SaslMechanism.SCRAM_SHA_512, b"of the sea", 4096)
+OTHER_KEYS = derive_scram_keys("nobody has it", SaslMechanism.SCRAM_SHA_512, b"of the sky", 4096)
 
 
-def login(*mechanisms: str) -> Login:
+def login(*mechanisms: str) -> ClientLogin:
     """There is anna alone, whose password is sesame."""
-    return Login(lambda user: KEYS if user == "anna" else OTHER_KEYS, mechanisms or (SCRAM, "PLAIN"), lambda: "ours")
+    return ClientLogin(
+        lambda user: KEYS if user == "anna" else OTHER_KEYS, mechanisms or (SCRAM, "PLAIN"), lambda: "ours"
+    )
 
 
 def sent(key: int, version: int, body: Parts) -> memoryview:
-    return memoryview(b"".join(frame(key, version, 7, "app", body, shape_of(key, version).tags_in_request))[4:])
+    return memoryview(
+        b"".join(frame_request(key, version, 7, "app", body, api_format(key, version).tags_in_request))[4:]
+    )
 
 
 def chosen(mechanism: str, version: int = 1) -> memoryview:
-    return sent(SASL_HANDSHAKE, version, written(filled(request_kind(SASL_HANDSHAKE, version), mechanism=mechanism)))
+    return sent(
+        SASL_HANDSHAKE,
+        version,
+        encode_message(build_message(get_request_type(SASL_HANDSHAKE, version), mechanism=mechanism)),
+    )
 
 
 def message(content: bytes, version: int = 2) -> memoryview:
-    body = written(filled(request_kind(SASL_AUTHENTICATE, version), auth_bytes=content))
+    body = encode_message(build_message(get_request_type(SASL_AUTHENTICATE, version), auth_bytes=content))
     return sent(SASL_AUTHENTICATE, version, body)
 
 
@@ -49,30 +64,30 @@ def said(key: int, version: int, parts: Parts) -> tuple[int, memoryview]:
     """The number of an answer, and its body."""
     whole = view(parts)
     assert struct.unpack_from(">i", whole)[0] == len(whole) - 4
-    number, position = read_response_header(whole[4:], shape_of(key, version).tags_in_answer)
+    number, position = read_response_header(whole[4:], api_format(key, version).tags_in_response)
     return number, whole[4:][position:]
 
 
 def test_a_client_learns_what_is_offered_before_it_logs_in() -> None:
-    asked = sent(API_VERSIONS, 3, [encode_versions_request(3, Software("test", "1"))])
+    asked = sent(API_VERSIONS, 3, [encode_api_versions_request(3, ClientSoftware("test", "1"))])
     ours = login()
-    step = ours.step(asked, HANDLED)
-    assert isinstance(step, Answer)
+    step = ours.step(asked, HANDLED_API_VERSIONS)
+    assert isinstance(step, ContinueLogin)
     assert ours.software == "test 1"
-    offers = parse_versions(said(API_VERSIONS, 3, step.frame)[1], 0, 3).offers
-    assert {(17, 0, 1), (36, 0, 2), (METADATA, *HANDLED[METADATA])} <= {tuple(one) for one in offers}
+    offers = parse_api_versions(said(API_VERSIONS, 3, step.frame)[1], 0, 3).offers
+    assert {(17, 0, 1), (36, 0, 2), (METADATA, *HANDLED_API_VERSIONS[METADATA])} <= {tuple(one) for one in offers}
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_plain(version: int) -> None:
     ours = login()
-    step = ours.step(chosen("PLAIN"), HANDLED)
-    assert isinstance(step, Answer)
+    step = ours.step(chosen("PLAIN"), HANDLED_API_VERSIONS)
+    assert isinstance(step, ContinueLogin)
     number, body = said(SASL_HANDSHAKE, 1, step.frame)
     assert (number, by_kio(SASL_HANDSHAKE, 1, body).mechanisms) == (7, (SCRAM, "PLAIN"))
-    step = ours.step(message(b"\0anna\0sesame", version), HANDLED)
-    assert isinstance(step, Judge)
-    assert step.who == Who("anna", "sesame")
+    step = ours.step(message(b"\0anna\0sesame", version), HANDLED_API_VERSIONS)
+    assert isinstance(step, CheckCredentials)
+    assert step.who == ClientPrincipal("anna", "sesame")
     assert "sesame" not in repr(step.who)
     assert by_kio(SASL_AUTHENTICATE, version, said(SASL_AUTHENTICATE, version, step.entered)[1]).error_code == 0
     told = by_kio(SASL_AUTHENTICATE, version, said(SASL_AUTHENTICATE, version, step.refused)[1])
@@ -82,31 +97,31 @@ def test_plain(version: int) -> None:
 
 def test_scram() -> None:
     ours = login()
-    ours.step(chosen(SCRAM), HANDLED)
+    ours.step(chosen(SCRAM), HANDLED_API_VERSIONS)
     client = ScramClient(SaslMechanism.SCRAM_SHA_512, "anna", "sesame", "theirs", "test")
-    step = ours.step(message(client.first()), HANDLED)
-    assert isinstance(step, Answer)
+    step = ours.step(message(client.first()), HANDLED_API_VERSIONS)
+    assert isinstance(step, ContinueLogin)
     server_first = by_kio(SASL_AUTHENTICATE, 2, said(SASL_AUTHENTICATE, 2, step.frame)[1]).auth_bytes
-    step = ours.step(message(client.final(server_first)), HANDLED)
-    assert isinstance(step, Enter)
-    assert step.who == Who("anna")
+    step = ours.step(message(client.final(server_first)), HANDLED_API_VERSIONS)
+    assert isinstance(step, AcceptLogin)
+    assert step.who == ClientPrincipal("anna")
     client.verify(by_kio(SASL_AUTHENTICATE, 2, said(SASL_AUTHENTICATE, 2, step.frame)[1]).auth_bytes)
 
 
 def test_behind_the_first_version_of_the_handshake_messages_are_bare() -> None:
     ours = login()
-    ours.step(chosen("PLAIN", 0), HANDLED)
-    step = ours.step(memoryview(b"\0anna\0sesame"), HANDLED)
-    assert isinstance(step, Judge)
+    ours.step(chosen("PLAIN", 0), HANDLED_API_VERSIONS)
+    step = ours.step(memoryview(b"\0anna\0sesame"), HANDLED_API_VERSIONS)
+    assert isinstance(step, CheckCredentials)
     assert bytes(view(step.entered)) == b"\0\0\0\0"
     assert step.refused == []
     ours = login()
-    ours.step(chosen(SCRAM, 0), HANDLED)
+    ours.step(chosen(SCRAM, 0), HANDLED_API_VERSIONS)
     client = ScramClient(SaslMechanism.SCRAM_SHA_512, "anna", "sesame", "theirs", "test")
-    step = ours.step(memoryview(client.first()), HANDLED)
-    assert isinstance(step, Answer)
-    step = ours.step(memoryview(client.final(bytes(view(step.frame)[4:]))), HANDLED)
-    assert isinstance(step, Enter)
+    step = ours.step(memoryview(client.first()), HANDLED_API_VERSIONS)
+    assert isinstance(step, ContinueLogin)
+    step = ours.step(memoryview(client.final(bytes(view(step.frame)[4:]))), HANDLED_API_VERSIONS)
+    assert isinstance(step, AcceptLogin)
     client.verify(bytes(view(step.frame)[4:]))
 
 
@@ -121,9 +136,9 @@ def test_behind_the_first_version_of_the_handshake_messages_are_bare() -> None:
 )
 def test_a_login_that_is_refused_hears_nothing_of_why(content: bytes, why: str) -> None:
     ours = login()
-    ours.step(chosen("PLAIN"), HANDLED)
-    step = ours.step(message(content), HANDLED)
-    assert isinstance(step, Refuse)
+    ours.step(chosen("PLAIN"), HANDLED_API_VERSIONS)
+    step = ours.step(message(content), HANDLED_API_VERSIONS)
+    assert isinstance(step, RefuseLogin)
     assert why in step.why
     told = by_kio(SASL_AUTHENTICATE, 2, said(SASL_AUTHENTICATE, 2, step.frame)[1])
     assert told.error_code == Code.SASL_AUTHENTICATION_FAILED
@@ -131,8 +146,8 @@ def test_a_login_that_is_refused_hears_nothing_of_why(content: bytes, why: str) 
 
 
 def test_a_mechanism_that_is_not_taken_is_answered_with_those_that_are() -> None:
-    step = login(SCRAM).step(chosen("PLAIN"), HANDLED)
-    assert isinstance(step, Refuse)
+    step = login(SCRAM).step(chosen("PLAIN"), HANDLED_API_VERSIONS)
+    assert isinstance(step, RefuseLogin)
     assert step.why == "it wants to log in by 'PLAIN', and [proxy] sasl has no such"
     told = by_kio(SASL_HANDSHAKE, 1, said(SASL_HANDSHAKE, 1, step.frame)[1])
     assert (told.error_code, told.mechanisms) == (Code.UNSUPPORTED_SASL_MECHANISM, (SCRAM,))
@@ -140,8 +155,8 @@ def test_a_mechanism_that_is_not_taken_is_answered_with_those_that_are() -> None
 
 def test_nothing_else_is_answered_before() -> None:
     for early in (sent(METADATA, 9, [b"\0" * 8]), message(b"\0anna\0sesame"), sent(SASL_HANDSHAKE, 9, [b""])):
-        step = login().step(early, HANDLED)
-        assert isinstance(step, HangUp)
+        step = login().step(early, HANDLED_API_VERSIONS)
+        assert isinstance(step, DisconnectClient)
         assert "before it had logged in" in step.why
 
 
@@ -149,9 +164,9 @@ def test_nothing_else_is_answered_before() -> None:
 def test_any_frame_is_judged_or_is_a_wire_error(frames: list[bytes], mechanism: str, bare: bool) -> None:
     ours = login()
     if bare:
-        ours.step(chosen(mechanism, 0), HANDLED)
+        ours.step(chosen(mechanism, 0), HANDLED_API_VERSIONS)
     with contextlib.suppress(WireError):
         for one in frames:
-            if not isinstance(step := ours.step(memoryview(one), HANDLED), Answer):
-                assert not isinstance(step, Enter)
+            if not isinstance(step := ours.step(memoryview(one), HANDLED_API_VERSIONS), ContinueLogin):
+                assert not isinstance(step, AcceptLogin)
                 break

@@ -12,68 +12,74 @@ from twinshore.config.model import Cluster
 from twinshore.config.settings import load_settings
 from twinshore.proxy import cluster_view as follows_module
 from twinshore.proxy import cluster_view as module
-from twinshore.proxy.cluster_view import HEARD_S, NOTED_S, Follows, Led, Lookout
-from twinshore.proxy.core.model import ClusterSeen, Lead
-from twinshore.proxy.late_store import LateStore
-from twinshore.proxy.offset_reset import Stored
-from twinshore.routing.core.followers import LEASE_S
+from twinshore.proxy.cluster_view import (
+    HOME_RECORDS_INTERVAL_S,
+    TWIN_RECORD_GRACE_S,
+    ClusterWatcher,
+    HomesUpdate,
+    HomeWatcher,
+)
+from twinshore.proxy.core.model import HomeRoute, ProxiedCluster
+from twinshore.proxy.lazy_store import LazyStore
+from twinshore.proxy.offset_reset_run import StoredHomes
+from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S
 
 TOPICS = frozenset({"orders"})
-FOUND = {name: ClusterSeen(name, f"{name}-id", 1, {}, TOPICS, {}) for name in ("east", "west")}
+FOUND = {name: ProxiedCluster(name, f"{name}-id", 1, {}, TOPICS, {}) for name in ("east", "west")}
 
 
 @pytest.fixture
-def lookout(tmp_path: Path) -> Lookout:
+def lookout(tmp_path: Path) -> ClusterWatcher:
     (tmp_path / "t.toml").write_text(f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n')
-    store = LateStore(load_settings(tmp_path / "t.toml", {}), print)
-    made = Lookout([Cluster("east", ("e:1",)), Cluster("west", ("w:1",))], LAYOUT, store, print)
-    made._stored = Stored({"orders": "east"}, {"orders": 1})
+    store = LazyStore(load_settings(tmp_path / "t.toml", {}), print)
+    made = ClusterWatcher([Cluster("east", ("e:1",)), Cluster("west", ("w:1",))], LAYOUT, store, print)
+    made._stored = StoredHomes({"orders": "east"}, {"orders": 1})
     made._take(FOUND)
     assert made.seen.route("orders") == "east"
     return made
 
 
 def test_a_topic_stays_where_it_was_until_the_clusters_say_that_it_moved(
-    lookout: Lookout, monkeypatch: pytest.MonkeyPatch
+    lookout: ClusterWatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
     monkeypatch.setattr(module, "steady_s", lambda: now[0])
-    lookout.led(Led(until_s={"west": 1e9}))
-    lookout._stored = Stored({"orders": "west"}, {"orders": 2})
+    lookout.led(HomesUpdate(until_s={"west": 1e9}))
+    lookout._stored = StoredHomes({"orders": "west"}, {"orders": 2})
     lookout._take(FOUND)
-    now[0] += HEARD_S - 0.1
+    now[0] += HOME_RECORDS_INTERVAL_S - 0.1
     lookout._take(FOUND)
     assert lookout.seen.route("orders") == "east"
-    lookout.led(Led({"orders": Lead("west", 2)}, until_s={"west": 1e9}))
+    lookout.led(HomesUpdate({"orders": HomeRoute("west", 2)}, until_s={"west": 1e9}))
     assert lookout.seen.route("orders") == "west"
 
 
 def test_where_they_say_nothing_the_store_is_believed_in_the_end(
-    lookout: Lookout, monkeypatch: pytest.MonkeyPatch
+    lookout: ClusterWatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
     monkeypatch.setattr(module, "steady_s", lambda: now[0])
-    lookout.led(Led(until_s={"west": 1e9}))
-    lookout._stored = Stored({"orders": "west"}, {"orders": 2})
+    lookout.led(HomesUpdate(until_s={"west": 1e9}))
+    lookout._stored = StoredHomes({"orders": "west"}, {"orders": 2})
     lookout._take(FOUND)
-    now[0] += HEARD_S
+    now[0] += HOME_RECORDS_INTERVAL_S
     lookout._take(FOUND)
     assert lookout.seen.route("orders") == "west"
 
 
 @pytest.mark.claim("proxy", "unheard", "a proxy that starts while a cluster is silent leads no client to a twin")
 def test_a_higher_term_of_the_store_counts_more_than_the_word_of_a_home_that_is_back(
-    lookout: Lookout, monkeypatch: pytest.MonkeyPatch
+    lookout: ClusterWatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
     monkeypatch.setattr(module, "steady_s", lambda: now[0])
-    lookout._stored = Stored({"orders": "west"}, {"orders": 2})
-    lookout.led(Led({"orders": Lead("east", 1)}, until_s={"west": 1e9}))
+    lookout._stored = StoredHomes({"orders": "west"}, {"orders": 2})
+    lookout.led(HomesUpdate({"orders": HomeRoute("east", 1)}, until_s={"west": 1e9}))
     assert lookout.seen.route("orders") == "east", "a word of the switch may be on its way"
-    now[0] += HEARD_S
+    now[0] += HOME_RECORDS_INTERVAL_S
     lookout._take(FOUND)
     assert (lookout.seen.route("orders"), lookout.seen.leads["orders"].term) == ("west", 2)
-    lookout.led(Led({"orders": Lead("east", 3)}, until_s={"west": 1e9}))
+    lookout.led(HomesUpdate({"orders": HomeRoute("east", 3)}, until_s={"west": 1e9}))
     assert lookout.seen.route("orders") == "east"
 
 
@@ -85,9 +91,9 @@ def test_two_processes_of_different_age_lead_a_topic_of_two_clusters_to_no_two_o
     monkeypatch.setattr(module, "steady_s", lambda: now[0])
     (tmp_path / "t.toml").write_text(f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n')
 
-    def begun() -> Lookout:
-        store = LateStore(load_settings(tmp_path / "t.toml", {}), print)
-        made = Lookout([Cluster("east", ("e:1",)), Cluster("west", ("w:1",))], LAYOUT, store, said.append)
+    def begun() -> ClusterWatcher:
+        store = LazyStore(load_settings(tmp_path / "t.toml", {}), print)
+        made = ClusterWatcher([Cluster("east", ("e:1",)), Cluster("west", ("w:1",))], LAYOUT, store, said.append)
         made._links = ()
         return made
 
@@ -97,7 +103,7 @@ def test_two_processes_of_different_age_lead_a_topic_of_two_clusters_to_no_two_o
     for one in (old, new):
         one._take(FOUND)
     assert [one.seen.route("orders") for one in (old, new)] == ["west", None]
-    now[0] += NOTED_S
+    now[0] += TWIN_RECORD_GRACE_S
     old._take(FOUND)
     assert old.seen.route("orders") is None
     assert (
@@ -110,8 +116,8 @@ def test_two_processes_of_different_age_lead_a_topic_of_two_clusters_to_no_two_o
     )
 
 
-def test_who_follows_no_switches_goes_by_the_store_at_once(lookout: Lookout) -> None:
-    lookout._stored = Stored({"orders": "west"}, {"orders": 2})
+def test_who_follows_no_switches_goes_by_the_store_at_once(lookout: ClusterWatcher) -> None:
+    lookout._stored = StoredHomes({"orders": "west"}, {"orders": 2})
     lookout._take(FOUND)
     assert lookout.seen.route("orders") == "west"
 
@@ -121,15 +127,15 @@ def test_clients_come_in_once_home_words_were_read(monkeypatch: pytest.MonkeyPat
     """Who read before would be led to old homes, and find none of its group's offsets."""
     now = [100.0]
     monkeypatch.setattr(follows_module, "steady_s", lambda: now[0])
-    follows = Follows("proxy", [Cluster("east", ("e:1",)), Cluster("west", ("w:1",))], print)
+    follows = HomeWatcher("proxy", [Cluster("east", ("e:1",)), Cluster("west", ("w:1",))], print)
     follows._began_s = now[0]
-    now[0] += 10 * LEASE_S
-    assert not follows.has_heard(), "no cluster was read"
+    now[0] += 10 * SUBSCRIPTION_LEASE_S
+    assert not follows.has_read_home_records(), "no cluster was read"
     follows._centre._unheard.discard("east")
-    now[0] = 100.0 + LEASE_S - 0.1
-    assert not follows.has_heard(), "west may say a higher word"
-    now[0] = 100.0 + LEASE_S
-    assert follows.has_heard(), "west was waited for"
+    now[0] = 100.0 + SUBSCRIPTION_LEASE_S - 0.1
+    assert not follows.has_read_home_records(), "west may say a higher word"
+    now[0] = 100.0 + SUBSCRIPTION_LEASE_S
+    assert follows.has_read_home_records(), "west was waited for"
     follows._centre._unheard.clear()
     now[0] = 100.0
-    assert follows.has_heard()
+    assert follows.has_read_home_records()

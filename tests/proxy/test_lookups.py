@@ -23,11 +23,19 @@ from tests.proxy.talks import (
     told,
 )
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import GROUPS_HOME
+from twinshore.config.model import GROUPS_HOME_NAME
 from twinshore.kafka.protocol.apis import INIT_PRODUCER_ID, METADATA
-from twinshore.proxy.core.messages import error, filled, read_asked
-from twinshore.proxy.core.model import ANY, Ask, Lead, Place, Seen, check_marks, mark_of
-from twinshore.proxy.core.offers import DESCRIBE_CLUSTER, FIND_COORDINATOR
+from twinshore.proxy.core.api_versions import DESCRIBE_CLUSTER, FIND_COORDINATOR
+from twinshore.proxy.core.message_codec import build_message, decode_request, to_error_code
+from twinshore.proxy.core.model import (
+    ANY_BROKER,
+    BrokerId,
+    BrokerRequest,
+    HomeRoute,
+    RoutingTable,
+    check_cluster_marks,
+    get_cluster_mark,
+)
 
 UNKNOWN_TOPIC, NO_LEADER, AGAIN, NO_COORDINATOR, UNSUPPORTED = 3, 5, 14, 15, 35
 
@@ -44,7 +52,7 @@ NOTES = (
 
 def ask_metadata(version: int, *topics: str, every: bool = False) -> Any:
     kind = asked_part(METADATA, version, "topics")
-    named = None if every and version else tuple(filled(kind, name=topic) for topic in topics)
+    named = None if every and version else tuple(build_message(kind, name=topic) for topic in topics)
     return asked(METADATA, version, topics=named, allow_auto_topic_creation=True)
 
 
@@ -52,11 +60,11 @@ def tells(version: int, topics: dict[str, int], leader: int) -> memoryview:
     """A broker's metadata: topics with their errors."""
     kind = said_part(METADATA, version, "topics")
     part = said_part(METADATA, version, "topics", "partitions")
-    led = filled(
+    led = build_message(
         part, leader_id=leader, leader_epoch=7, replica_nodes=(leader, 9), isr_nodes=(leader,), offline_replicas=(9,)
     )
     made = tuple(
-        filled(kind, name=name, error_code=error(code), partitions=() if code else (led,))
+        build_message(kind, name=name, error_code=to_error_code(code), partitions=() if code else (led,))
         for name, code in topics.items()
     )
     return answer(METADATA, version, topics=made, cluster_id="east-id", controller_id=leader)
@@ -66,7 +74,7 @@ def broker(version: int) -> Any:
     """Both clusters: each tells of all that it has, or says that it has not what it was asked for."""
     has = {"east": {"orders", "shared", *NOTES}, "west": {"bills", "shared", "young", *NOTES}}
 
-    def says(ask: Ask) -> memoryview:
+    def says(ask: BrokerRequest) -> memoryview:
         ours = has[ask.place.cluster]
         named = names_in(version, ask)
         told_of = {name: 0 if name in ours else UNKNOWN_TOPIC for name in (sorted(ours) if named is None else named)}
@@ -75,9 +83,9 @@ def broker(version: int) -> Any:
     return says
 
 
-def names_in(version: int, ask: Ask) -> list[str] | None:
+def names_in(version: int, ask: BrokerRequest) -> list[str] | None:
     """Which topics a question is about."""
-    found = read_asked(request(METADATA, version, ask.body))
+    found = decode_request(request(METADATA, version, ask.body))
     assert not found.allow_auto_topic_creation, "a question makes no topic"
     return None if found.topics is None else [str(one.name) for one in found.topics]
 
@@ -87,7 +95,7 @@ def names_in(version: int, ask: Ask) -> list[str] | None:
 def test_each_topic_is_told_of_by_its_own_cluster_and_by_the_proxy_s_numbers(version: int) -> None:
     """Older questions than v4 would make topics: clusters are asked in v4."""
     body, asks = carried(session().move(ask_metadata(version, every=True), seen()), broker(max(4, version)))
-    assert {one.place for one in asks} == {Place("east", ANY), Place("west", ANY)}
+    assert {one.place for one in asks} == {BrokerId("east", ANY_BROKER), BrokerId("west", ANY_BROKER)}
     found = by_kio(METADATA, version, body)
     leaders = {str(one.name): one.partitions[0].leader_id for one in found.topics}
     assert leaders == {"orders": 1, "shared": 1, "bills": 102, "young": 102}
@@ -115,7 +123,9 @@ def test_twinshores_own_topics_are_told_to_whoever_names_them_and_to_nobody_who_
     assert {str(one.name) for one in by_kio(METADATA, 9, body).topics}.isdisjoint(NOTES)
 
 
-def topics_of(seen_now: Seen, *topics: str, news: list[None] | None = None) -> tuple[dict[str, int], list[Ask]]:
+def topics_of(
+    seen_now: RoutingTable, *topics: str, news: list[None] | None = None
+) -> tuple[dict[str, int], list[BrokerRequest]]:
     """Which errors are told of these, and who was asked."""
     heard = [] if news is None else news
     move = session(news=lambda: heard.append(None)).move(ask_metadata(9, *topics), seen_now)
@@ -163,18 +173,18 @@ def test_controllers_are_not_for_clients() -> None:
 
 
 def coordinator(version: int, node: int, code: int = 0) -> memoryview:
-    values: dict[str, Any] = {"error_code": error(code), "node_id": node, "host": "e3", "port": 9092}
+    values: dict[str, Any] = {"error_code": to_error_code(code), "node_id": node, "host": "e3", "port": 9092}
     if version < 4:
         return answer(FIND_COORDINATOR, version, **values)
     part = said_part(FIND_COORDINATOR, version, "coordinators")
-    return answer(FIND_COORDINATOR, version, coordinators=(filled(part, key="g", **values),))
+    return answer(FIND_COORDINATOR, version, coordinators=(build_message(part, key="g", **values),))
 
 
 @pytest.mark.parametrize("version", range(6))
 def test_a_group_is_led_to_its_home_s_coordinator_by_the_proxy_s_address(version: int) -> None:
     move = session(WEST).move(asked(FIND_COORDINATOR, version, key="g", coordinator_keys=("g",)), seen())
     body, asks = carried(move, lambda _: coordinator(version, 3))
-    assert [one.place for one in asks] == [Place("east", ANY)]
+    assert [one.place for one in asks] == [BrokerId("east", ANY_BROKER)]
     found = by_kio(FIND_COORDINATOR, version, body)
     one = found if version < 4 else found.coordinators[0]
     assert (one.node_id, one.host, one.port) == (3, LAYOUT.host, 19096)
@@ -195,26 +205,26 @@ def test_only_groups_and_transactions_have_coordinators_here(version: int) -> No
 
 @pytest.mark.parametrize("version", range(6))
 def test_a_producer_s_number_is_marked_as_the_cluster_s_that_gave_it(version: int) -> None:
-    def gives(_: Ask) -> memoryview:
+    def gives(_: BrokerRequest) -> memoryview:
         return answer(INIT_PRODUCER_ID, version, producer_id=1234, producer_epoch=0)
 
     body, asks = carried(session(WEST).move(asked(INIT_PRODUCER_ID, version), seen()), gives)
     assert [one.place for one in asks] == [WEST]
     west = by_kio(INIT_PRODUCER_ID, version, body).producer_id
     body, asks = carried(session(None).move(asked(INIT_PRODUCER_ID, version), seen()), gives)
-    assert [one.place for one in asks] == [Place("east", ANY)]
+    assert [one.place for one in asks] == [BrokerId("east", ANY_BROKER)]
     east = by_kio(INIT_PRODUCER_ID, version, body).producer_id
-    assert (west, east) == (1234 | mark_of("west-id") << 48, 1234 | mark_of("east-id") << 48)
+    assert (west, east) == (1234 | get_cluster_mark("west-id") << 48, 1234 | get_cluster_mark("east-id") << 48)
     assert 0 < east != west < 1 << 63
 
 
 def test_a_marked_number_goes_back_to_its_cluster_without_the_mark() -> None:
-    given = 1234 | mark_of("east-id") << 48
-    heard: list[Ask] = []
+    given = 1234 | get_cluster_mark("east-id") << 48
+    heard: list[BrokerRequest] = []
 
-    def gives(ask: Ask) -> memoryview:
+    def gives(ask: BrokerRequest) -> memoryview:
         heard.append(ask)
-        return answer(INIT_PRODUCER_ID, 4, error_code=error(47))
+        return answer(INIT_PRODUCER_ID, 4, error_code=to_error_code(47))
 
     body, _ = carried(session().move(asked(INIT_PRODUCER_ID, 4, producer_id=given, producer_epoch=3), seen()), gives)
     assert (1234).to_bytes(8, "big") in b"".join(heard[0].body)
@@ -225,24 +235,24 @@ def test_a_marked_number_goes_back_to_its_cluster_without_the_mark() -> None:
 def test_clusters_that_mark_producers_alike_are_refused() -> None:
     """A mark has 14 bits of a cluster's id."""
     ids = {"east": "QH5N9AJcEbdUziPj04YhfQ", "north": "north-id", "west": "5MxAtWx3QGn6qrrfC0lerw"}
-    assert mark_of(ids["east"]) == mark_of(ids["west"])
+    assert get_cluster_mark(ids["east"]) == get_cluster_mark(ids["west"])
     with pytest.raises(ConfigError, match="clusters east and west mark the ids of producers alike"):
-        check_marks(ids)
-    check_marks({"east": ids["east"], "north": ids["north"]})
+        check_cluster_marks(ids)
+    check_cluster_marks({"east": ids["east"], "north": ids["north"]})
 
 
 @pytest.mark.claim("proxy", "ids-elsewhere", "an idempotent producer begins where any cluster lets it in")
 @pytest.mark.parametrize("refused", [31, None])
 def test_a_number_is_asked_of_the_other_cluster_where_one_gives_none(refused: int | None) -> None:
-    def gives(ask: Ask) -> memoryview | None:
+    def gives(ask: BrokerRequest) -> memoryview | None:
         if ask.place.cluster == "west":
             return answer(INIT_PRODUCER_ID, 4, producer_id=9, producer_epoch=0)
-        return None if refused is None else answer(INIT_PRODUCER_ID, 4, error_code=error(refused))
+        return None if refused is None else answer(INIT_PRODUCER_ID, 4, error_code=to_error_code(refused))
 
     body, asks = carried(session(EAST).move(asked(INIT_PRODUCER_ID, 4), seen()), gives)
     found = by_kio(INIT_PRODUCER_ID, 4, body)
-    assert (int(found.error_code), found.producer_id) == (0, 9 | mark_of("west-id") << 48)
-    assert [one.place for one in asks] == [EAST, Place("west", ANY)]
+    assert (int(found.error_code), found.producer_id) == (0, 9 | get_cluster_mark("west-id") << 48)
+    assert [one.place for one in asks] == [EAST, BrokerId("west", ANY_BROKER)]
 
 
 def test_where_no_cluster_answers_a_producer_asks_again() -> None:
@@ -255,9 +265,9 @@ def test_a_topic_that_two_clusters_have_and_of_which_no_home_is_known_has_no_lea
     """One of both is a twin that has just been made."""
     looks: list[None] = []
     topic, part = said_part(METADATA, 9, "topics"), said_part(METADATA, 9, "topics", "partitions")
-    there = filled(topic, name="fresh", partitions=(filled(part, leader_id=1),))
+    there = build_message(topic, name="fresh", partitions=(build_message(part, leader_id=1),))
     body = answer(METADATA, 9, topics=(there,))
-    named = (filled(asked_part(METADATA, 9, "topics"), name="fresh"),)
+    named = (build_message(asked_part(METADATA, 9, "topics"), name="fresh"),)
     move = session(news=lambda: looks.append(None)).move(asked(METADATA, 9, topics=named), seen())
     told_now, asks = carried(move, lambda _: body)
     (one,) = by_kio(METADATA, 9, told_now).topics
@@ -270,10 +280,10 @@ def test_a_topic_that_two_clusters_have_and_of_which_no_home_is_known_has_no_lea
 @pytest.mark.parametrize("home", ["east", "west"])
 def test_kafkas_own_topics_are_told_by_the_home_of_groups(home: str) -> None:
     """Every cluster has them: a client that waits for their leaders would wait for ever."""
-    now = replace(seen(), leads={GROUPS_HOME: Lead(home, 1)})
+    now = replace(seen(), leads={GROUPS_HOME_NAME: HomeRoute(home, 1)})
     leads = {"east": 1, "west": 2}
 
-    def tells_own(ask: Ask) -> memoryview:
+    def tells_own(ask: BrokerRequest) -> memoryview:
         return tells(9, {"__consumer_offsets": 0, "__transaction_state": 0}, leads[ask.place.cluster])
 
     news: list[None] = []

@@ -14,26 +14,34 @@ from twinshore.config.errors import RefusedError
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.protocol import produce
 from twinshore.kafka.protocol.apis import OFFSET_COMMIT, PRODUCE
-from twinshore.kafka.protocol.server import Request
-from twinshore.proxy.core.messages import filled
-from twinshore.proxy.core.model import Later, Lead, Pass, Place, Run, Say, Seen
-from twinshore.proxy.offset_reset import none_of_sites
+from twinshore.kafka.protocol.requests import Request
+from twinshore.proxy.core.message_codec import build_message
+from twinshore.proxy.core.model import (
+    BrokerId,
+    FanOut,
+    ForwardRequest,
+    HomeRoute,
+    RespondLater,
+    RespondNow,
+    RoutingTable,
+)
+from twinshore.proxy.offset_reset_run import check_no_site_topics
 
 FRANKFURT = "10.1.0.7"
 OWN = ("sha*",)
 
 
 def sent(topic: str) -> Request:
-    batches = [produce.Batches(topic, 0, b"x")]
-    return request(PRODUCE, 9, produce.write_request(9, produce.ProduceRequest(None, -1, 1000, batches)))
+    batches = [produce.ProduceRequestPartition(topic, 0, b"x")]
+    return request(PRODUCE, 9, produce.write_produce_request(9, produce.ProduceRequest(None, -1, 1000, batches)))
 
 
-def is_taken(address: str, place: Place, now: Seen, own: tuple[str, ...] = OWN) -> tuple[bool, bool]:
+def is_taken(address: str, place: BrokerId, now: RoutingTable, own: tuple[str, ...] = OWN) -> tuple[bool, bool]:
     """Whether this broker takes what a client there writes to `shared`, and gives it what it reads."""
     made = near(own_topics=own)
     moves = [client(made, place, address).move(one, now) for one in (sent("shared"), wanted("shared"))]
-    assert all(isinstance(one, Pass | Say | Later) for one in moves)
-    return isinstance(moves[0], Pass), isinstance(moves[1], Pass)
+    assert all(isinstance(one, ForwardRequest | RespondNow | RespondLater) for one in moves)
+    return isinstance(moves[0], ForwardRequest), isinstance(moves[1], ForwardRequest)
 
 
 @pytest.mark.parametrize(
@@ -49,11 +57,11 @@ def test_clients_write_and_read_the_topic_of_their_own_site(address: str, east: 
     ("now", "own"),
     [
         (seen(homes={"shared": "east"}), OWN),
-        (replace(seen(homes={}), leads={"shared": Lead("east", 1)}), OWN),
+        (replace(seen(homes={}), leads={"shared": HomeRoute("east", 1)}), OWN),
     ],
 )
 def test_a_topic_that_a_link_carries_or_that_nobody_named_is_written_at_its_home(
-    now: Seen, own: tuple[str, ...]
+    now: RoutingTable, own: tuple[str, ...]
 ) -> None:
     assert is_taken(PARIS, EAST, now, own) == (True, True)
     assert is_taken(PARIS, WEST, now, own) == (False, False)
@@ -67,9 +75,9 @@ def test_a_topic_that_the_site_does_not_have_is_where_it_is() -> None:
 
 def test_what_is_seen_stays_the_same_while_nothing_is_new() -> None:
     made, now = near(own_topics=OWN), seen(homes={})
-    assert made.as_seen(now, "paris") is made.as_seen(now, "paris")
-    assert made.as_seen(now, "paris") != made.as_seen(now, "frankfurt")
-    assert near().as_seen(now, "paris") is now
+    assert made.get_site_view(now, "paris") is made.get_site_view(now, "paris")
+    assert made.get_site_view(now, "paris") != made.get_site_view(now, "frankfurt")
+    assert near().get_site_view(now, "paris") is now
 
 
 @pytest.mark.parametrize(("address", "stays"), [(PARIS, False), (FRANKFURT, True), (ELSEWHERE, True)])
@@ -77,11 +85,13 @@ def test_places_are_kept_beside_the_topic_that_they_are_of(address: str, stays: 
     """Groups are at home on east: offsets of west's topic are none of east's."""
     topic = asked_part(OFFSET_COMMIT, 7, "topics")
     part = asked_part(OFFSET_COMMIT, 7, "topics", "partitions")
-    named = (filled(topic, name="shared", partitions=(filled(part, partition_index=0, committed_offset=5),)),)
+    named = (
+        build_message(topic, name="shared", partitions=(build_message(part, partition_index=0, committed_offset=5),)),
+    )
     commit = asked(OFFSET_COMMIT, 7, group_id="g", generation_id_or_member_epoch=-1, topics=named)
     move = client(near(own_topics=OWN), EAST, address).move(commit, seen(homes={}))
-    assert isinstance(move, Pass if stays else Run)
-    if isinstance(move, Run):
+    assert isinstance(move, ForwardRequest if stays else FanOut)
+    if isinstance(move, FanOut):
         assert [ask.place.cluster for ask in next(move.errand)] == ["east"], "home says whether the group has members"
 
 
@@ -93,13 +103,13 @@ def test_a_rack_names_no_log_since_it_comes_with_a_fetch_alone() -> None:
         moves = [talk.move(wanted("shared", rack="paris"), seen(homes={})) for _ in range(3)] + [
             talk.move(sent("shared"), seen(homes={}))
         ]
-        assert [isinstance(one, Pass) for one in moves] == [taken] * 4
+        assert [isinstance(one, ForwardRequest) for one in moves] == [taken] * 4
 
 
 def test_places_in_topics_of_each_site_are_not_reset_by_the_proxies(tmp_path: Path) -> None:
     text = f'[store]\nurl = "sqlite:///{tmp_path}/none.db"\n[near]\nown_topics = ["sha*"]\n'
     settings = parse_settings(text, name="it", env={})
     with pytest.raises(RefusedError, match=r"each site has topic shared for itself, by \[near\] own_topics"):
-        none_of_sites(["orders", "shared"], seen(homes={}), settings)
-    none_of_sites(["orders", "bills"], seen(homes={}), settings)
-    none_of_sites(["shared"], seen(homes={"shared": "east"}), settings)
+        check_no_site_topics(["orders", "shared"], seen(homes={}), settings)
+    check_no_site_topics(["orders", "bills"], seen(homes={}), settings)
+    check_no_site_topics(["shared"], seen(homes={"shared": "east"}), settings)

@@ -13,9 +13,18 @@ from tests.proxy.near_stage import client, known, near
 from tests.proxy.talks import EAST, LAYOUT, WEST, carried, request, view
 from twinshore.kafka.protocol import fetch
 from twinshore.kafka.protocol.apis import FETCH
-from twinshore.proxy.core.follower_fetch import Ends, Look, Near
-from twinshore.proxy.core.model import Ask, Later, Lead, Pass, Place, Run, Say, Seen
-from twinshore.proxy.core.session import Session
+from twinshore.proxy.core.follower_fetch import FollowerFetch, TopicCheck, TwinLogBounds
+from twinshore.proxy.core.model import (
+    BrokerId,
+    BrokerRequest,
+    FanOut,
+    ForwardRequest,
+    HomeRoute,
+    RespondLater,
+    RespondNow,
+    RoutingTable,
+)
+from twinshore.proxy.core.session import ClientSession
 
 OUT_OF_RANGE, NOT_HERE, NO_SESSION = 1, 6, 70
 PLACES = {"east": EAST, "west": WEST}
@@ -29,7 +38,7 @@ class World:
     happens."""
 
     chance: Random
-    near: Near
+    near: FollowerFetch
     home: str = "east"
     term: int = 1
     held: bool = False
@@ -44,8 +53,8 @@ class World:
     def twin(self) -> str:
         return "west" if self.home == "east" else "east"
 
-    def seen(self) -> Seen:
-        return known(orders=Lead(self.home, self.term, held=self.held, moves=self.held))
+    def seen(self) -> RoutingTable:
+        return known(orders=HomeRoute(self.home, self.term, held=self.held, moves=self.held))
 
     def step(self) -> None:
         """Time goes on, and something happens."""
@@ -80,14 +89,14 @@ class World:
 
     def look(self) -> None:
         """Sometimes the twin's cluster does not say, or the link does not carry it."""
-        ends: Ends | None = Ends(PLACES[self.twin].node, self.starts[self.twin], self.ends[self.twin])
+        ends: TwinLogBounds | None = TwinLogBounds(PLACES[self.twin].node, self.starts[self.twin], self.ends[self.twin])
         ends = None if self.chance.random() < 0.05 else ends
         twins = {} if self.chance.random() < 0.01 else {self.twin: {0: ends}}
-        self.near.take([Look("orders", self.home, self.term, self.now_s, {0: self.ends[self.home]}, twins)])
+        self.near.take([TopicCheck("orders", self.home, self.term, self.now_s, {0: self.ends[self.home]}, twins)])
 
-    def answers(self, place: Place, body: memoryview) -> memoryview:
+    def answers(self, place: BrokerId, body: memoryview) -> memoryview:
         """A broker's answer to a fetch; it keeps where its sessions stand."""
-        asked = fetch.read_request(body, 0, VERSION)
+        asked = fetch.read_fetch_request(body, 0, VERSION)
         if asked.session_epoch == 0:
             asked = asked._replace(session_id=len(self.sessions) + 1)
         at = next((one.position for one in asked.wanted), self.sessions.get(asked.session_id, -1))
@@ -95,11 +104,11 @@ class World:
         start, end = self.starts[place.cluster], self.ends[place.cluster]
         error = 0 if start <= at <= end else OUT_OF_RANGE
         records = f"{at}-{min(end, at + 5)}".encode() if not error and at < end else b""
-        told = [fetch.Fetched("orders", 0, error, -1 if error else end, -1, records=records)]
+        told = [fetch.FetchResponsePartition("orders", 0, error, -1 if error else end, -1, records=records)]
         if asked.session_epoch > 0 and not error and not records:
             told = []
-        answer = fetch.FetchAnswer(0, 0, asked.session_id if asked.session_epoch >= 0 else 0, told)
-        return view(list(fetch.write_answer(VERSION, answer)))
+        answer = fetch.FetchResponse(0, 0, asked.session_id if asked.session_epoch >= 0 else 0, told)
+        return view(list(fetch.write_fetch_response(VERSION, answer)))
 
 
 class Reader:
@@ -107,7 +116,7 @@ class Reader:
 
     def __init__(self, world: World, in_sessions: bool) -> None:
         self._world, self._in_sessions = world, in_sessions
-        self._talks: dict[str, Session] = {name: client(world.near, place) for name, place in PLACES.items()}
+        self._talks: dict[str, ClientSession] = {name: client(world.near, place) for name, place in PLACES.items()}
         self._sessions: dict[str, tuple[int, int, int]] = {}  # id, next epoch, place that was named last
         self._leader, self._led, self._led_until_s = "east", "", 0.0
         self.at = 0
@@ -119,9 +128,9 @@ class Reader:
             self._led = ""
         where = self._led or self._leader
         session_id, epoch, named = self._sessions.get(where, (0, 0 if self._in_sessions else -1, -1))
-        wanted = [fetch.Wanted("orders", 0, self.at, 1000)] if epoch <= 0 or named != self.at else []
+        wanted = [fetch.FetchRequestPartition("orders", 0, self.at, 1000)] if epoch <= 0 or named != self.at else []
         asked = fetch.FetchRequest(500, 1, 1 << 20, 0, wanted, session_id, epoch)
-        answer = fetch.read_answer(self._told(where, asked), 0, VERSION)
+        answer = fetch.read_fetch_response(self._told(where, asked), 0, VERSION)
         self._sessions.pop(where, None)
         if answer.error:
             assert answer.error == NO_SESSION
@@ -133,25 +142,25 @@ class Reader:
 
     def _told(self, where: str, asked: fetch.FetchRequest) -> memoryview:
         world, place = self._world, PLACES[where]
-        sent = request(FETCH, VERSION, [fetch.write_request(VERSION, asked)])
+        sent = request(FETCH, VERSION, [fetch.write_fetch_request(VERSION, asked)])
         move = self._talks[where].move(sent, world.seen())
         if not world.still and world.chance.random() < 0.2:
             world.step()  # while it is under way
         match move:
-            case Say(body) | Later(body, _):
+            case RespondNow(body) | RespondLater(body, _):
                 return view(body)
-            case Pass():
+            case ForwardRequest():
                 heard = world.answers(place, view(move.body) if move.body else sent.view[sent.position :])
                 assert move.rewrite is not None
                 told = move.rewrite(heard, 0)
                 return heard if told is None else view(told)
-        assert isinstance(move, Run)
+        assert isinstance(move, FanOut)
         return carried(move, lambda ask: self._asked(ask))[0]
 
-    def _asked(self, ask: Ask) -> memoryview:
+    def _asked(self, ask: BrokerRequest) -> memoryview:
         return self._world.answers(ask.place, view(ask.body))
 
-    def _take(self, where: str, one: fetch.Fetched) -> None:
+    def _take(self, where: str, one: fetch.FetchResponsePartition) -> None:
         if one.error == OUT_OF_RANGE and where == self._world.home and self.at < self._world.starts[where]:
             self.at = self._world.starts[where]  # the new home had deleted more than the old one
         elif one.error:
@@ -170,8 +179,8 @@ class Reader:
 
 @pytest.fixture(autouse=True)
 def clients_come_back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twinshore.proxy.core.follower_fetch.AGAIN_S", 4.0)
-    monkeypatch.setattr("twinshore.proxy.core.follower_fetch.LOOK_S", 2.0)
+    monkeypatch.setattr("twinshore.proxy.core.follower_fetch.REDIRECT_INTERVAL_MIN_S", 4.0)
+    monkeypatch.setattr("twinshore.proxy.core.follower_fetch.SESSION_CHECK_INTERVAL_S", 2.0)
 
 
 @pytest.mark.parametrize("in_sessions", [True, False])

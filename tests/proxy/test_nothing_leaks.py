@@ -13,17 +13,32 @@ import pytest
 from tests.proxy.talks import request, seen, view
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol.apis import API_VERSIONS, DESCRIBE_CONFIGS, FETCH, PRODUCE, api_name
-from twinshore.proxy.core.admin import BROKER, HIDDEN, TOPIC
-from twinshore.proxy.core.messages import answer_kind, filled, read_said, request_kind, written
-from twinshore.proxy.core.model import Ask, Layout, Move, Pass, Place, Run, Said, Say
-from twinshore.proxy.core.offers import HANDLED
-from twinshore.proxy.core.session import Session
+from twinshore.proxy.core.admin_requests import BROKER_RESOURCE_TYPE, HIDDEN_BROKER_CONFIGS, TOPIC_RESOURCE_TYPE
+from twinshore.proxy.core.api_versions import HANDLED_API_VERSIONS
+from twinshore.proxy.core.message_codec import (
+    build_message,
+    decode_response,
+    encode_message,
+    get_request_type,
+    get_response_type,
+)
+from twinshore.proxy.core.model import (
+    BrokerAddressing,
+    BrokerId,
+    BrokerRequest,
+    BrokerResponse,
+    FanOut,
+    ForwardRequest,
+    RequestDecision,
+    RespondNow,
+)
+from twinshore.proxy.core.session import ClientSession
 
 # The first cluster's numbers differ from what clients know as well.
-FAR = Layout("proxy.example", 19092, ("spare", "east", "west"), 100, "twinshore")
-PLACES = [Place("east", 3), Place("west", 2), None]
+FAR = BrokerAddressing("proxy.example", 19092, ("spare", "east", "west"), 100, "twinshore")
+PLACES = [BrokerId("east", 3), BrokerId("west", 2), None]
 # Records and fetches are walked by tests of their own; ApiVersions asks no broker.
-KEYS = sorted(HANDLED.keys() - {PRODUCE, FETCH, API_VERSIONS})
+KEYS = sorted(HANDLED_API_VERSIONS.keys() - {PRODUCE, FETCH, API_VERSIONS})
 OF_BROKERS = re.compile(
     r"(broker|node|leader|controller|coordinator)_ids?|.*replicas|(.*_)?(isr|replica)_nodes|preferred.*"
 )
@@ -39,7 +54,7 @@ def poisoned(kind: Any, **given: Any) -> Any:
         value = None if kind.__name__.startswith("Acl") else _value(field.name, field.type)
         if value is not None and field.name not in values:
             values[field.name] = value
-    return filled(kind, **values)
+    return build_message(kind, **values)
 
 
 def _value(name: str, kind: Any) -> Any:
@@ -60,27 +75,29 @@ def _value(name: str, kind: Any) -> Any:
     return "bills" if name in NAMES else None
 
 
-def played(key: int, version: int, asks: Any, place: Place | None) -> Any:
+def played(key: int, version: int, asks: Any, place: BrokerId | None) -> Any:
     """What the client hears; None where the request is none, or the answer does not come from here."""
-    move: Move = Session(place, FAR, lambda: None).move(request(key, version, written(asks)), seen())
-    said: list[Said] | None = None
-    if isinstance(move, Pass):
-        broker = view(written(poisoned(answer_kind(key, version))))
+    move: RequestDecision = ClientSession(place, FAR, lambda: None).move(
+        request(key, version, encode_message(asks)), seen()
+    )
+    said: list[BrokerResponse] | None = None
+    if isinstance(move, ForwardRequest):
+        broker = view(encode_message(poisoned(get_response_type(key, version))))
         parts = move.rewrite(broker, 0) if move.rewrite else None
-        return read_said(key, version, broker if parts is None else view(parts))
-    if isinstance(move, Say):
-        return read_said(key, version, view(move.body))
-    assert isinstance(move, Run), move
+        return decode_response(key, version, broker if parts is None else view(parts))
+    if isinstance(move, RespondNow):
+        return decode_response(key, version, view(move.body))
+    assert isinstance(move, FanOut), move
     while True:
         try:
             asked = next(move.errand) if said is None else move.errand.send(said)
         except StopIteration as end:
-            return read_said(key, version, view(end.value))
+            return decode_response(key, version, view(end.value))
         said = [_broker(one) for one in asked]
 
 
-def _broker(ask: Ask) -> memoryview:
-    return view(written(poisoned(answer_kind(ask.key, ask.version), throttle_time=timedelta(0))))
+def _broker(ask: BrokerRequest) -> memoryview:
+    return view(encode_message(poisoned(get_response_type(ask.key, ask.version), throttle_time=timedelta(0))))
 
 
 def walked(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -105,10 +122,10 @@ def leaks(answer: Any) -> list[tuple[str, Any]]:
 
 @pytest.mark.parametrize("key", KEYS, ids=api_name)
 def test_no_answer_tells_of_a_broker_as_it_really_is(key: int) -> None:
-    for version in range(HANDLED[key][0], HANDLED[key][1] + 1):
+    for version in range(HANDLED_API_VERSIONS[key][0], HANDLED_API_VERSIONS[key][1] + 1):
         for place in PLACES:
             for named in ("bills", "orders"):
-                asks = poisoned(request_kind(key, version), key_type=0, endpoint_type=1)
+                asks = poisoned(get_request_type(key, version), key_type=0, endpoint_type=1)
                 asks = _about(asks, named)
                 try:
                     answer = played(key, version, asks, place)
@@ -129,40 +146,50 @@ def _about(asks: Any, topic: str) -> Any:
         elif field.name in NAMES and value == "bills":
             values[field.name] = topic
         elif field.name == "resource_type":
-            values[field.name] = TOPIC
+            values[field.name] = TOPIC_RESOURCE_TYPE
     return dataclasses.replace(asks, **values)  # type: ignore[type-var]
 
 
 def test_the_walk_sees_what_is_told() -> None:
     """Else the test above could not fail."""
-    seen_of = {name for key in KEYS for name, _ in leaks(poisoned(answer_kind(key, HANDLED[key][1])))}
+    seen_of = {
+        name for key in KEYS for name, _ in leaks(poisoned(get_response_type(key, HANDLED_API_VERSIONS[key][1])))
+    }
     assert seen_of >= {"host", "port", "cluster_id", "controller_id", "node_id", "broker_id", "replicas", "leader_id"}
 
 
 def test_a_broker_s_settings_tell_none_of_its_addresses() -> None:
-    asks = filled(request_kind(DESCRIBE_CONFIGS, 4))
-    part = filled(type_of(request_kind(DESCRIBE_CONFIGS, 4), "resources"), resource_type=BROKER, resource_name="202")
-    kind = answer_kind(DESCRIBE_CONFIGS, 4)
+    asks = build_message(get_request_type(DESCRIBE_CONFIGS, 4))
+    part = build_message(
+        type_of(get_request_type(DESCRIBE_CONFIGS, 4), "resources"),
+        resource_type=BROKER_RESOURCE_TYPE,
+        resource_name="202",
+    )
+    kind = get_response_type(DESCRIBE_CONFIGS, 4)
     config = type_of(type_of(kind, "results"), "configs")
     synonym = type_of(config, "synonyms")
     said = tuple(
-        filled(config, name=name, value=f"{REAL_HOST}:{REAL_PORT}", synonyms=(filled(synonym, value=REAL_HOST),))
-        for name in sorted(HIDDEN)
+        build_message(
+            config, name=name, value=f"{REAL_HOST}:{REAL_PORT}", synonyms=(build_message(synonym, value=REAL_HOST),)
+        )
+        for name in sorted(HIDDEN_BROKER_CONFIGS)
     )
 
-    def broker(_: Ask) -> memoryview:
-        told = filled(type_of(kind, "results"), resource_type=BROKER, resource_name="2", configs=said)
-        return view(written(filled(kind, results=(told,))))
+    def broker(_: BrokerRequest) -> memoryview:
+        told = build_message(
+            type_of(kind, "results"), resource_type=BROKER_RESOURCE_TYPE, resource_name="2", configs=said
+        )
+        return view(encode_message(build_message(kind, results=(told,))))
 
-    move = Session(PLACES[1], FAR, lambda: None).move(
-        request(DESCRIBE_CONFIGS, 4, written(dataclasses.replace(asks, resources=(part,)))), seen()
+    move = ClientSession(PLACES[1], FAR, lambda: None).move(
+        request(DESCRIBE_CONFIGS, 4, encode_message(dataclasses.replace(asks, resources=(part,)))), seen()
     )
-    assert isinstance(move, Run)
+    assert isinstance(move, FanOut)
     asked = next(move.errand)
-    assert [ask.place for ask in asked] == [Place("west", 2)]
+    assert [ask.place for ask in asked] == [BrokerId("west", 2)]
     with pytest.raises(StopIteration) as end:
         move.errand.send([broker(ask) for ask in asked])
-    (told,) = read_said(DESCRIBE_CONFIGS, 4, view(end.value.value)).results
+    (told,) = decode_response(DESCRIBE_CONFIGS, 4, view(end.value.value)).results
     assert (told.resource_name, {one.value for one in told.configs}) == ("202", {None})
 
 

@@ -14,7 +14,7 @@ from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster
 from twinshore.config.settings import Settings, parse_settings
 from twinshore.lab.ports import free_port
-from twinshore.proxy.operations.run import serve
+from twinshore.proxy.operations.run import serve_proxy
 
 pytestmark = pytest.mark.usefixtures("a_terminal")
 
@@ -25,15 +25,15 @@ def settings(text: str) -> Settings:
 
 def test_there_must_be_a_cluster() -> None:
     with pytest.raises(ConfigError, match="there is no cluster in the settings"):
-        serve(settings("[proxy]\n"), print)
+        serve_proxy(settings("[proxy]\n"), print)
 
 
 def test_a_certificate_that_cannot_be_used_is_said_before_anybody_is_let_in(tmp_path: Path) -> None:
     east = f'[store]\nurl = "sqlite:///{tmp_path}/none.db"\n[clusters.east]\nbootstrap = ["127.0.0.1:1"]\n'
     with pytest.raises(ConfigError, match=r"ca_file nowhere\.pem is not a file"):
-        serve(settings(f'{east}[clusters.east.security]\ntls = true\nca_file = "nowhere.pem"\n'), print)
+        serve_proxy(settings(f'{east}[clusters.east.security]\ntls = true\nca_file = "nowhere.pem"\n'), print)
     with pytest.raises(ConfigError, match=r"certificate_file nowhere\.pem with key_file nowhere\.pem cannot be used"):
-        serve(settings(f'{east}[proxy]\ncertificate_file = "nowhere.pem"\nkey_file = "nowhere.pem"\n'), print)
+        serve_proxy(settings(f'{east}[proxy]\ncertificate_file = "nowhere.pem"\nkey_file = "nowhere.pem"\n'), print)
 
 
 def test_a_port_that_somebody_has_is_said_before_anything_else(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_port_that_somebody_has_is_said_before_anything_else(tmp_path: Path) -
         text = f'[store]\nurl = "sqlite:///{tmp_path}/none.db"\n[proxy]\nport = {port}\n'
         text += '[clusters.east]\nbootstrap = ["127.0.0.1:1"]\n'
         with pytest.raises(ConfigError, match=f"127.0.0.1:{port} cannot be served"):
-            serve(settings(text), print)
+            serve_proxy(settings(text), print)
 
 
 def test_without_a_cluster_that_answers_nobody_is_let_in_and_health_says_why(tmp_path: Path) -> None:

@@ -7,18 +7,18 @@ from pathlib import Path
 
 from tests.proxy.served import ProxyProcess
 from tests.proxy.talks import LAYOUT, seen
-from twinshore.config.model import FOLLOWERS_TOPIC, HEARTBEATS, HOMES_TOPIC, TWINS_TOPIC, Cluster
+from twinshore.config.model import HEARTBEATS_TOPIC, HOMES_TOPIC, SUBSCRIBERS_TOPIC, TWINS_TOPIC, Cluster
 from twinshore.config.settings import load_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
-from twinshore.proxy.core.model import Lead, Seen
-from twinshore.proxy.core.offers import HANDLED, without_newer_groups
-from twinshore.proxy.core.preview import Prospect
-from twinshore.proxy.operations.run import look
+from twinshore.proxy.core.api_versions import HANDLED_API_VERSIONS, without_consumer_protocol
+from twinshore.proxy.core.model import HomeRoute, RoutingTable
+from twinshore.proxy.core.proxy_preview import ProxyPreview
+from twinshore.proxy.operations.run import preview_proxy
 
 
-def prospect(now: Seen, *asked: str, own: tuple[str, ...] = (), **more: object) -> Prospect:
-    return replace(Prospect(now, LAYOUT, asked, lambda topic: topic in own), **more)  # type: ignore[arg-type]
+def prospect(now: RoutingTable, *asked: str, own: tuple[str, ...] = (), **more: object) -> ProxyPreview:
+    return replace(ProxyPreview(now, LAYOUT, asked, lambda topic: topic in own), **more)  # type: ignore[arg-type]
 
 
 def test_a_topic_of_two_clusters_that_nobody_knows_the_home_of_clashes() -> None:
@@ -29,17 +29,17 @@ def test_a_topic_of_two_clusters_that_nobody_knows_the_home_of_clashes() -> None
     assert (clash.exit_code, clash.values()["exit_code"]) == (1, 1)
     for quiet in (
         prospect(seen(homes={"shared": "west"})),
-        prospect(replace(seen(homes={}), leads={"shared": Lead("west", 3)})),
+        prospect(replace(seen(homes={}), leads={"shared": HomeRoute("west", 3)})),
         prospect(seen(homes={}), own=("shared",)),
     ):
         assert (quiet.clashes, quiet.exit_code) == ({}, 0)
 
 
 def test_twinshores_own_notes_are_on_each_cluster_and_clash_with_nothing() -> None:
-    notes = frozenset({HOMES_TOPIC, FOLLOWERS_TOPIC, TWINS_TOPIC, HEARTBEATS, f"east.{HEARTBEATS}"})
+    notes = frozenset({HOMES_TOPIC, SUBSCRIBERS_TOPIC, TWINS_TOPIC, HEARTBEATS_TOPIC, f"east.{HEARTBEATS_TOPIC}"})
     now = seen(homes={"shared": "west"})
     both = {name: replace(one, topics=one.topics | notes) for name, one in now.clusters.items()}
-    quiet = prospect(Seen(both, now.homes, now.offers))
+    quiet = prospect(RoutingTable(both, now.homes, now.offers))
     assert (quiet.clashes, quiet.exit_code) == ({}, 0)
     assert [one for one in quiet.sentences() if one.startswith("topics are led")] == [
         one for one in prospect(now).sentences() if one.startswith("topics are led")
@@ -50,12 +50,12 @@ def test_of_many_clashes_those_that_were_asked_for_come_first() -> None:
     many = frozenset(f"t{number:02}" for number in range(30))
     now = seen()
     both = {name: replace(one, topics=one.topics | many) for name, one in now.clusters.items()}
-    told = [one for one in prospect(Seen(both, {}, now.offers), "t29").sentences() if "CLASH" in one]
+    told = [one for one in prospect(RoutingTable(both, {}, now.offers), "t29").sentences() if "CLASH" in one]
     assert len(told) == 10 and told[0].startswith("CLASH: t29 is on")
 
 
 def test_where_topics_are_led_and_why() -> None:
-    now = replace(seen(homes={"shared": "west"}), leads={"bills": Lead("west", 2)})
+    now = replace(seen(homes={"shared": "west"}), leads={"bills": HomeRoute("west", 2)})
     told = list(prospect(now, "orders", "bills", "shared", "none").sentences())
     assert [one for one in told if one.startswith("topic ")] == [
         "topic orders: led to east, the only one that has it",
@@ -87,7 +87,7 @@ def test_what_two_real_clusters_look_like(
         for topic in topics:
             lab.create_topic(topic)
     served = ProxyProcess(tmp_path, [east.cluster, west.cluster])
-    found = look(load_settings(served.settings, {}), (only, both))
+    found = preview_proxy(load_settings(served.settings, {}), (only, both))
     text = "\n".join(found.sentences())
     assert f"topic {only}: led to east, the only one that has it" in text
     assert f"CLASH: {both} is on east and west" in text
@@ -99,14 +99,14 @@ def test_what_two_real_clusters_look_like(
     silent = Cluster("silent", (f"127.0.0.1:{free_port()}",))
     (tmp_path / "other").mkdir()
     served = ProxyProcess(tmp_path / "other", [east.cluster, silent])
-    found = look(load_settings(served.settings, {}), (only,))
+    found = preview_proxy(load_settings(served.settings, {}), (only,))
     assert (found.seen.route(only), found.unknown, found.exit_code) == ("east", [], 1)
     assert "silent: does not answer; its topics wait until it does" in list(found.sentences())
 
 
 def test_it_says_whether_groups_of_the_new_protocol_are_served() -> None:
     assert "groups: at home on east; those of the new protocol too" in [*prospect(seen()).sentences()]
-    old = without_newer_groups(HANDLED)
+    old = without_consumer_protocol(HANDLED_API_VERSIONS)
     clusters = {**seen().clusters, "west": replace(seen().clusters["west"], offers=old)}
-    told = [*prospect(Seen(clusters, {}, old)).sentences()]
+    told = [*prospect(RoutingTable(clusters, {}, old)).sentences()]
     assert "groups: at home on east; those of the new protocol are refused, as west does not have them" in told

@@ -6,96 +6,103 @@ import pytest
 
 from twinshore.config.errors import ConfigError
 from twinshore.proxy.core.offset_reset import (
-    GoalKind,
-    Spot,
-    Target,
-    backwards,
-    goals_of,
-    sentence_of,
-    target_of,
-    time_ms_of,
-    topics_of,
+    ResetPartition,
+    ResetTarget,
+    ResetTargetKind,
+    compute_goals,
+    describe_partition,
+    parse_target,
+    parse_time_ms,
+    parse_topics,
+    reverse_goals,
 )
-from twinshore.state.core.proxy_values import ResetGoal, goals_text
-from twinshore.state.core.proxy_values import goals_of as goals_in
+from twinshore.state.core.proxy_values import ResetGoal, encode_goals
+from twinshore.state.core.proxy_values import parse_goals as goals_in
 
-SPOT = Spot("east", "orders", 0, 40, 10, 100)
-NEW = Spot("east", "orders", 1, None, 0, 7)
-SINCE = Spot("east", "orders", 2, 40, 10, 100, 55)
+SPOT = ResetPartition("east", "orders", 0, 40, 10, 100)
+NEW = ResetPartition("east", "orders", 1, None, 0, 7)
+SINCE = ResetPartition("east", "orders", 2, 40, 10, 100, 55)
 
 
-def places(target: Target, *spots: Spot) -> tuple[list[int], list[str]]:
-    goals, why = goals_of(target, spots)
+def places(target: ResetTarget, *spots: ResetPartition) -> tuple[list[int], list[str]]:
+    goals, why = compute_goals(target, spots)
     return [one.to for one in goals], why
 
 
 def test_each_way_has_its_offset() -> None:
-    assert places(Target(GoalKind.EARLIEST), SPOT, NEW) == ([10, 0], [])
-    assert places(Target(GoalKind.LATEST), SPOT, NEW) == ([100, 7], [])
-    assert places(Target(GoalKind.OFFSET, 10), SPOT) == ([10], [])
-    assert places(Target(GoalKind.TIME, 1), SINCE, SPOT) == ([55, 100], []), "nothing is as late: where it will be"
-    assert places(Target(GoalKind.TIME, 1), Spot("east", "orders", 2, 40, 10, 100, 3)) == ([10], [])
-    assert places(Target(GoalKind.SHIFT, -30), SPOT) == ([10], [])
+    assert places(ResetTarget(ResetTargetKind.EARLIEST), SPOT, NEW) == ([10, 0], [])
+    assert places(ResetTarget(ResetTargetKind.LATEST), SPOT, NEW) == ([100, 7], [])
+    assert places(ResetTarget(ResetTargetKind.OFFSET, 10), SPOT) == ([10], [])
+    assert places(ResetTarget(ResetTargetKind.TIME, 1), SINCE, SPOT) == ([55, 100], []), (
+        "nothing is as late: where it will be"
+    )
+    assert places(ResetTarget(ResetTargetKind.TIME, 1), ResetPartition("east", "orders", 2, 40, 10, 100, 3)) == (
+        [10],
+        [],
+    )
+    assert places(ResetTarget(ResetTargetKind.SHIFT, -30), SPOT) == ([10], [])
 
 
 def test_what_lies_outside_of_a_log_is_named() -> None:
-    assert places(Target(GoalKind.OFFSET, 9), SPOT, NEW) == (
+    assert places(ResetTarget(ResetTargetKind.OFFSET, 9), SPOT, NEW) == (
         [],
         ["orders-0 has 10 to 100, and 9 lies outside", "orders-1 has 0 to 7, and 9 lies outside"],
     )
-    assert places(Target(GoalKind.OFFSET, 100), SPOT) == ([100], []), "the end is the place of what comes next"
-    assert places(Target(GoalKind.SHIFT, 61), SPOT, NEW) == (
+    assert places(ResetTarget(ResetTargetKind.OFFSET, 100), SPOT) == ([100], []), (
+        "the end is the place of what comes next"
+    )
+    assert places(ResetTarget(ResetTargetKind.SHIFT, 61), SPOT, NEW) == (
         [],
         ["orders-0 has 10 to 100, and 101 lies outside", "orders-1 has no place that could be shifted"],
     )
 
 
 def test_what_readers_read_again_or_skip_is_said() -> None:
-    assert sentence_of(SPOT) == "orders-0: 40, of 10 to 100"
-    assert sentence_of(NEW) == "orders-1: no place, of 0 to 7"
-    assert sentence_of(SPOT, 15) == "orders-0: 40 -> 15, of 10 to 100: 25 are read again"
-    assert sentence_of(SPOT, 100) == "orders-0: 40 -> 100, of 10 to 100: 60 are skipped"
-    assert sentence_of(SPOT, 40) == "orders-0: 40 -> 40, of 10 to 100: it stays"
-    assert sentence_of(NEW, 7) == "orders-1: no place -> 7, of 0 to 7"
-    overtaken = Spot("east", "orders", 3, 4, 10, 100)
-    assert sentence_of(overtaken, 30).endswith("20 are skipped"), "what retention took nobody could read"
+    assert describe_partition(SPOT) == "orders-0: 40, of 10 to 100"
+    assert describe_partition(NEW) == "orders-1: no place, of 0 to 7"
+    assert describe_partition(SPOT, 15) == "orders-0: 40 -> 15, of 10 to 100: 25 are read again"
+    assert describe_partition(SPOT, 100) == "orders-0: 40 -> 100, of 10 to 100: 60 are skipped"
+    assert describe_partition(SPOT, 40) == "orders-0: 40 -> 40, of 10 to 100: it stays"
+    assert describe_partition(NEW, 7) == "orders-1: no place -> 7, of 0 to 7"
+    overtaken = ResetPartition("east", "orders", 3, 4, 10, 100)
+    assert describe_partition(overtaken, 30).endswith("20 are skipped"), "what retention took nobody could read"
 
 
 def test_a_reset_is_taken_back_where_there_was_a_place() -> None:
     goals = ResetGoal("east", "orders", 0, 40, 10), ResetGoal("west", "bills", 1, None, 0)
-    assert backwards(goals) == (ResetGoal("east", "orders", 0, 10, 40),)
-    assert goals_in(goals_text(goals)) == goals
+    assert reverse_goals(goals) == (ResetGoal("east", "orders", 0, 10, 40),)
+    assert goals_in(encode_goals(goals)) == goals
 
 
-def asked(**options: object) -> Target | None:
+def asked(**options: object) -> ResetTarget | None:
     usual: dict[str, object] = {"earliest": False, "latest": False, "offset": None, "time": "", "shift": None}
-    return target_of(**{**usual, "undone": False, **options})  # type: ignore[arg-type]
+    return parse_target(**{**usual, "undone": False, **options})  # type: ignore[arg-type]
 
 
 def test_options_say_one_thing() -> None:
     assert asked() is None
     assert asked(undone=True) is None
-    assert asked(offset=0) == Target(GoalKind.OFFSET, 0)
-    assert asked(shift=-5) == Target(GoalKind.SHIFT, -5)
-    assert asked(earliest=True) == Target(GoalKind.EARLIEST)
-    assert asked(latest=True) == Target(GoalKind.LATEST)
-    assert asked(time="1970-01-01T00:01:00") == Target(GoalKind.TIME, 60_000)
+    assert asked(offset=0) == ResetTarget(ResetTargetKind.OFFSET, 0)
+    assert asked(shift=-5) == ResetTarget(ResetTargetKind.SHIFT, -5)
+    assert asked(earliest=True) == ResetTarget(ResetTargetKind.EARLIEST)
+    assert asked(latest=True) == ResetTarget(ResetTargetKind.LATEST)
+    assert asked(time="1970-01-01T00:01:00") == ResetTarget(ResetTargetKind.TIME, 60_000)
     for options in ({"earliest": True, "latest": True}, {"offset": 3, "undone": True}, {"shift": 1, "offset": 1}):
         with pytest.raises(ConfigError, match="one thing at a time"):
             asked(**options)
 
 
 def test_a_time_has_a_zone_or_is_utc() -> None:
-    assert time_ms_of("1970-01-01T01:00:00+01:00") == 0
-    assert time_ms_of("1970-01-01T00:00:01Z") == 1000
+    assert parse_time_ms("1970-01-01T01:00:00+01:00") == 0
+    assert parse_time_ms("1970-01-01T00:00:01Z") == 1000
     with pytest.raises(ConfigError, match="yesterday: that is no time"):
-        time_ms_of("yesterday")
+        parse_time_ms("yesterday")
 
 
 def test_topics_are_named_whole_or_by_partitions() -> None:
-    assert topics_of([]) == {}
-    assert topics_of(["orders", "bills:0,2", "bills:3"]) == {"orders": None, "bills": frozenset({0, 2, 3})}
-    assert topics_of(["bills:1", "bills"]) == {"bills": None}
+    assert parse_topics([]) == {}
+    assert parse_topics(["orders", "bills:0,2", "bills:3"]) == {"orders": None, "bills": frozenset({0, 2, 3})}
+    assert parse_topics(["bills:1", "bills"]) == {"bills": None}
     for word in ("bills:", "bills:a", ":1", "bills:1,", "bills:-1"):
         with pytest.raises(ConfigError, match="that is no topic"):
-            topics_of([word])
+            parse_topics([word])

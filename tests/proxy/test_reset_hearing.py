@@ -13,17 +13,17 @@ from tests.proxy.stage import Stage, on_stage
 from tests.proxy.talks import by_kio
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.protocol.apis import API_VERSIONS
-from twinshore.kafka.protocol.server import Request
-from twinshore.proxy.core.breakers import Fusebox
-from twinshore.proxy.core.messages import answer_kind, filled, request_kind, written
+from twinshore.kafka.protocol.requests import Request
+from twinshore.proxy.core.api_versions import JOIN_GROUP
+from twinshore.proxy.core.breakers import CircuitBreakers
+from twinshore.proxy.core.message_codec import build_message, encode_message, get_request_type, get_response_type
 from twinshore.proxy.core.model import Parts
-from twinshore.proxy.core.offers import JOIN_GROUP
-from twinshore.proxy.core.offset_reset import ResetBook, on_its_way
-from twinshore.proxy.store_sync import Control, ResetHearing
-from twinshore.state.core.proxy_values import InstanceRow, ResetRow, ResetState
+from twinshore.proxy.core.offset_reset import OffsetResets, commits_key
+from twinshore.proxy.store_sync import ResetSync, StoreSync
+from twinshore.state.core.proxy_values import ProxyInstanceRow, ResetRow, ResetState
 from twinshore.state.store import Store, open_store
 
-SERVES = InstanceRow("p1", "proxy a:19092", "a", 19092, 500, 0, 1_000)
+SERVES = ProxyInstanceRow("p1", "proxy a:19092", "a", 19092, 500, 0, 1_000)
 
 
 @pytest.fixture
@@ -42,10 +42,12 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 def test_it_says_that_it_holds_a_group_and_lets_it_go_at_its_time(store: Store) -> None:
-    book, busy = ResetBook(), {on_its_way("g")}
+    book, busy = OffsetResets(), {commits_key("g")}
 
     async def scene() -> None:
-        control = Control(lambda: store, Fusebox(), SERVES, lambda _: None, ResetHearing(book, lambda way: way in busy))
+        control = StoreSync(
+            lambda: store, CircuitBreakers(), SERVES, lambda _: None, ResetSync(book, lambda way: way in busy)
+        )
         await control.first()
         running = asyncio.create_task(control.run())
         row = held(2_500)
@@ -67,15 +69,17 @@ def test_a_client_that_joins_is_answered_once_its_group_is_held_no_more() -> Non
     async def answers(request: Request) -> Parts | None:
         if request.key == API_VERSIONS:
             return [b"\0" * 6]
-        return written(filled(answer_kind(JOIN_GROUP, 5), member_id="new"))
+        return encode_message(build_message(get_response_type(JOIN_GROUP, 5), member_id="new"))
 
     async def play(stage: Stage) -> None:
         house = stage.house
-        hearing = ResetHearing(house.resets, lambda way: house.under_way[way] > 0, lambda: house.changed(house.seen))
+        hearing = ResetSync(
+            house.resets, lambda way: house.in_flight_writes[way] > 0, lambda: house.changed(house.seen)
+        )
         hearing.tick(wall_ms())
         hearing.take((1, (held(),)))
         client = await stage.client()
-        client.ask(JOIN_GROUP, 5, 11, written(filled(request_kind(JOIN_GROUP, 5), group_id="g")))
+        client.ask(JOIN_GROUP, 5, 11, encode_message(build_message(get_request_type(JOIN_GROUP, 5), group_id="g")))
         await until(lambda: len(house.holding) == 1)
         assert [word.waits for word in hearing.words("p1", wall_ms())] == [1]
         hearing.take((2, (replace(held(), state=ResetState.DONE),)))

@@ -22,15 +22,15 @@ from tests.proxy.talks import (
 )
 from tests.proxy.test_groups import Brokers
 from twinshore.kafka.protocol.apis import API_VERSIONS, OFFSET_COMMIT, OFFSET_FETCH
-from twinshore.kafka.protocol.server import Request
-from twinshore.proxy.core.messages import error, filled, read_asked
-from twinshore.proxy.core.model import Hold, Move, Pass, Say
-from twinshore.proxy.core.offers import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
-from twinshore.proxy.core.offset_reset import ResetBook, on_its_way, on_its_way_elsewhere
-from twinshore.proxy.core.session import Session
-from twinshore.proxy.core.transactions import COMMIT_OFFSETS
-from twinshore.proxy.store_sync import ResetHearing
-from twinshore.state.core.proxy_values import ResetGoal, ResetRow, ResetState, ResetWord
+from twinshore.kafka.protocol.requests import Request
+from twinshore.proxy.core.api_versions import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
+from twinshore.proxy.core.message_codec import build_message, decode_request, to_error_code
+from twinshore.proxy.core.model import ForwardRequest, ParkRequest, RequestDecision, RespondNow
+from twinshore.proxy.core.offset_reset import OffsetResets, commits_key, late_commits_key
+from twinshore.proxy.core.session import ClientSession
+from twinshore.proxy.core.transaction_requests import TXN_OFFSET_COMMIT
+from twinshore.proxy.store_sync import ResetSync
+from twinshore.state.core.proxy_values import ResetGoal, ResetRow, ResetState, ResetStatusRow
 
 UNKNOWN_MEMBER, LOADING, ILLEGAL_GENERATION, NO_GROUP = 25, 14, 22, 30
 GOALS = ResetGoal("east", "orders", 0, 40, 10), ResetGoal("west", "bills", 0, 40, 10)
@@ -39,21 +39,21 @@ SETTING = replace(HELD, run="3" * 32, state=ResetState.SETTING)
 DONE = replace(HELD, state=ResetState.DONE, members=frozenset({"me"}))
 
 
-def book(*rows: ResetRow, now_ms: int = 2_000) -> ResetBook:
-    made = ResetBook()
+def book(*rows: ResetRow, now_ms: int = 2_000) -> OffsetResets:
+    made = OffsetResets()
     made.take(rows, 1)
     made.tick(now_ms)
     return made
 
 
-def client(resets: ResetBook) -> Session:
-    return Session(EAST, LAYOUT, lambda: None, resets=resets)
+def client(resets: OffsetResets) -> ClientSession:
+    return ClientSession(EAST, LAYOUT, lambda: None, resets=resets)
 
 
 def commit(version: int, *places: tuple[str, int], member: str = "me", group: str = "g") -> Request:
     kind, part = (asked_part(OFFSET_COMMIT, version, *names) for names in (["topics"], ["topics", "partitions"]))
     topics = tuple(
-        filled(kind, name=topic, partitions=(filled(part, partition_index=number, committed_offset=41),))
+        build_message(kind, name=topic, partitions=(build_message(part, partition_index=number, committed_offset=41),))
         for topic, number in places
     )
     generation = {"generation_id_or_member_epoch": 4 if member else -1, "member_id": member}
@@ -68,15 +68,17 @@ def codes(version: int, body: memoryview) -> dict[tuple[str, int], int]:
 def said_by_broker(version: int, code: int, *places: tuple[str, int]) -> memoryview:
     kind, part = (said_part(OFFSET_COMMIT, version, *names) for names in (["topics"], ["topics", "partitions"]))
     topics = tuple(
-        filled(kind, name=topic, partitions=(filled(part, partition_index=number, error_code=error(code)),))
+        build_message(
+            kind, name=topic, partitions=(build_message(part, partition_index=number, error_code=to_error_code(code)),)
+        )
         for topic, number in places
     )
     return answer(OFFSET_COMMIT, version, topics=topics)
 
 
-def passed(move: Move, version: int, code: int, *places: tuple[str, int]) -> dict[tuple[str, int], int]:
+def passed(move: RequestDecision, version: int, code: int, *places: tuple[str, int]) -> dict[tuple[str, int], int]:
     """What the client is told where the broker says the code of each place."""
-    assert isinstance(move, Pass), move
+    assert isinstance(move, ForwardRequest), move
     whole = said_by_broker(version, code, *places)
     parts = move.rewrite(whole, 0) if move.rewrite else None
     return codes(version, whole if parts is None else view(parts))
@@ -87,29 +89,29 @@ def test_whoever_joins_waits_until_the_reset_is_over() -> None:
     one, other = client(resets), client(resets)
     for member in (one, other):
         move = member.move(asked(JOIN_GROUP, 5, group_id="g"), seen())
-        assert isinstance(move, Hold)
+        assert isinstance(move, ParkRequest)
         assert by_kio(JOIN_GROUP, 5, view(move.refusal or [])).error_code == LOADING
-    assert isinstance(one.move(asked(JOIN_GROUP, 5, group_id="g"), seen()), Hold), "it is judged again"
+    assert isinstance(one.move(asked(JOIN_GROUP, 5, group_id="g"), seen()), ParkRequest), "it is judged again"
     assert resets.waiting == {"g": 2}
-    assert isinstance(client(resets).move(asked(JOIN_GROUP, 5, group_id="another"), seen()), Pass)
+    assert isinstance(client(resets).move(asked(JOIN_GROUP, 5, group_id="another"), seen()), ForwardRequest)
     other.close()
     assert resets.waiting == {"g": 1}
     assert resets.take([DONE], 2), "other groups are held than before"
-    assert isinstance(one.move(asked(JOIN_GROUP, 5, group_id="g"), seen()), Pass)
+    assert isinstance(one.move(asked(JOIN_GROUP, 5, group_id="g"), seen()), ForwardRequest)
     assert resets.waiting == {}
 
 
-def speaks(ours: Session, name: str = "apache-kafka-java", version: str = "4.1.0") -> Session:
+def speaks(ours: ClientSession, name: str = "apache-kafka-java", version: str = "4.1.0") -> ClientSession:
     said = {"client_software_name": name, "client_software_version": version}
     ours.move(asked(API_VERSIONS, 3, **said), seen())
     return ours
 
 
-def beats(ours: Session, code: int, version: int = 4, member: str = "me", **more: str) -> int:
+def beats(ours: ClientSession, code: int, version: int = 4, member: str = "me", **more: str) -> int:
     """What a member hears where its broker says so."""
     move = ours.move(asked(HEARTBEAT, version, group_id="g", member_id=member, generation_id=4, **more), seen())
-    assert isinstance(move, Pass), move
-    whole = answer(HEARTBEAT, version, error_code=error(code))
+    assert isinstance(move, ForwardRequest), move
+    whole = answer(HEARTBEAT, version, error_code=to_error_code(code))
     parts = move.rewrite(whole, 0) if move.rewrite else None
     return int(by_kio(HEARTBEAT, version, whole if parts is None else view(parts)).error_code)
 
@@ -153,16 +155,16 @@ def test_whoever_might_keep_positions_must_hear_with_a_heartbeat_that_it_is_no_m
 def test_all_else_of_members_goes_on() -> None:
     ours = client(book(HELD))
     for key in (HEARTBEAT, SYNC_GROUP, LEAVE_GROUP):
-        assert isinstance(ours.move(asked(key, 3, group_id="g"), seen()), Pass)
-    assert isinstance(ours.move(asked(OFFSET_FETCH, 5, group_id="g", topics=()), seen()), Pass)
+        assert isinstance(ours.move(asked(key, 3, group_id="g"), seen()), ForwardRequest)
+    assert isinstance(ours.move(asked(OFFSET_FETCH, 5, group_id="g", topics=()), seen()), ForwardRequest)
 
 
 def test_a_hold_ends_by_itself_where_whoever_holds_is_gone() -> None:
     resets = book(HELD)
     assert not resets.tick(HELD.until_ms - 1)
     assert resets.tick(HELD.until_ms)
-    assert isinstance(client(resets).move(asked(JOIN_GROUP, 5, group_id="g"), seen()), Pass)
-    assert not resets.sent_away("g", "me"), "nobody knows who was"
+    assert isinstance(client(resets).move(asked(JOIN_GROUP, 5, group_id="g"), seen()), ForwardRequest)
+    assert not resets.may_be_former_member("g", "me"), "nobody knows who was"
 
 
 @pytest.mark.parametrize("version", range(2, 10))
@@ -197,9 +199,11 @@ def test_one_who_has_heard_that_it_is_no_member_commits_nothing_from_outside() -
     ours = client(resets)
     ours.move(asked(HEARTBEAT, 3, group_id="g", member_id="me", generation_id=4), seen())
     resets.take([HELD], 2)
-    assert isinstance(ours.move(commit(8, ("orders", 0), member=""), seen()), Pass)
+    assert isinstance(ours.move(commit(8, ("orders", 0), member=""), seen()), ForwardRequest)
     resets.take([SETTING], 3)
-    assert isinstance(ours.move(commit(8, ("orders", 0), member=""), seen()), Hold), "it is judged once this is over"
+    assert isinstance(ours.move(commit(8, ("orders", 0), member=""), seen()), ParkRequest), (
+        "it is judged once this is over"
+    )
     resets.take([DONE], 4)
     assert codes(8, told(ours.move(commit(8, ("orders", 0), member=""), seen()))) == {("orders", 0): 0}
     both = ours.move(commit(8, ("orders", 0), ("orders", 1), member=""), seen())
@@ -221,7 +225,7 @@ def test_a_place_that_is_kept_with_its_topic_elsewhere_is_written_until_places_a
     resets.take([SETTING], 2)
     for places in ([("bills", 0)], [("bills", 0), ("orders", 1)]):
         move = ours.move(commit(version, *places), seen())
-        assert isinstance(move, Hold)
+        assert isinstance(move, ParkRequest)
         assert codes(version, view(move.refusal or [])) == dict.fromkeys(places, LOADING), "it is sent again"
     body, _ = carried_with(ours, version, ("bills", 1), ("orders", 0))
     assert body == {("bills", 1): 0, ("orders", 0): 0}
@@ -239,7 +243,7 @@ def _places(found: Any) -> list[tuple[str, int]]:
 
 
 def carried_with(
-    ours: Session, version: int, *places: tuple[str, int], **says: int
+    ours: ClientSession, version: int, *places: tuple[str, int], **says: int
 ) -> tuple[dict[tuple[str, int], int], Brokers]:
     class Exact(Brokers):
         def _topics(self, ask: Any, topics: Any, code: Any) -> tuple[Any, ...]:
@@ -248,11 +252,11 @@ def carried_with(
                 said_part(ask.key, ask.version, "topics", "partitions"),
             )
             return tuple(
-                filled(
+                build_message(
                     kind,
                     name=one.name,
                     partitions=tuple(
-                        filled(part, partition_index=number.partition_index, error_code=code)
+                        build_message(part, partition_index=number.partition_index, error_code=code)
                         for number in one.partitions
                     ),
                 )
@@ -273,9 +277,11 @@ def test_one_who_comes_anew_commits_nothing_from_outside_for_some_seconds() -> N
     """As librdkafka may, by another connection. An application that has no members may."""
     outside = commit(8, ("orders", 0), member="")
     assert codes(8, told(client(book(DONE)).move(outside, seen()))) == {("orders", 0): UNKNOWN_MEMBER}
-    assert isinstance(client(book(DONE)).move(commit(8, ("orders", 1), member=""), seen()), Pass), "it is not reset"
-    assert isinstance(client(book(DONE, now_ms=DONE.until_ms)).move(outside, seen()), Pass)
-    assert isinstance(client(book(replace(DONE, members=frozenset()))).move(outside, seen()), Pass)
+    assert isinstance(client(book(DONE)).move(commit(8, ("orders", 1), member=""), seen()), ForwardRequest), (
+        "it is not reset"
+    )
+    assert isinstance(client(book(DONE, now_ms=DONE.until_ms)).move(outside, seen()), ForwardRequest)
+    assert isinstance(client(book(replace(DONE, members=frozenset()))).move(outside, seen()), ForwardRequest)
 
 
 def test_of_one_who_is_no_member_for_another_reason_nothing_is_thrown_away() -> None:
@@ -288,10 +294,12 @@ def test_of_one_who_is_no_member_for_another_reason_nothing_is_thrown_away() -> 
 
 
 def in_transaction(version: int, topic: str, number: int, member: str = "me") -> Request:
-    kind, part = (asked_part(COMMIT_OFFSETS, version, *names) for names in (["topics"], ["topics", "partitions"]))
-    topics = (filled(kind, name=topic, partitions=(filled(part, partition_index=number, committed_offset=41),)),)
+    kind, part = (asked_part(TXN_OFFSET_COMMIT, version, *names) for names in (["topics"], ["topics", "partitions"]))
+    topics = (
+        build_message(kind, name=topic, partitions=(build_message(part, partition_index=number, committed_offset=41),)),
+    )
     more = {"member_id": member, "generation_id": 4 if member else -1} if version >= 3 else {}
-    return asked(COMMIT_OFFSETS, version, transactional_id="tx", group_id="g", topics=topics, **more)
+    return asked(TXN_OFFSET_COMMIT, version, transactional_id="tx", group_id="g", topics=topics, **more)
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -299,16 +307,18 @@ def test_a_transaction_that_names_no_member_aborts(version: int) -> None:
     """Of one that does the coordinator says whether it counts."""
     ours = client(book(HELD))
     move = ours.move(in_transaction(version, "orders", 0, member=""), seen())
-    (topic,) = by_kio(COMMIT_OFFSETS, version, told(move)).topics
+    (topic,) = by_kio(TXN_OFFSET_COMMIT, version, told(move)).topics
     assert int(topic.partitions[0].error_code) == (ILLEGAL_GENERATION if version >= 3 else NO_GROUP)
-    assert isinstance(ours.move(in_transaction(version, "orders", 1, member=""), seen()), Pass), "it is not reset"
-    assert version < 3 or isinstance(ours.move(in_transaction(version, "orders", 0), seen()), Pass)
+    assert isinstance(ours.move(in_transaction(version, "orders", 1, member=""), seen()), ForwardRequest), (
+        "it is not reset"
+    )
+    assert version < 3 or isinstance(ours.move(in_transaction(version, "orders", 0), seen()), ForwardRequest)
     done = client(book(DONE))
-    assert isinstance(done.move(in_transaction(version, "orders", 0), seen()), Pass)
+    assert isinstance(done.move(in_transaction(version, "orders", 0), seen()), ForwardRequest)
     unnamed = done.move(in_transaction(version, "orders", 0, member=""), seen())
-    assert isinstance(unnamed, Say if version >= 3 else Pass)
+    assert isinstance(unnamed, RespondNow if version >= 3 else ForwardRequest)
     late = client(book(DONE, now_ms=DONE.since_ms + 600_000))
-    assert isinstance(late.move(in_transaction(version, "orders", 0, member=""), seen()), Pass)
+    assert isinstance(late.move(in_transaction(version, "orders", 0, member=""), seen()), ForwardRequest)
 
 
 def test_what_commits_places_is_counted_until_the_group_is_held() -> None:
@@ -316,27 +326,27 @@ def test_what_commits_places_is_counted_until_the_group_is_held() -> None:
     requests = commit(8, ("orders", 0)), commit(8, ("bills", 1)), in_transaction(3, "orders", 1)
     for one in requests:
         before, held = (client(resets).move(one, seen()) for resets in (book(), book(HELD)))
-        assert on_its_way("g") in before.topics  # type: ignore[union-attr]
-        assert on_its_way("g") not in held.topics  # type: ignore[union-attr]
+        assert commits_key("g") in before.topics  # type: ignore[union-attr]
+        assert commits_key("g") not in held.topics  # type: ignore[union-attr]
     late = client(book(HELD)).move(commit(8, ("bills", 0)), seen())
-    assert on_its_way_elsewhere("g") in late.topics  # type: ignore[union-attr]
+    assert late_commits_key("g") in late.topics  # type: ignore[union-attr]
 
 
 def test_a_proxy_says_that_it_holds_once_nothing_of_before_is_on_its_way() -> None:
-    resets, busy, changes = ResetBook(), {on_its_way("g")}, list[int]()
-    hearing = ResetHearing(resets, lambda way: way in busy, lambda: changes.append(1))
+    resets, busy, changes = OffsetResets(), {commits_key("g")}, list[int]()
+    hearing = ResetSync(resets, lambda way: way in busy, lambda: changes.append(1))
     hearing.tick(2_000)
     hearing.take((1, (HELD,)))
     hearing.take(None)
     assert (len(changes), hearing.words("p1", 2_000)) == (1, [])
     busy.clear()
-    first = ResetWord("p1", HELD.run, 0, 2_100)
+    first = ResetStatusRow("p1", HELD.run, 0, 2_100)
     assert hearing.words("p1", 2_100) == [first] == hearing.words("p1", 2_100), "the store does not have it yet"
     hearing.told([first])
     assert hearing.words("p1", 2_200) == []
-    busy.add(on_its_way("g"))
+    busy.add(commits_key("g"))
     client(resets).move(asked(JOIN_GROUP, 5, group_id="g"), seen())
-    assert hearing.words("p1", 2_300) == [ResetWord("p1", HELD.run, 1, 2_300)]
+    assert hearing.words("p1", 2_300) == [ResetStatusRow("p1", HELD.run, 1, 2_300)]
     hearing.tick(HELD.until_ms)
     assert (len(changes), hearing.words("p1", HELD.until_ms)) == (2, [])
     again = replace(HELD, run="2" * 32, until_ms=HELD.until_ms + 9_000)
@@ -345,21 +355,21 @@ def test_a_proxy_says_that_it_holds_once_nothing_of_before_is_on_its_way() -> No
 
 
 def test_before_places_are_set_nothing_that_came_late_may_be_on_its_way_either() -> None:
-    resets, busy = book(HELD), {on_its_way_elsewhere("g")}
-    hearing = ResetHearing(resets, lambda way: way in busy)
-    assert hearing.words("p1", 2_000) == [ResetWord("p1", HELD.run, 0, 2_000)], "members gather, and commit"
+    resets, busy = book(HELD), {late_commits_key("g")}
+    hearing = ResetSync(resets, lambda way: way in busy)
+    assert hearing.words("p1", 2_000) == [ResetStatusRow("p1", HELD.run, 0, 2_000)], "members gather, and commit"
     resets.take([SETTING], 2)
     assert hearing.words("p1", 2_100) == []
     busy.clear()
-    assert hearing.words("p1", 2_200) == [ResetWord("p1", SETTING.run, 0, 2_200)]
+    assert hearing.words("p1", 2_200) == [ResetStatusRow("p1", SETTING.run, 0, 2_200)]
 
 
 def test_a_request_is_read_by_the_broker_as_it_was_but_for_what_is_left_out() -> None:
     ours = client(book(DONE))
     ours.move(asked(HEARTBEAT, 3, group_id="g", member_id="me", generation_id=4), seen())
     move = ours.move(commit(8, ("bills", 0), ("orders", 1), member=""), seen())
-    assert isinstance(move, Pass) and move.body is not None and not isinstance(move, Say)
-    sent = read_asked(Request(OFFSET_COMMIT, 8, 7, "app", view(move.body), 0))
+    assert isinstance(move, ForwardRequest) and move.body is not None and not isinstance(move, RespondNow)
+    sent = decode_request(Request(OFFSET_COMMIT, 8, 7, "app", view(move.body), 0))
     assert (sent.group_id, sent.member_id, sent.generation_id_or_member_epoch) == ("g", "", -1)
     assert _places(sent) == [("orders", 1)]
 
@@ -368,8 +378,8 @@ def test_a_request_is_read_by_the_broker_as_it_was_but_for_what_is_left_out() ->
 def test_what_home_has_said_of_a_member_is_not_gone_by_once_it_may_be_another(late: str) -> None:
     """Between its answer and the writing elsewhere a process may stand still, or hear of a reset."""
     clock, now = [100.0], [seen()]
-    resets = ResetBook(lambda: clock[0])
-    ours = Session(EAST, LAYOUT, lambda: None, resets=resets, now=lambda: now[0])
+    resets = OffsetResets(lambda: clock[0])
+    ours = ClientSession(EAST, LAYOUT, lambda: None, resets=resets, now=lambda: now[0])
 
     def broker(ask: Any) -> Any:
         match late if ask.key == HEARTBEAT else "":

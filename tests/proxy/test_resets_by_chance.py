@@ -12,12 +12,12 @@ import pytest
 
 from tests.proxy.talks import EAST, LAYOUT, answer, asked, asked_part, by_kio, said_part, seen, view
 from twinshore.kafka.protocol.apis import API_VERSIONS, OFFSET_COMMIT
-from twinshore.kafka.protocol.server import Request
-from twinshore.proxy.core.messages import error, filled, read_asked
-from twinshore.proxy.core.model import Hold, Pass, Say
-from twinshore.proxy.core.offers import HEARTBEAT, JOIN_GROUP
-from twinshore.proxy.core.offset_reset import ResetBook
-from twinshore.proxy.core.session import Session
+from twinshore.kafka.protocol.requests import Request
+from twinshore.proxy.core.api_versions import HEARTBEAT, JOIN_GROUP
+from twinshore.proxy.core.message_codec import build_message, decode_request, to_error_code
+from twinshore.proxy.core.model import ForwardRequest, ParkRequest, RespondNow
+from twinshore.proxy.core.offset_reset import OffsetResets
+from twinshore.proxy.core.session import ClientSession
 from twinshore.state.core.proxy_values import ResetGoal, ResetRow, ResetState
 
 UNKNOWN_MEMBER, REBALANCING = 25, 27
@@ -58,7 +58,7 @@ class Client:
     """A member: `term` says since which reset it reads, `at` how far. `like_librdkafka`: one who has heard that it is
     no member commits from outside before it joins anew."""
 
-    session: Session
+    session: ClientSession
     like_librdkafka: bool
     joining: bool = False
     member: str = ""
@@ -79,9 +79,9 @@ class World:
         self.row: ResetRow | None = None
         self.revision = 0
         self.term = 0
-        self.books = [ResetBook(), ResetBook()]
+        self.books = [OffsetResets(), OffsetResets()]
         self.clients = [
-            Client(Session(EAST, LAYOUT, lambda: None, resets=self.books[number % 2]), self.chance.random() < 0.5)
+            Client(ClientSession(EAST, LAYOUT, lambda: None, resets=self.books[number % 2]), self.chance.random() < 0.5)
             for number in range(4)
         ]
         for one in self.clients:
@@ -96,7 +96,7 @@ class World:
         self.row = ResetRow("g", "1" * 32, state, "anna", self.now_ms, until_ms, goals, members)
         self.revision += 1
 
-    def hears(self, book: ResetBook) -> None:
+    def hears(self, book: OffsetResets) -> None:
         book.tick(self.now_ms)
         if self.row is not None:
             book.take([self.row], self.revision)
@@ -117,8 +117,8 @@ class World:
         code = UNKNOWN_MEMBER if there is None else REBALANCING if there != client.generation else 0
         beat = asked(HEARTBEAT, 3, group_id="g", member_id=client.member, generation_id=client.generation)
         move = client.session.move(beat, seen())
-        assert isinstance(move, Pass)
-        whole = answer(HEARTBEAT, 3, error_code=error(code))
+        assert isinstance(move, ForwardRequest)
+        whole = answer(HEARTBEAT, 3, error_code=to_error_code(code))
         parts = move.rewrite(whole, 0) if move.rewrite else None
         heard = int(by_kio(HEARTBEAT, 3, whole if parts is None else view(parts)).error_code)
         if heard == UNKNOWN_MEMBER:
@@ -130,7 +130,7 @@ class World:
     def joins(self, client: Client) -> None:
         """One who is known keeps what it reads, as cooperative members do."""
         move = client.session.move(asked(JOIN_GROUP, 5, group_id="g", member_id=client.member), seen())
-        if not isinstance(move, Pass):
+        if not isinstance(move, ForwardRequest):
             return
         client.joining = False
         if not client.member:
@@ -144,16 +144,20 @@ class World:
     def commits(self, client: Client) -> None:
         kind, part = (asked_part(OFFSET_COMMIT, VERSION, *one) for one in (["topics"], ["topics", "partitions"]))
         value = client.term * END + client.at
-        topics = (filled(kind, name="orders", partitions=(filled(part, partition_index=0, committed_offset=value),)),)
+        topics = (
+            build_message(
+                kind, name="orders", partitions=(build_message(part, partition_index=0, committed_offset=value),)
+            ),
+        )
         generation = {"generation_id_or_member_epoch": client.generation, "member_id": client.member}
         sent = asked(OFFSET_COMMIT, VERSION, group_id="g", topics=topics, **generation)
         move = client.session.move(sent, seen())
         match move:
-            case Say(body):
+            case RespondNow(body):
                 self.hears_of(client, by_kio(OFFSET_COMMIT, VERSION, view(body)))
-            case Hold():
+            case ParkRequest():
                 pass  # it is kept, and judged anew as the reset is over: as if it were sent then
-            case Pass():
+            case ForwardRequest():
                 passed = Request(OFFSET_COMMIT, VERSION, 7, "app", view(move.body), 0) if move.body else sent
                 if client.member and self.chance.random() < 0.2:
                     self.late.append((client, passed))
@@ -171,7 +175,7 @@ class World:
             self.refused.append(code)
 
     def arrives(self, request: Request) -> int:
-        found = read_asked(request)
+        found = decode_request(request)
         value = int(found.topics[0].partitions[0].committed_offset)
         member, generation = str(found.member_id), int(found.generation_id_or_member_epoch)
         return self.broker.commits(member, generation, divmod(value, END))
@@ -208,7 +212,11 @@ class World:
 
 def said(code: int) -> memoryview:
     kind, part = (said_part(OFFSET_COMMIT, VERSION, *one) for one in (["topics"], ["topics", "partitions"]))
-    topics = (filled(kind, name="orders", partitions=(filled(part, partition_index=0, error_code=error(code)),)),)
+    topics = (
+        build_message(
+            kind, name="orders", partitions=(build_message(part, partition_index=0, error_code=to_error_code(code)),)
+        ),
+    )
     return answer(OFFSET_COMMIT, VERSION, topics=topics)
 
 
@@ -257,4 +265,4 @@ def test_a_hold_is_what_keeps_members_from_coming_too_early() -> None:
     world.broker.members = {}
     world.anything(40)
     assert world.broker.members
-    assert not isinstance(world.clients[0].session.move(asked(JOIN_GROUP, 5, group_id="g"), seen()), Hold)
+    assert not isinstance(world.clients[0].session.move(asked(JOIN_GROUP, 5, group_id="g"), seen()), ParkRequest)

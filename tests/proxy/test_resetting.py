@@ -12,9 +12,9 @@ from tests.proxy.resets_stage import World, world
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.clock import wall_ms
-from twinshore.proxy.offset_reset import none_under_way
-from twinshore.proxy.operations import groups
-from twinshore.proxy.operations.offsets import asked_for
+from twinshore.proxy.offset_reset_run import check_no_reset_under_way
+from twinshore.proxy.operations import groups_move
+from twinshore.proxy.operations.reset_offsets import parse_reset_request
 from twinshore.state.core.proxy_values import ResetGoal, ResetRow, ResetState
 
 GOALS = (ResetGoal("east", "orders", 0, 900, 10),)
@@ -48,7 +48,7 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def test_places_are_set_where_they_are_kept(played: World) -> None:
-    played.does(asked_for("g", [], offset=10, gather_s=0.1))
+    played.does(parse_reset_request("g", [], offset=10, gather_s=0.1))
     assert played.places == {("east", "orders", 0): 10, ("west", "bills", 0): 10}
     assert (played.row().state, played.row().members) == (ResetState.DONE, frozenset({"m1"}))
 
@@ -63,7 +63,7 @@ def test_where_groups_have_moved_since_it_was_planned_it_is_refused(played: Worl
 
     played.looked = moved
     with pytest.raises(RefusedError, match="groups have moved meanwhile: they are at home on west"):
-        played.does(asked_for("g", ["orders"], offset=10, gather_s=0.1))
+        played.does(parse_reset_request("g", ["orders"], offset=10, gather_s=0.1))
     assert (played.row().state, played.places["east", "orders", 0]) == (ResetState.GIVEN_UP, 900)
 
 
@@ -73,7 +73,7 @@ def test_where_they_move_as_it_is_carried_out_it_does_not_say_that_it_is_done(pl
 
     played.wrote = moved
     with pytest.raises(RefusedError, match="groups have moved meanwhile") as caught:
-        played.does(asked_for("g", ["orders"], offset=10, gather_s=0.1))
+        played.does(parse_reset_request("g", ["orders"], offset=10, gather_s=0.1))
     assert caught.value.hint is not None and "--resume" in caught.value.hint
     assert played.row().state is ResetState.SETTING
 
@@ -88,7 +88,7 @@ def test_where_a_place_is_kept_elsewhere_by_now_it_is_refused(played: World) -> 
 
     played.looked = moved
     with pytest.raises(RefusedError, match="the place of bills-0 is kept on east by now, and not on west"):
-        played.does(asked_for("g", ["bills"], offset=10, gather_s=0.1))
+        played.does(parse_reset_request("g", ["bills"], offset=10, gather_s=0.1))
 
 
 @pytest.mark.parametrize(("taken", "to"), [("resume", 400), ("undo", 900)])
@@ -98,22 +98,22 @@ def test_one_that_was_not_finished_is_taken_up_where_groups_are_now(played: Worl
     played.home, played.term, played.keeps["orders"], played.begins["orders"] = "west", 2, "west", 400
     played.members = {"east": {}, "west": {"m1": None}}
     played.places = {("west", "orders", 0): 950}
-    played.does(asked_for("g", [], resume=taken == "resume", undo=taken == "undo", gather_s=0.1))
+    played.does(parse_reset_request("g", [], resume=taken == "resume", undo=taken == "undo", gather_s=0.1))
     assert played.places == {("west", "orders", 0): to}
     assert {one.cluster for one in played.row().goals} == {"west"}
 
 
 def test_groups_do_not_move_while_one_of_them_is_set(played: World, monkeypatch: pytest.MonkeyPatch) -> None:
     held = replace(UNFINISHED, state=ResetState.HELD, until_ms=wall_ms() + 60_000)
-    none_under_way(played.store)
+    check_no_reset_under_way(played.store)
     assert played.store.proxy_resets.change(held, seen=0)
     with pytest.raises(RefusedError, match="anna sets group g to other places since"):
-        none_under_way(played.store)
-    monkeypatch.setattr(groups, "_words", lambda *_: Nothing())
-    meant = groups.plan(groups.Asked("west"), BOTH, played.store)
+        check_no_reset_under_way(played.store)
+    monkeypatch.setattr(groups_move, "_words", lambda *_: Nothing())
+    meant = groups_move.plan(groups_move.MoveGroups("west"), BOTH, played.store)
     assert "anna sets group g to other places since" in str(meant.refused)
     assert played.store.proxy_resets.change(replace(held, until_ms=wall_ms() - 1), seen=1)
-    none_under_way(played.store)
+    check_no_reset_under_way(played.store)
 
 
 @pytest.mark.parametrize("topics", [["bills"], ["orders", "bills"]])
@@ -128,7 +128,7 @@ def test_what_a_member_that_comes_in_between_commits_elsewhere_does_not_stand(pl
             played.places["west", "bills", 0] = 905
 
     played.wrote = late
-    played.does(asked_for("g", topics, offset=10, gather_s=0.1))
+    played.does(parse_reset_request("g", topics, offset=10, gather_s=0.1))
     assert [played.places[played.keeps[topic], topic, 0] for topic in topics] == [10] * len(topics)
     assert (sorted(played.row().members), played.members["east"]) == (["late-0", "late-1", "m1"], {})
 
@@ -140,7 +140,7 @@ def test_where_somebody_comes_again_and_again_it_does_not_say_that_it_is_done(pl
 
     played.wrote = late
     with pytest.raises(KafkaError, match="joined again and again past the proxies"):
-        played.does(asked_for("g", ["bills"], offset=10, gather_s=0.1))
+        played.does(parse_reset_request("g", ["bills"], offset=10, gather_s=0.1))
     assert played.row().state is ResetState.SETTING
 
 
@@ -149,7 +149,7 @@ def test_with_places_elsewhere_alone_members_have_left_before(played: World) -> 
         assert (cluster, played.members["east"]) == ("west", {})
 
     played.wrote = written
-    played.does(asked_for("g", ["bills"], offset=10, gather_s=0.1))
+    played.does(parse_reset_request("g", ["bills"], offset=10, gather_s=0.1))
     assert played.row().members == {"m1"}
 
 
@@ -162,8 +162,8 @@ def test_a_place_that_is_another_one_by_the_end_is_set_once_more(
         played.places["west", "bills", 0] = 905
         return 0
 
-    monkeypatch.setattr("twinshore.proxy.offset_reset.Resetting.gather_late", overwritten)
-    played.does(asked_for("g", ["bills"], offset=10, gather_s=0.1))
+    monkeypatch.setattr("twinshore.proxy.offset_reset_run.OffsetReset.gather_late", overwritten)
+    played.does(parse_reset_request("g", ["bills"], offset=10, gather_s=0.1))
     assert (played.places["west", "bills", 0], played.row().state) == (10, ResetState.DONE)
 
 
@@ -174,8 +174,8 @@ def test_who_came_past_the_proxies_has_read_on_from_the_new_place(
         played.members["east"], played.places["east", "orders", 0] = {"past": None}, 15
         return 0
 
-    monkeypatch.setattr("twinshore.proxy.offset_reset.Resetting.gather_late", came)
-    played.does(asked_for("g", ["orders"], offset=10, gather_s=0.1))
+    monkeypatch.setattr("twinshore.proxy.offset_reset_run.OffsetReset.gather_late", came)
+    played.does(parse_reset_request("g", ["orders"], offset=10, gather_s=0.1))
     assert (played.places["east", "orders", 0], played.members["east"]) == (15, {"past": None})
 
 
@@ -195,7 +195,7 @@ def test_a_shift_begins_where_the_group_stands_once_its_members_have_left(played
     reads_on(played)
     rows: list[ResetGoal] = []
     played.wrote = lambda _: rows.extend(played.row().goals)
-    said = played.does(asked_for("g", ["orders"], shift=-100, gather_s=0.1))
+    said = played.does(parse_reset_request("g", ["orders"], shift=-100, gather_s=0.1))
     assert said[2] == "it was left by 1 member, and 1 place set: orders-0: 950 -> 850"
     assert played.places["east", "orders", 0] == 850
     assert rows == [ResetGoal("east", "orders", 0, 950, 850)], "whoever takes it back knows it before"
@@ -206,7 +206,7 @@ def test_a_shift_begins_where_the_group_stands_once_its_members_have_left(played
 def test_a_shift_that_leads_outside_by_then_changes_nothing(played: World) -> None:
     reads_on(played)
     with pytest.raises(RefusedError, match="orders-0 has 0 to 1000, and 1030 lies outside"):
-        played.does(asked_for("g", ["orders"], shift=80, gather_s=0.1))
+        played.does(parse_reset_request("g", ["orders"], shift=80, gather_s=0.1))
     assert (played.places["east", "orders", 0], played.row().state) == (950, ResetState.GIVEN_UP)
 
 
@@ -219,12 +219,12 @@ def test_what_takes_a_reset_back_goes_where_the_group_stood_as_its_members_left(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("twinshore.proxy.offset_reset.Resetting.gather_late", killed)
+        patch.setattr("twinshore.proxy.offset_reset_run.OffsetReset.gather_late", killed)
         with pytest.raises(KeyboardInterrupt):
-            played.does(asked_for("g", ["orders"], offset=10, gather_s=0.1))
+            played.does(parse_reset_request("g", ["orders"], offset=10, gather_s=0.1))
     assert played.row().state is ResetState.SETTING
-    played.does(asked_for("g", [], undo=True, gather_s=0.1))
-    assert (played.places["east", "orders", 0], played.row().state) == (950, ResetState.UNDONE)
+    played.does(parse_reset_request("g", [], undo=True, gather_s=0.1))
+    assert (played.places["east", "orders", 0], played.row().state) == (950, ResetState.ROLLED_BACK)
 
 
 def test_one_that_was_killed_before_it_set_anything_is_over_with_its_time(played: World) -> None:
@@ -232,6 +232,6 @@ def test_one_that_was_killed_before_it_set_anything_is_over_with_its_time(played
     held = replace(UNFINISHED, state=ResetState.HELD)
     assert played.store.proxy_resets.change(held, seen=0)
     with pytest.raises(ConfigError, match="no reset of group g is unfinished"):
-        played.does(asked_for("g", [], undo=True))
-    played.does(asked_for("g", ["orders"], offset=20, gather_s=0.1))
+        played.does(parse_reset_request("g", [], undo=True))
+    played.does(parse_reset_request("g", ["orders"], offset=20, gather_s=0.1))
     assert (played.places["east", "orders", 0], played.row().state) == (20, ResetState.DONE)

@@ -9,17 +9,17 @@ from types import MappingProxyType
 import pytest
 
 from tests.proxy.talks import LAYOUT, seen
-from twinshore.config.model import Link, Naming
-from twinshore.proxy.core.leader_cluster import Heard, led_by_copies, not_believed
-from twinshore.proxy.core.model import NOBODY, ClusterSeen, homes_of
-from twinshore.routing.core.leader_cluster import Decision, Lacks, Leader, NoLeader
+from twinshore.config.model import Link, TwinNaming
+from twinshore.proxy.core.leader_table import KnownHomes, choose_leader_clusters, find_doubted_leaders
+from twinshore.proxy.core.model import NO_BROKER, ProxiedCluster, merge_pair_homes
+from twinshore.routing.core.leader_cluster import Leader, LeaderDecision, NoLeader, NoLeaderReason
 from twinshore.state.core.values import HomeRow
 
 
 def test_a_broker_has_the_same_number_and_port_whichever_others_there_are() -> None:
     assert (LAYOUT.number("east", 1), LAYOUT.port_of("east", 1)) == (1, 19094)
     assert (LAYOUT.number("west", 1001), LAYOUT.port_of("west", 1001)) == (101, 19194)
-    assert LAYOUT.number("west", NOBODY) == NOBODY
+    assert LAYOUT.number("west", NO_BROKER) == NO_BROKER
     assert LAYOUT.port_of("west", 99) == LAYOUT.last_port == 19292
 
 
@@ -33,7 +33,7 @@ def test_a_topic_is_led_to_its_home_or_to_the_only_cluster_that_has_it() -> None
     assert [plain.route(topic) for topic in ("orders", "bills", "shared", "none")] == ["east", "west", "east", None]
     assert seen(homes={"shared": "west"}).route("shared") == "west"
     away = seen(homes={"shared": "north"})
-    assert (away.route("shared"), away.leaderless["shared"].lacks) == (None, Lacks.ELSEWHERE)
+    assert (away.route("shared"), away.leaderless["shared"].lacks) == (None, NoLeaderReason.ELSEWHERE)
     assert seen(homes={"shared": "west"}, away=("west",)).route("shared") == "west", "what east has is a twin"
     assert plain.is_elsewhere("bills", "east")
     assert not plain.is_elsewhere("bills", "west")
@@ -42,7 +42,7 @@ def test_a_topic_is_led_to_its_home_or_to_the_only_cluster_that_has_it() -> None
 
 def test_a_topic_of_two_clusters_that_no_link_explains_has_no_leader() -> None:
     torn = seen(homes={})
-    assert torn.leaderless == {"shared": NoLeader(Lacks.LINK, ("east", "west"))}
+    assert torn.leaderless == {"shared": NoLeader(NoLeaderReason.LINK, ("east", "west"))}
     assert torn.is_elsewhere("shared", "east") and torn.is_elsewhere("shared", "west")
 
 
@@ -64,36 +64,36 @@ def test_groups_are_at_home_on_the_first_cluster_also_while_it_is_away() -> None
 def test_of_a_chain_of_pairs_the_home_is_where_the_topic_is_no_twin(
     rows: tuple[tuple[str, str], ...], home: str
 ) -> None:
-    assert homes_of(HomeRow(pair, "orders", home, 1, 0, "") for pair, home in rows) == {"orders": home}
+    assert merge_pair_homes(HomeRow(pair, "orders", home, 1, 0, "") for pair, home in rows) == {"orders": home}
 
 
 def led(
     topic: str,
-    heard: Heard,
+    heard: KnownHomes,
     stored: Mapping[str, str] = MappingProxyType({}),
-    more: Mapping[str, ClusterSeen] = MappingProxyType({}),
-) -> Decision:
+    more: Mapping[str, ProxiedCluster] = MappingProxyType({}),
+) -> LeaderDecision:
     """East has bills as well, unless `more` says otherwise."""
     clusters = {**seen(more_on_east=frozenset({"bills"})).clusters, **more}
-    return led_by_copies(clusters.values(), stored, heard)[topic]
+    return choose_leader_clusters(clusters.values(), stored, heard)[topic]
 
 
 THERE, BACK = Link("west", "east", ("shared", "bills")), Link("east", "west", ("shared",))
-UNSEEN = ClusterSeen("east", "", -1, {}, frozenset(), {}, answers=False)
-TORN = NoLeader(Lacks.LINK, ("east", "west"))
+UNSEEN = ProxiedCluster("east", "", -1, {}, frozenset(), {}, answers=False)
+TORN = NoLeader(NoLeaderReason.LINK, ("east", "west"))
 
 
 def test_what_a_link_carries_one_way_is_at_home_where_it_begins() -> None:
-    assert [led(topic, Heard((THERE,))) for topic in ("shared", "bills")] == [Leader("west"), Leader("west")]
-    assert led("shared", Heard((THERE, BACK))) == TORN, "which way shared goes neither link says"
-    assert led("shared", Heard((Link("west", "east", ("shared",), naming=Naming.PREFIX),))) == TORN
-    assert led("shared", Heard((THERE, BACK)), {"shared": "east"}) == Leader("east"), "the store remembers"
+    assert [led(topic, KnownHomes((THERE,))) for topic in ("shared", "bills")] == [Leader("west"), Leader("west")]
+    assert led("shared", KnownHomes((THERE, BACK))) == TORN, "which way shared goes neither link says"
+    assert led("shared", KnownHomes((Link("west", "east", ("shared",), naming=TwinNaming.PREFIX),))) == TORN
+    assert led("shared", KnownHomes((THERE, BACK)), {"shared": "east"}) == Leader("east"), "the store remembers"
 
 
 def test_a_copy_that_its_cluster_calls_a_twin_is_none() -> None:
     east = replace(seen().clusters["east"], twins=frozenset({"shared"}))
-    assert led("shared", Heard((THERE, BACK)), more={"east": east}) == Leader("west")
-    assert led("shared", Heard(()), more={"east": east}) == Leader("west"), "also where its link was taken away"
+    assert led("shared", KnownHomes((THERE, BACK)), more={"east": east}) == Leader("west")
+    assert led("shared", KnownHomes(()), more={"east": east}) == Leader("west"), "also where its link was taken away"
 
 
 @pytest.mark.claim("proxy", "unheard", "a proxy that starts while a cluster is silent leads no client to a twin")
@@ -101,22 +101,22 @@ def test_a_copy_that_its_cluster_calls_a_twin_is_none() -> None:
 def test_a_silent_cluster_that_could_carry_a_topic_is_waited_for(links: tuple[Link, ...] | None) -> None:
     silent = frozenset({"east"})
     for more in ({"east": UNSEEN}, {}):
-        heard = Heard(links, silent, 1.0)
+        heard = KnownHomes(links, silent, 1.0)
         clusters = {**seen().clusters, **more}
-        assert led("bills", heard, more=clusters) == NoLeader(Lacks.LEASE, ("east",), 4.0)
+        assert led("bills", heard, more=clusters) == NoLeader(NoLeaderReason.LEASE, ("east",), 4.0)
         assert led("bills", replace(heard, waited_s=5.0), more=clusters) == Leader("west", ("east",))
         assert led("bills", replace(heard, waited_s=5.0, start_all=True), more=clusters) == NoLeader(
-            Lacks.SILENT, ("east",)
+            NoLeaderReason.SILENT, ("east",)
         )
     west = replace(seen().clusters["west"], twins=frozenset({"bills"}))
-    twin = NoLeader(Lacks.SOURCE, ("west",))
-    assert led("bills", Heard(links, silent, 99.0), more={"east": UNSEEN, "west": west}) == twin
+    twin = NoLeader(NoLeaderReason.SOURCE, ("west",))
+    assert led("bills", KnownHomes(links, silent, 99.0), more={"east": UNSEEN, "west": west}) == twin
     stored = {"bills": "west"}
-    assert led("bills", Heard(links, silent, 0.0), stored, {"east": UNSEEN, "west": west}) == Leader("west")
+    assert led("bills", KnownHomes(links, silent, 0.0), stored, {"east": UNSEEN, "west": west}) == Leader("west")
 
 
 def test_a_cluster_that_cannot_carry_a_topic_is_not_waited_for() -> None:
-    heard = Heard((BACK,), frozenset({"east"}), 0.0)
+    heard = KnownHomes((BACK,), frozenset({"east"}), 0.0)
     assert led("bills", heard, more={"east": UNSEEN}) == Leader("west")
 
 
@@ -124,17 +124,23 @@ def test_a_cluster_that_cannot_carry_a_topic_is_not_waited_for() -> None:
 def test_a_twin_whose_source_is_not_behind_the_proxy_has_no_leader_here() -> None:
     west = replace(seen().clusters["west"], twins=frozenset({"bills"}))
     from_north = (Link("north", "west", ("bills",)),)
-    assert led_by_copies([west], {}, Heard(from_north))["bills"] == NoLeader(Lacks.SOURCE, ("west",))
-    assert led_by_copies([west], {"bills": "north"}, Heard(from_north))["bills"] == NoLeader(
-        Lacks.ELSEWHERE, ("north",)
+    assert choose_leader_clusters([west], {}, KnownHomes(from_north))["bills"] == NoLeader(
+        NoLeaderReason.SOURCE, ("west",)
+    )
+    assert choose_leader_clusters([west], {"bills": "north"}, KnownHomes(from_north))["bills"] == NoLeader(
+        NoLeaderReason.ELSEWHERE, ("north",)
     )
 
 
 @pytest.mark.claim("proxy", "unheard", "a proxy that starts while a cluster is silent leads no client to a twin")
 def test_a_word_is_not_believed_before_the_clusters_were_waited_for_that_could_say_a_higher_one() -> None:
     clusters, words = seen().clusters.values(), {"shared": "west", "orders": "east"}
-    heard = Heard((THERE,), frozenset({"east"}), 1.0)
-    assert not_believed(words, clusters, {}, heard) == {"shared": NoLeader(Lacks.LEASE, ("east",), 4.0)}
-    assert not_believed(words, clusters, {"shared": "west"}, heard) == {}, "the store remembers"
-    assert not_believed(words, clusters, {}, replace(heard, waited_s=9.0))["shared"] == Leader("west", ("east",))
-    assert not_believed(words, clusters, {}, Heard((THERE,))) == {}
+    heard = KnownHomes((THERE,), frozenset({"east"}), 1.0)
+    assert find_doubted_leaders(words, clusters, {}, heard) == {
+        "shared": NoLeader(NoLeaderReason.LEASE, ("east",), 4.0)
+    }
+    assert find_doubted_leaders(words, clusters, {"shared": "west"}, heard) == {}, "the store remembers"
+    assert find_doubted_leaders(words, clusters, {}, replace(heard, waited_s=9.0))["shared"] == Leader(
+        "west", ("east",)
+    )
+    assert find_doubted_leaders(words, clusters, {}, KnownHomes((THERE,))) == {}

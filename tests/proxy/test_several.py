@@ -28,8 +28,14 @@ from twinshore.config.model import Cluster
 from twinshore.config.settings import parse_settings
 from twinshore.lab.ports import free_port
 from twinshore.proxy import server
-from twinshore.proxy.operations.run import serve
-from twinshore.proxy.server import PartProcess, Task, Word, read_word, trouble
+from twinshore.proxy.operations.run import serve_proxy
+from twinshore.proxy.server import (
+    WorkerConfig,
+    WorkerMessage,
+    WorkerProcess,
+    describe_unhealthy_workers,
+    parse_worker_message,
+)
 from twinshore.runtime.http import MetricsServer
 
 pytestmark = pytest.mark.usefixtures("a_terminal")
@@ -45,14 +51,14 @@ def until(holds: Callable[[], bool], within_s: float, what: str) -> None:
         time.sleep(0.05)
 
 
-def task(folder: Path) -> Task:
+def task(folder: Path) -> WorkerConfig:
     text = SETTINGS.format(folder=folder) + f"[proxy]\nport = {free_port()}\n"
-    return Task(parse_settings(text, name="test", env={}), 1, 2)
+    return WorkerConfig(parse_settings(text, name="test", env={}), 1, 2)
 
 
 @contextmanager
-def part(folder: Path, said: list[str]) -> Iterator[PartProcess]:
-    made = PartProcess(task(folder), said.append)
+def part(folder: Path, said: list[str]) -> Iterator[WorkerProcess]:
+    made = WorkerProcess(task(folder), said.append)
     made.start()
     try:
         until(lambda: made.port > 0, 60, "it says where it answers")
@@ -63,7 +69,7 @@ def part(folder: Path, said: list[str]) -> Iterator[PartProcess]:
         made.end()
 
 
-def watched(one: PartProcess, holds: Callable[[], bool], what: str) -> None:
+def watched(one: WorkerProcess, holds: Callable[[], bool], what: str) -> None:
     """As its keeper does, until something holds."""
 
     def look() -> bool:
@@ -73,27 +79,29 @@ def watched(one: PartProcess, holds: Callable[[], bool], what: str) -> None:
     until(look, 60, what)
 
 
-def is_back(one: PartProcess, starts: int) -> bool:
+def is_back(one: WorkerProcess, starts: int) -> bool:
     return one.starts == starts and one.port > 0
 
 
 @pytest.mark.parametrize(
     ("line", "word", "text"),
     [
-        ("said no cluster answers\n", Word.SAID, "no cluster answers"),
-        ("health 4711\n", Word.HEALTH, "4711"),
-        ("beat \n", Word.BEAT, ""),
-        ("Traceback (most recent call last):\n", Word.SAID, "Traceback (most recent call last):"),
+        ("said no cluster answers\n", WorkerMessage.LOG, "no cluster answers"),
+        ("health 4711\n", WorkerMessage.HEALTH, "4711"),
+        ("beat \n", WorkerMessage.HEARTBEAT, ""),
+        ("Traceback (most recent call last):\n", WorkerMessage.LOG, "Traceback (most recent call last):"),
     ],
 )
-def test_what_a_part_tells_is_a_word_and_what_nobody_meant_is_a_sentence(line: str, word: Word, text: str) -> None:
-    assert read_word(line) == (word, text)
+def test_what_a_part_tells_is_a_word_and_what_nobody_meant_is_a_sentence(
+    line: str, word: WorkerMessage, text: str
+) -> None:
+    assert parse_worker_message(line) == (word, text)
 
 
 def test_a_part_that_has_ended_is_started_again_and_later_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "AGAIN_S", 0.2)
+    monkeypatch.setattr(server, "RESTART_DELAY_MIN_S", 0.2)
     said: list[str] = []
     with part(tmp_path, said) as one:
         one._again_s = 0.2
@@ -117,7 +125,7 @@ def test_a_part_that_is_ended_by_hand_ends_in_good_order_and_is_started_again(tm
 
 def test_a_part_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    made = PartProcess(task(tmp_path), said.append)
+    made = WorkerProcess(task(tmp_path), said.append)
     with monkeypatch.context() as without:
         without.setattr(sys, "executable", str(tmp_path / "gone"))
         made.start()
@@ -132,7 +140,7 @@ def test_a_part_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatc
 
 
 def test_a_part_that_stands_still_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "STANDS_STILL_S", 2.0)
+    monkeypatch.setattr(server, "WORKER_STALL_TIMEOUT_S", 2.0)
     said: list[str] = []
     with part(tmp_path, said) as one:
         first = one.pid
@@ -205,7 +213,12 @@ def test_health_judges_by_what_it_shows_and_asks_nobody_twice() -> None:
     answers = iter([{"serves": False, "ok": False, "says": "it does not answer"}, {"serves": True, "ok": True}])
     joined = {"1": {"serves": False, "ok": False, "says": "no cluster answers"}}
     served = MetricsServer(
-        "127.0.0.1", 0, CollectorRegistry(), lambda: joined | {"2": next(answers)}, of="processes", trouble=trouble
+        "127.0.0.1",
+        0,
+        CollectorRegistry(),
+        lambda: joined | {"2": next(answers)},
+        of="processes",
+        trouble=describe_unhealthy_workers,
     )
     try:
         with pytest.raises(HTTPError) as first:
@@ -229,5 +242,5 @@ def test_processes_do_not_share_a_port_with_somebody_else(tmp_path: Path) -> Non
         port = sock.getsockname()[1]
         text = SETTINGS.format(folder=tmp_path) + f"[proxy]\nport = {port}\n"
         with pytest.raises(ConfigError, match=rf"\[proxy\] address, port: 127.0.0.1:{port} cannot be served"):
-            serve(parse_settings(text, name="test", env={}), lambda _: None, 2)
+            serve_proxy(parse_settings(text, name="test", env={}), lambda _: None, 2)
     assert set(psutil.Process().children()) <= before, "nothing was started"

@@ -10,12 +10,12 @@ import pytest
 
 from twinshore.config.errors import StoreError
 from twinshore.proxy import reporting as tellings
-from twinshore.proxy.core.traffic import Flows
-from twinshore.proxy.reporting import HOUR_MS, Grown, Telling
-from twinshore.state.core.proxy_values import FlowKind, InstanceRow
+from twinshore.proxy.core.traffic import TrafficTable
+from twinshore.proxy.reporting import HOUR_MS, FlowDeltas, TrafficReporter
+from twinshore.state.core.proxy_values import ProxyInstanceRow, TrafficKind
 from twinshore.state.store import Store, open_store
 
-SERVES = InstanceRow("p1", "proxy a:19092", "a", 19092, 500, 0, 1_000)
+SERVES = ProxyInstanceRow("p1", "proxy a:19092", "a", 19092, 500, 0, 1_000)
 
 
 class Clock:
@@ -36,8 +36,8 @@ def store(tmp_path: Path) -> Store:
 
 class Played:
     def __init__(self, store: Callable[[], Store | None], keep_hours: int = 24) -> None:
-        self.flows, self.said, self.heard = Flows(), list[str](), list[tuple[Grown, float]]()
-        self.telling = Telling(
+        self.flows, self.said, self.heard = TrafficTable(), list[str](), list[tuple[FlowDeltas, float]]()
+        self.telling = TrafficReporter(
             store,
             self.flows,
             SERVES,
@@ -48,7 +48,7 @@ class Played:
         )
 
     def asks(self) -> None:
-        self.flows.of("app", "orders", "east", FlowKind.PRODUCE).requests += 1
+        self.flows.of("app", "orders", "east", TrafficKind.PRODUCE).requests += 1
 
 
 def play(scene: Callable[[], Awaitable[None]]) -> None:
@@ -111,7 +111,7 @@ def test_counts_that_the_store_refuses_end_no_telling(store: Store, clock: Clock
         ours = Played(lambda: store)
         for _ in range(3):
             ours.asks()
-            ours.flows.of("odd", "orders", "east", FlowKind.COMMIT).records -= 2**64
+            ours.flows.of("odd", "orders", "east", TrafficKind.COMMIT).records -= 2**64
             clock.now_ms += 10_000
             await ours.telling.tell()
         rows = store.traffic.rows(0, clock.now_ms)

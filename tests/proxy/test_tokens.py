@@ -9,7 +9,7 @@ import pytest
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Security
 from twinshore.kafka.oauth import Token
-from twinshore.proxy.broker_connection import OPAQUE_S, Tokens
+from twinshore.proxy.broker_connection import OPAQUE_TOKEN_LIFETIME_S, TokenCache
 
 ANNA = Security(token_url="https://tokens", username="anna")
 
@@ -19,7 +19,7 @@ class Endpoint:
 
     def __init__(self, *, says: bool = True) -> None:
         self.now_s, self.given, self.says = 1000.0, 0, says
-        self.tokens = Tokens(self.fetch, lambda: self.now_s)
+        self.tokens = TokenCache(self.fetch, lambda: self.now_s)
 
     def fetch(self, security: Security, _: float) -> Token:
         self.given += 1
@@ -40,7 +40,7 @@ def test_a_token_serves_for_half_of_its_life() -> None:
 def test_a_token_that_does_not_say_when_it_ends_serves_for_a_while() -> None:
     endpoint = Endpoint(says=False)
     assert [endpoint.tokens.of(ANNA, 1), endpoint.tokens.of(ANNA, 1)] == ["anna 1", "anna 1"]
-    endpoint.now_s += OPAQUE_S
+    endpoint.now_s += OPAQUE_TOKEN_LIFETIME_S
     assert endpoint.tokens.of(ANNA, 1) == "anna 2"
 
 
@@ -56,7 +56,7 @@ def test_a_token_that_is_not_to_be_had_is_asked_for_again() -> None:
         raise KafkaError("no token")
 
     tries: list[int] = []
-    tokens = Tokens(fetch)
+    tokens = TokenCache(fetch)
     for _ in range(2):
         with pytest.raises(KafkaError):
             tokens.of(ANNA, 1)

@@ -10,11 +10,11 @@ import pytest
 
 from tests.proxy.talks import answer, asked, asked_part, by_kio, carried, request, said_part, seen, session
 from twinshore.config.errors import WireError
-from twinshore.config.model import GROUPS_HOME
+from twinshore.config.model import GROUPS_HOME_NAME
 from twinshore.kafka.protocol.apis import METADATA
-from twinshore.proxy.core.messages import error, filled, read_asked
-from twinshore.proxy.core.model import Ask, Lead, Seen
-from twinshore.proxy.core.offers import HANDLED
+from twinshore.proxy.core.api_versions import HANDLED_API_VERSIONS
+from twinshore.proxy.core.message_codec import build_message, decode_request, to_error_code
+from twinshore.proxy.core.model import BrokerRequest, HomeRoute, RoutingTable
 
 UNKNOWN_ID = 100
 # Each cluster's own ids.
@@ -24,24 +24,24 @@ IDS = {
 }
 
 
-def known(*, shared_at: str = "west", groups_at: str = "") -> Seen:
+def known(*, shared_at: str = "west", groups_at: str = "") -> RoutingTable:
     """`shared` is on both, and has moved perhaps; so have groups."""
     clusters = {
         name: replace(one, ids={topic: found.bytes for topic, found in IDS[name].items()})
         for name, one in seen().clusters.items()
     }
-    leads = {GROUPS_HOME: Lead(groups_at, 2)} if groups_at else {}
-    return Seen(clusters, {"shared": shared_at}, HANDLED, leads=leads)
+    leads = {GROUPS_HOME_NAME: HomeRoute(groups_at, 2)} if groups_at else {}
+    return RoutingTable(clusters, {"shared": shared_at}, HANDLED_API_VERSIONS, leads=leads)
 
 
 def brokers(version: int) -> Any:
-    def says(ask: Ask) -> memoryview:
-        found = read_asked(request(METADATA, version, ask.body))
+    def says(ask: BrokerRequest) -> memoryview:
+        found = decode_request(request(METADATA, version, ask.body))
         ours = IDS[ask.place.cluster]
         kind = said_part(METADATA, version, "topics")
         names = sorted(ours) if found.topics is None else [str(one.name) for one in found.topics]
         topics = tuple(
-            filled(kind, name=name, topic_id=ours.get(name), error_code=error(0 if name in ours else 3))
+            build_message(kind, name=name, topic_id=ours.get(name), error_code=to_error_code(0 if name in ours else 3))
             for name in names
         )
         return answer(METADATA, version, topics=topics)
@@ -49,10 +49,11 @@ def brokers(version: int) -> Any:
     return says
 
 
-def told(version: int, seen_now: Seen, *names: str | UUID, every: bool = False) -> dict[str, UUID | None]:
+def told(version: int, seen_now: RoutingTable, *names: str | UUID, every: bool = False) -> dict[str, UUID | None]:
     kind = asked_part(METADATA, version, "topics")
     named = tuple(
-        filled(kind, name=None, topic_id=one) if isinstance(one, UUID) else filled(kind, name=one) for one in names
+        build_message(kind, name=None, topic_id=one) if isinstance(one, UUID) else build_message(kind, name=one)
+        for one in names
     )
     asks = asked(METADATA, version, topics=None if every else named)
     body, _ = carried(session().move(asks, seen_now), brokers(version))
@@ -82,7 +83,7 @@ def test_a_topic_is_found_by_the_id_that_clients_were_told() -> None:
 @pytest.mark.claim("proxy", "ids-first", "a Java consumer that subscribes by a broker's pattern finds its topics")
 def test_an_id_counts_more_than_the_empty_name_that_java_sends_beside_it() -> None:
     kind, shared = asked_part(METADATA, 12, "topics"), UUID(int=0xE2)
-    asks = asked(METADATA, 12, topics=(filled(kind, name="", topic_id=shared),))
+    asks = asked(METADATA, 12, topics=(build_message(kind, name="", topic_id=shared),))
     body, _ = carried(session().move(asks, known()), brokers(12))
     assert [(one.name, one.topic_id) for one in by_kio(METADATA, 12, body).topics] == [("shared", shared)]
 
@@ -97,7 +98,7 @@ def test_a_topic_that_each_site_has_for_itself_has_an_id_where_it_is_at_the_grou
 
 def test_a_question_with_neither_name_nor_id_ends_the_connection() -> None:
     kind = asked_part(METADATA, 12, "topics")
-    asks = asked(METADATA, 12, topics=(filled(kind, name=None, topic_id=None),))
+    asks = asked(METADATA, 12, topics=(build_message(kind, name=None, topic_id=None),))
     with pytest.raises(WireError, match="a topic without a name and an id"):
         session().move(asks, known())
 
@@ -105,5 +106,5 @@ def test_a_question_with_neither_name_nor_id_ends_the_connection() -> None:
 def test_what_a_cluster_says_of_a_topic_now_counts_more_than_what_was_seen() -> None:
     ours = known()
     east = replace(ours.clusters["east"], ids={"orders": UUID(int=5).bytes, "shared": UUID(int=6).bytes})
-    old = Seen({**ours.clusters, "east": east}, ours.homes, HANDLED)
+    old = RoutingTable({**ours.clusters, "east": east}, ours.homes, HANDLED_API_VERSIONS)
     assert told(12, old, "orders", "shared") == {"orders": UUID(int=0xE1), "shared": UUID(int=6)}

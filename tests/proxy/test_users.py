@@ -8,12 +8,12 @@ import pytest
 
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import SaslMechanism, Secret
-from twinshore.kafka.protocol.sasl import ScramClient, ScramServer, keys_of
-from twinshore.proxy.auth import UsersOfFile, Watched, read_users
-from twinshore.proxy.operations.run import user_table
+from twinshore.kafka.protocol.sasl import ScramClient, ScramServer, derive_scram_keys
+from twinshore.proxy.auth import ReloadedFile, UsersOfFile, read_users
+from twinshore.proxy.operations.run import format_user_table
 
 SHA_512 = SaslMechanism.SCRAM_SHA_512
-SALTED = keys_of("open", SHA_512, b"of the sea", 4096).text
+SALTED = derive_scram_keys("open", SHA_512, b"of the sea", 4096).text
 
 
 def users(folder: Path, text: str) -> UsersOfFile:
@@ -39,11 +39,11 @@ def test_a_password_of_a_file_and_a_salted_one_log_in_both_ways(
     found = users(tmp_path, f'{text}[carol]\npassword_env = "CAROLS"\n')
     for user, password in (("anna", "sesame"), ("b.o.b", "open"), ("carol", "carol's")):
         for _ in range(2):
-            assert found.knows(user, password)
+            assert found.check_password(user, password)
             assert by_scram(found, user, password)
-        assert not found.knows(user, "wrong")
+        assert not found.check_password(user, "wrong")
         assert not by_scram(found, user, "wrong")
-    assert not found.knows("eve", "open")
+    assert not found.check_password("eve", "open")
 
 
 @pytest.mark.claim("proxy", "users-hidden", "a client learns by no answer to a login whether there is such a user")
@@ -52,7 +52,7 @@ def test_a_client_learns_from_no_challenge_which_users_exist(tmp_path: Path) -> 
         first = ScramServer(SHA_512, found.scram_keys, "x").first(f"n,,n={user},r=abc".encode())
         return len(first), found.scram_keys(user).iterations, found.scram_keys(user).salt
 
-    salted = keys_of("open", SHA_512, b"of the sea", 8192).text
+    salted = derive_scram_keys("open", SHA_512, b"of the sea", 8192).text
     found = users(tmp_path, f'[anna]\nscram_sha_512 = "{salted}"\n')
     assert challenge(found, "anna")[:2] == challenge(found, "eve")[:2]
     assert not by_scram(found, "eve", "open")
@@ -66,19 +66,19 @@ def test_a_password_of_a_file_has_one_salt_in_all_processes(tmp_path: Path) -> N
     text = f'[anna]\npassword_file = "{tmp_path}/secret"\n'
     one, other = users(tmp_path, text), users(tmp_path, text)
     assert one.scram_keys("anna") == other.scram_keys("anna")
-    assert not one.knows("eve", "sesame")
+    assert not one.check_password("eve", "sesame")
 
 
 def test_a_table_that_was_made_here_is_understood_and_lets_in_whoever_has_the_password(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("sesame\n")
-    table = user_table('a "b"', Secret(file=str(tmp_path / "secret")))
+    table = format_user_table('a "b"', Secret(file=str(tmp_path / "secret")))
     assert "sesame" not in table
     found = users(tmp_path, table)
-    assert found.knows('a "b"', "sesame")
+    assert found.check_password('a "b"', "sesame")
     assert by_scram(found, 'a "b"', "sesame")
     (tmp_path / "secret").write_text("\n")
     with pytest.raises(ConfigError, match="holds no password"):
-        user_table("anna", Secret(file=str(tmp_path / "secret")))
+        format_user_table("anna", Secret(file=str(tmp_path / "secret")))
 
 
 def test_a_password_s_file_is_read_at_each_login(tmp_path: Path) -> None:
@@ -88,10 +88,10 @@ def test_a_password_s_file_is_read_at_each_login(tmp_path: Path) -> None:
     assert by_scram(found, "anna", "old")
     secret.write_text("new")
     assert by_scram(found, "anna", "new")
-    assert not found.knows("anna", "old")
+    assert not found.check_password("anna", "old")
     secret.unlink()
-    assert not found.knows("anna", "new")
-    assert not found.knows("anna", "")
+    assert not found.check_password("anna", "new")
+    assert not found.check_password("anna", "")
     assert not by_scram(found, "anna", "new")
 
 
@@ -127,7 +127,7 @@ def test_a_file_that_changes_is_in_force_and_one_that_is_wrong_is_told_once(tmp_
         except (OSError, ValueError):
             raise ConfigError("that is no number") from None
 
-    found = Watched("the number", (str(file),), make, said.append)
+    found = ReloadedFile("the number", (str(file),), make, said.append)
     found.look()
     assert (found.value, said) == (1, [])
     file.write_text("two")

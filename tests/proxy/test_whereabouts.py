@@ -8,16 +8,16 @@ from typing import Any, cast
 
 import pytest
 
-from twinshore.config.model import GROUPS_HOME
+from twinshore.config.model import GROUPS_HOME_NAME
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import ClusterMetadata
-from twinshore.proxy import offset_reset
-from twinshore.proxy.offset_reset import see_clusters
-from twinshore.routing.core.records import HomeLine
+from twinshore.proxy import offset_reset_run
+from twinshore.proxy.offset_reset_run import read_routing_table
+from twinshore.routing.core.home_records import HomeRecord
 from twinshore.state.store import open_store
 
-MOVED = HomeLine(topic=GROUPS_HOME, home="west", cluster_id="id-west", term=2)
+MOVED = HomeRecord(topic=GROUPS_HOME_NAME, home="west", cluster_id="id-west", term=2)
 
 
 @dataclass
@@ -38,17 +38,17 @@ def test_who_does_not_follow_keeps_groups_on_the_first_cluster(
         def __init__(self, _: KafkaCluster) -> None:
             pass
 
-        def read(self) -> dict[str, HomeLine]:
-            return {GROUPS_HOME: MOVED}
+        def read(self) -> dict[str, HomeRecord]:
+            return {GROUPS_HOME_NAME: MOVED}
 
     class NoTwins(Notes):
         def read(self) -> frozenset[str]:  # type: ignore[override]
             return frozenset()
 
-    monkeypatch.setattr(offset_reset, "HomeNotes", Notes)
-    monkeypatch.setattr(offset_reset, "TwinNotes", NoTwins)
+    monkeypatch.setattr(offset_reset_run, "HomesTopic", Notes)
+    monkeypatch.setattr(offset_reset_run, "TwinsTopic", NoTwins)
     settings = parse_settings(f"[proxy]\nfollows_switches = {follows}\n", name="test", env={})
     clusters = cast(dict[str, Any], {name: Told(name) for name in ("east", "west")})
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        seen, silent = see_clusters(clusters, settings, store)
+        seen, silent = read_routing_table(clusters, settings, store)
     assert (seen.group_home(), silent) == (home, {})

@@ -11,13 +11,13 @@ from typing import TypeVar
 
 from twinshore.config.model import Cluster
 from twinshore.kafka.clock import steady_s
-from twinshore.replication.coordinator_server import Desk
-from twinshore.replication.core.coordinator import Account
-from twinshore.replication.task.core.config import Carried, Handover, TideOrder
-from twinshore.replication.task.core.connections import Beat, Done, Pace, SayReady
-from twinshore.replication.task.core.engine import Grant
-from twinshore.replication.task.core.messages import Assign, Go, Granted, OfDesk
-from twinshore.replication.task.runner import DeskLine
+from twinshore.replication.coordinator_server import CoordinatorServer
+from twinshore.replication.core.coordinator import TaskReport
+from twinshore.replication.task.core.config import Handoff, PartitionProgress, TaskConfig
+from twinshore.replication.task.core.connections import LearntQuota, TaskFinished, TaskProgress, TaskReady
+from twinshore.replication.task.core.messages import Assign, CoordinatorMessage, LeaseGranted, StartWriting
+from twinshore.replication.task.core.task_core import WriteLease
+from twinshore.replication.task.runner import CoordinatorClient
 
 LINK = "east->west"
 KEY = (LINK, 0)
@@ -25,54 +25,54 @@ GRANT_S = 2.0
 W = TypeVar("W")
 
 
-class LinePump(DeskLine):
+class LinePump(CoordinatorClient):
     """A pump that is nothing but its line, and keeps its grant as a pump's core does."""
 
-    def __init__(self, order: TideOrder) -> None:
+    def __init__(self, order: TaskConfig) -> None:
         super().__init__(order)
-        self.grant = Grant()
+        self.grant = WriteLease()
 
-    def words(self) -> list[OfDesk]:
+    def words(self) -> list[CoordinatorMessage]:
         words = super().words()
         for word in words:
             match word:
-                case Granted():
-                    self.grant.longer(*word)
-                case Go():
+                case LeaseGranted():
+                    self.grant.extend(*word)
+                case StartWriting():
                     self.grant.anew()
         return words
 
     def ready(self) -> None:
-        self.say(SayReady())
+        self.say(TaskReady())
 
-    def asks(self, *carried: Carried) -> None:
-        self.say(Beat(list(carried), [], {}, steady_s()))
+    def asks(self, *carried: PartitionProgress) -> None:
+        self.say(TaskProgress(list(carried), [], {}, steady_s()))
 
     def done(
         self,
-        *handovers: Handover,
-        carried: Iterable[Carried] = (),
+        *handovers: Handoff,
+        carried: Iterable[PartitionProgress] = (),
         unread_s: float = 0.0,
-        paces: Iterable[Pace] = (),
+        paces: Iterable[LearntQuota] = (),
     ) -> None:
-        self.say(Done(list(carried), [], list(handovers), {}, unread_s, list(paces)))
+        self.say(TaskFinished(list(carried), [], list(handovers), {}, unread_s, list(paces)))
 
 
 class Office:
     """A desk, what it was told, and for how long the link is ours."""
 
     def __init__(self) -> None:
-        self.accounts: list[Account] = []
+        self.accounts: list[TaskReport] = []
         self.allowed_s = 100.0
         self.pumps: list[LinePump] = []
-        self.desk = Desk("127.0.0.1", allowed_s=lambda _: self.allowed_s, take=self.accounts.append)
-        self.desk.open_lane(KEY, GRANT_S)
+        self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: self.allowed_s, take=self.accounts.append)
+        self.desk.open_task(KEY, GRANT_S)
 
-    def order(self, tide: int, *, token: str = "") -> TideOrder:
+    def order(self, tide: int, *, token: str = "") -> TaskConfig:
         cluster = Cluster("east", ("127.0.0.1:1",))
         desk = self.desk
         at = {"desk_host": desk.host, "desk_port": desk.port, "desk_token": token or desk.token_of(KEY)}
-        return TideOrder(LINK, 0, tide, cluster, cluster, producer_id=1, producer_epoch=0, state_expiry_ms=1, **at)  # type: ignore[arg-type]
+        return TaskConfig(LINK, 0, tide, cluster, cluster, producer_id=1, producer_epoch=0, state_expiry_ms=1, **at)  # type: ignore[arg-type]
 
     def pump(self, tide: int, *, token: str = "") -> LinePump:
         self.pumps.append(LinePump(self.order(tide, token=token)))
@@ -83,7 +83,7 @@ class Passage:
     """A way to a desk that can break on the desk's side alone, as where a network forgets a connection: the pump's end
     stays open, and nothing comes through it any more."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: CoordinatorServer) -> None:
         self._door = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._door.getsockname()[1]
         self._ends: list[socket.socket] = []
@@ -111,7 +111,7 @@ class Passage:
             end.close()
 
 
-def heard(line: DeskLine, *kinds: type[W], within_s: float = 3.0) -> W:
+def heard(line: CoordinatorClient, *kinds: type[W], within_s: float = 3.0) -> W:
     """Words up to one of these kinds; that one is returned."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
@@ -136,8 +136,8 @@ def going(office: Office, tide: int = 0) -> LinePump:
 def begun(line: LinePump) -> LinePump:
     heard(line, Assign)
     line.ready()
-    heard(line, Go)
+    heard(line, StartWriting)
     line.asks()
-    heard(line, Granted)
+    heard(line, LeaseGranted)
     assert line.grant.holds(steady_s())
     return line

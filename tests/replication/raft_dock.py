@@ -11,23 +11,23 @@ from dataclasses import replace
 from tests.replication.desk_office import LinePump
 from twinshore.config.model import Cluster
 from twinshore.kafka.clock import steady_s
-from twinshore.replication.coordinator_server import Desk
-from twinshore.replication.core.coordinator import LaneKey
-from twinshore.replication.task.core.config import TideOrder
+from twinshore.replication.coordinator_server import CoordinatorServer
+from twinshore.replication.core.coordinator import TaskKey
+from twinshore.replication.task.core.config import TaskConfig
 from twinshore.replication.task.core.messages import (
-    Afloat,
-    Carry,
-    Ended,
     Finish,
-    Leave,
-    RaftOrder,
-    Turn,
-    heard_by_raft,
-    order_of,
-    said,
+    SlotEnded,
+    SlotTurn,
+    StartTask,
+    StopTaskGroup,
+    TaskGroupAlive,
+    TaskGroupConfig,
+    decode_for_task_group,
+    encode_message,
+    parse_task_config,
 )
-from twinshore.replication.task.runner import DeskLost, DriverLine
-from twinshore.replication.task_pool import Tides
+from twinshore.replication.task.runner import CoordinatorLost, DriverConnection
+from twinshore.replication.task_pool import TaskPool
 
 SIDE = Cluster("east", ("127.0.0.1:1",))
 GRANT_S = 9.0
@@ -38,11 +38,11 @@ WITHIN_S = 60.0
 class Task:
     """A raft's task without a loop: it hears orders, and each pump that it begins stands by at the desk at once."""
 
-    def __init__(self, order: RaftOrder, *, mute: bool, poison: str = "", dies: bool = False) -> None:
+    def __init__(self, order: TaskGroupConfig, *, mute: bool, poison: str = "", dies: bool = False) -> None:
         self.order = order
         who = {"token": order.desk_token, "raft": order.raft, "tide": order.tide}
-        self.line = DriverLine(order.desk_host, order.desk_port, **who)
-        self.pumps: dict[int, tuple[TideOrder, LinePump]] = {}
+        self.line = DriverConnection(order.desk_host, order.desk_port, **who)
+        self.pumps: dict[int, tuple[TaskConfig, LinePump]] = {}
         self.over, self.dead, self.lost = threading.Event(), threading.Event(), threading.Event()
         self.mute = mute
         self.leaving = False
@@ -54,7 +54,7 @@ class Task:
             while not self.over.wait(0.01) and not (self.leaving and not self.pumps):
                 if not self.mute:
                     self.turn()
-        except DeskLost:
+        except CoordinatorLost:
             pass
         finally:
             for _, pump in self.pumps.values():
@@ -65,17 +65,17 @@ class Task:
         return "finished"
 
     def turn(self) -> None:
-        self.line.tell(said(Afloat()))
+        self.line.tell(encode_message(TaskGroupAlive()))
         for message in self.line.heard():
-            match heard_by_raft(message):
-                case Carry(berth, order):
+            match decode_for_task_group(message):
+                case StartTask(berth, order):
                     self.pumps[berth] = order, LinePump(order)
                     self.pumps[berth][1].ready()
-                case Leave():
+                case StopTaskGroup():
                     self.leaving = True
         for berth, (order, pump) in list(self.pumps.items()):
             if self.order.tells:
-                self.line.tell(said(Turn(berth)))
+                self.line.tell(encode_message(SlotTurn(berth)))
             try:
                 words = pump.words()
                 if order.link == self.poison and pump.grant.until_s:
@@ -84,7 +84,7 @@ class Task:
                         self.dead.set()
                         self.over.set()
                     return
-            except DeskLost as error:
+            except CoordinatorLost as error:
                 self.ends(berth, error.message)
                 continue
             if Finish() in words:
@@ -93,18 +93,18 @@ class Task:
             else:
                 pump.asks()
         if self.order.tells:
-            self.line.tell(said(Turn(0)))
+            self.line.tell(encode_message(SlotTurn(0)))
 
     def ends(self, berth: int, sentence: str, *, died: bool = False) -> None:
         self.pumps.pop(berth)[1].close()
-        self.line.tell(said(Ended(berth, sentence, died)))
+        self.line.tell(encode_message(SlotEnded(berth, sentence, died)))
 
 
 class Dock:
     """Tides of several links, with room for one raft and its heir."""
 
     def __init__(self, tide_s: float, *, grant_s: float = GRANT_S, poison: str = "", dies: bool = False) -> None:
-        self.desk = Desk("127.0.0.1", allowed_s=lambda _: grant_s, take=lambda _: None)
+        self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: grant_s, take=lambda _: None)
         self.said: list[str] = []
         self.tasks: list[Task] = []
         self.mute = False
@@ -114,23 +114,23 @@ class Dock:
         # By name: how the tasks that run are ended from outside.
         self.killed: dict[str, threading.Event] = {}
         self.poison, self.dies = poison, dies
-        self.tides = Tides(self.desk, tide_s, self._run, self.said.append, tasks=3, end=self._end)
+        self.tides = TaskPool(self.desk, tide_s, self._run, self.said.append, tasks=3, end=self._end)
         for number in range(LINKS):
             self.open(f"link-{number}", grant_s)
 
     def open(self, link: str, grant_s: float = GRANT_S) -> None:
-        self.desk.open_lane((link, 0), grant_s)
+        self.desk.open_task((link, 0), grant_s)
         at = self.desk.host, self.desk.port, self.desk.token_of((link, 0))
-        order = TideOrder(link, 0, 0, SIDE, SIDE, 1, 0, 60_000, *at)
-        self.tides.open_lane((link, 0), lambda tide: replace(order, tide=tide))
+        order = TaskConfig(link, 0, 0, SIDE, SIDE, 1, 0, 60_000, *at)
+        self.tides.open_task((link, 0), lambda tide: replace(order, tide=tide))
 
     def _end(self, name: str) -> None:
         self.killed[name].set()
 
     def _run(self, text: str, name: str) -> str:
-        order = order_of(text)
+        order = parse_task_config(text)
         self.killed[name] = killed = threading.Event()
-        if isinstance(order, TideOrder):
+        if isinstance(order, TaskConfig):
             return self._run_alone(order, killed)
         task = Task(order, mute=self.mute, poison=self.poison, dies=self.dies)
         self.tasks.append(task)
@@ -150,7 +150,7 @@ class Dock:
             with self.lock:
                 self.running -= 1
 
-    def _run_alone(self, order: TideOrder, killed: threading.Event) -> str:
+    def _run_alone(self, order: TaskConfig, killed: threading.Event) -> str:
         assert order.link == self.poison, "no other lane of these has a task of its own"
         pump = LinePump(order)
         try:
@@ -169,7 +169,7 @@ class Dock:
         return sum(post.relay.manned(steady_s()) for post in posts) / len(posts)
 
     def held(self) -> dict[str, int | None]:
-        keys: list[LaneKey] = [(f"link-{number}", 0) for number in range(LINKS)]
+        keys: list[TaskKey] = [(f"link-{number}", 0) for number in range(LINKS)]
         return {key[0]: self.desk.holding(key)[0] for key in keys}
 
     def until(self, holds: Callable[[], bool], what: str) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinshore.replication.core.lag import ARRIVALS_MAX, Arrivals
+from twinshore.replication.core.lag import ARRIVALS_MAX, OffsetArrivals
 
 
 def test_nothing_is_missing_while_the_twin_has_all() -> None:
-    seen = Arrivals()
+    seen = OffsetArrivals()
     assert seen.age_s(0, 10.0) == 0.0
     seen.saw(5, 10.0)
     assert seen.age_s(5, 99.0) == 0.0
 
 
 def test_the_oldest_missing_offset_counts_from_when_it_was_first_seen() -> None:
-    seen = Arrivals()
+    seen = OffsetArrivals()
     seen.saw(5, 10.0)
     seen.saw(5, 11.0)
     seen.saw(9, 20.0)
@@ -27,7 +27,7 @@ def test_the_oldest_missing_offset_counts_from_when_it_was_first_seen() -> None:
 
 
 def test_a_source_that_lost_its_end_is_believed() -> None:
-    seen = Arrivals()
+    seen = OffsetArrivals()
     seen.saw(5, 10.0)
     seen.saw(9, 20.0)
     seen.saw(7, 30.0)
@@ -38,7 +38,7 @@ def test_a_source_that_lost_its_end_is_believed() -> None:
 
 
 def test_what_an_earlier_process_saw_is_older_than_all_that_is_known_here() -> None:
-    seen = Arrivals()
+    seen = OffsetArrivals()
     seen.saw(5, 100.0)
     seen.saw(9, 110.0)
     seen.recall([(10.0, 3), (20.0, 6)])
@@ -49,7 +49,7 @@ def test_what_an_earlier_process_saw_is_older_than_all_that_is_known_here() -> N
 
 
 def test_of_what_an_earlier_process_saw_counts_what_the_source_still_has() -> None:
-    seen = Arrivals()
+    seen = OffsetArrivals()
     seen.saw(4, 100.0)
     seen.recall([(10.0, 3), (20.0, 6), (30.0, 8)])
     assert seen.missing(0) == [(10.0, 3), (20.0, 4)]
@@ -62,7 +62,7 @@ STEPS = st.lists(st.tuples(st.floats(0.01, 5.0), st.integers(0, 9), st.integers(
 
 @given(steps=STEPS)
 def test_thinned_out_it_never_says_too_little(steps: list[tuple[float, int, int]]) -> None:
-    seen, now_s, end, reached = Arrivals(), 0.0, 0, 0
+    seen, now_s, end, reached = OffsetArrivals(), 0.0, 0, 0
     first_seen: list[float] = []
     for took_s, came, crossed in steps:
         now_s += took_s

@@ -9,16 +9,16 @@ import pytest
 
 from tests.replication.test_known import LINK, OTHER, put, section, settings_of, topics_of
 from twinshore.config.errors import ConfigError, RefusedError
-from twinshore.config.model import HEARTBEATS, Extent, Naming, SourceOffset, TargetOffset
+from twinshore.config.model import HEARTBEATS_TOPIC, OffsetRun, SourceOffset, TargetOffset, TwinNaming
 from twinshore.config.settings import Settings
-from twinshore.replication.core.link_config import added, removed
-from twinshore.replication.links import known, taken
-from twinshore.replication.operations import links as change
-from twinshore.replication.operations.control import Pause, Reset, Throttle
+from twinshore.replication.core.link_config import new_link_row, removed_link_row
+from twinshore.replication.links import adopt_settings, load_links
+from twinshore.replication.operations import link_admin as change
+from twinshore.replication.operations.control import PauseRequest, ResetRequest, ThrottleRequest
 from twinshore.replication.operations.control import act as act_control
 from twinshore.replication.operations.control import plan as plan_control
-from twinshore.replication.operations.links import Add, Asked, Remove, Set, Turn
-from twinshore.state.core.values import HomeRow, LinkIdentity, LinkRow, LinkState, TwinRow
+from twinshore.replication.operations.link_admin import AddLink, ChangeLink, LinkRequest, RemoveLink, ReverseLink
+from twinshore.state.core.values import HomeRow, LinkIdentity, LinkPresence, LinkRow, TwinRow
 from twinshore.state.store import Store, open_store
 
 BACK = "west->east"
@@ -36,10 +36,10 @@ def store(settings: Settings) -> Iterator[Store]:
 
 
 def links(settings: Settings, store: Store) -> dict[str, tuple[str, ...]]:
-    return topics_of(settings.with_links(known(settings, store).links))
+    return topics_of(settings.with_links(load_links(settings, store).links))
 
 
-def do(asked: Asked, settings: Settings, store: Store) -> list[str]:
+def do(asked: LinkRequest, settings: Settings, store: Store) -> list[str]:
     planned = change.plan(asked, settings, store)
     if planned.refused:
         raise planned.refused
@@ -47,23 +47,25 @@ def do(asked: Asked, settings: Settings, store: Store) -> list[str]:
 
 
 def test_a_plan_changes_nothing(settings: Settings, store: Store) -> None:
-    for asked in (Add(OTHER), Set(LINK, ['naming="prefix"']), Turn(LINK), Remove(LINK)):
+    for asked in (AddLink(OTHER), ChangeLink(LINK, ['naming="prefix"']), ReverseLink(LINK), RemoveLink(LINK)):
         assert len(change.plan(asked, settings, store).steps) == 1
     assert store.link_rows.read() == (0, ())
 
 
 def test_a_link_is_added_changed_and_removed_with_the_audit(settings: Settings, store: Store) -> None:
-    assert do(Add("east..north", ['topics=["bills"]']), settings, store) == ['east->north: is added: topics ["bills"]']
-    assert do(Set(OTHER, ['naming="prefix"', "groups.enabled=false"]), settings, store) == [
+    assert do(AddLink("east..north", ['topics=["bills"]']), settings, store) == [
+        'east->north: is added: topics ["bills"]'
+    ]
+    assert do(ChangeLink(OTHER, ['naming="prefix"', "groups.enabled=false"]), settings, store) == [
         'east->north: is changed: groups from not set to {"enabled": false}, naming from not set to "prefix"'
     ]
-    assert do(Set(OTHER, ["groups.every_s=5"], ["naming"]), settings, store) == [
+    assert do(ChangeLink(OTHER, ["groups.every_s=5"], ["naming"]), settings, store) == [
         'east->north: is changed: groups from {"enabled": false} to {"enabled": false, "every_s": 5}, '
         'naming from "prefix" to not set'
     ]
-    assert do(Set(OTHER, ["groups.every_s=5"]), settings, store) == []
+    assert do(ChangeLink(OTHER, ["groups.every_s=5"]), settings, store) == []
     assert links(settings, store) == {OTHER: ("bills",), LINK: ("orders",)}
-    assert do(Remove(OTHER), settings, store) == ["east->north: is removed"]
+    assert do(RemoveLink(OTHER), settings, store) == ["east->north: is removed"]
     assert links(settings, store) == {LINK: ("orders",)}
     told = store.audit.rows(OTHER)
     assert [(row.kind, row.after == "removed", row.outcome) for row in told] == [
@@ -77,41 +79,41 @@ def test_a_link_is_added_changed_and_removed_with_the_audit(settings: Settings, 
 def test_a_word_on_a_link_of_the_settings_holds_over_a_restart_until_it_is_taken_back(
     settings: Settings, store: Store
 ) -> None:
-    taken(settings, store, by="the settings")
-    do(Set(LINK, ['topics=["letters"]']), settings, store)
-    assert [link.topics for link in taken(settings, store, by="the settings").links] == [("letters",)]
-    assert len(known(settings, store).differences) == 1
-    assert do(Set(LINK, as_settings=True), settings, store) == [
+    adopt_settings(settings, store, by="the settings")
+    do(ChangeLink(LINK, ['topics=["letters"]']), settings, store)
+    assert [link.topics for link in adopt_settings(settings, store, by="the settings").links] == [("letters",)]
+    assert len(load_links(settings, store).differences) == 1
+    assert do(ChangeLink(LINK, as_settings=True), settings, store) == [
         'east->west: is changed: topics from ["letters"] to ["orders"]'
     ]
-    assert known(settings, store).differences == ()
+    assert load_links(settings, store).differences == ()
 
 
 def test_what_stays_of_a_removed_link_is_said_before(settings: Settings, store: Store) -> None:
-    taken(settings, store, by="the settings")
+    adopt_settings(settings, store, by="the settings")
     store.twins.save([TwinRow(LINK, "orders", number, "aa", "bb", 0, 0, 1) for number in range(3)])
-    planned = change.plan(Remove(LINK), settings, store)
+    planned = change.plan(RemoveLink(LINK), settings, store)
     assert planned.shown[0] == (
         "east->west: what it wrote stays on west as it is: 1 twin (orders); nothing is deleted on any cluster"
     )
     assert planned.remarks == ("east->west: the settings still name it; it stays removed",)
-    do(Remove(LINK), settings, store)
+    do(RemoveLink(LINK), settings, store)
     assert links(settings, store) == {}
     assert store.twins.count(LINK) == 3
-    do(Add(LINK, ['topics=["orders"]']), settings, store)
+    do(AddLink(LINK, ['topics=["orders"]']), settings, store)
     assert links(settings, store) == {LINK: ("orders",)}
 
 
 def test_a_link_is_turned_with_what_operators_said_of_it(settings: Settings, store: Store) -> None:
-    taken(settings, store, by="the settings")
-    paused = plan_control(Pause(LINK), settings, store)
+    adopt_settings(settings, store, by="the settings")
+    paused = plan_control(PauseRequest(LINK), settings, store)
     assert list(act_control(paused, settings, store, by="anna"))
-    assert do(Turn(LINK), settings, store) == [
+    assert do(ReverseLink(LINK), settings, store) == [
         "east->west: is turned into west->east, with what operators said of it (paused)"
     ]
     assert links(settings, store) == {BACK: ("orders",)}
     assert [(row.name, row.value) for row in store.controls.of(BACK)] == [("paused", "true")]
-    assert do(Turn(BACK), settings, store)
+    assert do(ReverseLink(BACK), settings, store)
     assert links(settings, store) == {LINK: ("orders",)}, "and back"
 
 
@@ -119,35 +121,35 @@ def test_a_turned_link_has_what_was_said_of_it_last_and_nothing_of_an_earlier_li
     settings: Settings, store: Store
 ) -> None:
     """Else a link that was turned back would stand paused, and nobody had said so."""
-    taken(settings, store, by="the settings")
-    for asked in (Pause(LINK), Throttle(LINK, 1000)):
+    adopt_settings(settings, store, by="the settings")
+    for asked in (PauseRequest(LINK), ThrottleRequest(LINK, 1000)):
         assert list(act_control(plan_control(asked, settings, store), settings, store, by="anna"))
     seen = store.controls.version(LINK)
-    do(Turn(LINK), settings, store)
+    do(ReverseLink(LINK), settings, store)
     assert [(row.kind, row.subject, row.after) for row in store.audit.rows(BACK) if row.kind == "control"] == [
         ("control", "throttle_bytes_s", "1000"),
         ("control", "paused", "true"),
     ]
     assert store.controls.of(LINK) == (), "what was said goes with it"
     assert not store.controls.change(LINK, {}, seen=seen, told=[]), "whoever looked before has to look again"
-    there = settings.with_links(known(settings, store).links)
-    assert list(act_control(plan_control(Reset(BACK, ("paused",)), there, store), there, store, by="anna"))
-    do(Turn(BACK), settings, store)
+    there = settings.with_links(load_links(settings, store).links)
+    assert list(act_control(plan_control(ResetRequest(BACK, ("paused",)), there, store), there, store, by="anna"))
+    do(ReverseLink(BACK), settings, store)
     assert [(row.name, row.value) for row in store.controls.of(LINK)] == [("throttle_bytes_s", "1000")]
 
 
 def test_a_link_with_twins_is_not_turned_from_either_side(settings: Settings, store: Store) -> None:
     store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
     with pytest.raises(RefusedError, match=r"east->west has twins on west \(orders\)"):
-        do(Turn(LINK), settings, store)
-    do(Remove(LINK), settings, store)
-    do(Add(BACK, ['topics=["letters"]']), settings, store)
+        do(ReverseLink(LINK), settings, store)
+    do(RemoveLink(LINK), settings, store)
+    do(AddLink(BACK, ['topics=["letters"]']), settings, store)
     with pytest.raises(RefusedError, match=r"west->east cannot be turned: east->west has twins on west"):
-        do(Turn(BACK), settings, store)
+        do(ReverseLink(BACK), settings, store)
 
 
 def test_a_twin_that_came_since_a_turn_was_planned_is_named(settings: Settings, store: Store) -> None:
-    planned = change.plan(Turn(LINK), settings, store)
+    planned = change.plan(ReverseLink(LINK), settings, store)
     store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
     with pytest.raises(RefusedError, match=r"east->west has twins on west \(orders\)"):
         list(change.act(planned, settings, store, by="anna"))
@@ -157,14 +159,15 @@ def test_a_twin_that_came_since_a_turn_was_planned_is_named(settings: Settings, 
 def test_the_twin_of_the_heartbeats_does_not_keep_a_link_from_being_turned(settings: Settings, store: Store) -> None:
     """A mirror with usual settings makes it in its first seconds; it is called by its source and never goes back."""
     beats = [
-        TwinRow(LINK, name, 0, "aa", f"b{at}", 0, 0, 1) for at, name in enumerate((HEARTBEATS, f"far.{HEARTBEATS}"))
+        TwinRow(LINK, name, 0, "aa", f"b{at}", 0, 0, 1)
+        for at, name in enumerate((HEARTBEATS_TOPIC, f"far.{HEARTBEATS_TOPIC}"))
     ]
     store.twins.save(beats)
-    assert do(Turn(LINK), settings, store) == ["east->west: is turned into west->east"]
+    assert do(ReverseLink(LINK), settings, store) == ["east->west: is turned into west->east"]
     assert store.twins.of(BACK) == (), "the turned link has heartbeats of its own"
-    store.twins.save([TwinRow(BACK, HEARTBEATS, 0, "cc", "dd", 0, 0, 1)])
-    assert do(Turn(BACK), settings, store), "and back, over the twins of both"
-    assert [row.topic for row in store.twins.of(LINK)] == [f"far.{HEARTBEATS}", HEARTBEATS], (
+    store.twins.save([TwinRow(BACK, HEARTBEATS_TOPIC, 0, "cc", "dd", 0, 0, 1)])
+    assert do(ReverseLink(BACK), settings, store), "and back, over the twins of both"
+    assert [row.topic for row in store.twins.of(LINK)] == [f"far.{HEARTBEATS_TOPIC}", HEARTBEATS_TOPIC], (
         "they go on where they stood"
     )
     assert links(settings, store) == {LINK: ("orders",)}
@@ -173,27 +176,29 @@ def test_the_twin_of_the_heartbeats_does_not_keep_a_link_from_being_turned(setti
 def test_of_a_pair_of_links_none_is_turned(tmp_path: Path, store: Store) -> None:
     both = settings_of(tmp_path, section(LINK, "orders"), section(BACK, "bills"))
     with pytest.raises(RefusedError, match="link west->east is there already"):
-        do(Turn(LINK), both, store)
+        do(ReverseLink(LINK), both, store)
 
 
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        (Add(LINK), "link east->west is there already"),
-        (Add("east->south"), "no cluster 'south'; did you mean north"),
-        (Add("east"), "is not a link's name"),
-        (Add(OTHER, ["topics=orders"]), "'topics=orders' is not a value"),
-        (Add(OTHER, ['topcs=["a"]']), "did you mean topics"),
-        (Add("north->west", ['topics=["orders"]']), "north->west"),
-        (Set(OTHER, ["chain=true"]), "there is no link 'east->north'"),
-        (Set(LINK, ['naming="other"']), "no such value 'other'"),
-        (Set(LINK, unset=["naming"]), "'naming' is not set"),
-        (Set(LINK, ["chain=true"], as_settings=True), "--as-settings takes all"),
-        (Turn(OTHER), "there is no link 'east->north'"),
-        (Remove(OTHER), "there is no link 'east->north'; did you mean east->west"),
+        (AddLink(LINK), "link east->west is there already"),
+        (AddLink("east->south"), "no cluster 'south'; did you mean north"),
+        (AddLink("east"), "is not a link's name"),
+        (AddLink(OTHER, ["topics=orders"]), "'topics=orders' is not a value"),
+        (AddLink(OTHER, ['topcs=["a"]']), "did you mean topics"),
+        (AddLink("north->west", ['topics=["orders"]']), "north->west"),
+        (ChangeLink(OTHER, ["chain=true"]), "there is no link 'east->north'"),
+        (ChangeLink(LINK, ['naming="other"']), "no such value 'other'"),
+        (ChangeLink(LINK, unset=["naming"]), "'naming' is not set"),
+        (ChangeLink(LINK, ["chain=true"], as_settings=True), "--as-settings takes all"),
+        (ReverseLink(OTHER), "there is no link 'east->north'"),
+        (RemoveLink(OTHER), "there is no link 'east->north'; did you mean east->west"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(asked: Asked, sentence: str, settings: Settings, store: Store) -> None:
+def test_what_cannot_be_is_refused_in_words(
+    asked: LinkRequest, sentence: str, settings: Settings, store: Store
+) -> None:
     with pytest.raises(ConfigError) as caught:
         do(asked, settings, store)
     assert sentence in f"{caught.value.message} {caught.value.hint}"
@@ -204,62 +209,62 @@ def test_a_link_that_closes_a_ring_is_refused_and_a_way_back_is_added(tmp_path: 
     """Of a pair each topic goes from its home."""
     onward = settings_of(tmp_path, section(LINK, "orders"), section("west->north", "orders"))
     with pytest.raises(ConfigError, match="in a circle"):
-        do(Add("north->east", ['topics=["ord.*"]']), onward, store)
-    assert do(Add(BACK, ['topics=["ord.*"]']), onward, store) == ['west->east: is added: topics ["ord.*"]']
+        do(AddLink("north->east", ['topics=["ord.*"]']), onward, store)
+    assert do(AddLink(BACK, ['topics=["ord.*"]']), onward, store) == ['west->east: is added: topics ["ord.*"]']
 
 
 def test_a_change_is_judged_beside_links_of_other_settings(tmp_path: Path, settings: Settings, store: Store) -> None:
-    taken(settings, store, by="the settings")
+    adopt_settings(settings, store, by="the settings")
     laptop = settings_of(tmp_path)
     with pytest.raises(ConfigError, match="links east->west and north->west would both write topics like orders"):
-        do(Add("north->west", ['topics=["ord.*"]']), laptop, store)
-    assert do(Add("north->west", ['topics=["bills"]']), laptop, store)
+        do(AddLink("north->west", ['topics=["ord.*"]']), laptop, store)
+    assert do(AddLink("north->west", ['topics=["bills"]']), laptop, store)
 
 
 def test_links_that_clash_keep_nobody_from_changing_others(settings: Settings, store: Store) -> None:
-    taken(settings, store, by="the settings")
-    put(store, added("north->west", {"topics": ["orders"]}, 5, "anna"))
-    assert do(Add(OTHER, ['topics=["bills"]']), settings, store)
+    adopt_settings(settings, store, by="the settings")
+    put(store, new_link_row("north->west", {"topics": ["orders"]}, 5, "anna"))
+    assert do(AddLink(OTHER, ['topics=["bills"]']), settings, store)
     with pytest.raises(ConfigError, match="would both write topics like orders"):
-        do(Set("north->west", ["chain=true"]), settings, store)
-    assert do(Remove("north->west"), settings, store)
+        do(ChangeLink("north->west", ["chain=true"]), settings, store)
+    assert do(RemoveLink("north->west"), settings, store)
 
 
 def test_a_link_that_names_a_broadcast_of_another_source_is_refused(settings: Settings, store: Store) -> None:
-    do(Set(LINK, ['broadcast="prices"']), settings, store)
+    do(ChangeLink(LINK, ['broadcast="prices"']), settings, store)
     with pytest.raises(ConfigError, match="'prices' reads 'east', by east->west, and this link 'north'"):
-        do(Add("north->west", ['topics=["bills"]', 'broadcast="prices"']), settings, store)
-    assert do(Add(OTHER, ['topics=["orders"]', 'broadcast="prices"']), settings, store)
+        do(AddLink("north->west", ['topics=["bills"]', 'broadcast="prices"']), settings, store)
+    assert do(AddLink(OTHER, ['topics=["orders"]', 'broadcast="prices"']), settings, store)
 
 
 def test_a_link_of_a_broadcast_is_told_what_others_of_it_have_and_it_has_not(settings: Settings, store: Store) -> None:
     fresh = ['broadcast="prices"', 'queue={policy="fresh", max_age_s=2}']
-    assert change.plan(Add(OTHER, fresh), settings, store).remarks == (
+    assert change.plan(AddLink(OTHER, fresh), settings, store).remarks == (
         "no other link is of broadcast 'prices': it reads by itself",
     )
-    do(Add(OTHER, fresh), settings, store)
-    for asked in (Set(LINK, ['broadcast="prices"']), Set(LINK, ['broadcast="price"'])):
+    do(AddLink(OTHER, fresh), settings, store)
+    for asked in (ChangeLink(LINK, ['broadcast="prices"']), ChangeLink(LINK, ['broadcast="price"'])):
         (said,) = change.plan(asked, settings, store).remarks
         assert ("its queue keeps all, while that of east->north is fresh" in said) is ("prices" in asked.values[0])
         assert ("did you mean prices?" in said) is ("prices" not in asked.values[0])
-    same = change.plan(Set(LINK, fresh), settings, store)
+    same = change.plan(ChangeLink(LINK, fresh), settings, store)
     assert same.remarks == ()
 
 
 def test_what_a_fresh_queue_makes_of_the_twins_that_are_there_is_said_before(settings: Settings, store: Store) -> None:
-    rows = [TwinRow(LINK, topic, 0, "aa" * 16, "bb" * 16, 0, 0, 5) for topic in ("orders", "bills", HEARTBEATS)]
+    rows = [TwinRow(LINK, topic, 0, "aa" * 16, "bb" * 16, 0, 0, 5) for topic in ("orders", "bills", HEARTBEATS_TOPIC)]
     store.twins.save(rows)
-    store.extents.go_on_behind([(rows[1], [Extent(SourceOffset(7), TargetOffset(9), 0, 0)])])
+    store.extents.continue_exact([(rows[1], [OffsetRun(SourceOffset(7), TargetOffset(9), 0, 0)])])
     fresh = ['broadcast="prices"', 'queue={policy="fresh", max_age_s=2}']
-    said = change.plan(Set(LINK, fresh), settings, store).remarks
+    said = change.plan(ChangeLink(LINK, fresh), settings, store).remarks
     assert "rest from then on" in said[-1]
     assert "`twinshore mirror forget`" in said[-1]
-    assert change.plan(Set(LINK, ["chain=true"]), settings, store).remarks == ()
+    assert change.plan(ChangeLink(LINK, ["chain=true"]), settings, store).remarks == ()
 
 
 def test_what_was_planned_is_not_done_to_something_else(settings: Settings, store: Store) -> None:
-    planned = change.plan(Set(LINK, ['topics=["letters"]']), settings, store)
-    do(Set(LINK, ['topics=["bills"]']), settings, store)
+    planned = change.plan(ChangeLink(LINK, ['topics=["letters"]']), settings, store)
+    do(ChangeLink(LINK, ['topics=["bills"]']), settings, store)
     with pytest.raises(ConfigError, match="changed meanwhile; nothing was done"):
         list(change.act(planned, settings, store, by="bert"))
     assert links(settings, store) == {LINK: ("bills",)}
@@ -269,84 +274,84 @@ def test_what_a_turn_refuses_is_refused_to_a_link_that_is_added_the_other_way_ro
     settings: Settings, store: Store
 ) -> None:
     """Where the journal of twins cannot be read, nothing else would keep them from being carried back."""
-    taken(settings, store, by="the settings")
-    store.twins.save([TwinRow(LINK, topic, 0, "aa", f"b{topic}", 0, 0, 1) for topic in ("orders", HEARTBEATS)])
-    do(Remove(LINK), settings, store)
-    planned = change.plan(Add(BACK), settings, store)
+    adopt_settings(settings, store, by="the settings")
+    store.twins.save([TwinRow(LINK, topic, 0, "aa", f"b{topic}", 0, 0, 1) for topic in ("orders", HEARTBEATS_TOPIC)])
+    do(RemoveLink(LINK), settings, store)
+    planned = change.plan(AddLink(BACK), settings, store)
     assert planned.steps == (), "a dry run shows it"
     assert planned.refused
     assert "is there no more, has twins on west (orders)" in str(planned.refused.message)
     with pytest.raises(RefusedError):
-        do(Add(BACK), settings, store)
-    assert do(Add(BACK, ['exclude=["ord.*"]']), settings, store)
-    for asked in (Set(BACK, unset=["exclude"]), Set(BACK, ['exclude=["letters"]'])):
+        do(AddLink(BACK), settings, store)
+    assert do(AddLink(BACK, ['exclude=["ord.*"]']), settings, store)
+    for asked in (ChangeLink(BACK, unset=["exclude"]), ChangeLink(BACK, ['exclude=["letters"]'])):
         with pytest.raises(RefusedError, match=r"has twins on west \(orders\)"):
             do(asked, settings, store)
-    assert do(Set(BACK, ['topics=["bills"]']), settings, store), "what is not carried back may be changed"
+    assert do(ChangeLink(BACK, ['topics=["bills"]']), settings, store), "what is not carried back may be changed"
     store.forget_topic(LINK, "orders")
-    assert do(Set(BACK, unset=["exclude"]), settings, store)
+    assert do(ChangeLink(BACK, unset=["exclude"]), settings, store)
 
 
 def test_twins_with_their_sources_name_are_known_by_that_name(settings: Settings, store: Store) -> None:
-    do(Set(LINK, ['naming="prefix"']), settings, store)
+    do(ChangeLink(LINK, ['naming="prefix"']), settings, store)
     store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
-    do(Remove(LINK), settings, store)
+    do(RemoveLink(LINK), settings, store)
     with pytest.raises(RefusedError, match=r"has twins on west \(east\.orders\)"):
-        do(Add(BACK), settings, store)
-    assert do(Add(BACK, ['topics=["orders"]']), settings, store), "the orders of the west are its own"
+        do(AddLink(BACK), settings, store)
+    assert do(AddLink(BACK, ['topics=["orders"]']), settings, store), "the orders of the west are its own"
 
 
 @pytest.mark.claim("topics", "names-stay", "a link with twins takes no other naming: from a verb, or from the settings")
 def test_a_link_keeps_its_naming_while_it_has_twins(settings: Settings, store: Store) -> None:
     """Under the other name the target may have a topic of its own, with records and ACLs."""
     refused = r"east->west cannot have another naming while it has twins \(orders\)"
-    taken(settings, store, by="the settings")
-    do(Set(LINK, ['naming="prefix"']), settings, store)
-    store.twins.save([TwinRow(LINK, topic, 0, "aa", f"b{topic}", 0, 0, 1) for topic in ("orders", HEARTBEATS)])
-    for asked in (Set(LINK, unset=["naming"]), Set(LINK, as_settings=True)):
+    adopt_settings(settings, store, by="the settings")
+    do(ChangeLink(LINK, ['naming="prefix"']), settings, store)
+    store.twins.save([TwinRow(LINK, topic, 0, "aa", f"b{topic}", 0, 0, 1) for topic in ("orders", HEARTBEATS_TOPIC)])
+    for asked in (ChangeLink(LINK, unset=["naming"]), ChangeLink(LINK, as_settings=True)):
         with pytest.raises(ConfigError, match=refused):
             do(asked, settings, store)
-    assert do(Set(LINK, ["chain=true"]), settings, store)
-    do(Remove(LINK), settings, store)
+    assert do(ChangeLink(LINK, ["chain=true"]), settings, store)
+    do(RemoveLink(LINK), settings, store)
     with pytest.raises(ConfigError, match=refused):
-        do(Add(LINK), settings, store)
-    assert do(Add(LINK, ['naming="prefix"']), settings, store)
+        do(AddLink(LINK), settings, store)
+    assert do(AddLink(LINK, ['naming="prefix"']), settings, store)
     store.forget_topic(LINK, "orders")
-    assert do(Set(LINK, unset=["naming"]), settings, store)
+    assert do(ChangeLink(LINK, unset=["naming"]), settings, store)
 
 
 def test_a_twin_that_is_made_while_a_link_is_renamed_has_the_name_that_stands(settings: Settings, store: Store) -> None:
     """The mirror takes a change up a second later."""
     row = TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)
-    taken(settings, store, by="the settings")
-    do(Set(LINK, ['naming="prefix"']), settings, store)
+    adopt_settings(settings, store, by="the settings")
+    do(ChangeLink(LINK, ['naming="prefix"']), settings, store)
     with pytest.raises(ConfigError, match="east->west has another naming by now"):
-        store.twins.save([row], Naming.SAME)
-    asked = LinkRow(LINK, LinkState.KEPT, "{}", "", 0, 5, "anna")
-    store.twins.save([row], Naming.PREFIX)
+        store.twins.save([row], TwinNaming.SAME)
+    asked = LinkRow(LINK, LinkPresence.KEPT, "{}", "", 0, 5, "anna")
+    store.twins.save([row], TwinNaming.PREFIX)
     assert not store.link_rows.change([asked], seen=store.link_rows.read()[0]), "planned before the twin was there"
     store.forget_topic(LINK, "orders")
     assert store.link_rows.change([asked], seen=store.link_rows.read()[0])
 
 
 def test_settings_rename_no_twins(tmp_path: Path, settings: Settings, store: Store) -> None:
-    taken(settings, store, by="the settings")
+    adopt_settings(settings, store, by="the settings")
     store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
     edited = settings_of(tmp_path, f'{section(LINK, "orders")}naming = "prefix"\n')
     with pytest.raises(ConfigError, match="cannot have another naming while it has twins"):
-        taken(edited, store, by="the settings")
-    assert taken(settings, store, by="the settings").links == tuple(settings.links), "nothing was written"
+        adopt_settings(edited, store, by="the settings")
+    assert adopt_settings(settings, store, by="the settings").links == tuple(settings.links), "nothing was written"
 
 
 def test_a_topic_at_home_on_the_target_is_left_alone_and_one_that_was_brought_goes(
     settings: Settings, store: Store
 ) -> None:
-    taken(settings, store, by="the settings")
+    adopt_settings(settings, store, by="the settings")
     store.homes.settle([HomeRow("east<>west", topic, "east", 1, 1, "x") for topic in ("orders", "moved")])
     assert store.homes.move(HomeRow("east<>west", "moved", "west", 2, 2, "anna"), seen=1)
     store.twins.save([TwinRow(LINK, topic, 0, "aa", f"b{topic}", 0, 0, 1) for topic in ("orders", "moved")])
-    do(Remove(LINK), settings, store)
-    planned = change.plan(Add(BACK), settings, store)
+    do(RemoveLink(LINK), settings, store)
+    planned = change.plan(AddLink(BACK), settings, store)
     assert (planned.refused, len(planned.steps)) == (None, 1)
     assert planned.shown == ("west->east: leaves alone what is at home on east: orders",)
 
@@ -354,14 +359,14 @@ def test_a_topic_at_home_on_the_target_is_left_alone_and_one_that_was_brought_go
 def test_twins_of_a_link_between_the_same_clusters_are_known_by_any_name(settings: Settings, store: Store) -> None:
     """Clusters may have other names by now: their ids are compared, as far as links have told them."""
     store.twins.save([TwinRow("old->older", "orders", 0, "aa", "bb", 0, 0, 1)])
-    put(store, removed(added("old->older", {}, 1, "anna"), 2, "anna"))
-    assert change.plan(Add(BACK), settings, store).refused is None, "it never began"
+    put(store, removed_link_row(new_link_row("old->older", {}, 1, "anna"), 2, "anna"))
+    assert change.plan(AddLink(BACK), settings, store).refused is None, "it never began"
     store.links.save_identity(LinkIdentity("old->older", 1, 0, "id-old", "id-older"))
-    assert change.plan(Add(BACK), settings, store).refused is None, "a mirror knows it by their ids"
+    assert change.plan(AddLink(BACK), settings, store).refused is None, "a mirror knows it by their ids"
     store.links.save_identity(LinkIdentity("west->north", 2, 0, "id-older", "id-north"))
     store.links.save_identity(LinkIdentity("north->east", 3, 0, "id-north", "id-old"))
-    do(Add("west->north", ['topics=["bills"]']), settings, store)
-    do(Add("north->east", ['topics=["chalk"]']), settings, store)
+    do(AddLink("west->north", ['topics=["bills"]']), settings, store)
+    do(AddLink("north->east", ['topics=["chalk"]']), settings, store)
     with pytest.raises(RefusedError, match="would carry twins back: old->older, which is there no more"):
-        do(Add(BACK, ['topics=["orders"]']), settings, store)
-    assert do(Add(BACK, ['topics=["maps"]']), settings, store)
+        do(AddLink(BACK, ['topics=["orders"]']), settings, store)
+    assert do(AddLink(BACK, ['topics=["maps"]']), settings, store)

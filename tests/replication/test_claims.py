@@ -9,40 +9,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinshore.config.incidents import IncidentKind
+from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import Link
 from twinshore.replication.core import lineage
+from twinshore.replication.core.claim_records import LinkClaimState, TwinAnchors
 from twinshore.replication.core.filters import admits
 from twinshore.replication.core.lineage import (
-    ORIGINAL,
-    Belief,
-    Descent,
+    NO_LINEAGE,
     Hop,
-    Lines,
-    bears_out,
-    doubts_in_words,
-    judge,
-    why_it_stays,
+    Lineage,
+    LineageRecords,
+    LineageVerdict,
+    describe_doubtful_lineage,
+    explain_not_replicated,
+    is_confirmed,
+    judge_lineage,
 )
-from twinshore.replication.core.link_claim import Told, TwinNote
 from twinshore.replication.incidents import stopped
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import open_store
 
 EAST, WEST = Hop("id-e", "east"), Hop("id-w", "west")
 TOPIC, OTHER, SOURCE = "aa" * 16, "bb" * 16, "cc" * 16
-FROM_EAST = Descent(TOPIC, (EAST,))
-ANNOUNCED = Descent("", (EAST,))
+FROM_EAST = Lineage(TOPIC, (EAST,))
+ANNOUNCED = Lineage("", (EAST,))
 
 
 def lines_of(link: str, source_id: str, target_topic_id: str) -> list[tuple[bytes, bytes | None]]:
     """What a mirror writes of a twin that it carries."""
     row = TwinRow(link, "orders", 0, SOURCE, target_topic_id, 0, 0, 1)
-    return Told(link, source_id).twin_lines([row], ())
+    return LinkClaimState(link, source_id).twin_lines([row], ())
 
 
-def told(*lines: tuple[bytes, bytes | None]) -> Lines:
-    found = Lines()
+def told(*lines: tuple[bytes, bytes | None]) -> LineageRecords:
+    found = LineageRecords()
     for key, value in lines:
         found.take(key, value)
     return found
@@ -52,41 +52,48 @@ def test_a_link_that_writes_the_topic_bears_out_what_is_said_of_it() -> None:
     said = (b"east.orders", FROM_EAST.to_json("east->west"))
     for source_id, topic_id, borne_out in (("id-e", TOPIC, True), ("id-n", TOPIC, False), ("id-e", OTHER, False)):
         lines = told(said, *lines_of("east->west", source_id, topic_id))
-        assert bears_out(lines.written(), lines.claim("east.orders", TOPIC)) is borne_out
+        assert is_confirmed(lines.written(), lines.claim("east.orders", TOPIC)) is borne_out
     made = lines_of("east->west", "id-e", TOPIC)
     gone = told(said, *made, *((key, None) for key, _ in made))
-    assert not bears_out(gone.written(), gone.claim("east.orders", TOPIC))
-    assert not bears_out(told(*made).written(), ANNOUNCED), "it names no topic"
+    assert not is_confirmed(gone.written(), gone.claim("east.orders", TOPIC))
+    assert not is_confirmed(told(*made).written(), ANNOUNCED), "it names no topic"
 
 
 @pytest.mark.parametrize(
     ("claim", "own", "before", "borne_out", "waited", "found"),
     [
-        (ORIGINAL, None, None, False, False, (Belief.SURE, ORIGINAL)),
-        (FROM_EAST, None, None, True, False, (Belief.SURE, FROM_EAST)),
-        (FROM_EAST, None, None, False, False, (Belief.WAITING, ORIGINAL)),
-        (FROM_EAST, None, None, False, True, (Belief.DOUBTED, ORIGINAL)),
-        (ANNOUNCED, None, None, False, False, (Belief.WAITING, ORIGINAL)),
-        (ANNOUNCED, None, None, False, True, (Belief.DOUBTED, ORIGINAL)),
+        (NO_LINEAGE, None, None, False, False, (LineageVerdict.SURE, NO_LINEAGE)),
+        (FROM_EAST, None, None, True, False, (LineageVerdict.SURE, FROM_EAST)),
+        (FROM_EAST, None, None, False, False, (LineageVerdict.WAITING, NO_LINEAGE)),
+        (FROM_EAST, None, None, False, True, (LineageVerdict.DOUBTED, NO_LINEAGE)),
+        (ANNOUNCED, None, None, False, False, (LineageVerdict.WAITING, NO_LINEAGE)),
+        (ANNOUNCED, None, None, False, True, (LineageVerdict.DOUBTED, NO_LINEAGE)),
         # What this link told the target when it began to carry the topic.
-        (FROM_EAST, None, ORIGINAL, True, True, (Belief.DOUBTED, ORIGINAL)),
-        (FROM_EAST, None, FROM_EAST, False, False, (Belief.SURE, FROM_EAST)),
-        (ORIGINAL, None, FROM_EAST, False, False, (Belief.DOUBTED, FROM_EAST)),
+        (FROM_EAST, None, NO_LINEAGE, True, True, (LineageVerdict.DOUBTED, NO_LINEAGE)),
+        (FROM_EAST, None, FROM_EAST, False, False, (LineageVerdict.SURE, FROM_EAST)),
+        (NO_LINEAGE, None, FROM_EAST, False, False, (LineageVerdict.DOUBTED, FROM_EAST)),
         # What this mirror's store knows.
-        (ORIGINAL, FROM_EAST, None, False, False, (Belief.SURE, FROM_EAST)),
-        (Descent(TOPIC, (WEST,)), FROM_EAST, None, True, True, (Belief.SURE, FROM_EAST)),
-        (Descent(TOPIC, (WEST, EAST)), FROM_EAST, None, False, False, (Belief.SURE, Descent(TOPIC, (WEST, EAST)))),
+        (NO_LINEAGE, FROM_EAST, None, False, False, (LineageVerdict.SURE, FROM_EAST)),
+        (Lineage(TOPIC, (WEST,)), FROM_EAST, None, True, True, (LineageVerdict.SURE, FROM_EAST)),
+        (
+            Lineage(TOPIC, (WEST, EAST)),
+            FROM_EAST,
+            None,
+            False,
+            False,
+            (LineageVerdict.SURE, Lineage(TOPIC, (WEST, EAST))),
+        ),
     ],
 )
 def test_what_is_known_goes_before_what_is_said(
-    claim: Descent,
-    own: Descent | None,
-    before: Descent | None,
+    claim: Lineage,
+    own: Lineage | None,
+    before: Lineage | None,
     borne_out: bool,
     waited: bool,
-    found: tuple[Belief, Descent],
+    found: tuple[LineageVerdict, Lineage],
 ) -> None:
-    assert judge(claim, own=own, before=before, borne_out=borne_out, waited=waited) == found
+    assert judge_lineage(claim, own=own, before=before, borne_out=borne_out, waited=waited) == found
 
 
 deep = st.integers(1, 3000).map(lambda depth: b"[" * depth + b"]" * depth)
@@ -101,16 +108,16 @@ keys = st.sampled_from([b"orders", b'["twin","a","b","c",0]', b'["claim","l","s"
 
 @given(st.lists(st.tuples(keys, values | paths | st.none()), max_size=8))
 def test_no_line_of_a_stranger_ends_anything(found: list[tuple[bytes, bytes | None]]) -> None:
-    lines, notes = Lines(), Told("l", "s")
+    lines, notes = LineageRecords(), LinkClaimState("l", "s")
     for key, value in found:
         lines.take(key, value)
         notes.take(key, value)
     for name in lines.descents:
-        assert len(why_it_stays(Link("west", "north"), name, lines.claim(name, TOPIC), "id-n")) < 10_000
+        assert len(explain_not_replicated(Link("west", "north"), name, lines.claim(name, TOPIC), "id-n")) < 10_000
 
 
 def test_so_many_lines_and_no_more_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lineage, "LINES_MAX", 3)
+    monkeypatch.setattr(lineage, "LINEAGE_RECORDS_MAX", 3)
     lines = told(*((f"t{number}".encode(), FROM_EAST.to_json("x")) for number in range(9)))
     assert set(lines.descents) == {"t0", "t1", "t2"}
     lines.take(b"t1", None)
@@ -121,24 +128,24 @@ def test_so_many_lines_and_no_more_are_kept(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     "value",
     [
-        Descent("a\nb", (EAST,)).to_json("x"),
-        Descent("", (Hop("id", "two\nlines"),)).to_json("x"),
-        Descent("", (Hop("id", "x" * 200),)).to_json("x"),
-        Descent("", (EAST,) * 33).to_json("x"),
+        Lineage("a\nb", (EAST,)).to_json("x"),
+        Lineage("", (Hop("id", "two\nlines"),)).to_json("x"),
+        Lineage("", (Hop("id", "x" * 200),)).to_json("x"),
+        Lineage("", (EAST,) * 33).to_json("x"),
     ],
     ids=["an id of two lines", "a name of two lines", "a long name", "a long way"],
 )
 def test_what_would_forge_a_line_of_a_log_is_no_line(value: bytes) -> None:
-    assert Descent.from_json(value) is None
+    assert Lineage.from_json(value) is None
 
 
 def test_doubts_are_one_sentence_however_many() -> None:
-    said = doubts_in_words("east", [f"t{number}" for number in range(900)])
+    said = describe_doubtful_lineage("east", [f"t{number}" for number in range(900)])
     assert "t0, t1, t10, t100, t101 and 895 more" in said
 
 
 def test_a_twin_of_many_partitions_is_written_once() -> None:
-    note = TwinNote(SOURCE, TOPIC, mapped=False, runs=())
+    note = TwinAnchors(SOURCE, TOPIC, mapped=False, runs=())
     lines = told(*((json.dumps(["twin", "l", "id-e", "orders", part]).encode(), note.text()) for part in range(3)))
     assert lines.written() == {("id-e", TOPIC)}
 
@@ -159,16 +166,16 @@ def test_a_name_alone_passes_no_filter(link: Link, topic: str, passes: bool) -> 
 
 def test_heartbeats_of_others_go_on_where_they_are_twins() -> None:
     link = Link("west", "north", topics=("orders",), chain=True)
-    assert "nobody's twin" in why_it_stays(link, "evil.twinshore.heartbeats", ORIGINAL, "id-n")
-    assert why_it_stays(link, "east.twinshore.heartbeats", FROM_EAST, "id-n") == ""
+    assert "nobody's twin" in explain_not_replicated(link, "evil.twinshore.heartbeats", NO_LINEAGE, "id-n")
+    assert explain_not_replicated(link, "east.twinshore.heartbeats", FROM_EAST, "id-n") == ""
 
 
 def test_doubts_are_one_row_that_says_what_is_so_now(tmp_path: Path) -> None:
     said: list[str] = []
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         for topics in ((), ("orders",), ("orders",), ("orders", "bills"), ()):
-            sentence = doubts_in_words("east", topics)
-            stopped.tell(store, "east->west", IncidentKind.DOUBTFUL_NOTE, sentence, said.append)
+            sentence = describe_doubtful_lineage("east", topics)
+            stopped.report_link_incident(store, "east->west", IncidentKind.DOUBTFUL_NOTE, sentence, said.append)
         rows = store.ledger.rows("east->west")
     assert [row.incident.topic for row in rows] == ["", ""]
     assert ["bills" in row.incident.sentence for row in rows] == [False, True]

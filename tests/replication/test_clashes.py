@@ -7,9 +7,16 @@ from typing import Any
 
 import pytest
 
-from twinshore.config.model import Control, Link
-from twinshore.replication.core.filters import conflicts, filters_json, with_filters
-from twinshore.replication.core.link_config import SETTINGS, STORE, InForce, as_json, in_force, settled
+from twinshore.config.model import Link, LinkControl
+from twinshore.replication.core.filters import filters_json, find_conflicts, with_filters
+from twinshore.replication.core.link_config import (
+    FROM_SETTINGS,
+    FROM_STORE,
+    EffectiveLink,
+    as_json,
+    effective_link,
+    resolve_filter_conflicts,
+)
 from twinshore.state.core.values import ControlRow
 
 A = Link("a", "c", ("bills.*",))
@@ -18,15 +25,15 @@ OTHER = Link("d", "e", (".*",))
 LINKS = (A, B, OTHER)
 
 
-def says(link: Link, at_ms: int = 1, **values: Any) -> InForce:
+def says(link: Link, at_ms: int = 1, **values: Any) -> EffectiveLink:
     rows = [ControlRow(link.name, name, as_json(value), at_ms, "me") for name, value in values.items()]
-    return in_force(link, rows)
+    return effective_link(link, rows)
 
 
-def hold(*said: InForce) -> dict[str, InForce]:
-    everything = {link.name: in_force(link, ()) for link in LINKS} | {one.link.name: one for one in said}
-    found = settled(LINKS, everything)
-    assert not conflicts([one.link for one in found.values()])
+def hold(*said: EffectiveLink) -> dict[str, EffectiveLink]:
+    everything = {link.name: effective_link(link, ()) for link in LINKS} | {one.link.name: one for one in said}
+    found = resolve_filter_conflicts(LINKS, everything)
+    assert not find_conflicts([one.link for one in found.values()])
     return found
 
 
@@ -40,10 +47,10 @@ def test_a_pause_and_a_throttle_hold_whatever_becomes_of_the_filters() -> None:
     narrowed = says(A, topics=("orders.*",), paused=True, throttle_bytes_s=7)
     other = says(B, paused=True, priorities=(("orders", 40),))
     found = hold(narrowed, other)
-    assert found["a->c"].link == replace(A, control=Control(paused=True, throttle_bytes_s=7))
+    assert found["a->c"].link == replace(A, control=LinkControl(paused=True, throttle_bytes_s=7))
     assert found["b->c"] == other, "it said nothing of filters"
     origins = dict(found["a->c"].origins)
-    assert (origins["topics"], origins["exclude"], origins["paused"]) == (SETTINGS, SETTINGS, STORE)
+    assert (origins["topics"], origins["exclude"], origins["paused"]) == (FROM_SETTINGS, FROM_SETTINGS, FROM_STORE)
     (trouble,) = found["a->c"].troubles
     assert trouble.startswith("what operators said of its filters does not count: links a->c and b->c would both write")
     assert trouble.endswith("instead hold those from the settings")
@@ -64,8 +71,8 @@ def test_an_older_word_does_not_count_either_where_it_clashes_with_what_holds_th
 
 @pytest.mark.parametrize("links", [(A, replace(A, source="b", topics=(".*",)))])
 def test_settings_that_clash_among_themselves_are_another_rooms_to_refuse(links: tuple[Link, ...]) -> None:
-    said = {link.name: in_force(link, ()) for link in links}
-    assert settled(links, said) == said
+    said = {link.name: effective_link(link, ()) for link in links}
+    assert resolve_filter_conflicts(links, said) == said
 
 
 def test_filters_survive_their_way_through_the_store() -> None:

@@ -17,25 +17,25 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from twinshore.config.errors import ConfigError
-from twinshore.config.incidents import POLICY_GAP, POLICY_STOP, POLICY_TOPIC, IncidentKind
-from twinshore.config.model import Link, NamedPartition
+from twinshore.config.incident_policy import POLICY_GAP, POLICY_STOP, POLICY_TOPIC, IncidentKind
+from twinshore.config.model import Link, TopicPartition
 from twinshore.replication import metric_table
-from twinshore.replication.core.coordinator import Account
-from twinshore.replication.metrics import Meters, MirrorCollector, SeriesBounds
-from twinshore.replication.recorder import Recorder
-from twinshore.replication.task.core.config import Carried
-from twinshore.replication.task.core.shared_read import JOINED, QUEUED, READ
-from twinshore.replication.task.core.throttle import key_of
+from twinshore.replication.core.coordinator import TaskReport
+from twinshore.replication.metrics import Meters, MirrorCollector, SeriesLimits
+from twinshore.replication.recorder import ProgressRecorder
+from twinshore.replication.task.core.config import PartitionProgress
+from twinshore.replication.task.core.shared_read import JOINED_KEY, QUEUED_KEY, READ_KEY
+from twinshore.replication.task.core.throttle import quota_key
 from twinshore.runtime import http
 from twinshore.runtime.http import MetricsServer
-from twinshore.runtime.scheduler import Failures
+from twinshore.runtime.scheduler import ThreadFailures
 from twinshore.state.core.values import ControlRow, Incident, LinkStatus, SwitchRow
 from twinshore.state.store import Store, open_store
 
 LINK = Link("east", "west", (".*",))
 NAME = LINK.name
 RATES = (
-    metric_table.LINK_LANES,
+    metric_table.LINK_TASKS,
     metric_table.LINK_RECORDS_S,
     metric_table.LINK_BYTES_S,
     metric_table.LINK_ACKNOWLEDGED,
@@ -53,17 +53,17 @@ def meters() -> Meters:
     return Meters()
 
 
-def carried(topic: str, partition: int, begin: int, end: int, source_end: int) -> Carried:
-    return Carried(topic, partition, begin, end, end - begin, 10 * (end - begin), 1, source_end, 0, 1, 1)
+def carried(topic: str, partition: int, begin: int, end: int, source_end: int) -> PartitionProgress:
+    return PartitionProgress(topic, partition, begin, end, end - begin, 10 * (end - begin), 1, source_end, 0, 1, 1)
 
 
-def told(meters: Meters, *entries: Carried) -> None:
-    meters.take(Account(NAME, 0, entries, (), {}))
+def told(meters: Meters, *entries: PartitionProgress) -> None:
+    meters.take(TaskReport(NAME, 0, entries, (), {}))
 
 
-def scrape(meters: Meters, store: Store, bounds: SeriesBounds | None = None) -> dict[str, float]:
+def scrape(meters: Meters, store: Store, bounds: SeriesLimits | None = None) -> dict[str, float]:
     registry = CollectorRegistry()
-    registry.register(MirrorCollector([LINK], meters, store, bounds or SeriesBounds()))
+    registry.register(MirrorCollector([LINK], meters, store, bounds or SeriesLimits()))
     lines = generate_latest(registry).decode().splitlines()
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
 
@@ -85,7 +85,7 @@ def test_what_pumps_tell_is_counted_for_partition_topic_and_link(meters: Meters,
 def test_a_recovery_point_grows_though_no_pump_speaks_of_it(meters: Meters, store: Store) -> None:
     told(meters, carried("orders", 0, 0, 5, 5))
     now_s = time.monotonic()
-    meters.looked(NAME, {NamedPartition("orders", 0): 8}, now_s - 60)
+    meters.looked(NAME, {TopicPartition("orders", 0): 8}, now_s - 60)
     told(meters, carried("bills", 0, 0, 1, 1))
     found = scrape(meters, store)
     assert found['twinshore_link_recovery_point_seconds{link="east->west"}'] == pytest.approx(60, abs=5)
@@ -96,8 +96,8 @@ def test_a_recovery_point_grows_though_no_pump_speaks_of_it(meters: Meters, stor
 
 
 def test_a_restart_does_not_make_a_recovery_point_young(meters: Meters) -> None:
-    named, now_s = NamedPartition("orders", 0), time.monotonic()
-    meters.knew(NAME, named, 5, 9, now_s - 300)
+    named, now_s = TopicPartition("orders", 0), time.monotonic()
+    meters.restore(NAME, named, 5, 9, now_s - 300)
     meters.looked(NAME, {named: 12}, now_s - 300)
     assert meters.readings(NAME, now_s)[named].recovery_point_s == pytest.approx(300)
     told(meters, carried("orders", 0, 5, 12, 12))
@@ -106,12 +106,12 @@ def test_a_restart_does_not_make_a_recovery_point_young(meters: Meters) -> None:
 
 
 def test_the_quota_that_holds_a_link_back_is_the_one_that_status_tells(meters: Meters, store: Store) -> None:
-    recorder = Recorder(store, "somebody", 60.0, lambda _said: None)
+    recorder = ProgressRecorder(store, "somebody", 60.0, lambda _said: None)
     try:
-        recorder.take(Account(NAME, 0, (carried("orders", 0, 0, 5, 5),), (), {key_of("target"): 250_000.0}))
+        recorder.take(TaskReport(NAME, 0, (carried("orders", 0, 0, 5, 5),), (), {quota_key("target"): 250_000.0}))
         recorder.settle(NAME)
         registry = CollectorRegistry()
-        registry.register(MirrorCollector([LINK], meters, store, SeriesBounds(), quotas=recorder.quotas))
+        registry.register(MirrorCollector([LINK], meters, store, SeriesLimits(), quotas=recorder.quotas))
         found = generate_latest(registry).decode()
         assert 'quota_bytes_per_second{link="east->west",side="target"} 250000.0' in found
         assert 'quota_bytes_per_second{link="east->west",side="source"} 0.0' in found
@@ -121,25 +121,25 @@ def test_the_quota_that_holds_a_link_back_is_the_one_that_status_tells(meters: M
 
 
 def test_how_a_link_of_a_broadcast_is_read_is_served_and_of_others_nothing(meters: Meters, store: Store) -> None:
-    recorder = Recorder(store, "somebody", 60.0, lambda _said: None)
+    recorder = ProgressRecorder(store, "somebody", 60.0, lambda _said: None)
     shared = ("queue_bytes", "joined_partitions", "read_bytes_total")
 
     def served() -> list[float]:
         recorder.settle(NAME)
         registry = CollectorRegistry()
-        registry.register(MirrorCollector([LINK], meters, store, SeriesBounds(), reading=recorder.reading))
+        registry.register(MirrorCollector([LINK], meters, store, SeriesLimits(), reading=recorder.reading))
         lines = generate_latest(registry).decode().splitlines()
         return [
             float(line.split()[-1]) for one in shared for line in lines if line.startswith(f"twinshore_link_{one}{{")
         ]
 
     try:
-        recorder.take(Account(NAME, 0, (carried("orders", 0, 0, 5, 5),), (), {}))
+        recorder.take(TaskReport(NAME, 0, (carried("orders", 0, 0, 5, 5),), (), {}))
         assert served() == []
         for lane in (0, 1):
-            recorder.take(Account(NAME, lane, (), (), {JOINED: 2.0, QUEUED: 500.0, READ: 7_000.0}))
+            recorder.take(TaskReport(NAME, lane, (), (), {JOINED_KEY: 2.0, QUEUED_KEY: 500.0, READ_KEY: 7_000.0}))
         assert served() == [1_000.0, 4.0, 14_000.0]
-        recorder.take(Account(NAME, 1, (), (), {JOINED: 1.0, QUEUED: 0.0, READ: 1_000.0}))
+        recorder.take(TaskReport(NAME, 1, (), (), {JOINED_KEY: 1.0, QUEUED_KEY: 0.0, READ_KEY: 1_000.0}))
         assert served() == [500.0, 3.0, 15_000.0]
     finally:
         recorder.close()
@@ -169,7 +169,7 @@ def test_a_mirror_that_has_just_begun_shows_no_rates_of_the_one_before(
 
     def shown() -> tuple[str, bool]:
         registry = CollectorRegistry()
-        registry.register(MirrorCollector([LINK], meters, store, SeriesBounds(), 60.0, before=before))
+        registry.register(MirrorCollector([LINK], meters, store, SeriesLimits(), 60.0, before=before))
         found = generate_latest(registry).decode()
         (said,) = re.findall(r'link_state\{link="east->west",state="(\w+)"\} 1.0', found)
         rates = [f'{one.name}{{link="east->west"' in found for one in RATES]
@@ -184,8 +184,8 @@ def test_a_mirror_that_has_just_begun_shows_no_rates_of_the_one_before(
 
 def test_what_is_mirrored_no_more_is_dropped(meters: Meters) -> None:
     told(meters, carried("orders", 0, 0, 5, 5), carried("bills", 0, 0, 5, 5))
-    meters.keep_only(NAME, [NamedPartition("bills", 0)])
-    assert list(meters.readings(NAME, 0.0)) == [NamedPartition("bills", 0)]
+    meters.keep_only(NAME, [TopicPartition("bills", 0)])
+    assert list(meters.readings(NAME, 0.0)) == [TopicPartition("bills", 0)]
     meters.forget(NAME)
     assert not meters.links()
 
@@ -234,7 +234,7 @@ def test_switches_that_have_not_come_to_their_end_are_counted(meters: Meters, st
 
 def test_beyond_the_bounds_only_links_count(meters: Meters, store: Store) -> None:
     told(meters, *(carried(f"t{number}", part, 0, 1, 1) for number in range(4) for part in range(3)))
-    found = scrape(meters, store, SeriesBounds(topics=2, partitions=5))
+    found = scrape(meters, store, SeriesLimits(topics=2, partitions=5))
     assert sum(name.startswith("twinshore_topic_records_total") for name in found) == 2
     assert sum(name.startswith("twinshore_partition_records_total") for name in found) == 5
     assert found['twinshore_metrics_left_out{level="topic"}'] == 2
@@ -258,7 +258,7 @@ def test_a_store_that_is_away_takes_its_own_metrics_along_and_no_others(
 def test_every_metric_of_the_table_is_served_and_no_other(meters: Meters, store: Store) -> None:
     told(meters, carried("orders", 0, 0, 5, 5))
     registry = CollectorRegistry()
-    registry.register(MirrorCollector([LINK], meters, store, SeriesBounds()))
+    registry.register(MirrorCollector([LINK], meters, store, SeriesLimits()))
     served = set(re.findall(r"^# TYPE (\S+)", generate_latest(registry).decode(), re.MULTILINE))
     assert served == {one.served for one in metric_table.METRICS}
     assert len(served) == len(metric_table.METRICS)
@@ -268,19 +268,19 @@ def test_health_speaks_of_links_and_fails_when_the_loop_stands(
     meters: Meters, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What tests before this one had threads of this process raise is not about this server.
-    monkeypatch.setattr(http, "failures", Failures())
-    collector = MirrorCollector([LINK], meters, store, SeriesBounds())
+    monkeypatch.setattr(http, "thread_failures", ThreadFailures())
+    collector = MirrorCollector([LINK], meters, store, SeriesLimits())
     served = MetricsServer("127.0.0.1", 0, collector, lambda: {NAME: {"state": "waiting", "says": "why"}})
     try:
         well, body = answer(served.port, "/health")
         assert (well, json.loads(body)["links"][NAME]["state"]) == (200, "waiting"), body
         assert "twinshore_store_up 1.0" in answer(served.port, "/metrics")[1]
         assert answer(served.port, "/else")[0] == 404
-        monkeypatch.setattr(http, "HEALTHY_S", 0.0)
+        monkeypatch.setattr(http, "HEALTH_TIMEOUT_S", 0.0)
         code, body = answer(served.port, "/health")
         assert (code, json.loads(body)["ok"]) == (503, False)
         served.beat()
-        monkeypatch.setattr(http, "HEALTHY_S", 30.0)
+        monkeypatch.setattr(http, "HEALTH_TIMEOUT_S", 30.0)
         assert answer(served.port, "/health")[0] == 200
         with pytest.raises(ConfigError, match="cannot be served"):
             MetricsServer("127.0.0.1", served.port, collector, dict)
@@ -289,7 +289,7 @@ def test_health_speaks_of_links_and_fails_when_the_loop_stands(
 
 
 def test_guests_who_ask_nothing_keep_nobody_out(meters: Meters, store: Store) -> None:
-    served = MetricsServer("127.0.0.1", 0, MirrorCollector([LINK], meters, store, SeriesBounds()), dict)
+    served = MetricsServer("127.0.0.1", 0, MirrorCollector([LINK], meters, store, SeriesLimits()), dict)
     guests = [socket.create_connection(("127.0.0.1", served.port), timeout=3) for _ in range(200)]
     try:
         assert answer(served.port, "/metrics")[0] == 200

@@ -13,24 +13,24 @@ from dataclasses import astuple, replace
 import pytest
 
 from tests.replication.desk_office import GRANT_S, KEY, LINK, LinePump, Office, Passage, begun, going, heard, until
-from twinshore.config.model import Cluster, Extent, NamedPartition, SourceOffset, TargetOffset
+from twinshore.config.model import Cluster, OffsetRun, SourceOffset, TargetOffset, TopicPartition
 from twinshore.kafka.clock import steady_s
 from twinshore.replication import coordinator_server
-from twinshore.replication.coordinator_server import STRANGERS_MAX
+from twinshore.replication.coordinator_server import UNIDENTIFIED_CONNECTIONS_MAX
 from twinshore.replication.task.core.config import (
-    Carried,
-    Handover,
-    Reach,
-    Stand,
-    TideOrder,
-    TrackOrder,
-    carried_from,
-    reach_of,
+    EpochOffset,
+    Handoff,
+    PartitionConfig,
+    PartitionProgress,
+    TaskConfig,
+    WrittenPosition,
+    position_after,
+    progress_from_json,
 )
-from twinshore.replication.task.core.connections import Pace, Released
-from twinshore.replication.task.core.messages import Assign, Finish, Go, Granted, Release, Stop
-from twinshore.replication.task.core.throttle import Learnt
-from twinshore.replication.task.runner import DeskLost, carry
+from twinshore.replication.task.core.connections import LearntQuota, Released
+from twinshore.replication.task.core.messages import Assign, Finish, LeaseGranted, Release, StartWriting, Stop
+from twinshore.replication.task.core.throttle import QuotaSnapshot
+from twinshore.replication.task.runner import CoordinatorLost, run_tasks
 
 pytestmark = pytest.mark.claim(
     "topics",
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.claim(
 )
 
 
-ORDERS = NamedPartition("orders", 0)
+ORDERS = TopicPartition("orders", 0)
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def office() -> Iterator[Office]:
         pump.close()
 
 
-def carried(begin: int, end: int) -> Carried:
-    return Carried("orders", 0, begin, end, end - begin, 10, 1, end, 0, 5, 6)
+def carried(begin: int, end: int) -> PartitionProgress:
+    return PartitionProgress("orders", 0, begin, end, end - begin, 10, 1, end, 0, 5, 6)
 
 
 def test_a_grant_counts_from_the_question_it_answers(office: Office) -> None:
@@ -68,7 +68,9 @@ def test_a_late_answer_is_not_taken_for_that_to_a_later_question() -> None:
     """The driver counts its grant from when it heard question one; the pump must not count it from question two."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         cluster = Cluster("east", ("127.0.0.1:1",))
-        line = LinePump(TideOrder(LINK, 0, 0, cluster, cluster, 1, 0, 1, "127.0.0.1", server.getsockname()[1], "token"))
+        line = LinePump(
+            TaskConfig(LINK, 0, 0, cluster, cluster, 1, 0, 1, "127.0.0.1", server.getsockname()[1], "token")
+        )
         driver, _ = server.accept()
         with driver, driver.makefile("rwb") as stream:
             for pause_s in (0.0, 0.0, 0.6):
@@ -77,16 +79,16 @@ def test_a_late_answer_is_not_taken_for_that_to_a_later_question() -> None:
             stream.readline()
             asked = [json.loads(stream.readline())["asked_s"] for _ in range(3)]
             for answered in asked[:2]:
-                stream.write(json.dumps({"what": "granted", "grant_s": 4.0, "asked_s": answered}).encode() + b"\n")
+                stream.write(json.dumps({"what": "leasegranted", "grant_s": 4.0, "asked_s": answered}).encode() + b"\n")
             stream.flush()
-            heard(line, Granted)
+            heard(line, LeaseGranted)
             line.words()
             assert line.grant.until_s <= asked[1] + 4.0
         line.close()
 
 
 def test_an_heir_gets_the_word_the_positions_and_the_accounts_end(office: Office) -> None:
-    office.desk.assign(KEY, [TrackOrder("orders", 0, "aa", "bb", receipt_to=3)])
+    office.desk.assign(KEY, [PartitionConfig("orders", 0, "aa", "bb", receipt_to=3)])
     holder = going(office)
     holder.asks(carried(3, 9))
     until(lambda: bool(office.accounts))
@@ -95,30 +97,32 @@ def test_an_heir_gets_the_word_the_positions_and_the_accounts_end(office: Office
     heir.ready()
     heard(holder, Finish)
     assert office.desk.holding(KEY)[0] == 0
-    holder.done(Handover("orders", 0, 12, 4, 5), carried=[replace(carried(9, 12), epoch=4)])
-    word = heard(heir, Go)
-    assert word.handovers == (Handover("orders", 0, 12, 4, 5),)
-    assert word.told == {ORDERS: Stand(4, 12)}
+    holder.done(Handoff("orders", 0, 12, 4, 5), carried=[replace(carried(9, 12), epoch=4)])
+    word = heard(heir, StartWriting)
+    assert word.handovers == (Handoff("orders", 0, 12, 4, 5),)
+    assert word.told == {ORDERS: EpochOffset(4, 12)}
     assert [entry.to_offset for account in office.accounts for entry in account.carried] == [9, 12]
     assert not heir.grant.holds(steady_s()), "the word to go is no grant"
 
 
 @pytest.mark.parametrize("orderly", [True, False], ids=["handed over", "lost"])
 def test_an_heir_hears_how_far_a_mapped_twin_is_written_by_then(office: Office, orderly: bool) -> None:
-    office.desk.assign(KEY, [TrackOrder("orders", 0, "aa", "bb", receipt_to=3, reached=Reach(3, 100, 0))])
+    office.desk.assign(
+        KEY, [PartitionConfig("orders", 0, "aa", "bb", receipt_to=3, reached=WrittenPosition(3, 100, 0))]
+    )
     holder, heir = going(office), office.pump(1)
-    assert heard(heir, Assign).tracks[0].reached == Reach(3, 100, 0)
-    last = Extent(SourceOffset(7), TargetOffset(110), 1, 4)
-    holder.asks(replace(carried(3, 9), extents=(Extent(SourceOffset(3), TargetOffset(100), 4, 0), last)))
+    assert heard(heir, Assign).tracks[0].reached == WrittenPosition(3, 100, 0)
+    last = OffsetRun(SourceOffset(7), TargetOffset(110), 1, 4)
+    holder.asks(replace(carried(3, 9), extents=(OffsetRun(SourceOffset(3), TargetOffset(100), 4, 0), last)))
     until(lambda: bool(office.accounts))
     heir.ready()
     heard(holder, Finish)
     if orderly:
-        holder.done(Handover("orders", 0, 9, 4, 5))
+        holder.done(Handoff("orders", 0, 9, 4, 5))
     else:
         holder.close()
-    word = heard(heir, Go, within_s=3 * GRANT_S)
-    assert word.reached == {ORDERS: reach_of(last)}
+    word = heard(heir, StartWriting, within_s=3 * GRANT_S)
+    assert word.reached == {ORDERS: position_after(last)}
 
 
 def test_a_holder_that_vanishes_is_waited_out(office: Office) -> None:
@@ -128,7 +132,7 @@ def test_a_holder_that_vanishes_is_waited_out(office: Office) -> None:
     heir.ready()
     heard(holder, Finish)
     holder.close()
-    heard(heir, Go, within_s=GRANT_S + 3)
+    heard(heir, StartWriting, within_s=GRANT_S + 3)
     assert steady_s() - last_s > GRANT_S - 0.1
 
 
@@ -136,7 +140,7 @@ def test_a_link_that_is_lost_hangs_up_on_its_pumps_at_once(office: Office) -> No
     holder = going(office)
     office.desk.close_link(LINK)
     deadline = time.monotonic() + 1.0
-    with pytest.raises(DeskLost):
+    with pytest.raises(CoordinatorLost):
         while time.monotonic() < deadline:
             holder.words()
             time.sleep(0.01)
@@ -145,31 +149,31 @@ def test_a_link_that_is_lost_hangs_up_on_its_pumps_at_once(office: Office) -> No
 def test_an_old_terms_pump_is_not_taken_for_the_new_terms(office: Office) -> None:
     old = going(office, tide=0)
     office.desk.close_link(LINK)
-    office.desk.open_lane(KEY, GRANT_S)
+    office.desk.open_task(KEY, GRANT_S)
     new = going(office, tide=0)
     old.close()
     time.sleep(0.3)
     assert office.desk.holding(KEY)[0] == 0
     new.asks()
-    heard(new, Granted)
+    heard(new, LeaseGranted)
 
 
 def test_a_pump_that_reads_nothing_does_not_hold_up_the_others(office: Office) -> None:
-    office.desk.open_lane((LINK, 1), GRANT_S)
+    office.desk.open_task((LINK, 1), GRANT_S)
     deaf = office.pump(7)
     for start in range(0, 60_000, 6_000):
         office.desk.assign(
-            KEY, [TrackOrder("t" * 200, number, "a" * 32, "b" * 32) for number in range(start, start + 6_000)]
+            KEY, [PartitionConfig("t" * 200, number, "a" * 32, "b" * 32) for number in range(start, start + 6_000)]
         )
     before_s = time.monotonic()
-    office.desk.assign((LINK, 1), [TrackOrder("orders", 0, "aa", "bb")])
+    office.desk.assign((LINK, 1), [PartitionConfig("orders", 0, "aa", "bb")])
     assert office.desk.placed(LINK)[ORDERS] == 1
     assert time.monotonic() - before_s < 5.0
     deaf.close()
 
 
-def topic_order(topic: str = "orders") -> TrackOrder:
-    return TrackOrder(topic, 0, "aa", "bb")
+def topic_order(topic: str = "orders") -> PartitionConfig:
+    return PartitionConfig(topic, 0, "aa", "bb")
 
 
 def test_a_topic_that_is_withdrawn_is_let_go_of_before_it_may_come_again(office: Office) -> None:
@@ -183,7 +187,7 @@ def test_a_topic_that_is_withdrawn_is_let_go_of_before_it_may_come_again(office:
         assert heard(line, Release).named == ORDERS
     holder.say(Released(ORDERS, None, None))
     until(lambda: office.desk.withdraw(LINK, "orders"))
-    assert list(office.desk.placed(LINK)) == [NamedPartition("bills", 0)]
+    assert list(office.desk.placed(LINK)) == [TopicPartition("bills", 0)]
     office.desk.assign(KEY, [topic_order()])
     assert heard(holder, Assign).tracks[0].topic == "orders"
     assert office.desk.withdraw("north->west", "orders"), "another link's topic of that name is another topic"
@@ -222,7 +226,7 @@ def half_lost(office: Office) -> Iterator[LinePump]:
 def test_a_topic_changes_lanes_only_when_a_pump_that_the_desk_alone_lost_can_write_no_more(
     office: Office, half_lost: LinePump
 ) -> None:
-    office.desk.open_lane((LINK, 1), GRANT_S)
+    office.desk.open_task((LINK, 1), GRANT_S)
     other = LinePump(replace(office.order(0), lane=1, desk_token=office.desk.token_of((LINK, 1))))
     office.pumps.append(other)
     begun(other)
@@ -240,11 +244,11 @@ def test_a_topic_changes_lanes_only_when_a_pump_that_the_desk_alone_lost_can_wri
 def test_a_new_term_of_the_link_waits_for_the_grants_of_the_last_one(office: Office, half_lost: LinePump) -> None:
     office.desk.close_link(LINK)
     assert not office.desk.idle(LINK)
-    office.desk.open_lane(KEY, GRANT_S)
+    office.desk.open_task(KEY, GRANT_S)
     office.desk.assign(KEY, [topic_order()])
     fresh = office.pump(0)
     fresh.ready()
-    heard(fresh, Go, within_s=GRANT_S + 3)
+    heard(fresh, StartWriting, within_s=GRANT_S + 3)
     assert not half_lost.grant.holds(steady_s())
 
 
@@ -256,7 +260,7 @@ def test_an_heir_waits_for_what_a_pump_that_stopped_in_order_left_unread(office:
     before_s = steady_s()
     holder.done(unread_s=2.0)
     until(lambda: office.desk.waits_s(KEY) > 0.0)
-    heard(heir, Go, within_s=2.0 + 3)
+    heard(heir, StartWriting, within_s=2.0 + 3)
     assert steady_s() - before_s >= 2.0
     assert office.desk.waits_s(KEY) == 0.0
 
@@ -267,7 +271,7 @@ def test_an_orderly_stop_waits_for_what_may_land_if_not_for_long(
 ) -> None:
     """Then the lease runs out in place of being given back."""
     line = going(office)
-    line.done(Handover("orders", 0, -1, -1, 0, calm=False, strays_s=strays_s))
+    line.done(Handoff("orders", 0, -1, -1, 0, calm=False, strays_s=strays_s))
     line.close()
     before_s = steady_s()
     assert office.desk.finish(LINK, time.monotonic() + 10.0) is clean
@@ -277,11 +281,11 @@ def test_an_orderly_stop_waits_for_what_may_land_if_not_for_long(
 def test_what_was_learnt_of_a_quota_grows_old_while_nobody_pumps(office: Office) -> None:
     """Else the next pump would be still anew for the time that the last one was told."""
     line = going(office)
-    line.done(paces=[Pace("source", 1, 0, Learnt(100, 5.5, 0.75, 0.25, 12.0, [(3.5, 7)]))])
+    line.done(paces=[LearntQuota("source", 1, 0, QuotaSnapshot(100, 5.5, 0.75, 0.25, 12.0, [(3.5, 7)]))])
     time.sleep(0.5)
     heir = office.pump(1)
     heir.ready()
-    portion, passing, still_s, next_s, seen_s, ((ago_s, size),), *_ = heard(heir, Go).paces[0].learnt
+    portion, passing, still_s, next_s, seen_s, ((ago_s, size),), *_ = heard(heir, StartWriting).paces[0].learnt
     assert (portion, passing, size) == (100, 5.5, 7)
     # Each side reads its clock in whole milliseconds.
     assert still_s <= 0.25 + 0.01, still_s
@@ -296,11 +300,11 @@ def test_a_new_term_of_the_link_waits_for_what_the_last_one_left_unread(office: 
     until(lambda: office.desk.waits_s(KEY) > 0.0)
     office.desk.close_link(LINK)
     assert not office.desk.idle(LINK)
-    office.desk.open_lane(KEY, GRANT_S)
+    office.desk.open_task(KEY, GRANT_S)
     assert office.desk.waits_s(KEY) > 0.0
     fresh = office.pump(0)
     fresh.ready()
-    heard(fresh, Go, within_s=2.5 + 3)
+    heard(fresh, StartWriting, within_s=2.5 + 3)
     assert steady_s() - before_s >= 2.5
 
 
@@ -320,7 +324,7 @@ def test_no_pump_begins_while_a_link_stops(office: Office) -> None:
     heard(holder, Finish)
     office.desk.finish_all(LINK)
     holder.done()
-    assert heard(heir, Stop, Go) == Stop()
+    assert heard(heir, Stop, StartWriting) == Stop()
     heir.ready()
     holder.close()
     heir.close()
@@ -330,26 +334,26 @@ def test_no_pump_begins_while_a_link_stops(office: Office) -> None:
 def test_where_a_partition_stood_is_forgotten_when_it_leaves(office: Office) -> None:
     office.desk.assign(KEY, [topic_order(), topic_order("bills")])
     holder = going(office)
-    holder.done(Handover("orders", 0, 12, 4, 5), Handover("bills", 0, 7, 4, 5))
+    holder.done(Handoff("orders", 0, 12, 4, 5), Handoff("bills", 0, 7, 4, 5))
     until(lambda: office.desk.holding(KEY)[0] is None)
     assert office.desk.withdraw(LINK, "orders")
     office.desk.assign(KEY, [topic_order()])
     heir = office.pump(1)
     heir.ready()
-    assert [entry.topic for entry in heard(heir, Go).handovers] == ["bills"]
+    assert [entry.topic for entry in heard(heir, StartWriting).handovers] == ["bills"]
 
 
 def test_a_partition_that_is_on_a_lane_is_not_given_to_another(office: Office) -> None:
     office.desk.assign(KEY, [topic_order()])
-    office.desk.open_lane((LINK, 1), GRANT_S)
+    office.desk.open_task((LINK, 1), GRANT_S)
     office.desk.assign((LINK, 1), [topic_order(), topic_order("bills")])
-    assert office.desk.placed(LINK) == {ORDERS: 0, NamedPartition("bills", 0): 1}
+    assert office.desk.placed(LINK) == {ORDERS: 0, TopicPartition("bills", 0): 1}
 
 
 def test_nobody_without_the_token_is_let_in(office: Office) -> None:
     stranger = office.pump(0, token="guess")
     deadline = time.monotonic() + 2.0
-    with pytest.raises(DeskLost):
+    with pytest.raises(CoordinatorLost):
         while time.monotonic() < deadline:
             assert stranger.words() == []
             time.sleep(0.01)
@@ -374,14 +378,14 @@ def test_strangers_who_say_nothing_keep_no_pump_out(office: Office) -> None:
     began_s = steady_s()
     line = going(office)
     assert steady_s() - began_s < 5.0
-    until(lambda: len(office.desk._door._guests) <= STRANGERS_MAX + 2)
+    until(lambda: len(office.desk._door._guests) <= UNIDENTIFIED_CONNECTIONS_MAX + 2)
     assert line.grant.holds(steady_s())
     for stranger in strangers:
         stranger.close()
 
 
 def test_a_stranger_who_speaks_byte_by_byte_is_sent_away(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_server, "HELLO_S", 0.5)
+    monkeypatch.setattr(coordinator_server, "HELLO_TIMEOUT_S", 0.5)
     with socket.create_connection((office.desk.host, office.desk.port), timeout=30) as stranger:
         began_s = steady_s()
         with pytest.raises(OSError):
@@ -392,14 +396,14 @@ def test_a_stranger_who_speaks_byte_by_byte_is_sent_away(office: Office, monkeyp
 
 
 def test_an_account_survives_its_way_as_json() -> None:
-    entry = Carried("orders", 1, 3, 9, 6, 100, 2, 12, 0, 5, 6, ((1, 0, 0, 5, 3, 77),), epoch=4)
-    assert carried_from(json.loads(json.dumps(astuple(entry)))) == entry
+    entry = PartitionProgress("orders", 1, 3, 9, 6, 100, 2, 12, 0, 5, 6, ((1, 0, 0, 5, 3, 77),), epoch=4)
+    assert progress_from_json(json.loads(json.dumps(astuple(entry)))) == entry
 
 
 def test_a_tide_that_begins_after_its_driver_has_gone_ends_with_a_sentence(office: Office) -> None:
     """Raised, it would be a page of Spark's in the log of a mirror that was stopped in order."""
     order = office.order(1)
     office.desk.close()
-    (told,) = carry([order.to_json()])
+    (told,) = run_tasks([order.to_json()])
     gc.unfreeze()
     assert told.startswith(f"the driver cannot be reached at 127.0.0.1:{order.desk_port}: ")

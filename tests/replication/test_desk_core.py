@@ -7,53 +7,61 @@ from dataclasses import replace
 
 import pytest
 
-from twinshore.config.model import NamedPartition
-from twinshore.replication.core.coordinator import SLACK_S, Account, DeskCore, Dismiss, Keep, Seat, Tell
-from twinshore.replication.task.core.config import Carried, Handover, Stand, TrackOrder
-from twinshore.replication.task.core.connections import Beat, Done, Released, SayReady
+from twinshore.config.model import TopicPartition
+from twinshore.replication.core.coordinator import (
+    LEASE_SLACK_S,
+    Coordinator,
+    DisconnectTask,
+    RecordReport,
+    SendToTask,
+    TaskReport,
+    TaskSession,
+)
+from twinshore.replication.task.core.config import EpochOffset, Handoff, PartitionConfig, PartitionProgress
+from twinshore.replication.task.core.connections import Released, TaskFinished, TaskProgress, TaskReady
 from twinshore.replication.task.core.messages import (
     Assign,
-    Bounds,
+    CoordinatorMessage,
     Finish,
-    Go,
-    Granted,
-    OfDesk,
-    OfPump,
+    LeaseGranted,
     Release,
+    StartWriting,
     Stop,
-    Take,
+    TakeOver,
+    TaskMessage,
+    TaskRateLimits,
 )
 
 LINK, TOKEN, GRANT_S, LEFT_S = "east->west", "token", 4.0, 60.0
 ONE, TWO = (LINK, 0), (LINK, 1)
-ORDERS = NamedPartition("orders", 0)
-ORDER = TrackOrder("orders", 0, "aa", "bb", receipt_to=3, receipt_epoch=1)
+ORDERS = TopicPartition("orders", 0)
+ORDER = PartitionConfig("orders", 0, "aa", "bb", receipt_to=3, receipt_epoch=1)
 
 
 class Hall:
     """A desk with two lanes at a time that a test moves on, and what was wanted since it was last asked."""
 
     def __init__(self) -> None:
-        self.core, self.now_s = DeskCore(), 100.0
+        self.core, self.now_s = Coordinator(), 100.0
         self.open()
 
     def open(self, token: str = TOKEN) -> None:
         for key in (ONE, TWO):
-            self.core.open_lane(key, GRANT_S, token)
+            self.core.open_task(key, GRANT_S, token)
 
-    def says(self, seat: Seat, word: OfPump) -> None:
+    def says(self, seat: TaskSession, word: TaskMessage) -> None:
         self.core.hear(seat, word, self.now_s, LEFT_S)
 
-    def begun(self, key: tuple[str, int], tide: int = 0, token: str = TOKEN) -> Seat:
+    def begun(self, key: tuple[str, int], tide: int = 0, token: str = TOKEN) -> TaskSession:
         """A pump that goes."""
         seat = self.core.arrive(key, tide, token)
         assert seat
-        self.says(seat, SayReady())
-        assert isinstance(self.told(seat)[-1], Go)
+        self.says(seat, TaskReady())
+        assert isinstance(self.told(seat)[-1], StartWriting)
         return seat
 
-    def told(self, seat: Seat) -> list[OfDesk]:
-        return [one.word for one in self.core.wanted() if isinstance(one, Tell) and one.seat == seat]
+    def told(self, seat: TaskSession) -> list[CoordinatorMessage]:
+        return [one.word for one in self.core.wanted() if isinstance(one, SendToTask) and one.seat == seat]
 
     def tick(self) -> None:
         self.core.tick(self.now_s, dict.fromkeys(self.core.awaited(), LEFT_S))
@@ -67,8 +75,8 @@ def hall() -> Iterator[Hall]:
         assert post.relay.holder in (None, *post.pumps), "who may write is not there"
 
 
-def carried(begin: int, end: int, epoch: int) -> Carried:
-    return Carried("orders", 0, begin, end, end - begin, 10, 1, end, 0, 5, 6, (), epoch=epoch)
+def carried(begin: int, end: int, epoch: int) -> PartitionProgress:
+    return PartitionProgress("orders", 0, begin, end, end - begin, 10, 1, end, 0, 5, 6, (), epoch=epoch)
 
 
 def test_a_new_twin_is_untouched_once_whatever_lane_it_comes_to_again(hall: Hall) -> None:
@@ -77,15 +85,15 @@ def test_a_new_twin_is_untouched_once_whatever_lane_it_comes_to_again(hall: Hall
     seat = hall.core.arrive(ONE, 0, TOKEN)
     assert seat
     assert hall.told(seat) == [Assign((new,))]
-    hall.says(seat, SayReady())
+    hall.says(seat, TaskReady())
     (go,) = hall.told(seat)
-    assert isinstance(go, Go)
+    assert isinstance(go, StartWriting)
     assert go.untouched == (ORDERS,)
     hall.core.assign(ONE, [later], 0.0)
     assert hall.told(seat) == [Assign((later,))]
     assert not hall.core.withdraw(LINK, "orders", -1, hall.now_s)
     for partition in (0, 1):
-        hall.says(seat, Released(NamedPartition("orders", partition), None, None))
+        hall.says(seat, Released(TopicPartition("orders", partition), None, None))
     hall.core.withdraw(LINK, "orders", -1, hall.now_s)
     hall.core.wanted()
     hall.core.assign(ONE, [new, later], 0.0)
@@ -93,16 +101,16 @@ def test_a_new_twin_is_untouched_once_whatever_lane_it_comes_to_again(hall: Hall
     hall.core.assign(TWO, [replace(new, topic="bills")], 0.0)
     assert hall.core._posts[TWO].untouched == set(), "by its id it is the same twin"
     hall.core.assign(TWO, [replace(new, topic="bills", target_topic_id="cc", partition=2)], 0.0)
-    assert hall.core._posts[TWO].untouched == {NamedPartition("bills", 2)}
+    assert hall.core._posts[TWO].untouched == {TopicPartition("bills", 2)}
 
 
 def test_a_pump_is_told_what_is_on_its_lane_and_how_much_it_may_fetch(hall: Hall) -> None:
-    bounds = Bounds(1000.0, {}, {"orders": 2})
+    bounds = TaskRateLimits(1000.0, {}, {"orders": 2})
     hall.core.assign(ONE, [ORDER], 0.0)
     hall.core.bound(ONE, bounds)
     assert hall.core.wanted() == [], "nobody is there to be told"
     seat = hall.core.arrive(ONE, 0, TOKEN)
-    assert hall.core.wanted() == [Tell(seat, Assign((ORDER,))), Tell(seat, bounds)]  # type: ignore[arg-type]
+    assert hall.core.wanted() == [SendToTask(seat, Assign((ORDER,))), SendToTask(seat, bounds)]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("tide", "token"), [(0, TOKEN), (1, "guess"), (1, "")])
@@ -115,9 +123,9 @@ def test_a_namesake_and_a_stranger_are_not_let_in(hall: Hall, tide: int, token: 
 
 def test_a_grant_answers_a_question_and_ends_with_the_lease(hall: Hall) -> None:
     seat = hall.begun(ONE)
-    hall.core.hear(seat, Beat([], [], {}, 7.0), hall.now_s, 1.5)
-    assert hall.told(seat) == [Granted(7.0, 1.5)]
-    hall.core.hear(seat, Beat([], [], {}, 8.0), hall.now_s, 0.0)
+    hall.core.hear(seat, TaskProgress([], [], {}, 7.0), hall.now_s, 1.5)
+    assert hall.told(seat) == [LeaseGranted(7.0, 1.5)]
+    hall.core.hear(seat, TaskProgress([], [], {}, 8.0), hall.now_s, 0.0)
     assert hall.told(seat) == [Stop()]
 
 
@@ -127,8 +135,8 @@ def test_what_an_heir_says_of_offsets_counts_for_nothing(hall: Hall) -> None:
     heir = hall.core.arrive(ONE, 1, TOKEN)
     assert heir
     hall.core.wanted()
-    hall.says(heir, Beat([carried(3, 90, 1)], [], {}, 0.0))
-    assert hall.core.wanted() == [Tell(heir, Stop())]
+    hall.says(heir, TaskProgress([carried(3, 90, 1)], [], {}, 0.0))
+    assert hall.core.wanted() == [SendToTask(heir, Stop())]
 
 
 def test_an_heir_begins_where_the_holder_stood(hall: Hall) -> None:
@@ -136,31 +144,31 @@ def test_an_heir_begins_where_the_holder_stood(hall: Hall) -> None:
     holder = hall.begun(ONE)
     heir = hall.core.arrive(ONE, 1, TOKEN)
     assert heir
-    hall.says(heir, SayReady())
+    hall.says(heir, TaskReady())
     assert hall.told(holder) == [Finish()]
-    stands = Handover("orders", 0, 9, 4, 5)
-    hall.says(holder, Done([carried(3, 9, 2)], [], [stands], {}, 0.0, []))
+    stands = Handoff("orders", 0, 9, 4, 5)
+    hall.says(holder, TaskFinished([carried(3, 9, 2)], [], [stands], {}, 0.0, []))
     kept, went = hall.core.wanted()
-    assert kept == Keep(Account(LINK, 0, (carried(3, 9, 2),), (), {}))
-    assert went == Tell(heir, Go((stands,), {ORDERS: Stand(2, 9)}, {}, ()))
+    assert kept == RecordReport(TaskReport(LINK, 0, (carried(3, 9, 2),), (), {}))
+    assert went == SendToTask(heir, StartWriting((stands,), {ORDERS: EpochOffset(2, 9)}, {}, ()))
 
 
 def test_an_heir_waits_out_the_grant_of_a_holder_that_is_lost(hall: Hall) -> None:
     holder = hall.begun(ONE)
     hall.now_s += 1.0
-    hall.says(holder, Beat([], [], {}, 0.0))
+    hall.says(holder, TaskProgress([], [], {}, 0.0))
     heir = hall.core.arrive(ONE, 1, TOKEN)
     assert heir
-    hall.says(heir, SayReady())
+    hall.says(heir, TaskReady())
     hall.core.depart(holder, hall.now_s, LEFT_S)
     hall.core.wanted()
     hall.now_s += GRANT_S
     hall.tick()
     assert hall.told(heir) == []
-    hall.now_s += SLACK_S
+    hall.now_s += LEASE_SLACK_S
     hall.tick()
     (went,) = hall.told(heir)
-    assert isinstance(went, Go)
+    assert isinstance(went, StartWriting)
 
 
 def test_a_partition_changes_lanes_when_its_lane_has_let_go_of_it(hall: Hall) -> None:
@@ -168,14 +176,14 @@ def test_a_partition_changes_lanes_when_its_lane_has_let_go_of_it(hall: Hall) ->
     giver, taker = hall.begun(ONE), hall.begun(TWO)
     assert hall.core.move(LINK, ORDERS, 1)
     assert not hall.core.move(LINK, ORDERS, 1), "it is on its way"
-    assert hall.core.wanted() == [Tell(giver, Release(ORDERS))]
+    assert hall.core.wanted() == [SendToTask(giver, Release(ORDERS))]
     assert hall.core.placed(LINK) == {ORDERS: 0}
-    stands = Handover("orders", 0, 9, 4, 5)
+    stands = Handoff("orders", 0, 9, 4, 5)
     hall.says(giver, Released(ORDERS, stands, carried(3, 9, 2)))
-    moved = TrackOrder("orders", 0, "aa", "bb", receipt_to=9, receipt_epoch=2)
+    moved = PartitionConfig("orders", 0, "aa", "bb", receipt_to=9, receipt_epoch=2)
     account, *told = hall.core.wanted()
-    assert isinstance(account, Keep)
-    assert told == [Tell(taker, Assign((moved,))), Tell(taker, Take((stands,)))]
+    assert isinstance(account, RecordReport)
+    assert told == [SendToTask(taker, Assign((moved,))), SendToTask(taker, TakeOver((stands,)))]
     assert hall.core.placed(LINK) == {ORDERS: 1}
 
 
@@ -198,18 +206,18 @@ def test_a_partition_that_is_withdrawn_is_gone_when_nobody_can_write_it(hall: Ha
     assert hall.told(holder) == [Release(ORDERS)]
     hall.core.depart(holder, hall.now_s, LEFT_S)
     assert not hall.core.withdraw(LINK, "orders", 0, hall.now_s), "lost, it has a grant still"
-    assert hall.core.withdraw(LINK, "orders", 0, hall.now_s + GRANT_S + SLACK_S)
+    assert hall.core.withdraw(LINK, "orders", 0, hall.now_s + GRANT_S + LEASE_SLACK_S)
     assert hall.core.placed(LINK) == {}
 
 
 def test_a_word_of_an_earlier_term_is_not_its_namesakes(hall: Hall) -> None:
     old = hall.begun(ONE)
     hall.core.close_link(LINK)
-    assert hall.core.wanted() == [Dismiss(old)]
+    assert hall.core.wanted() == [DisconnectTask(old)]
     hall.open("another")
-    hall.now_s += GRANT_S + SLACK_S
+    hall.now_s += GRANT_S + LEASE_SLACK_S
     new = hall.begun(ONE, token="another")
-    hall.says(old, Beat([carried(3, 9, 1)], [], {}, 0.0))
+    hall.says(old, TaskProgress([carried(3, 9, 1)], [], {}, 0.0))
     hall.core.depart(old, hall.now_s, LEFT_S)
     assert hall.core.wanted() == []
     assert hall.core.holding(ONE, hall.now_s)[0] == new.tide
@@ -222,38 +230,38 @@ def test_a_new_term_waits_for_the_grants_of_the_last_one(hall: Hall) -> None:
     hall.open("another")
     seat = hall.core.arrive(ONE, 0, "another")
     assert seat
-    hall.says(seat, SayReady())
+    hall.says(seat, TaskReady())
     assert hall.told(seat) == [Assign(())]
-    hall.now_s += GRANT_S + SLACK_S
+    hall.now_s += GRANT_S + LEASE_SLACK_S
     hall.tick()
-    assert [type(word) for word in hall.told(seat)] == [Go]
+    assert [type(word) for word in hall.told(seat)] == [StartWriting]
 
 
 def test_a_link_that_stops_begins_no_pump(hall: Hall) -> None:
     holder = hall.begun(ONE)
     heir = hall.core.arrive(ONE, 1, TOKEN)
     assert heir
-    hall.says(heir, SayReady())
+    hall.says(heir, TaskReady())
     hall.core.wanted()
     hall.core.finish_all(LINK)
-    assert hall.core.wanted() == [Tell(holder, Finish()), Tell(heir, Stop())]
-    hall.says(heir, SayReady())
-    hall.says(holder, Done([], [], [], {}, 0.0, []))
-    assert not [one for one in hall.core.wanted() if isinstance(one, Tell)]
+    assert hall.core.wanted() == [SendToTask(holder, Finish()), SendToTask(heir, Stop())]
+    hall.says(heir, TaskReady())
+    hall.says(holder, TaskFinished([], [], [], {}, 0.0, []))
+    assert not [one for one in hall.core.wanted() if isinstance(one, SendToTask)]
     assert hall.core.arrive(ONE, 2, TOKEN) is None
     for seat in (holder, heir):
         hall.core.depart(seat, hall.now_s, LEFT_S)
     assert hall.core.idle(LINK, hall.now_s)
 
 
-def lost(for_s: float) -> Handover:
+def lost(for_s: float) -> Handoff:
     """It stands at an end, and lost requests may land there for so long."""
-    return Handover("orders", 0, 9, 4, 5, calm=False, strays_s=for_s, stray_epoch=4)
+    return Handoff("orders", 0, 9, 4, 5, calm=False, strays_s=for_s, stray_epoch=4)
 
 
-def waits(words: Iterable[OfDesk]) -> dict[tuple[int, bool], float]:
+def waits(words: Iterable[CoordinatorMessage]) -> dict[tuple[int, bool], float]:
     """For how long a pump that was told this must wait, by where it begins and by whether it knows what may land."""
-    found = [one for word in words if isinstance(word, Go | Take) for one in word.handovers]
+    found = [one for word in words if isinstance(word, StartWriting | TakeOver) for one in word.handovers]
     return {(one.position, one.strays_moved): one.strays_s for one in found if not one.calm}
 
 
@@ -279,7 +287,7 @@ def test_what_may_land_is_known_where_a_partition_comes_to_a_lane_between_two_pu
     hall.now_s += 5.0
     seat = hall.core.arrive(TWO, 0, TOKEN)
     assert seat
-    hall.says(seat, SayReady())
+    hall.says(seat, TaskReady())
     assert waits(hall.told(seat)) == {(-1, True): 25.0}
 
 
@@ -294,18 +302,18 @@ def test_what_may_land_is_known_behind_an_heir_that_is_killed(
     first, began_s = hall.begun(ONE), hall.now_s
     heir = hall.core.arrive(ONE, 1, TOKEN)
     assert heir
-    hall.says(heir, SayReady())
-    hall.says(first, Done([], [], [lost(30.0)], {}, 0.0, []))
+    hall.says(heir, TaskReady())
+    hall.says(first, TaskFinished([], [], [lost(30.0)], {}, 0.0, []))
     assert waits(hall.told(heir)) == {(9, False): 30.0}
     if calm:
         third = hall.core.arrive(ONE, 2, TOKEN)
         assert third
-        hall.says(third, SayReady())
-        hall.says(heir, Done([], [], [Handover("orders", 0, 9, 4, 5)], {}, 0.0, []))
+        hall.says(third, TaskReady())
+        hall.says(heir, TaskFinished([], [], [Handoff("orders", 0, 9, 4, 5)], {}, 0.0, []))
         heir = third
     hall.core.depart(heir, hall.now_s, LEFT_S)
     hall.now_s = began_s + later_s
     last = hall.core.arrive(ONE, 3, TOKEN)
     assert last
-    hall.says(last, SayReady())
+    hall.says(last, TaskReady())
     assert waits(hall.told(last)) == pytest.approx(wait)

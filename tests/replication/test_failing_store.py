@@ -10,10 +10,10 @@ import pytest
 
 from tests.replication.test_link_driver import LINK, Place, answering_clusters
 from twinshore.config.errors import StoreError
-from twinshore.replication.controller import LinkDriver
-from twinshore.replication.core.model import LASTING_S
-from twinshore.replication.operator_control import IN_FORCE
-from twinshore.replication.task.core.config import TrackOrder
+from twinshore.replication.controller import LinkController
+from twinshore.replication.core.model import SCAN_STALLED_S
+from twinshore.replication.operator_control import EFFECTIVE_FILTERS_KIND
+from twinshore.replication.task.core.config import PartitionConfig
 
 
 @pytest.fixture
@@ -33,21 +33,21 @@ def test_a_link_waits_where_the_store_refuses_each_look_for_a_minute(
         word = place.recorder.words()[LINK]
         return word["state"], word["says"]
 
-    def fails(_: LinkDriver) -> None:
+    def fails(_: LinkController) -> None:
         raise StoreError("the store will not have it")
 
     place.turned(lambda sentence: "flowing" in sentence)
-    place.desk.assign((LINK, 0), [TrackOrder("orders", 0, "00", "00")])
+    place.desk.assign((LINK, 0), [PartitionConfig("orders", 0, "00", "00")])
     monkeypatch.setattr(place.desk, "unmanned", lambda _: frozenset())
-    monkeypatch.setattr(LinkDriver, "_survey", fails)
+    monkeypatch.setattr(LinkController, "_survey", fails)
     monkeypatch.setattr(place.driver, "_surveyed_at_s", 0.0)
-    for hindered_s, state in ((0.0, "flowing"), (LASTING_S, "waiting")):
+    for hindered_s, state in ((0.0, "flowing"), (SCAN_STALLED_S, "waiting")):
         monkeypatch.setattr(place.driver, "_hindered_at_s", time.monotonic() - hindered_s)
         with pytest.raises(StoreError):
             place.driver.turn()
         assert stands()[0] == state
         assert "the store will not have it" in stands()[1]
-    monkeypatch.setattr(LinkDriver, "_survey", lambda _: None)
+    monkeypatch.setattr(LinkController, "_survey", lambda _: None)
     place.turned(lambda sentence: "flowing" in sentence)
     assert stands() == ("flowing", "1 partition on 1 lane")
 
@@ -57,11 +57,11 @@ def test_who_has_lost_the_lease_in_the_middle_of_a_turn_says_no_more_which_filte
 ) -> None:
     """A process may have slept there for long: another one carries the link by now, perhaps by wider filters."""
     place.turned(lambda sentence: "flowing" in sentence)
-    place.store.memories.forget(place.store.memories.of(LINK, IN_FORCE))
+    place.store.link_states.forget(place.store.link_states.of(LINK, EFFECTIVE_FILTERS_KIND))
     place.driver._ruling.anew()
     with monkeypatch.context() as lost:
         lost.setattr(place.driver.lease, "left_s", lambda: 0.0)
-        place.driver._heed()
-        assert not place.store.memories.of(LINK, IN_FORCE)
-    place.driver._heed()
-    assert len(place.store.memories.of(LINK, IN_FORCE)) == 1
+        place.driver._apply_overrides()
+        assert not place.store.link_states.of(LINK, EFFECTIVE_FILTERS_KIND)
+    place.driver._apply_overrides()
+    assert len(place.store.link_states.of(LINK, EFFECTIVE_FILTERS_KIND)) == 1

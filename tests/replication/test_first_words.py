@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from twinshore.replication.preview import of_topics
+from twinshore.replication.preview import describe_topic_count
 
 OWN = ["twinshore.heartbeats", "twinshore.twins"]
 
@@ -26,4 +26,4 @@ OWN = ["twinshore.heartbeats", "twinshore.twins"]
     ],
 )
 def test_where_nothing_is_admitted_it_says_why_and_what_to_do(admitted: list[str], shown: list[str], said: str) -> None:
-    assert re.search(said, of_topics(admitted, shown))
+    assert re.search(said, describe_topic_count(admitted, shown))

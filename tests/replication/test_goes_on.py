@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 
 from twinshore.config.errors import ConfigError
-from twinshore.config.once import Once, in_words
+from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.config.sections import mirror
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication import heartbeat as hearts
-from twinshore.replication.core.coordinator import Account
-from twinshore.replication.heartbeat import Heart
+from twinshore.replication.core.coordinator import TaskReport
+from twinshore.replication.heartbeat import HeartbeatTask
 from twinshore.replication.incidents import watch as watching
-from twinshore.replication.incidents.watch import Watch
-from twinshore.replication.recorder import Recorder
-from twinshore.replication.sync.clusters import SafetyNow
-from twinshore.replication.sync.syncer import Follower
-from twinshore.replication.task.core.config import Carried
-from twinshore.runtime.leases import LeaseKeeper
+from twinshore.replication.incidents.watch import AvailabilityWatch
+from twinshore.replication.recorder import ProgressRecorder
+from twinshore.replication.sync.cluster_comparison import SafetyPolicy
+from twinshore.replication.sync.syncer import ConfigSync
+from twinshore.replication.task.core.config import PartitionProgress
+from twinshore.runtime.lease_keeper import LeaseKeeper
 from twinshore.state.store import Store, open_store
 
 LINK = "east->west"
@@ -73,21 +73,21 @@ def until(holds: Callable[[], bool]) -> None:
 
 def test_the_same_trouble_is_told_once_until_all_was_well() -> None:
     said: list[str] = []
-    once = Once(said.append)
+    once = RepeatFilter(said.append)
     for sentence in ("a", "a", "b", "b", "a"):
         once.say(sentence)
     once.well()
     once.say("a")
     assert said == ["a", "b", "a", "a"]
-    assert in_words(ConfigError("no such file", hint="make it")) == "no such file (make it)"
-    assert in_words(IndexError("too far")) == "IndexError: too far"
+    assert describe_error(ConfigError("no such file", hint="make it")) == "no such file (make it)"
+    assert describe_error(IndexError("too far")) == "IndexError: too far"
 
 
 def test_the_recorder_writes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     failing(monkeypatch, store.receipts, "record", 3)
-    recorder = Recorder(store, "first", 0.01, said.append)
-    recorder.take(Account(LINK, 0, (Carried("orders", 0, 0, 5, 5, 50, 1, 9, 2, 1, 2),), (), {}))
+    recorder = ProgressRecorder(store, "first", 0.01, said.append)
+    recorder.take(TaskReport(LINK, 0, (PartitionProgress("orders", 0, 0, 5, 5, 50, 1, 9, 2, 1, 2),), (), {}))
     until(lambda: bool(store.receipts.positions(LINK)))
     recorder.close()
     assert said == ["IndexError: bytes that nobody understands"]
@@ -120,12 +120,12 @@ def test_others_wait_while_what_was_sent_may_still_land(store: Store) -> None:
 
 def test_the_watch_looks_on_and_names_a_side_that_it_cannot_ask(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(watching, "EVERY_S", 0.02)
+    monkeypatch.setattr(watching, "POLL_INTERVAL_S", 0.02)
     failing(monkeypatch, store.twins, "of", 3)
     settings = parse_settings(SETTINGS, name="settings.toml", env={})
     settings = settings.having(mirror.SECTION, replace(settings.mirror, away_after_s=0.05))
-    recorder = Recorder(store, "first", 60, said.append)
-    watch = Watch(settings.links[0], settings, store, recorder, active=lambda: True, log=said.append)
+    recorder = ProgressRecorder(store, "first", 60, said.append)
+    watch = AvailabilityWatch(settings.links[0], settings, store, recorder, active=lambda: True, log=said.append)
     until(lambda: len(store.ledger.rows(LINK, open_only=True)) == 2)
     watch.close()
     recorder.close()
@@ -146,7 +146,7 @@ def test_the_heart_tries_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(hearts, "REFUSED_PAUSE_S", 0.02)
     settings = parse_settings(SETTINGS, name="settings.toml", env={})
-    heart = Heart(settings.links[0], KafkaCluster(settings.cluster("east")), 0.02, may_beat, said.append)
+    heart = HeartbeatTask(settings.links[0], KafkaCluster(settings.cluster("east")), 0.02, may_beat, said.append)
     assert all(asked.acquire(timeout=10) for _ in range(3)), "it beats no more"
     heart.close()
     (sentence,) = said
@@ -159,8 +159,8 @@ def test_a_trouble_that_is_over_is_said_to_be_over_once(store: Store, monkeypatc
     said: list[str] = []
     settings = parse_settings(SETTINGS + '[links."east->west".follow]\nacls = false\n', name="test", env={})
     (link,) = settings.links
-    follower = Follower(
-        lambda: link, settings, store, SafetyNow(settings, said.append), active=lambda: True, log=said.append
+    follower = ConfigSync(
+        lambda: link, settings, store, SafetyPolicy(settings, said.append), active=lambda: True, log=said.append
     )
     try:
         failing(monkeypatch, store.twins, "of", 1)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.config.model import Cluster, Link, Naming
+from twinshore.config.model import Cluster, Link, TwinNaming
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.core.model import CarryTopic
-from twinshore.replication.lineage import Descents
-from twinshore.replication.ownership_sync import Homing
+from twinshore.replication.ownership_sync import TopicHomes
+from twinshore.replication.topic_lineage import TopicLineage
 from twinshore.state.core.values import HomeRow, TwinRow
 from twinshore.state.store import Store, open_store
 
@@ -28,13 +28,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def homing(store: Store, said: list[str], link: Link = THERE) -> Homing:
+def homing(store: Store, said: list[str], link: Link = THERE) -> TopicHomes:
     source, target = (
         KafkaCluster(Cluster(name, ("127.0.0.1:1",)), patience_s=0.1) for name in (link.source, link.target)
     )
     links = [THERE, BACK]
-    descents = Descents(lambda: link, store, source, target, said.append)
-    return Homing(lambda: link, links, store, source, target, descents, said.append)
+    descents = TopicLineage(lambda: link, store, source, target, said.append)
+    return TopicHomes(lambda: link, links, store, source, target, descents, said.append)
 
 
 def test_a_topic_whose_home_moved_while_its_twin_was_made_is_let_go(store: Store) -> None:
@@ -62,4 +62,4 @@ def test_what_is_at_home_here_or_needs_no_home_is_kept(store: Store, home: str) 
 
 def test_by_prefix_no_topic_has_a_home(store: Store) -> None:
     store.homes.settle([HomeRow(PAIR, "orders", "west", 1, 1, "me")])
-    assert homing(store, [], replace(THERE, naming=Naming.PREFIX)).kept([STEP], known=()) == [STEP]
+    assert homing(store, [], replace(THERE, naming=TwinNaming.PREFIX)).kept([STEP], known=()) == [STEP]

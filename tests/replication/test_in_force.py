@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import Control, Link
+from twinshore.config.model import Link, LinkControl
 from twinshore.replication.core import link_config
-from twinshore.replication.core.link_config import InForce, as_json, in_force
+from twinshore.replication.core.link_config import EffectiveLink, as_json, effective_link
 from twinshore.state.core.values import ControlRow
 
-LINK = Link("east", "west", ("orders.*",), control=Control(throttle_bytes_s=7, paused_topics=("old",)))
+LINK = Link("east", "west", ("orders.*",), control=LinkControl(throttle_bytes_s=7, paused_topics=("old",)))
 
 
 def rows(**values: Any) -> list[ControlRow]:
     return [ControlRow(LINK.name, name, as_json(value), 1, "me") for name, value in values.items()]
 
 
-def now(**values: Any) -> InForce:
-    return in_force(LINK, rows(**values))
+def now(**values: Any) -> EffectiveLink:
+    return effective_link(LINK, rows(**values))
 
 
 def test_the_store_wins_and_says_so() -> None:
@@ -47,42 +47,44 @@ def test_the_store_wins_and_says_so() -> None:
     ],
 )
 def test_a_row_that_makes_no_sense_does_not_count(name: str, value: str, words: str) -> None:
-    found = in_force(LINK, [ControlRow(LINK.name, name, value, 1, "me")])
+    found = effective_link(LINK, [ControlRow(LINK.name, name, value, 1, "me")])
     assert found.link == LINK
     assert words in found.troubles[0]
     assert name in found.troubles[0]
 
 
 def test_pausing_and_resuming_topics_and_links() -> None:
-    assert link_config.pause(now(), []) == {"paused": True}
-    assert link_config.pause(now(), ["a", "old"]) == {"paused_topics": ("old", "a")}
-    assert link_config.resume(now(paused_topics=("a", "b")), ["a"]) == {"paused_topics": ("b",)}
-    assert link_config.resume(now(paused=True), []) == {"paused": False}
-    assert link_config.resume(now(paused=True), [], every=True) == {"paused": False, "paused_topics": ()}
+    assert link_config.pause_override(now(), []) == {"paused": True}
+    assert link_config.pause_override(now(), ["a", "old"]) == {"paused_topics": ("old", "a")}
+    assert link_config.resume_override(now(paused_topics=("a", "b")), ["a"]) == {"paused_topics": ("b",)}
+    assert link_config.resume_override(now(paused=True), []) == {"paused": False}
+    assert link_config.resume_override(now(paused=True), [], every=True) == {"paused": False, "paused_topics": ()}
     with pytest.raises(ConfigError, match="'olt' is not paused on link east->west; did you mean old"):
-        link_config.resume(now(), ["olt"])
+        link_config.resume_override(now(), ["olt"])
 
 
 def test_throttles_and_priorities_by_pattern_the_newest_first() -> None:
-    assert link_config.throttle(now(), 5, None) == {"throttle_bytes_s": 5}
-    assert link_config.throttle(now(topic_throttles=(("a.*", 1), ("b", 2))), 9, "b") == {
+    assert link_config.throttle_override(now(), 5, None) == {"throttle_bytes_s": 5}
+    assert link_config.throttle_override(now(topic_throttles=(("a.*", 1), ("b", 2))), 9, "b") == {
         "topic_throttles": (("b", 9), ("a.*", 1))
     }
-    assert link_config.throttle(now(topic_throttles=(("a", 1),)), 0, "a") == {"topic_throttles": ()}
-    assert link_config.priority(now(), "a", 100) == {"priorities": (("a", 100),)}
+    assert link_config.throttle_override(now(topic_throttles=(("a", 1),)), 0, "a") == {"topic_throttles": ()}
+    assert link_config.priority_override(now(), "a", 100) == {"priorities": (("a", 100),)}
 
 
 def test_steps_name_only_what_changes() -> None:
     standing = now(throttle_bytes_s=9)
-    assert link_config.steps(standing, {"throttle_bytes_s": 9}, now()) == []
-    assert link_config.steps(standing, {"paused": True}, now()) == [("paused", "false", "true")]
-    assert link_config.steps(standing, link_config.reset([]), now()) == [("throttle_bytes_s", "9", "7")]
+    assert link_config.diff_override(standing, {"throttle_bytes_s": 9}, now()) == []
+    assert link_config.diff_override(standing, {"paused": True}, now()) == [("paused", "false", "true")]
+    assert link_config.diff_override(standing, link_config.reset_override([]), now()) == [
+        ("throttle_bytes_s", "9", "7")
+    ]
     with pytest.raises(ConfigError, match="did you mean priorities"):
-        link_config.reset(["prioritys"])
+        link_config.reset_override(["prioritys"])
 
 
 def test_a_wish_that_cannot_be_is_refused_with_its_place() -> None:
     with pytest.raises(ConfigError, match="link east->west: paused_topics: '\\[' is not a regular expression"):
-        link_config.check(link_config.pause(now(), ["["]), LINK.name)
+        link_config.check_override(link_config.pause_override(now(), ["["]), LINK.name)
     with pytest.raises(ConfigError, match="no filter is named"):
-        link_config.filters([], [], [], [])
+        link_config.filters_override([], [], [], [])

@@ -8,31 +8,31 @@ from pathlib import Path
 import pytest
 
 from twinshore.config.model import Link
-from twinshore.replication.coordinator_server import Desk
-from twinshore.replication.core.coordinator import Account
-from twinshore.replication.ownership_sync import InSwitch
-from twinshore.replication.recorder import Recorder
-from twinshore.replication.task.core.config import Carried, TrackOrder
-from twinshore.state.core.values import Asked, Flip, TopicInSwitch
+from twinshore.replication.coordinator_server import CoordinatorServer
+from twinshore.replication.core.coordinator import TaskReport
+from twinshore.replication.ownership_sync import SwitchRequests
+from twinshore.replication.recorder import ProgressRecorder
+from twinshore.replication.task.core.config import PartitionConfig, PartitionProgress
+from twinshore.state.core.values import HomeChange, MirrorRequest, TopicInSwitch
 from twinshore.state.store import Store, open_store
 
 LINK, PAIR = "east->west", "east<>west"
 SWITCH = "5" * 32
-ROW = TopicInSwitch(PAIR, "orders", SWITCH, LINK, Asked.ANNOUNCED, 1)
+ROW = TopicInSwitch(PAIR, "orders", SWITCH, LINK, MirrorRequest.ANNOUNCED, 1)
 
 
 class Stage:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.said: list[str] = []
-        self.recorder = Recorder(store, "here", 60.0, self.said.append)
-        self.desk = Desk("127.0.0.1", allowed_s=lambda _: 9.0, take=self.recorder.take)
-        self.desk.open_lane((LINK, 0), 2.0)
+        self.recorder = ProgressRecorder(store, "here", 60.0, self.said.append)
+        self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 9.0, take=self.recorder.take)
+        self.desk.open_task((LINK, 0), 2.0)
         link = Link("east", "west", ("orders", "bills"), ())
-        self.ear = InSwitch(lambda: link, store, self.desk, self.recorder, self.said.append)
+        self.ear = SwitchRequests(lambda: link, store, self.desk, self.recorder, self.said.append)
 
     def let_go(self) -> bool:
-        return all(row.let_go_ms for row in self.store.switching.of(PAIR))
+        return all(row.let_go_ms for row in self.store.topics_in_switch.of(PAIR))
 
 
 @pytest.fixture
@@ -45,23 +45,23 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 def test_a_topic_is_let_go_once_that_is_asked_and_what_was_told_of_it_is_written_first(stage: Stage) -> None:
-    order = TrackOrder("orders", 0, "a" * 32, "b" * 32)
+    order = PartitionConfig("orders", 0, "a" * 32, "b" * 32)
     stage.desk.assign((LINK, 0), [order])
     assert not stage.ear.changed(), "nothing was asked"
-    stage.store.switching.begin([ROW])
+    stage.store.topics_in_switch.begin([ROW])
     assert stage.ear.changed()
     stage.ear.let_go(active=True)
     assert stage.ear.staying({"orders": 1, "bills": 2}) == {"orders": 1, "bills": 2}, "it is announced, and goes on"
 
-    stage.store.switching.ask(SWITCH, Asked.LET_GO, 2)
+    stage.store.topics_in_switch.ask(SWITCH, MirrorRequest.STOP_REPLICATION, 2)
     assert stage.ear.changed()
     assert not stage.ear.changed()
     assert stage.ear.staying({"orders": 1, "bills": 2}) == {"bills": 2}
     assert stage.ear.leaves("orders")
     stage.ear.let_go(active=False)
     assert not stage.let_go(), "the lease is another's"
-    carried = Carried("orders", 0, 0, 7, 7, 70, 1, 7, 0, 1, 2)
-    stage.recorder.take(Account(LINK, 0, (carried,), (), {}))
+    carried = PartitionProgress("orders", 0, 0, 7, 7, 70, 1, 7, 0, 1, 2)
+    stage.recorder.take(TaskReport(LINK, 0, (carried,), (), {}))
     stage.ear.let_go(active=True)
     assert stage.let_go()
     assert [at.to_offset for at in stage.store.receipts.positions(LINK)] == [7]
@@ -70,15 +70,15 @@ def test_a_topic_is_let_go_once_that_is_asked_and_what_was_told_of_it_is_written
 
 
 def test_a_switch_that_turns_back_gives_the_topic_back(stage: Stage) -> None:
-    stage.store.switching.begin([ROW])
-    stage.store.switching.ask(SWITCH, Asked.LET_GO, 2)
+    stage.store.topics_in_switch.begin([ROW])
+    stage.store.topics_in_switch.ask(SWITCH, MirrorRequest.STOP_REPLICATION, 2)
     assert not stage.ear.changed(), "the first look is no change"
     assert stage.ear.leaves("orders")
     stage.ear.let_go(active=True)
-    stage.store.switching.ask(SWITCH, Asked.ANNOUNCED, 3)
+    stage.store.topics_in_switch.ask(SWITCH, MirrorRequest.ANNOUNCED, 3)
     stage.ear.changed()
     assert not stage.ear.leaves("orders")
-    stage.store.switching.end(SWITCH)
+    stage.store.topics_in_switch.end(SWITCH)
     assert stage.ear.changed()
     stage.ear.anew()
     assert not stage.ear.changed()
@@ -88,9 +88,9 @@ def test_a_switch_that_turns_back_gives_the_topic_back(stage: Stage) -> None:
 def test_a_flip_is_heard_at_once(stage: Stage) -> None:
     stage.ear.changed()
     to, of = "a" * 32, "b" * 32
-    stage.store.switching.flip(
+    stage.store.topics_in_switch.flip(
         [
-            Flip(
+            HomeChange(
                 pair=PAIR,
                 topic="bills",
                 home="east",

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from tests.switch.test_decision import NOW_MS, record
-from twinshore.replication.core.ownership import spent, to_take_up
+from twinshore.replication.core.ownership import find_new_switches, find_obsolete_records
 from twinshore.state.core.values import SwitchRow
-from twinshore.switch.core.steps import DEEDS, Deed, Kind, State, SwitchState
-from twinshore.switch.operations.run import values_of
+from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchState, SwitchStatus, SwitchStep
+from twinshore.switch.operations.run import switch_state_values
 
-FORCED = replace(record(Kind.FORCED), kept="west", deed=Deed.FENCE)
+FORCED = replace(record(SwitchKind.FORCED), kept="west", deed=SwitchStep.FENCE)
 ONE = FORCED.id
 
 
 def taken(one: SwitchState) -> SwitchRow:
-    (row,) = to_take_up({one.id: values_of(one)}, (), NOW_MS)
+    (row,) = find_new_switches({one.id: switch_state_values(one)}, (), NOW_MS)
     return row
 
 
@@ -28,31 +28,41 @@ def test_a_switch_that_the_store_does_not_know_is_taken_up_as_it_stands() -> Non
     assert SwitchState.from_json(row.record) == FORCED
     assert (row.id, row.kind, row.source, row.target, row.state) == (ONE, "forced", "east", "west", "going on")
     assert (row.begun_ms, row.ended_ms) == (FORCED.begun_ms, None)
-    assert taken(replace(FORCED, state=State.TURNED_BACK)).ended_ms == NOW_MS
+    assert taken(replace(FORCED, state=SwitchStatus.ROLLED_BACK)).ended_ms == NOW_MS
 
 
 def test_what_has_gone_on_there_is_news_and_what_the_store_keeps_is_not() -> None:
-    row, later = taken(FORCED), values_of(replace(FORCED, deed=Deed.FLIP))
-    assert to_take_up({ONE: values_of(FORCED)}, [row], NOW_MS) == []
-    assert [json.loads(one.record)["deed"] for one in to_take_up({ONE: later}, [row], NOW_MS)] == ["flip"]
+    row, later = taken(FORCED), switch_state_values(replace(FORCED, deed=SwitchStep.PROMOTE))
+    assert find_new_switches({ONE: switch_state_values(FORCED)}, [row], NOW_MS) == []
+    assert [json.loads(one.record)["deed"] for one in find_new_switches({ONE: later}, [row], NOW_MS)] == ["flip"]
     ours = replace(row, record=replace(FORCED, kept="").to_json())
-    assert to_take_up({ONE: later}, [ours], NOW_MS) == []
-    assert spent({ONE: later}, [ours]) == [ONE], "a process with the store goes on with it"
+    assert find_new_switches({ONE: later}, [ours], NOW_MS) == []
+    assert find_obsolete_records({ONE: later}, [ours]) == [ONE], "a process with the store goes on with it"
 
 
-@pytest.mark.parametrize("deed", DEEDS[Kind.FORCED])
-def test_a_cluster_keeps_a_switch_until_nobody_works_on_it_without_the_store(deed: Deed) -> None:
+@pytest.mark.parametrize("deed", STEPS[SwitchKind.FORCED])
+def test_a_cluster_keeps_a_switch_until_nobody_works_on_it_without_the_store(deed: SwitchStep) -> None:
     open_yet = replace(FORCED, deed=deed)
-    assert spent({ONE: values_of(open_yet)}, [taken(open_yet)]) == []
-    for over in (replace(open_yet, state=State.DONE).as_kept(), replace(open_yet, state=State.TURNED_BACK)):
-        assert spent({ONE: values_of(over)}, ()) == []
-        assert spent({ONE: values_of(over)}, [taken(open_yet)]) == [], "the store does not know yet how it ended"
-        assert spent({ONE: values_of(over)}, [taken(over)]) == [ONE]
+    assert find_obsolete_records({ONE: switch_state_values(open_yet)}, [taken(open_yet)]) == []
+    for over in (
+        replace(open_yet, state=SwitchStatus.DONE).as_kept(),
+        replace(open_yet, state=SwitchStatus.ROLLED_BACK),
+    ):
+        assert find_obsolete_records({ONE: switch_state_values(over)}, ()) == []
+        assert find_obsolete_records({ONE: switch_state_values(over)}, [taken(open_yet)]) == [], (
+            "the store does not know yet how it ended"
+        )
+        assert find_obsolete_records({ONE: switch_state_values(over)}, [taken(over)]) == [ONE]
 
 
 def test_what_is_done_without_the_store_waits_for_it_behind_its_point_of_no_return() -> None:
-    owed = replace(FORCED, state=State.DONE, deed=Deed.RELEASE).as_kept()
-    assert (owed.deed, owed.state, owed.awaits_store, owed.committed) == (Deed.GIVE, State.GOING, True, True)
+    owed = replace(FORCED, state=SwitchStatus.DONE, deed=SwitchStep.RELEASE).as_kept()
+    assert (owed.deed, owed.state, owed.awaits_store, owed.committed) == (
+        SwitchStep.APPLY_SETTINGS,
+        SwitchStatus.RUNNING,
+        True,
+        True,
+    )
     assert owed.as_kept() == owed
     assert FORCED.as_kept() == FORCED
 
@@ -75,8 +85,8 @@ def test_what_is_done_without_the_store_waits_for_it_behind_its_point_of_no_retu
     ],
 )
 def test_what_strangers_write_is_taken_up_by_nobody(change: dict[str, Any]) -> None:
-    raw = values_of(FORCED) | change
-    assert to_take_up({ONE: raw}, (), NOW_MS) == []
-    assert to_take_up({ONE: None}, (), NOW_MS) == []
-    assert spent({ONE: raw}, ()) == []
+    raw = switch_state_values(FORCED) | change
+    assert find_new_switches({ONE: raw}, (), NOW_MS) == []
+    assert find_new_switches({ONE: None}, (), NOW_MS) == []
+    assert find_obsolete_records({ONE: raw}, ()) == []
     assert asdict(taken(FORCED))["id"] == ONE

@@ -7,56 +7,64 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.replication.core import lag
-from twinshore.replication.core.coordinator import Account
-from twinshore.replication.core.lag import LAG_KIND, TopicLag, is_fresh, lag_of, lag_row, lag_word, reached_of
+from twinshore.replication.core.coordinator import TaskReport
+from twinshore.replication.core.lag import (
+    LAG_KIND,
+    TopicLag,
+    is_fresh,
+    lag_row,
+    parse_lag,
+    replicated_offsets,
+    summarize_lag,
+)
 from twinshore.replication.metrics import Meters
-from twinshore.replication.task.core.config import Carried
+from twinshore.replication.task.core.config import PartitionProgress
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import open_store
 
 LINK = "east->west"
-ORDERS, BILLS = NamedPartition("orders", 0), NamedPartition("bills", 0)
+ORDERS, BILLS = TopicPartition("orders", 0), TopicPartition("bills", 0)
 
 
-def told(meters: Meters, named: NamedPartition, begin: int, end: int, source_end: int) -> None:
-    entry = Carried(named.topic, named.partition, begin, end, end - begin, 10, 1, source_end, 0, 1, 1)
-    meters.take(Account(LINK, 0, (entry,), (), {}))
+def told(meters: Meters, named: TopicPartition, begin: int, end: int, source_end: int) -> None:
+    entry = PartitionProgress(named.topic, named.partition, begin, end, end - begin, 10, 1, source_end, 0, 1, 1)
+    meters.take(TaskReport(LINK, 0, (entry,), (), {}))
 
 
 def test_a_partition_that_was_not_seen_is_named_and_not_counted() -> None:
-    places = [(ORDERS, 5, 9), (NamedPartition("orders", 1), 7, -1), (BILLS, -1, 3)]
-    word = lag_word(places, 1_000)
+    places = [(ORDERS, 5, 9), (TopicPartition("orders", 1), 7, -1), (BILLS, -1, 3)]
+    word = summarize_lag(places, 1_000)
     assert (word.lag, word.partitions, word.unseen) == (7, 3, 1)
     assert word.topics == {"orders": TopicLag(2, 12, 9, 4, 1), "bills": TopicLag(1, 0, 3, 3, 0)}
 
 
 def test_a_word_comes_back_from_the_store_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    word = lag_word([(ORDERS, 5, 9), (BILLS, 1, 1)], 1_000, {ORDERS: 400})
+    word = summarize_lag([(ORDERS, 5, 9), (BILLS, 1, 1)], 1_000, {ORDERS: 400})
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        assert lag_of(store.memories.of(LINK, LAG_KIND)) is None
-        store.memories.remember([lag_row(LINK, lag_word([(ORDERS, 0, 1)], 1))])
-        store.memories.remember([lag_row(LINK, word)])
-        assert lag_of(store.memories.of(LINK, LAG_KIND)) == word
-        monkeypatch.setattr(lag, "TOPICS_MAX", 1)
-        store.memories.remember([lag_row(LINK, word)])
-        bare = lag_of(store.memories.of(LINK, LAG_KIND))
+        assert parse_lag(store.link_states.of(LINK, LAG_KIND)) is None
+        store.link_states.remember([lag_row(LINK, summarize_lag([(ORDERS, 0, 1)], 1))])
+        store.link_states.remember([lag_row(LINK, word)])
+        assert parse_lag(store.link_states.of(LINK, LAG_KIND)) == word
+        monkeypatch.setattr(lag, "LAG_TOPICS_MAX", 1)
+        store.link_states.remember([lag_row(LINK, word)])
+        bare = parse_lag(store.link_states.of(LINK, LAG_KIND))
         assert bare is not None
         assert (bare.lag, bare.partitions, bare.topics, bare.since_ms) == (4, 2, {}, 400)
 
 
 def test_a_word_without_some_of_its_topics_is_one_of_the_others_alone() -> None:
-    places = [(ORDERS, 5, 9), (NamedPartition("orders", 1), 7, -1), (BILLS, 1, 4)]
-    word = lag_word(places, 1_000, {ORDERS: 500, BILLS: 700})
+    places = [(ORDERS, 5, 9), (TopicPartition("orders", 1), 7, -1), (BILLS, 1, 4)]
+    word = summarize_lag(places, 1_000, {ORDERS: 500, BILLS: 700})
     assert word.since_ms == 500
     assert word.only(bool) is word
-    assert word.only(lambda topic: topic == "bills") == lag_word([(BILLS, 1, 4)], 1_000, {BILLS: 700})
+    assert word.only(lambda topic: topic == "bills") == summarize_lag([(BILLS, 1, 4)], 1_000, {BILLS: 700})
 
 
 def test_a_twin_that_was_never_carried_stands_where_it_began() -> None:
     rows = [TwinRow(LINK, "orders", number, "a", "b", 40, 0, 1) for number in (0, 1)]
-    assert reached_of(rows, ()) == {NamedPartition("orders", 0): 40, NamedPartition("orders", 1): 40}
+    assert replicated_offsets(rows, ()) == {TopicPartition("orders", 0): 40, TopicPartition("orders", 1): 40}
 
 
 def test_a_lag_is_known_only_while_the_ends_are_fresh_and_what_is_missing_stays_so() -> None:

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError, TwinshoreError, WireError
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import Link, NamedPartition
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import Link, TopicPartition
 from twinshore.config.settings import Settings, parse_settings
 from twinshore.replication import controller
-from twinshore.replication.controller import LinkDriver
-from twinshore.replication.coordinator_server import Desk
-from twinshore.replication.core.coordinator import Account
-from twinshore.replication.core.model import LASTING_S
-from twinshore.replication.operator_control import IN_FORCE, Ruling
-from twinshore.replication.recorder import Recorder
-from twinshore.replication.task.core.config import Carried, Stoppage, TrackOrder
-from twinshore.replication.task_pool import Tides
+from twinshore.replication.controller import LinkController
+from twinshore.replication.coordinator_server import CoordinatorServer
+from twinshore.replication.core.coordinator import TaskReport
+from twinshore.replication.core.model import SCAN_STALLED_S
+from twinshore.replication.operator_control import EFFECTIVE_FILTERS_KIND, OperatorOverrides
+from twinshore.replication.recorder import ProgressRecorder
+from twinshore.replication.task.core.config import PartitionConfig, PartitionIncident, PartitionProgress
+from twinshore.replication.task_pool import TaskPool
 from twinshore.state.core.values import LinkIdentity
 from twinshore.state.store import Store, open_store
 
@@ -56,14 +56,14 @@ class Place:
         self.said: list[str] = []
         self.settings: Settings = parse_settings(SETTINGS.format(security=security), name="settings.toml", env={})
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
-        self.recorder = Recorder(self.store, "first", 0.02, self.said.append)
-        self.desk = Desk("127.0.0.1", allowed_s=lambda _: 9.0, take=self.recorder.take)
-        self.tides = Tides(self.desk, 60.0, self._run, self.said.append)
+        self.recorder = ProgressRecorder(self.store, "first", 0.02, self.said.append)
+        self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 9.0, take=self.recorder.take)
+        self.tides = TaskPool(self.desk, 60.0, self._run, self.said.append)
         self.link: Link = self.settings.links[0]
         self.driver = self.begun()
 
-    def begun(self) -> LinkDriver:
-        return LinkDriver(
+    def begun(self) -> LinkController:
+        return LinkController(
             self.link,
             self.settings,
             store=self.store,
@@ -121,10 +121,10 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> None:
 def answering_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     """What both clusters would answer at the beginning of a term; nothing after it."""
     identity = LinkIdentity(LINK, 4_711, 0, "east's id", "west's id")
-    monkeypatch.setattr(controller, "establish", lambda *_: identity)
+    monkeypatch.setattr(controller, "establish_identity", lambda *_: identity)
     monkeypatch.setattr(controller, "may_write_markers", lambda _: True)
-    monkeypatch.setattr(controller, "state_expiry_ms", lambda _: 86_400_000)
-    monkeypatch.setattr(LinkDriver, "_survey", lambda _: None)
+    monkeypatch.setattr(controller, "read_state_expiry_ms", lambda _: 86_400_000)
+    monkeypatch.setattr(LinkController, "_survey", lambda _: None)
 
 
 def failing_once(monkeypatch: pytest.MonkeyPatch, part: object, name: str) -> None:
@@ -144,12 +144,12 @@ def test_a_store_that_fails_while_a_term_begins_costs_a_turn_and_nothing_else(
     places: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = places()
-    place.recorder.stopped(LINK, Stoppage("orders", 1, IncidentKind.CORRUPT_BATCH, 5, 7, "its CRC is wrong"))
+    place.recorder.stopped(LINK, PartitionIncident("orders", 1, IncidentKind.CORRUPT_BATCH, 5, 7, "its CRC is wrong"))
     failing_once(monkeypatch, place.store.ledger, "rows")
     place.turned(lambda sentence: "the store does not answer" in sentence)
     place.turned(lambda sentence: "1 partition stopped by incidents" in sentence)
-    place.desk.assign((LINK, 0), [TrackOrder("orders", 0, "00", "00")])
-    assert set(place.desk.placed(LINK)) == {NamedPartition("orders", 0)}
+    place.desk.assign((LINK, 0), [PartitionConfig("orders", 0, "00", "00")])
+    assert set(place.desk.placed(LINK)) == {TopicPartition("orders", 0)}
     assert any("orders-1 rests: corrupt batch" in sentence for sentence in place.said)
 
 
@@ -160,7 +160,7 @@ def test_brokers_that_forget_sooner_than_was_believed_have_the_lanes_begin_anew(
     place = places()
     place.turned(lambda sentence: "flowing" in sentence)
     place.driver._slow_looks.state_expiry_ms = 60_000
-    monkeypatch.setattr(controller, "state_expiry_ms", lambda _: 60_000)
+    monkeypatch.setattr(controller, "read_state_expiry_ms", lambda _: 60_000)
     place.turned(lambda sentence: "flowing" in sentence)
     assert place.driver._order(0, 1).state_expiry_ms == 60_000
     assert sum("west is shorter now" in sentence for sentence in place.said) == 1
@@ -199,11 +199,11 @@ def test_a_term_says_again_which_filters_hold(places: Callable[..., Place]) -> N
     place = places()
 
     def said() -> str:
-        return "".join(row.value for row in place.store.memories.of(LINK, IN_FORCE))
+        return "".join(row.value for row in place.store.link_states.of(LINK, EFFECTIVE_FILTERS_KIND))
 
     place.turned(lambda _: said().startswith('[["orders"]'))
     edited = replace(place.link, topics=("lists",))
-    other = Ruling(edited, [edited], place.store, print)
+    other = OperatorOverrides(edited, [edited], place.store, print)
     other.changed()
     other.acknowledge(lanes_left=True)
     assert said().startswith('[["lists"]')
@@ -227,7 +227,7 @@ def test_a_term_begins_with_what_the_settings_file_forbids_at_that_moment(
 def test_a_long_look_deals_out_nothing_by_an_order_that_holds_no_more(
     places: Callable[..., Place], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks = LinkDriver._survey
+    looks = LinkController._survey
     answering_clusters(monkeypatch)
     place, dealt = places(), list[str]()
     place.turned(lambda sentence: "flowing" in sentence)
@@ -262,12 +262,12 @@ def test_one_topics_bytes_or_one_secret_file_hold_up_their_own_link_alone(
 ) -> None:
     place = places()
 
-    def fails(_: LinkDriver) -> None:
+    def fails(_: LinkController) -> None:
         raise error
 
-    monkeypatch.setattr(LinkDriver, "_survey", fails)
+    monkeypatch.setattr(LinkController, "_survey", fails)
     assert place.turned(lambda sentence: error.message in sentence) == f"{LINK}: waiting: {error}"
-    monkeypatch.setattr(LinkDriver, "_survey", lambda _: None)
+    monkeypatch.setattr(LinkController, "_survey", lambda _: None)
     place.turned(lambda sentence: "flowing" in sentence)
 
 
@@ -277,7 +277,7 @@ def test_what_is_on_its_lanes_flows_while_a_look_fails_and_log_and_status_say_th
 ) -> None:
     place = places()
     place.turned(lambda sentence: "flowing" in sentence)
-    place.desk.assign((LINK, 0), [TrackOrder("orders", 0, "00", "00")])
+    place.desk.assign((LINK, 0), [PartitionConfig("orders", 0, "00", "00")])
     error = KafkaError("east: metadata: nobody answers in time", retriable=True)
 
     def agrees(sentence: str) -> str:
@@ -285,12 +285,12 @@ def test_what_is_on_its_lanes_flows_while_a_look_fails_and_log_and_status_say_th
         assert sentence == f"{LINK}: {word['state']}: {word['says']}"
         return word["state"]
 
-    def fails(_: LinkDriver) -> None:
+    def fails(_: LinkController) -> None:
         raise error
 
-    monkeypatch.setattr(LinkDriver, "_survey", fails)
+    monkeypatch.setattr(LinkController, "_survey", fails)
     monkeypatch.setattr(place.driver, "_surveyed_at_s", 0.0)
-    everything = {NamedPartition("orders", 0)}
+    everything = {TopicPartition("orders", 0)}
     for unmanned, paused, away, state in (
         (everything, False, "", "waiting"),
         (set(), False, "", "flowing"),
@@ -311,10 +311,10 @@ def test_what_is_on_its_lanes_flows_while_a_look_fails_and_log_and_status_say_th
         monkeypatch.setattr(place.driver, "link", replace(place.link, control=control))
         monkeypatch.setattr(place.driver._ruling, "link", replace(place.link, control=control))
         place.recorder.away(LINK, "source", "")
-        monkeypatch.setattr(place.driver, "_hindered_at_s", time.monotonic() - LASTING_S)
+        monkeypatch.setattr(place.driver, "_hindered_at_s", time.monotonic() - SCAN_STALLED_S)
         assert agrees(place.driver.turn()) == state, "who waits for topics for a minute is told"
-        monkeypatch.setattr(LinkDriver, "_survey", lambda _: None)
-    monkeypatch.setattr(LinkDriver, "_survey", fails)
+        monkeypatch.setattr(LinkController, "_survey", lambda _: None)
+    monkeypatch.setattr(LinkController, "_survey", fails)
     assert agrees(place.driver.turn()) == "flowing", "a look between has ended"
 
 
@@ -328,10 +328,10 @@ def test_a_paused_link_that_may_not_run_at_all_waits(
     monkeypatch.setattr(place.driver, "link", paused)
     monkeypatch.setattr(place.driver._ruling, "link", paused)
 
-    def refuses(_: LinkDriver) -> None:
+    def refuses(_: LinkController) -> None:
         raise RefusedError("another store has the link")
 
-    monkeypatch.setattr(LinkDriver, "_heed", refuses)
+    monkeypatch.setattr(LinkController, "_apply_overrides", refuses)
     with pytest.raises(RefusedError):
         place.driver.turn()
     assert place.recorder.words()[LINK] == {"state": "waiting", "says": "another store has the link"}
@@ -348,10 +348,10 @@ def test_a_term_that_ends_takes_along_what_its_pumps_told(
 ) -> None:
     place = places()
     place.turned(lambda sentence: "flowing" in sentence)
-    place.recorder.take(Account(LINK, 0, (Carried("orders", 0, 0, 5, 5, 50, 1, 9, 2, 1, 2),), (), {}))
+    place.recorder.take(TaskReport(LINK, 0, (PartitionProgress("orders", 0, 0, 5, 5, 50, 1, 9, 2, 1, 2),), (), {}))
     live = place.recorder.live[LINK]
     place.turned(lambda _: bool(live.heard))
-    assert live.lag == {NamedPartition("orders", 0): 4}
+    assert live.lag == {TopicPartition("orders", 0): 4}
     with monkeypatch.context() as lost:
         lost.setattr(place.driver.lease, "generation", lambda: 0)
         place.turned(lambda sentence: "standby" in sentence)
@@ -364,12 +364,12 @@ def test_a_link_that_another_store_has_taken_over_carries_nothing_more(
 ) -> None:
     place = places()
     place.turned(lambda sentence: "flowing" in sentence)
-    place.desk.assign((LINK, 0), [TrackOrder("orders", 0, "00", "00")])
+    place.desk.assign((LINK, 0), [PartitionConfig("orders", 0, "00", "00")])
 
-    def fails(_: LinkDriver) -> None:
+    def fails(_: LinkController) -> None:
         raise RefusedError("it is written by store 3f2a09c1")
 
-    monkeypatch.setattr(LinkDriver, "_survey", fails)
+    monkeypatch.setattr(LinkController, "_survey", fails)
     with pytest.raises(RefusedError):
         place.turned(lambda _: False)
     assert not place.driver.is_ours()

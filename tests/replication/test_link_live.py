@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.replication.recorder import RATE_HALF_LIFE_S, LinkLive
+from twinshore.replication.recorder import RATE_HALF_LIFE_S, LinkStats
 
 
 @pytest.mark.parametrize("every_s", [0.25, 1.0, 3.0])
 def test_a_rate_is_half_there_after_its_half_life_however_often_it_is_told(every_s: float) -> None:
-    live, now_s = LinkLive(), 100.0
+    live, now_s = LinkStats(), 100.0
     live.rates(now_s)
     found = []
     for records in (1_000, 0, 0):

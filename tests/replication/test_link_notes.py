@@ -13,12 +13,12 @@ import pytest
 
 from twinshore.config.errors import KafkaError, RefusedError
 from twinshore.config.model import Link
-from twinshore.kafka.admin import Setting
-from twinshore.kafka.protocol.errors import Code, kafka_error
-from twinshore.kafka.state_topic import Note
+from twinshore.kafka.admin import ConfigEntry
+from twinshore.kafka.protocol.error_codes import Code, kafka_error
+from twinshore.kafka.state_topic import StateRecord
 from twinshore.replication import link_claim
-from twinshore.replication.core.link_claim import POLICY
-from twinshore.replication.link_claim import AGAIN_S, WHOLE_S, Holding, LinkNotes
+from twinshore.replication.core.claim_records import CLEANUP_POLICY
+from twinshore.replication.link_claim import FULL_READ_INTERVAL_S, RETRY_INTERVAL_S, LinkClaim, ProcessLease
 from twinshore.state.core.values import LinkIdentity, TwinRow
 from twinshore.state.store import Store, empty_store, open_store
 
@@ -34,7 +34,7 @@ class Log:
     """The topic's one partition as its leader keeps it, and its `cleanup.policy`."""
 
     def __init__(self) -> None:
-        self.notes: list[Note] = []
+        self.notes: list[StateRecord] = []
         self.begins = self.epoch = 0
         self.policy = "compact"
         self.policy_is_fixed = False
@@ -78,23 +78,23 @@ class Reader:
             raise self.no_read
         return self.log.begins, self.log.end
 
-    def pages(self, offset: int, bounds: tuple[int, int]) -> list[tuple[list[Note], int]]:
+    def pages(self, offset: int, bounds: tuple[int, int]) -> list[tuple[list[StateRecord], int]]:
         return [(self.log.notes[max(0, offset - bounds[0]) :], bounds[1])]
 
     def append(self, entries: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> None:
         if self.no_write:
             raise self.no_write
-        self.log.notes += [Note(self.log.end + index, now_ms, *entry) for index, entry in enumerate(entries)]
+        self.log.notes += [StateRecord(self.log.end + index, now_ms, *entry) for index, entry in enumerate(entries)]
 
-    def topic_settings(self, names: list[str]) -> dict[str, dict[str, Setting]]:
-        value = Setting(POLICY, self.log.policy, "DYNAMIC_TOPIC_CONFIG", sensitive=False, read_only=False)
-        return {name: {POLICY: value} for name in names}
+    def topic_settings(self, names: list[str]) -> dict[str, dict[str, ConfigEntry]]:
+        value = ConfigEntry(CLEANUP_POLICY, self.log.policy, "DYNAMIC_TOPIC_CONFIG", sensitive=False, read_only=False)
+        return {name: {CLEANUP_POLICY: value} for name in names}
 
     def alter_topic_settings(self, _: str, changes: dict[str, str], *, topic_id: bytes) -> None:
         assert topic_id == self.seen()[0]
         if self.log.policy_is_fixed:
             raise FORBIDDEN
-        self.log.policy = changes[POLICY]
+        self.log.policy = changes[CLEANUP_POLICY]
 
 
 class Process:
@@ -104,12 +104,12 @@ class Process:
         self.said: list[str] = []
         self.generation = generation
         self.reader = Reader(log)
-        holding = Holding(name, lambda: self.generation, 4.0)
-        self.notes = LinkNotes(LINK, store, cast(Any, self.reader), holding, self.said.append)
+        holding = ProcessLease(name, lambda: self.generation, 4.0)
+        self.notes = LinkClaim(LINK, store, cast(Any, self.reader), holding, self.said.append)
 
     def begin(self) -> None:
         self.notes.hold(SOURCE)
-        self.notes.introduce(IDENTITY)
+        self.notes.publish_writer(IDENTITY)
         self.notes.tell()
 
     def holder(self) -> str:
@@ -134,7 +134,7 @@ def log() -> Log:
 
 @pytest.fixture
 def begin(tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
-    monkeypatch.setattr(link_claim, "Notebook", lambda cluster, _: cluster)
+    monkeypatch.setattr(link_claim, "StateTopic", lambda cluster, _: cluster)
     stores: dict[str, Store] = {}
     with ExitStack() as stack:
 
@@ -175,14 +175,14 @@ def test_a_log_that_was_filled_again_meanwhile_is_read_whole_within_a_minute(
     filled = len(log.notes)
     for lost in range(filled):
         kept = log.notes[lost]
-        log.notes[lost] = Note(lost, 0, b'["a stranger"]', b"1")
+        log.notes[lost] = StateRecord(lost, 0, b'["a stranger"]', b"1")
         first.notes.check()
         assert not any("gone" in sentence for sentence in first.said), "nothing that moved says so"
-        clock[0] += WHOLE_S
+        clock[0] += FULL_READ_INTERVAL_S
         first.notes.check()
         assert "gone: they are made anew" in first.said.pop(), kept
         assert log.notes[-1].key == kept.key, "written anew"
-    clock[0] += WHOLE_S
+    clock[0] += FULL_READ_INTERVAL_S
     first.notes.check()
     assert (first.said, len(log.notes)) == ([], 2 * filled), "what is whole is written once"
 
@@ -194,7 +194,7 @@ def test_a_policy_that_lets_notes_expire_is_mended_or_told(begin: Begin, log: Lo
     assert "cleanup.policy of twinshore.twins on west was compact,delete" in first.said.pop()
     log.policy, log.policy_is_fixed = "delete", True
     for _ in range(3):
-        clock[0] += WHOLE_S
+        clock[0] += FULL_READ_INTERVAL_S
         first.notes.check()
     (warned,) = first.said
     assert "cleanup.policy of twinshore.twins on west is delete and must be compact: lines that expire" in warned
@@ -216,12 +216,12 @@ def test_notes_that_cannot_be_read_while_the_target_answers_are_told_once(begin:
     first = begin("first")
     first.reader.no_read = NO_LEADER
     for _ in range(4):
-        clock[0] += AGAIN_S
+        clock[0] += RETRY_INTERVAL_S
         first.notes.check()
     (told,) = first.said
     assert "cannot be read for longer than the lease, while west answers" in told
     first.reader.no_read = None
-    clock[0] += AGAIN_S
+    clock[0] += RETRY_INTERVAL_S
     first.notes.check()
     assert "can be read again" in first.said[1]
 
@@ -231,10 +231,10 @@ def test_a_late_line_of_a_process_that_lost_the_lease_accuses_nobody(begin: Begi
     old.notes.hold(SOURCE)
     heir = begin("shared", "the second process", 2)
     heir.notes.check()
-    old.notes.introduce(IDENTITY)
+    old.notes.publish_writer(IDENTITY)
     for _ in range(3):
         heir.notes.check()
-        clock[0] += AGAIN_S
+        clock[0] += RETRY_INTERVAL_S
     writer = heir.notes.told.writer
     assert writer
     assert (writer.process, writer.generation) == ("the second process", 2)
@@ -263,7 +263,7 @@ def test_a_restored_store_is_no_copy_of_a_process_that_is_gone(begin: Begin, clo
     restored = begin("shared", "a process of today", 5, begun=False)
     restored.reader.no_write = TOO_FEW
     restored.begin()
-    clock[0] += AGAIN_S
+    clock[0] += RETRY_INTERVAL_S
     restored.notes.check()
 
 
@@ -273,12 +273,12 @@ def test_a_target_that_takes_no_notes_holds_no_failover_up(begin: Begin, clock: 
     heir.reader.no_write = TOO_FEW
     heir.begin()
     for _ in range(3):
-        clock[0] += AGAIN_S
+        clock[0] += RETRY_INTERVAL_S
         heir.notes.check()
     (told,) = heir.said
     assert "cannot be written now: the link goes on, and they are written later" in told
     heir.reader.no_write = None
-    clock[0] += AGAIN_S
+    clock[0] += RETRY_INTERVAL_S
     heir.notes.check()
     assert "are complete again" in heir.said[1]
     writer = heir.notes.look(SOURCE).writer
@@ -311,7 +311,7 @@ def test_stores_take_turns_and_one_holds_whatever_vanishes(begin: Begin, log: Lo
                     running.add(one)
             except RefusedError:
                 running.discard(one)
-            clock[0] += AGAIN_S
+            clock[0] += RETRY_INTERVAL_S
         assert len(running) == 1, order
 
 
@@ -320,8 +320,8 @@ def test_a_store_that_is_not_there_yet_is_named_without_an_id(begin: Begin, log:
     with empty_store(f"sqlite:///{tmp_path}/none.db") as none:
         looking = Process(log, none, "a plan", 0)
         with pytest.raises(RefusedError, match=f"is written by store {first[:8]}") as refused:
-            looking.notes.refuse_another(SOURCE)
+            looking.notes.refuse_other_store(SOURCE)
     here = refused.value.message.partition("; the store here is ")[2]
     assert here.endswith("none.db, which is not there yet") and "," not in here.removesuffix(", which is not there yet")
     with pytest.raises(RefusedError, match=r"; the store here is [0-9a-f]{8}, "):
-        begin("second", begun=False).notes.refuse_another(SOURCE)
+        begin("second", begun=False).notes.refuse_other_store(SOURCE)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.config.model import Cluster, Link, NamedPartition
+from twinshore.config.model import Cluster, Link, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.replication.recovery import LogStarts, due
+from twinshore.replication.recovery import LogStartSync, select_due_cuts
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import open_store
 
-ORDERS = NamedPartition("orders", 0)
+ORDERS = TopicPartition("orders", 0)
 
 
 @pytest.mark.parametrize("never", [False, True])
@@ -28,20 +28,20 @@ def test_where_nothing_may_be_deleted_the_target_is_not_even_asked(tmp_path: Pat
     nowhere = KafkaCluster(Cluster("west", ("127.0.0.1:1",)), patience_s=0.1, call_s=0.1)
     with open_store(f"sqlite:///{tmp_path}/store.db") as store, closing(nowhere):
         store.twins.save([TwinRow("east->west", "orders", 0, "aa", "bb", 0, 0, 1)])
-        starts = LogStarts(Link("east", "west"), nowhere, store, never=lambda: never, doubt=doubt, log=said.append)
+        starts = LogStartSync(Link("east", "west"), nowhere, store, never=lambda: never, doubt=doubt, log=said.append)
         starts.cut({ORDERS: 5}, {})
     assert doubted == ([] if never else ["orders"])
     assert len(said) == (0 if never else 1)
 
 
 def test_only_filler_is_cut_where_nothing_else_may_be() -> None:
-    wanted = {NamedPartition("orders", number): 90 for number in range(3)}
-    stranger = {NamedPartition("bills", 0): 5}
-    anchors = {NamedPartition("orders", 0): 0, NamedPartition("orders", 1): 60, NamedPartition("orders", 2): 200}
-    assert due(wanted | stranger, anchors, {}, never=False) == wanted
-    assert due(wanted | stranger, anchors, {}, never=True) == {
-        NamedPartition("orders", 1): 60,
-        NamedPartition("orders", 2): 90,
+    wanted = {TopicPartition("orders", number): 90 for number in range(3)}
+    stranger = {TopicPartition("bills", 0): 5}
+    anchors = {TopicPartition("orders", 0): 0, TopicPartition("orders", 1): 60, TopicPartition("orders", 2): 200}
+    assert select_due_cuts(wanted | stranger, anchors, {}, never=False) == wanted
+    assert select_due_cuts(wanted | stranger, anchors, {}, never=True) == {
+        TopicPartition("orders", 1): 60,
+        TopicPartition("orders", 2): 90,
     }
-    done = {NamedPartition("orders", 1): 60, NamedPartition("orders", 2): 90}
-    assert not due(wanted, anchors, done, never=True), "once is enough"
+    done = {TopicPartition("orders", 1): 60, TopicPartition("orders", 2): 90}
+    assert not select_due_cuts(wanted, anchors, done, never=True), "once is enough"

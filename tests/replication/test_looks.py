@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.config.incidents import POLICY_TOPIC, IncidentKind
-from twinshore.config.model import Control, Link, NamedPartition
+from twinshore.config.incident_policy import POLICY_TOPIC, IncidentKind
+from twinshore.config.model import Link, LinkControl, TopicPartition
 from twinshore.kafka.clock import wall_ms
 from twinshore.lab.cluster import LabCluster
-from twinshore.replication.core.lag import WAITS_KIND, Mark, waits_of, waits_row
-from twinshore.replication.metrics import TWINS_S, Looks, Meters
+from twinshore.replication.core.lag import BACKLOG_KIND, ArrivalMark, backlog_row, parse_backlog
+from twinshore.replication.metrics import TWINS_INTERVAL_S, EndOffsetPoller, Meters
 from twinshore.state.core.values import Incident, TwinRow
 from twinshore.state.store import open_store
 
@@ -33,13 +33,13 @@ def test_a_twin_made_between_two_readings_has_its_lag_at_once(
     meters = Meters(EVERY_S)
     with (
         open_store(f"sqlite:///{tmp_path / 'store.db'}") as store,
-        closing(Looks(lambda: LINK, east.cluster, store, meters, EVERY_S, lambda: True)),
+        closing(EndOffsetPoller(lambda: LINK, east.cluster, store, meters, EVERY_S, lambda: True)),
     ):
         _until(meters, 0)
         store.twins.save([TwinRow(LINK.name, topic, 0, "aa", "bb", 0, 0, 5)])
         made_s = time.monotonic()
         _until(meters, 5)
-        assert time.monotonic() - made_s < TWINS_S / 2
+        assert time.monotonic() - made_s < TWINS_INTERVAL_S / 2
 
 
 def test_the_end_of_a_topic_that_was_made_again_is_not_its_twins(
@@ -55,7 +55,7 @@ def test_the_end_of_a_topic_that_was_made_again_is_not_its_twins(
         row = Incident(LINK.name, again, -1, IncidentKind.RECREATED_TOPIC, -1, -1, POLICY_TOPIC, "another one")
         found = store.ledger.add(row, now_ms=1)
         meters = Meters(EVERY_S)
-        with closing(Looks(lambda: LINK, east.cluster, store, meters, EVERY_S, lambda: True)):
+        with closing(EndOffsetPoller(lambda: LINK, east.cluster, store, meters, EVERY_S, lambda: True)):
             _until(meters, 5)
             word = meters.word(LINK.name)
             assert word is not None
@@ -69,17 +69,17 @@ def test_a_restart_makes_no_recovery_point_young(east: LabCluster, unique_topic:
     topic = unique_topic[-40:]
     east.create_topic(topic)
     fill(east, topic, 5)
-    named = NamedPartition(topic, 0)
+    named = TopicPartition(topic, 0)
     meters = Meters(EVERY_S)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         store.twins.save([TwinRow(LINK.name, topic, 0, "aa", "bb", 0, 0, 5)])
         hours_ago_ms = wall_ms() - 2 * 3_600_000
-        store.memories.remember([waits_row(LINK.name, {named: [Mark(hours_ago_ms, 3)]}, wall_ms())])
-        with closing(Looks(lambda: LINK, east.cluster, store, meters, EVERY_S, lambda: True)):
+        store.link_states.remember([backlog_row(LINK.name, {named: [ArrivalMark(hours_ago_ms, 3)]}, wall_ms())])
+        with closing(EndOffsetPoller(lambda: LINK, east.cluster, store, meters, EVERY_S, lambda: True)):
             _until(meters, 5)
             _until_so(lambda: (meters.readings(LINK.name, time.monotonic())[named].recovery_point_s or 0) >= 7_200)
-            _until_so(lambda: store.memories.of(LINK.name, WAITS_KIND)[0].since_ms > hours_ago_ms + 7_200_000)
-            kept, *_ = waits_of(store.memories.of(LINK.name, WAITS_KIND))[named]
+            _until_so(lambda: store.link_states.of(LINK.name, BACKLOG_KIND)[0].since_ms > hours_ago_ms + 7_200_000)
+            kept, *_ = parse_backlog(store.link_states.of(LINK.name, BACKLOG_KIND))[named]
             assert kept.end == 3, "what came since is younger"
             assert abs(kept.at_ms - hours_ago_ms) < 2_000
 
@@ -92,7 +92,7 @@ def test_what_the_source_does_not_tell_of_at_first_grows_no_younger_by_a_restart
     for name in (topic, other):
         east.create_topic(name)
         fill(east, name, 5)
-    named = NamedPartition(topic, 0)
+    named = TopicPartition(topic, 0)
     meters = Meters(EVERY_S)
 
     def age_s() -> float:
@@ -104,16 +104,16 @@ def test_what_the_source_does_not_tell_of_at_first_grows_no_younger_by_a_restart
         row = Incident(LINK.name, topic, -1, IncidentKind.RECREATED_TOPIC, -1, -1, POLICY_TOPIC, "another one")
         mute = store.ledger.add(row, now_ms=1)
         hours_ago_ms = wall_ms() - 2 * 3_600_000
-        store.memories.remember([waits_row(LINK.name, {named: [Mark(hours_ago_ms, 3)]}, wall_ms())])
+        store.link_states.remember([backlog_row(LINK.name, {named: [ArrivalMark(hours_ago_ms, 3)]}, wall_ms())])
         for _ in range(2):
-            with closing(Looks(lambda: LINK, east.cluster, store, meters, EVERY_S, lambda: True)):
+            with closing(EndOffsetPoller(lambda: LINK, east.cluster, store, meters, EVERY_S, lambda: True)):
                 _until(meters, 5)
                 _until_so(lambda: age_s() >= 7_200)
                 assert meters.readings(LINK.name, time.monotonic())[named].unseen == 1
-                _until_so(lambda: store.memories.of(LINK.name, WAITS_KIND)[0].since_ms > hours_ago_ms + 7_200_000)
+                _until_so(lambda: store.link_states.of(LINK.name, BACKLOG_KIND)[0].since_ms > hours_ago_ms + 7_200_000)
             meters = Meters(EVERY_S)
         store.ledger.close(mute.id, now_ms=2)
-        with closing(Looks(lambda: LINK, east.cluster, store, meters, EVERY_S, lambda: True)):
+        with closing(EndOffsetPoller(lambda: LINK, east.cluster, store, meters, EVERY_S, lambda: True)):
             _until(meters, 10)
             assert age_s() >= 7_200
 
@@ -124,30 +124,30 @@ def test_what_the_filters_leave_out_now_is_not_missing(east: LabCluster, unique_
     for topic, records in ((out, 5), (paused, 3)):
         east.create_topic(topic)
         fill(east, topic, records)
-    holds = [replace(LINK, control=Control(paused_topics=(re.escape(paused),)))]
+    holds = [replace(LINK, control=LinkControl(paused_topics=(re.escape(paused),)))]
     meters = Meters(EVERY_S)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         store.twins.save([TwinRow(LINK.name, topic, 0, "aa", "bb", 0, 0, 5) for topic in (out, paused)])
-        with closing(Looks(lambda: holds[-1], east.cluster, store, meters, EVERY_S, lambda: True)):
+        with closing(EndOffsetPoller(lambda: holds[-1], east.cluster, store, meters, EVERY_S, lambda: True)):
             _until(meters, 8)
             holds.append(replace(holds[0], exclude=(re.escape(out),)))
             changed_s = time.monotonic()
             _until(meters, 3)
-            assert time.monotonic() - changed_s < TWINS_S / 2
+            assert time.monotonic() - changed_s < TWINS_INTERVAL_S / 2
             assert [named.topic for named in meters.readings(LINK.name, time.monotonic())] == [paused]
             holds.append(holds[0])
             _until(meters, 8)
 
 
 def _until_so(holds: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + TWINS_S
+    until_s = time.monotonic() + TWINS_INTERVAL_S
     while not holds():
         assert time.monotonic() < until_s
         time.sleep(0.05)
 
 
 def _until(meters: Meters, lag: int) -> None:
-    until_s = time.monotonic() + 3 * TWINS_S
+    until_s = time.monotonic() + 3 * TWINS_INTERVAL_S
     while (now := meters.lag(LINK.name)) != lag:
         assert time.monotonic() < until_s, f"lag is {now}, not {lag}"
         time.sleep(0.05)

@@ -8,17 +8,17 @@ import re
 import pytest
 
 from twinshore.replication.core.filters import (
-    EVERYTHING,
-    StrangeError,
-    Term,
-    apart,
-    beginnings,
-    blank,
-    both,
-    derived,
-    example,
-    names_of,
-    without,
+    ALL_NAMES,
+    NameSet,
+    UnsupportedPatternError,
+    complement_of,
+    derivative_of,
+    find_example,
+    have_disjoint_prefixes,
+    intersection_of,
+    is_nullable,
+    names_matching,
+    prefixes_of,
 )
 
 PATTERNS = [
@@ -42,10 +42,10 @@ PATTERNS = [
 ]
 
 
-def holds(term: Term, name: str) -> bool:
+def holds(term: NameSet, name: str) -> bool:
     for character in name:
-        term = derived(term, character)
-    return blank(term)
+        term = derivative_of(term, character)
+    return is_nullable(term)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -54,7 +54,7 @@ def test_a_set_holds_the_names_that_the_expression_matches_whole(pattern: str) -
     chance = random.Random(seed)
     names = {"".join(chance.choice("abcABC.1_") for _ in range(chance.randrange(1, 6))) for _ in range(600)}
     names |= {"orders", "orders-2", "east.orders", "__x", "abcd", "abc"}
-    term = names_of(pattern)
+    term = names_matching(pattern)
     wrong = [name for name in sorted(names) if holds(term, name) != bool(re.fullmatch(pattern, name))]
     assert wrong == [], f"seed {seed}"
 
@@ -62,7 +62,7 @@ def test_a_set_holds_the_names_that_the_expression_matches_whole(pattern: str) -
 @pytest.mark.parametrize("one", PATTERNS)
 @pytest.mark.parametrize("other", PATTERNS)
 def test_an_example_of_two_sets_is_matched_by_both(one: str, other: str) -> None:
-    found = example(both(names_of(one), names_of(other)))
+    found = find_example(intersection_of(names_matching(one), names_matching(other)))
     assert found is None or (re.fullmatch(one, found) and re.fullmatch(other, found))
     short = [a + b for a in "abc." for b in ("", *"abc.1")]
     if found is None:
@@ -72,29 +72,33 @@ def test_an_example_of_two_sets_is_matched_by_both(one: str, other: str) -> None
 @pytest.mark.parametrize("one", PATTERNS)
 @pytest.mark.parametrize("other", PATTERNS)
 def test_sets_that_a_quick_look_tells_apart_have_no_name_in_common(one: str, other: str) -> None:
-    sets = [names_of(one), names_of(other)]
-    if apart(*sets):
-        assert example(both(*sets)) is None
-    found = example(both(*sets))
-    assert found is None or all(any(found.startswith(word) for word in beginnings(term)) for term in sets)
+    sets = [names_matching(one), names_matching(other)]
+    if have_disjoint_prefixes(*sets):
+        assert find_example(intersection_of(*sets)) is None
+    found = find_example(intersection_of(*sets))
+    assert found is None or all(any(found.startswith(word) for word in prefixes_of(term)) for term in sets)
 
 
 def test_a_quick_look_tells_beginnings_apart() -> None:
-    assert beginnings(names_of(r"(east|west)\.o.*")) == {"east.o", "west.o"}
-    assert apart(names_of(r"east\..*"), both(names_of(r"west\..*"), without(names_of(".*x"))))
-    assert not apart(names_of("orders"), names_of("orders-2.*"))
-    assert not apart(names_of("[^a]b?"), names_of("b"))
-    assert apart(names_of("a"), both(names_of("b"), names_of("c")))
+    assert prefixes_of(names_matching(r"(east|west)\.o.*")) == {"east.o", "west.o"}
+    assert have_disjoint_prefixes(
+        names_matching(r"east\..*"), intersection_of(names_matching(r"west\..*"), complement_of(names_matching(".*x")))
+    )
+    assert not have_disjoint_prefixes(names_matching("orders"), names_matching("orders-2.*"))
+    assert not have_disjoint_prefixes(names_matching("[^a]b?"), names_matching("b"))
+    assert have_disjoint_prefixes(names_matching("a"), intersection_of(names_matching("b"), names_matching("c")))
 
 
 def test_exclusions_are_part_of_a_set() -> None:
-    assert example(both(names_of("orders.*"), without(names_of("orders.+")))) == "orders"
-    assert example(both(names_of("orders"), without(names_of("ord.*")))) is None
-    assert example(both(EVERYTHING, without(names_of(".*")))) is None
-    assert example(names_of("[Z]{3}")) == "ZZZ"
+    assert (
+        find_example(intersection_of(names_matching("orders.*"), complement_of(names_matching("orders.+")))) == "orders"
+    )
+    assert find_example(intersection_of(names_matching("orders"), complement_of(names_matching("ord.*")))) is None
+    assert find_example(intersection_of(ALL_NAMES, complement_of(names_matching(".*")))) is None
+    assert find_example(names_matching("[Z]{3}")) == "ZZZ"
 
 
 @pytest.mark.parametrize("pattern", [r"(a)\1", "(?<=a)b", "(a(?=b))*", r"\bab", "a{400}"])
 def test_what_no_set_of_names_can_say_is_said_to_be_strange(pattern: str) -> None:
-    with pytest.raises(StrangeError):
-        names_of(pattern)
+    with pytest.raises(UnsupportedPatternError):
+        names_matching(pattern)

@@ -10,27 +10,27 @@ import pytest
 
 from tests.replication.test_link_driver import Place
 from twinshore.replication import controller, metrics
-from twinshore.replication.links import Registry
-from twinshore.replication.main import Shared
-from twinshore.replication.metrics import Instruments, Meters
-from twinshore.replication.task_pool import Engine
-from twinshore.runtime.leases import kept
-from twinshore.runtime.scheduler import tasks
+from twinshore.replication.links import LinkRegistry
+from twinshore.replication.main import MirrorContext
+from twinshore.replication.metrics import Meters, MetricsService
+from twinshore.replication.task_pool import TaskEngine
+from twinshore.runtime.lease_keeper import lease_renewer
+from twinshore.runtime.scheduler import process_scheduler
 
 
 def test_a_driver_that_could_not_be_made_keeps_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It renewed it for ever, and the next one stood by behind it."""
     place = Place(tmp_path)
-    before = list(kept._keepers[place.store])
+    before = list(lease_renewer._keepers[place.store])
     assert before == [place.driver.lease]
 
     def none_left(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(controller, "LogStarts", none_left)
+    monkeypatch.setattr(controller, "LogStartSync", none_left)
     with pytest.raises(RuntimeError):
         place.begun()
-    assert kept._keepers[place.store] == before
+    assert lease_renewer._keepers[place.store] == before
     place.close()
 
 
@@ -40,24 +40,24 @@ def test_a_driver_whose_source_could_not_be_watched_leaves_no_task_behind(
     """Each try left some that ran on, idle, for as long as the process lived."""
     place = Place(tmp_path)
     place.driver.close(clean=True)
-    before = tasks.names()
+    before = process_scheduler.names()
     links = place.settings.links
-    measures = Instruments(place.settings.mirror, links, place.store, place.recorder, Meters(), place.said.append)
+    measures = MetricsService(place.settings.mirror, links, place.store, place.recorder, Meters(), place.said.append)
     registry = SimpleNamespace(settings_around=lambda _: place.settings)
-    engine = cast(Engine, SimpleNamespace())
-    rooms = (place.store, cast(Registry, registry), place.recorder, measures, engine, place.desk, place.tides)
-    shared = Shared("first", {}, 1, *rooms, log=place.said.append)
+    engine = cast(TaskEngine, SimpleNamespace())
+    rooms = (place.store, cast(LinkRegistry, registry), place.recorder, measures, engine, place.desk, place.tides)
+    shared = MirrorContext("first", {}, 1, *rooms, log=place.said.append)
 
     def none_left(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as broken:
-        broken.setattr(metrics, "Looks", none_left)
+        broken.setattr(metrics, "EndOffsetPoller", none_left)
         for _ in range(2):
             with pytest.raises(RuntimeError):
                 shared.driver_of(place.link)
-    assert tasks.names() == before
-    assert not kept._keepers.get(place.store)
+    assert process_scheduler.names() == before
+    assert not lease_renewer._keepers.get(place.store)
     measures.close()
     place.driver = place.begun()
     place.close()

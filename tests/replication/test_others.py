@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from twinshore.config.errors import StoreError
-from twinshore.config.model import Extent, Link, SourceOffset, TargetOffset
+from twinshore.config.model import Link, OffsetRun, SourceOffset, TargetOffset
 from twinshore.replication import operator_control
-from twinshore.replication.core.model import CarryTopic, Refuse, Settle, Step
-from twinshore.replication.operator_control import IN_FORCE, Ruling
-from twinshore.replication.planner import GIVEN_OVER, Others
+from twinshore.replication.core.model import CarryTopic, PlanStep, Refuse, Settle
+from twinshore.replication.operator_control import EFFECTIVE_FILTERS_KIND, OperatorOverrides
+from twinshore.replication.topic_scanner import TAKEN_OVER_KIND, TopicConflicts
 from twinshore.state.core.values import ControlRow, LinkStatus, TwinRow
 from twinshore.state.store import Store, open_store
 
@@ -28,7 +28,7 @@ OF_B = CarryTopic("x.1", 2, "id of north", "id of twin")
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(operator_control, "RULING_EVERY_S", 0.0)
+    monkeypatch.setattr(operator_control, "OVERRIDES_POLL_INTERVAL_S", 0.0)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as opened:
         yield opened
 
@@ -39,7 +39,7 @@ def says(store: Store, link: Link, state: str = "flowing", ago_ms: int = 0) -> N
 
 def holds(store: Store, link: Link) -> None:
     """The link's mirror reads these settings, and has acknowledged them."""
-    ruled = Ruling(link, [link], store, print)
+    ruled = OperatorOverrides(link, [link], store, print)
     ruled.changed()
     ruled.acknowledge(lanes_left=True)
 
@@ -52,18 +52,22 @@ def wishes(store: Store, link: Link, topics: list[str]) -> None:
 def test_two_processes_with_other_settings_never_carry_one_topic(store: Store) -> None:
     """Operators gave x to A. B's settings are edited to carry it too; B's mirror starts anew, A's runs on."""
     wishes(store, A, ["a.*", "x.*"])
-    of_a = Ruling(A, [A, B], store, print)
+    of_a = OperatorOverrides(A, [A, B], store, print)
     assert of_a.changed()
     of_a.acknowledge(lanes_left=True)
     assert of_a.link.topics == ("a.*", "x.*")
-    assert Others(A, store).kept([OF_A], {}) == [OF_A]
+    assert TopicConflicts(A, store).kept([OF_A], {}) == [OF_A]
     says(store, A)
-    of_b = Ruling(B_EDITED, [A, B_EDITED], store, print)
+    of_b = OperatorOverrides(B_EDITED, [A, B_EDITED], store, print)
     of_b.changed()
     assert (of_a.changed(), of_a.link.topics, of_b.link.topics) == (False, ("a.*", "x.*"), ("b.*", "x.*"))
     says(store, B)
-    eye = Others(B_EDITED, store)
-    steps: list[Step] = [Settle("x.1", (("retention.ms", "1"),), "id of twin"), OF_B, CarryTopic("b.1", 1, "n", "t")]
+    eye = TopicConflicts(B_EDITED, store)
+    steps: list[PlanStep] = [
+        Settle("x.1", (("retention.ms", "1"),), "id of twin"),
+        OF_B,
+        CarryTopic("b.1", 1, "n", "t"),
+    ]
     kept, refused = eye.judged(steps, {})
     assert kept == steps[2], "nothing of its settings is touched"
     assert isinstance(refused, Refuse)
@@ -71,16 +75,16 @@ def test_two_processes_with_other_settings_never_carry_one_topic(store: Store) -
     assert "`twinshore mirror forget x.1 --link east..west`" in refused.hint
     assert eye.kept([OF_B], {}) == []
     assert not store.twins.of(B.name)
-    assert Others(A, store).kept([OF_A], {"x.1"}) == [OF_A], "who had it goes on"
+    assert TopicConflicts(A, store).kept([OF_A], {"x.1"}) == [OF_A], "who had it goes on"
     # A's mirror reads the new settings: its filters step back, and it says so.
-    anew = Ruling(A, [A, B_EDITED], store, print)
+    anew = OperatorOverrides(A, [A, B_EDITED], store, print)
     anew.changed()
     assert anew.link.topics == ("a.*",)
     assert eye.kept([OF_B], {}) == [], "pumps may still write"
-    assert anew.partings({"x.1"}, lambda _: False) == ["x.1"]
+    assert anew.take_unwanted_topics({"x.1"}, lambda _: False) == ["x.1"]
     anew.acknowledge(lanes_left=True)
     assert eye.kept([OF_B], {}) == [], "its pump has not let go of it"
-    assert anew.partings({"x.1"}, lambda _: True) == []
+    assert anew.take_unwanted_topics({"x.1"}, lambda _: True) == []
     anew.acknowledge(lanes_left=False)
     assert eye.kept([OF_B], {}) == [], "pumps of lanes that were closed may still write"
     anew.acknowledge(lanes_left=True)
@@ -88,7 +92,7 @@ def test_two_processes_with_other_settings_never_carry_one_topic(store: Store) -
     assert eye.kept([OF_B], {}) == [OF_B]
 
 
-class Parked(Others):
+class Parked(TopicConflicts):
     """Held up before its so manieth look at others' rows; the second is right behind the writing of its own."""
 
     at, looks = 2, 0
@@ -105,7 +109,7 @@ def test_of_two_that_begin_at_once_one_goes_on(store: Store) -> None:
     for link in (A, B):
         says(store, link)
     first, told = Parked(A, store), list[list[CarryTopic]]()
-    first.meanwhile = lambda: told.append(Others(B, store).kept([OF_B], {}))
+    first.meanwhile = lambda: told.append(TopicConflicts(B, store).kept([OF_B], {}))
     assert (first.kept([OF_A], {}), told) == ([OF_A], [[]])
     assert {row.link for link in (A, B) for row in store.twins.of(link.name)} == {A.name}
 
@@ -113,11 +117,11 @@ def test_of_two_that_begin_at_once_one_goes_on(store: Store) -> None:
 @pytest.mark.parametrize("why", ["stopped", "silent for long", "of a clock that is late", "never heard", "flowing"])
 def test_the_first_row_keeps_another_link_out_whether_or_not_its_mirror_seems_to_live(store: Store, why: str) -> None:
     """What clocks of two hosts say of a mirror proves nothing: pumps of one that seems dead may write."""
-    assert Others(A, store).kept([OF_A], {}) == [OF_A]
+    assert TopicConflicts(A, store).kept([OF_A], {}) == [OF_A]
     if why != "never heard":
         ago_ms = {"silent for long": 3_600_000, "of a clock that is late": 61_000}.get(why, 0)
         says(store, A, "stopped" if why == "stopped" else "flowing", ago_ms)
-    eye = Others(B, store)
+    eye = TopicConflicts(B, store)
     assert [type(one) for one in eye.judged([OF_B], {})] == [Refuse]
     assert eye.kept([OF_B], {}) == []
     another = replace(OF_B, target_topic_id="id of another")
@@ -130,7 +134,7 @@ def test_the_first_row_keeps_another_link_out_whether_or_not_its_mirror_seems_to
 
 def test_who_gave_a_twin_over_gets_it_back_only_the_same_way(store: Store) -> None:
     """Filters that are widened again do not make two writers of one twin, whoever starts when."""
-    wide, of_a, of_b = Link("east", "west", ("a.*", "x.*")), Others(A, store), Others(B, store)
+    wide, of_a, of_b = Link("east", "west", ("a.*", "x.*")), TopicConflicts(A, store), TopicConflicts(B, store)
     assert of_a.kept([OF_A], {}) == [OF_A]
     holds(store, A)
     assert of_b.kept([OF_B], {}) == [OF_B]
@@ -139,7 +143,7 @@ def test_who_gave_a_twin_over_gets_it_back_only_the_same_way(store: Store) -> No
     assert [type(one) for one in of_a.judged([OF_A], {"x.1"})] == [Refuse]
     assert of_a.kept([OF_A], {"x.1"}) == []
     assert (of_b.judged([OF_B], {"x.1"}), of_b.kept([OF_B], {"x.1"})) == ([OF_B], [OF_B]), "who has it now keeps it"
-    assert {row.link for row in store.twins.onto([OF_A.target_topic_id])} == {A.name, B.name}
+    assert {row.link for row in store.twins.of_target_topics([OF_A.target_topic_id])} == {A.name, B.name}
     holds(store, B)
     assert (of_a.judged([OF_A], {"x.1"}), of_a.kept([OF_A], {"x.1"})) == ([OF_A], [OF_A])
     holds(store, B_EDITED)
@@ -147,26 +151,26 @@ def test_who_gave_a_twin_over_gets_it_back_only_the_same_way(store: Store) -> No
 
 
 def test_a_twin_is_not_taken_over_while_its_link_wants_it_back(store: Store) -> None:
-    assert Others(A, store).kept([OF_A], {}) == [OF_A]
+    assert TopicConflicts(A, store).kept([OF_A], {}) == [OF_A]
     holds(store, A)
 
     late = Parked(B, store)
     late.meanwhile = lambda: holds(store, Link("east", "west", ("x.*",)))
     assert late.kept([OF_B], {}) == []
-    assert (store.twins.of(B.name), store.memories.of(A.name, GIVEN_OVER)) == ((), ())
-    assert Others(A, store).judged([OF_A], {"x.1"}) == [OF_A]
+    assert (store.twins.of(B.name), store.link_states.of(A.name, TAKEN_OVER_KIND)) == ((), ())
+    assert TopicConflicts(A, store).judged([OF_A], {"x.1"}) == [OF_A]
 
 
 def adopted(store: Store, link: Link, step: CarryTopic) -> None:
     """As the adopter leaves a topic that it has just taken on: with its rows."""
     row = TwinRow(link.name, step.topic, 0, step.source_topic_id, step.target_topic_id, 7, 0, 1)
-    store.extents.adopt([(row, Extent(SourceOffset(7), TargetOffset(9), 0, 0))])
+    store.extents.adopt([(row, OffsetRun(SourceOffset(7), TargetOffset(9), 0, 0))])
 
 
 def acted(store: Store, link: Link, step: CarryTopic) -> bool:
     """A look of the link's driver at a mapped topic: whether it carries it from now on."""
-    eye, known = Others(link, store), {row.topic for row in store.twins.of(link.name)}
-    if eye.judged([step], known) != [step] or eye.freed([step], known) != [step]:
+    eye, known = TopicConflicts(link, store), {row.topic for row in store.twins.of(link.name)}
+    if eye.judged([step], known) != [step] or eye.without_foreign_twins([step], known) != [step]:
         return False
     if step.topic not in known:
         adopted(store, link, step)
@@ -180,7 +184,7 @@ def test_a_mapped_twin_that_was_given_over_has_one_link_too(store: Store) -> Non
     assert not acted(store, B_EDITED, OF_B)
     holds(store, A)
     assert acted(store, B_EDITED, OF_B)
-    assert [row.link for row in store.memories.of(A.name, GIVEN_OVER)] == [A.name]
+    assert [row.link for row in store.link_states.of(A.name, TAKEN_OVER_KIND)] == [A.name]
     holds(store, wide)
     holds(store, B_EDITED)
     assert not acted(store, wide, OF_A)
@@ -190,10 +194,10 @@ def test_a_mapped_twin_that_was_given_over_has_one_link_too(store: Store) -> Non
 def test_of_two_that_adopt_a_topic_at_once_one_lets_go_with_all_its_rows(store: Store) -> None:
     adopted(store, A, OF_A)
     adopted(store, B, OF_B)
-    assert Others(B, store).kept([OF_B], {}) == []
+    assert TopicConflicts(B, store).kept([OF_B], {}) == []
     assert not store.twins.of(B.name)
     assert not store.extents.reached(B.name)
-    assert Others(A, store).kept([OF_A], {}) == [OF_A]
+    assert TopicConflicts(A, store).kept([OF_A], {}) == [OF_A]
 
 
 @pytest.mark.parametrize("before", [False, True], ids=["nobody had it", "a link had it before"])
@@ -204,15 +208,15 @@ def test_rows_that_stand_while_the_store_fails_are_judged_when_it_answers(store:
     eye = Parked(B, store)
     eye.at, eye.meanwhile = 2 + before, fail
     if before:
-        assert Others(A, store).kept([OF_A], {}) == [OF_A]
+        assert TopicConflicts(A, store).kept([OF_A], {}) == [OF_A]
         holds(store, A)
     with pytest.raises(StoreError):
         eye.kept([OF_B], {})
     known = {row.topic for row in store.twins.of(B.name)}
     assert known == {"x.1"}
-    assert len(store.memories.of(A.name, GIVEN_OVER)) == before, "it is remembered before any row is written"
+    assert len(store.link_states.of(A.name, TAKEN_OVER_KIND)) == before, "it is remembered before any row is written"
     store.twins.save([TwinRow(A.name, "x.1", 0, "id of east", "id of twin", 0, 0, 1)])
-    store.memories.forget(store.memories.of(A.name, IN_FORCE))
+    store.link_states.forget(store.link_states.of(A.name, EFFECTIVE_FILTERS_KIND))
     for _ in range(2):
         assert [type(one) for one in eye.judged([OF_B], known)] == [Refuse]
         assert eye.kept([OF_B], known) == []

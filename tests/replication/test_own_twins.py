@@ -7,11 +7,18 @@ from pathlib import Path
 import pytest
 
 from tests.replication.test_known import put, row_of, section, settings_of
-from twinshore.config.model import Link, Naming
-from twinshore.replication.core.lineage import ORIGINAL, Belief, Descent, Hop, judge, why_it_stays
-from twinshore.replication.core.link_config import removed
-from twinshore.replication.lineage import own_twins
-from twinshore.replication.links import taken
+from twinshore.config.model import Link, TwinNaming
+from twinshore.replication.core.lineage import (
+    NO_LINEAGE,
+    Hop,
+    Lineage,
+    LineageVerdict,
+    explain_not_replicated,
+    judge_lineage,
+)
+from twinshore.replication.core.link_config import removed_link_row
+from twinshore.replication.links import adopt_settings
+from twinshore.replication.topic_lineage import read_own_lineage
 from twinshore.state.core.values import LinkIdentity, TwinRow
 from twinshore.state.store import open_store
 
@@ -22,17 +29,17 @@ THERE, BACK = "east->west", "west->east"
 def test_a_twin_stays_one_when_its_link_is_removed(tmp_path: Path) -> None:
     """The journal of twins may not be there to be read."""
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        taken(settings_of(tmp_path, section(THERE, ".*"), section(BACK, ".*")), store, by="test")
+        adopt_settings(settings_of(tmp_path, section(THERE, ".*"), section(BACK, ".*")), store, by="test")
         store.links.save_identity(LinkIdentity(THERE, 1, 0, "id-e", "id-w"))
         store.links.save_identity(LinkIdentity(BACK, 2, 0, "id-w", "id-e"))
         store.twins.save([TwinRow(THERE, "orders", 0, "aa", "bb", 0, 0, 1)])
-        put(store, removed(row_of(store, THERE), 5, "anna"))
-        own = own_twins(store, "id-w")
-        assert own == {"bb": Descent("bb", (Hop("id-e", "east"),))}
-        assert own_twins(store, "id-e") == {}
-        found = judge(ORIGINAL, own=own["bb"], before=None, borne_out=False, waited=True)
-        assert found == (Belief.SURE, own["bb"])
-        said = why_it_stays(Link("west", "east", naming=Naming.PREFIX), "east.orders", found[1], "id-e")
+        put(store, removed_link_row(row_of(store, THERE), 5, "anna"))
+        own = read_own_lineage(store, "id-w")
+        assert own == {"bb": Lineage("bb", (Hop("id-e", "east"),))}
+        assert read_own_lineage(store, "id-e") == {}
+        found = judge_lineage(NO_LINEAGE, own=own["bb"], before=None, borne_out=False, waited=True)
+        assert found == (LineageVerdict.SURE, own["bb"])
+        said = explain_not_replicated(Link("west", "east", naming=TwinNaming.PREFIX), "east.orders", found[1], "id-e")
         assert said == "east.orders on west came by east and does not go back to east"
         store.forget_topic(THERE, "orders")
-        assert own_twins(store, "id-w") == {}, "an operator says that it is none any more"
+        assert read_own_lineage(store, "id-w") == {}, "an operator says that it is none any more"

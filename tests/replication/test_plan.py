@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from twinshore.config.model import Link, NamedPartition
+from twinshore.config.model import Link, TopicPartition
 from twinshore.replication.core.filters import admits
-from twinshore.replication.core.model import CarryTopic, Create, Grow, Refuse, Settle, Step
+from twinshore.replication.core.model import CarryTopic, Create, Grow, PlanStep, Refuse, Settle
 from twinshore.replication.core.planner import (
     MAX_LONG,
     KnownTwin,
     SourceTopic,
     TargetTopic,
-    lanes_for,
-    moves,
+    assign_partitions,
+    default_task_count,
+    plan_moves,
     plan_topic,
-    spread,
     twin_settings,
 )
 
@@ -31,7 +31,7 @@ KNOWN = KnownTwin("aa", "bb")
 
 def plan(
     source: SourceTopic = SOURCE, target: TargetTopic | None = TARGET, known: KnownTwin | None = None, link: Link = LINK
-) -> list[Step]:
+) -> list[PlanStep]:
     return plan_topic(link, source, target, known, target_brokers=1)
 
 
@@ -188,8 +188,8 @@ def test_a_known_twin_goes_on_though_its_sources_log_was_cut() -> None:
     assert plan(cut, replace(TARGET, spans=((0, 90), (60, 90))), KNOWN) == [CarryTopic("orders", 2, "aa", "bb")]
 
 
-def parts(count: int) -> list[NamedPartition]:
-    return [NamedPartition("t", number) for number in range(count)]
+def parts(count: int) -> list[TopicPartition]:
+    return [TopicPartition("t", number) for number in range(count)]
 
 
 def test_every_partition_has_one_lane_and_keeps_it() -> None:
@@ -198,28 +198,28 @@ def test_every_partition_has_one_lane_and_keeps_it() -> None:
         lanes, ours = chance.randint(1, 8), parts(chance.randint(0, 60))
         rate = {named: chance.choice((0.0, 1e3, 1e6, 1e8)) for named in ours if chance.random() < 0.8}
         now = {named: chance.randrange(lanes + 2) for named in ours if chance.random() < 0.4}
-        found = spread(ours, lanes, now=now, rate=rate)
+        found = assign_partitions(ours, lanes, now=now, rate=rate)
         assert found.keys() == set(ours)
         assert set(found.values()) <= set(range(lanes))
         assert all(found[named] == lane for named, lane in now.items() if lane < lanes), f"seed {seed}"
-        assert spread(ours, lanes, now=found, rate=rate) == found
+        assert assign_partitions(ours, lanes, now=found, rate=rate) == found
 
 
 def test_a_thousand_quiet_partitions_spread_evenly() -> None:
-    found = spread(parts(1000), 4)
+    found = assign_partitions(parts(1000), 4)
     assert [list(found.values()).count(lane) for lane in range(4)] == [250] * 4
 
 
 def test_a_link_has_a_lane_for_two_cores_and_eight_at_most() -> None:
-    assert [lanes_for(cores) for cores in (1, 2, 3, 4, 16, 64)] == [1, 1, 1, 2, 8, 8]
+    assert [default_task_count(cores) for cores in (1, 2, 3, 4, 16, 64)] == [1, 1, 1, 2, 8, 8]
 
 
 def test_heavy_partitions_do_not_share_a_lane_while_another_is_free() -> None:
     rate = dict.fromkeys(parts(4), 1e6)
-    assert sorted(spread(parts(40), 4, rate=rate)[named] for named in parts(4)) == [0, 1, 2, 3]
+    assert sorted(assign_partitions(parts(40), 4, rate=rate)[named] for named in parts(4)) == [0, 1, 2, 3]
 
 
-def loads(placed: dict[NamedPartition, int], rate: dict[NamedPartition, float], lanes: int) -> list[float]:
+def loads(placed: dict[TopicPartition, int], rate: dict[TopicPartition, float], lanes: int) -> list[float]:
     found = [0.0] * lanes
     for named, lane in placed.items():
         found[lane] += rate.get(named, 0.0)
@@ -233,7 +233,7 @@ def test_moves_never_make_the_heaviest_lane_heavier() -> None:
         placed = {named: chance.randrange(lanes) for named in ours}
         rate = {named: chance.choice((0.0, 10.0, 1e3, 1e5)) for named in ours}
         before = loads(placed, rate, lanes)
-        found = moves(placed, rate, lanes)
+        found = plan_moves(placed, rate, lanes)
         for named, lane in found:
             assert placed[named] != lane, f"seed {seed}"
             placed[named] = lane
@@ -246,20 +246,20 @@ def test_moves_never_make_the_heaviest_lane_heavier() -> None:
 
 def test_one_giant_is_left_where_it_is() -> None:
     placed = dict.fromkeys(parts(1), 0)
-    assert moves(placed, {parts(1)[0]: 1e9}, 4) == []
+    assert plan_moves(placed, {parts(1)[0]: 1e9}, 4) == []
 
 
 def test_a_crowded_lane_is_relieved() -> None:
     placed = dict.fromkeys(parts(8), 0)
     rate = dict.fromkeys(parts(8), 1000.0)
     for _ in range(5):
-        placed.update(moves(placed, rate, 4))
+        placed.update(plan_moves(placed, rate, 4))
     assert max(loads(placed, rate, 4)) <= 1.5 * 2000
 
 
 def test_a_partition_of_a_broadcast_is_on_the_same_lane_of_each_link() -> None:
-    named = [NamedPartition(topic, number) for topic in ("a", "b") for number in range(8)]
-    one = spread(named, 3, fixed=True)
-    other = spread(named[5:], 3, now={named[7]: 1}, rate={named[6]: 1e9}, fixed=True)
+    named = [TopicPartition(topic, number) for topic in ("a", "b") for number in range(8)]
+    one = assign_partitions(named, 3, fixed=True)
+    other = assign_partitions(named[5:], 3, now={named[7]: 1}, rate={named[6]: 1e9}, fixed=True)
     assert other == {key: lane for key, lane in one.items() if key in other}, "whatever else the link carries"
     assert set(one.values()) == {0, 1, 2}

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from tests.replication.test_plan import KNOWN, LINK, SOURCE, TARGET
-from twinshore.config.incidents import IncidentKind
+from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import QueuePolicy, QueueRules
 from twinshore.replication.core.model import CarryTopic, Create, Refuse
 from twinshore.replication.core.planner import KnownTwin, SourceTopic, plan_topic
 
-FRESH = replace(LINK, queue=QueueRules(QueuePolicy.FRESH))
+FRESH = replace(LINK, queue=QueueRules(QueuePolicy.DROP_OLDEST))
 
 
 def test_a_twin_that_holds_nothing_is_mapped_and_keeps_its_own_settings() -> None:

@@ -11,14 +11,20 @@ import pytest
 from tests.replication.raft_dock import LINKS, WITHIN_S, Dock, Task
 from twinshore.kafka.clock import steady_s
 from twinshore.replication import task_pool
-from twinshore.replication.task.core.messages import RaftOrder, Turn, narrowed, order_of, said
+from twinshore.replication.task.core.messages import (
+    SlotTurn,
+    TaskGroupConfig,
+    encode_message,
+    narrow_limits,
+    parse_task_config,
+)
 
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is waited for a frozen task, in a few seconds."""
-    monkeypatch.setattr(task_pool, "SILENT_S", 5.0)
-    monkeypatch.setattr(task_pool, "END_S_MAX", 8.0)
+    monkeypatch.setattr(task_pool, "FROZEN_AFTER_S", 5.0)
+    monkeypatch.setattr(task_pool, "END_TIMEOUT_S", 8.0)
     for room in (task_pool, task_pool):
         monkeypatch.setattr(room, "ARRIVE_S_MAX", 8.0)
 
@@ -42,10 +48,10 @@ def test_small_lanes_of_several_links_board_one_raft(dock: Dock) -> None:
 def test_orders_of_a_raft_take_smaller_pieces(dock: Dock) -> None:
     dock.until_all_are_held_by(0)
     ((order, _), *_) = dock.tasks[0].pumps.values()
-    less = narrowed(order.limits)
+    less = narrow_limits(order.limits)
     assert less.work_max < order.limits.work_max
     assert less.fetch_bytes_max < order.limits.fetch_bytes_max
-    assert narrowed(less) == less
+    assert narrow_limits(less) == less
 
 
 def test_the_next_task_takes_each_lane_over_and_the_old_one_is_let_go() -> None:
@@ -172,7 +178,7 @@ def test_lanes_that_are_few_again_have_tasks_of_their_own() -> None:
 
     class Fewer(Dock):
         def _run(self, text: str, name: str) -> str:
-            if isinstance(order_of(text), RaftOrder):
+            if isinstance(parse_task_config(text), TaskGroupConfig):
                 return super()._run(text, name)
             began.append(name)
             over.wait(WITHIN_S)
@@ -260,10 +266,10 @@ def test_what_befalls_tasks_while_the_driver_stands_still_puts_nobody_apart(dock
     with dock.tides._lock:
         task.mute = True
         time.sleep(0.5)
-        task.line.tell(said(Turn(next(iter(task.pumps)))))
+        task.line.tell(encode_message(SlotTurn(next(iter(task.pumps)))))
         time.sleep(0.5)
         task.dead.set()
         task.over.set()
-        time.sleep(task_pool.STALL_S)
+        time.sleep(task_pool.DRIVER_STALL_S)
     dock.until_all_are_held_by(2)
     assert dock.tides.apart == frozenset(), dock.said

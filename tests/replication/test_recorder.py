@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from twinshore.config.errors import StoreError
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import Extent, NamedPartition, SourceOffset, TargetOffset
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset, TopicPartition
 from twinshore.replication import recorder as recording
-from twinshore.replication.core.coordinator import Account
-from twinshore.replication.core.lag import READING_KIND, STANDBY_KIND, reading_of, standby_of
-from twinshore.replication.core.model import Carrying, Idle
-from twinshore.replication.recorder import Recorder
-from twinshore.replication.task.core.config import Carried, Stoppage, row_of
-from twinshore.replication.task.core.shared_read import JOINED, QUEUED, READ
-from twinshore.state.core.values import LinkStatus, Receipt
+from twinshore.replication.core.coordinator import TaskReport
+from twinshore.replication.core.lag import SHARED_FETCH_KIND, STANDBY_KIND, parse_shared_fetch, parse_standby
+from twinshore.replication.core.model import ActiveLink, InactiveLink
+from twinshore.replication.recorder import ProgressRecorder
+from twinshore.replication.task.core.config import PartitionIncident, PartitionProgress, dropped_incident
+from twinshore.replication.task.core.shared_read import JOINED_KEY, QUEUED_KEY, READ_KEY
+from twinshore.state.core.values import LinkStatus, ProgressRecord
 from twinshore.state.store import Store, open_store
 
 LINK = "east->west"
@@ -27,15 +27,15 @@ LINK = "east->west"
 def test_who_stands_by_does_not_write_over_the_word_of_who_carries(tmp_path: Path) -> None:
     troubles: list[str] = []
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        carrying = Recorder(store, "first", 60, troubles.append)
-        standing = Recorder(store, "second", 60, troubles.append)
-        carrying.say(LINK, Carrying(2, 1), 1)
-        standing.say(LINK, Idle("standby", "carried by first; standing by"), 0)
+        carrying = ProgressRecorder(store, "first", 60, troubles.append)
+        standing = ProgressRecorder(store, "second", 60, troubles.append)
+        carrying.say(LINK, ActiveLink(2, 1), 1)
+        standing.say(LINK, InactiveLink("standby", "carried by first; standing by"), 0)
         carrying.close()
         standing.close()
         (word,) = store.links.statuses()
         assert (word.owner, word.state, word.sentence) == ("first", "flowing", "2 partitions on 1 lane")
-        beside = standby_of(store.memories.of(LINK, STANDBY_KIND), int(time.time() * 1000), 10.0)
+        beside = parse_standby(store.link_states.of(LINK, STANDBY_KIND), int(time.time() * 1000), 10.0)
         assert beside is not None and (beside.who, beside.sentence) == ("second", "carried by first; standing by")
     assert troubles == []
 
@@ -45,10 +45,10 @@ def test_whether_who_carries_speaks_is_told_by_its_words_not_by_its_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late_ms: int
 ) -> None:
     """On another host it says so twice a second: where its clock was late, who stands by wrote over it each time."""
-    monkeypatch.setattr(recording, "WORD_HOLDS_MS", 2_000)
+    monkeypatch.setattr(recording, "STATUS_TTL_MS", 2_000)
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        standing = Recorder(store, "second", 60, lambda _: None)
-        standing.say(LINK, Idle("standby", "carried by first; standing by"), 0)
+        standing = ProgressRecorder(store, "second", 60, lambda _: None)
+        standing.say(LINK, InactiveLink("standby", "carried by first; standing by"), 0)
         owners = []
         for _ in range(5):
             at_ms = int(time.time() * 1000) - late_ms
@@ -68,9 +68,9 @@ def test_whether_who_carries_speaks_is_told_by_its_words_not_by_its_clock(
 def test_a_link_that_begins_writes_no_other_link_s_word_and_one_that_ends_its_own(tmp_path: Path) -> None:
     """Each of two hundred that begin would write two hundred, one after the other."""
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = Recorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
         for link in (LINK, "north->south"):
-            recorder.say(link, Carrying(2, 1), 1)
+            recorder.say(link, ActiveLink(2, 1), 1)
         recorder.settle(LINK)
         assert not store.links.statuses()
         recorder.leave(LINK)
@@ -83,9 +83,9 @@ def test_what_other_mirrors_say_is_read_once_for_all_that_stand_by(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        standing = Recorder(store, "second", 60, lambda _: None)
+        standing = ProgressRecorder(store, "second", 60, lambda _: None)
         for number in range(20):
-            standing.say(f"east->west-{number}", Idle("standby", "taking the lease"), 0)
+            standing.say(f"east->west-{number}", InactiveLink("standby", "taking the lease"), 0)
         reads: list[int] = []
         statuses = store.links.statuses
 
@@ -102,45 +102,45 @@ def test_what_other_mirrors_say_is_read_once_for_all_that_stand_by(
 
 def test_who_stands_by_alone_says_so(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        standing = Recorder(store, "second", 60, lambda _: None)
-        standing.say(LINK, Idle("standby", "taking the lease"), 0)
+        standing = ProgressRecorder(store, "second", 60, lambda _: None)
+        standing.say(LINK, InactiveLink("standby", "taking the lease"), 0)
         standing.close()
         (word,) = store.links.statuses()
         assert (word.owner, word.state) == ("second", "standby")
 
 
-def said(recorder: Recorder) -> tuple[str, str]:
+def said(recorder: ProgressRecorder) -> tuple[str, str]:
     word = recorder.words()[LINK]
     return word["state"], word["says"]
 
 
 def test_a_side_that_is_away_is_waited_for_whatever_the_driver_says(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = Recorder(store, "first", 60, lambda _: None)
-        recorder.say(LINK, Carrying(2, 1), 1)
+        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
+        recorder.say(LINK, ActiveLink(2, 1), 1)
         recorder.away(LINK, "target", "west does not answer")
         assert said(recorder) == ("waiting", "west does not answer; 2 partitions on 1 lane")
         recorder.away(LINK, "source", "nor does east")
-        recorder.say(LINK, Carrying(0, 1, paused=True), 1)
+        recorder.say(LINK, ActiveLink(0, 1, paused=True), 1)
         assert said(recorder) == ("paused", "nothing is carried; besides, west does not answer; nor does east")
-        recorder.say(LINK, Carrying(0, 1, trouble="offset earliest"), 1)
+        recorder.say(LINK, ActiveLink(0, 1, trouble="offset earliest"), 1)
         assert said(recorder) == ("waiting", "west does not answer; nor does east; offset earliest")
         recorder.away(LINK, "target", "")
         recorder.away(LINK, "source", "")
-        recorder.say(LINK, Carrying(2, 1), 1)
+        recorder.say(LINK, ActiveLink(2, 1), 1)
         assert said(recorder) == ("flowing", "2 partitions on 1 lane")
         recorder.close()
 
 
 def test_that_a_mirror_stopped_is_its_last_word_until_another_one_speaks(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        ends = Recorder(store, "first", 60, lambda _: None)
-        ends.say(LINK, Idle("stopped", "the mirror was stopped in good order"), 0)
-        ends.say(LINK, Carrying(1, 1), 1)
+        ends = ProgressRecorder(store, "first", 60, lambda _: None)
+        ends.say(LINK, InactiveLink("stopped", "the mirror was stopped in good order"), 0)
+        ends.say(LINK, ActiveLink(1, 1), 1)
         ends.close()
         assert [word.state for word in store.links.statuses()] == ["stopped"]
-        stands_by = Recorder(store, "second", 60, lambda _: None)
-        stands_by.say(LINK, Idle("standby", "taking the lease"), 0)
+        stands_by = ProgressRecorder(store, "second", 60, lambda _: None)
+        stands_by.say(LINK, InactiveLink("standby", "taking the lease"), 0)
         stands_by.close()
         assert [word.state for word in store.links.statuses()] == ["standby"]
 
@@ -148,9 +148,9 @@ def test_that_a_mirror_stopped_is_its_last_word_until_another_one_speaks(tmp_pat
 def test_a_status_holds_the_lag_of_fresh_ends_and_else_what_pumps_told(tmp_path: Path) -> None:
     seen: dict[str, int] = {}
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = Recorder(store, "first", 60, lambda _: None, seen.get)
+        recorder = ProgressRecorder(store, "first", 60, lambda _: None, seen.get)
         recorder.take(account())
-        recorder.say(LINK, Carrying(1, 1), 1)
+        recorder.say(LINK, ActiveLink(1, 1), 1)
         recorder._flush()
         assert [word.lag_records for word in store.links.statuses()] == [4]
         seen[LINK] = 700
@@ -158,19 +158,20 @@ def test_a_status_holds_the_lag_of_fresh_ends_and_else_what_pumps_told(tmp_path:
         assert [word.lag_records for word in store.links.statuses()] == [700]
 
 
-def account(*incidents: Stoppage, topic: str = "orders") -> Account:
-    carried = Carried(topic, 0, 0, 5, 5, 50, 1, 9, 2, 1, 2)
-    return Account(LINK, 0, (carried,), incidents, {})
+def account(*incidents: PartitionIncident, topic: str = "orders") -> TaskReport:
+    carried = PartitionProgress(topic, 0, 0, 5, 5, 50, 1, 9, 2, 1, 2)
+    return TaskReport(LINK, 0, (carried,), incidents, {})
 
 
 def test_what_a_pump_took_for_gone_is_for_the_driver_to_name(tmp_path: Path) -> None:
     troubles: list[str] = []
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = Recorder(store, "first", 60, troubles.append)
+        recorder = ProgressRecorder(store, "first", 60, troubles.append)
         gone = [
-            Stoppage("orders", number, IncidentKind.RECREATED_TOPIC, 5, 5, "is there no more") for number in range(3)
+            PartitionIncident("orders", number, IncidentKind.RECREATED_TOPIC, 5, 5, "is there no more")
+            for number in range(3)
         ]
-        recorder.take(account(*gone, Stoppage("orders", 4, IncidentKind.CORRUPT_BATCH, 5, 6, "crc")))
+        recorder.take(account(*gone, PartitionIncident("orders", 4, IncidentKind.CORRUPT_BATCH, 5, 6, "crc")))
         recorder.close()
         assert [row.incident.kind.value for row in store.ledger.rows()] == ["corrupt batch"]
         assert len(troubles) == 1
@@ -181,22 +182,22 @@ def test_what_a_pump_took_for_gone_is_for_the_driver_to_name(tmp_path: Path) -> 
 
 def test_a_topic_that_begins_anew_leaves_no_old_receipt_behind(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = Recorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
         recorder.take(account())
         recorder.take(account(topic="bills"))
         recorder.forget(LINK, "orders")
         recorder.close()
         assert [at.topic for at in store.receipts.positions(LINK)] == ["bills"]
         live = recorder.live[LINK]
-        assert set(live.lag) == set(live.starts) == {NamedPartition("bills", 0)}
+        assert set(live.lag) == set(live.starts) == {TopicPartition("bills", 0)}
 
 
-def told(from_offset: int, to_offset: int) -> Account:
+def told(from_offset: int, to_offset: int) -> TaskReport:
     """A pump's account of a mapped twin whose records lie 1 000 further on."""
     count = to_offset - from_offset
-    extent = Extent(SourceOffset(from_offset), TargetOffset(from_offset + 1_000), count, from_offset)
-    carried = Carried("orders", 0, from_offset, to_offset, count, 10, 1, 9_000, 0, 1, 2, extents=(extent,))
-    return Account(LINK, 0, (carried,), (), {})
+    extent = OffsetRun(SourceOffset(from_offset), TargetOffset(from_offset + 1_000), count, from_offset)
+    carried = PartitionProgress("orders", 0, from_offset, to_offset, count, 10, 1, 9_000, 0, 1, 2, extents=(extent,))
+    return TaskReport(LINK, 0, (carried,), (), {})
 
 
 class Away:
@@ -206,7 +207,7 @@ class Away:
         self.times = times
         record = store.receipts.record
 
-        def refusing(given: Sequence[Receipt]) -> None:
+        def refusing(given: Sequence[ProgressRecord]) -> None:
             if self.times:
                 self.times -= 1
                 raise StoreError("the store does not answer")
@@ -218,26 +219,26 @@ class Away:
 def test_what_a_new_term_tells_over_what_the_last_one_left_is_neither_refused_nor_lost(tmp_path: Path) -> None:
     troubles: list[str] = []
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        before = Recorder(store, "first", 60, troubles.append)
+        before = ProgressRecorder(store, "first", 60, troubles.append)
         before.take(told(0, 100))
         before.close()
-        late = Recorder(store, "first", 60, troubles.append)
+        late = ProgressRecorder(store, "first", 60, troubles.append)
         late.take(told(100, 5_000))
         late.close()
-        again = Recorder(store, "second", 60, troubles.append)
+        again = ProgressRecorder(store, "second", 60, troubles.append)
         for begin, end in ((100, 2_000), (2_000, 5_600), (5_600, 7_000)):
             again.take(told(begin, end))
         again.close()
         (position,) = store.receipts.positions(LINK)
         assert (position.to_offset, position.records) == (7_000, 7_000)
-        assert store.extents.of(LINK, "orders", 0) == (Extent(SourceOffset(0), TargetOffset(1_000), 7_000, 0),)
+        assert store.extents.of(LINK, "orders", 0) == (OffsetRun(SourceOffset(0), TargetOffset(1_000), 7_000, 0),)
     assert troubles == []
 
 
 def test_where_records_lie_is_kept_of_a_receipt_that_is_refused(tmp_path: Path) -> None:
     troubles: list[str] = []
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = Recorder(store, "first", 60, troubles.append)
+        recorder = ProgressRecorder(store, "first", 60, troubles.append)
         for begin, end in ((0, 100), (150, 200), (200, 300)):
             recorder.take(told(begin, end))
         recorder.close()
@@ -252,7 +253,7 @@ def test_a_new_term_reads_the_store_when_the_last_one_is_written(
 ) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         Away(store, monkeypatch, times=3)
-        recorder = Recorder(store, "first", 0.01, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 0.01, lambda _: None)
         recorder.take(told(0, 100))
         recorder.settle(LINK)
         assert [at.to_offset for at in store.receipts.positions(LINK)] == [100]
@@ -261,7 +262,7 @@ def test_a_new_term_reads_the_store_when_the_last_one_is_written(
 
 def test_a_new_term_knows_nothing_that_a_pump_of_the_last_one_told(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = Recorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
         recorder.take(account())
         recorder.settle(LINK)
         assert [at.to_offset for at in store.receipts.positions(LINK)] == [5]
@@ -275,8 +276,8 @@ def test_what_cannot_be_written_holds_up_no_term_for_long(tmp_path: Path, monkey
     troubles: list[str] = []
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         away = Away(store, monkeypatch, times=1 << 30)
-        monkeypatch.setattr(recording, "SETTLE_S", 0.05)
-        recorder = Recorder(store, "first", 0.01, troubles.append)
+        monkeypatch.setattr(recording, "SETTLE_TIMEOUT_S", 0.05)
+        recorder = ProgressRecorder(store, "first", 0.01, troubles.append)
         recorder.take(told(0, 100))
         recorder.settle(LINK)
         away.times = 0
@@ -297,12 +298,12 @@ def test_what_cannot_be_written_holds_up_no_term_for_long(tmp_path: Path, monkey
 def test_an_incident_that_is_refused_keeps_no_other_and_no_status_from_the_store(tmp_path: Path) -> None:
     troubles: list[str] = []
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = Recorder(store, "first", 0.05, troubles.append)
-        recorder.say(LINK, Carrying(2, 1), 1)
-        refused = Stoppage("orders", 0, IncidentKind.REFUSED, 1 << 80, 2, "no database has such a number")
-        good = Stoppage("orders", 1, IncidentKind.CORRUPT_BATCH, 5, 6, "its checksum is wrong")
-        recorder.take(Account(LINK, 0, (), (refused, good), {}))
-        recorder.take(Account(LINK, 0, (), (refused,), {}))
+        recorder = ProgressRecorder(store, "first", 0.05, troubles.append)
+        recorder.say(LINK, ActiveLink(2, 1), 1)
+        refused = PartitionIncident("orders", 0, IncidentKind.REFUSED, 1 << 80, 2, "no database has such a number")
+        good = PartitionIncident("orders", 1, IncidentKind.CORRUPT_BATCH, 5, 6, "its checksum is wrong")
+        recorder.take(TaskReport(LINK, 0, (), (refused, good), {}))
+        recorder.take(TaskReport(LINK, 0, (), (refused,), {}))
         deadline_s = time.monotonic() + 20
         while not (store.ledger.rows(LINK) and store.links.statuses()) and time.monotonic() < deadline_s:
             time.sleep(0.05)
@@ -319,11 +320,11 @@ def test_no_receipt_stands_in_the_store_before_the_row_of_what_was_lost_there(
 ) -> None:
     """The mirror may die in between: then the next one takes all below the receipt for told."""
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = Recorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
         with monkeypatch.context() as locked:
             for way in ("add", "add_all"):
                 locked.setattr(store.ledger, way, locked_store)
-            recorder.take(account(row_of(NamedPartition("orders", 0), 0, 3, "older than 1 s")))
+            recorder.take(account(dropped_incident(TopicPartition("orders", 0), 0, 3, "older than 1 s")))
             recorder.take(account(topic="bills"))
             assert not recorder.written()
             assert [at.topic for at in store.receipts.positions(LINK)] == ["bills"]
@@ -339,18 +340,18 @@ def locked_store(*_: object, **__: object) -> None:
 
 def test_how_a_link_of_a_broadcast_is_read_is_left_in_the_store_beside_its_word(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = Recorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
         for link in (LINK, "north->south"):
-            recorder.say(link, Carrying(2, 2), 2)
-        recorder.take(Account("north->south", 0, (), (), {}))
+            recorder.say(link, ActiveLink(2, 2), 2)
+        recorder.take(TaskReport("north->south", 0, (), (), {}))
         recorder._flush()
         for lane in range(2):
-            recorder.take(Account(LINK, lane, (), (), {JOINED: 2.0, QUEUED: 500.0, READ: 1e9}))
+            recorder.take(TaskReport(LINK, lane, (), (), {JOINED_KEY: 2.0, QUEUED_KEY: 500.0, READ_KEY: 1e9}))
         time.sleep(0.1)
         recorder._flush()
         now_ms = int(time.time() * 1000)
-        told = reading_of(store.memories.of(LINK, READING_KIND), now_ms, 5.0)
+        told = parse_shared_fetch(store.link_states.of(LINK, SHARED_FETCH_KIND), now_ms, 5.0)
         assert told is not None
         assert (told.joined, told.queue_bytes, told.reads) == (4, 1000, True)
-        assert store.memories.of("north->south", READING_KIND) == ()
+        assert store.link_states.of("north->south", SHARED_FETCH_KIND) == ()
         recorder.close()

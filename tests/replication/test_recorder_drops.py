@@ -8,21 +8,23 @@ from pathlib import Path
 import pytest
 
 from tests.replication.test_recorder import LINK, account, locked_store
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import NamedPartition
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import TopicPartition
 from twinshore.replication import recorder as recording
-from twinshore.replication.core.progress import WaitingRows
-from twinshore.replication.recorder import REFUSED_MAX, Recorder
-from twinshore.replication.task.core.config import Stoppage, row_of
-from twinshore.state import incidents
+from twinshore.replication.core.progress_rows import PendingIncidents
+from twinshore.replication.recorder import WRITE_FAILURES_MAX, ProgressRecorder
+from twinshore.replication.task.core.config import PartitionIncident, dropped_incident
+from twinshore.state import incident_log
 from twinshore.state.core.values import Incident, TwinRow
 from twinshore.state.store import open_store
 
 
 def test_what_an_overload_drops_is_written_many_rows_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = Recorder(store, "first", 60, lambda _: None)
-        drops = [row_of(NamedPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 5_000, 5)]
+        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
+        drops = [
+            dropped_incident(TopicPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 5_000, 5)
+        ]
         recorder.take(account(*drops, drops[0]))
         with monkeypatch.context() as locked:
             locked.setattr(store.ledger, "add", locked_store)
@@ -37,10 +39,12 @@ def test_of_what_an_overload_drops_one_line_of_each_partition_is_said(
 ) -> None:
     said: list[str] = []
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = Recorder(store, "first", 60, said.append)
+        recorder = ProgressRecorder(store, "first", 60, said.append)
         for _ in range(2):
-            drops = [row_of(NamedPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 50, 5)]
-            recorder.take(account(*drops, row_of(NamedPartition("orders", 1), 7, 9, "older than 1 s")))
+            drops = [
+                dropped_incident(TopicPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 50, 5)
+            ]
+            recorder.take(account(*drops, dropped_incident(TopicPartition("orders", 1), 7, 9, "older than 1 s")))
             assert recorder.written()
         assert said == [
             f"{LINK}: orders-{number}: stale dropped: {many} offsets were dropped, older than 1 s; what else is dropped"
@@ -48,8 +52,8 @@ def test_of_what_an_overload_drops_one_line_of_each_partition_is_said(
             for number, many in ((0, 3), (1, 2))
         ]
         assert len(store.ledger.rows(LINK)) == 11
-        monkeypatch.setattr(recording, "DROPS_SAID_S", 0.0)
-        recorder.take(account(row_of(NamedPartition("orders", 1), 9, 10, "older than 1 s")))
+        monkeypatch.setattr(recording, "DROPS_LOG_INTERVAL_S", 0.0)
+        recorder.take(account(dropped_incident(TopicPartition("orders", 1), 9, 10, "older than 1 s")))
         assert recorder.written()
         assert len(said) == 3
         recorder.close()
@@ -58,15 +62,15 @@ def test_of_what_an_overload_drops_one_line_of_each_partition_is_said(
 def test_rows_of_what_an_overload_drops_are_joined_while_it_lasts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (incidents, recording):
+    for module in (incident_log, recording):
         monkeypatch.setattr(module, "DROPS_JOINED", 10)
-    monkeypatch.setattr(incidents, "DROPS_ALONE", 5)
-    orders = NamedPartition("orders", 0)
+    monkeypatch.setattr(incident_log, "DROPS_KEPT_SINGLE", 5)
+    orders = TopicPartition("orders", 0)
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
-        recorder = Recorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
         for at in range(0, 1_000, 5):
-            recorder.take(account(row_of(orders, at, at + 3, "older than 1 s")))
+            recorder.take(account(dropped_incident(orders, at, at + 3, "older than 1 s")))
             assert recorder.written()
             recorder.mended(LINK, "orders", 0)
         rows = store.ledger.rows(LINK)
@@ -80,8 +84,10 @@ def test_what_waited_for_the_store_is_written_many_rows_at_once_again(
 ) -> None:
     """Of an overload an outage leaves thousands; receipts and words wait behind them."""
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = Recorder(store, "first", 60, lambda _: None)
-        drops = [row_of(NamedPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 25_000, 5)]
+        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
+        drops = [
+            dropped_incident(TopicPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 25_000, 5)
+        ]
         recorder.take(account(*drops))
         with monkeypatch.context() as locked:
             locked.setattr(store.ledger, "add_all", locked_store)
@@ -102,9 +108,11 @@ def test_what_waited_for_the_store_is_written_many_rows_at_once_again(
 
 def test_a_row_that_is_refused_keeps_thousands_from_the_store_for_a_few_turns_only(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = Recorder(store, "first", 60, lambda _: None)
-        drops = [row_of(NamedPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 25_000, 5)]
-        refused = Stoppage("orders", 1, IncidentKind.REFUSED, 1 << 80, 2, "no database has such a number")
+        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
+        drops = [
+            dropped_incident(TopicPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 25_000, 5)
+        ]
+        refused = PartitionIncident("orders", 1, IncidentKind.REFUSED, 1 << 80, 2, "no database has such a number")
         recorder.take(account(*drops[:700], refused, *drops[700:]))
         for _ in range(12):
             assert not recorder.written()
@@ -112,7 +120,7 @@ def test_a_row_that_is_refused_keeps_thousands_from_the_store_for_a_few_turns_on
         recorder.close()
 
 
-def a_turn_of(waiting: WaitingRows, waited: dict[tuple[int, int], int], *, away: bool) -> int:
+def a_turn_of(waiting: PendingIncidents, waited: dict[tuple[int, int], int], *, away: bool) -> int:
     """As the recorder takes them; in how many parts."""
     failures = parts = 0
     for places in waiting.turn():
@@ -121,7 +129,7 @@ def a_turn_of(waiting: WaitingRows, waited: dict[tuple[int, int], int], *, away:
         if away or any(at >= 1 << 80 for _, at in found):
             waiting.failed(places)
             failures += 1
-            if failures == REFUSED_MAX:
+            if failures == WRITE_FAILURES_MAX:
                 break
             continue
         waiting.written(places)
@@ -134,10 +142,10 @@ def a_turn_of(waiting: WaitingRows, waited: dict[tuple[int, int], int], *, away:
 @pytest.mark.parametrize("new", [0, 1, 5, 50, 700])
 def test_no_row_waits_for_long_behind_those_that_are_never_taken_while_others_come(new: int, refused: int) -> None:
     """Some are refused from the beginning, among many; one comes later. And the store is away for a while."""
-    waiting, waited = WaitingRows(), dict[tuple[int, int], int]()
+    waiting, waited = PendingIncidents(), dict[tuple[int, int], int]()
 
     def comes(partition: int, at: int, turn: int) -> None:
-        waiting.put(LINK, row_of(NamedPartition("orders", partition), at, at + 1, "older than 1 s"))
+        waiting.put(LINK, dropped_incident(TopicPartition("orders", partition), at, at + 1, "older than 1 s"))
         if at < 1 << 80:
             waited[partition, at] = turn
 

@@ -6,8 +6,8 @@ import os
 import random
 from dataclasses import dataclass
 
-from twinshore.replication.core.coordinator import SLACK_S, Relay, Say
-from twinshore.replication.task.core.config import Handover
+from twinshore.replication.core.coordinator import LEASE_SLACK_S, OwnershipMessage, TaskOwnership
+from twinshore.replication.task.core.config import Handoff
 
 GRANT_S = 4.0
 RUNS = 300
@@ -31,16 +31,16 @@ class Stage:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.relay = Relay(GRANT_S)
+        self.relay = TaskOwnership(GRANT_S)
         self.pumps: list[Pump] = []
         self.now_s = 100.0
-        self.to_pumps: list[Say] = []
+        self.to_pumps: list[OwnershipMessage] = []
 
     def allowed_s(self) -> float:
         """Now and then the link itself is about to be lost."""
         return self.chance.choice((100.0, 100.0, 1.0, 0.0))
 
-    def hear(self, says: list[Say]) -> None:
+    def hear(self, says: list[OwnershipMessage]) -> None:
         self.to_pumps += says
 
     def beat(self, pump: Pump) -> None:
@@ -78,7 +78,7 @@ class Stage:
             return
         if orderly:
             pump.gone, pump.may_write_until_s = True, 0.0
-            self.hear(self.relay.done(pump.tide, (Handover("t", 0, pump.tide, 1, 0),), self.now_s, self.allowed_s()))
+            self.hear(self.relay.done(pump.tide, (Handoff("t", 0, pump.tide, 1, 0),), self.now_s, self.allowed_s()))
         else:
             pump.gone = True
         self.hear(self.relay.lost(pump.tide, self.now_s, self.allowed_s()))
@@ -120,16 +120,16 @@ def test_two_pumps_never_write_at_one_moment() -> None:
     assert handed > len(range(RUNS)) or asked, "hardly anything happened"
 
 
-def going(relay: Relay, tide: int, now_s: float = 0.0) -> None:
+def going(relay: TaskOwnership, tide: int, now_s: float = 0.0) -> None:
     (say,) = relay.arrived(tide, now_s, 100.0)
     assert (say.tide, say.what) == (tide, "go")
 
 
 def test_an_heir_starts_where_the_holder_stood_and_at_once() -> None:
-    relay = Relay(GRANT_S)
+    relay = TaskOwnership(GRANT_S)
     going(relay, 0)
     assert [(say.tide, say.what) for say in relay.arrived(1, 1.0, 100.0)] == [(0, "finish")]
-    stood = (Handover("t", 0, 17, 3, 5),)
+    stood = (Handoff("t", 0, 17, 3, 5),)
     (say,) = relay.done(0, stood, 1.5, 100.0)
     assert (say.tide, say.what, say.handovers) == (1, "go", stood)
     assert relay.holder == 1
@@ -137,55 +137,55 @@ def test_an_heir_starts_where_the_holder_stood_and_at_once() -> None:
 
 
 def test_a_holder_lost_without_a_word_is_waited_out_and_its_heir_looks_for_itself() -> None:
-    relay = Relay(GRANT_S)
+    relay = TaskOwnership(GRANT_S)
     going(relay, 0)
-    assert relay.beat(0, 2.0, 100.0) == [Say(0, "grant", GRANT_S)]
+    assert relay.beat(0, 2.0, 100.0) == [OwnershipMessage(0, "grant", GRANT_S)]
     relay.arrived(1, 3.0, 100.0)
     assert relay.lost(0, 3.0, 100.0) == []
-    assert relay.due_s() == 2.0 + GRANT_S + SLACK_S
+    assert relay.due_s() == 2.0 + GRANT_S + LEASE_SLACK_S
     assert relay.tick(2.0 + GRANT_S, 100.0) == []
-    (say,) = relay.tick(2.0 + GRANT_S + SLACK_S, 100.0)
+    (say,) = relay.tick(2.0 + GRANT_S + LEASE_SLACK_S, 100.0)
     assert (say.tide, say.what, say.handovers) == (1, "go", ())
 
 
 def test_a_frozen_holder_whose_connection_stays_open_is_waited_out_as_well() -> None:
-    relay = Relay(GRANT_S)
+    relay = TaskOwnership(GRANT_S)
     going(relay, 0)
-    assert relay.beat(0, 2.0, 100.0) == [Say(0, "grant", GRANT_S)]
+    assert relay.beat(0, 2.0, 100.0) == [OwnershipMessage(0, "grant", GRANT_S)]
     assert [(say.tide, say.what) for say in relay.arrived(1, 3.0, 100.0)] == [(0, "finish")]
     assert relay.tick(2.0 + GRANT_S, 100.0) == []
-    (say,) = relay.tick(2.0 + GRANT_S + SLACK_S, 100.0)
+    (say,) = relay.tick(2.0 + GRANT_S + LEASE_SLACK_S, 100.0)
     assert (say.tide, say.what, say.handovers) == (1, "go", ())
-    assert relay.beat(0, 9.0, 100.0) == [Say(0, "stop")]
+    assert relay.beat(0, 9.0, 100.0) == [OwnershipMessage(0, "stop")]
 
 
 def test_nobody_is_granted_longer_than_the_link_is_ours() -> None:
-    relay = Relay(GRANT_S)
+    relay = TaskOwnership(GRANT_S)
     assert relay.arrived(0, 0.0, 0.0) == []
     (say,) = relay.tick(1.0, 1.5)
     assert say.grant_s == 1.5
-    assert relay.beat(0, 1.2, 0.7) == [Say(0, "grant", 0.7)]
-    assert relay.beat(0, 1.9, 0.0) == [Say(0, "stop")]
+    assert relay.beat(0, 1.2, 0.7) == [OwnershipMessage(0, "grant", 0.7)]
+    assert relay.beat(0, 1.9, 0.0) == [OwnershipMessage(0, "stop")]
 
 
 def test_who_does_not_hold_is_told_to_stop_and_is_not_believed() -> None:
-    relay = Relay(GRANT_S)
+    relay = TaskOwnership(GRANT_S)
     going(relay, 0)
-    assert relay.beat(7, 1.0, 100.0) == [Say(7, "stop")]
-    assert relay.done(7, (Handover("t", 0, 999, 1, 0),), 1.0, 100.0) == []
+    assert relay.beat(7, 1.0, 100.0) == [OwnershipMessage(7, "stop")]
+    assert relay.done(7, (Handoff("t", 0, 999, 1, 0),), 1.0, 100.0) == []
     assert relay.holder == 0
 
 
 def test_an_heir_that_is_lost_leaves_the_holder_alone() -> None:
-    relay = Relay(GRANT_S)
+    relay = TaskOwnership(GRANT_S)
     going(relay, 0)
     relay.arrived(1, 1.0, 100.0)
     assert relay.lost(1, 1.1, 100.0) == []
-    assert relay.beat(0, 1.2, 100.0) == [Say(0, "grant", GRANT_S)]
+    assert relay.beat(0, 1.2, 100.0) == [OwnershipMessage(0, "grant", GRANT_S)]
 
 
 def test_an_heir_waits_until_a_broker_that_did_not_listen_to_the_lost_pump_has_taken_what_lies_with_it() -> None:
-    relay = Relay(GRANT_S)
+    relay = TaskOwnership(GRANT_S)
     relay.arrived(0, 0.0, 100.0)
     relay.beat(0, 10.0, 100.0, 30.0)
     relay.arrived(1, 11.0, 100.0)
@@ -196,7 +196,7 @@ def test_an_heir_waits_until_a_broker_that_did_not_listen_to_the_lost_pump_has_t
 
 def test_a_beat_that_names_no_unread_request_takes_back_no_earlier_one() -> None:
     """The connection to that broker may have been dropped meanwhile; what it was sent lies there all the same."""
-    relay = Relay(GRANT_S)
+    relay = TaskOwnership(GRANT_S)
     relay.arrived(0, 0.0, 100.0)
     relay.beat(0, 10.0, 100.0, 30.0)
     relay.beat(0, 11.0, 100.0)
@@ -212,7 +212,7 @@ def test_a_beat_that_names_no_unread_request_takes_back_no_earlier_one() -> None
 
 def test_a_pump_that_stops_in_good_order_says_for_how_long_its_heir_must_wait() -> None:
     for unread_s, goes_s in ((0.0, 12.0), (268.0, 280.0)):
-        relay = Relay(GRANT_S)
+        relay = TaskOwnership(GRANT_S)
         relay.arrived(0, 0.0, 100.0)
         relay.beat(0, 10.0, 100.0, 270.0)
         relay.arrived(1, 11.0, 100.0)

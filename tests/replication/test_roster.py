@@ -13,15 +13,15 @@ from twinshore.config.errors import RefusedError
 from twinshore.config.model import Link
 from twinshore.config.settings import parse_settings
 from twinshore.replication import main
-from twinshore.replication.controller import LinkDriver
-from twinshore.replication.coordinator_server import Desk
-from twinshore.replication.core.lease_epoch import Term
-from twinshore.replication.links import Registry, taken
-from twinshore.replication.main import Drive, LinkRoster, Running, begun
-from twinshore.replication.operations.links import Add, Asked, Remove, Set, act, plan
-from twinshore.replication.recorder import Recorder
-from twinshore.replication.task_pool import Tides
-from twinshore.runtime.endpoints import Beside, Companion
+from twinshore.replication.controller import LinkController
+from twinshore.replication.coordinator_server import CoordinatorServer
+from twinshore.replication.core.lease_epoch import LeaseEpoch
+from twinshore.replication.links import LinkRegistry, adopt_settings
+from twinshore.replication.main import ControllerLoop, LinkSupervisor, RunningLink, start_link
+from twinshore.replication.operations.link_admin import AddLink, ChangeLink, LinkRequest, RemoveLink, act, plan
+from twinshore.replication.recorder import ProgressRecorder
+from twinshore.replication.task_pool import TaskPool
+from twinshore.runtime.endpoints import LinkContext, LinkService
 from twinshore.state.core.values import LinkIdentity
 from twinshore.state.store import open_store
 
@@ -57,23 +57,27 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.said: list[str] = []
-        self.begun: list[Running] = []
+        self.begun: list[RunningLink] = []
         self.left: list[str] = []
         self.settings = parse_settings(SETTINGS, name="settings.toml", env={})
         self.store = open_store(f"sqlite:///{folder}/store.db")
-        begins = taken(self.settings, self.store, by="the settings")
-        self.registry = Registry(self.settings, self.store, begins, (), self.said.append)
-        self.recorder = Recorder(self.store, "first", 0.02, self.said.append)
-        self.desk = Desk("127.0.0.1", allowed_s=lambda link: self.roster.left_s(link), take=self.recorder.take)
-        self.tides = Tides(self.desk, 60.0, lambda *_: "finished", self.said.append)
-        self.roster = LinkRoster(self.registry, self.begin, self.leave, links_max=2, stop_s=2.0, log=self.said.append)
-        self.companions: tuple[Companion, ...] = ()
+        begins = adopt_settings(self.settings, self.store, by="the settings")
+        self.registry = LinkRegistry(self.settings, self.store, begins, (), self.said.append)
+        self.recorder = ProgressRecorder(self.store, "first", 0.02, self.said.append)
+        self.desk = CoordinatorServer(
+            "127.0.0.1", allowed_s=lambda link: self.roster.left_s(link), take=self.recorder.take
+        )
+        self.tides = TaskPool(self.desk, 60.0, lambda *_: "finished", self.said.append)
+        self.roster = LinkSupervisor(
+            self.registry, self.begin, self.leave, links_max=2, stop_s=2.0, log=self.said.append
+        )
+        self.companions: tuple[LinkService, ...] = ()
         self.unable = ""
         self.hold = threading.Event()
         self.holding: set[str] = set()
 
-    def begin(self, link: Link) -> Running:
-        driver = LinkDriver(
+    def begin(self, link: Link) -> RunningLink:
+        driver = LinkController(
             link,
             self.registry.settings_around(link),
             store=self.store,
@@ -96,15 +100,15 @@ class Place:
 
         driver.turn = taking_its_time  # type: ignore[method-assign]
 
-        def drive(one: LinkDriver) -> Drive:
-            return Drive(one, self.said.append, lambda *_: None, lambda error: self.said.append(str(error)))
+        def drive(one: LinkController) -> ControllerLoop:
+            return ControllerLoop(one, self.said.append, lambda *_: None, lambda error: self.said.append(str(error)))
 
-        beside = Beside(link, self.settings, self.store, driver.is_ours, self.said.append)
+        beside = LinkContext(link, self.settings, self.store, driver.is_ours, self.said.append)
         starts = [lambda _, one=one: one for one in self.companions]
-        self.begun.append(begun(link, driver, [*starts, self._start], beside, drive))
+        self.begun.append(start_link(link, driver, [*starts, self._start], beside, drive))
         return self.begun[-1]
 
-    def _start(self, beside: Beside) -> Companion:
+    def _start(self, beside: LinkContext) -> LinkService:
         if beside.link.name == self.unable:
             raise OSError("no thread more")
         return Beginning()
@@ -113,7 +117,7 @@ class Place:
         self.recorder.leave(link.name)
         self.left.append(link.name)
 
-    def ask(self, asked: Asked) -> None:
+    def ask(self, asked: LinkRequest) -> None:
         assert list(act(plan(asked, self.settings, self.store), self.settings, self.store, by="anna"))
         self.registry.turn()
 
@@ -155,9 +159,9 @@ def test_pumps_are_granted_nothing_before_or_behind_the_term_that_they_are_of(pl
     driver, generation = running.driver, running.driver.lease.generation()
     assert place.roster.left_s(ONE) == 0.0, "no lane is open"
     who = LinkIdentity(ONE, 7, 0, "east", "west")
-    driver._term = Term(generation, who, 86_400_000, "", never_cut=False)
+    driver._term = LeaseEpoch(generation, who, 86_400_000, "", never_cut=False)
     assert place.roster.left_s(ONE) > 0
-    driver._term = Term(generation - 1, who, 86_400_000, "", never_cut=False)
+    driver._term = LeaseEpoch(generation - 1, who, 86_400_000, "", never_cut=False)
     assert driver.lease.left_s() > 0
     assert place.roster.left_s(ONE) == 0.0
     driver._term = None
@@ -165,7 +169,7 @@ def test_pumps_are_granted_nothing_before_or_behind_the_term_that_they_are_of(pl
 
 def test_a_removed_link_ends_and_says_so_and_the_others_are_the_same_as_before(place: Place) -> None:
     place.until(lambda: place.held(ONE) and place.held(TWO))
-    place.ask(Remove(ONE))
+    place.ask(RemoveLink(ONE))
     place.until(lambda: place.left == [ONE])
     assert not place.held(ONE)
     assert place.names() == [ONE, TWO], "nothing else began"
@@ -174,7 +178,7 @@ def test_a_removed_link_ends_and_says_so_and_the_others_are_the_same_as_before(p
     words = {word.link: (word.state, word.sentence) for word in place.store.links.statuses()}
     assert words[ONE] == ("stopped", "the link was removed by anna")
     assert ONE not in place.recorder.words(), "nobody says anything of it any more"
-    place.ask(Add(ONE, ['topics=["orders"]']))
+    place.ask(AddLink(ONE, ['topics=["orders"]']))
     place.until(lambda: place.held(ONE))
     assert place.names() == [ONE, TWO, ONE]
     place.until(lambda: ONE in place.recorder.words())
@@ -192,11 +196,11 @@ def test_what_fails_at_the_end_of_a_link_keeps_neither_its_lease_nor_what_runs_b
     """Else the process would renew the lease for ever, and stand by for itself."""
     place.companions = (Stubborn(), Stubborn())
     place.until(lambda: place.held(ONE) and place.held(TWO))
-    place.ask(Remove(ONE))
+    place.ask(RemoveLink(ONE))
     place.until(lambda: place.left == [ONE])
     assert not place.held(ONE)
     assert f"{ONE}: it did not end in good order: OSError: the disk is gone" in place.said
-    place.ask(Add(ONE, ['topics=["orders"]']))
+    place.ask(AddLink(ONE, ['topics=["orders"]']))
     place.until(lambda: place.held(ONE))
 
 
@@ -212,7 +216,7 @@ def test_a_link_beside_which_something_cannot_start_leaves_its_lease_to_others(p
 def test_a_link_that_could_not_begin_is_tried_again_and_says_so_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(main, "AGAIN_S", 0.1)
+    monkeypatch.setattr(main, "START_RETRY_S", 0.1)
     place.unable = ONE
     place.until(lambda: place.held(TWO))
     time.sleep(0.5)
@@ -226,7 +230,7 @@ def test_a_changed_link_begins_again_only_once_its_driver_has_ended(place: Place
     place.until(lambda: place.held(ONE) and place.held(TWO))
     place.hold.set()
     place.until(lambda: ONE in place.holding)
-    place.ask(Set(ONE, ['topics=["orders", "letters"]']))
+    place.ask(ChangeLink(ONE, ['topics=["orders", "letters"]']))
     until_s = time.monotonic() + 3.0  # longer than pumps would be waited for
     while time.monotonic() < until_s:
         place.roster.turn()
@@ -242,31 +246,31 @@ def test_a_changed_link_begins_again_only_once_its_driver_has_ended(place: Place
 def test_a_link_that_cannot_be_with_the_settings_of_this_mirror_is_named(place: Place) -> None:
     """Whoever added it knows a cluster more. Nobody carries it here, and the log is where that is looked for."""
     wider = parse_settings(SETTINGS + '[clusters.south]\nbootstrap = ["127.0.0.1:4"]\n', name="settings.toml", env={})
-    asked = Add("east->south", ['topics=["letters"]'])
+    asked = AddLink("east->south", ['topics=["letters"]'])
     assert list(act(plan(asked, wider, place.store), wider, place.store, by="anna"))
     for _ in range(3):
         place.registry.turn()
-    place.ask(Set(ONE, ['topics=["orders", "letters"]']))
+    place.ask(ChangeLink(ONE, ['topics=["orders", "letters"]']))
     told = [line for line in place.said if line.startswith("east->south: is in the store, and cannot be with these")]
     assert len(told) == 1, place.said
 
 
 def test_a_link_that_there_is_no_room_for_waits_until_another_goes(place: Place) -> None:
     place.until(lambda: place.names() == [ONE, TWO])
-    place.ask(Add(THREE, ['topics=["letters"]']))
+    place.ask(AddLink(THREE, ['topics=["letters"]']))
     for _ in range(5):
         place.roster.turn()
     assert place.names() == [ONE, TWO]
     told = f"{THREE}: waits: this mirror began with room for 2 links; start it again"
     assert place.said.count(told) == 1
-    place.ask(Remove(TWO))
+    place.ask(RemoveLink(TWO))
     place.until(lambda: place.names() == [ONE, TWO, THREE])
 
 
 def test_the_remedy_of_a_refused_link_is_said_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(_: LinkDriver) -> str:
+    def refuses(_: LinkController) -> str:
         raise RefusedError("another store writes it", hint="run it with that store")
 
-    monkeypatch.setattr(LinkDriver, "turn", refuses)
+    monkeypatch.setattr(LinkController, "turn", refuses)
     place.until(lambda: any("refused" in line for line in place.said))
     assert f"{ONE}: refused: another store writes it (run it with that store)" in place.said

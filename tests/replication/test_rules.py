@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import Link, Naming
+from twinshore.config.model import Link, TwinNaming
 from twinshore.replication.core import filters
-from twinshore.replication.core.filters import check_links, conflicts, rings
+from twinshore.replication.core.filters import check_links, find_conflicts, find_cycles
 
-SAME, PREFIX = Naming.SAME, Naming.PREFIX
+SAME, PREFIX = TwinNaming.SAME, TwinNaming.PREFIX
 
 
-def link(name: str, topics: str = ".*", exclude: str = "", naming: Naming = SAME, *, chain: bool = False) -> Link:
+def link(name: str, topics: str = ".*", exclude: str = "", naming: TwinNaming = SAME, *, chain: bool = False) -> Link:
     source, target = name.split(">")
     return Link(source, target, (topics,), (exclude,) if exclude else (), naming=naming, chain=chain)
 
@@ -59,14 +59,14 @@ WRONG = {
 
 @pytest.mark.parametrize("links", FINE.values(), ids=FINE)
 def test_links_that_can_neither_loop_nor_collide_run(links: list[Link]) -> None:
-    assert conflicts(links) == ()
+    assert find_conflicts(links) == ()
 
 
 @pytest.mark.parametrize(("links", "kind", "names", "topic"), WRONG.values(), ids=WRONG)
 def test_links_that_could_are_refused_with_their_names_and_a_topic(
     links: list[Link], kind: str, names: tuple[str, ...], topic: str
 ) -> None:
-    (found,) = conflicts(links)
+    (found,) = find_conflicts(links)
     assert (found.kind, found.links, found.topic) == (kind, names, topic)
     with pytest.raises(ConfigError) as caught:
         check_links(links)
@@ -75,7 +75,7 @@ def test_links_that_could_are_refused_with_their_names_and_a_topic(
 
 
 def test_a_sentence_names_the_links_and_a_topic() -> None:
-    (found,) = conflicts([link("a>b", "orders"), link("b>c"), link("c>a")])
+    (found,) = find_conflicts([link("a>b", "orders"), link("b>c"), link("c>a")])
     assert found.sentence == (
         "links a->b, b->c and c->a would carry topics like orders in a circle, each under the same name: it could loop"
     )
@@ -83,28 +83,28 @@ def test_a_sentence_names_the_links_and_a_topic() -> None:
 
 def test_what_an_expression_says_is_not_guessed_at() -> None:
     strange = [link("a>b", r"(x)\1"), link("b>c", "bills"), link("c>a", "bills")]
-    (found,) = conflicts(strange)
+    (found,) = find_conflicts(strange)
     assert found.topic == ""
     assert "topics that their expressions do not rule out" in found.sentence
 
 
 def test_heartbeats_are_no_reason_to_refuse() -> None:
     inside = [link("a>b", r"twinshore\..*"), link("b>c"), link("c>a")]
-    (found,) = conflicts(inside)
+    (found,) = find_conflicts(inside)
     assert found.topic not in {"twinshore.heartbeats", "twinshore.twins"}
-    assert not conflicts([replace(inside[0], topics=(r"twinshore\.(heartbeats|twins)",)), *inside[1:]])
+    assert not find_conflicts([replace(inside[0], topics=(r"twinshore\.(heartbeats|twins)",)), *inside[1:]])
 
 
 def test_each_ring_is_found_once() -> None:
     mesh = [link(f"{s}>{t}") for s in "abcd" for t in "abcd" if s != t]
-    found = [tuple(one.name for one in ring) for ring in rings(mesh)]
+    found = [tuple(one.name for one in ring) for ring in find_cycles(mesh)]
     assert len(found) == len(set(found)) == 6 + 8 + 6, "of two, of three, of four clusters"
 
 
 def test_two_hundred_links_into_one_cluster_are_judged_with_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[object] = []
-    monkeypatch.setattr(filters, "example", lambda term: searched.append(term))
+    monkeypatch.setattr(filters, "find_example", lambda term: searched.append(term))
     many = [link(f"c{number}>hub", f"t{number}-.*", "x.*", PREFIX if number % 2 else SAME) for number in range(200)]
-    assert conflicts(many) == ()
+    assert find_conflicts(many) == ()
     assert not searched, "only what begins alike has to be searched"
-    assert conflicts(list(many)) == ()
+    assert find_conflicts(list(many)) == ()

@@ -13,7 +13,7 @@ import pytest
 from twinshore.config.errors import StoreError
 from twinshore.config.model import Link
 from twinshore.replication import operator_control
-from twinshore.replication.operator_control import IN_FORCE, Ruling
+from twinshore.replication.operator_control import EFFECTIVE_FILTERS_KIND, OperatorOverrides
 from twinshore.state.core.values import ControlRow
 from twinshore.state.store import Store, open_store
 
@@ -33,9 +33,9 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def heard(store: Store, said: list[str], monkeypatch: pytest.MonkeyPatch) -> Ruling:
-    monkeypatch.setattr(operator_control, "RULING_EVERY_S", 0.0)
-    return Ruling(LINK, [LINK, ON, BACK], store, said.append)
+def heard(store: Store, said: list[str], monkeypatch: pytest.MonkeyPatch) -> OperatorOverrides:
+    monkeypatch.setattr(operator_control, "OVERRIDES_POLL_INTERVAL_S", 0.0)
+    return OperatorOverrides(LINK, [LINK, ON, BACK], store, said.append)
 
 
 def put(store: Store, name: str, value: Any, link: str = LINK.name, at_ms: int = 1) -> None:
@@ -43,7 +43,7 @@ def put(store: Store, name: str, value: Any, link: str = LINK.name, at_ms: int =
     assert store.controls.change(link, {name: row}, seen=store.controls.version(link), told=())
 
 
-def test_a_change_is_told_once_and_another_links_not_at_all(store: Store, heard: Ruling) -> None:
+def test_a_change_is_told_once_and_another_links_not_at_all(store: Store, heard: OperatorOverrides) -> None:
     assert not heard.changed(), "the settings hold from the start"
     put(store, "paused_topics", ["orders-old"])
     assert heard.changed()
@@ -53,7 +53,7 @@ def test_a_change_is_told_once_and_another_links_not_at_all(store: Store, heard:
     assert not heard.changed()
 
 
-def test_what_could_loop_does_not_count_and_is_said(store: Store, heard: Ruling, said: list[str]) -> None:
+def test_what_could_loop_does_not_count_and_is_said(store: Store, heard: OperatorOverrides, said: list[str]) -> None:
     heard.changed()
     put(store, "topics", ["bills-2"])
     assert not heard.changed()
@@ -66,7 +66,7 @@ def test_what_could_loop_does_not_count_and_is_said(store: Store, heard: Ruling,
 
 
 def test_a_row_that_makes_no_sense_is_said_once_and_the_rest_holds(
-    store: Store, heard: Ruling, said: list[str]
+    store: Store, heard: OperatorOverrides, said: list[str]
 ) -> None:
     put(store, "priorities", "high")
     put(store, "throttle_bytes_s", 5)
@@ -78,7 +78,7 @@ def test_a_row_that_makes_no_sense_is_said_once_and_the_rest_holds(
     assert "priorities" in said[0]
 
 
-def test_topics_leave_their_lanes_and_come_back_once_they_have_left(store: Store, heard: Ruling) -> None:
+def test_topics_leave_their_lanes_and_come_back_once_they_have_left(store: Store, heard: OperatorOverrides) -> None:
     put(store, "paused_topics", ["orders-old"])
     put(store, "topics", ["orders-.*"])
     heard.changed()
@@ -89,12 +89,14 @@ def test_topics_leave_their_lanes_and_come_back_once_they_have_left(store: Store
         return len(asked) > 2
 
     on_lanes = {"orders-old", "orders", "orders-new", "twinshore.heartbeats"}
-    assert heard.partings(on_lanes, withdraw) == ["orders", "orders-old"], "one is held, one no longer admitted"
+    assert heard.take_unwanted_topics(on_lanes, withdraw) == ["orders", "orders-old"], (
+        "one is held, one no longer admitted"
+    )
     put(store, "paused_topics", [])
     heard.changed()
     names = dict.fromkeys(("orders-old", "orders-new"), ("id", 1))
     assert set(heard.flowing(names)) == {"orders-new"}, "it has not left yet"
-    assert heard.partings({"orders-new"}, withdraw) == []
+    assert heard.take_unwanted_topics({"orders-new"}, withdraw) == []
     assert set(heard.flowing(names)) == {"orders-old", "orders-new"}
     put(store, "paused", True)
     heard.changed()
@@ -105,7 +107,7 @@ def test_topics_leave_their_lanes_and_come_back_once_they_have_left(store: Store
 def test_of_words_said_at_once_both_processes_refuse_the_newest(store: Store, said: list[str]) -> None:
     """The other's was not there yet when each was judged."""
     links = [LINK, replace(ON, topics=("x.*",)), BACK]
-    ears = [Ruling(link, links, store, said.append) for link in (LINK, BACK)]
+    ears = [OperatorOverrides(link, links, store, said.append) for link in (LINK, BACK)]
     put(store, "topics", ["x-1"], at_ms=2)
     assert ears[0].changed()
     assert ears[0].link.topics == ("x-1",)
@@ -114,27 +116,27 @@ def test_of_words_said_at_once_both_processes_refuse_the_newest(store: Store, sa
     assert [one.changed() for one in ears] == [True, True]
     assert [one.link.topics for one in ears] == [LINK.topics, ("x.*",)]
     assert ears[0].link.control.paused
-    late = Ruling(LINK, links, store, said.append)
+    late = OperatorOverrides(LINK, links, store, said.append)
     late.changed()
     assert late.link.topics == LINK.topics, "over a restart too"
 
 
 def test_a_link_that_a_new_one_clashes_with_stays_paused(store: Store, said: list[str]) -> None:
     """Only one was there when its operators narrowed it to what the settings of a new one name."""
-    alone = Ruling(LINK, [LINK], store, said.append)
+    alone = OperatorOverrides(LINK, [LINK], store, said.append)
     put(store, "topics", ["bills.*"])
     put(store, "paused", True)
     put(store, "throttle_bytes_s", 9)
     assert alone.changed()
     assert not said
-    beside = Ruling(LINK, [LINK, ON, BACK], store, said.append)
+    beside = OperatorOverrides(LINK, [LINK, ON, BACK], store, said.append)
     assert beside.changed()
     assert (beside.link.control.paused, beside.link.control.throttle_bytes_s) == (True, 9)
     assert beside.link.topics == LINK.topics
     assert len(said) == 1
 
 
-def test_a_clash_ends_when_the_other_link_makes_room(store: Store, heard: Ruling) -> None:
+def test_a_clash_ends_when_the_other_link_makes_room(store: Store, heard: OperatorOverrides) -> None:
     put(store, "topics", ["bills-2"])
     assert not heard.changed()
     assert not heard.changed()
@@ -147,22 +149,24 @@ def test_a_clash_ends_when_the_other_link_makes_room(store: Store, heard: Ruling
     assert not store.ledger.rows(open_only=True)
 
 
-def test_a_plan_notes_nothing(store: Store, heard: Ruling) -> None:
+def test_a_plan_notes_nothing(store: Store, heard: OperatorOverrides) -> None:
     put(store, "topics", ["lists"])
-    plan = Ruling(LINK, [LINK, ON, BACK], store, print, notes=False)
+    plan = OperatorOverrides(LINK, [LINK, ON, BACK], store, print, notes=False)
     assert plan.changed()
     put(store, "topics", ["bills-2"])
     plan.changed()
-    assert not store.memories.of(LINK.name)
+    assert not store.link_states.of(LINK.name)
     assert not store.ledger.rows()
     heard.changed()
     heard.acknowledge(lanes_left=True)
-    assert [(row.kind, row.value) for row in store.memories.of(LINK.name)] == [(IN_FORCE, '[["orders.*"], []]')]
+    assert [(row.kind, row.value) for row in store.link_states.of(LINK.name)] == [
+        (EFFECTIVE_FILTERS_KIND, '[["orders.*"], []]')
+    ]
 
 
 @pytest.mark.parametrize("fails_at", range(6))
 def test_a_store_that_fails_while_a_word_is_heard_has_it_heard_at_the_next_look(
-    store: Store, heard: Ruling, monkeypatch: pytest.MonkeyPatch, fails_at: int
+    store: Store, heard: OperatorOverrides, monkeypatch: pytest.MonkeyPatch, fails_at: int
 ) -> None:
     """Whatever call fails: an operator's pause that is heard by half must not wait for the next word."""
     put(store, "topics", ["lists"])
@@ -179,8 +183,11 @@ def test_a_store_that_fails_while_a_word_is_heard_has_it_heard_at_the_next_look(
 
         return asked
 
-    monkeypatch.setattr(operator_control, "RULING_EVERY_S", 60.0)
-    parts = ((store.memories, ("of", "of_each", "remember", "forget")), (store.controls, ("of_each", "version_lately")))
+    monkeypatch.setattr(operator_control, "OVERRIDES_POLL_INTERVAL_S", 60.0)
+    parts = (
+        (store.link_states, ("of", "of_each", "remember", "forget")),
+        (store.controls, ("of_each", "version_lately")),
+    )
     for part, names in parts:
         for name in names:
             monkeypatch.setattr(part, name, failing(getattr(part, name)))
@@ -193,21 +200,25 @@ def test_a_store_that_fails_while_a_word_is_heard_has_it_heard_at_the_next_look(
     assert calls > 6, "each of these fails in one of the rounds"
     assert (heard.link.control.paused, heard.link.topics) == (True, ("lists",))
     heard.acknowledge(lanes_left=True)
-    assert [row.value for row in store.memories.of(LINK.name, IN_FORCE)] == ['[["lists"], []]']
+    assert [row.value for row in store.link_states.of(LINK.name, EFFECTIVE_FILTERS_KIND)] == ['[["lists"], []]']
 
 
-def test_a_new_term_says_again_what_holds(store: Store, heard: Ruling, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_term_says_again_what_holds(
+    store: Store, heard: OperatorOverrides, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another process with other settings may have carried the link meanwhile, and said what held there."""
     heard.changed()
     heard.acknowledge(lanes_left=True)
     edited = Link("east", "west", ("lists",))
-    other = Ruling(edited, [edited, BACK], store, print)
+    other = OperatorOverrides(edited, [edited, BACK], store, print)
     other.changed()
     other.acknowledge(lanes_left=True)
-    assert [row.value for row in store.memories.of(LINK.name, IN_FORCE)] == ['[["lists"], []]']
-    monkeypatch.setattr(operator_control, "RULING_EVERY_S", 60.0)
+    assert [row.value for row in store.link_states.of(LINK.name, EFFECTIVE_FILTERS_KIND)] == ['[["lists"], []]']
+    monkeypatch.setattr(operator_control, "OVERRIDES_POLL_INTERVAL_S", 60.0)
     heard.anew()
     assert not heard.changed()
-    assert not store.memories.of(LINK.name, IN_FORCE), "all twins of the link are its own until it has said it"
+    assert not store.link_states.of(LINK.name, EFFECTIVE_FILTERS_KIND), (
+        "all twins of the link are its own until it has said it"
+    )
     heard.acknowledge(lanes_left=True)
-    assert [row.value for row in store.memories.of(LINK.name, IN_FORCE)] == ['[["orders.*"], []]']
+    assert [row.value for row in store.link_states.of(LINK.name, EFFECTIVE_FILTERS_KIND)] == ['[["orders.*"], []]']

@@ -10,7 +10,7 @@ from twinshore.config.errors import ConfigError
 from twinshore.config.settings import Settings, parse_settings
 from twinshore.replication import task_pool
 from twinshore.replication.main import Mirror
-from twinshore.replication.operations.links import Add, Remove, Set, act, plan, with_links
+from twinshore.replication.operations.link_admin import AddLink, ChangeLink, RemoveLink, act, plan, with_stored_links
 from twinshore.state.store import open_store
 
 ONE, TWO, THREE = "east->west", "west->north", "north->east"
@@ -30,13 +30,13 @@ def settings_of(folder: Path, topics: str) -> Settings:
 @pytest.fixture(autouse=True)
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the mirror is stopped before Spark is there."""
-    monkeypatch.setattr(task_pool, "begin", lambda *_: None)
+    monkeypatch.setattr(task_pool, "open_engine", lambda *_: None)
 
 
 def begun(settings: Settings) -> list[str]:
     """What a mirror says until it would begin to carry."""
     said: list[str] = []
-    Mirror(with_links(settings, said.append), (), said.append).run()
+    Mirror(with_stored_links(settings, said.append), (), said.append).run()
     return said
 
 
@@ -45,7 +45,7 @@ def test_a_start_takes_links_once_and_says_what_operators_said_since(tmp_path: P
     assert any(line.startswith(f"{ONE}, {TWO}: starting Spark") for line in begun(settings))
     with open_store(settings.store.url) as store:
         assert [row.link for row in store.link_rows.read()[1]] == [ONE, TWO]
-        for asked in (Set(ONE, ['topics=["letters"]']), Remove(TWO), Add(THREE, ['topics=["bills"]'])):
+        for asked in (ChangeLink(ONE, ['topics=["letters"]']), RemoveLink(TWO), AddLink(THREE, ['topics=["bills"]'])):
             assert list(act(plan(asked, settings, store), settings, store, by="anna"))
     said = [line for line in begun(settings_of(tmp_path, "parcels")) if not line.startswith("waiting for")]
     assert said[:3] == [
@@ -59,7 +59,7 @@ def test_edited_settings_that_could_loop_with_an_operators_link_are_refused(tmp_
     settings = settings_of(tmp_path, "orders")
     begun(settings)
     with open_store(settings.store.url) as store:
-        asked = Add(THREE, ['topics=["parcels"]'])
+        asked = AddLink(THREE, ['topics=["parcels"]'])
         assert list(act(plan(asked, settings, store), settings, store, by="anna"))
     with pytest.raises(ConfigError, match="in a circle"):
         begun(settings_of(tmp_path, "parcels"))

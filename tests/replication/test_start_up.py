@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from twinshore.replication.main import STARTING
+from twinshore.replication.main import STARTING_SENTENCE
 from twinshore.state.core.values import LinkStatus
 from twinshore.state.store import open_store
 
@@ -200,7 +200,9 @@ def _runs_and_says_nothing_of_sparks_start(run: Run, number: signal.Signals) -> 
     with open_store(f"sqlite:///{run.folder / 'store.db'}") as store:
         run.until(lambda: store.links.statuses()[0] != STOPPED_BEFORE)
         (word,) = store.links.statuses()
-    assert (word.state, word.sentence) == ("standby", STARTING), "a mirror that starts is not one that is stopped"
+    assert (word.state, word.sentence) == ("standby", STARTING_SENTENCE), (
+        "a mirror that starts is not one that is stopped"
+    )
     run.until(lambda: "east->west: east does not answer yet: east: no answer about metadata" in run.said)
     run.until(lambda: "east->west: waiting: " in run.said)
     shown = []

@@ -8,22 +8,28 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinshore.replication.core.link_claim import PARTITIONS_A_LINE, Claim, Told, Writer, anchors
+from twinshore.replication.core.claim_records import (
+    PARTITIONS_PER_RECORD,
+    LinkClaimState,
+    LinkWriter,
+    StoreClaim,
+    iter_anchors,
+)
 from twinshore.state.core.values import TwinRow
 
 ONE, TWO = "1" * 32, "2" * 32
-WRITER = Writer(ONE, 4711, 0, "west's id", "a host process 7")
+WRITER = LinkWriter(ONE, 4711, 0, "west's id", "a host process 7")
 
 
-def told(*lines: tuple[bytes, bytes | None]) -> Told:
-    found = Told("east->west", "east's id")
+def told(*lines: tuple[bytes, bytes | None]) -> LinkClaimState:
+    found = LinkClaimState("east->west", "east's id")
     for line in lines:
         found.take(*line)
     return found
 
 
 def claim(store: str, since_ms: int = 5) -> tuple[bytes, bytes | None]:
-    return told().claim_line(Claim(store, "a host", since_ms))
+    return told().claim_line(StoreClaim(store, "a host", since_ms))
 
 
 def rows(topic: str, count: int, offset: int = 0) -> list[TwinRow]:
@@ -32,10 +38,10 @@ def rows(topic: str, count: int, offset: int = 0) -> list[TwinRow]:
 
 def test_the_first_claim_in_the_log_holds_until_it_is_given_up() -> None:
     holder = told(claim(ONE), claim(TWO)).holder()
-    assert holder == Claim(ONE, "a host", 5)
+    assert holder == StoreClaim(ONE, "a host", 5)
     assert told(claim(ONE), claim(TWO), claim(ONE, 9)).holder() == holder, "a claim written twice is the first"
     given_up = told(claim(ONE), claim(TWO), told().release_line(ONE))
-    assert given_up.holder() == Claim(TWO, "a host", 5)
+    assert given_up.holder() == StoreClaim(TWO, "a host", 5)
     assert told(claim(ONE), told().release_line(ONE)).holder() is None
 
 
@@ -45,33 +51,33 @@ def test_a_take_over_is_whole_whatever_compaction_leaves_of_it() -> None:
 
 
 def test_links_of_other_names_and_other_sources_are_others() -> None:
-    for other in (Told("west->east", "east's id"), Told("east->west", "another's id")):
+    for other in (LinkClaimState("west->east", "east's id"), LinkClaimState("east->west", "another's id")):
         found = told(
-            other.claim_line(Claim(TWO, "h", 1)), other.writer_line(WRITER), *other.twin_lines(rows("t", 1), ())
+            other.claim_line(StoreClaim(TWO, "h", 1)), other.writer_line(WRITER), *other.twin_lines(rows("t", 1), ())
         )
         assert (found.claims, found.writer, found.twins) == ({}, None, {})
 
 
 def test_twins_come_back_as_they_were_told() -> None:
     mixed = rows("orders", 3) + [replace(row, partition=3 + row.partition) for row in rows("orders", 2, 70)]
-    wide = rows("wide", PARTITIONS_A_LINE + 2)
+    wide = rows("wide", PARTITIONS_PER_RECORD + 2)
     lines = told().twin_lines(mixed + wide, {"wide"})
     found = told(*lines, told().writer_line(WRITER))
     assert found.writer == WRITER
-    begun = [(n, run.offset, run.sequence) for n, run in anchors(found.of_topic("orders"))]
+    begun = [(n, run.offset, run.sequence) for n, run in iter_anchors(found.of_topic("orders"))]
     assert begun == [(0, 0, 0), (1, 0, 0), (2, 0, 0), (3, 70, 70), (4, 70, 70)]
     assert [note.mapped for note in found.of_topic("wide")] == [True, True]
-    assert len(list(anchors(found.of_topic("wide")))) == PARTITIONS_A_LINE + 2
+    assert len(list(iter_anchors(found.of_topic("wide")))) == PARTITIONS_PER_RECORD + 2
     assert found.twin_lines(mixed + wide, {"wide"}) == [], "what stands there is not told again"
     assert len(found.twin_lines(rows("orders", 3), ())) == 1
 
 
 def test_no_line_of_twins_is_larger_than_what_is_read() -> None:
     far = (1 << 61) + 12345
-    each_its_own = [replace(row, anchor_offset=far - row.partition) for row in rows("orders", PARTITIONS_A_LINE, 9)]
+    each_its_own = [replace(row, anchor_offset=far - row.partition) for row in rows("orders", PARTITIONS_PER_RECORD, 9)]
     lines = told().twin_lines(each_its_own, ())
-    begun = [(n, run.offset, run.sequence) for n, run in anchors(told(*lines).of_topic("orders"))]
-    assert begun == [(n, far - n, 9) for n in range(PARTITIONS_A_LINE)]
+    begun = [(n, run.offset, run.sequence) for n, run in iter_anchors(told(*lines).of_topic("orders"))]
+    assert begun == [(n, far - n, 9) for n in range(PARTITIONS_PER_RECORD)]
 
 
 HOSTILE = [
@@ -96,7 +102,7 @@ def test_what_strangers_write_there_is_passed_over(key: bytes, value: bytes) -> 
     for one in (key, *ours):
         found.take(one, value)
         found.take(None, value)
-    assert found.holder() == Claim(ONE, "a host", 5)
+    assert found.holder() == StoreClaim(ONE, "a host", 5)
     assert found.writer is None
     assert found.twins == {}
 
@@ -112,19 +118,19 @@ def test_what_strangers_say_cannot_draw_on_a_terminal() -> None:
 def test_what_a_switch_left_comes_back_and_a_line_of_before_has_none() -> None:
     turned = [replace(row, inherited=70, epoch=2) for row in rows("orders", 3, 70)]
     (line,) = told().twin_lines(turned, ())
-    begun = [run for _, run in anchors(told(line).of_topic("orders"))]
+    begun = [run for _, run in iter_anchors(told(line).of_topic("orders"))]
     assert {(run.offset, run.inherited, run.epoch) for run in begun} == {(70, 70, 2)}
     (plain,) = told().twin_lines(rows("orders", 3, 70), ())
     key, value = plain
     assert json.loads(value or b"")["runs"] == [[0, 3, 70, 70]]
-    assert {(run.inherited, run.epoch) for _, run in anchors(told(plain).of_topic("orders"))} == {(0, 0)}
+    assert {(run.inherited, run.epoch) for _, run in iter_anchors(told(plain).of_topic("orders"))} == {(0, 0)}
     for wrong in ([0, 1, 0, 0, 5], [0, 1, 0, 0, -1, 0], [0, 1, 0, 0, 0, 1 << 15], [0, 1, 0, 0, 1, 1, 1]):
         spoilt = json.dumps({**json.loads(value or b""), "runs": [wrong]}).encode()
         assert told((key, spoilt)).of_topic("orders") == []
 
 
 def test_what_is_told_of_a_topic_that_is_at_home_elsewhere_is_taken_back() -> None:
-    lines = told().twin_lines(rows("orders", PARTITIONS_A_LINE + 1) + rows("bills", 2), ())
+    lines = told().twin_lines(rows("orders", PARTITIONS_PER_RECORD + 1) + rows("bills", 2), ())
     before = told(*lines)
     after = told(*lines, *before.lines_against({"orders", "lists"}))
     assert {topic for topic, _ in after.twins} == {"bills"}

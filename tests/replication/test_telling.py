@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-from twinshore.config.model import Cluster, Control
+from twinshore.config.model import Cluster, LinkControl
 from twinshore.replication import operator_control
-from twinshore.replication.coordinator_server import Desk
-from twinshore.replication.operator_control import BoundsTeller
-from twinshore.replication.task.core.config import TideOrder, TrackOrder
-from twinshore.replication.task.core.connections import SayReady, Used
-from twinshore.replication.task.core.messages import Assign, Bounds, Go
-from twinshore.replication.task.runner import DeskLine
+from twinshore.replication.coordinator_server import CoordinatorServer
+from twinshore.replication.operator_control import RateLimitPublisher
+from twinshore.replication.task.core.config import PartitionConfig, TaskConfig
+from twinshore.replication.task.core.connections import TaskReady, ThrottleUsage
+from twinshore.replication.task.core.messages import Assign, StartWriting, TaskRateLimits
+from twinshore.replication.task.runner import CoordinatorClient
 
 LINK = "east->west"
 LANES = 2
@@ -26,24 +26,24 @@ class Shop:
     """A desk with a topic on two lanes."""
 
     def __init__(self) -> None:
-        self.desk = Desk("127.0.0.1", allowed_s=lambda _: 100.0, take=lambda _: None)
-        self.pumps: list[DeskLine] = []
+        self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 100.0, take=lambda _: None)
+        self.pumps: list[CoordinatorClient] = []
         for lane in range(LANES):
-            self.desk.open_lane((LINK, lane), 5.0)
-            self.desk.assign((LINK, lane), [TrackOrder("orders", lane, "a", "b")])
+            self.desk.open_task((LINK, lane), 5.0)
+            self.desk.assign((LINK, lane), [PartitionConfig("orders", lane, "a", "b")])
 
-    def pump(self, lane: int, tide: int = 0) -> DeskLine:
+    def pump(self, lane: int, tide: int = 0) -> CoordinatorClient:
         cluster = Cluster("east", ("127.0.0.1:1",))
         token = self.desk.token_of((LINK, lane))
         at: dict[str, Any] = {"desk_host": self.desk.host, "desk_port": self.desk.port, "desk_token": token}
-        order = TideOrder(LINK, lane, tide, cluster, cluster, producer_id=1, producer_epoch=0, state_expiry_ms=1, **at)
-        self.pumps.append(DeskLine(order))
+        order = TaskConfig(LINK, lane, tide, cluster, cluster, producer_id=1, producer_epoch=0, state_expiry_ms=1, **at)
+        self.pumps.append(CoordinatorClient(order))
         return self.pumps[-1]
 
 
 @pytest.fixture
 def shop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    monkeypatch.setattr(operator_control, "EVERY_S", 0.0)
+    monkeypatch.setattr(operator_control, "RATE_LIMITS_INTERVAL_S", 0.0)
     made = Shop()
     yield made
     made.desk.close()
@@ -51,7 +51,7 @@ def shop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
         pump.close()
 
 
-def heard(line: DeskLine, kind: type[W], within_s: float = 3.0) -> list[W]:
+def heard(line: CoordinatorClient, kind: type[W], within_s: float = 3.0) -> list[W]:
     """Words of this kind, once there is one."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
@@ -65,30 +65,30 @@ def heard(line: DeskLine, kind: type[W], within_s: float = 3.0) -> list[W]:
 def test_a_pump_and_its_heir_are_told_their_share(shop: Shop) -> None:
     pump = shop.pump(0)
     assert heard(pump, Assign)
-    teller = BoundsTeller(LINK, shop.desk)
-    teller.turn(Control(throttle_bytes_s=1000, topic_throttles=(("orders", 100),)), LANES)
-    (bounds,) = heard(pump, Bounds)
+    teller = RateLimitPublisher(LINK, shop.desk)
+    teller.turn(LinkControl(throttle_bytes_s=1000, topic_throttles=(("orders", 100),)), LANES)
+    (bounds,) = heard(pump, TaskRateLimits)
     assert (bounds.link, bounds.topics) == (500.0, {"orders": 50.0})
-    assert heard(shop.pump(0, tide=1), Bounds) == [bounds]
-    teller.turn(Control(throttle_bytes_s=1000, topic_throttles=(("orders", 100),)), LANES)
-    assert not heard(pump, Bounds, within_s=0.3), "nothing has changed"
+    assert heard(shop.pump(0, tide=1), TaskRateLimits) == [bounds]
+    teller.turn(LinkControl(throttle_bytes_s=1000, topic_throttles=(("orders", 100),)), LANES)
+    assert not heard(pump, TaskRateLimits, within_s=0.3), "nothing has changed"
 
 
 def test_who_is_held_back_gets_what_others_leave(shop: Shop) -> None:
     busy, idle = shop.pump(0), shop.pump(1)
     for pump in (busy, idle):
-        pump.say(SayReady())
-        assert heard(pump, Go)
-    teller, control = BoundsTeller(LINK, shop.desk), Control(throttle_bytes_s=1000)
+        pump.say(TaskReady())
+        assert heard(pump, StartWriting)
+    teller, control = RateLimitPublisher(LINK, shop.desk), LinkControl(throttle_bytes_s=1000)
     teller.turn(control, LANES)
-    assert heard(busy, Bounds)[0].link == 500.0
-    busy.say(Used({"": [500.0, 1.0]}))
-    idle.say(Used({}))
+    assert heard(busy, TaskRateLimits)[0].link == 500.0
+    busy.say(ThrottleUsage({"": [500.0, 1.0]}))
+    idle.say(ThrottleUsage({}))
     until = time.monotonic() + 3.0
     while time.monotonic() < until and not shop.desk.used(LINK)[0]:
         time.sleep(0.01)
     teller.turn(control, LANES)
-    (mine,), (theirs,) = heard(busy, Bounds), heard(idle, Bounds)[-1:]
+    (mine,), (theirs,) = heard(busy, TaskRateLimits), heard(idle, TaskRateLimits)[-1:]
     assert mine.link > 990
     assert mine.link + theirs.link == pytest.approx(1000)
 
@@ -96,24 +96,24 @@ def test_who_is_held_back_gets_what_others_leave(shop: Shop) -> None:
 def test_a_bound_that_is_taken_away_is_told_too(shop: Shop) -> None:
     pump = shop.pump(0)
     assert heard(pump, Assign)
-    teller = BoundsTeller(LINK, shop.desk)
-    teller.turn(Control(), LANES)
-    assert not heard(pump, Bounds, within_s=0.2), "there never was one"
-    teller.turn(Control(throttle_bytes_s=1000), LANES)
-    assert heard(pump, Bounds)
-    teller.turn(Control(), LANES)
-    assert heard(pump, Bounds) == [Bounds(0.0, {}, {})]
+    teller = RateLimitPublisher(LINK, shop.desk)
+    teller.turn(LinkControl(), LANES)
+    assert not heard(pump, TaskRateLimits, within_s=0.2), "there never was one"
+    teller.turn(LinkControl(throttle_bytes_s=1000), LANES)
+    assert heard(pump, TaskRateLimits)
+    teller.turn(LinkControl(), LANES)
+    assert heard(pump, TaskRateLimits) == [TaskRateLimits(0.0, {}, {})]
 
 
 def test_what_an_operator_changes_is_told_at_once_though_needs_are_looked_at_twice_a_second(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operator_control, "EVERY_S", 60.0)
+    monkeypatch.setattr(operator_control, "RATE_LIMITS_INTERVAL_S", 60.0)
     pump = shop.pump(0)
     assert heard(pump, Assign)
-    teller = BoundsTeller(LINK, shop.desk)
-    teller.turn(Control(), LANES)
-    teller.turn(Control(throttle_bytes_s=1000), LANES)
-    assert heard(pump, Bounds)[0].link == 500.0
-    teller.turn(Control(throttle_bytes_s=3000), LANES)
-    assert heard(pump, Bounds)[0].link == 1500.0
+    teller = RateLimitPublisher(LINK, shop.desk)
+    teller.turn(LinkControl(), LANES)
+    teller.turn(LinkControl(throttle_bytes_s=1000), LANES)
+    assert heard(pump, TaskRateLimits)[0].link == 500.0
+    teller.turn(LinkControl(throttle_bytes_s=3000), LANES)
+    assert heard(pump, TaskRateLimits)[0].link == 1500.0

@@ -13,31 +13,31 @@ from tests.replication.desk_office import LinePump
 from twinshore.config.errors import TwinshoreError
 from twinshore.config.model import Cluster, Security
 from twinshore.replication import task_pool as tides_module
-from twinshore.replication.coordinator_server import Desk
-from twinshore.replication.core.planner import HEIRS_MAX
-from twinshore.replication.task.core.config import TideOrder
+from twinshore.replication.coordinator_server import CoordinatorServer
+from twinshore.replication.core.planner import STANDBYS_MAX
+from twinshore.replication.task.core.config import TaskConfig
 from twinshore.replication.task.core.messages import Finish
-from twinshore.replication.task.runner import DeskLost, Pump
-from twinshore.replication.task_pool import TIDES_MAX, Rafts, Tides
+from twinshore.replication.task.runner import CoordinatorLost, TaskRunner
+from twinshore.replication.task_pool import ATTEMPTS_MAX, TaskGroups, TaskPool
 
 LINK = "east->west"
 SIDE = Cluster("east", ("127.0.0.1:1",), Security(), "")
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    made = Desk("127.0.0.1", allowed_s=lambda _: 9.0, take=lambda _: None)
+def desk() -> Iterator[CoordinatorServer]:
+    made = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 9.0, take=lambda _: None)
     yield made
     made.close()
 
 
-def order_of(desk: Desk, lane: int = 0) -> TideOrder:
+def order_of(desk: CoordinatorServer, lane: int = 0) -> TaskConfig:
     """The order of the lane's first tide, as the lane is opened now."""
     at = (desk.host, desk.port, desk.token_of((LINK, lane)))
-    return TideOrder(LINK, lane, 0, SIDE, SIDE, 1, 0, 60_000, *at)
+    return TaskConfig(LINK, lane, 0, SIDE, SIDE, 1, 0, 60_000, *at)
 
 
-def test_a_lane_without_an_order_hinders_no_other_and_begins_again(desk: Desk) -> None:
+def test_a_lane_without_an_order_hinders_no_other_and_begins_again(desk: CoordinatorServer) -> None:
     said: list[str] = []
     began: list[str] = []
     over = threading.Event()
@@ -47,16 +47,16 @@ def test_a_lane_without_an_order_hinders_no_other_and_begins_again(desk: Desk) -
         over.wait(10)
         return "finished"
 
-    def make(lane: int, tide: int) -> TideOrder:
+    def make(lane: int, tide: int) -> TaskConfig:
         if lane == 0 and tide < 2:
             raise TwinshoreError("the link has been let go")
         return replace(order_of(desk, lane), tide=tide)
 
-    tides = Tides(desk, 60.0, run, said.append)
+    tides = TaskPool(desk, 60.0, run, said.append)
     try:
         for lane in range(2):
-            desk.open_lane((LINK, lane), 9.0)
-            tides.open_lane((LINK, lane), lambda tide, lane=lane: make(lane, tide))  # type: ignore[misc]
+            desk.open_task((LINK, lane), 9.0)
+            tides.open_task((LINK, lane), lambda tide, lane=lane: make(lane, tide))  # type: ignore[misc]
         deadline = time.monotonic() + 10
         while len(began) < 2:
             assert time.monotonic() < deadline, (began, said)
@@ -71,7 +71,9 @@ def test_a_lane_without_an_order_hinders_no_other_and_begins_again(desk: Desk) -
     ]
 
 
-def test_a_thread_that_cannot_start_costs_a_lane_one_try(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_cannot_start_costs_a_lane_one_try(
+    desk: CoordinatorServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As where the machine lets nobody have another process or thread for a moment."""
     said: list[str] = []
     began: list[str] = []
@@ -88,10 +90,10 @@ def test_a_thread_that_cannot_start_costs_a_lane_one_try(desk: Desk, monkeypatch
         began.append(given[1])
         return "finished"
 
-    desk.open_lane((LINK, 0), 9.0)
-    tides = Tides(desk, 60.0, run, said.append)
+    desk.open_task((LINK, 0), 9.0)
+    tides = TaskPool(desk, 60.0, run, said.append)
     order = order_of(desk)
-    tides.open_lane((LINK, 0), lambda tide: replace(order, tide=tide))
+    tides.open_task((LINK, 0), lambda tide: replace(order, tide=tide))
     try:
         deadline = time.monotonic() + 10
         while not began:
@@ -103,13 +105,13 @@ def test_a_thread_that_cannot_start_costs_a_lane_one_try(desk: Desk, monkeypatch
     assert said[0] == f"{LINK} lane 0 tide 0: it cannot begin (can't start new thread); the lane begins again"
 
 
-def test_the_log_says_once_why_a_lane_has_no_pump(desk: Desk) -> None:
+def test_the_log_says_once_why_a_lane_has_no_pump(desk: CoordinatorServer) -> None:
     said: list[str] = []
     over = threading.Event()
     key = (LINK, 0)
-    desk.open_lane(key, 9.0)
+    desk.open_task(key, 9.0)
     order = order_of(desk)
-    tides = Tides(desk, 60.0, lambda *_: "finished" if over.wait(10) else "late", said.append)
+    tides = TaskPool(desk, 60.0, lambda *_: "finished" if over.wait(10) else "late", said.append)
     pump = LinePump(order)
     try:
         pump.ready()
@@ -118,7 +120,7 @@ def test_the_log_says_once_why_a_lane_has_no_pump(desk: Desk) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         pump.done(unread_s=60.0)
-        tides.open_lane(key, lambda _: order)
+        tides.open_task(key, lambda _: order)
         while not said:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -132,16 +134,16 @@ def test_the_log_says_once_why_a_lane_has_no_pump(desk: Desk) -> None:
     assert "throttled the last one" in sentence
 
 
-def test_a_tide_that_was_late_for_its_own_term_does_not_carry_in_the_next(desk: Desk) -> None:
+def test_a_tide_that_was_late_for_its_own_term_does_not_carry_in_the_next(desk: CoordinatorServer) -> None:
     """Spark takes its time to start it. What its order says, as that records may be cut off, holds no more by then."""
     key = (LINK, 0)
-    desk.open_lane(key, 9.0)
+    desk.open_task(key, 9.0)
     late = order_of(desk)
     desk.close_link(LINK)
     assert desk.token_of(key) == ""
-    desk.open_lane(key, 9.0)
+    desk.open_task(key, 9.0)
     pump = LinePump(late)
-    with pytest.raises(DeskLost):
+    with pytest.raises(CoordinatorLost):
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
             assert pump.words() == [], "nothing is said to it"
@@ -156,7 +158,9 @@ def test_a_tide_that_was_late_for_its_own_term_does_not_carry_in_the_next(desk: 
     pump.close()
 
 
-def test_tasks_that_hang_keep_no_heir_from_another_lane(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_that_hang_keep_no_heir_from_another_lane(
+    desk: CoordinatorServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each hung task is ended from outside, and stands by for nobody until then."""
     for name, short_s in (("ARRIVE_S_MAX", 0.5), ("SPENT_S", 0.5), ("LOOK_S", 0.1), ("END_S_MAX", 2.0)):
         monkeypatch.setattr(tides_module, name, short_s)
@@ -165,13 +169,13 @@ def test_tasks_that_hang_keep_no_heir_from_another_lane(desk: Desk, monkeypatch:
     said: list[str] = []
 
     def run(text: str, name: str) -> str:
-        order = TideOrder.from_json(text)
+        order = TaskConfig.from_json(text)
         ended[name] = threading.Event()
         pump = LinePump(order)
         pump.ready()
         try:
             while not (over.wait(0.01) or ended[name].is_set()):
-                if order.lane < HEIRS_MAX and pump.grant.until_s:
+                if order.lane < STANDBYS_MAX and pump.grant.until_s:
                     continue  # it hangs
                 if Finish() in pump.words():
                     pump.done()
@@ -181,14 +185,14 @@ def test_tasks_that_hang_keep_no_heir_from_another_lane(desk: Desk, monkeypatch:
             pump.close()
         raise RuntimeError("job cancelled")
 
-    tides = Tides(desk, 1.0, run, said.append, end=lambda name: ended[name].set())
+    tides = TaskPool(desk, 1.0, run, said.append, end=lambda name: ended[name].set())
     deadline = time.monotonic() + 60
     try:
-        for lane in range(HEIRS_MAX + 1):
-            desk.open_lane((LINK, lane), 1.0)
+        for lane in range(STANDBYS_MAX + 1):
+            desk.open_task((LINK, lane), 1.0)
             order = order_of(desk, lane)
-            tides.open_lane((LINK, lane), lambda tide, order=order: replace(order, tide=tide))  # type: ignore[misc]
-        key = (LINK, HEIRS_MAX)
+            tides.open_task((LINK, lane), lambda tide, order=order: replace(order, tide=tide))  # type: ignore[misc]
+        key = (LINK, STANDBYS_MAX)
         while (desk.holding(key)[0] or 0) < 4 or len([name for name, one in ended.items() if one.is_set()]) < 4:
             assert time.monotonic() < deadline, (desk.holding(key), sorted(ended), said)
             time.sleep(0.01)
@@ -198,27 +202,29 @@ def test_tasks_that_hang_keep_no_heir_from_another_lane(desk: Desk, monkeypatch:
     assert any(sentence.endswith("does not end: Spark is asked to end its task") for sentence in said)
 
 
-def test_a_lane_without_partitions_gets_one_pump_and_then_its_heir(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lane_without_partitions_gets_one_pump_and_then_its_heir(
+    desk: CoordinatorServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As of a link that is new or paused, whose filters admit nothing, or that has fewer partitions than lanes."""
-    monkeypatch.setattr(tides_module, "ARRIVE_S_MAX", 3.0)
+    monkeypatch.setattr(tides_module, "START_TIMEOUT_S", 3.0)
     running: list[int] = []
     most = 0
 
     def run(text: str, _name: str) -> str:
         nonlocal most
-        order = TideOrder.from_json(text)
+        order = TaskConfig.from_json(text)
         running.append(order.tide)
         most = max(most, len(running))
         try:
-            return Pump(order).run()
+            return TaskRunner(order).run()
         finally:
             running.remove(order.tide)
 
-    tides = Tides(desk, 1.0, run, lambda _: None)
+    tides = TaskPool(desk, 1.0, run, lambda _: None)
     try:
-        desk.open_lane((LINK, 0), 9.0)
+        desk.open_task((LINK, 0), 9.0)
         order = order_of(desk)
-        tides.open_lane((LINK, 0), lambda tide: replace(order, tide=tide))
+        tides.open_task((LINK, 0), lambda tide: replace(order, tide=tide))
         deadline = time.monotonic() + 20
         while (desk.holding((LINK, 0))[0] or 0) < 2:
             assert time.monotonic() < deadline, (desk.holding((LINK, 0)), running)
@@ -229,7 +235,9 @@ def test_a_lane_without_partitions_gets_one_pump_and_then_its_heir(desk: Desk, m
     assert most <= 3, "one that has handed over may take a moment to end"
 
 
-def test_tasks_that_hang_before_they_carry_are_bounded_and_ended(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_that_hang_before_they_carry_are_bounded_and_ended(
+    desk: CoordinatorServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As where a file that they read lies on a machine that is gone: no word of the desk reaches them."""
     for name, short_s in (("ARRIVE_S_MAX", 0.1), ("END_S_MAX", 0.5), ("LOOK_S", 0.1), ("IDLE_S_MAX", 3.0)):
         monkeypatch.setattr(tides_module, name, short_s)
@@ -249,11 +257,11 @@ def test_tasks_that_hang_before_they_carry_are_bounded_and_ended(desk: Desk, mon
         running[name].set()
 
     said: list[str] = []
-    tides = Tides(desk, 60.0, run, said.append, end=end)
+    tides = TaskPool(desk, 60.0, run, said.append, end=end)
     try:
-        desk.open_lane((LINK, 0), 9.0)
+        desk.open_task((LINK, 0), 9.0)
         order = order_of(desk)
-        tides.open_lane((LINK, 0), lambda tide: replace(order, tide=tide))
+        tides.open_task((LINK, 0), lambda tide: replace(order, tide=tide))
         deadline = time.monotonic() + 30
         while len(ended) < 3:
             assert time.monotonic() < deadline, (running, said)
@@ -262,10 +270,10 @@ def test_tasks_that_hang_before_they_carry_are_bounded_and_ended(desk: Desk, mon
         tides.close()
         for over in list(running.values()):
             over.set()
-    assert TIDES_MAX <= max(most) <= TIDES_MAX + 1, "there is a bound, and it was met; the first may be ending"
+    assert ATTEMPTS_MAX <= max(most) <= ATTEMPTS_MAX + 1, "there is a bound, and it was met; the first may be ending"
 
 
-def test_a_raft_s_task_that_never_speaks_is_ended(desk: Desk) -> None:
+def test_a_raft_s_task_that_never_speaks_is_ended(desk: CoordinatorServer) -> None:
     """As where its worker hangs before it dials, or dials and says nothing: such tasks would come to be ever more."""
     over = threading.Event()
     ended: list[str] = []
@@ -276,7 +284,7 @@ def test_a_raft_s_task_that_never_speaks_is_ended(desk: Desk) -> None:
         over.wait(30.0)
         return "finished"
 
-    made = Rafts(desk, 60.0, rides, said.append, lambda *_: None, ended.append)
+    made = TaskGroups(desk, 60.0, rides, said.append, lambda *_: None, ended.append)
     try:
         for now_s in (1000.0, 1031.0, 1062.0, 1062.1):
             made.turn([0], 0, now_s)
@@ -287,7 +295,7 @@ def test_a_raft_s_task_that_never_speaks_is_ended(desk: Desk) -> None:
         over.set()
 
 
-def test_lanes_that_read_together_are_on_one_raft_and_others_have_tasks_of_their_own(desk: Desk) -> None:
+def test_lanes_that_read_together_are_on_one_raft_and_others_have_tasks_of_their_own(desk: CoordinatorServer) -> None:
     over = threading.Event()
     began: list[str] = []
 
@@ -297,13 +305,13 @@ def test_lanes_that_read_together_are_on_one_raft_and_others_have_tasks_of_their
         over.wait(30.0)
         return "finished"
 
-    tides = Tides(desk, 60.0, rides, lambda _: None, tasks=6)
+    tides = TaskPool(desk, 60.0, rides, lambda _: None, tasks=6)
     try:
         for link, together in (("a->b", "prices"), ("a->c", "prices"), ("a->d", "news"), ("a->e", "")):
             for lane in range(2):
-                desk.open_lane((link, lane), 9.0)
+                desk.open_task((link, lane), 9.0)
                 order = replace(order_of(desk), link=link, lane=lane)
-                tides.open_lane((link, lane), lambda tide, order=order: replace(order, tide=tide), together=together)  # type: ignore[misc]
+                tides.open_task((link, lane), lambda tide, order=order: replace(order, tide=tide), together=together)  # type: ignore[misc]
         deadline = time.monotonic() + 10
         while len(began) < 4:
             assert time.monotonic() < deadline, began

@@ -5,8 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinshore.config.model import NamedPartition
-from twinshore.replication.core.lag import MARKS_MAX, PARTITIONS_MAX, WAITS_S_MIN, Mark, waits_of, waits_row, waits_told
+from twinshore.config.model import TopicPartition
+from twinshore.replication.core.lag import (
+    BACKLOG_MARKS_MAX,
+    BACKLOG_PARTITIONS_MAX,
+    BACKLOG_S_MIN,
+    ArrivalMark,
+    backlog_row,
+    parse_backlog,
+    select_oldest_backlogs,
+)
 from twinshore.replication.metrics import Meters
 
 LINK = "east->west"
@@ -18,36 +26,39 @@ def test_joined_marks_make_no_age_too_small(rises: list[tuple[int, int]]) -> Non
     marks, at_ms, end = [], 0, 0
     for later_ms, more in rises:
         at_ms, end = at_ms + later_ms, end + more
-        marks.append(Mark(at_ms, end))
-    named = NamedPartition("orders", 3)
-    kept = waits_of([waits_row(LINK, waits_told({named: marks}), 7)])[named]
-    assert len(kept) <= MARKS_MAX
+        marks.append(ArrivalMark(at_ms, end))
+    named = TopicPartition("orders", 3)
+    kept = parse_backlog([backlog_row(LINK, select_oldest_backlogs({named: marks}), 7)])[named]
+    assert len(kept) <= BACKLOG_MARKS_MAX
     assert (kept[0].at_ms, kept[-1].end) == (marks[0].at_ms, marks[-1].end)
     for offset in range(end):
         assert _first(kept, offset) <= _first(marks, offset)
 
 
 def test_those_that_wait_longest_are_kept() -> None:
-    waits = {NamedPartition("orders", number): [Mark(10_000 - number, 5)] for number in range(PARTITIONS_MAX + 50)}
-    kept = waits_told(waits)
-    assert len(kept) == PARTITIONS_MAX
-    assert NamedPartition("orders", PARTITIONS_MAX + 49) in kept
-    assert NamedPartition("orders", 0) not in kept
+    waits = {
+        TopicPartition("orders", number): [ArrivalMark(10_000 - number, 5)]
+        for number in range(BACKLOG_PARTITIONS_MAX + 50)
+    }
+    kept = select_oldest_backlogs(waits)
+    assert len(kept) == BACKLOG_PARTITIONS_MAX
+    assert TopicPartition("orders", BACKLOG_PARTITIONS_MAX + 49) in kept
+    assert TopicPartition("orders", 0) not in kept
 
 
 def test_a_mirror_goes_on_with_the_age_that_the_last_one_told() -> None:
-    named, before, after = NamedPartition("orders", 0), Meters(2.0), Meters(2.0)
-    before.knew(LINK, named, 5, 5, 100.0)
+    named, before, after = TopicPartition("orders", 0), Meters(2.0), Meters(2.0)
+    before.restore(LINK, named, 5, 5, 100.0)
     before.looked(LINK, {named: 9}, 100.0)
-    assert not before.waits(LINK, 100.0 + WAITS_S_MIN / 2, 0), "no older than the last word"
-    row = waits_row(LINK, waits_told(before.waits(LINK, 400.0, 1_000_000)), 1_000_000)
-    after.knew(LINK, named, 5, 9, 20.0)
+    assert not before.waits(LINK, 100.0 + BACKLOG_S_MIN / 2, 0), "no older than the last word"
+    row = backlog_row(LINK, select_oldest_backlogs(before.waits(LINK, 400.0, 1_000_000)), 1_000_000)
+    after.restore(LINK, named, 5, 9, 20.0)
     after.looked(LINK, {named: 12}, 20.0)
-    after.recall(LINK, waits_of([row]), 30.0, 1_010_000)
+    after.recall(LINK, parse_backlog([row]), 30.0, 1_010_000)
     assert after.readings(LINK, 30.0)[named].recovery_point_s == 310.0
-    after.recall(LINK, {named: [Mark(2_000_000, 9)]}, 30.0, 1_010_000)
+    after.recall(LINK, {named: [ArrivalMark(2_000_000, 9)]}, 30.0, 1_010_000)
     assert after.readings(LINK, 30.0)[named].recovery_point_s == 0.0, "a clock that was ahead"
 
 
-def _first(marks: list[Mark] | tuple[Mark, ...], offset: int) -> int:
+def _first(marks: list[ArrivalMark] | tuple[ArrivalMark, ...], offset: int) -> int:
     return next(mark.at_ms for mark in marks if mark.end > offset)

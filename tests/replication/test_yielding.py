@@ -9,14 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinshore.config.model import Link
-from twinshore.replication.core.ownership import There, behind, first_word, flips
-from twinshore.routing.core.records import HomeLine, HomeState
-from twinshore.state.core.values import Flip, HomeRow
+from twinshore.replication.core.ownership import (
+    HomeContext,
+    compare_home_records,
+    derive_home_changes,
+    first_home_record,
+)
+from twinshore.routing.core.home_records import HomeRecord, HomeState
+from twinshore.state.core.values import HomeChange, HomeRow
 
 LINK, PAIR, IDS = Link("east", "west"), "east<>west", ("id-e", "id-w")
 ON_EAST, ON_WEST, SWITCH = "e" * 32, "b" * 32, "5" * 32
 ROW = HomeRow(PAIR, "orders", "east", 1, 1, "link east->west")
-WEST = HomeLine(
+WEST = HomeRecord(
     topic="orders",
     home="their-west",
     cluster_id="id-w",
@@ -32,7 +37,7 @@ WEST = HomeLine(
     target_topic_id=ON_EAST,
     points=(5, 0),
 )
-FLIP = Flip(
+FLIP = HomeChange(
     pair=PAIR,
     topic="orders",
     home="west",
@@ -45,16 +50,16 @@ FLIP = Flip(
     since_ms=100,
     set_by="ann",
 )
-THERE = There({("east", "orders"): ON_EAST, ("west", "orders"): ON_WEST}, {("east->west", "orders"): 1})
+THERE = HomeContext({("east", "orders"): ON_EAST, ("west", "orders"): ON_WEST}, {("east->west", "orders"): 1})
 
 
 def taken(
-    line: HomeLine, row: HomeRow | None = ROW, there: There = THERE, link: Link = LINK
-) -> tuple[tuple[Flip, ...], dict[str, str]]:
+    line: HomeRecord, row: HomeRow | None = ROW, there: HomeContext = THERE, link: Link = LINK
+) -> tuple[tuple[HomeChange, ...], dict[str, str]]:
     rows = {"orders": row} if row else {}
     ids = IDS if link == LINK else IDS[::-1]
-    found = behind(link, ids, [{"orders": line}], rows)
-    made, unclear = flips(link, ids, found.lines, rows, there)
+    found = compare_home_records(link, ids, [{"orders": line}], rows)
+    made, unclear = derive_home_changes(link, ids, found.lines, rows, there)
     return made, {**found.doubts, **unclear}
 
 
@@ -70,7 +75,7 @@ def test_a_home_in_a_higher_term_is_taken_up_whatever_clusters_are_called_elsewh
 def test_what_the_store_knows_is_not_taken_up_again() -> None:
     assert taken(WEST, replace(ROW, home="west", term=2)) == ((), {})
     assert taken(WEST, replace(ROW, home="east", term=3)) == ((), {}), "the store is ahead"
-    first = HomeLine(
+    first = HomeRecord(
         topic="orders", home="east", cluster_id="id-e", term=1, step=2, state=HomeState.HELD, switch=SWITCH
     )
     assert taken(first) == taken(first, row=None) == ((), {}), "that a topic is in a switch is no flip"
@@ -78,7 +83,7 @@ def test_what_the_store_knows_is_not_taken_up_again() -> None:
 
 def test_two_switches_there_and_back_are_one_flip() -> None:
     back = replace(WEST, home="e", cluster_id="id-e", term=3, source_topic_id=ON_EAST, target_topic_id=ON_WEST)
-    expected = Flip(
+    expected = HomeChange(
         pair=PAIR,
         topic="orders",
         home="east",
@@ -95,7 +100,7 @@ def test_two_switches_there_and_back_are_one_flip() -> None:
 
 
 def test_a_twin_that_was_made_since_the_switch_stays_and_the_term_alone_is_taken_up() -> None:
-    recovered = There(THERE.topic_ids, {("west->east", "orders"): 101})
+    recovered = HomeContext(THERE.topic_ids, {("west->east", "orders"): 101})
     assert taken(WEST, row=None, there=recovered) == ((replace(FLIP, back="", points=()),), {})
 
 
@@ -114,11 +119,11 @@ def test_a_twin_that_was_made_since_the_switch_stays_and_the_term_alone_is_taken
             THERE,
             "is at home on west in term 2, as the clusters say",
         ),
-        (WEST, ROW, There({}, {}), "not by a switch between the topics that east and west have now"),
-        (WEST, ROW, There({**THERE.topic_ids, ("east", "orders"): "f" * 32}, {}), "not by a switch"),
+        (WEST, ROW, HomeContext({}, {}), "not by a switch between the topics that east and west have now"),
+        (WEST, ROW, HomeContext({**THERE.topic_ids, ("east", "orders"): "f" * 32}, {}), "not by a switch"),
     ],
 )
-def test_what_cannot_be_told_is_carried_by_nobody(line: HomeLine, row: HomeRow, there: There, why: str) -> None:
+def test_what_cannot_be_told_is_carried_by_nobody(line: HomeRecord, row: HomeRow, there: HomeContext, why: str) -> None:
     made, doubts = taken(line, row, there)
     assert made == ()
     assert why in doubts["orders"]
@@ -132,7 +137,7 @@ def test_a_switch_of_other_clusters_is_none_of_this_pair() -> None:
 
 def test_two_clusters_that_say_different_things_in_one_word_are_a_doubt() -> None:
     rival = replace(WEST, home="their-east", cluster_id="id-e")
-    found = behind(LINK, IDS, [{"orders": WEST}, {"orders": rival}], {"orders": ROW})
+    found = compare_home_records(LINK, IDS, [{"orders": WEST}, {"orders": rival}], {"orders": ROW})
     assert found.lines == {}
     assert "say different things in term 2: it is at home on their-west, and on their-east" in found.doubts["orders"]
 
@@ -152,12 +157,12 @@ some_rows = st.none() | st.builds(replace, st.just(ROW), home=st.sampled_from(["
 
 @given(logs, logs, some_rows)
 def test_a_term_only_rises_and_whatever_is_not_taken_up_is_no_news_or_doubted(
-    one: dict[str, HomeLine], other: dict[str, HomeLine], row: HomeRow | None
+    one: dict[str, HomeRecord], other: dict[str, HomeRecord], row: HomeRow | None
 ) -> None:
     rows = {"orders": row} if row else {}
-    found = behind(LINK, IDS, [one, other], rows)
-    made, unclear = flips(LINK, IDS, found.lines, rows, THERE)
-    mixed = behind(LINK, IDS, [other, one], rows)
+    found = compare_home_records(LINK, IDS, [one, other], rows)
+    made, unclear = derive_home_changes(LINK, IDS, found.lines, rows, THERE)
+    mixed = compare_home_records(LINK, IDS, [other, one], rows)
     assert (mixed.lines.keys(), mixed.doubts.keys()) == (found.lines.keys(), found.doubts.keys())
     assert not found.lines.keys() & found.doubts.keys()
     for flip in made:
@@ -170,7 +175,7 @@ def test_a_term_only_rises_and_whatever_is_not_taken_up_is_no_news_or_doubted(
     assert len(news) <= len(made) + len(unclear)
 
 
-FIRST = HomeLine(topic="orders", home="east", cluster_id="id-e", term=1, since_ms=7, set_by="link east->west")
+FIRST = HomeRecord(topic="orders", home="east", cluster_id="id-e", term=1, since_ms=7, set_by="link east->west")
 OTHERS = replace(FIRST, home="north", cluster_id="id-n")
 STALE = replace(FIRST, home="west", cluster_id="id-w", step=2)
 
@@ -202,15 +207,15 @@ STALE = replace(FIRST, home="west", cluster_id="id-w", step=2)
     ],
 )
 def test_the_target_hears_once_where_a_carried_topic_is_at_home(
-    source: HomeLine | None, target: HomeLine | None, is_twin: bool, said: HomeLine | None
+    source: HomeRecord | None, target: HomeRecord | None, is_twin: bool, said: HomeRecord | None
 ) -> None:
-    assert first_word(LINK, "orders", IDS, (source, target), is_twin=is_twin, now_ms=7) == said
+    assert first_home_record(LINK, "orders", IDS, (source, target), is_twin=is_twin, now_ms=7) == said
     if said is not None and said != source:
-        heard = first_word(LINK, "orders", IDS, (source, said), is_twin=is_twin, now_ms=8)
+        heard = first_home_record(LINK, "orders", IDS, (source, said), is_twin=is_twin, now_ms=8)
         assert heard is None
 
 
 def test_a_first_word_stops_no_topic_whatever_it_says() -> None:
     assert taken(STALE) == taken(STALE, row=None) == ((), {})
-    found = behind(LINK, IDS, [{"orders": replace(FIRST, step=2)}, {"orders": STALE}], {"orders": ROW})
+    found = compare_home_records(LINK, IDS, [{"orders": replace(FIRST, step=2)}, {"orders": STALE}], {"orders": ROW})
     assert (found.lines, found.doubts) == ({}, {})

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import Cluster, Link, Naming
+from twinshore.config.model import Cluster, Link, TwinNaming
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import forget_links, topic_id
 from twinshore.lab.cluster import LabCluster
 from twinshore.replication import ownership_sync
-from twinshore.replication.ownership_sync import Yielding
-from twinshore.routing.core.records import HomeLine
-from twinshore.routing.topic import HomeNotes
+from twinshore.replication.ownership_sync import HomeRecordSync
+from twinshore.routing.core.home_records import HomeRecord
+from twinshore.routing.homes_topic import HomesTopic
 from twinshore.state.core.values import HomeRow, TwinRow
 from twinshore.state.store import Store, open_store
 
@@ -46,7 +46,7 @@ def test_a_store_that_comes_back_yields_to_the_higher_term(
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ownership_sync, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(ownership_sync, "POLL_INTERVAL_S", 0.0)
     for lab in (east, west):
         lab.create_topic(TOPIC, partitions=2)
     on_east, on_west = (topic_id(lab.cluster, TOPIC).hex() for lab in (east, west))
@@ -54,11 +54,11 @@ def test_a_store_that_comes_back_yields_to_the_higher_term(
     store.twins.save([TwinRow(THERE.name, TOPIC, number, on_east, on_west, 0, 0, 1) for number in range(2)])
     said: list[str] = []
     # Lines of other topics may stand there as well, of earlier tests.
-    ours = Yielding(lambda: THERE, store, *both, lambda line: said.append(line) if TOPIC in line else None)
+    ours = HomeRecordSync(lambda: THERE, store, *both, lambda line: said.append(line) if TOPIC in line else None)
     assert TOPIC not in ours.look()
     assert (said, store.homes.of(PAIR)[TOPIC].term) == ([], 1)
 
-    line = HomeLine(
+    line = HomeRecord(
         topic=TOPIC,
         home="west",
         cluster_id=both[1].cluster_id(),
@@ -71,7 +71,7 @@ def test_a_store_that_comes_back_yields_to_the_higher_term(
         target_topic_id=on_east,
         points=(7, 0),
     )
-    notes = HomeNotes(both[1])
+    notes = HomesTopic(both[1])
     notes.make()
     notes.say([line], 5)  # The old home is dead, as far as whoever switches can tell.
     assert TOPIC not in ours.look()
@@ -83,8 +83,8 @@ def test_a_store_that_comes_back_yields_to_the_higher_term(
     assert TOPIC not in ours.look()
     assert len(said) == 1
 
-    rival = HomeLine(topic=TOPIC, home="east", cluster_id=both[0].cluster_id(), term=2, switch="6" * 32)
-    (there := HomeNotes(both[0])).make()
+    rival = HomeRecord(topic=TOPIC, home="east", cluster_id=both[0].cluster_id(), term=2, switch="6" * 32)
+    (there := HomesTopic(both[0])).make()
     there.say([rival], 6)
     time.sleep(0.01)
     assert "say different things in term 2" in ours.look()[TOPIC]
@@ -94,11 +94,11 @@ def test_a_store_that_comes_back_yields_to_the_higher_term(
 def test_a_cluster_that_never_answered_may_say_what_counts(store: Store) -> None:
     away = [KafkaCluster(Cluster(name, ("127.0.0.1:1",)), patience_s=0.1) for name in ("east", "west")]
     with closing(away[0]), closing(away[1]), pytest.raises(KafkaError):
-        Yielding(lambda: THERE, store, away[0], away[1], print).look()
+        HomeRecordSync(lambda: THERE, store, away[0], away[1], print).look()
 
 
 def test_by_prefix_nothing_is_asked(store: Store) -> None:
     away = [KafkaCluster(Cluster(name, ("127.0.0.1:1",)), patience_s=0.1) for name in ("east", "west")]
-    mapped = Link("east", "west", naming=Naming.PREFIX)
+    mapped = Link("east", "west", naming=TwinNaming.PREFIX)
     with closing(away[0]), closing(away[1]):
-        assert Yielding(lambda: mapped, store, away[0], away[1], print).look() == {}
+        assert HomeRecordSync(lambda: mapped, store, away[0], away[1], print).look() == {}

@@ -10,24 +10,30 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.config.incidents import IncidentKind
+from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import HOMES_TOPIC, TERM_MAX, Link
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.state_topic import Notebook
+from twinshore.kafka.state_topic import StateTopic
 from twinshore.lab.clients import forget_links
 from twinshore.lab.cluster import LabCluster
 from twinshore.replication import ownership_sync
-from twinshore.replication.core.ownership import behind
-from twinshore.replication.ownership_sync import Yielding
-from twinshore.routing.core.followers import Following, Write
-from twinshore.routing.core.records import STEPS_AHEAD_MAX, TERMS_AHEAD_MAX, HomeLine, HomeLog, far_in_words
-from twinshore.routing.topic import HomeNotes
+from twinshore.replication.core.ownership import compare_home_records
+from twinshore.replication.ownership_sync import HomeRecordSync
+from twinshore.routing.core.home_records import (
+    STEPS_AHEAD_MAX,
+    TERMS_AHEAD_MAX,
+    HomeLog,
+    HomeRecord,
+    describe_implausible,
+)
+from twinshore.routing.core.subscribers import HomeSubscription, WriteTo
+from twinshore.routing.homes_topic import HomesTopic
 from twinshore.state.core.values import HomeRow
 from twinshore.state.store import open_store
 
 TOPIC, PAIR, LINK = "far-orders", "east<>west", Link("east", "west")
-EAST = HomeLine(topic=TOPIC, home="east", cluster_id="E", term=1, step=9)
-FORGED = HomeLine(topic=TOPIC, home="west", cluster_id="W", term=TERM_MAX)
+EAST = HomeRecord(topic=TOPIC, home="east", cluster_id="E", term=1, step=9)
+FORGED = HomeRecord(topic=TOPIC, home="west", cluster_id="W", term=TERM_MAX)
 by_switches = pytest.mark.claim(
     "switch", "forged-words", "a forged home line far above all that is known moves nothing, and is an incident"
 )
@@ -36,7 +42,7 @@ by_clients = pytest.mark.claim(
 )
 
 
-def told(*lines: HomeLine, known: Callable[[str], int] = lambda _: 0) -> HomeLog:
+def told(*lines: HomeRecord, known: Callable[[str], int] = lambda _: 0) -> HomeLog:
     log = HomeLog(known=known)
     for line in lines:
         log.take(*line.line())
@@ -52,7 +58,7 @@ def test_what_is_far_above_all_that_is_known_is_passed_over_and_told_of() -> Non
     log.take(*EAST.line())
     assert (log.far, log.mending()) == ({}, []), "what stands lies behind it again"
     log.take(*FORGED.line())
-    assert "far-orders on west in term 30000" in far_in_words("west", log.far.values())
+    assert "far-orders on west in term 30000" in describe_implausible("west", log.far.values())
     log.take(FORGED.line()[0], None)
     assert (log.far, log.homes) == ({}, {})
     later = replace(EAST, term=2, home="west")
@@ -72,30 +78,30 @@ def test_what_a_store_or_another_cluster_knows_counts_when_it_is_known() -> None
     known: dict[str, int] = {}
     line = replace(EAST, term=1_500)
     log = told(line, known=lambda topic: known.get(topic, 0))
-    log.believe()
+    log.accept_plausible()
     assert log.homes == {}
     known[TOPIC] = 1_400
-    log.believe()
+    log.accept_plausible()
     assert (log.homes, log.far) == ({TOPIC: line}, {})
     assert told(line, known=lambda _: 1_400).homes == {TOPIC: line}
 
 
 @by_clients
 def test_a_client_is_not_led_away() -> None:
-    client = Following("b" * 32, "pay", [TOPIC], ["east"], "east")
+    client = HomeSubscription("b" * 32, "pay", [TOPIC], ["east"], "east")
     client.met("east", "E")
     says = client.says()
     client.said("east", says, 100.0, 100.0)
     client.read("east", told(EAST).homes, 100.05, 100.1)
     client.read("east", told(FORGED).homes, 100.15, 100.2)
-    assert client.order(TOPIC, 100.3) == Write("east", 1)
+    assert client.order(TOPIC, 100.3) == WriteTo("east", 1)
     assert client.term(TOPIC) == 1
 
 
 @by_switches
 def test_a_store_takes_up_nothing_of_it() -> None:
     row = HomeRow(PAIR, TOPIC, "east", 1, 1, "link east->west")
-    found = behind(LINK, ("E", "W"), [{}, told(FORGED).homes], {TOPIC: row})
+    found = compare_home_records(LINK, ("E", "W"), [{}, told(FORGED).homes], {TOPIC: row})
     assert (found.lines, found.doubts) == ({}, {})
 
 
@@ -111,19 +117,19 @@ def both(east: LabCluster, west: LabCluster) -> Iterator[tuple[KafkaCluster, Kaf
 def test_a_mirror_says_so_and_writes_what_stands_again(
     both: tuple[KafkaCluster, KafkaCluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ownership_sync, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(ownership_sync, "POLL_INTERVAL_S", 0.0)
     source, target = both
     east_id, west_id = (cluster.cluster_id() for cluster in both)
     real = replace(EAST, cluster_id=east_id)
     forged = replace(FORGED, cluster_id=west_id)
-    notes = HomeNotes(target)
+    notes = HomesTopic(target)
     notes.make()
     notes.say([real], 1)
-    Notebook(target, HOMES_TOPIC).append([forged.line()], 2)
+    StateTopic(target, HOMES_TOPIC).append([forged.line()], 2)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         store.homes.settle([HomeRow(PAIR, TOPIC, "east", 1, 1, "link east->west")])
         said: list[str] = []
-        ours = Yielding(lambda: LINK, store, source, target, said.append)
+        ours = HomeRecordSync(lambda: LINK, store, source, target, said.append)
         assert TOPIC not in ours.look()
         rows = [row.incident for row in store.ledger.rows(LINK.name) if row.incident.kind is IncidentKind.DOUBTFUL_HOME]
         assert [f"{TOPIC} on west in term 30000" in row.sentence for row in rows] == [True]
@@ -137,4 +143,4 @@ def test_a_mirror_says_so_and_writes_what_stands_again(
     assert notes.read()[TOPIC] == real
     flipped = replace(forged, term=2)
     notes.say([flipped], 3)
-    assert notes.log.won(flipped), "a switch goes on"
+    assert notes.log.is_current(flipped), "a switch goes on"

@@ -9,9 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinshore.kafka.protocol.primitives import note_text
-from twinshore.routing.core.followers import FOLLOWERS_MAX, Follower, FollowerLog, covers, goodbye_line
-from twinshore.routing.core.records import Line
+from twinshore.kafka.protocol.primitives import encode_json
+from twinshore.routing.core.home_records import KeyValue
+from twinshore.routing.core.subscribers import (
+    SUBSCRIBERS_MAX,
+    HomeSubscriber,
+    SubscriberLog,
+    pattern_matches,
+    unsubscribe_record,
+)
 
 ONE, TWO = "1" * 32, "2" * 32
 HELD = (1, 2)
@@ -23,23 +29,23 @@ def follower(
     heard: dict[str, tuple[int, int]] | None = None,
     parked: tuple[str, ...] = (),
     said: int = 1,
-) -> Follower:
-    return Follower(name, "billing", topics or ("orders",), heard or {}, frozenset(parked), 5000, said)
+) -> HomeSubscriber:
+    return HomeSubscriber(name, "billing", topics or ("orders",), heard or {}, frozenset(parked), 5000, said)
 
 
-def seen(*lines: tuple[Line, float]) -> FollowerLog:
-    log = FollowerLog()
+def seen(*lines: tuple[KeyValue, float]) -> SubscriberLog:
+    log = SubscriberLog()
     for (key, value), at_s in lines:
         log.take(key, value, at_s)
     return log
 
 
-def awaited(log: FollowerLog, now_s: float, topic: str = "orders") -> list[str]:
+def awaited(log: SubscriberLog, now_s: float, topic: str = "orders") -> list[str]:
     return [one.id for one in log.awaited({topic: HELD}, now_s).get(topic, [])]
 
 
 followers = st.builds(
-    Follower,
+    HomeSubscriber,
     id=st.sampled_from([ONE, TWO]),
     name=st.text("aß→ ", max_size=9),
     topics=st.lists(st.sampled_from(["orders", "bills.*", "*"]), max_size=3).map(tuple),
@@ -51,13 +57,13 @@ followers = st.builds(
 
 
 @given(followers)
-def test_a_line_comes_back_as_it_was_written(one: Follower) -> None:
+def test_a_line_comes_back_as_it_was_written(one: HomeSubscriber) -> None:
     assert seen((one.line(), 0.0)).living(0.0) == [one]
 
 
 @given(st.lists(followers, max_size=6, unique_by=lambda one: (one.id, one.said)), st.randoms())
 def test_on_however_many_clusters_in_whatever_order_the_last_word_of_each_counts(
-    lines: list[Follower], chance: object
+    lines: list[HomeSubscriber], chance: object
 ) -> None:
     mixed = lines * 2
     chance.shuffle(mixed)  # type: ignore[attr-defined]
@@ -90,7 +96,7 @@ def test_a_lease_counts_from_when_its_line_was_seen_and_no_line_is_news_twice() 
 
 
 def test_a_goodbye_and_other_topics_are_waited_for_by_nobody() -> None:
-    assert awaited(seen((follower().line(), 0.0), (goodbye_line(ONE), 0.1)), 1.0) == []
+    assert awaited(seen((follower().line(), 0.0), (unsubscribe_record(ONE), 0.1)), 1.0) == []
     assert awaited(seen((follower(ONE, "bills.*").line(), 0.0)), 1.0) == []
     assert awaited(seen((follower(ONE, "bills.*").line(), 0.0)), 1.0, "bills.v2") == [ONE]
     both = seen((follower(ONE).line(), 0.0), (follower(TWO, "*").line(), 0.0))
@@ -103,7 +109,7 @@ def test_a_goodbye_and_other_topics_are_waited_for_by_nobody() -> None:
     [("orders", "orders", True), ("orders", "orders2", False), ("orders*", "orders2", True), ("*", "x", True)],
 )
 def test_a_pattern_is_a_name_or_the_beginning_of_names(pattern: str, topic: str, does: bool) -> None:
-    assert covers(pattern, topic) is does
+    assert pattern_matches(pattern, topic) is does
 
 
 HOSTILE = [
@@ -113,7 +119,7 @@ HOSTILE = [
     b"{}",
     json.dumps({"x": "y" * 300_000}).encode(),
     *(
-        note_text(json.loads(follower().line()[1] or b"") | {name: value})
+        encode_json(json.loads(follower().line()[1] or b"") | {name: value})
         for name, value in [
             ("name", 7),
             ("topics", ["(a+)+$"]),
@@ -141,19 +147,19 @@ def test_what_strangers_write_there_is_passed_over(key: bytes, value: bytes) -> 
 
 
 def test_followers_without_end_are_not_passed_over_in_silence_and_dead_ones_make_room() -> None:
-    log = FollowerLog()
-    for number in range(FOLLOWERS_MAX):
+    log = SubscriberLog()
+    for number in range(SUBSCRIBERS_MAX):
         log.take(*follower(f"{number:032x}").line(), 0.0)
     assert not log.full
     log.take(*follower("f" * 32).line(), 6.0)
     assert [one.id for one in log.living(6.0)] == ["f" * 32]
-    for number in range(FOLLOWERS_MAX):
+    for number in range(SUBSCRIBERS_MAX):
         log.take(*follower(f"{number:032x}").line(), 6.0)
     assert log.full
 
 
 def test_what_strangers_say_cannot_draw_on_a_terminal() -> None:
-    named = note_text(json.loads(follower().line()[1] or b"") | {"name": "\x1b[2J\ud800"})
+    named = encode_json(json.loads(follower().line()[1] or b"") | {"name": "\x1b[2J\ud800"})
     (found,) = seen(((follower().line()[0], named), 0.0)).living(0.0)
     assert found.name == "?[2J?"
 

@@ -10,24 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinshore.config.errors import TooLargeError
-from twinshore.kafka.protocol.primitives import note_text
-from twinshore.routing.core.records import (
+from twinshore.kafka.protocol.primitives import encode_json
+from twinshore.routing.core.home_records import (
     PARTITIONS_MAX,
-    Clash,
-    HomeLine,
+    HomeConflict,
     HomeLog,
+    HomeRecord,
     HomeState,
-    Line,
-    RecordLog,
+    KeyValue,
+    SwitchRecordLog,
     TopicClaim,
-    claim_line,
+    claim_record,
+    current_home,
     home_key,
-    release_line,
-    stands,
+    release_record,
 )
 
 ONE, TWO = "1" * 32, "2" * 32
-EAST = HomeLine(
+EAST = HomeRecord(
     topic="orders",
     home="east",
     cluster_id="id-e",
@@ -38,7 +38,7 @@ EAST = HomeLine(
     since_ms=5,
     set_by="somebody",
 )
-WEST = HomeLine(
+WEST = HomeRecord(
     topic="orders",
     home="west",
     cluster_id="id-w",
@@ -55,14 +55,14 @@ WEST = HomeLine(
 )
 
 
-def told(*lines: Line) -> HomeLog:
+def told(*lines: KeyValue) -> HomeLog:
     found = HomeLog()
     for line in lines:
         found.take(*line)
     return found
 
 
-def compacted(*lines: Line) -> list[Line]:
+def compacted(*lines: KeyValue) -> list[KeyValue]:
     """What a cleaner leaves: of each key its last line, where that was."""
     last = {key: number for number, (key, _) in enumerate(lines)}
     return [line for number, line in enumerate(lines) if last[line[0]] == number]
@@ -71,7 +71,7 @@ def compacted(*lines: Line) -> list[Line]:
 words = st.text('aß→ "', max_size=6)
 ids = st.sampled_from(["", ONE, TWO, "0123456789abcdef" * 2])
 home_lines = st.builds(
-    HomeLine,
+    HomeRecord,
     topic=st.sampled_from(["orders", "bills.v2"]),
     home=words.filter(bool),
     cluster_id=words.filter(bool),
@@ -93,13 +93,13 @@ home_lines = st.builds(
 
 
 @given(home_lines, st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"])))
-def test_a_line_comes_back_as_it_was_written(line: HomeLine, by: str) -> None:
+def test_a_line_comes_back_as_it_was_written(line: HomeRecord, by: str) -> None:
     line = replace(line, set_by=by[:500])
     assert told(line.line()).homes == {line.topic: line}
 
 
 @given(st.lists(home_lines, max_size=12))
-def test_the_highest_word_stands_and_of_one_word_the_first(lines: list[HomeLine]) -> None:
+def test_the_highest_word_stands_and_of_one_word_the_first(lines: list[HomeRecord]) -> None:
     found = told(*(line.line() for line in lines)).homes
     for topic in {line.topic for line in lines}:
         ours = [line for line in lines if line.topic == topic]
@@ -107,14 +107,16 @@ def test_the_highest_word_stands_and_of_one_word_the_first(lines: list[HomeLine]
 
 
 @given(st.lists(home_lines, max_size=8, unique_by=lambda line: (line.topic, line.word)), st.randoms())
-def test_in_whatever_order_lines_of_different_words_come_the_same_stands(lines: list[HomeLine], chance: object) -> None:
+def test_in_whatever_order_lines_of_different_words_come_the_same_stands(
+    lines: list[HomeRecord], chance: object
+) -> None:
     mixed = lines.copy()
     chance.shuffle(mixed)  # type: ignore[attr-defined]
     assert told(*(line.line() for line in mixed)).homes == told(*(line.line() for line in lines)).homes
 
 
 @given(st.lists(home_lines, max_size=12))
-def test_what_was_mended_outlives_compaction(lines: list[HomeLine]) -> None:
+def test_what_was_mended_outlives_compaction(lines: list[HomeRecord]) -> None:
     log = [line.line() for line in lines]
     found = told(*log)
     mended = [*log, *found.mending()]
@@ -125,10 +127,10 @@ def test_what_was_mended_outlives_compaction(lines: list[HomeLine]) -> None:
 def test_who_lost_learns_it_and_what_stands_is_written_again() -> None:
     rival = replace(WEST, switch=TWO)
     found = told(WEST.line(), rival.line(), EAST.line())
-    assert (found.won(WEST), found.won(rival), found.won(EAST)) == (True, False, False)
-    assert found.won(replace(WEST, since_ms=99, set_by="me again")), "the same, said again later"
-    assert found.outdone(rival)
-    assert not found.outdone(replace(EAST, term=2, step=1))
+    assert (found.is_current(WEST), found.is_current(rival), found.is_current(EAST)) == (True, False, False)
+    assert found.is_current(replace(WEST, since_ms=99, set_by="me again")), "the same, said again later"
+    assert found.is_superseded(rival)
+    assert not found.is_superseded(replace(EAST, term=2, step=1))
     assert found.mending() == [WEST.line()]
     assert told(WEST.line(), EAST.line(), (home_key("orders"), b"garbage")).mending() == [WEST.line()]
 
@@ -141,21 +143,21 @@ def test_a_topic_that_is_forgotten_begins_anew() -> None:
 
 
 def test_of_two_clusters_the_higher_word_stands_and_one_word_of_two_sayings_is_a_clash() -> None:
-    assert stands([None, None]) is None
-    assert stands([EAST, None]) == EAST
-    assert stands([EAST, WEST]) == stands([WEST, EAST]) == WEST
-    assert stands([WEST, replace(WEST, since_ms=77, home="their-west")]) == WEST
+    assert current_home([None, None]) is None
+    assert current_home([EAST, None]) == EAST
+    assert current_home([EAST, WEST]) == current_home([WEST, EAST]) == WEST
+    assert current_home([WEST, replace(WEST, since_ms=77, home="their-west")]) == WEST
     rival = replace(WEST, home="north", cluster_id="id-n")
-    assert stands([WEST, rival]) == Clash(WEST, rival)
+    assert current_home([WEST, rival]) == HomeConflict(WEST, rival)
     higher = replace(WEST, step=1)
-    assert stands([WEST, rival, higher]) == higher
+    assert current_home([WEST, rival, higher]) == higher
 
 
 def test_a_line_without_the_end_of_its_hold_is_read_as_before_there_was_one() -> None:
     key, value = WEST.line()
     assert value is not None and b"hold_ms" not in value
     for odd in (-1, 0, 1 << 40, "9", None, 1.5):
-        odder = note_text({**json.loads(value), "hold_ms": odd})
+        odder = encode_json({**json.loads(value), "hold_ms": odd})
         assert told((key, odder)).homes == {"orders": WEST}, odd
 
 
@@ -170,17 +172,17 @@ def test_as_many_partitions_as_a_line_holds_and_no_more() -> None:
 # -- claims
 
 
-def claim(switch: str, by: str = "somebody") -> Line:
-    return claim_line("orders", TopicClaim(switch, 5, by))
+def claim(switch: str, by: str = "somebody") -> KeyValue:
+    return claim_record("orders", TopicClaim(switch, 5, by))
 
 
 def test_the_first_claim_holds_until_it_is_taken_back() -> None:
     assert told().holder("orders") is None
     assert told(claim(ONE), claim(TWO), claim(ONE, "again")).holder("orders") == TopicClaim(ONE, 5, "somebody")
-    given_up = [claim(ONE), claim(TWO), release_line("orders", ONE)]
+    given_up = [claim(ONE), claim(TWO), release_record("orders", ONE)]
     for log in (given_up, compacted(*given_up), given_up[1:]):
         assert told(*log).holder("orders") == TopicClaim(TWO, 5, "somebody")
-    assert told(*given_up, release_line("orders", TWO)).holder("orders") is None
+    assert told(*given_up, release_record("orders", TWO)).holder("orders") is None
     found = told(claim(ONE), claim(TWO))
     assert (found.claimed(ONE), found.claimed(TWO), found.claimed("3" * 32)) == (["orders"], ["orders"], [])
 
@@ -197,7 +199,7 @@ HOSTILE = [
     EAST.line()[1] or b"",
     json.dumps({"x": "y" * 100_000}).encode(),
     *(
-        note_text(json.loads(WEST.line()[1] or b"") | {name: value})
+        encode_json(json.loads(WEST.line()[1] or b"") | {name: value})
         for name, value in [
             ("home", ""),
             ("home", "\x1b[2J"),
@@ -225,8 +227,8 @@ HOSTILE = [
 
 @given(st.sampled_from(HOSTILE[:6]) | st.binary(max_size=200), st.sampled_from(HOSTILE) | st.binary(max_size=200))
 def test_what_strangers_write_there_is_passed_over(key: bytes, value: bytes) -> None:
-    found = told(WEST.line(), claim(ONE), *RecordLog().lines(ONE, {"state": "held"}))
-    for one in (key, home_key("orders"), home_key("no topic"), note_text(["claim", "orders", "1"])):
+    found = told(WEST.line(), claim(ONE), *SwitchRecordLog().lines(ONE, {"state": "held"}))
+    for one in (key, home_key("orders"), home_key("no topic"), encode_json(["claim", "orders", "1"])):
         found.take(one, value)
         found.take(None, value)
     assert found.homes == {"orders": WEST}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from twinshore.replication.core.link_claim import Line, Told
-from twinshore.routing.core.records import TwinLog
+from twinshore.replication.core.claim_records import ClaimKeyValue, LinkClaimState
+from twinshore.routing.core.home_records import TwinLog
 from twinshore.state.core.values import TwinRow
 
 THERE, OTHER = "b" * 32, "c" * 32
 
 
-def lines(*links: str, target: str = THERE) -> list[Line]:
+def lines(*links: str, target: str = THERE) -> list[ClaimKeyValue]:
     row = TwinRow("", "orders", 0, "a" * 32, target, 0, 0, 1)
-    return [line for link in links for line in Told(link, "east-id").twin_lines([row], ())]
+    return [line for link in links for line in LinkClaimState(link, "east-id").twin_lines([row], ())]
 
 
 def read(*some: tuple[bytes | None, bytes | None]) -> frozenset[str]:

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from twinshore.config.errors import KafkaError
-from twinshore.runtime.logging import CAUSE_AGAIN_S, GATHER_S, LATE_S, CauseLog, Trouble, with_causes
+from twinshore.runtime.logging import (
+    LATE_FAILURE_S,
+    OUTAGE_GATHER_S,
+    OUTAGE_LOG_AGAIN_S,
+    FailureLog,
+    OutageLog,
+    as_outage_log,
+)
 
 LINKS = [f"east->west{number}" for number in range(8)]
 ERRANDS = ("ACLs", "groups", "topics")
@@ -14,7 +21,7 @@ class Stage:
     def __init__(self) -> None:
         self.said: list[str] = []
         self.now_s = 100.0
-        self.log = CauseLog(self.said.append, lambda: self.now_s)
+        self.log = OutageLog(self.said.append, lambda: self.now_s)
 
     def all_fail(self) -> None:
         for link in LINKS:
@@ -31,12 +38,15 @@ def test_one_cause_is_one_line_and_what_waits_for_it_is_counted_in_another() -> 
         stage.all_fail()
         stage.now_s += 2
     assert stage.said == [f"west does not answer: {CAUSE}"]
-    stage.now_s = 100 + GATHER_S
+    stage.now_s = 100 + OUTAGE_GATHER_S
     stage.all_fail()
     links = ", ".join(LINKS[:5])
-    waits = f"west has not answered for {GATHER_S:.0f} s: 8 links wait ({links} and 3 more), with ACLs, groups, topics"
+    waits = (
+        f"west has not answered for {OUTAGE_GATHER_S:.0f} s: 8 links wait ({links} and 3 more), with ACLs, "
+        "groups, topics"
+    )
     assert stage.said[1:] == [waits]
-    stage.now_s += CAUSE_AGAIN_S - 1
+    stage.now_s += OUTAGE_LOG_AGAIN_S - 1
     stage.all_fail()
     assert len(stage.said) == 2, "nothing has changed"
     stage.now_s += 1
@@ -58,12 +68,12 @@ def test_an_outage_counts_from_when_the_cluster_fell_silent_and_not_from_when_an
 def test_what_waits_is_told_again_when_it_has_grown_but_not_at_each_errand() -> None:
     stage = Stage()
     stage.all_fail()
-    stage.now_s += GATHER_S
+    stage.now_s += OUTAGE_GATHER_S
     stage.all_fail()
     for number in range(10):
         stage.log.silent("west", "north->west", f"errand {number}", CAUSE)
     assert len(stage.said) == 2
-    stage.now_s += GATHER_S
+    stage.now_s += OUTAGE_GATHER_S
     stage.all_fail()
     assert len(stage.said) == 3 and "9 links wait" in stage.said[2]
 
@@ -72,15 +82,15 @@ def test_that_it_answers_again_is_said_once_and_late_failures_are_no_news() -> N
     stage = Stage()
     stage.all_fail()
     stage.now_s += 7
-    assert stage.log.spoke_of("west")
+    assert stage.log.has_reported("west")
     assert all(stage.all_answer())
     assert stage.said[1:] == ["west answers again, after 7 s"]
-    stage.now_s += LATE_S / 2
+    stage.now_s += LATE_FAILURE_S / 2
     stage.all_fail()
     assert all(stage.all_answer()) and len(stage.said) == 2
     assert not any(stage.all_answer()), "nothing waited"
-    stage.now_s += LATE_S
-    assert not stage.log.spoke_of("west")
+    stage.now_s += LATE_FAILURE_S
+    assert not stage.log.has_reported("west")
     stage.all_fail()
     assert stage.said[2:] == [f"west does not answer: {CAUSE}"], "it is away again"
 
@@ -93,14 +103,14 @@ def test_clusters_are_told_apart_and_a_link_that_is_carried_no_more_waits_for_no
     assert stage.log.answers("east->west", "records", "west")
     assert [line.split()[0:2] for line in stage.said] == [["west", "does"], ["east", "does"], ["west", "answers"]]
     stage.log.forget("east->west")
-    assert not stage.log.spoke_of("east")
+    assert not stage.log.has_reported("east")
     assert not stage.log.answers("east->west", "records"), "nobody says that it answers who has not heard it"
 
 
 def test_other_troubles_are_told_as_ever() -> None:
     stage = Stage()
-    assert with_causes(stage.log) is stage.log
-    trouble = Trouble("east->west", "ACLs", stage.said.append, stage.log)
+    assert as_outage_log(stage.log) is stage.log
+    trouble = FailureLog("east->west", "ACLs", stage.said.append, stage.log)
     silent = KafkaError("west: no answer", retriable=True)
     silent.silent, silent.cause = "west", CAUSE
     for _ in range(3):

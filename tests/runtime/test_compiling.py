@@ -12,20 +12,20 @@ import pytest
 
 import twinshore
 from twinshore.runtime import compile
-from twinshore.runtime.compile import BUILT, MARK, built
+from twinshore.runtime.compile import COMPILED_MODULES, STAMP_FILE, is_built
 from twinshore.runtime.spark import package_zip
 
 pytestmark = pytest.mark.timeout(600)
 BUILDER = compile.__name__
 PUMP = """
 import sys, time
-from twinshore.replication.task.core.batches import Joining
-from twinshore.replication.task.core.config import LaneLimits
-from twinshore.runtime.compile import build_beside, built
+from twinshore.replication.task.core.batches import BufferPool
+from twinshore.replication.task.core.config import TaskLimits
+from twinshore.runtime.compile import build_while_running, is_built
 
-assert not built()
-build_beside()
-lane = Joining(LaneLimits(join_below_bytes=1000))
+assert not is_built()
+build_while_running()
+lane = BufferPool(TaskLimits(join_below_bytes=1000))
 assert lane.below_bytes == 0, "it waited for the compiler"
 assert "numba" not in sys.modules, "it loaded the compiler"
 deadline = time.monotonic() + 500
@@ -34,7 +34,7 @@ while not lane.below_bytes:
     assert not lane.full()
     time.sleep(0.05)
 assert lane.below_bytes == 1000
-assert built()
+assert is_built()
 """
 
 
@@ -60,26 +60,26 @@ def test_a_pump_carries_while_loops_are_built_and_takes_them_up(
     assert run(tmp_path, "-m", BUILDER).returncode == 0
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbi")} == before
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert built()
-    (mark,) = tmp_path.rglob(MARK)
+    assert is_built()
+    (mark,) = tmp_path.rglob(STAMP_FILE)
     mark.write_text("of another machine")
-    assert not built()
+    assert not is_built()
     assert run(tmp_path, "-m", BUILDER).returncode == 0
-    assert built()
+    assert is_built()
     # What somebody has taken away or cut is not there, whatever the mark says: a pump would compile before it carries.
     gone = next(tmp_path.rglob("compiled.join_batches-*.nbi"))
     gone.write_bytes(gone.read_bytes()[:-1])
-    assert not built()
+    assert not is_built()
     gone.unlink()
-    assert not built()
+    assert not is_built()
     assert run(tmp_path, "-m", BUILDER).returncode == 0
-    assert built()
+    assert is_built()
 
 
 def test_what_builds_beside_a_mirror_ends_with_it(tmp_path: Path) -> None:
     done = run(tmp_path, "-m", BUILDER, "--beside")  # nobody holds its input
     assert done.returncode == 0, done.stderr
-    assert not list(tmp_path.rglob(MARK)), "it went on"
+    assert not list(tmp_path.rglob(STAMP_FILE)), "it went on"
 
 
 def test_nothing_is_built_where_there_is_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,12 +87,12 @@ def test_nothing_is_built_where_there_is_no_compiler(monkeypatch: pytest.MonkeyP
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(compile, "version", missing)
-    assert built()
+    assert is_built()
 
 
 def test_what_is_built_is_what_is_loaded() -> None:
     found = {path.parent.name for path in Path(str(twinshore.__file__)).parent.rglob("compiled.py")}
-    assert found == {module.split(".")[1] for module in BUILT}
+    assert found == {module.split(".")[1] for module in COMPILED_MODULES}
 
 
 def test_shipped_as_an_archive_the_pump_is_whole_and_its_loops_are_never_taken_for_built(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_shipped_as_an_archive_the_pump_is_whole_and_its_loops_are_never_taken_f
 import twinshore
 assert "twinshore.zip" in twinshore.__file__, twinshore.__file__
 import twinshore.replication.task.runner, twinshore.proof.jobs, twinshore.proof.prover
-from twinshore.runtime.compile import built
-assert not built()
+from twinshore.runtime.compile import is_built
+assert not is_built()
 """
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(package_zip())}
     done = subprocess.run(

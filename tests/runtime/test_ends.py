@@ -6,7 +6,7 @@ import pytest
 
 from twinshore.config.errors import KafkaError
 from twinshore.config.settings import parse_settings
-from twinshore.runtime.endpoints import Ends
+from twinshore.runtime.endpoints import LinkClients
 
 SETTINGS = parse_settings(
     """
@@ -22,7 +22,7 @@ SETTINGS = parse_settings(
 
 
 def test_each_end_is_the_links_own_and_is_dialled_when_it_is_asked() -> None:
-    with Ends(SETTINGS.link("east->west"), SETTINGS, patience_s=1.0, call_s=0.5) as ends:
+    with LinkClients(SETTINGS.link("east->west"), SETTINGS, patience_s=1.0, call_s=0.5) as ends:
         assert (ends.source.name, ends.target.name) == ("east", "west")
         with pytest.raises(KafkaError, match=r"127\.0\.0\.1:1"):
             ends.source.metadata(None)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from twinshore.config.errors import StoreError
-from twinshore.runtime import leases
-from twinshore.runtime.leases import LeaseKeeper, kept, seen_leases, turn
+from twinshore.runtime import lease_keeper
+from twinshore.runtime.lease_keeper import LeaseKeeper, lease_renewer, read_leases, renew_leases
 from twinshore.state.store import Store, open_store
 
 LINKS = 200
@@ -64,7 +64,7 @@ def test_one_transaction_renews_the_leases_of_200_links(store: Store, monkeypatc
     for one in keepers:
         one.close(release=True)
     assert generations == [1] * LINKS
-    assert store not in kept.stores()
+    assert store not in lease_renewer.stores()
 
 
 @pytest.mark.parametrize("lands_s", [0.0, 40.0])
@@ -82,7 +82,7 @@ def test_a_lease_that_is_not_given_back_runs_as_long_as_something_may_land(store
 def test_the_holder_is_watched_since_the_lease_was_seen(store: Store) -> None:
     for name in ("dead", "alive"):
         store.leases.take(name, "first", 60_000, seen=None)
-    seen = {name: (row, at_s - 60) for name, (row, at_s) in seen_leases(store, ["dead", "alive", "new"]).items()}
+    seen = {name: (row, at_s - 60) for name, (row, at_s) in read_leases(store, ["dead", "alive", "new"]).items()}
     assert seen.keys() == {"dead", "alive"}
     store.leases.beat_each([seen["alive"][0]], {"alive": 60_000})
     dead, alive = (LeaseKeeper(store, name, "second", TTL_S, 0.0).begin(seen[name]) for name in ("dead", "alive"))
@@ -133,13 +133,13 @@ def test_a_turn_takes_no_longer_than_renewals_can_wait(store: Store, monkeypatch
         return taken(*args, **more)
 
     monkeypatch.setattr(store.leases, "take", slowly)
-    monkeypatch.setattr(kept, "join", lambda _: None)
+    monkeypatch.setattr(lease_renewer, "join", lambda _: None)
     keepers = [LeaseKeeper(store, f"link {number}", "first", 1.0, 0.1).begin() for number in range(50)]
-    turn(store, keepers)
+    renew_leases(store, keepers)
     held = [one for one in keepers if one.held()]
     assert 1 <= len(held) < 10, f"{len(held)} were taken in one turn"
     for _ in range(200):
-        turn(store, keepers)
+        renew_leases(store, keepers)
         if all(one.generation() for one in keepers):
             break
     assert [one.name for one in keepers if not one.generation()] == []
@@ -147,7 +147,7 @@ def test_a_turn_takes_no_longer_than_renewals_can_wait(store: Store, monkeypatch
 
 PAUSED = """
 import sys, time
-from twinshore.runtime.leases import LeaseKeeper
+from twinshore.runtime.lease_keeper import LeaseKeeper
 from twinshore.state.store import open_store
 
 store = open_store(sys.argv[1])
@@ -200,10 +200,10 @@ def test_where_no_thread_is_left_the_next_one_to_join_begins_it(store: Store, mo
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as full:
-        full.setattr(leases, "keep_on", none_left)
+        full.setattr(lease_keeper, "supervise", none_left)
         with pytest.raises(RuntimeError):
             LeaseKeeper(store, "link 0", "first", 1.0, 0.1).begin()
-    assert store not in kept.stores()
+    assert store not in lease_renewer.stores()
     keeper = LeaseKeeper(store, "link 0", "first", 1.0, 0.1).begin()
     until(keeper.generation, keeper.sentence)
     keeper.close(release=True)

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from twinshore.runtime import logging
-from twinshore.runtime.logging import LogLines
+from twinshore.runtime.logging import LogWriter
 
 SIZE = 4_096
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logging, "LINES_AGAIN_S", 0.02)
-    monkeypatch.setattr(logging, "LINES_MAX", 50)
+    monkeypatch.setattr(logging, "WRITE_RETRY_DELAY_S", 0.02)
+    monkeypatch.setattr(logging, "QUEUED_LINES_MAX", 50)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def until(holds: Callable[[], bool], what: object) -> None:
 
 
 def test_lines_come_in_order_with_the_time_of_day(pipe: tuple[int, int]) -> None:
-    log = LogLines(pipe[1])
+    log = LogWriter(pipe[1])
     for number in range(3):
         log(f"line {number}")
     log.close()
@@ -53,7 +53,7 @@ def test_lines_come_in_order_with_the_time_of_day(pipe: tuple[int, int]) -> None
 
 
 def test_nobody_waits_for_a_reader_that_reads_nothing_and_what_is_lost_is_counted(pipe: tuple[int, int]) -> None:
-    log = LogLines(pipe[1])
+    log = LogWriter(pipe[1])
     began_s = time.monotonic()
     for number in range(400):
         log(f"line {number} " + "x" * 60)
@@ -75,12 +75,12 @@ def test_a_full_disk_and_a_reader_that_is_gone_raise_nothing_and_end_nothing(pip
     os.close(pipe[0])
     try:
         for descriptor in (full, pipe[1]):
-            log = LogLines(descriptor)
+            log = LogWriter(descriptor)
             for number in range(100):
                 log(f"line {number}")
             began_s = time.monotonic()
             log.close()
-            assert time.monotonic() - began_s < logging.CLOSE_S + 5
+            assert time.monotonic() - began_s < logging.CLOSE_TIMEOUT_S + 5
             assert log._thread is not None and log._thread.is_alive()
             read, write = os.pipe()
             os.dup2(write, descriptor)  # Now it can be written.
@@ -95,7 +95,7 @@ def test_a_full_disk_and_a_reader_that_is_gone_raise_nothing_and_end_nothing(pip
 
 
 def test_what_python_keeps_in_memory_is_written_there(capsys: pytest.CaptureFixture[str]) -> None:
-    log = LogLines()
+    log = LogWriter()
     log("a line")
     log.close()
     until(lambda: "a line" in capsys.readouterr().out, "it was never written")
@@ -113,7 +113,7 @@ def test_a_log_whose_thread_could_not_start_writes_with_the_next_line(
         start(self)
 
     monkeypatch.setattr(threading.Thread, "start", no_thread_left)
-    log = LogLines(pipe[1])
+    log = LogWriter(pipe[1])
     for number in range(4):
         log(f"line {number}")
     log.close()

@@ -12,8 +12,8 @@ from random import Random
 import pytest
 
 from twinshore.runtime import scheduler as scheduling
-from twinshore.runtime.core.task_queue import Agenda, Bounds
-from twinshore.runtime.scheduler import UNTIL_WOKEN, Scheduler, failures
+from twinshore.runtime.core.task_queue import ConcurrencyLimits, TaskQueue
+from twinshore.runtime.scheduler import UNTIL_WOKEN, Scheduler, thread_failures
 
 
 def until(holds: Callable[[], object], what: str) -> None:
@@ -27,7 +27,7 @@ def until(holds: Callable[[], object], what: str) -> None:
 
 
 def test_the_task_that_is_due_for_longest_begins_and_none_twice_at_once() -> None:
-    agenda = Agenda(Bounds(running=3, share=3))
+    agenda = TaskQueue(ConcurrencyLimits(running=3, share=3))
     late, later = agenda.add("late", "a", 1.0), agenda.add("later", "a", 2.0)
     assert agenda.take(0.5) is None
     assert agenda.next_s(0.5) == 1.0
@@ -44,7 +44,7 @@ def test_the_task_that_is_due_for_longest_begins_and_none_twice_at_once() -> Non
 
 
 def test_what_was_missed_while_the_process_stood_still_is_not_made_up_for() -> None:
-    agenda = Agenda(Bounds())
+    agenda = TaskQueue(ConcurrencyLimits())
     entry = agenda.add("watch", "a", 1.0)
     assert agenda.take(10_000.0) is entry
     agenda.done(entry, 10_000.1, 1.0)
@@ -53,7 +53,7 @@ def test_what_was_missed_while_the_process_stood_still_is_not_made_up_for() -> N
 
 
 def test_a_silent_cluster_takes_its_own_share_and_its_slow_tasks_half_of_it() -> None:
-    agenda = Agenda(Bounds(running=8, share=4, slow_s=1.0))
+    agenda = TaskQueue(ConcurrencyLimits(running=8, share=4, slow_s=1.0))
     silent = [agenda.add(f"silent {number}", ["silent"], 0.0) for number in range(20)]
     well = [agenda.add(f"well {number}", ["well"], 0.5) for number in range(4)]
     begun = [agenda.take(1.0) for _ in range(9)]
@@ -74,7 +74,7 @@ def test_a_silent_cluster_takes_its_own_share_and_its_slow_tasks_half_of_it() ->
 
 
 def test_one_silent_spoke_leaves_half_of_the_hub_to_the_others() -> None:
-    agenda = Agenda(Bounds(running=48, share=8, slow_s=1.0))
+    agenda = TaskQueue(ConcurrencyLimits(running=48, share=8, slow_s=1.0))
     silent = [agenda.add(f"silent {number}", ["hub", "spoke"], 0.0) for number in range(30)]
     now_s = 1.0
     while any(not one.slow for one in silent):
@@ -90,8 +90,8 @@ def test_one_silent_spoke_leaves_half_of_the_hub_to_the_others() -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_no_bound_is_passed_and_nobody_starves_whatever_comes(seed: int) -> None:
     rng = Random(seed)
-    bounds = Bounds(running=6, share=3, slow_s=1.0)
-    agenda = Agenda(bounds)
+    bounds = ConcurrencyLimits(running=6, share=3, slow_s=1.0)
+    agenda = TaskQueue(bounds)
     clusters = ["a", "b", "c", "silent"]
     entries = [agenda.add(str(number), rng.sample(clusters, rng.choice((1, 2))), rng.random()) for number in range(30)]
     ran: Counter[str] = Counter()
@@ -122,9 +122,9 @@ def test_no_bound_is_passed_and_nobody_starves_whatever_comes(seed: int) -> None
 
 
 def test_a_task_that_raises_is_noted_and_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "AGAIN_S", 0.01)
+    monkeypatch.setattr(scheduling, "RESTART_DELAY_S", 0.01)
     told: list[str] = []
-    monkeypatch.setattr(failures, "log", told.append)
+    monkeypatch.setattr(thread_failures, "log", told.append)
     scheduler = Scheduler()
     ran: list[int] = []
 
@@ -142,7 +142,7 @@ def test_a_task_that_raises_is_noted_and_runs_again(monkeypatch: pytest.MonkeyPa
 
 
 def test_one_that_hangs_keeps_none_of_199_others_from_its_time() -> None:
-    scheduler = Scheduler(Bounds(running=12, share=6, slow_s=0.2))
+    scheduler = Scheduler(ConcurrencyLimits(running=12, share=6, slow_s=0.2))
     over = threading.Event()
     ran: Counter[int] = Counter()
     late_s: list[float] = []

@@ -12,9 +12,9 @@ pytestmark = pytest.mark.usefixtures("a_terminal")
 
 WAITS = """
 import threading
-from twinshore.runtime.process import hear
+from twinshore.runtime.process import on_shutdown_signal
 stop = threading.Event()
-hear(stop.set)
+on_shutdown_signal(stop.set)
 print("waits", flush=True)
 print("stopped in good order" if stop.wait(60) else "never asked")
 """
@@ -48,13 +48,13 @@ def test_what_was_told_to_outlive_its_terminal_does_and_ends_when_it_is_asked() 
 
 AMIDST = """
 import os, signal, threading
-from twinshore.runtime.process import hear, heard
-with heard() as asked:
-    stop = asked.stop if {heard} else threading.Event()
-    {heard} or hear(stop.set)
+from twinshore.runtime.process import on_shutdown_signal, catch_stop_request
+with catch_stop_request() as asked:
+    stop = asked.stop if {catch_stop_request} else threading.Event()
+    {catch_stop_request} or on_shutdown_signal(stop.set)
     with stop._cond:
         os.kill(os.getpid(), signal.SIGTERM)
-        {heard} or os.kill(os.getpid(), signal.SIGHUP)
+        {catch_stop_request} or os.kill(os.getpid(), signal.SIGHUP)
     print("stopped in good order" if stop.wait(60) else "never asked")
 """
 

@@ -16,8 +16,8 @@ import pytest
 from twinshore.config.errors import TwinshoreError
 from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.config.settings import load_settings
-from twinshore.kafka.protocol.join import LOOPS
-from twinshore.runtime.compile import built
+from twinshore.kafka.protocol.batch_join import LOOPS_MODULE
+from twinshore.runtime.compile import is_built
 from twinshore.runtime.spark import SparkEngine, open_session
 
 WITHIN_S = 120.0
@@ -33,9 +33,9 @@ def hanging(folder: Path) -> SparkEngine:
             while order == "hang":
                 time.sleep(0.01)
             if order == "look":
-                found = {name: name in sys.modules for name in (PUMP, LOOPS)}
+                found = {name: name in sys.modules for name in (PUMP, LOOPS_MODULE)}
                 threads = len(list(Path("/proc/self/task").iterdir()))
-                yield json.dumps([found, threads, built(), sys.modules["pyspark"].__file__])
+                yield json.dumps([found, threads, is_built(), sys.modules["pyspark"].__file__])
             yield "finished"
 
     load = ("twinshore.no_such_room", PUMP)
@@ -50,7 +50,7 @@ def test_a_worker_has_its_modules_and_one_that_hangs_is_ended_from_outside_and_n
     try:
         # What is loaded before a worker is forked is there when it begins; what cannot be loaded keeps nobody.
         found, threads, compiled, spark = json.loads(engine.ride("look", "raft 0 tide 9"))
-        assert found == {PUMP: True, LOOPS: compiled}
+        assert found == {PUMP: True, LOOPS_MODULE: compiled}
         assert threads == 1, "a thread of the daemon's would be missing in what is forked from it"
         assert Path(spark).is_file(), "what is loaded out of an archive is compiled anew"
         ridden = ThreadPoolExecutor(1).submit(engine.ride, "hang", "raft 0 tide 0")

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from twinshore.runtime import http, scheduler
 from twinshore.runtime.http import MetricsServer
-from twinshore.runtime.scheduler import TOLD_S, Failures, LeftBehind, keep_on
+from twinshore.runtime.scheduler import FAILURE_SHOWN_S, DaemonExecutor, ThreadFailures, supervise
 
 pytestmark = pytest.mark.claim(
     "topics",
@@ -31,14 +31,14 @@ class Clock:
 
 
 @pytest.fixture
-def failures(monkeypatch: pytest.MonkeyPatch) -> Failures:
-    found = Failures(Clock())
-    monkeypatch.setattr(scheduler, "failures", found)
-    monkeypatch.setattr(http, "failures", found)
+def failures(monkeypatch: pytest.MonkeyPatch) -> ThreadFailures:
+    found = ThreadFailures(Clock())
+    monkeypatch.setattr(scheduler, "thread_failures", found)
+    monkeypatch.setattr(http, "thread_failures", found)
     return found
 
 
-def test_what_ends_a_thread_unasked_begins_it_again_and_is_said_once(failures: Failures) -> None:
+def test_what_ends_a_thread_unasked_begins_it_again_and_is_said_once(failures: ThreadFailures) -> None:
     said: list[str] = []
     failures.log = said.append
     turns: list[int] = []
@@ -48,14 +48,14 @@ def test_what_ends_a_thread_unasked_begins_it_again_and_is_said_once(failures: F
         if len(turns) < 4:
             raise BrokenPipeError("nobody reads")
 
-    thread = keep_on(work, "follow east->west", again_s=0.0)
+    thread = supervise(work, "follow east->west", again_s=0.0)
     thread.join(timeout=30)
     assert not thread.is_alive() and len(turns) == 4
     assert said == ["the thread 'follow east->west' ended unasked: BrokenPipeError: nobody reads"]
     assert failures.says() == said[0]
 
 
-def test_a_thread_that_nobody_keeps_on_is_noted_too(failures: Failures, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_nobody_keeps_on_is_noted_too(failures: ThreadFailures, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", failures.hear)
 
     def work() -> None:
@@ -67,7 +67,7 @@ def test_a_thread_that_nobody_keeps_on_is_noted_too(failures: Failures, monkeypa
     assert failures.says() == "the thread 'alone' ended unasked: ValueError: an error nobody thought of"
 
 
-def test_health_fails_for_a_while(failures: Failures) -> None:
+def test_health_fails_for_a_while(failures: ThreadFailures) -> None:
     served = MetricsServer("127.0.0.1", 0, CollectorRegistry(), dict)
     try:
         assert health(served.port) == (200, "ok")
@@ -75,7 +75,7 @@ def test_health_fails_for_a_while(failures: Failures) -> None:
         assert health(served.port) == (503, "the thread 'looks east->west' ended unasked: OSError: out of descriptors")
         clock = failures._clock
         assert isinstance(clock, Clock)
-        clock.now_s += TOLD_S
+        clock.now_s += FAILURE_SHOWN_S
         assert health(served.port) == (200, "ok")
     finally:
         served.close()
@@ -90,7 +90,7 @@ def health(port: int) -> tuple[int, str]:
 
 
 def test_what_is_left_behind_is_done_in_order_and_says_what_went_wrong() -> None:
-    hands: LeftBehind[str] = LeftBehind("hands")
+    hands: DaemonExecutor[str] = DaemonExecutor("hands")
 
     def fails() -> str:
         raise ValueError("so")
@@ -104,7 +104,7 @@ def test_what_is_left_behind_is_done_in_order_and_says_what_went_wrong() -> None
 
 def test_a_process_ends_while_something_is_left_behind() -> None:
     program = (
-        "import time; from twinshore.runtime.scheduler import LeftBehind\n"
+        "import time; from twinshore.runtime.scheduler import DaemonExecutor\n"
         "hands = LeftBehind('hands'); hands.submit(lambda: time.sleep(600)); hands.close(); print('over')"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)

@@ -18,12 +18,12 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Message, Producer
 
 from testkit.switch_under_load import KEYS, Acked, told, value_of
-from twinshore.client.discovery.routing_topic import HomesCentre
+from twinshore.client.discovery.routing_topic import HomeTracker
 from twinshore.client.sites import Site
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.errors import LabError
-from twinshore.routing.core.followers import LEASE_S, POLL_S, Order, Park, Write
+from twinshore.routing.core.subscribers import POLL_INTERVAL_S, SUBSCRIPTION_LEASE_S, Pause, WriteOrder, WriteTo
 
 _SLICE_S = 0.02
 _IDLE_S = 0.005
@@ -42,7 +42,7 @@ class Writing:
     transaction_s: float = 0.0
     aborts_every: int = 0
     follows: bool = True
-    lease_s: float = LEASE_S
+    lease_s: float = SUBSCRIPTION_LEASE_S
     settings: Mapping[str, str | int] = field(default_factory=dict)
 
 
@@ -56,7 +56,7 @@ class FollowingWriter:
         self.name, self._topic, self._clusters, self._how = name, topic, clusters, how
         self._id = uuid.uuid4().hex
         sites = {one: Site(cluster) for one, cluster in clusters.items()}
-        self._centre = HomesCentre(name, [topic], sites, begin, lease_s=how.lease_s)
+        self._centre = HomeTracker(name, [topic], sites, begin, lease_s=how.lease_s)
         self._stopping = threading.Event()
         self._killed = False
         self._at = begin
@@ -72,7 +72,7 @@ class FollowingWriter:
         self.failed: dict[int, str] = {}
         self.sent_again: list[int] = []
         self.aborted: set[int] = set()
-        self.moves: list[tuple[float, Order]] = []
+        self.moves: list[tuple[float, WriteOrder]] = []
         self._broken: Exception | None = None
         self._threads = [threading.Thread(target=self._run, name=f"writer {name}", daemon=True)]
         if how.follows:
@@ -123,7 +123,7 @@ class FollowingWriter:
 
     def _warm_up(self) -> None:
         """Where a switch may soon order it."""
-        while not self._stopping.wait(POLL_S / 10):
+        while not self._stopping.wait(POLL_INTERVAL_S / 10):
             for name in self._clusters if self._centre.moving() else ():
                 with self._opening[name]:
                     if name != self._at and name not in self._warm:
@@ -140,7 +140,7 @@ class FollowingWriter:
             while not self._stopping.is_set():
                 now_s = time.monotonic()
                 order = self._order(now_s)
-                if isinstance(order, Park):
+                if isinstance(order, Pause):
                     self._park()
                     behind += time.monotonic() - now_s  # Nothing is made up for later.
                     continue
@@ -159,9 +159,9 @@ class FollowingWriter:
                 self._producer.flush(1.0)
                 self._producer = None
 
-    def _order(self, now_s: float) -> Order:
+    def _order(self, now_s: float) -> WriteOrder:
         if not self._how.follows:
-            return Write(self._at, 0)
+            return WriteTo(self._at, 0)
         order = self._centre.order(self._topic)
         if not self.moves or self.moves[-1][1] != order:
             self.moves.append((now_s, order))

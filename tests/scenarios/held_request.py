@@ -6,7 +6,7 @@ import time
 
 from testkit.raw_writer import RawWriter
 from twinshore.kafka.connection import Connection
-from twinshore.kafka.protocol.framing import forget_sent
+from twinshore.kafka.protocol.framing import drop_sent
 from twinshore.kafka.protocol.primitives import Buffer
 from twinshore.kafka.protocol.produce import PRODUCE_KEY, ProducedPartition, encode_produce, parse_produce
 from twinshore.kafka.protocol.record_batch import HEADER_BYTES, split_batches
@@ -24,7 +24,7 @@ class Held:
         ((_, header),) = split_batches(memoryview(data))
         stamped = header._replace(producer_id=link.producer_id, producer_epoch=link.epoch, base_sequence=sequence)
         batch = link.sealed(stamped, data[HEADER_BYTES:])
-        self._version = self._line.spoken(PRODUCE_KEY)
+        self._version = self._line.handwritten_version(PRODUCE_KEY)
         body = b"".join(encode_produce(self._version, [(link.named.topic, link.topic_id, [(0, b"", batch)])]))
         asked = self._line.hand_over("held").ask(PRODUCE_KEY, self._version, [body], time.monotonic() + PATIENCE_S)
         whole = b"".join(asked)
@@ -43,4 +43,4 @@ class Held:
         while waiting:
             taken = self._line.transport.sendv(waiting)
             if taken > 0:
-                forget_sent(waiting, taken)
+                drop_sent(waiting, taken)

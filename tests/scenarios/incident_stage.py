@@ -12,12 +12,12 @@ from confluent_kafka import Producer
 
 from tests.scenarios.mirror_rig import Rig, settings_text, spans_of, until
 from tests.scenarios.warm_mirrors import said_by
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.record_batch import split_batches
 from twinshore.lab.broker import LabBroker
 from twinshore.lab.clients import client_settings, delete_records
 from twinshore.lab.cluster import LabCluster
-from twinshore.state.core.values import LedgerRow
+from twinshore.state.core.values import IncidentRow
 
 LINK = "east->west"
 CALM = "calm"
@@ -92,10 +92,10 @@ class IncidentStage:
             f"{topic}-{partition} crossed",
         )
 
-    def rows(self, topic: str, kind: str) -> list[LedgerRow]:
+    def rows(self, topic: str, kind: str) -> list[IncidentRow]:
         return [r for r in self.rig.ledger(LINK) if (r.incident.topic, r.incident.kind) == (topic, kind)]
 
-    def row(self, topic: str, kind: str, *, closed: bool = False, within_s: float = 30.0) -> LedgerRow:
+    def row(self, topic: str, kind: str, *, closed: bool = False, within_s: float = 30.0) -> IncidentRow:
         """The one row of this kind, once it is there, and closed where that is asked."""
 
         def there() -> bool:
@@ -132,7 +132,7 @@ class IncidentStage:
             assert producer.flush(30) == 0
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
-        delete_records(self.east.cluster, {NamedPartition(topic, partition): before})
+        delete_records(self.east.cluster, {TopicPartition(topic, partition): before})
 
 
 def down_and_up(broker: LabBroker, change: Callable[[], None], away_s: float = 0.0) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.scenarios.test_following_writers import until
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.jars import compiled, java, kafka_classpath
+from twinshore.lab.jars import compile_java, fetch_kafka_classpath, find_java
 
 SOURCES = Path(__file__).resolve().parents[2] / "clients" / "java" / "src" / "main" / "java"
 RECORDS_S = 500
@@ -39,7 +39,7 @@ class Example:
 
     def __init__(self, folder: Path, name: str, classpath: str, *words: str) -> None:
         self._said = folder / f"{name}.said"
-        command = [java(), "-XX:TieredStopAtLevel=1", "-cp", classpath, f"io.twinshore.client.{name}", *words]
+        command = [find_java(), "-XX:TieredStopAtLevel=1", "-cp", classpath, f"io.twinshore.client.{name}", *words]
         with self._said.open("wb") as said, (folder / f"{name}.log").open("wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=said, stderr=log)
 
@@ -107,7 +107,7 @@ class Examples:
 
 @pytest.fixture(scope="module")
 def java_classes(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return compiled(SOURCES, kafka_classpath(), tmp_path_factory.mktemp("classes"))
+    return compile_java(SOURCES, fetch_kafka_classpath(), tmp_path_factory.mktemp("classes"))
 
 
 @pytest.fixture

@@ -16,16 +16,22 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.lab.cluster import LabCluster
-from twinshore.replication.coordinator_server import Desk
-from twinshore.replication.core.coordinator import Account
-from twinshore.replication.task.core.config import LaneLimits, Stoppage, TideOrder, TrackOrder, fence_of
-from twinshore.replication.task.lookups import id_prefix
-from twinshore.replication.task.runner import carry
-from twinshore.replication.task_pool import Tides
+from twinshore.replication.coordinator_server import CoordinatorServer
+from twinshore.replication.core.coordinator import TaskReport
+from twinshore.replication.task.core.config import (
+    PartitionConfig,
+    PartitionIncident,
+    TaskConfig,
+    TaskLimits,
+    coordinator_epoch,
+)
+from twinshore.replication.task.lookups import transactional_id_prefix
+from twinshore.replication.task.runner import run_tasks
+from twinshore.replication.task_pool import TaskPool
 
 LINK = "here->there"
 LANES = 2
@@ -37,7 +43,7 @@ GENERATION = 7
 
 
 def _ride(order: str) -> None:
-    list(carry([order]))
+    list(run_tasks([order]))
 
 
 class KillStage:
@@ -55,32 +61,32 @@ class KillStage:
         self._pumps: dict[tuple[int, int], int] = {}
         self.kills: dict[str, int] = {"killed": 0, "frozen": 0}
         self.crossing: Counter[str] = Counter()
-        self.incidents: list[Stoppage] = []
+        self.incidents: list[PartitionIncident] = []
         self.accounts = 0
         self._producer = self.kafka[1].init_producer_id()
-        self._units = id_prefix(LINK, self._producer[0]) if closed_units else ""
-        self.desk = Desk("127.0.0.1", allowed_s=lambda _: 60.0, take=self._take)
-        self.tides = Tides(self.desk, TIDE_S, self._run, self._heard)
+        self._units = transactional_id_prefix(LINK, self._producer[0]) if closed_units else ""
+        self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 60.0, take=self._take)
+        self.tides = TaskPool(self.desk, TIDE_S, self._run, self._heard)
         self.heard: list[str] = []
         orders = self._orders(topics, partitions)
         self._lanes = [
-            [NamedPartition(one.topic, one.partition) for one in orders[lane::LANES]] for lane in range(LANES)
+            [TopicPartition(one.topic, one.partition) for one in orders[lane::LANES]] for lane in range(LANES)
         ]
         for lane in range(LANES):
-            self.desk.open_lane((LINK, lane), GRANT_S)
+            self.desk.open_task((LINK, lane), GRANT_S)
             self.desk.assign((LINK, lane), orders[lane::LANES])
-            self.tides.open_lane((LINK, lane), lambda tide, lane=lane: self._order(lane, tide))  # type: ignore[misc]
+            self.tides.open_task((LINK, lane), lambda tide, lane=lane: self._order(lane, tide))  # type: ignore[misc]
 
-    def _orders(self, topics: Sequence[str], partitions: int) -> list[TrackOrder]:
+    def _orders(self, topics: Sequence[str], partitions: int) -> list[PartitionConfig]:
         ours, theirs = (side.metadata(topics).topics for side in self.kafka)
         return [
-            TrackOrder(topic, number, ours[topic].topic_id.hex(), theirs[topic].topic_id.hex())
+            PartitionConfig(topic, number, ours[topic].topic_id.hex(), theirs[topic].topic_id.hex())
             for number in range(partitions)
             for topic in topics
         ]
 
-    def _order(self, lane: int, tide: int) -> TideOrder:
-        return TideOrder(
+    def _order(self, lane: int, tide: int) -> TaskConfig:
+        return TaskConfig(
             LINK,
             lane,
             tide,
@@ -92,13 +98,13 @@ class KillStage:
             desk_port=self.desk.port,
             desk_token=self.desk.token_of((LINK, lane)),
             # Small pieces, so that there are many points to die at.
-            limits=LaneLimits(partition_bytes_max=16 << 10, fetch_bytes_max=64 << 10, undelivered_s=0.5),
+            limits=TaskLimits(partition_bytes_max=16 << 10, fetch_bytes_max=64 << 10, undelivered_s=0.5),
             report_s=0.2,
-            fence=fence_of(GENERATION, tide),
+            fence=coordinator_epoch(GENERATION, tide),
             units=self._units,
         )
 
-    def _take(self, account: Account) -> None:
+    def _take(self, account: TaskReport) -> None:
         with self._lock:
             self.incidents += account.incidents
             self.accounts += len(account.carried)
@@ -109,7 +115,7 @@ class KillStage:
 
     def _run(self, order: str, _name: str) -> str:
         """One pump's life; a death is told as Spark tells it."""
-        tide = TideOrder.from_json(order)
+        tide = TaskConfig.from_json(order)
         process: Any = self._context.Process(target=_ride, args=(order,), daemon=True)
         process.start()
         with self._lock:
@@ -155,7 +161,7 @@ class KillStage:
 
     def ends(self, side: int, topic: str, partitions: int, which: Any) -> list[int]:
         """Where the partitions of a topic end, on the source (0) or the target (1)."""
-        wanted = [NamedPartition(topic, number) for number in range(partitions)]
+        wanted = [TopicPartition(topic, number) for number in range(partitions)]
         found = self.kafka[side].list_offsets(wanted, which)
         return [found[named] for named in wanted]
 

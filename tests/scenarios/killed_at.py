@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from twinshore.cli.__main__ import main
-from twinshore.runtime import leases
-from twinshore.switch.core.steps import Done, Outcome, State, SwitchState
-from twinshore.switch.drain import Commands
-from twinshore.switch.failback import Failback, Rebuild
-from twinshore.switch.group import OneGroup
-from twinshore.switch.runner import Work
+from twinshore.runtime import lease_keeper
+from twinshore.switch.core.steps import StepDone, StepOutcome, SwitchState, SwitchStatus
+from twinshore.switch.drain import CommandSteps
+from twinshore.switch.failback import FailbackSteps, RebuildSteps
+from twinshore.switch.group import GroupSwitchSteps
+from twinshore.switch.step_runner import SwitchSteps
 
 # A lease of ten seconds would have each test wait for twelve.
 LEASE_S, GRACE_S = 3.0, 0.2
@@ -31,20 +31,20 @@ def die() -> None:
 
 def kill_at(deed: str, when: str) -> None:
     """From now on switches of this process get no further."""
-    for kind in (Work, Failback, Rebuild, OneGroup, Commands):
+    for kind in (SwitchSteps, FailbackSteps, RebuildSteps, GroupSwitchSteps, CommandSteps):
         _kill_at(kind, deed, when)
 
 
 def _kill_at(kind: Any, deed: str, when: str) -> None:
-    once: Callable[[Any, SwitchState], Outcome] = kind.once
+    once: Callable[[Any, SwitchState], StepOutcome] = kind.once
 
-    def until_then(work: Any, record: SwitchState) -> Outcome:
-        undoing = record.state is State.TURNING_BACK
+    def until_then(work: Any, record: SwitchState) -> StepOutcome:
+        undoing = record.state is SwitchStatus.ROLLING_BACK
         due = record.deed == deed.removeprefix(UNDO) and undoing == deed.startswith(UNDO)
         if due and when == "before":
             die()
         outcome = once(work, record)
-        if due and (when == "first" or isinstance(outcome, Done)):
+        if due and (when == "first" or isinstance(outcome, StepDone)):
             die()
         return outcome
 
@@ -52,7 +52,7 @@ def _kill_at(kind: Any, deed: str, when: str) -> None:
 
 
 if __name__ == "__main__":
-    leases.LEASE_S, leases.GRACE_S = LEASE_S, GRACE_S
+    lease_keeper.LEASE_S, lease_keeper.GRACE_S = LEASE_S, GRACE_S
     kill_at(sys.argv[1], sys.argv[2])
     del sys.argv[1:3]
     main()

@@ -13,13 +13,13 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from twinshore.advisor.core.simulator.model import Partition
-from twinshore.advisor.core.simulator.search import play
-from twinshore.advisor.core.simulator.stories import story_named
+from twinshore.advisor.core.simulator.model import ModelPartition
+from twinshore.advisor.core.simulator.search import play_story
+from twinshore.advisor.core.simulator.stories import find_story
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import NO_LEADER, PartitionMetadata
 from twinshore.lab.broker import LabBroker
-from twinshore.lab.clients import client_settings, committed
+from twinshore.lab.clients import client_settings, read_group_offsets
 from twinshore.lab.cluster import LabCluster
 
 SETTINGS = {
@@ -56,12 +56,12 @@ def until(holds: Callable[[], bool], what: str, within_s: float = WITHIN_S) -> N
         time.sleep(0.1)
 
 
-def ended(story: str) -> Partition:
+def ended(story: str) -> ModelPartition:
     """How the model's partition stands after the story."""
-    return play(story_named(story))[-1].after
+    return play_story(find_story(story))[-1].after
 
 
-def log_of(state: Partition) -> list[int]:
+def log_of(state: ModelPartition) -> list[int]:
     """What its leader has that retention has left."""
     assert state.led is not None
     return [entry.record for entry in state.led.log[state.first :]]
@@ -186,7 +186,7 @@ class Reading:
         base = client_settings(stage.cluster.cluster)
         self.settings = {**base, "group.id": f"of-{stage.topic}", "auto.commit.interval.ms": 200, **settings}
         # A cluster's first group waits for the topic of places; a consumer that meets that asks for its place no more.
-        committed(stage.cluster.cluster, self.settings["group.id"], stage.topic, [0])
+        read_group_offsets(stage.cluster.cluster, self.settings["group.id"], stage.topic, [0])
 
     def dies_at_work(
         self, folder: Path, *, after_s: float = 0.0, once_placed: Callable[[], None] = lambda: None

@@ -11,12 +11,12 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from typer.testing import CliRunner
 
 from tests.scenarios.warm_mirrors import IN_THREADS, start_warm
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.model import Cluster, Secret, Security
 from twinshore.lab.clients import client_settings
 from twinshore.lab.mirror_process import MirrorProcess
-from twinshore.lab.watermarks import watermarks
-from twinshore.state.core.values import LedgerRow
+from twinshore.lab.watermarks import read_watermarks
+from twinshore.state.core.values import IncidentRow
 from twinshore.state.store import open_store
 
 SPARK_S_MAX = 240.0
@@ -112,13 +112,13 @@ class Rig:
 
     def verb(self, *words: str) -> str:
         """What `twinshore` says to these words."""
-        gather()
+        register_verbs()
         asked = [*words, "--settings", str(self.process.settings)]
         result = CliRunner().invoke(app, asked, catch_exceptions=False)
         assert result.exit_code == 0, result.output
         return result.output
 
-    def ledger(self, link: str) -> tuple[LedgerRow, ...]:
+    def ledger(self, link: str) -> tuple[IncidentRow, ...]:
         store = open_store(self._store, Secret())
         try:
             return tuple(store.ledger.rows(link))
@@ -148,7 +148,7 @@ def until(holds: Callable[[], bool], within_s: float, what: str, rig: Rig | None
 
 
 # Log start and end of each partition.
-spans = watermarks
+spans = read_watermarks
 
 
 def same_ends(source: Cluster, target: Cluster, topic: str, partitions: int) -> bool:

@@ -23,7 +23,7 @@ from tests.scenarios.plain_clients import Acked, PlainReader, PlainWriter
 from tests.scenarios.switch_rig import SwitchRig
 from tests.scenarios.test_following_writers import until
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.jars import ONE_COMPILER, java, tools_classpath
+from twinshore.lab.jars import ONE_COMPILER_FLAG, fetch_tools_classpath, find_java
 
 HOST = "127.0.0.2"
 # By how clients' ids begin: where the balancer says that they come from.
@@ -153,7 +153,14 @@ class JavaReader:
         settings.write_text(f"client.id={site}-java\nisolation.level=read_committed\n")
         words = ["--bootstrap-server", bootstrap, "--topic", topic, "--group-id", f"java-{topic}"]
         words += ["--reset-policy", "earliest", "--command-config", str(settings)]
-        command = [java(), ONE_COMPILER, "-cp", tools_classpath(), "org.apache.kafka.tools.VerifiableConsumer", *words]
+        command = [
+            find_java(),
+            ONE_COMPILER_FLAG,
+            "-cp",
+            fetch_tools_classpath(),
+            "org.apache.kafka.tools.VerifiableConsumer",
+            *words,
+        ]
         with self._said.open("wb") as said, self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=said, stderr=log)
 

@@ -22,8 +22,8 @@ from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.config.settings import Settings, load_settings
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.jars import KAFKA_NEWEST, ONE_COMPILER, java, tools_classpath
-from twinshore.proxy.operations.offsets import Asked, act, asked_for, plan
+from twinshore.lab.jars import KAFKA_NEWEST, ONE_COMPILER_FLAG, fetch_tools_classpath, find_java
+from twinshore.proxy.operations.reset_offsets import ResetOffsets, act, parse_reset_request, plan
 from twinshore.state.store import open_store
 
 EACH = 50
@@ -42,7 +42,7 @@ class Stage:
     def bootstrap(self) -> str:
         return ",".join(one.bootstrap for one in self.proxies)
 
-    def does(self, asked: Asked) -> list[str]:
+    def does(self, asked: ResetOffsets) -> list[str]:
         """The steps that were done; raises why it is refused."""
         with open_store(self.settings.store.url) as store:
             meant = plan(asked, self.settings, store)
@@ -50,7 +50,7 @@ class Stage:
                 raise meant.refused
             return [step.sentence(done=True) for step in act(asked, meant, self.settings, store, "test")]
 
-    def shows(self, asked: Asked) -> list[str]:
+    def shows(self, asked: ResetOffsets) -> list[str]:
         with open_store(self.settings.store.url) as store:
             return list(plan(asked, self.settings, store).shown)
 
@@ -191,10 +191,10 @@ class JavaMember:
         words += ["--reset-policy", "earliest", "--enable-autocommit"]
         words += ["--assignment-strategy", strategy] if strategy else []
         command = [
-            java(),
-            ONE_COMPILER,
+            find_java(),
+            ONE_COMPILER_FLAG,
             "-cp",
-            tools_classpath(version),
+            fetch_tools_classpath(version),
             "org.apache.kafka.tools.VerifiableConsumer",
             *words,
         ]
@@ -221,5 +221,5 @@ class JavaMember:
         return self._log.read_text()[-3000:]
 
 
-def to_offset(group: str, offset: int, *topics: str, gather_s: float = 10.0) -> Asked:
-    return asked_for(group, topics, offset=offset, gather_s=gather_s)
+def to_offset(group: str, offset: int, *topics: str, gather_s: float = 10.0) -> ResetOffsets:
+    return parse_reset_request(group, topics, offset=offset, gather_s=gather_s)

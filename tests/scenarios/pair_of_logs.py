@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 
 from testkit.raw_writer import RawWriter
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.cli.app import app, gather
-from twinshore.config.model import NamedPartition
+from twinshore.cli.app import app, register_verbs
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.record_batch import Codec, Record, encode_batch
-from twinshore.kafka.questions import OffsetKind
 from twinshore.lab.cluster import LabCluster
-from twinshore.proof.core.model import Proven, Stretch, Way
+from twinshore.proof.core.model import CompareMode, CompareRange, CompareResult
 from twinshore.proof.prover import prove_all
 
 AT = 317
@@ -80,20 +80,22 @@ def made(pair: Pair, source: Sequence[Record], target: Sequence[Record], topic: 
     return topic
 
 
-def stretch_of(pair: Pair, topic: str, *, way: Way = Way.EXACT, start: int = 0, twin: str = "") -> Stretch:
-    named, twin_named = NamedPartition(topic, 0), NamedPartition(twin or topic, 0)
+def stretch_of(
+    pair: Pair, topic: str, *, way: CompareMode = CompareMode.EXACT, start: int = 0, twin: str = ""
+) -> CompareRange:
+    named, twin_named = TopicPartition(topic, 0), TopicPartition(twin or topic, 0)
     target_end = pair[1].list_offsets([twin_named], OffsetKind.LAST_STABLE)[twin_named]
     source_end = pair[0].list_offsets([named], OffsetKind.LAST_STABLE)[named]
-    end = source_end if way is Way.CONTENT else min(source_end, target_end)
-    return Stretch(pair[0].cluster, pair[1].cluster, named, twin or topic, way, start, end, target_end=target_end)
+    end = source_end if way is CompareMode.CONTENT else min(source_end, target_end)
+    return CompareRange(pair[0].cluster, pair[1].cluster, named, twin or topic, way, start, end, target_end=target_end)
 
 
-def prove(stretch: Stretch) -> Proven:
+def prove(stretch: CompareRange) -> CompareResult:
     (found,) = prove_all([stretch])
     return found
 
 
-def proven(pair: Pair, topic: str, **how: object) -> Proven:
+def proven(pair: Pair, topic: str, **how: object) -> CompareResult:
     return prove(stretch_of(pair, topic, **how))  # type: ignore[arg-type]
 
 
@@ -102,6 +104,6 @@ def said(folder: Path, east: LabCluster, west: LabCluster, topics: str, *words: 
     settings = folder / "twinshore.toml"
     if not settings.exists():
         settings.write_text(settings_text(folder, [east.cluster, west.cluster], {"east->west": topics}))
-    gather()
+    register_verbs()
     result = CliRunner().invoke(app, ["prove", "--settings", str(settings), *words], catch_exceptions=False)
     return result.exit_code, result.stdout

@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, Topic
 
 from tests.scenarios.switch_rig import transactional
 from tests.scenarios.test_client_homes import sites
-from twinshore.client import HotPairConsumer
+from twinshore.client import FailoverPairConsumer
 from twinshore.lab.clients import client_settings, create_topic
 from twinshore.lab.cluster import LabCluster
 
@@ -92,7 +92,7 @@ def record_of(message: Message) -> tuple[str, int]:
 class Reading:
     """A member that reads in a thread of its own, into a list that it may share."""
 
-    def __init__(self, consumer: HotPairConsumer, topic: str, reads: Reads | None = None) -> None:
+    def __init__(self, consumer: FailoverPairConsumer, topic: str, reads: Reads | None = None) -> None:
         self.consumer, self.topic = consumer, topic
         self.reads: Reads = [] if reads is None else reads
         self.homes = Counter[str]()
@@ -122,13 +122,13 @@ class Reading:
         assert not self.errors, self.errors
 
 
-def add(reads: Reads, reader: HotPairConsumer) -> int:
+def add(reads: Reads, reader: FailoverPairConsumer) -> int:
     """What it hands out now; how many there are with it."""
     reads.extend(record_of(one) for one in reader.consume(100, 0.05))
     return len(reads)
 
 
-def has_read(reads: Reads, reader: HotPairConsumer, count: int) -> bool:
+def has_read(reads: Reads, reader: FailoverPairConsumer, count: int) -> bool:
     return add(reads, reader) >= count
 
 
@@ -169,9 +169,9 @@ def crossing(topic: str, source: LabCluster, target: LabCluster, lag_s: float = 
         made.stop()
 
 
-def pair_consumer(topic: str, *labs: LabCluster, **named: Any) -> HotPairConsumer:
+def pair_consumer(topic: str, *labs: LabCluster, **named: Any) -> FailoverPairConsumer:
     more = {"group.id": f"{topic}-readers", "auto.offset.reset": "earliest", "auto.commit.interval.ms": 200}
-    return HotPairConsumer(more | named.pop("config", {}), clusters=sites(*labs), **named)
+    return FailoverPairConsumer(more | named.pop("config", {}), clusters=sites(*labs), **named)
 
 
 class Plainly:

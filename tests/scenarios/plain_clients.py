@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.jars import ONE_COMPILER, java, tools_classpath
+from twinshore.lab.jars import ONE_COMPILER_FLAG, fetch_tools_classpath, find_java
 
 KEYS = 24
 Place = tuple[int, int]
@@ -123,7 +123,14 @@ class JavaWriter:
         )
         words = ["--bootstrap-server", bootstrap, "--topic", topic, "--throughput", str(per_s), "--acks", "-1"]
         words += ["--repeating-keys", str(KEYS), "--command-config", str(settings)]
-        command = [java(), ONE_COMPILER, "-cp", tools_classpath(), "org.apache.kafka.tools.VerifiableProducer", *words]
+        command = [
+            find_java(),
+            ONE_COMPILER_FLAG,
+            "-cp",
+            fetch_tools_classpath(),
+            "org.apache.kafka.tools.VerifiableProducer",
+            *words,
+        ]
         with self._said.open("wb") as said, self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=said, stderr=log)
 

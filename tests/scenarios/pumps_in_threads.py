@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 
 from twinshore.cli.__main__ import main
-from twinshore.cli.app import command
+from twinshore.cli.app import build_command
 from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.replication import task_pool
-from twinshore.replication.task.runner import carry
-from twinshore.replication.task_pool import Engine
+from twinshore.replication.task.runner import run_tasks
+from twinshore.replication.task_pool import TaskEngine
 
 
 class Threads:
@@ -22,7 +22,7 @@ class Threads:
     host = "127.0.0.1"
 
     def ride(self, order: str, _name: str) -> str:
-        return next(iter(carry([order])))
+        return next(iter(run_tasks([order])))
 
     def end(self, _name: str) -> None:
         """A thread cannot be ended from outside."""
@@ -34,19 +34,19 @@ class Threads:
         """Their threads end with the process."""
 
 
-def begin(settings: MirrorSettings, lanes: int, stop: threading.Event) -> Engine | None:
+def begin(settings: MirrorSettings, lanes: int, stop: threading.Event) -> TaskEngine | None:
     del settings, lanes, stop
     return Threads()
 
 
 def load() -> None:
     """What the command needs whatever it is asked."""
-    command()
+    build_command()
 
 
 def run() -> None:
     """The command, as this process was called."""
-    task_pool.begin = begin
+    task_pool.open_engine = begin
     main()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from testkit.raw_writer import RawWriter
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.leader_queries import OffsetKind
 
 
 def end_of(writer: RawWriter) -> int:

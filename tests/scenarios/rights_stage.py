@@ -9,25 +9,25 @@ from confluent_kafka.admin import ScramMechanism, UserScramCredentialDeletion  #
 
 from testkit.raw_writer import RawWriter
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import Cluster, NamedPartition
+from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import admin_of
+from twinshore.lab.clients import create_admin_client
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_NEWEST
 
 
 def acl(
     name: str,
-    operation: Operation,
+    operation: AclOperation,
     who: str = "User:anna",
     *,
-    pattern: Pattern = Pattern.LITERAL,
-    permission: Permission = Permission.ALLOW,
+    pattern: PatternType = PatternType.LITERAL,
+    permission: AclPermission = AclPermission.ALLOW,
 ) -> Acl:
-    return Acl(Resource.TOPIC, name, pattern, who, "*", operation, permission)
+    return Acl(ResourceType.TOPIC, name, pattern, who, "*", operation, permission)
 
 
 def guarded(
@@ -59,7 +59,7 @@ def may_read(cluster: Cluster, topic: str) -> bool:
     """Whether a broker gives this user the topic's first batch."""
     with contextlib.closing(KafkaCluster(cluster, patience_s=30.0)) as found:
         try:
-            return found.read_tail_batch(NamedPartition(topic, 0), 0) is not None
+            return found.read_tail_batch(TopicPartition(topic, 0), 0) is not None
         except KafkaError as error:
             assert error.code == Code.TOPIC_AUTHORIZATION_FAILED, error
             return False
@@ -78,6 +78,6 @@ def may_write(cluster: Cluster, topic: str) -> bool:
 def remove_user(cluster: LabCluster, name: str) -> None:
     """Takes a SCRAM user away, as an operator does."""
     gone = UserScramCredentialDeletion(name, ScramMechanism.SCRAM_SHA_256)
-    admin = admin_of(cluster.cluster)
+    admin = create_admin_client(cluster.cluster)
     for done in admin.alter_user_scram_credentials([gone]).values():
         done.result(timeout=30)

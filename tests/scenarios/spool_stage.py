@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from twinshore.client import HotProducer
+from twinshore.client import FailoverProducer
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = 5
@@ -45,7 +45,7 @@ def say(word: str, number: int) -> None:
     os.write(1, f"{word} {number}\n".encode())
 
 
-def write(producer: HotProducer, topic: str) -> None:
+def write(producer: FailoverProducer, topic: str) -> None:
     """100 while all is well, and the rest once the topic has no home that can be reached."""
     number = 0
     while True:
@@ -59,14 +59,14 @@ def write(producer: HotProducer, topic: str) -> None:
                 time.sleep(0.01)
 
 
-def send(producer: HotProducer) -> None:
+def send(producer: FailoverProducer) -> None:
     while True:
         say("left", len(producer))
         time.sleep(0.001)
 
 
 def main(deed: str, clusters: str, topic: str, folder: str) -> None:
-    producer = HotProducer({}, clusters=json.loads(clusters), topics=[topic], spool=folder, warn=print)
+    producer = FailoverProducer({}, clusters=json.loads(clusters), topics=[topic], spool=folder, warn=print)
     write(producer, topic) if deed == "write" else send(producer)
 
 

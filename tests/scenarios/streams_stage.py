@@ -17,10 +17,10 @@ from twinshore.config.model import Cluster
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import client_settings
-from twinshore.lab.jars import compiled, java, streams_classpath
-from twinshore.lab.processes import Child, start_child
-from twinshore.routing.core.followers import Following, Park, Write, goodbye_line
-from twinshore.routing.topic import FollowerNotes, HomeNotes
+from twinshore.lab.jars import compile_java, fetch_streams_classpath, find_java
+from twinshore.lab.processes import ChildProcess, start_child
+from twinshore.routing.core.subscribers import HomeSubscription, Pause, WriteTo, unsubscribe_record
+from twinshore.routing.homes_topic import HomesTopic, SubscribersTopic
 
 SOURCE = Path(__file__).with_name("streams") / "Counting.java"
 APPLICATION = "counter"
@@ -41,8 +41,8 @@ class Counting:
         self._folder = folder
         classes = folder / "classes"
         classes.mkdir()
-        self._classpath = compiled(SOURCE, streams_classpath(), classes)
-        self._child: Child | None = None
+        self._classpath = compile_java(SOURCE, fetch_streams_classpath(), classes)
+        self._child: ChildProcess | None = None
         self._starts = 0
         self.log = folder / "streams.log"
 
@@ -54,7 +54,7 @@ class Counting:
         self._starts += 1
         state = self._folder / f"state-{self._starts}"
         words = [",".join(cluster.bootstrap), APPLICATION, INPUT, OUTPUT, str(state), guarantee]
-        command = [java(), *JVM, "-cp", self._classpath, "Counting", *words]
+        command = [find_java(), *JVM, "-cp", self._classpath, "Counting", *words]
         self._child = start_child(command, folder=self._folder, log=self.log)
 
     def stop(self) -> None:
@@ -77,7 +77,7 @@ class FollowingApplication:
     def __init__(self, counting: Counting, clusters: Mapping[str, Cluster], begin: str) -> None:
         self._counting, self._clusters = counting, clusters
         self._id, self._at = uuid.uuid4().hex, ""
-        self._following = Following(self._id, APPLICATION, TOPICS, clusters, begin, LEASE_S)
+        self._following = HomeSubscription(self._id, APPLICATION, TOPICS, clusters, begin, LEASE_S)
         self._guard, self._stopping = threading.Lock(), threading.Event()
         self._broken: Exception | None = None
         self.starts: list[str] = []
@@ -101,12 +101,12 @@ class FollowingApplication:
             while not self._stopping.is_set():
                 with self._guard:
                     orders = [self._following.order(topic, time.monotonic()) for topic in TOPICS]
-                if any(isinstance(one, Park) for one in orders):
+                if any(isinstance(one, Pause) for one in orders):
                     self._counting.stop()
                     with self._guard:
                         for topic in TOPICS:
                             self._following.parked(topic)
-                elif isinstance(orders[0], Write) and not (self._counting.runs and self._at == orders[0].cluster):
+                elif isinstance(orders[0], WriteTo) and not (self._counting.runs and self._at == orders[0].cluster):
                     self._counting.stop()
                     self._at = orders[0].cluster
                     self.starts.append(self._at)
@@ -117,7 +117,7 @@ class FollowingApplication:
 
     def _follow(self, cluster: Cluster) -> None:
         with closing(KafkaCluster(cluster, client_id="follower-counter", patience_s=PATIENCE_S)) as kafka:
-            homes, followers = HomeNotes(kafka), FollowerNotes(kafka)
+            homes, followers = HomesTopic(kafka), SubscribersTopic(kafka)
             pause_s = 0.0
             while not self._stopping.wait(pause_s):
                 try:
@@ -125,17 +125,17 @@ class FollowingApplication:
                 except (KafkaError, KafkaException):
                     pause_s = 0.2
             try:
-                followers.say(goodbye_line(self._id), wall_ms())
+                followers.say(unsubscribe_record(self._id), wall_ms())
             except KafkaError:
                 pass
 
-    def _ask(self, name: str, kafka: KafkaCluster, homes: HomeNotes, followers: FollowerNotes) -> float:
+    def _ask(self, name: str, kafka: KafkaCluster, homes: HomesTopic, followers: SubscribersTopic) -> float:
         cluster_id = kafka.cluster_id()
         if not homes.homes and not followers.exists():
             followers.make()
         with self._guard:
             self._following.met(name, cluster_id)
-            saying = self._following.says() if self._following.must_say(name, time.monotonic()) else None
+            saying = self._following.says() if self._following.must_announce(name, time.monotonic()) else None
         asked_s = time.monotonic()
         if saying:
             followers.say(saying.line(), wall_ms())

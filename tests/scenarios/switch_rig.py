@@ -20,13 +20,13 @@ from tests.scenarios.killed_at import GRACE_S, LEASE_S
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switched_home import read
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.processes import Child, start_child
-from twinshore.routing.topic import HomeNotes
-from twinshore.runtime import leases
+from twinshore.lab.processes import ChildProcess, start_child
+from twinshore.routing.homes_topic import HomesTopic
+from twinshore.runtime import lease_keeper
 from twinshore.state.store import open_store
 
 PAIR = "east<>west"
@@ -37,8 +37,8 @@ QUICK = {"lanes": 1, "lease_s": 4}
 @pytest.fixture
 def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever goes on after somebody was killed waits for his lease."""
-    monkeypatch.setattr(leases, "LEASE_S", LEASE_S)
-    monkeypatch.setattr(leases, "GRACE_S", GRACE_S)
+    monkeypatch.setattr(lease_keeper, "LEASE_S", LEASE_S)
+    monkeypatch.setattr(lease_keeper, "GRACE_S", GRACE_S)
 
 
 def verdict_in(text: str) -> str:
@@ -83,7 +83,7 @@ class SwitchRig:
 
     def switch(self, *words: str) -> Said:
         """`twinshore switch` in this process."""
-        gather()
+        register_verbs()
         result = CliRunner().invoke(app, ["switch", *forced(words), "--settings", str(self.settings)])
         error = result.exception
         if error is None or isinstance(error, SystemExit):
@@ -94,7 +94,7 @@ class SwitchRig:
     def move(self, to: str, *words: str) -> Said:
         return self.switch("run", self.topic, "--to", to, "--yes", *words)
 
-    def begin(self, *words: str, module: Sequence[str] = ("twinshore.cli",)) -> tuple[Child, Path]:
+    def begin(self, *words: str, module: Sequence[str] = ("twinshore.cli",)) -> tuple[ChildProcess, Path]:
         """`twinshore switch` in a process of its own, and where it writes."""
         root = Path(twinshore.__file__).resolve().parent.parent.parent
         log = self.settings.parent / f"switch-{time.monotonic_ns()}.log"
@@ -144,13 +144,13 @@ class SwitchRig:
     def settled(self, home: str, term: int, labs: Sequence[LabCluster] = ()) -> None:
         """Nothing of a switch is left: no claim, nobody held, one home of which store and clusters say the same."""
         with open_store(url_in(self.rig.folder)) as store:
-            assert [row for row in store.switching.of(PAIR) if row.topic == self.topic] == []
+            assert [row for row in store.topics_in_switch.of(PAIR) if row.topic == self.topic] == []
             assert store.switches.all(open_only=True) == ()
         # A link that has just begun writes the first home down with its next look.
         until(lambda: self.home() == (home, term), 30, f"at home on {home} in term {term}", self.rig)
         for lab in labs or (self.east, self.west):
             with closing(KafkaCluster(lab.cluster)) as kafka:
-                notes = HomeNotes(kafka)
+                notes = HomesTopic(kafka)
                 line = notes.read().get(self.topic)
                 # None: nothing was said since the last test, whose words are forgotten.
                 said = (line.home, line.term, line.state) if line else (home, term, "settled")
@@ -186,7 +186,7 @@ def carried(
         made.process.end()
 
 
-def ended(child: Child, log: Path, within_s: float = 180.0) -> int:
+def ended(child: ChildProcess, log: Path, within_s: float = 180.0) -> int:
     """The exit code of a process, once it has ended by itself."""
     until_s = time.monotonic() + within_s
     while child.alive():

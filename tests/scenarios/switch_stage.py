@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from tests.scenarios.incident_stage import QUICK
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.admin import create_acls, delete_acls, read_acls
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from twinshore.lab.access import LabSecurity
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
@@ -73,13 +74,13 @@ def until(holds: Callable[[], bool], within_s: float = 30.0) -> float:
     return time.monotonic() - began
 
 
-def seen(lab: LabCluster, named: NamedPartition, isolation: str) -> list[int]:
+def seen(lab: LabCluster, named: TopicPartition, isolation: str) -> list[int]:
     """The offsets that a consumer is given, up to the partition's end."""
     settings = {"group.id": f"seen-{isolation}", "isolation.level": isolation, "enable.partition.eof": True}
     consumer = Consumer({**client_settings(lab.cluster), **settings})
     found: list[int] = []
     try:
-        consumer.assign([TopicPartition(named.topic, named.partition, 0)])
+        consumer.assign([ClientTopicPartition(named.topic, named.partition, 0)])
         while True:
             message = consumer.poll(20.0)
             assert message is not None
@@ -96,16 +97,18 @@ def write_rule(
     who: str = "User:anna",
     *,
     deny: bool = False,
-    pattern: Pattern = Pattern.LITERAL,
+    pattern: PatternType = PatternType.LITERAL,
 ) -> Acl:
-    permission = Permission.DENY if deny else Permission.ALLOW
-    return Acl(Resource.TOPIC, topic, pattern, who, "*", Operation.WRITE, permission)
+    permission = AclPermission.DENY if deny else AclPermission.ALLOW
+    return Acl(ResourceType.TOPIC, topic, pattern, who, "*", AclOperation.WRITE, permission)
 
 
 def rules_of_ids(who: str = "User:anna") -> list[Acl]:
     """What a transactional producer needs beside its topics."""
-    everything = (Resource.TRANSACTIONAL_ID, "*", Pattern.LITERAL, who, "*")
-    return [Acl(*everything, operation, Permission.ALLOW) for operation in (Operation.WRITE, Operation.DESCRIBE)]
+    everything = (ResourceType.TRANSACTIONAL_ID, "*", PatternType.LITERAL, who, "*")
+    return [
+        Acl(*everything, operation, AclPermission.ALLOW) for operation in (AclOperation.WRITE, AclOperation.DESCRIBE)
+    ]
 
 
 def add_rules(stage: Stage, rules: Sequence[Acl]) -> None:

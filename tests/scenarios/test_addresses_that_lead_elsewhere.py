@@ -10,16 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ClientTopicPartition
 from typer.testing import CliRunner
 
 from testkit.raw_writer import RawWriter
 from tests.scenarios.incident_stage import QUICK
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
-from twinshore.cli.app import app, gather
-from twinshore.config.model import Cluster, NamedPartition
+from twinshore.cli.app import app, register_verbs
+from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import add_partitions, alter_topic, client_settings, committed, delete_records
+from twinshore.lab.clients import add_partitions, alter_topic, client_settings, delete_records, read_group_offsets
 from twinshore.lab.cluster import LabCluster
 
 pytestmark = pytest.mark.claim(
@@ -100,11 +101,11 @@ def consumer(side: LabCluster) -> Iterator[Consumer]:
 
 def commit(side: LabCluster, offset: int) -> None:
     with consumer(side) as one:
-        one.commit(offsets=[TopicPartition(ORDERS, 0, offset)], asynchronous=False)
+        one.commit(offsets=[ClientTopicPartition(ORDERS, 0, offset)], asynchronous=False)
 
 
 def place(side: LabCluster) -> int:
-    (offset,) = committed(side.cluster, GROUP, ORDERS, [0])
+    (offset,) = read_group_offsets(side.cluster, GROUP, ORDERS, [0])
     return offset
 
 
@@ -150,7 +151,7 @@ def test_a_targets_address_that_leads_to_another_cluster_changes_nothing_there(
             west.brokers[0].kill()
             switch.leads_to = other.cluster.bootstrap[0]
             # Each of these would be a change of the target: a cut, a setting, partitions, a topic, a place, records.
-            delete_records(east.cluster, {NamedPartition(ORDERS, 0): 60})
+            delete_records(east.cluster, {TopicPartition(ORDERS, 0): 60})
             alter_topic(east.cluster, ORDERS, {"segment.bytes": "20000000"})
             add_partitions(east.cluster, ORDERS, 2)
             east.create_topic("fresh")
@@ -211,6 +212,6 @@ def test_swapped_addresses_move_no_group_and_change_neither_side(
 
 def refused(rig: Rig, *words: str) -> tuple[int, str]:
     """Exit code and what `twinshore` says to these words."""
-    gather()
+    register_verbs()
     result = CliRunner().invoke(app, [*words, "--settings", str(rig.process.settings)])
     return result.exit_code, f"{result.output} {result.exception}"

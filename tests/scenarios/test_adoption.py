@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, read_all, settings_text, until
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import client_settings, delete_records
 from twinshore.lab.cluster import LabCluster
@@ -64,10 +64,10 @@ def test_what_retention_and_aborts_have_made_unclear_is_refused_and_told(
         write(cluster, commands, [b"on"])
         write(cluster, again, [b"a"])
     # As retention does.
-    delete_records(west.cluster, {NamedPartition(idle, 0): 50})
+    delete_records(west.cluster, {TopicPartition(idle, 0): 50})
     # What was copied is gone from the source, and comes again.
     write(east, commands, [b"off", b"limit", b"on", b"limit"], OLD_MS + 60_000)
-    delete_records(east.cluster, {NamedPartition(commands, 0): 1})
+    delete_records(east.cluster, {TopicPartition(commands, 0): 1})
     transaction(east, again, [b"b", b"c"], commit=False)
     transaction(east, again, [b"b", b"c"], commit=True)
     write(west, again, [b"b", b"c"])
@@ -113,7 +113,7 @@ def test_a_broker_names_no_offset_behind_the_first_record_of_a_time(
     try:
         for at_ms in (*sorted(set(times)), OLD_MS - 1, OLD_MS + 1000):
             first = next((at for at, told_ms in enumerate(times) if told_ms >= at_ms), -1)
-            said = kafka.first_since(NamedPartition("times", 0), at_ms)
+            said = kafka.first_since(TopicPartition("times", 0), at_ms)
             assert said <= first and (said >= 0 or first < 0), (at_ms - OLD_MS, said, first)
     finally:
         kafka.close()

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.scenarios.loss_stage import SETTINGS, Reading, Sent, Stage
-from twinshore.advisor.core.settings import Choice, Side
-from twinshore.advisor.operations.settings import chosen
+from twinshore.advisor.core.settings_advice import SettingOwner, SettingsChoice
+from twinshore.advisor.operations.settings_for_needs import choose_for_needs
 from twinshore.lab.cluster import LabCluster
 
 HOLDS = pytest.mark.claim(
@@ -24,14 +24,14 @@ HOLDS = pytest.mark.claim(
 )
 NEEDS = {"loss": "none", "order": "key", "duplicates": "few", "latency": "normal", "availability": "one", "replicas": 3}
 ONE_WAY_MS = 1200
-Staged = Callable[[Choice], Stage]
+Staged = Callable[[SettingsChoice], Stage]
 
 
-def settings_for(**needs: Any) -> Choice:
-    return chosen(**{**NEEDS, **needs})
+def settings_for(**needs: Any) -> SettingsChoice:
+    return choose_for_needs(**{**NEEDS, **needs})
 
 
-def of(choice: Choice, side: Side) -> dict[str, str]:
+def of(choice: SettingsChoice, side: SettingOwner) -> dict[str, str]:
     """The settings as a client of librdkafka takes them."""
     return {one.name: one.librdkafka or one.value for one in choice.settings if one.side is side}
 
@@ -46,8 +46,8 @@ def lab() -> Iterator[LabCluster]:
 def staged(lab: LabCluster, unique_topic: str) -> Iterator[Staged]:
     made: list[Stage] = []
 
-    def make(choice: Choice) -> Stage:
-        settings = of(choice, Side.TOPIC)
+    def make(choice: SettingsChoice) -> Stage:
+        settings = of(choice, SettingOwner.TOPIC)
         copies = int(settings.pop("replication.factor"))
         made.append(Stage(lab, f"{unique_topic}-{len(made)}", copies, settings))
         return made[-1]
@@ -57,9 +57,11 @@ def staged(lab: LabCluster, unique_topic: str) -> Iterator[Staged]:
         stage.whole_again()
 
 
-def writer(stage: Stage, choice: Choice, **more: Any) -> Sent:
+def writer(stage: Stage, choice: SettingsChoice, **more: Any) -> Sent:
     """Without its transaction, which the application opens: what knows a record again are the producer's numbers."""
-    ours = {name: value for name, value in of(choice, Side.PRODUCER).items() if not name.startswith("transaction")}
+    ours = {
+        name: value for name, value in of(choice, SettingOwner.PRODUCER).items() if not name.startswith("transaction")
+    }
     return Sent(stage.cluster, stage.topic, {**ours, **more})
 
 
@@ -119,7 +121,7 @@ def test_a_consumer_dies_at_work(staged: Staged, tmp_path: Path, loss: str, hand
     stage = staged(choice)
     sent = writer(stage, choice)
     # It is there already when the record comes: latest would pass it otherwise, and that is another trap.
-    reading = Reading(stage, **of(choice, Side.CONSUMER))
+    reading = Reading(stage, **of(choice, SettingOwner.CONSUMER))
     got = reading.dies_at_work(tmp_path, after_s=1.5, once_placed=lambda: sent.send(1))
     sent.settle()
     assert got == 1

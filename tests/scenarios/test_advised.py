@@ -8,20 +8,21 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from tests.conftest import ClusterFactory
 from tests.pages.shell import kafka_tools, play
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.advisor.collect import Wanted, look_at_cluster
+from twinshore.advisor.collect import CollectScope, collect_cluster
+from twinshore.advisor.core.advice_report import Advice, build_bootstrap_options
 from twinshore.advisor.core.model import OFFSETS_TOPIC
-from twinshore.advisor.core.report import Advice, to_cluster
-from twinshore.advisor.operations.advise import Advise, advised
-from twinshore.config.model import NamedPartition
+from twinshore.advisor.operations.advice_on_cluster import AdviceRequest, advise_on_cluster
+from twinshore.config.model import TopicPartition
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import alter_topic, client_settings, commit, topic_id
+from twinshore.lab.clients import alter_topic, client_settings, commit_group_offsets, topic_id
 from twinshore.lab.cluster import LabCluster
 
 Rules = Mapping[str, set[str]]
@@ -48,7 +49,7 @@ class Stage:
         self.settings = parse_settings(text, name="settings", env={})
 
     def advice(self) -> Advice:
-        return advised(Advise("weak", apart_s=0), self.settings, clock=wall_ms, wait=time.sleep).advice
+        return advise_on_cluster(AdviceRequest("weak", apart_s=0), self.settings, clock=wall_ms, wait=time.sleep).advice
 
     def rules(self) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
@@ -90,7 +91,9 @@ def weaken(stage: Stage) -> dict[str, set[str]]:
     for name, (settings, rules) in WEAK_TOPICS.items():
         cluster.create_topic(name, settings=settings)
         expected[f"topic {name}"] = rules
-    where = to_cluster(look_at_cluster(cluster.cluster, Wanted(("low",), apart_s=0), clock=wall_ms, wait=time.sleep))
+    where = build_bootstrap_options(
+        collect_cluster(cluster.cluster, CollectScope(("low",), apart_s=0), clock=wall_ms, wait=time.sleep)
+    )
     for name, nodes in COPIES.items():
         least = " --config min.insync.replicas=1"
         stage.run(f"kafka-topics.sh {where} --create --topic {name} --replica-assignment {nodes}{least}")
@@ -101,10 +104,10 @@ def weaken(stage: Stage) -> dict[str, set[str]]:
     for number in range(100):
         producer.produce("read", b"%d" % number, partition=0, timestamp=wall_ms() - HOUR_MS)
     assert producer.flush(60) == 0
-    commit(cluster.cluster, "late", TopicPartition("read", 0, 10))
+    commit_group_offsets(cluster.cluster, "late", ClientTopicPartition("read", 0, 10))
     meant = topic_id(cluster.cluster, "read")
     with closing(KafkaCluster(cluster.cluster)) as kafka:
-        kafka.cut_logs({NamedPartition("read", 0): 50}, {"read": meant})
+        kafka.delete_records({TopicPartition("read", 0): 50}, {"read": meant})
     alter_topic(cluster.cluster, OFFSETS_TOPIC, {"min.insync.replicas": "1"})
     expected |= {f"topic {OFFSETS_TOPIC}": {"offsets-topic"}, "group late on read": {"group-lost", "group-abandoned"}}
     return expected
@@ -120,7 +123,7 @@ def weaken(stage: Stage) -> dict[str, set[str]]:
 def test_what_is_made_weak_is_found_and_the_printed_command_mends_it(stage: Stage) -> None:
     """Brokers that were restarted left their leaders elsewhere: that is the first finding, and mended the same way."""
     stage.cluster.create_topic("sound")
-    commit(stage.cluster.cluster, "early", TopicPartition("sound", 0, 0))
+    commit_group_offsets(stage.cluster.cluster, "early", ClientTopicPartition("sound", 0, 0))
     stage.until(lambda found: set().union(*found.values(), {"leader-elsewhere"}) == {"leader-elsewhere"})
     stage.mend({subject for subject, rules in stage.rules().items() if rules == {"leader-elsewhere"}})
     stage.until(lambda found: found == {})
@@ -146,7 +149,9 @@ def test_what_is_made_weak_is_found_and_the_printed_command_mends_it(stage: Stag
 
 @pytest.mark.long
 def test_a_broker_that_is_away_and_comes_back(stage: Stage) -> None:
-    where = to_cluster(look_at_cluster(stage.cluster.cluster, Wanted(apart_s=0), clock=wall_ms, wait=time.sleep))
+    where = build_bootstrap_options(
+        collect_cluster(stage.cluster.cluster, CollectScope(apart_s=0), clock=wall_ms, wait=time.sleep)
+    )
     stage.run(f"kafka-topics.sh {where} --create --topic alone --replica-assignment 3 --config min.insync.replicas=1")
     stage.cluster.create_topic("strict", settings={"min.insync.replicas": "3"})
     stage.cluster.brokers[2].stop()

@@ -20,7 +20,7 @@ from tests.test_deploy import DEPLOY, EXPRESSIONS, RULES
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.mirror_process import VerbProcess
 from twinshore.lab.ports import free_port
-from twinshore.switch.core.steps import Deed
+from twinshore.switch.core.steps import SwitchStep
 
 __all__ = ["short_leases"]
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
@@ -150,7 +150,7 @@ def test_writers_that_wait_are_told_until_they_go_on(stage: Watched | None) -> N
     stage.is_well()
     rig, before = stage.rig, stage.prometheus.counted("firing").get("TwinshoreIncident", 0)
     with loaded(rig, [stage.proxy]) as load:
-        rig.killed(Deed.DRAIN, "before", "run", rig.topic, "--to", "west", "--yes", "--hold-s", "20")
+        rig.killed(SwitchStep.DRAIN, "before", "run", rig.topic, "--to", "west", "--yes", "--hold-s", "20")
         stage.fires(30, "TwinshoreWritersWait")
         until(lambda: rig.record()["state"] == "turned back", 60, "the mirror turns the switch back", rig.rig)
         load.reads(500)
@@ -166,7 +166,7 @@ def test_a_switch_that_stands_is_told_until_it_has_ended(stage: Watched | None) 
     if stage is None:
         return  # Not every system has it.
     stage.is_well()
-    stage.rig.killed(Deed.ANNOUNCE, "before", "run", stage.rig.topic, "--to", "west", "--yes")
+    stage.rig.killed(SwitchStep.ANNOUNCE, "before", "run", stage.rig.topic, "--to", "west", "--yes")
     stage.fires(60, "TwinshoreSwitchStands")
     said = stage.rig.switch("rollback")
     assert said.code == 0, said.text

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
-from twinshore.config.model import Cluster, NamedPartition
+from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.record_batch import split_batches
 from twinshore.lab.clients import client_settings
@@ -69,7 +70,7 @@ def read(cluster: Cluster, topic: str) -> list[tuple[int, int]]:
     consumer = Consumer({**client_settings(cluster), "group.id": "any", "auto.offset.reset": "error"})
     found: list[tuple[int, int]] = []
     try:
-        consumer.assign([TopicPartition(topic, 0, 0)])
+        consumer.assign([ClientTopicPartition(topic, 0, 0)])
         deadline = time.monotonic() + 60.0
         while (not found or found[-1][0] < BOMBS) and time.monotonic() < deadline:
             for message in consumer.consume(50, timeout=0.5):
@@ -114,7 +115,7 @@ def test_small_batches_that_unpack_to_much_are_read_by_any_consumer(
     for cluster in (east.cluster, west.cluster):
         assert read(cluster, topic) == [(0, 5)] + [(offset, VALUE_BYTES) for offset in range(1, BOMBS + 1)]
     with closing(KafkaCluster(west.cluster)) as kafka:
-        fetched = kafka.read_from(NamedPartition(topic, 0), 1, bytes_max=4 << 20, committed=True)
+        fetched = kafka.read_from(TopicPartition(topic, 0), 1, bytes_max=4 << 20, committed=True)
     assert all(header.count == 1 for _, header in split_batches(fetched.records) if header.base_offset)
     assert peak[0] - before < GROWTH_MB_MAX, f"{before:.0f} MB before, {peak[0]:.0f} MB at most"
     grew = f"the pump took {peak[0] - before:.0f} MB more"

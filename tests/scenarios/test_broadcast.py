@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from testkit.faults import dead, on_slow_line, stalled
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, spans, until, url_in
-from twinshore.config.incidents import IncidentKind
-from twinshore.lab.clients import client_settings, committed, forget_links
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.lab.clients import client_settings, forget_links, read_group_offsets
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.produce import Workload
 from twinshore.state.store import open_store
@@ -281,7 +281,7 @@ def test_behind_a_long_outage_groups_and_proofs_of_a_fresh_twin_are_right(three:
         paris = place.targets[1]
         ends = [end for _, end in spans(paris.cluster, place.topic, PARTITIONS)]
         until(
-            lambda: committed(paris.cluster, group, place.topic, range(PARTITIONS)) == ends,
+            lambda: read_group_offsets(paris.cluster, group, place.topic, range(PARTITIONS)) == ends,
             WITHIN_S,
             "who has read all has read all there too",
             place,
@@ -292,7 +292,8 @@ def test_behind_a_long_outage_groups_and_proofs_of_a_fresh_twin_are_right(three:
         commit(place.london, middle, place.topic, stands)
         until(
             lambda: (
-                committed(paris.cluster, middle, place.topic, sorted(stands)) == [stands[n] - 3 for n in sorted(stands)]
+                read_group_offsets(paris.cluster, middle, place.topic, sorted(stands))
+                == [stands[n] - 3 for n in sorted(stands)]
             ),
             WITHIN_S,
             "who stands in what was dropped goes on at the next record that is there",

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, until
 from twinshore.lab.clients import client_settings, forget_links
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.jars import ONE_COMPILER
+from twinshore.lab.jars import ONE_COMPILER_FLAG
 
 PARTITIONS = LANES = 4
 LINE_BYTES_S = 2_000_000.0
@@ -31,9 +31,9 @@ Three = tuple[LabCluster, LabCluster, LabCluster]
 def three() -> Iterator[Three]:
     """Paris is behind a line that bounds each connection."""
     with (
-        LabCluster("london", jvm_flags=(ONE_COMPILER,)) as london,
-        LabCluster("tokyo", jvm_flags=(ONE_COMPILER,)) as tokyo,
-        LabCluster("paris", jvm_flags=(ONE_COMPILER,), via_proxy=True) as paris,
+        LabCluster("london", jvm_flags=(ONE_COMPILER_FLAG,)) as london,
+        LabCluster("tokyo", jvm_flags=(ONE_COMPILER_FLAG,)) as tokyo,
+        LabCluster("paris", jvm_flags=(ONE_COMPILER_FLAG,), via_proxy=True) as paris,
     ):
         paris.proxy(0).set_bandwidth(LINE_BYTES_S, for_each=True)
         yield london, tokyo, paris

@@ -16,8 +16,8 @@ from tests.client.test_clients import settings
 from tests.scenarios.mirror_rig import spans
 from tests.scenarios.test_client_pushed import Reading, Writing, push, until
 from tests.switch.config_service.served import PushProcess
-from twinshore.client import HotConsumer, HotProducer
-from twinshore.client.discovery.config_service import AGAIN_S, Pushes, PushFile, PushQuery, Source
+from twinshore.client import FailoverConsumer, FailoverProducer
+from twinshore.client.discovery.config_service import RETRY_DELAY_S, Pushes, PushFile, PushQuery, PushSource
 from twinshore.client.discovery.http import PushServer
 from twinshore.lab.cluster import LabCluster
 
@@ -28,7 +28,7 @@ WITHIN_S = 2.0
 class Centre:
     """`source`: one for each client; `say` puts a text there; `away` takes the centre away, `back` brings it again."""
 
-    source: Callable[[], Source]
+    source: Callable[[], PushSource]
     say: Callable[[str], None]
     away: Callable[[], None]
     back: Callable[[], None]
@@ -118,8 +118,8 @@ def test_running_clients_go_where_a_centre_sends_them(
         found.say(pushed("east", east, west))
         first, second = (Pushes(found.source(), last_good=tmp_path / f"{name}.last") for name in ("writes", "reads"))
         with (
-            HotProducer({}, clusters=first, topics=[unique_topic], warn=warned.append) as producer,
-            HotConsumer(config, clusters=second, warn=warned.append) as consumer,
+            FailoverProducer({}, clusters=first, topics=[unique_topic], warn=warned.append) as producer,
+            FailoverConsumer(config, clusters=second, warn=warned.append) as consumer,
         ):
             consumer.subscribe([unique_topic])
             writing, reading = Writing(producer, unique_topic), Reading(consumer)
@@ -134,7 +134,7 @@ def test_running_clients_go_where_a_centre_sends_them(
             until("it is written meanwhile", lambda: len(writing.answers) > seen + 500)
             assert set(writing.answers.values()) == {"east"}
             found.back()
-            time.sleep(2 * AGAIN_S)  # what was away is asked again by then
+            time.sleep(2 * RETRY_DELAY_S)  # what was away is asked again by then
 
             found.say(pushed("west", east, west))
             began = time.monotonic()
@@ -164,7 +164,9 @@ def test_a_push_that_names_another_cluster_sends_nothing_there(
     warned: list[str] = []
     with by_server(tmp_path) as found:
         found.say(pushed("east", east, west))
-        with HotProducer({}, clusters=Pushes(found.source()), topics=[unique_topic], warn=warned.append) as producer:
+        with FailoverProducer(
+            {}, clusters=Pushes(found.source()), topics=[unique_topic], warn=warned.append
+        ) as producer:
             producer.produce(unique_topic, b"1")
             assert producer.flush(30) == 0
             found.say(pushed("west", east, west, expected="another"))

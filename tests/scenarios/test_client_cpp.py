@@ -23,9 +23,9 @@ from tests.scenarios.switch_rig import carried
 from tests.scenarios.test_client_homes import Both
 from tests.scenarios.test_following_writers import Hand, both, records
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import client_settings, committed
+from twinshore.lab.clients import client_settings, read_group_offsets
 from twinshore.lab.cluster import LabCluster
-from twinshore.routing.core.records import HomeState
+from twinshore.routing.core.home_records import HomeState
 
 __all__ = ["both"]
 ROOT = Path(__file__).resolve().parents[2] / "clients" / "cpp"
@@ -215,7 +215,7 @@ def test_a_consumer_reads_each_record_once_through_a_planned_switch(
     assert hand.living() == ["cpp-load", "cpp-read"]
     assert reader.lines("leaves") == [["east"]]
     read = Counter(int(words[1]) for words in reader.lines("read"))
-    assert committed(east.cluster, group, topic, range(PARTITIONS)) == [read[one] for one in range(PARTITIONS)]
+    assert read_group_offsets(east.cluster, group, topic, range(PARTITIONS)) == [read[one] for one in range(PARTITIONS)]
     hand.say("west", 2, 0, HomeState.SETTLED, points=copy(east, west, topic))
     until(lambda: len(reader.lines("moved")) == 1, 60, "it joins at the new home")
     behind = len(reader.lines("read"))

@@ -17,10 +17,10 @@ from sqlalchemy import create_engine, inspect, text
 
 from tests.scenarios.test_client_homes import Both, sites
 from tests.scenarios.test_following_writers import Hand, both, until
-from twinshore.lab.clients import client_settings, committed
+from twinshore.lab.clients import client_settings, read_group_offsets
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.databases import MariaDbServer, PostgresServer
-from twinshore.routing.core.records import HomeState
+from twinshore.routing.core.home_records import HomeState
 
 __all__ = ["both"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -141,7 +141,9 @@ def test_the_other_two_habits_leave_a_place_behind_and_go_on_from_it(
     write(east, topic, range(100))
     reader = start(habit, topic, f"{topic}-readers")
     until(lambda: len(read()) == 100, 60, "all is read")
-    until(lambda: committed(east.cluster, f"{topic}-readers", topic, [0, 1]) == [50, 50], 60, "it has committed")
+    until(
+        lambda: read_group_offsets(east.cluster, f"{topic}-readers", topic, [0, 1]) == [50, 50], 60, "it has committed"
+    )
     reader.kill()
     reader.wait(30)
     write(east, topic, range(100, 120))

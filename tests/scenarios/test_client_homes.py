@@ -12,12 +12,12 @@ import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
 from tests.scenarios.test_following_writers import Hand, both, records, until
-from twinshore.client import HotConsumer, HotProducer
+from twinshore.client import FailoverConsumer, FailoverProducer
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
-from twinshore.routing.core.records import HomeState
+from twinshore.routing.core.home_records import HomeState
 
 __all__ = ["both"]
 Both = tuple[KafkaCluster, KafkaCluster]
@@ -61,7 +61,7 @@ def test_calls_during_a_switch_are_kept_and_sent_to_the_new_home(
     hand, heard = Hand(topic, *both), Heard()
     with ExitStack() as stack:
         ours, idle = (
-            stack.enter_context(HotProducer({}, clusters=sites(east, west), topics=[topic], name=name))
+            stack.enter_context(FailoverProducer({}, clusters=sites(east, west), topics=[topic], name=name))
             for name in ("ours", "idle")
         )
         for number in range(50):
@@ -88,7 +88,7 @@ def test_a_switch_that_turns_back_lets_it_go_on_where_it_was(
     both: Both, east: LabCluster, west: LabCluster, topic: str
 ) -> None:
     hand, heard = Hand(topic, *both), Heard()
-    with HotProducer({}, clusters=sites(east, west), topics=[topic]) as ours:
+    with FailoverProducer({}, clusters=sites(east, west), topics=[topic]) as ours:
         ours.produce(topic, b"0", b"key", on_delivery=heard)
         assert ours.flush(60) == 0
         hand.wait(hand.say("east", 1, 1, HomeState.HELD), 60)
@@ -104,7 +104,7 @@ def test_nothing_is_sent_to_a_cluster_that_is_not_the_one_expected(
     said: list[str] = []
     clusters = sites(east, west)
     clusters["east"]["twinshore.cluster.id"] = both[1].cluster_id()
-    with HotProducer({}, clusters=clusters, topics=[topic], max_block_s=0.2, kept_max=1, warn=said.append) as ours:
+    with FailoverProducer({}, clusters=clusters, topics=[topic], max_block_s=0.2, kept_max=1, warn=said.append) as ours:
         ours.produce(topic, b"0")
         with pytest.raises(BufferError, match="silent, and may be its home: east"):
             ours.produce(topic, b"1")
@@ -122,7 +122,7 @@ def test_a_cluster_that_is_away_at_the_start_keeps_nobody_from_the_other(
     Hand(topic, *both).say("west", 2, 0, HomeState.SETTLED)
     heard = Heard()
     clusters = {"east": {"bootstrap.servers": f"127.0.0.1:{free_port()}"}, **sites(west)}
-    with HotProducer({}, clusters=clusters, topics=[topic]) as ours:
+    with FailoverProducer({}, clusters=clusters, topics=[topic]) as ours:
         ours.produce(topic, b"0", b"key", on_delivery=heard)
         assert ours.flush(60) == 0
     assert (heard.acked, heard.errors) == ([b"0"], [])
@@ -136,7 +136,7 @@ def test_a_callback_that_raises_is_told_to_whoever_polls_and_stops_nothing(
         raise LookupError("the application's own")
 
     heard = Heard()
-    with HotProducer({}, clusters=sites(east, west), topics=[topic]) as ours:
+    with FailoverProducer({}, clusters=sites(east, west), topics=[topic]) as ours:
         ours.produce(topic, b"0", b"key", on_delivery=raises)
         ours.produce(topic, b"1", b"key", on_delivery=heard)
         with pytest.raises(LookupError):
@@ -149,7 +149,7 @@ def test_it_ends_in_the_middle_of_a_switch_and_says_what_it_never_sent(
     both: Both, east: LabCluster, west: LabCluster, topic: str
 ) -> None:
     hand = Hand(topic, *both)
-    ours = HotProducer({}, clusters=sites(east, west), topics=[topic], name="ends")
+    ours = FailoverProducer({}, clusters=sites(east, west), topics=[topic], name="ends")
     ours.produce(topic, b"0", b"key")
     assert ours.flush(60) == 0
     hand.wait(hand.say("east", 1, 1, HomeState.HELD), 60)
@@ -166,7 +166,7 @@ def test_a_call_that_waits_for_room_ends_when_the_producer_is_closed(
 ) -> None:
     Hand(topic, *both).say("east", 1, 1, HomeState.HELD)
     ended: list[BaseException] = []
-    ours = HotProducer({}, clusters=sites(east, west), topics=[topic], kept_max=1)
+    ours = FailoverProducer({}, clusters=sites(east, west), topics=[topic], kept_max=1)
     until(lambda: "is held by a switch" in ours.where(topic), 60, "it hears of the switch")
     ours.produce(topic, b"0")
 
@@ -191,7 +191,7 @@ def test_a_reader_goes_on_at_the_same_offset_and_hears_of_it(
     """The twin's records are written by hand, and the group's place is not carried: its own position counts."""
     hand, moves, read = Hand(topic, *both), list[tuple[str, str, str]](), list[bytes]()
     for lab in (east, west):
-        with HotProducer({}, clusters=sites(lab), topics=[topic], name=lab.name) as ours:
+        with FailoverProducer({}, clusters=sites(lab), topics=[topic], name=lab.name) as ours:
             for number in range(10):
                 ours.produce(topic, b"%d" % number, partition=0)
             assert ours.flush(60) == 0
@@ -200,7 +200,7 @@ def test_a_reader_goes_on_at_the_same_offset_and_hears_of_it(
     def told(moved: str, source: str, target: str) -> None:
         moves.append((moved, source, target))
 
-    with HotConsumer(config, clusters=sites(east, west), before_move=told, after_move=told) as reader:
+    with FailoverConsumer(config, clusters=sites(east, west), before_move=told, after_move=told) as reader:
         reader.subscribe([topic])
 
         def reads(count: int) -> bool:
@@ -215,7 +215,7 @@ def test_a_reader_goes_on_at_the_same_offset_and_hears_of_it(
         until(lambda: not reads(11) and not hand.awaited(line), 60, "it leaves")
         assert moves == [(topic, "east", "")]
         hand.say("west", 2, 0, HomeState.SETTLED, points=(10, 0))
-        with HotProducer({}, clusters=sites(west), topics=[topic], name="on") as ours:
+        with FailoverProducer({}, clusters=sites(west), topics=[topic], name="on") as ours:
             ours.produce(topic, b"10", partition=0)
             assert ours.flush(60) == 0
         until(lambda: reads(11), 60, "it reads on")
@@ -230,13 +230,13 @@ def test_what_a_reader_seeks_and_pauses_while_its_topic_is_held_is_so_at_the_new
     """Though the group stands further there, and no consumer of librdkafka's could be told."""
     hand, read = Hand(topic, *both), list[tuple[int, int]]()
     for lab in (east, west):
-        with HotProducer({}, clusters=sites(lab), topics=[topic], name=lab.name) as ours:
+        with FailoverProducer({}, clusters=sites(lab), topics=[topic], name=lab.name) as ours:
             for number in range(20):
                 ours.produce(topic, b"%d" % number, partition=number % 2)
             assert ours.flush(60) == 0
     config = {"group.id": f"{topic}-readers", "auto.offset.reset": "earliest"}
     first, second = (TopicPartition(topic, number) for number in range(2))
-    with HotConsumer(config, clusters=sites(east, west)) as reader:
+    with FailoverConsumer(config, clusters=sites(east, west)) as reader:
         reader.subscribe([topic])
 
         def reads(count: int) -> bool:

@@ -19,9 +19,9 @@ from tests.scenarios.switch_rig import carried
 from tests.scenarios.test_client_homes import Both
 from tests.scenarios.test_following_writers import Hand, both, records, until
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import client_settings, commit, committed
+from twinshore.lab.clients import client_settings, commit_group_offsets, read_group_offsets
 from twinshore.lab.cluster import LabCluster
-from twinshore.routing.core.records import HomeState
+from twinshore.routing.core.home_records import HomeState
 
 __all__ = ["both", "examples", "java_classes"]
 PARTITIONS = 2
@@ -130,7 +130,9 @@ def test_a_reader_goes_on_at_the_very_next_offset(
     line = hand.say("east", 1, 1, HomeState.HELD)
     assert hand.living() == ["java-load", "java-read"]
     hand.wait(line, 30)
-    assert committed(east.cluster, topic, topic, range(PARTITIONS)) == places(read), "it commits before it has parked"
+    assert read_group_offsets(east.cluster, topic, topic, range(PARTITIONS)) == places(read), (
+        "it commits before it has parked"
+    )
 
     before = read.count("read")
     hand.say("east", 1, 2, HomeState.SETTLED)
@@ -171,7 +173,9 @@ def test_by_force_a_reader_goes_on_at_the_point(
     write(east, topic, 1, both_have)
     for partition in range(PARTITIONS):
         write(west, topic, partition, both_have + other)
-    commit(west.cluster, topic, TopicPartition(topic, 0, 4))  # the mirror was behind: that it has read itself counts
+    commit_group_offsets(
+        west.cluster, topic, TopicPartition(topic, 0, 4)
+    )  # the mirror was behind: that it has read itself counts
     read = examples.read(topic)
     until(lambda: read.count("read") == 30, 60, "it reads")
     hand.say("west", 2, 0, HomeState.SETTLED, points=(10, 10))
@@ -182,7 +186,7 @@ def test_by_force_a_reader_goes_on_at_the_point(
         there = [one for one in read.read() if (one.cluster, one.partition) == ("west", partition)]
         assert [(one.offset, one.text) for one in there] == [(number, f"other {number}") for number in range(10, 20)]
     assert read.count("read") == 50
-    assert committed(west.cluster, topic, topic, range(PARTITIONS)) == [20, 20]
+    assert read_group_offsets(west.cluster, topic, topic, range(PARTITIONS)) == [20, 20]
 
 
 @pytest.mark.long
@@ -206,7 +210,7 @@ def test_a_topic_that_moves_leaves_its_neighbour_where_it_is(
     goes_on(east, stays, b"stays")
     for step in (1, 3):
         hand.wait(hand.say("east", 1, step, HomeState.HELD), 30)
-        assert committed(east.cluster, topic, topic, range(PARTITIONS)) == [(step + 1) // 2] * PARTITIONS
+        assert read_group_offsets(east.cluster, topic, topic, range(PARTITIONS)) == [(step + 1) // 2] * PARTITIONS
         goes_on(east, stays, b"stays")
         if step == 1:
             hand.say("east", 1, 2, HomeState.SETTLED)

@@ -37,10 +37,10 @@ from tests.scenarios.pair_rig import (
 from tests.scenarios.switch_rig import transactional
 from tests.scenarios.test_client_homes import sites
 from tests.scenarios.test_following_writers import until
-from twinshore.client import HotPairConsumer
+from twinshore.client import FailoverPairConsumer
 from twinshore.client.discovery.config_service import Pushes, PushFile
 from twinshore.config.errors import ConfigError
-from twinshore.lab.clients import add_partitions, committed, create_topic
+from twinshore.lab.clients import add_partitions, create_topic, read_group_offsets
 from twinshore.lab.cluster import LabCluster
 
 
@@ -128,7 +128,7 @@ def test_a_place_that_has_not_crossed_yet_is_waited_for(east: LabCluster, west: 
     assert len(reads) == writers.total() and in_order(reads)
     names = [f"east.{topic}", topic]
     group = f"{topic}-readers"
-    assert [committed(west.cluster, group, name, range(PARTITIONS)) for name in names] == [[30] * 4, [0] * 4]
+    assert [read_group_offsets(west.cluster, group, name, range(PARTITIONS)) for name in names] == [[30] * 4, [0] * 4]
 
 
 @pytest.mark.long
@@ -227,7 +227,7 @@ def test_markers_and_aborted_records_at_the_end_of_a_log_hold_nothing_back(
             60,
             "it stands behind all records and markers",
         )
-    assert committed(east.cluster, f"{topic}-readers", f"west.{topic}", range(PARTITIONS)) == [8] * PARTITIONS
+    assert read_group_offsets(east.cluster, f"{topic}-readers", f"west.{topic}", range(PARTITIONS)) == [8] * PARTITIONS
 
 
 @pytest.mark.long
@@ -246,12 +246,12 @@ def test_what_has_still_to_cross_is_waited_for_and_nothing_newer_is_committed(
         began_s = time.monotonic()
         while time.monotonic() < began_s + 1:
             assert reader.poll(0.1) is None, "it would be too early"
-        assert max(committed(east.cluster, group, topic, range(PARTITIONS))) <= 0
+        assert max(read_group_offsets(east.cluster, group, topic, range(PARTITIONS))) <= 0
         reads: Reads = []
         with crossing(topic, west, east, 0.0):
             until(lambda: add(reads, reader) == writers.total(), 60, "it goes on")
     assert in_order(reads)
-    assert committed(east.cluster, group, topic, range(PARTITIONS)) == [9] * PARTITIONS
+    assert read_group_offsets(east.cluster, group, topic, range(PARTITIONS)) == [9] * PARTITIONS
 
 
 @pytest.mark.long
@@ -317,7 +317,7 @@ def test_a_pushed_home_moves_it(east: LabCluster, west: LabCluster, topic: str, 
     push("west")
     config = {"group.id": f"{topic}-readers", "auto.offset.reset": "earliest"}
     with crossing(topic, east, west, 0.2), crossing(topic, west, east, 0.2):
-        reading = Reading(HotPairConsumer(config, clusters=Pushes(PushFile(file))), topic)
+        reading = Reading(FailoverPairConsumer(config, clusters=Pushes(PushFile(file))), topic)
         assert reading.consumer.where() == "west"
         writers.write("east", rounds=5)
         until(reads_all(reading, writers), 60, "it reads on west")

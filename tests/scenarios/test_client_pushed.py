@@ -15,12 +15,12 @@ from confluent_kafka import KafkaError, Message
 from tests.client.test_clients import settings
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.client import HotConsumer, HotProducer
+from twinshore.client import FailoverConsumer, FailoverProducer
 from twinshore.client.discovery.config_service import Pushes, PushFile
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import forget_links
 from twinshore.lab.cluster import LabCluster
-from twinshore.routing.topic import HomeNotes
+from twinshore.routing.homes_topic import HomesTopic
 
 FIRST_HOME = "a push decides no home of a topic that a link carries: a mirror's first word, told to its target, counts"
 
@@ -41,7 +41,7 @@ def until(what: str, holds: object) -> None:
 class Writing:
     """Calls of one thread, numbered, to seven keys; where the topic was written when each was answered."""
 
-    def __init__(self, producer: HotProducer, topic: str) -> None:
+    def __init__(self, producer: FailoverProducer, topic: str) -> None:
         self._producer, self._topic = producer, topic
         self.answers: dict[int, str] = {}
         self.errors: list[object] = []
@@ -75,7 +75,7 @@ class Writing:
 class Reading:
     """What a consumer has handed out, by key."""
 
-    def __init__(self, consumer: HotConsumer) -> None:
+    def __init__(self, consumer: FailoverConsumer) -> None:
         self._consumer = consumer
         self.found: dict[bytes, list[int]] = {}
 
@@ -112,8 +112,8 @@ def test_clients_go_where_they_are_pushed_without_a_restart(
     spool = tmp_path / "spool" if spooled else None
     first, second = (Pushes(PushFile(path), last_good=path.with_suffix(".last")) for path in (writes, reads))
     with (
-        HotProducer({}, clusters=first, topics=[unique_topic], spool=spool, warn=warned.append) as producer,
-        HotConsumer(config, clusters=second, warn=warned.append) as consumer,
+        FailoverProducer({}, clusters=first, topics=[unique_topic], spool=spool, warn=warned.append) as producer,
+        FailoverConsumer(config, clusters=second, warn=warned.append) as consumer,
     ):
         consumer.subscribe([unique_topic])
         writing, reading = Writing(producer, unique_topic), Reading(consumer)
@@ -152,16 +152,16 @@ def test_a_push_decides_no_home_of_a_topic_that_a_link_carries(
     rig.process.start()
     try:
         with closing(KafkaCluster(west.cluster)) as kafka:
-            notes = HomeNotes(kafka)
+            notes = HomesTopic(kafka)
             until("each twin's home is said", lambda: notes.read().keys() >= set(topics))
             said = {(one.home, one.word, one.pair, one.link) for name, one in notes.homes.items() if name in topics}
             assert said == {("east", (1, 0), "", "")}
         with closing(KafkaCluster(east.cluster)) as kafka:
-            assert not HomeNotes(kafka).read().keys() & set(topics)
+            assert not HomesTopic(kafka).read().keys() & set(topics)
         path = tmp_path / "push.json"
         clusters = {"east": settings(east), "west": settings(west)}
         push(path, json.dumps({"clusters": clusters, "home": "west"}))
-        with HotProducer({}, clusters=Pushes(PushFile(path)), topics=[unique_topic]) as producer:
+        with FailoverProducer({}, clusters=Pushes(PushFile(path)), topics=[unique_topic]) as producer:
             producer.produce(unique_topic, b"11", b"key")
             assert producer.flush(60) == 0
             assert producer.where(unique_topic) == "east"

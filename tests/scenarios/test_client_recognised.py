@@ -7,22 +7,23 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from tests.conftest import ClusterFactory
 from tests.scenarios.spool_stage import SpoolingProcess, key_of
 from tests.scenarios.test_client_homes import Heard, sites
 from tests.scenarios.test_following_writers import Hand, records, until
-from twinshore.client import HotProducer
-from twinshore.client.core.spool_format import HEADER, SpoolRecord
-from twinshore.client.spool.spool import Spool, SpoolFiles, load
-from twinshore.config.model import NamedPartition
+from twinshore.client import FailoverProducer
+from twinshore.client.core.spool_format import SEND_ID_HEADER, SpoolRecord
+from twinshore.client.spool.spool import Spool, SpoolFiles, load_spool
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
-from twinshore.routing.core.records import HomeState
+from twinshore.routing.core.home_records import HomeState
 
 PARTITIONS, CALLS, CROSSED, MANY = 2, 400, 150, 50_000
 LATE_MS = 4_000  # so long each byte is on its way: an answer comes when its cluster is gone
@@ -42,7 +43,7 @@ def whole(lab: LabCluster, topic: str, partition: int) -> list[Message]:
     consumer = Consumer({**client_settings(lab.cluster), "group.id": "whole", "enable.partition.eof": True})
     found: list[Message] = []
     try:
-        consumer.assign([TopicPartition(topic, partition, 0)])
+        consumer.assign([ClientTopicPartition(topic, partition, 0)])
         while True:
             for message in consumer.consume(500, 1.0):
                 error = message.error()
@@ -69,7 +70,7 @@ def numbers(lab: LabCluster, topic: str) -> list[list[int]]:
 
 
 def all_taken(east: KafkaCluster, topic: str, count: int) -> None:
-    parts = [NamedPartition(topic, number) for number in range(PARTITIONS)]
+    parts = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     until(lambda: sum(east.list_offsets(parts, OffsetKind.LOG_END).values()) == count, 60, "east takes them all")
 
 
@@ -87,7 +88,7 @@ def test_what_had_crossed_unanswered_is_there_once(
     with (
         closing(KafkaCluster(east.cluster, patience_s=10)) as here,
         closing(KafkaCluster(west.cluster, patience_s=10)) as there,
-        HotProducer({"linger.ms": 50}, clusters=where, topics=[unique_topic], spool=spool, recognise=True) as ours,
+        FailoverProducer({"linger.ms": 50}, clusters=where, topics=[unique_topic], spool=spool, recognise=True) as ours,
     ):
         ours.produce(unique_topic, b"-1", b"key 0", on_delivery=heard)
         assert ours.flush(60) == 0
@@ -120,7 +121,7 @@ def test_what_a_killed_process_had_sent_is_not_sent_again_by_the_next_one(
     made = [
         SpoolRecord(
             *(number, unique_topic, b"%d" % number, key_of(number), -1, wall_ms()),
-            headers=((HEADER, b"before-%d" % number),),
+            headers=((SEND_ID_HEADER, b"before-%d" % number),),
             made_ms=wall_ms(),
         )
         for number in range(MANY)
@@ -134,10 +135,10 @@ def test_what_a_killed_process_had_sent_is_not_sent_again_by_the_next_one(
         until(lambda: any(left < MANY * 0.9 for left in ours.said("left")[-20:]), 60, "it sends")
     finally:
         ours.kill()
-    left = load(SpoolFiles(tmp_path / "spool")).tallies[unique_topic].records
+    left = load_spool(SpoolFiles(tmp_path / "spool")).tallies[unique_topic].records
     there = sum(map(len, numbers(west, unique_topic)))
     assert there > MANY - left, "some of those that are left are there, and were not answered"
-    with HotProducer(
+    with FailoverProducer(
         {}, clusters=sites(west), topics=[unique_topic], spool=tmp_path / "spool", recognise=True
     ) as after:
         after.produce(unique_topic, b"%d" % MANY, key_of(MANY))

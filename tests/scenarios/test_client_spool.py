@@ -12,14 +12,14 @@ from tests.conftest import ClusterFactory
 from tests.scenarios.spool_stage import KEYS, SpoolingProcess, key_of
 from tests.scenarios.test_client_homes import Heard, sites
 from tests.scenarios.test_following_writers import SWITCH, both, records, until
-from twinshore.client import HotProducer
+from twinshore.client import FailoverProducer
 from twinshore.client.core.spool_format import SpoolRecord
-from twinshore.client.spool.spool import Spool, SpoolFiles, load
+from twinshore.client.spool.spool import Spool, SpoolFiles, load_spool
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.cluster import LabCluster
-from twinshore.routing.core.records import HomeLine, HomeState
-from twinshore.routing.topic import HomeNotes
+from twinshore.routing.core.home_records import HomeRecord, HomeState
+from twinshore.routing.homes_topic import HomesTopic
 
 __all__ = ["both"]
 PARTITIONS = 2
@@ -55,10 +55,10 @@ def test_calls_of_a_killed_process_are_sent_by_the_next_one_once_the_broker_is_b
     broker.kill()
     until(lambda: len(ours.said("kept")) > 200, 60, "it goes on while its home is away")
     ours.kill()
-    count = load(SpoolFiles(tmp_path / "spool")).tallies["orders"].records
+    count = load_spool(SpoolFiles(tmp_path / "spool")).tallies["orders"].records
     assert count >= 200
     heard = Heard()
-    with HotProducer({}, clusters=sites(east), topics=["orders"], spool=tmp_path / "spool") as after:
+    with FailoverProducer({}, clusters=sites(east), topics=["orders"], spool=tmp_path / "spool") as after:
         assert len(after) == count
         for number in range(10_000, 10_050):
             after.produce("orders", b"%d" % number, key_of(number), on_delivery=heard)
@@ -90,9 +90,9 @@ def test_a_process_that_is_killed_while_it_sends_leaves_the_rest_and_doubles_onl
     process.callback(ours.kill)
     until(lambda: any(left < count * 0.9 for left in ours.said("left")[-20:]), 60, "it sends")
     ours.kill()
-    left = load(SpoolFiles(tmp_path / "spool")).tallies[unique_topic].records
+    left = load_spool(SpoolFiles(tmp_path / "spool")).tallies[unique_topic].records
     assert 0 < left <= count
-    with HotProducer({}, clusters=sites(east), topics=[unique_topic], spool=tmp_path / "spool") as after:
+    with FailoverProducer({}, clusters=sites(east), topics=[unique_topic], spool=tmp_path / "spool") as after:
         assert after.close(120) == 0
     doubled = 0
     for key, numbers in by_key(east, unique_topic).items():
@@ -119,17 +119,17 @@ def test_what_a_dead_home_never_acknowledged_is_kept_for_a_topic_that_is_still_h
     with ExitStack() as stack:
         kafkas = [stack.enter_context(closing(KafkaCluster(lab.cluster, patience_s=10))) for lab in (east, west)]
         ids = [kafka.cluster_id() for kafka in kafkas]
-        notes = HomeNotes(kafkas[1])
+        notes = HomesTopic(kafkas[1])
         notes.make()
 
         def say(topic: str, home: str, term: int, step: int, state: HomeState) -> None:
             home_id = ids[("east", "west").index(home)]
-            line = HomeLine(
+            line = HomeRecord(
                 topic=topic, home=home, cluster_id=home_id, term=term, step=step, state=state, switch=SWITCH
             )
             notes.say([line], wall_ms())
 
-        ours = HotProducer({}, clusters=sites(east, west), topics=topics, spool=folder)
+        ours = FailoverProducer({}, clusters=sites(east, west), topics=topics, spool=folder)
         for topic in topics:
             ours.produce(topic, b"0", key_of(0))
         assert ours.flush(60) == 0
@@ -144,13 +144,13 @@ def test_what_a_dead_home_never_acknowledged_is_kept_for_a_topic_that_is_still_h
         say(moved, "west", 2, 0, HomeState.SETTLED)
 
         def on_disk() -> int:
-            tally = load(SpoolFiles(folder)).tallies.get(held)
+            tally = load_spool(SpoolFiles(folder)).tallies.get(held)
             return tally.records if tally else 0
 
         until(lambda: on_disk() == 59, 60, "what came back is on the disk")
         ours.kill()
         say(held, "west", 2, 0, HomeState.SETTLED)
-        with HotProducer({}, clusters=sites(east, west), topics=topics, spool=folder) as after:
+        with FailoverProducer({}, clusters=sites(east, west), topics=topics, spool=folder) as after:
             until(lambda: after.where(held) == "west", 60, "it hears of the new home")
             assert after.close(60) == 0
     expected = {key_of(one): list(range(one or KEYS, 60, KEYS)) for one in range(KEYS)}
@@ -169,7 +169,7 @@ def test_while_its_home_answers_nothing_calls_are_kept_on_the_disk_though_nobody
     east = cluster_factory("east")
     east.create_topic(unique_topic, partitions=PARTITIONS)
     heard, number = Heard(), 0
-    with HotProducer({}, clusters=sites(east, west), topics=[unique_topic], spool=tmp_path, lease_s=2.0) as ours:
+    with FailoverProducer({}, clusters=sites(east, west), topics=[unique_topic], spool=tmp_path, lease_s=2.0) as ours:
 
         def calls(count: int) -> None:
             nonlocal number
@@ -187,7 +187,7 @@ def test_while_its_home_answers_nothing_calls_are_kept_on_the_disk_though_nobody
 
         def kept() -> int:
             calls(1)
-            tally = load(SpoolFiles(tmp_path)).tallies.get(unique_topic)
+            tally = load_spool(SpoolFiles(tmp_path)).tallies.get(unique_topic)
             return tally.records if tally else 0
 
         until(lambda: kept() >= 50, 60, "calls are kept on the disk")
@@ -207,7 +207,7 @@ def test_what_went_straight_and_has_no_answer_is_left_in_the_spool_by_a_producer
 ) -> None:
     east = cluster_factory("east")
     east.create_topic("orders", partitions=PARTITIONS)
-    with HotProducer({}, clusters=sites(east), topics=["orders"], spool=tmp_path) as ours:
+    with FailoverProducer({}, clusters=sites(east), topics=["orders"], spool=tmp_path) as ours:
         ours.produce("orders", b"0", key_of(0))
         assert ours.flush(60) == 0
         east.brokers[0].kill()
@@ -215,7 +215,7 @@ def test_what_went_straight_and_has_no_answer_is_left_in_the_spool_by_a_producer
             ours.produce("orders", b"%d" % number, key_of(number))
         assert ours.close(0) == 2_999
     east.brokers[0].restart()
-    with HotProducer({}, clusters=sites(east), topics=["orders"], spool=tmp_path) as after:
+    with FailoverProducer({}, clusters=sites(east), topics=["orders"], spool=tmp_path) as after:
         after.produce("orders", b"3000", key_of(3_000))
         assert after.close(60) == 0
     assert by_key(east, "orders") == {key_of(one): list(range(one, 3_001, KEYS)) for one in range(KEYS)}

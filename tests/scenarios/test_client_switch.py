@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, Message
 from testkit.switch_under_load import records_of
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.switch_rig import SwitchRig, carried
-from twinshore.client import HotConsumer, HotProducer
+from twinshore.client import FailoverConsumer, FailoverProducer
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 
@@ -34,8 +34,8 @@ class Application:
         self.moves: list[tuple[str, str, str]] = []
         self._name, self._topic = name, topic
         self._stopping = threading.Event()
-        self.producer = HotProducer({"linger.ms": 5}, clusters=clusters, topics=[topic], name=name, warn=print)
-        self.consumer = HotConsumer(
+        self.producer = FailoverProducer({"linger.ms": 5}, clusters=clusters, topics=[topic], name=name, warn=print)
+        self.consumer = FailoverConsumer(
             {"group.id": f"{name}-readers", "auto.offset.reset": "earliest"},
             clusters=clusters,
             name=f"{name}-reader",

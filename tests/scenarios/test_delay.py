@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from testkit.copiers import CopyJob, MirrorMaker
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import spans
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
@@ -26,7 +26,7 @@ from twinshore.lab.mirror_process import PERIOD_S, MirrorProcess, Verb, addresse
 from twinshore.lab.ports import free_port
 from twinshore.lab.produce import Workload
 from twinshore.monitoring.core.alerts import AlarmKind
-from twinshore.state.core.values import AlarmRow, DelayPlace
+from twinshore.state.core.values import AlarmRow, PartitionDelayRow
 from twinshore.state.store import Store, open_store
 
 LINK = "east->west"
@@ -57,7 +57,7 @@ class History:
     def every(self) -> tuple[AlarmRow, ...]:
         return self._store.delay.alarms()
 
-    def places(self, link: str) -> tuple[DelayPlace, ...]:
+    def places(self, link: str) -> tuple[PartitionDelayRow, ...]:
         return self._store.delay.places(link)
 
     def stands(self, kind: AlarmKind) -> bool:
@@ -219,7 +219,7 @@ def test_a_stall_and_a_killed_monitor_are_found_and_clear(east: LabCluster, west
             stage.clears(AlarmKind.END_OFFSET, AlarmKind.GROUP, AlarmKind.RECOVERY_POINT, AlarmKind.MIRROR)
             stage.monitor.kill()
             stage.until(lambda: history.stands(AlarmKind.MONITOR), 15, "the killed monitor is missed")
-            gather()
+            register_verbs()
             checked = CliRunner().invoke(app, ["delay", "check", "--settings", str(stage.monitor.settings)])
             assert checked.exit_code == 2, checked.output
             assert "has said nothing" in checked.output

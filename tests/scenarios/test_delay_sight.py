@@ -13,14 +13,14 @@ from testkit.raw_writer import RawWriter
 from twinshore.config.model import Cluster, Link
 from twinshore.kafka.admin import delete_acls
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import admin_of, allow, topic_id
+from twinshore.lab.clients import add_acl, create_admin_client, topic_id
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
-from twinshore.monitoring.core.alerts import AlarmKey, AlarmKind, Book, Event, Sign, turn
-from twinshore.monitoring.core.link_state import LinkState
-from twinshore.monitoring.sampler import Expected, Sample, Sampler
+from twinshore.monitoring.core.alerts import AlarmBook, AlarmEvent, AlarmKey, AlarmKind, AlertCondition, update_alarms
+from twinshore.monitoring.core.monitored_link import MonitoredLink
+from twinshore.monitoring.sampler import ExpectedNames, LinkSample, Sampler
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import open_store
 
@@ -48,7 +48,7 @@ def guarded(request: pytest.FixtureRequest) -> Iterator[LabCluster]:
 
 
 def delete(cluster: Cluster, topic: str) -> None:
-    admin = admin_of(cluster)
+    admin = create_admin_client(cluster)
     admin.delete_topics([topic])[topic].result(timeout=30)
 
 
@@ -59,27 +59,27 @@ class Eyes:
     def __init__(self, source: Cluster, target: Cluster, folder: Path, stack: contextlib.ExitStack) -> None:
         store = stack.enter_context(open_store(f"sqlite:///{folder / 'store.db'}"))
         sides = [KafkaCluster(cluster, patience_s=10.0) for cluster in (source, target)]
-        self.state, self.now_ms = LinkState(LINK.name, 0), 0
-        self.book: Book = turn({}, [Sign(LATE, True, "it is late")], 0, {})[0]
+        self.state, self.now_ms = MonitoredLink(LINK.name, 0), 0
+        self.book: AlarmBook = update_alarms({}, [AlertCondition(LATE, True, "it is late")], 0, {})[0]
         self._sampler = Sampler(LINK, sides[0], sides[1], store, groups=False, expected=self._expected)
         stack.callback(self._sampler.close)
 
-    def _expected(self) -> Expected:
-        return Expected(self.state.topics | {key.topic for key in self.book})
+    def _expected(self) -> ExpectedNames:
+        return ExpectedNames(self.state.topics | {key.topic for key in self.book})
 
-    def look(self) -> Sample:
+    def look(self) -> LinkSample:
         sample = self._sampler.sample(lambda: self.now_ms, -1)
         assert "" not in sample.failures, sample.failures
         return sample
 
-    def until(self, holds: Callable[[Sample], bool], what: str) -> Sample:
+    def until(self, holds: Callable[[LinkSample], bool], what: str) -> LinkSample:
         deadline = time.monotonic() + 30
         while not holds(sample := self.look()):
             assert time.monotonic() < deadline, f"{what}: {sample}"
             time.sleep(0.2)
         return sample
 
-    def minutes(self, count: int) -> list[Event]:
+    def minutes(self, count: int) -> list[AlarmEvent]:
         """What is told meanwhile, of topics."""
         events = []
         for _ in range(count):
@@ -90,8 +90,8 @@ class Eyes:
             )
             signs = self.state.signs(self.now_ms, lambda _: 1e9, heartbeat_s=0.0, blind_s=30.0, period_s=1e6)
             over = [(key, self.state.knows_no_more(key, self.now_ms)) for key in self.book]
-            signs += [Sign(key, False, why) for key, why in over if why]
-            self.book, told = turn(self.book, signs, self.now_ms, {})
+            signs += [AlertCondition(key, False, why) for key, why in over if why]
+            self.book, told = update_alarms(self.book, signs, self.now_ms, {})
             events += [event for event in told if event.key.topic]
         return events
 
@@ -100,12 +100,20 @@ class Eyes:
 def test_out_of_sight_is_an_alarm_and_only_what_is_over_clears(
     east: LabCluster, guarded: LabCluster, tmp_path: Path
 ) -> None:
-    acl = Acl(Resource.TOPIC, "seen-orders", Pattern.LITERAL, "User:watch", "*", Operation.DESCRIBE, Permission.ALLOW)
+    acl = Acl(
+        ResourceType.TOPIC,
+        "seen-orders",
+        PatternType.LITERAL,
+        "User:watch",
+        "*",
+        AclOperation.DESCRIBE,
+        AclPermission.ALLOW,
+    )
     for side in (east, guarded):
         for topic in ("seen-orders", "seen-bills"):
             side.create_topic(topic)
     for topic in ("seen-orders", "seen-bills"):
-        allow(guarded.cluster, "watch", "describe", "topic", topic)
+        add_acl(guarded.cluster, "watch", "describe", "topic", topic)
     with contextlib.ExitStack() as stack:
         eyes = Eyes(east.cluster, guarded.cluster_as("watch"), tmp_path, stack)
         eyes.until(lambda sample: len(sample.readings) == 2, "both are seen")
@@ -117,7 +125,7 @@ def test_out_of_sight_is_an_alarm_and_only_what_is_over_clears(
         eyes.until(lambda sample: refused in sample.failures.get("seen-orders", ""), "it is missed")
         (raised,) = eyes.minutes(5)
         assert (raised.happening, raised.key) == ("raised", BLIND)
-        allow(guarded.cluster, "watch", "describe", "topic", "seen-orders")
+        add_acl(guarded.cluster, "watch", "describe", "topic", "seen-orders")
         eyes.until(lambda sample: not sample.failures, "it is seen again")
         assert [(event.happening, event.key) for event in eyes.minutes(1)] == [("cleared", BLIND)]
         assert LATE in eyes.book
@@ -162,7 +170,7 @@ def test_what_a_twin_lost_while_no_monitor_ran_is_an_alarm_soon(
         store.twins.save([TwinRow(link.name, topic, 0, ids[0], ids[1], 0, 0, 1)])
         sampler = Sampler(link, sides[0], sides[1], store, groups=False)
         stack.callback(sampler.close)
-        state = LinkState(link.name, 0)
+        state = MonitoredLink(link.name, 0)
 
         def alarms(at_ms: int) -> list[AlarmKey]:
             sample = sampler.sample(lambda: at_ms, -1)
@@ -183,7 +191,7 @@ def test_what_a_twin_lost_while_no_monitor_ran_is_an_alarm_soon(
         west.create_topic(topic)
         if left:
             assert RawWriter(sides[1], topic).send([RawWriter.batch(left)]).error == 0
-        state = LinkState(link.name, 60_000)
+        state = MonitoredLink(link.name, 60_000)
         state.restore(rows)
         deadline = time.monotonic() + 60
         while not any(view.lag_records for view in state.views.values()) or state.failures:
@@ -210,11 +218,11 @@ def test_what_never_crossed_of_a_deleted_topic_is_an_alarm(east: LabCluster, wes
                 assert RawWriter(side, topic).send([RawWriter.batch(count)]).error == 0
                 ids.append(topic_id(lab.cluster, topic).hex())
             store.twins.save([TwinRow(link.name, topic, 0, ids[0], ids[1], 0, 0, 1)])
-        state = LinkState(link.name, 0)
-        sampler = Sampler(link, sides[0], sides[1], store, groups=False, expected=lambda: Expected(state.topics))
+        state = MonitoredLink(link.name, 0)
+        sampler = Sampler(link, sides[0], sides[1], store, groups=False, expected=lambda: ExpectedNames(state.topics))
         stack.callback(sampler.close)
 
-        def until(holds: Callable[[Sample], bool], at_ms: int) -> None:
+        def until(holds: Callable[[LinkSample], bool], at_ms: int) -> None:
             deadline = time.monotonic() + 60
             while not holds(sample := sampler.sample(lambda: at_ms, -1)):
                 assert time.monotonic() < deadline, sample

@@ -12,8 +12,8 @@ from tests.conftest import ClusterFactory
 from tests.scenarios.test_groups import commit, committed
 from tests.scenarios.test_groups_kept import link_between
 from twinshore.config.settings import Settings
-from twinshore.groups.sync import Rounds
-from twinshore.lab.clients import admin_of
+from twinshore.groups.sync import GroupSync
+from twinshore.lab.clients import create_admin_client
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 from twinshore.state.store import Store
@@ -34,12 +34,12 @@ class Stage:
     def __init__(self, east: LabCluster, west: LabCluster, topic: str, settings: Settings, store: Store) -> None:
         self.east, self.west, self.topic = east, west, topic
         self._settings, self._store = settings, store
-        self.rounds = Rounds(settings.links[0], settings, store)
+        self.rounds = GroupSync(settings.links[0], settings, store)
 
     def restart(self) -> None:
         """The next process begins."""
         self.rounds.close()
-        self.rounds = Rounds(self._settings.links[0], self._settings, self._store)
+        self.rounds = GroupSync(self._settings.links[0], self._settings, self._store)
 
     def commit(self, lab: LabCluster, group: str, offset: int, partition: int = 0) -> None:
         commit(lab, group, {(self.topic, partition): offset})
@@ -48,7 +48,7 @@ class Stage:
         return committed(lab, group, self.topic, partition)
 
     def delete(self, group: str) -> None:
-        admin = admin_of(self.east.cluster)
+        admin = create_admin_client(self.east.cluster)
         admin.delete_consumer_groups([group])[group].result(30)
 
     def turn(self, rounds: int) -> None:

@@ -12,9 +12,9 @@ from confluent_kafka import Producer
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from twinshore.config.errors import RefusedError
 from twinshore.config.model import Cluster
-from twinshore.lab.clients import admin_of, client_settings, delete_topic
+from twinshore.lab.clients import client_settings, create_admin_client, delete_topic
 from twinshore.lab.cluster import LabCluster
-from twinshore.state.core.values import LedgerRow
+from twinshore.state.core.values import IncidentRow
 
 pytestmark = pytest.mark.claim(
     "topics",
@@ -41,12 +41,12 @@ class DeletionRig(Rig):
         super().__init__(folder, f"{text}{FOLLOW}{delay_s}\n")
         self.east, self.west = east, west
 
-    def told(self, topic: str, kind: str) -> LedgerRow | None:  # type: ignore[override]
+    def told(self, topic: str, kind: str) -> IncidentRow | None:  # type: ignore[override]
         """The open row of this kind."""
         rows = [row for row in self.ledger(LINK) if row.closed_ms is None]
         return next((r for r in rows if (r.incident.topic, r.incident.kind) == (topic, kind)), None)
 
-    def until_told(self, topic: str, words: str, kind: str = "deleted topic", within_s: float = 60.0) -> LedgerRow:
+    def until_told(self, topic: str, words: str, kind: str = "deleted topic", within_s: float = 60.0) -> IncidentRow:
         """The open row of this kind, once it says so."""
         deadline = time.monotonic() + within_s
         while (row := self.told(topic, kind)) is None or words not in row.incident.sentence:
@@ -60,7 +60,7 @@ class DeletionRig(Rig):
         return "\n".join(line for line in self.verb("mirror", "plan").splitlines() if f": topic {topic}: " in line)
 
     def there(self, topic: str) -> bool:
-        return topic in admin_of(self.west.cluster).list_topics(timeout=10).topics
+        return topic in create_admin_client(self.west.cluster).list_topics(timeout=10).topics
 
 
 def produce(cluster: Cluster, topic: str, count: int, word: str) -> None:
@@ -183,7 +183,9 @@ def what_the_settings_forbid_is_heard_at_once(rig: DeletionRig, announced: str, 
 def what_others_wrote_needs_a_word_of_its_own(rig: DeletionRig, pay: str) -> None:
     """Applications wrote to a twin whose topic was made again: the plan shows it, and begins again only so agreed."""
     delete_topic(rig.east.cluster, pay)
-    until(lambda: pay not in admin_of(rig.east.cluster).list_topics(timeout=10).topics, 30, "it is gone", rig)
+    until(
+        lambda: pay not in create_admin_client(rig.east.cluster).list_topics(timeout=10).topics, 30, "it is gone", rig
+    )
     rig.east.create_topic(pay)
     produce(rig.east.cluster, pay, 3, "new")
     rig.until_told(pay, "made again on the source", "recreated topic")

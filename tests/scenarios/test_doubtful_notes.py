@@ -12,13 +12,13 @@ from confluent_kafka import Producer
 
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.config.model import Cluster, Link, Naming
+from twinshore.config.model import Cluster, Link, TwinNaming
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import admin_of, client_settings
+from twinshore.lab.clients import client_settings, create_admin_client
 from twinshore.lab.cluster import LabCluster
-from twinshore.replication.core.lineage import Descent, Hop
-from twinshore.replication.core.link_claim import Told
-from twinshore.replication.lineage import Descents
+from twinshore.replication.core.claim_records import LinkClaimState
+from twinshore.replication.core.lineage import Hop, Lineage
+from twinshore.replication.topic_lineage import TopicLineage
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import open_store
 
@@ -56,7 +56,7 @@ def test_forged_lines_stop_no_topic_and_no_process(
     for topic in (orders, other, stray):
         east.create_topic(topic)
         fill(east, topic, 50)
-    if "twinshore.twins" not in admin_of(east.cluster).list_topics(timeout=10).topics:
+    if "twinshore.twins" not in create_admin_client(east.cluster).list_topics(timeout=10).topics:
         east.create_topic("twinshore.twins", settings={"cleanup.policy": "compact"})
     rig = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {LINK: f"{stem}.*"}, mirror={"lanes": 1}))
 
@@ -67,12 +67,12 @@ def test_forged_lines_stop_no_topic_and_no_process(
             until(lambda topic=topic: same_ends(east.cluster, west.cluster, topic, 1), 240, topic, rig)  # type: ignore[misc]
 
     ours = TwinRow("x", other, 0, "aa" * 16, id_of(east.cluster, other), 0, 0, 1)
-    forged = Told("nowhere->east", "x").twin_lines([ours], ())
+    forged = LinkClaimState("nowhere->east", "x").twin_lines([ours], ())
     try:
         rig.process.start()
         crosses(orders, other)
-        whole = Descent(id_of(east.cluster, other), (NOWHERE,)).to_json("x")
-        announced = Descent("", (NOWHERE,)).to_json("x")
+        whole = Lineage(id_of(east.cluster, other), (NOWHERE,)).to_json("x")
+        announced = Lineage("", (NOWHERE,)).to_json("x")
         write(east.cluster, (orders.encode(), announced), (other.encode(), whole), *forged, (fresh.encode(), announced))
         write(east.cluster, (stem.encode(), b"[" * 100_000), (b"[" * 1_000, b"[" * 60_000))
         write(east.cluster, (f"{stem}.x".encode(), json.dumps({"topic_id": "", "path": [[[[]] * 9, 1]]}).encode()))
@@ -87,7 +87,7 @@ def test_forged_lines_stop_no_topic_and_no_process(
         told = [row.incident for row in rig.ledger(LINK) if row.closed_ms is None]
         assert [one.kind for one in told] == ["doubtful note"], told
         assert all(topic in told[0].sentence for topic in (orders, other, fresh)), told
-        names = admin_of(west.cluster).list_topics(timeout=10).topics
+        names = create_admin_client(west.cluster).list_topics(timeout=10).topics
         assert not [name for name in names if name.endswith(stray)], "a name alone passes no filter"
     finally:
         rig.process.end()
@@ -99,14 +99,17 @@ def test_forged_lines_stop_no_topic_and_no_process(
 def test_a_topic_of_heartbeats_is_judged_by_the_filters_that_hold_now(
     tmp_path: Path, east: LabCluster, west: LabCluster
 ) -> None:
-    beats, link = "far.twinshore.heartbeats", Link("east", "west", topics=("orders",), naming=Naming.PREFIX, chain=True)
+    beats, link = (
+        "far.twinshore.heartbeats",
+        Link("east", "west", topics=("orders",), naming=TwinNaming.PREFIX, chain=True),
+    )
     said: list[str] = []
     with (
         open_store(f"sqlite:///{tmp_path}/store.db") as store,
         closing(KafkaCluster(east.cluster)) as source,
         closing(KafkaCluster(west.cluster)) as target,
     ):
-        descents = Descents(lambda: link, store, source, target, said.append)
+        descents = TopicLineage(lambda: link, store, source, target, said.append)
         assert descents.admitted({beats: ("aa", 1)}) == {}
         link = replace(link, topics=("orders", "far[.].*"))
         assert descents.admitted({beats: ("aa", 1)}) == {beats: ("aa", 1)}

@@ -13,7 +13,7 @@ from tests.scenarios.incident_stage import QUICK
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until, url_in
 from tests.scenarios.test_switch import switch
 from tests.scenarios.test_switched_home import read
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import PartitionMetadata
 from twinshore.lab.clients import client_settings
@@ -58,7 +58,7 @@ def test_all_that_diverged_is_saved_and_east_is_identical_afterwards(tmp_path: P
         with closing(KafkaCluster(east.cluster)) as kafka:
 
             def led() -> PartitionMetadata:
-                return kafka.partition_of(NamedPartition(TOPIC, 0), refresh=True)
+                return kafka.partition_of(TopicPartition(TOPIC, 0), refresh=True)
 
             first = led().leader
             (second,) = [node for node in led().replicas if node != first]

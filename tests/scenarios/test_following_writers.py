@@ -12,14 +12,14 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 
 from testkit.switch_under_load import told
 from tests.scenarios.following_writer import FollowingWriter, Writing
-from twinshore.config.model import FOLLOWERS_TOPIC, HOMES_TOPIC
+from twinshore.config.model import HOMES_TOPIC, SUBSCRIBERS_TOPIC
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import admin_of, client_settings
+from twinshore.lab.clients import client_settings, create_admin_client
 from twinshore.lab.cluster import LabCluster
-from twinshore.routing.core.followers import LEASE_S, FollowerLog
-from twinshore.routing.core.records import HomeLine, HomeState
-from twinshore.routing.topic import FollowerNotes, HomeNotes
+from twinshore.routing.core.home_records import HomeRecord, HomeState
+from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S, SubscriberLog
+from twinshore.routing.homes_topic import HomesTopic, SubscribersTopic
 
 SWITCH = "5" * 32
 PARTITIONS = 2
@@ -31,15 +31,15 @@ class Hand:
     def __init__(self, topic: str, *clusters: KafkaCluster) -> None:
         self._topic = topic
         self._ids = {cluster.name: cluster.cluster_id() for cluster in clusters}
-        self._homes = [HomeNotes(cluster) for cluster in clusters]
-        self._seen = FollowerLog()
-        self._followers = [FollowerNotes(cluster, self._seen) for cluster in clusters]
+        self._homes = [HomesTopic(cluster) for cluster in clusters]
+        self._seen = SubscriberLog()
+        self._followers = [SubscribersTopic(cluster, self._seen) for cluster in clusters]
         for homes, followers in zip(self._homes, self._followers, strict=True):
             homes.make()
             followers.make()
 
-    def say(self, home: str, term: int, step: int, state: HomeState, points: tuple[int, ...] = ()) -> HomeLine:
-        line = HomeLine(
+    def say(self, home: str, term: int, step: int, state: HomeState, points: tuple[int, ...] = ()) -> HomeRecord:
+        line = HomeRecord(
             topic=self._topic,
             home=home,
             cluster_id=self._ids[home],
@@ -57,12 +57,12 @@ class Hand:
         self._read()
         return sorted(one.name for one in self._seen.living(time.monotonic()) if one.writes(self._topic))
 
-    def awaited(self, line: HomeLine) -> list[str]:
+    def awaited(self, line: HomeRecord) -> list[str]:
         self._read()
         found = self._seen.awaited({self._topic: line.word}, time.monotonic())
         return sorted(one.name for one in found.get(self._topic, []))
 
-    def wait(self, line: HomeLine, within_s: float = 10.0) -> float:
+    def wait(self, line: HomeRecord, within_s: float = 10.0) -> float:
         """How long until nobody is waited for."""
         began_s = time.monotonic()
         until(lambda: not self.awaited(line), within_s, "somebody does not park")
@@ -86,8 +86,8 @@ def both(east: LabCluster, west: LabCluster) -> Iterator[tuple[KafkaCluster, Kaf
         found = [stack.enter_context(closing(KafkaCluster(lab.cluster, patience_s=10))) for lab in (east, west)]
         yield found[0], found[1]
     for lab in (east, west):
-        admin = admin_of(lab.cluster)
-        there = [name for name in (HOMES_TOPIC, FOLLOWERS_TOPIC) if name in admin.list_topics(timeout=10).topics]
+        admin = create_admin_client(lab.cluster)
+        there = [name for name in (HOMES_TOPIC, SUBSCRIBERS_TOPIC) if name in admin.list_topics(timeout=10).topics]
         for future in admin.delete_topics(there).values() if there else ():
             future.result(timeout=30)
 
@@ -203,7 +203,7 @@ def test_who_follows_nobody_writes_on_and_who_is_killed_is_waited_for_as_long_as
         mortal.kill()
         line = hand.say("east", 1, 1, HomeState.HELD)
         assert hand.awaited(line) == [mortal.name]
-        assert hand.wait(line) > LEASE_S - 2.0
+        assert hand.wait(line) > SUBSCRIPTION_LEASE_S - 2.0
         before = len(stubborn.acked)
         until(lambda: len(stubborn.acked) > before + 20, 10, "nothing but its rights holds it")
 

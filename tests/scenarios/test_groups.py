@@ -14,10 +14,10 @@ from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, unt
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.config.errors import ConfigError
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.groups import Groups, ShareGroups
-from twinshore.kafka.protocol.offsets import Place
+from twinshore.kafka.consumer_groups import ConsumerGroups, ShareGroups
+from twinshore.kafka.protocol.offsets import CommittedOffset
 from twinshore.lab.clients import client_settings
-from twinshore.lab.clients import committed as places_of_group
+from twinshore.lab.clients import read_group_offsets as places_of_group
 from twinshore.lab.cluster import LabCluster
 
 TOPICS = {"grp-plain": 2, "grp-tx": 2, "grp-compact": 1}
@@ -359,11 +359,11 @@ def test_share_groups_begin_on_the_target_where_the_source_still_delivers(
     rig: Rig, clusters: tuple[LabCluster, LabCluster]
 ) -> None:
     kafkas = [KafkaCluster(lab.cluster) for lab in clusters]
-    groups = [Groups(kafka) for kafka in kafkas]
+    groups = [ConsumerGroups(kafka) for kafka in kafkas]
     (source, target) = (ShareGroups(kafka, known) for kafka, known in zip(kafkas, groups, strict=True))
     try:
         node = source.located(["shares"]).nodes["shares"]
-        starts = {("grp-plain", 0): Place(120), ("grp-plain", 1): Place(0)}
+        starts = {("grp-plain", 0): CommittedOffset(120), ("grp-plain", 1): CommittedOffset(0)}
         assert set(source.commit({node: {"shares": starts}})["shares"].values()) == {0}
 
         def there() -> object:

@@ -13,10 +13,10 @@ from tests.conftest import ClusterFactory
 from tests.scenarios.test_groups import commit, committed
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.config.settings import Settings, parse_settings
-from twinshore.groups.sync import Rounds
+from twinshore.groups.sync import GroupSync
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.cluster import LabCluster
-from twinshore.state.core.values import Receipt, TwinRow
+from twinshore.state.core.values import ProgressRecord, TwinRow
 from twinshore.state.store import Store, open_store
 
 FORGETS = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000"}
@@ -41,7 +41,7 @@ def link_between(
         store.twins.save(rows)
         store.receipts.record(
             [
-                Receipt(
+                ProgressRecord(
                     link="east->west",
                     topic=topic,
                     partition=0,
@@ -65,16 +65,16 @@ def _id_of(lab: LabCluster, topic: str) -> str:
 
 
 @contextmanager
-def rounds_between(folder: Path, east: LabCluster, west: LabCluster, topic: str) -> Iterator[Rounds]:
+def rounds_between(folder: Path, east: LabCluster, west: LabCluster, topic: str) -> Iterator[GroupSync]:
     """Its rounds."""
     with (
         link_between(folder, east, west, topic) as (settings, store),
-        closing(Rounds(settings.links[0], settings, store)) as rounds,
+        closing(GroupSync(settings.links[0], settings, store)) as rounds,
     ):
         yield rounds
 
 
-def turn_until(rounds: Rounds, done: Callable[[], bool], within_s: float) -> None:
+def turn_until(rounds: GroupSync, done: Callable[[], bool], within_s: float) -> None:
     deadline = time.monotonic() + within_s
     while not done():
         assert time.monotonic() < deadline
@@ -111,7 +111,7 @@ def test_a_coordinator_that_dies_takes_no_place_with_it_and_sets_nobody_back(
         for name in names:
             commit(east, name, {(unique_topic, 0): 4})
         turn_until(rounds, lambda: all(committed(west, name, unique_topic) == 4 for name in names), 40)
-        coordinators = rounds.at_target.coordinators(names)
+        coordinators = rounds.target_groups.coordinators(names)
         assert len(set(coordinators.values())) > 1, "all groups have one coordinator"
         commit(west, names[0], {(unique_topic, 0): 9})
         commit(west, names[-1], {(unique_topic, 0): 9})

@@ -16,10 +16,10 @@ from tests.scenarios.test_mirror_basic import fill
 from twinshore.cli.app import app
 from twinshore.config.errors import RefusedError
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import admin_of, topic_id
+from twinshore.lab.clients import create_admin_client, topic_id
 from twinshore.lab.cluster import LabCluster
-from twinshore.routing.core.records import HomeLine
-from twinshore.routing.topic import HomeNotes
+from twinshore.routing.core.home_records import HomeRecord
+from twinshore.routing.homes_topic import HomesTopic
 from twinshore.state.core.values import HomeRow
 from twinshore.state.store import open_store
 
@@ -147,7 +147,7 @@ def _an_operator_decides(rig: Rig, east: LabCluster, west: LabCluster) -> None:
     assert "topic home-both is at home on east" in rig.verb("link", "home", "home-both", "east")
     until(lambda: "home-both" not in open_rows(rig, BACK), 60, "it is at home elsewhere", rig)
     until(lambda: open_rows(rig, THERE).get("home-both") == "foreign write", 60, "west's are in the way", rig)
-    admin = admin_of(west.cluster)
+    admin = create_admin_client(west.cluster)
     admin.delete_topics(["home-both"], operation_timeout=30)["home-both"].result(timeout=40)
     until(lambda: crossed(east, west, "home-both", 1, 5), 90, "it goes from its home", rig)
     assert alike(east, west, "home-both")
@@ -188,7 +188,7 @@ def test_a_mirror_whose_store_was_away_carries_from_where_a_switch_moved_the_hom
 
 def _move_by_a_line(topic: str, point: int, old: LabCluster, new: LabCluster) -> None:
     with closing(KafkaCluster(new.cluster)) as kafka:
-        line = HomeLine(
+        line = HomeRecord(
             topic=topic,
             home="west",
             cluster_id=kafka.cluster_id(),
@@ -202,6 +202,6 @@ def _move_by_a_line(topic: str, point: int, old: LabCluster, new: LabCluster) ->
             target_topic_id=topic_id(old.cluster, topic).hex(),
             points=(point,),
         )
-        notes = HomeNotes(kafka)
+        notes = HomesTopic(kafka)
         notes.make()
         assert notes.say([line], 1) == {topic: line}

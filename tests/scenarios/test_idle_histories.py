@@ -12,8 +12,8 @@ import pytest
 
 from tests.scenarios.incident_stage import CALM, QUICK, IncidentStage, cut_to, down_and_up, log_file
 from tests.scenarios.mirror_rig import read_all
-from twinshore.config.incidents import POLICY_STOP
-from twinshore.config.model import NamedPartition
+from twinshore.config.incident_policy import POLICY_STOP
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import PartitionMetadata
 from twinshore.lab.cluster import LabCluster
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.claim(
     " beyond it",
 )
 
-ORDERS = NamedPartition("orders", 0)
+ORDERS = TopicPartition("orders", 0)
 MIRROR = {"away_after_s": 2, "tide_s": 4, "lanes": 1, "heartbeat_s": 0}
 OLD = [[b"old %d" % offset for offset in range(first, first + 10)] for first in range(0, 100, 10)]
 NEW = [[b"new %d" % offset for offset in range(first, first + 10)] for first in (90, 100)]

@@ -8,17 +8,18 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from testkit.raw_writer import RawWriter
 from tests.scenarios.incident_stage import IncidentStage, age, cut_to, down_and_up, flip, log_file
-from twinshore.config.incidents import POLICY_RETRY, POLICY_STOP
-from twinshore.config.model import NamedPartition
+from twinshore.config.incident_policy import POLICY_RETRY, POLICY_STOP
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.transactions import filler
-from twinshore.lab.clients import add_partitions, admin_of, alter_topic, client_settings, delete_records
-from twinshore.lab.compare import compare_topic
+from twinshore.kafka.protocol.transactions import make_filler
+from twinshore.lab.clients import add_partitions, alter_topic, client_settings, create_admin_client, delete_records
 from twinshore.lab.databases import PostgresServer
+from twinshore.lab.topic_comparison import compare_topic
 
 THREE = [[b"one", b"two"], [b"three", b"four"], [b"five", b"six"]]
 BODY_AT = 64
@@ -129,16 +130,16 @@ def test_a_retention_gap_is_told_and_crossed(stage: IncidentStage) -> None:
     stage.twinshore("link", "pause", "east->west", "--topic", "gap")
     stage.rig.until_said("topic gap is paused")
     with closing(KafkaCluster(stage.east.cluster)) as east:
-        made = filler(25_000)
+        made = make_filler(25_000)
         writer = RawWriter(east, "gap")
-        assert writer.send([made.stamped(writer.producer_id, writer.epoch, 0) + made.body]).error == 0
+        assert writer.send([made.encode_header(writer.producer_id, writer.epoch, 0) + made.body]).error == 0
     for partition in (0, 1):
         stage.put(stage.east, "gap", partition, THREE)
     stage.delete_records("gap", 0, 25_010)
     with closing(
         Consumer({**client_settings(stage.west.cluster), "group.id": "at the end", "auto.offset.reset": "earliest"})
     ) as reader:
-        reader.assign([TopicPartition("gap", 0, 6)])
+        reader.assign([ClientTopicPartition("gap", 0, 6)])
         assert not reader.consume(1, 1.0)
         stage.twinshore("link", "resume", "east->west", "--topic", "gap")
         print(f"told: a neighbour's record took {stage.calm_s():.2f} s")
@@ -161,7 +162,7 @@ def test_a_beginning_that_the_target_lost_is_told(stage: IncidentStage) -> None:
         stage.put(stage.east, "early", partition, THREE)
         stage.crossed("early", partition)
     stage.delete_records("early", 1, 2)  # what the twin follows is no loss
-    delete_records(stage.west.cluster, {NamedPartition("early", 0): 4})
+    delete_records(stage.west.cluster, {TopicPartition("early", 0): 4})
     row = stage.row("early", "lost beginning", within_s=40)
     assert (row.incident.partition, row.incident.from_offset, row.incident.to_offset) == (0, 0, 4)
     assert "records 0 to 3 are missing on the twin" in row.incident.sentence
@@ -199,7 +200,9 @@ def test_a_foreign_write_stops_the_twin_it_was_made_on(stage: IncidentStage) -> 
 @pytest.mark.claim("topics", "oversize", "oversize batch: rests until the twin takes it, goes on by itself")
 @pytest.mark.long
 def test_an_oversize_batch_rests_until_the_twin_takes_it(stage: IncidentStage) -> None:
-    stage.until(lambda: "big" in admin_of(stage.west.cluster).list_topics(timeout=5).topics, 20, "the twin is there")
+    stage.until(
+        lambda: "big" in create_admin_client(stage.west.cluster).list_topics(timeout=5).topics, 20, "the twin is there"
+    )
     # The mirror mends the setting when it looks by, which may be before the batch has come.
     tries = 0
     while not stage.rows("big", "oversize batch"):

@@ -16,14 +16,14 @@ import pytest
 from testkit.raw_writer import RawWriter
 from tests.scenarios.incident_stage import LINK, QUICK, IncidentStage
 from tests.scenarios.mirror_rig import read_all
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.admin import create_acls, delete_acls, read_acls
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import allow
+from twinshore.lab.clients import add_acl
 from twinshore.lab.cluster import LabCluster
-from twinshore.replication.controller import SETTLE_LOG_START_S
+from twinshore.replication.controller import LOG_START_INTERVAL_S
 from twinshore.state.store import open_store
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -33,8 +33,8 @@ STEP_BYTES_MAX = 2 << 30
 FOLLOW_S = 6.0  # as the stage's settings say
 
 
-def deny(topic: str, operation: Operation) -> Acl:
-    return Acl(Resource.TOPIC, topic, Pattern.LITERAL, "User:mirror", "*", operation, Permission.DENY)
+def deny(topic: str, operation: AclOperation) -> Acl:
+    return Acl(ResourceType.TOPIC, topic, PatternType.LITERAL, "User:mirror", "*", operation, AclPermission.DENY)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory, step_bytes: int) -> Iterator
     try:
         made.up()
         for kind, name in (("broker", "kafka-cluster"), ("topic", "*")):
-            allow(west.cluster, "mirror", "all", kind, name)
+            add_acl(west.cluster, "mirror", "all", kind, name)
         for topic in ("orders", "riddle"):
             made.east.create_topic(topic, partitions=2)
             made.put(made.east, topic, 0, RECORDS)
@@ -69,7 +69,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory, step_bytes: int) -> Iterator
         made.put(made.east, "uncut", 0, [[b"value %d" % number for number in range(100)]])
         made.delete_records("uncut", 0, 60)
         with closing(KafkaCluster(west.cluster)) as client:
-            create_acls(client, [deny("uncut", Operation.DELETE)])
+            create_acls(client, [deny("uncut", AclOperation.DELETE)])
         made.start()
         yield made
     finally:
@@ -84,9 +84,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory, step_bytes: int) -> Iterator
 def test_a_right_that_is_taken_back_and_given_again(stage: IncidentStage) -> None:
     stage.crossed("orders", 0)
     with closing(KafkaCluster(stage.west.cluster)) as west:
-        create_acls(west, [deny("orders", Operation.WRITE)])
+        create_acls(west, [deny("orders", AclOperation.WRITE)])
         # The controller has it first, the broker a moment later.
-        stage.until(lambda: deny("orders", Operation.WRITE) in (read_acls(west) or ()), 10, "it is in force")
+        stage.until(lambda: deny("orders", AclOperation.WRITE) in (read_acls(west) or ()), 10, "it is in force")
         stage.put(stage.east, "orders", 0, RECORDS)
         row = stage.row("orders", "rights lost")
         assert (row.incident.partition, row.incident.from_offset, row.closed_ms) == (0, 3, None)
@@ -94,7 +94,7 @@ def test_a_right_that_is_taken_back_and_given_again(stage: IncidentStage) -> Non
         assert "at the target Describe, Create, Write" in row.incident.sentence
         print(f"told: a neighbour's record took {stage.calm_s():.2f} s")
         assert not stage.rows("", "target away"), "it is there, it only refuses"
-        delete_acls(west, [deny("orders", Operation.WRITE)])
+        delete_acls(west, [deny("orders", AclOperation.WRITE)])
     print(f"told: went on by itself after {stage.crossed('orders', 0):.1f} s")
     stage.row("orders", "rights lost", closed=True)
 
@@ -121,7 +121,7 @@ def test_a_twin_that_may_not_be_cut_shows_nothing_but_its_sources_records(stage:
     "a cut that the target refuses has a row until the right is given, and takes no partition off its lane",
 )
 def test_a_cut_that_is_refused_has_its_row_until_it_is_done_and_nothing_leaves_its_lane(stage: IncidentStage) -> None:
-    row = stage.row("uncut", "rights lost", within_s=3 * SETTLE_LOG_START_S)
+    row = stage.row("uncut", "rights lost", within_s=3 * LOG_START_INTERVAL_S)
     assert "Grant Delete on topic uncut" in row.incident.sentence
     assert (row.incident.partition, row.incident.to_offset) == (-1, 60)
     before = len(stage.rig.process.said)
@@ -130,8 +130,8 @@ def test_a_cut_that_is_refused_has_its_row_until_it_is_done_and_nothing_leaves_i
     after = [int(found) for found in re.findall(r": (\d+) partitions on", stage.rig.process.said[before:])]
     assert all(count >= max(on_lanes) for count in after), f"a partition left its lane: {on_lanes}"
     with closing(KafkaCluster(stage.west.cluster)) as west:
-        delete_acls(west, [deny("uncut", Operation.DELETE)])
-    stage.until(lambda: stage.spans(stage.west, "uncut", 0)[0] == 60, 3 * SETTLE_LOG_START_S, "it is cut")
+        delete_acls(west, [deny("uncut", AclOperation.DELETE)])
+    stage.until(lambda: stage.spans(stage.west, "uncut", 0)[0] == 60, 3 * LOG_START_INTERVAL_S, "it is cut")
     stage.row("uncut", "rights lost", closed=True)
 
 
@@ -146,7 +146,7 @@ def test_who_writes_in_the_links_own_name_is_found_out(stage: IncidentStage) -> 
         identity = store.links.identity(LINK)
     assert identity is not None
     with closing(KafkaCluster(stage.west.cluster)) as west:
-        named = NamedPartition("riddle", 0)
+        named = TopicPartition("riddle", 0)
         stage.until(lambda: not west.describe_producers([named])[named], 30, "the broker has forgotten the link")
         # A look between the two writes would find a source that ends before its twin: another incident, and as true.
         stage.rig.verb("link", "pause", LINK)

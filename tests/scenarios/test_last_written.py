@@ -7,12 +7,12 @@ from contextlib import closing
 from confluent_kafka import Producer
 
 from tests.scenarios.mirror_rig import spans
-from twinshore.config.model import Link, NamedPartition
+from twinshore.config.model import Link, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.state.core.values import LinkIdentity, TwinRow
-from twinshore.switch.forced import LastWritten, LinkLeft, last_written
+from twinshore.switch.link_recovery import LastWriters, RecoveredLink, find_last_writers
 
 TOPIC = "last-written"
 NOBODY = 1 << 40
@@ -24,26 +24,26 @@ def wrote(lab: LabCluster, known: set[int], partition: int) -> int:
     producer.produce(TOPIC, b"value", partition=partition)
     assert producer.flush(30) == 0
     with closing(KafkaCluster(lab.cluster)) as kafka:
-        (states,) = kafka.describe_producers([NamedPartition(TOPIC, partition)]).values()
+        (states,) = kafka.describe_producers([TopicPartition(TOPIC, partition)]).values()
     (mine,) = {one.producer_id for one in states} - known
     return mine
 
 
-def found(lab: LabCluster, pid: int, inherited: int = 0) -> LastWritten:
+def found(lab: LabCluster, pid: int, inherited: int = 0) -> LastWriters:
     rows = tuple(TwinRow("east->west", TOPIC, number, "a" * 32, "b" * 32, 0, 0, 0, inherited) for number in range(3))
-    left = LinkLeft(Link("east", "west"), LinkIdentity("east->west", pid, 0, "east", "west"), rows, (), ())
+    left = RecoveredLink(Link("east", "west"), LinkIdentity("east->west", pid, 0, "east", "west"), rows, (), ())
     with closing(KafkaCluster(lab.cluster)) as kafka:
-        return last_written(kafka, left, {TOPIC})
+        return find_last_writers(kafka, left, {TOPIC})
 
 
 def test_notes_that_are_older_than_the_last_records_are_noticed(west: LabCluster) -> None:
     west.create_topic(TOPIC, partitions=3)
     link = wrote(west, set(), 0)
-    assert found(west, link) == LastWritten((), ours=True)
-    assert found(west, NOBODY) == LastWritten((f"{TOPIC}-0",), ours=False)
-    assert found(west, NOBODY, inherited=1) == LastWritten((), ours=False), "of when it was at home there"
+    assert found(west, link) == LastWriters((), ours=True)
+    assert found(west, NOBODY) == LastWriters((f"{TOPIC}-0",), ours=False)
+    assert found(west, NOBODY, inherited=1) == LastWriters((), ours=False), "of when it was at home there"
     wrote(west, {link}, 0)
     assert spans(west.cluster, TOPIC, 3)[0] == (0, 2)
     both = found(west, link)
-    assert both == LastWritten((f"{TOPIC}-0",), ours=True)
+    assert both == LastWriters((f"{TOPIC}-0",), ours=True)
     assert not both.refused

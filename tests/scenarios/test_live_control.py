@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from testkit.control import ControlStage, Neighbour, drained, prioritised, throttle
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.produce import Workload
 
@@ -25,7 +25,7 @@ class Steered(Rig):
     """A mirror with `twinshore link` at hand."""
 
     def link(self, *words: str) -> str:
-        gather()
+        register_verbs()
         file = self.folder / "steered.toml"
         result = CliRunner().invoke(app, ["link", *words, "--settings", str(file)], catch_exceptions=False)
         assert result.exit_code == 0

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import RefusedError
-from twinshore.config.model import HEARTBEATS, Cluster
+from twinshore.config.model import HEARTBEATS_TOPIC, Cluster
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.produce import Workload
 from twinshore.state.store import open_store
@@ -37,7 +37,7 @@ class Place(Rig):
     """A mirror whose links are changed by words."""
 
     def link(self, *words: str) -> str:
-        gather()
+        register_verbs()
         done = CliRunner().invoke(app, ["link", *words, "--settings", str(self.folder / "links.toml")])
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception
@@ -123,15 +123,17 @@ def a_link_with_twins_is_not_turned(place: Place) -> None:
 def a_link_is_turned_before_it_has_carried_anything(place: Place, east: LabCluster, west: LabCluster) -> None:
     place.link("add", FRESH, 'topics=["links-home"]')
     place.until_said(f"{FRESH}: carried by this process", within_s=TAKEN_UP_S)
-    until(lambda: place.twins(FRESH) == {HEARTBEATS}, TAKEN_UP_S, "heartbeats alone have a twin, as ever", place)
+    until(lambda: place.twins(FRESH) == {HEARTBEATS_TOPIC}, TAKEN_UP_S, "heartbeats alone have a twin, as ever", place)
     place.link("turn", FRESH)
     place.until_said(f"{TURNED}: carried by this process", within_s=TAKEN_UP_S)
     west.create_topic("links-home", partitions=2)
     fill(west, "links-home", 10)
     until(lambda: spans(east.cluster, "links-home", 1) == [(0, 10)], TAKEN_UP_S, "it is carried back", place)
     until(lambda: place.terms()[FRESH][1], TAKEN_UP_S, "the other direction's lease is given back", place)
-    until(lambda: place.twins(TURNED) == {HEARTBEATS, "links-home"}, TAKEN_UP_S, "it has its own heartbeats", place)
-    assert place.twins(FRESH) == {HEARTBEATS}
+    until(
+        lambda: place.twins(TURNED) == {HEARTBEATS_TOPIC, "links-home"}, TAKEN_UP_S, "it has its own heartbeats", place
+    )
+    assert place.twins(FRESH) == {HEARTBEATS_TOPIC}
 
 
 def a_link_is_removed_and_taken_up_again(place: Place, east: LabCluster, west: LabCluster) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.loss_stage import SETTINGS, Reading, Sent, Stage, ended, log_of, until
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.lab.clients import delete_records
 from twinshore.lab.cluster import LabCluster
 
@@ -144,7 +144,7 @@ def test_newest_after_a_restart_is_never_read_again(staged: Staged, tmp_path: Pa
 def test_oldest_is_what_retention_has_left(staged: Staged) -> None:
     stage, model = staged(), ended("oldest")
     send_all(stage, 1, 2)
-    delete_records(stage.cluster.cluster, {NamedPartition(stage.topic, 0): 1})
+    delete_records(stage.cluster.cluster, {TopicPartition(stage.topic, 0): 1})
     reading = Reading(stage, **{"enable.auto.commit": False, "auto.offset.reset": "earliest"})
     reading.reads(1)
     assert (reading.handled, stage.log()) == ([2], log_of(model)) == ([2], [2])

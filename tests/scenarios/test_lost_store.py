@@ -12,15 +12,15 @@ from typer.testing import CliRunner
 from testkit.log_kinds import seen, transactional
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import RefusedError
-from twinshore.config.model import Link, NamedPartition, Secret
+from twinshore.config.model import Link, Secret, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import delete_records
 from twinshore.lab.cluster import LabCluster
-from twinshore.replication.link_claim import LinkNotes
+from twinshore.replication.link_claim import LinkClaim
 from twinshore.replication.operations.recover import Recoverer
-from twinshore.state.core.values import LinkIdentity, Position, TwinRow
+from twinshore.state.core.values import LinkIdentity, ReplicatedPosition, TwinRow
 from twinshore.state.store import open_store
 
 pytestmark = pytest.mark.claim(
@@ -50,12 +50,12 @@ def rig_of(folder: Path, ended: ExitStack, east: LabCluster, west: LabCluster, t
 
 def asked(rig: Rig, *words: str) -> tuple[int, str]:
     """Exit code and all that the command said."""
-    gather()
+    register_verbs()
     done = CliRunner().invoke(app, [*words, "--settings", str(rig.process.settings)])
     return done.exit_code, done.output + (str(done.exception) if done.exception else "")
 
 
-def positions(rig: Rig) -> dict[tuple[str, int], Position]:
+def positions(rig: Rig) -> dict[tuple[str, int], ReplicatedPosition]:
     with open_store(f"sqlite:///{rig.folder / 'store.db'}", Secret()) as store:
         return {(at.topic, at.partition): at for at in store.receipts.positions(LINK)}
 
@@ -70,7 +70,7 @@ def made_topics(east: LabCluster, west: LabCluster) -> None:
     for number in range(3):
         fill(east, "lost-orders", 100 + number)
     fill(east, "lost-late", 80)
-    delete_records(east.cluster, {NamedPartition("lost-late", 0): 30})
+    delete_records(east.cluster, {TopicPartition("lost-late", 0): 30})
     transactional(east, "lost-tx", seed=7, steps=30)
     for side, records in ((east, 20), (west, 5)):
         side.create_topic("lost-mapped")
@@ -170,28 +170,28 @@ def test_a_link_is_taken_from_a_store_that_never_began_and_back(
         closing(KafkaCluster(east.cluster)) as source,
         closing(KafkaCluster(west.cluster)) as target,
     ):
-        LinkNotes(link, first, target).hold(source.cluster_id())
+        LinkClaim(link, first, target).hold(source.cluster_id())
         recoverer = Recoverer(link, second, source, target)
         seen = recoverer.look()
         assert seen.holder
         assert seen.holder.store == first.links.own_id("")
         assert seen.identity is None
         recoverer.recover(seen, "a test")
-        LinkNotes(link, second, target).hold(source.cluster_id())
+        LinkClaim(link, second, target).hold(source.cluster_id())
         with pytest.raises(RefusedError, match=f"is written by store {second.links.own_id('')[:8]} "):
-            LinkNotes(link, first, target).hold(source.cluster_id())
+            LinkClaim(link, first, target).hold(source.cluster_id())
         assert second.links.identity(link.name) is None
         assert [row.kind for row in second.audit.rows(link.name)] == ["recover"]
         # One that has twins of its own takes the link back as it was, whoever began it meanwhile.
         ids = source.cluster_id(), target.cluster_id()
         mine = first.links.save_identity(LinkIdentity(link.name, 4_711, 0, *ids))
         first.twins.save([TwinRow(link.name, "orders", 0, "a" * 32, "b" * 32, 0, 0, 1)])
-        begun = LinkNotes(link, second, target)
+        begun = LinkClaim(link, second, target)
         begun.hold(ids[0])
-        begun.introduce(LinkIdentity(link.name, 4_712, 0, *ids))
+        begun.publish_writer(LinkIdentity(link.name, 4_712, 0, *ids))
         recoverer = Recoverer(link, first, source, target)
         seen = recoverer.look()
         assert (seen.kept, seen.identity, seen.found) == (mine, None, ())
         recoverer.recover(seen, "a test")
-        LinkNotes(link, first, target).hold(ids[0])
+        LinkClaim(link, first, target).hold(ids[0])
         assert first.links.identity(link.name) == mine

@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 from testkit.mapped import PARTITIONS, Move, read
 from tests.scenarios.mirror_rig import Rig, until
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.model import SourceOffset
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import client_settings, topic_id
 from twinshore.lab.cluster import LabCluster
-from twinshore.replication.core.mapping import on_target
+from twinshore.replication.core.mapping import translate_to_target
 from twinshore.state.store import Store, open_store
 
 OWNERS = {"min.insync.replicas": "1", "segment.ms": "3600000"}
@@ -59,7 +59,7 @@ def test_a_topic_that_others_write_to_takes_transactions_without_their_markers(
     transactions(east, topic, 0)
     move = Move(east.cluster, west.cluster, topic, tmp_path)
     text = move.settings().replace(f"{east.cluster.name}0", east.cluster.name).replace("naming = 'prefix'", "")
-    gather()
+    register_verbs()
     plan = CliRunner().invoke(
         app, ["mirror", "plan", "--settings", str(written(tmp_path, text))], catch_exceptions=False
     )
@@ -84,7 +84,9 @@ def test_a_topic_that_others_write_to_takes_transactions_without_their_markers(
             for number in range(PARTITIONS):
                 there = dict(read(west.cluster, topic)[number])
                 for offset, value in read(east.cluster, topic)[number]:
-                    place = on_target(SourceOffset(offset), *store.extents.around(link, topic, number, offset))
+                    place = translate_to_target(
+                        SourceOffset(offset), *store.extents.around(link, topic, number, offset)
+                    )
                     assert place is not None
                     assert (place.exact, there[place.offset]) == (True, value)
             assert not store.ledger.rows(link, open_only=True)

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from testkit.raw_writer import RawWriter
 from tests.scenarios.incident_stage import QUICK
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.leader_queries import OffsetKind, ProducerState
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.transactions import (
     FILLER_RECORDS_MAX,
     LOG_ENDS_KEY,
@@ -21,18 +23,17 @@ from twinshore.kafka.protocol.transactions import (
     MARKERS_KEY,
     MARKERS_VERSION,
     LogEnd,
-    Marker,
-    encode_log_ends,
+    TransactionMarker,
+    encode_list_offsets,
     encode_markers,
-    filler,
-    parse_log_ends,
+    make_filler,
+    parse_list_offsets,
     parse_markers,
 )
-from twinshore.kafka.questions import OffsetKind, ProducerState
 from twinshore.lab.clients import client_settings, delete_records
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
-from twinshore.replication.task.core.position import marker_id
+from twinshore.replication.task.core.position import marker_producer_id
 
 WEEK_MS = 7 * 24 * 3600 * 1000
 SETTINGS = {"producer.id.expiration.check.interval.ms": "1000"}
@@ -60,8 +61,8 @@ def writer(lab: LabCluster, kafka: KafkaCluster, unique_topic: str) -> RawWriter
 
 
 def ends(writer: RawWriter, partitions: Sequence[int] = (0,), epoch: int = -1) -> list[LogEnd]:
-    body = encode_log_ends([(writer.named.topic, [(partition, epoch) for partition in partitions])])
-    answered = parse_log_ends(writer.leader.call_raw(LOG_ENDS_KEY, LOG_ENDS_VERSION, body), 0)
+    body = encode_list_offsets([(writer.named.topic, [(partition, epoch) for partition in partitions])])
+    answered = parse_list_offsets(writer.leader.call_raw(LOG_ENDS_KEY, LOG_ENDS_VERSION, body), 0)
     # A broker answers in whatever order it likes.
     return sorted(answered, key=lambda one: one.partition)
 
@@ -74,9 +75,11 @@ def end_of(writer: RawWriter) -> int:
 
 def mark(writer: RawWriter, runs: Sequence[tuple[int, int, Sequence[int]]], producer_id: int = -1) -> dict[int, int]:
     """Writes (times, coordinator epoch, partitions) as one request; the code of each partition."""
-    ours = producer_id if producer_id >= 0 else marker_id(writer.producer_id)
+    ours = producer_id if producer_id >= 0 else marker_producer_id(writer.producer_id)
     topic = writer.named.topic
-    wanted = [(Marker(ours, 0, False, epoch, [(topic, partitions)]), times) for times, epoch, partitions in runs]
+    wanted = [
+        (TransactionMarker(ours, 0, False, epoch, [(topic, partitions)]), times) for times, epoch, partitions in runs
+    ]
     view = writer.leader.call_raw(MARKERS_KEY, MARKERS_VERSION, encode_markers(wanted))
     return {one.partition: one.error for one in parse_markers(view, 0)}
 
@@ -98,7 +101,7 @@ def seen(lab: LabCluster, topic: str, isolation: str) -> list[int]:
     )
     found: list[int] = []
     try:
-        consumer.assign([TopicPartition(topic, 0, -2)])
+        consumer.assign([ClientTopicPartition(topic, 0, -2)])
         while True:
             message = consumer.poll(20.0)
             assert message is not None
@@ -115,7 +118,7 @@ def test_markers_under_an_id_of_their_own_leave_our_sequence_alone(lab: LabClust
     assert mark(writer, [(1000, 3, [0])]) == {0: 0}
     assert end_of(writer) == 1005
     assert states(writer)[writer.producer_id].last_sequence == 4
-    ours = states(writer)[marker_id(writer.producer_id)]
+    ours = states(writer)[marker_producer_id(writer.producer_id)]
     assert (ours.last_sequence, ours.coordinator_epoch, ours.current_txn_start) == (-1, 3, -1)
     assert writer.kafka.list_offsets([writer.named], OffsetKind.LAST_STABLE)[writer.named] == 1005
     assert writer.write(2, 6).error == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -139,7 +142,7 @@ def test_a_forgotten_writer_stays_forgotten_under_markers(writer: RawWriter) -> 
 
 def test_one_request_marks_many_partitions_each_as_often_as_it_needs(writer: RawWriter) -> None:
     # A new leader answers 3 for a moment; this waits until all serve.
-    writer.kafka.list_offsets([NamedPartition(writer.named.topic, number) for number in range(4)], OffsetKind.LOG_END)
+    writer.kafka.list_offsets([TopicPartition(writer.named.topic, number) for number in range(4)], OffsetKind.LOG_END)
     assert mark(writer, [(1, 0, [0, 1, 2, 3]), (4, 0, [1, 2]), (5000, 0, [2])]) == dict.fromkeys(range(4), 0)
     assert [one.end for one in ends(writer, range(4))] == [1, 5, 5005, 1]
 
@@ -175,17 +178,17 @@ def test_a_log_end_is_told_in_the_leader_epoch_that_is_named_alone(lab: LabClust
 def test_fillers_take_offsets_and_are_cut_off(lab: LabCluster, kafka: KafkaCluster, unique_topic: str) -> None:
     lab.create_topic(unique_topic, copies=1, settings={"cleanup.policy": "compact,delete", "retention.ms": "-1"})
     writer = RawWriter(kafka, unique_topic)
-    whole, rest = filler(FILLER_RECORDS_MAX), filler(345)
+    whole, rest = make_filler(FILLER_RECORDS_MAX), make_filler(345)
     at = 0
     for one in (whole, whole, whole, rest):
-        head = one.stamped(writer.producer_id, writer.epoch, at)
+        head = one.encode_header(writer.producer_id, writer.epoch, at)
         answer = writer.send([head + one.body])
         assert (answer.error, answer.base_offset) == (0, at)
         at += one.header.count
     assert end_of(writer) == at
     cut = at - 45
     ids = {unique_topic: writer.topic_id}
-    assert kafka.cut_logs({writer.named: cut}, ids) == {writer.named: cut}
+    assert kafka.delete_records({writer.named: cut}, ids) == {writer.named: cut}
     assert kafka.list_offsets([writer.named], OffsetKind.EARLIEST)[writer.named] == cut
     assert delete_records(lab.cluster, {writer.named: at}) == {writer.named: at}
     assert writer.write(2, at).error == 0
@@ -197,4 +200,4 @@ def test_delete_records_needs_delete_in_the_policy(lab: LabCluster, kafka: Kafka
     writer = RawWriter(kafka, unique_topic)
     assert writer.write(3, 0).error == 0
     with pytest.raises(Exception, match="POLICY_VIOLATION"):
-        kafka.cut_logs({writer.named: 2}, {unique_topic: writer.topic_id})
+        kafka.delete_records({writer.named: 2}, {unique_topic: writer.topic_id})

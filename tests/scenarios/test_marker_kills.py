@@ -16,9 +16,9 @@ from testkit.log_kinds import COMPACTED, SOURCE_SETTINGS, seen
 from testkit.raw_writer import RawWriter
 from tests.scenarios.kill_stage import KillStage
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.lab.cluster import LabCluster
-from twinshore.replication.core.planner import TWINS_OWN
+from twinshore.replication.core.planner import TWIN_SETTINGS
 
 TRANSACTIONS, HOLES, RUNS = TOPICS = ("kill-transactions", "kill-holes", "kill-runs")
 PARTITIONS = 2
@@ -64,7 +64,7 @@ def play(clusters: Clusters, seed: int, deaths: int, tag: str, *, closed_units: 
     for topic in topics:
         source.create_topic(topic, partitions=PARTITIONS, settings=COMPACTED if topic == holes else {})
         # Compacting a twin would take away what is to be compared.
-        target.create_topic(topic, partitions=PARTITIONS, settings=dict(TWINS_OWN))
+        target.create_topic(topic, partitions=PARTITIONS, settings=dict(TWIN_SETTINGS))
     log_kinds.compacted(source, holes, transactions=True)
     long_runs(source, runs, 4 + deaths, RUN_MARKERS // 25 if closed_units else RUN_MARKERS)
     stop = threading.Event()

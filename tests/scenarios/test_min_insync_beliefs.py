@@ -10,14 +10,14 @@ import pytest
 from tests.conftest import ClusterFactory
 from tests.scenarios.loss_stage import Sent
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.advisor.core.simulator.explore import Asked
-from twinshore.advisor.core.simulator.model import Harm
-from twinshore.advisor.operations.loss import Losing, lost_of
+from twinshore.advisor.core.simulator.explore import ExplorationRequest
+from twinshore.advisor.core.simulator.model import Anomaly
+from twinshore.advisor.operations.loss import LossResult, find_losses
 from twinshore.config.settings import parse_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_OLDEST
 
-POWER = Asked(records=1, faults_max=1, kinds=("power",))
+POWER = ExplorationRequest(records=1, faults_max=1, kinds=("power",))
 
 
 @pytest.fixture(params=["newest", KAFKA_3, KAFKA_OLDEST])
@@ -29,9 +29,9 @@ def lab(request: pytest.FixtureRequest, cluster_factory: ClusterFactory) -> Iter
         yield cluster_factory(version=request.param), request.param == KAFKA_3
 
 
-def answer(cluster: LabCluster, topic: str, folder: Path) -> Losing:
+def answer(cluster: LabCluster, topic: str, folder: Path) -> LossResult:
     settings = parse_settings(settings_text(folder, [cluster.cluster], {}), name="settings", env={})
-    return lost_of("", topic, POWER, settings)
+    return find_losses("", topic, POWER, settings)
 
 
 def test_one_replica_is_enough_for_a_minimum_of_two_since_3_7(
@@ -47,5 +47,5 @@ def test_one_replica_is_enough_for_a_minimum_of_two_since_3_7(
     assert sent.refused == ({} if capped else {1: "NOT_ENOUGH_REPLICAS"})
     if capped:
         found = answer(cluster, unique_topic, tmp_path)
-        assert found.stake.capped and found.stake.min_insync == 2
-        assert Harm.LOST in found.answers[0].found, "what was taken is lost with the machine's power"
+        assert found.loss_inputs.capped and found.loss_inputs.min_insync == 2
+        assert Anomaly.LOST in found.answers[0].found, "what was taken is lost with the machine's power"

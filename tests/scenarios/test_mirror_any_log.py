@@ -16,8 +16,8 @@ from testkit import log_kinds
 from testkit.log_kinds import HOLDS, KINDS, SOURCE_SETTINGS, seen
 from tests.scenarios.incident_stage import QUICK
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import NamedPartition
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.record_batch import BatchHeader, split_batches
 from twinshore.lab.clients import client_settings, delete_records
@@ -205,7 +205,7 @@ def test_an_open_transaction_holds_its_twin_at_its_first_record(pair: Pair) -> N
 
 def opener(pair: Pair, topic: str) -> int:
     """The producer id of the one open transaction."""
-    kafka, named = KafkaCluster(pair.source.cluster), NamedPartition(topic, 0)
+    kafka, named = KafkaCluster(pair.source.cluster), TopicPartition(topic, 0)
     try:
         (found,) = [one for one in kafka.describe_producers([named])[named] if one.current_txn_start >= 0]
     finally:
@@ -229,7 +229,7 @@ def test_retention_that_was_faster_leaves_the_same_log_and_a_row(pair: Pair, kin
     pair.rig.until_said(f"topic {topic} is paused")
     time.sleep(1)
     log_kinds.plain(pair.source, topic, lost + 100)
-    delete_records(pair.source.cluster, {NamedPartition(topic, 0): 50 + lost})
+    delete_records(pair.source.cluster, {TopicPartition(topic, 0): 50 + lost})
     pair.rig.verb("link", "resume", LINK, "--topic", topic)
     until(lambda: same_spans(pair, topic), 90, "begins and ends as the source", pair.rig)
     ours, theirs = (seen(side, topic, 0) for side in (pair.source, pair.target))

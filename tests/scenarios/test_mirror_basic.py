@@ -13,10 +13,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # t
 from confluent_kafka.cimpl import NewPartitions
 
 from tests.scenarios.mirror_rig import Rig, foreign_lines, read_all, same_ends, settings_text, spans, until
-from twinshore.lab.clients import admin_of, client_settings
+from twinshore.lab.clients import client_settings, create_admin_client
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.compare import compare_topic
 from twinshore.lab.produce import Workload
+from twinshore.lab.topic_comparison import compare_topic
 
 pytestmark = pytest.mark.timeout(600)  # Spark starts first, beside whatever else this machine does
 LINK = "east->west"
@@ -33,7 +33,7 @@ def fill(cluster: LabCluster, topic: str, records: int = 20, partition: int = 0,
 
 
 def cut_before(cluster: LabCluster, topic: str, offset: int) -> None:
-    admin = admin_of(cluster.cluster)
+    admin = create_admin_client(cluster.cluster)
     for done in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
         done.result(timeout=30)
 
@@ -77,7 +77,7 @@ def test_a_topic_that_cannot_be_carried_is_refused_and_left_alone(
     assert "(try: " in line, "what to do about it"
     (row,) = [row for row in rig.ledger(LINK) if row.incident.topic == topic]
     assert words in row.incident.sentence
-    topics = admin_of(west.cluster).list_topics(timeout=10).topics
+    topics = create_admin_client(west.cluster).list_topics(timeout=10).topics
     assert len(topics[topic].partitions) == 1, "nothing was grown"
     assert [end for _, end in spans(west.cluster, topic, 1)] == [3 if topic == "basic-foreign" else 0]
 
@@ -126,7 +126,7 @@ def test_an_empty_topic_has_an_empty_twin(rig: Rig, east: LabCluster, west: LabC
 
 
 def topics_of(cluster: LabCluster) -> dict[str, list[int]]:
-    listed = admin_of(cluster.cluster).list_topics(timeout=10).topics
+    listed = create_admin_client(cluster.cluster).list_topics(timeout=10).topics
     return {name: sorted(topic.partitions) for name, topic in listed.items()}
 
 
@@ -150,7 +150,7 @@ def _grows(rig: Rig, east: LabCluster, west: LabCluster, topic: str) -> tuple[fl
     east.create_topic(topic)
     fill(east, topic)
     took_s = until(lambda: spans(west.cluster, topic, 1) == [(0, 20)], 30, "the topic flows", rig)
-    admin = admin_of(east.cluster)
+    admin = create_admin_client(east.cluster)
     admin.create_partitions([NewPartitions(topic, 4)])[topic].result(timeout=30)
     until(lambda: len(topics_of(east)[topic]) == 4, 10, "the source has grown")
     fill(east, topic, partition=3)
@@ -161,7 +161,7 @@ def test_a_twin_has_settings_of_its_own(rig: Rig, east: LabCluster, west: LabClu
     theirs = {"retention.ms": "600000", "max.message.bytes": "3000000", "compression.type": "zstd"}
     east.create_topic("basic-settings", settings={**theirs, "segment.bytes": "1048576"})
     until(lambda: "basic-settings" in topics_of(west), 15, "the twin is there", rig)
-    found = settings_on(admin_of(west.cluster), "basic-settings")
+    found = settings_on(create_admin_client(west.cluster), "basic-settings")
     expected = {
         "cleanup.policy": "delete",
         "compression.type": "producer",
@@ -206,7 +206,7 @@ def test_nothing_waits_at_the_border_of_two_tides(rig: Rig, east: LabCluster, we
 def test_a_remedied_topic_flows_without_a_restart(rig: Rig, east: LabCluster, west: LabCluster) -> None:
     rig.until_said("did not write")
     fill(east, "basic-foreign", 7)
-    admin = admin_of(west.cluster)
+    admin = create_admin_client(west.cluster)
     admin.delete_topics(["basic-foreign"], operation_timeout=30)["basic-foreign"].result(timeout=40)
     until(lambda: spans(west.cluster, "basic-foreign", 1) == [(0, 7)], 30, "it flows", rig)
     # A slow machine may have told of the moment without a topic as well.

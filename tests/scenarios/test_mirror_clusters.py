@@ -13,22 +13,22 @@ import pytest
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
 from twinshore.lab.access import LabSecurity
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.compare import compare_topic
-from twinshore.lab.jars import KAFKA_3, ONE_COMPILER, java
+from twinshore.lab.jars import KAFKA_3, ONE_COMPILER_FLAG, find_java
 from twinshore.lab.ports import free_port
-from twinshore.lab.processes import Child, start_child
+from twinshore.lab.processes import ChildProcess, start_child
 from twinshore.lab.produce import Workload
+from twinshore.lab.topic_comparison import compare_topic
 
 
 @pytest.fixture(scope="module")
 def new() -> Iterator[LabCluster]:
-    with LabCluster("new", security=LabSecurity.SASL_SCRAM_512, tls=True, jvm_flags=(ONE_COMPILER,)) as cluster:
+    with LabCluster("new", security=LabSecurity.SASL_SCRAM_512, tls=True, jvm_flags=(ONE_COMPILER_FLAG,)) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def old() -> Iterator[LabCluster]:
-    with LabCluster("old", version=KAFKA_3, security=LabSecurity.MTLS, jvm_flags=(ONE_COMPILER,)) as cluster:
+    with LabCluster("old", version=KAFKA_3, security=LabSecurity.MTLS, jvm_flags=(ONE_COMPILER_FLAG,)) as cluster:
         yield cluster
 
 
@@ -66,7 +66,7 @@ class SparkCluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = free_port()
-        self.children: list[Child] = []
+        self.children: list[ChildProcess] = []
         self._classpath = str(Path(pyspark.__file__).parent / "jars" / "*")
 
     @property
@@ -94,7 +94,7 @@ class SparkCluster:
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "SPARK_SCALA_VERSION": "2.13",
         }
-        words = [java(), "-Xmx256m", "-cp", self._classpath, *ADD_OPENS, *command]
+        words = [find_java(), "-Xmx256m", "-cp", self._classpath, *ADD_OPENS, *command]
         log = self.folder / f"spark-{number}.log"
         self.children.append(start_child(words, folder=self.folder, log=log, environment=environment))
 

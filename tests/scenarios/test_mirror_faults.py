@@ -16,9 +16,9 @@ from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.compare import compare_topic
-from twinshore.lab.jars import ONE_COMPILER
+from twinshore.lab.jars import ONE_COMPILER_FLAG
 from twinshore.lab.mirror_process import MirrorProcess
+from twinshore.lab.topic_comparison import compare_topic
 
 WEEK_MS = 7 * 86_400_000
 LINK = "east->west"
@@ -41,7 +41,7 @@ def judged(report: FaultReport) -> None:
 @pytest.mark.timeout(900)
 def test_three_faults_change_nothing() -> None:
     kinds = ("worker killed", "target broker killed", "source network half open")
-    judged(run_faults(faults=3, seed=seed(), rate=2_000, kinds=kinds, jvm_flags=(ONE_COMPILER,)))
+    judged(run_faults(faults=3, seed=seed(), rate=2_000, kinds=kinds, jvm_flags=(ONE_COMPILER_FLAG,)))
 
 
 @pytest.mark.long
@@ -65,7 +65,7 @@ def test_twenty_faults_change_nothing_while_leaders_move() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_faults_change_nothing_on_any_target_of_a_broadcast() -> None:
-    judged(run_faults(faults=8, seed=seed(), rate=2_000, targets=2, jvm_flags=(ONE_COMPILER,)))
+    judged(run_faults(faults=8, seed=seed(), rate=2_000, targets=2, jvm_flags=(ONE_COMPILER_FLAG,)))
 
 
 def old_records(producer: Producer, topic: str, first: int, count: int, *, mixed: bool) -> None:

@@ -17,16 +17,16 @@ from typer.testing import CliRunner
 import twinshore
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until, url_in
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.model import Cluster
 from twinshore.config.settings import load_settings
 from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import admin_of, allow
+from twinshore.lab.clients import add_acl, create_admin_client
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.jars import ONE_COMPILER
+from twinshore.lab.jars import ONE_COMPILER_FLAG
 from twinshore.lab.ports import free_port
 from twinshore.monitoring.sampler import Sampler
-from twinshore.runtime.endpoints import Ends
+from twinshore.runtime.endpoints import LinkClients
 from twinshore.state.store import open_store
 
 LINK = "east->west"
@@ -47,7 +47,7 @@ def started(rig: Rig, text: str) -> Rig:
 
 
 def names(cluster: Cluster) -> set[str]:
-    return set(admin_of(cluster).list_topics(timeout=10).topics)
+    return set(create_admin_client(cluster).list_topics(timeout=10).topics)
 
 
 def ended_with(rig: Rig, *words: str) -> None:
@@ -106,7 +106,7 @@ def test_clusters_that_changed_places_are_not_mixed(rig: Rig, east: LabCluster, 
     assert "starting Spark" not in rig.process.said[began:], "it is refused before that"
 
     # Nor does anything else compare, advise or count by the wrong side.
-    gather()
+    register_verbs()
     words = ["prove", "--here", "--settings", str(rig.process.settings)]
     told = CliRunner().invoke(app, words, catch_exceptions=False)
     assert told.exit_code == 2 and ELSEWHERE in told.output, told.output
@@ -116,7 +116,7 @@ def test_clusters_that_changed_places_are_not_mixed(rig: Rig, east: LabCluster, 
     drawn = json.loads(rig.verb("topology", "--json"))
     assert {one["cluster"] for one in drawn["away"]} == {"east", "west"}, drawn
     loaded = load_settings(rig.process.settings, os.environ)
-    with open_store(url_in(rig.folder)) as store, Ends(loaded.links[0], loaded, patience_s=5.0) as ends:
+    with open_store(url_in(rig.folder)) as store, LinkClients(loaded.links[0], loaded, patience_s=5.0) as ends:
         sampler = Sampler(loaded.links[0], ends.source, ends.target, store, groups=False)
         sample = sampler.sample(lambda: int(time.time() * 1000), 0)
     assert sample.readings == () and ELSEWHERE in sample.failures[""], sample
@@ -167,11 +167,11 @@ def guarded() -> Iterator[LabCluster]:
     """A target that asks who one is and what one may do."""
     kind = LabSecurity.SASL_SCRAM_256
     with LabCluster(
-        "west", security=kind, authorizer=True, users=("poor", "half"), heap_mb=256, jvm_flags=(ONE_COMPILER,)
+        "west", security=kind, authorizer=True, users=("poor", "half"), heap_mb=256, jvm_flags=(ONE_COMPILER_FLAG,)
     ) as cluster:
         # librdkafka's word for the cluster as a resource is "broker".
-        allow(cluster.cluster, "half", "describe", "broker", "kafka-cluster")
-        allow(cluster.cluster, "half", "idempotent_write", "broker", "kafka-cluster")
+        add_acl(cluster.cluster, "half", "describe", "broker", "kafka-cluster")
+        add_acl(cluster.cluster, "half", "idempotent_write", "broker", "kafka-cluster")
         yield cluster
 
 

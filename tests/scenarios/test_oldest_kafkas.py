@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switched_home import read, written_by_transactions
-from twinshore.lab.clients import client_settings, committed
+from twinshore.lab.clients import client_settings, read_group_offsets
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_OLDEST_SOURCE, KAFKA_OLDEST_TARGET
 
@@ -38,7 +38,9 @@ def test_a_mirror_between_the_oldest_brokers_is_exact_and_proven(tmp_path: Path)
                 theirs = read(east, TOPIC, partition, "read_committed")
                 assert theirs
                 assert read(west, TOPIC, partition, "read_committed") == theirs
-            until(lambda: committed(west.cluster, GROUP, TOPIC, [0]) == [40], WITHIN_S, "the group follows", rig)
+            until(
+                lambda: read_group_offsets(west.cluster, GROUP, TOPIC, [0]) == [40], WITHIN_S, "the group follows", rig
+            )
             proved = rig.verb("prove", "--here", "--link", "east->west", "--topic", TOPIC)
             assert proved.startswith("identical"), proved
             west.brokers[0].restart()

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from testkit.log_kinds import COMPACTED, SOURCE_SETTINGS
 from tests.scenarios.incident_stage import QUICK
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, until
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 
@@ -94,7 +94,7 @@ class Stage:
 
     def prove(self, *words: str) -> tuple[int, dict[str, dict[str, object]], str]:
         """Exit code, what was found of each topic, and all that was said."""
-        gather()
+        register_verbs()
         command = ["prove", "--here", "--json", "--settings", str(self.rig.process.settings), *words]
         done = CliRunner().invoke(app, command, catch_exceptions=False)
         values = json.loads(done.stdout)

@@ -11,16 +11,23 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.cimpl import NewTopic
 from typer.testing import CliRunner
 
 from tests.conftest import ClusterFactory
 from tests.scenarios.loss_stage import until
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.cli.app import app, gather
-from twinshore.config.model import NamedPartition
-from twinshore.lab.clients import admin_of, alter_topic, client_settings, commit, delete_records
+from twinshore.cli.app import app, register_verbs
+from twinshore.config.model import TopicPartition
+from twinshore.lab.clients import (
+    alter_topic,
+    client_settings,
+    commit_group_offsets,
+    create_admin_client,
+    delete_records,
+)
 from twinshore.lab.cluster import LabCluster
 
 # Where a rule found something: its name and the subject. Cases say where it must, and at which subject it must not.
@@ -86,10 +93,10 @@ class Stage:
     """Three brokers in two zones; what the verb finds there."""
 
     def __init__(self, lab: LabCluster, folder: Path) -> None:
-        self.lab, self.admin = lab, admin_of(lab.cluster)
+        self.lab, self.admin = lab, create_admin_client(lab.cluster)
         self.file = folder / "twinshore.toml"
         self.file.write_text(settings_text(folder, [lab.cluster], {}))
-        gather()
+        register_verbs()
 
     def audit(self, apart_s: float, unseen: int = 0) -> Found:
         """What the verb finds. So many things alone may stay unseen, and its exit code is that of the weights."""
@@ -141,7 +148,7 @@ class Stage:
         assert producer.flush(60) == 0
 
     def place(self, group: str, topic: str, offset: int, partition: int = 0) -> None:
-        commit(self.lab.cluster, group, TopicPartition(topic, partition, offset))
+        commit_group_offsets(self.lab.cluster, group, ClientTopicPartition(topic, partition, offset))
 
     @contextmanager
     def member(self, group: str, topic: str, *, commits: bool) -> Iterator[None]:
@@ -230,7 +237,7 @@ def weak_groups(stage: Stage, members: ExitStack) -> Cases:
     stage.write("cut", 100)
     for side, at in (("over", 49), ("under", 50)):
         stage.place(f"lost-{side}", "cut", at)
-    delete_records(stage.lab.cluster, {NamedPartition("cut", 0): 50})
+    delete_records(stage.lab.cluster, {TopicPartition("cut", 0): 50})
     stage.place("abandoned-over", "read", 2)
     stage.place("beyond-over", "read", 4)
     for partition in (0, 1):

@@ -34,16 +34,16 @@ from tests.scenarios.pair_of_logs import (
     write,
 )
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.config.settings import load_settings
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.record_batch import Record, encode_batch
-from twinshore.kafka.questions import OffsetKind
 from twinshore.lab.clients import delete_records, delete_topic
 from twinshore.lab.cluster import LabCluster
-from twinshore.proof.core.model import DifferenceKind, Stretch, Way
-from twinshore.proof.core.planning import RENEWED_MS, Wishes
-from twinshore.proof.jobs import on_spark
-from twinshore.proof.rounds import Proving
+from twinshore.proof.core.model import CompareMode, CompareRange, DifferenceKind
+from twinshore.proof.core.planning import PROOF_REFRESH_INTERVAL_MS, ProofOptions
+from twinshore.proof.jobs import spark_bundle_runner
+from twinshore.proof.rounds import ProofRounds
 from twinshore.runtime.spark import open_session
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import open_store
@@ -65,7 +65,7 @@ def test_the_same_records_in_other_batches_and_codecs_are_proven_to_the_end(pair
     assert (sum(part.digest >> 64 for part in parts) - (found.digest >> 64)) % (1 << 64) == 0
 
 
-def halves(whole: Stretch) -> list[Stretch]:
+def halves(whole: CompareRange) -> list[CompareRange]:
     return [replace(whole, end=AT, target_end=-1), replace(whole, start=AT)]
 
 
@@ -95,7 +95,7 @@ def other_header(records: list[Record]) -> None:
     records[AT] = records[AT]._replace(headers=((b"trace", b"else"),))
 
 
-@pytest.mark.parametrize("way", [Way.EXACT, Way.CONTENT])
+@pytest.mark.parametrize("way", [CompareMode.EXACT, CompareMode.CONTENT])
 @pytest.mark.parametrize(
     ("spoil", "kind"),
     [
@@ -108,7 +108,7 @@ def other_header(records: list[Record]) -> None:
     ],
 )
 def test_each_kind_of_difference_is_found_where_it_is(
-    pair: Pair, spoil: Callable[[list[Record]], None], kind: DifferenceKind, way: Way
+    pair: Pair, spoil: Callable[[list[Record]], None], kind: DifferenceKind, way: CompareMode
 ) -> None:
     twin = log()
     spoil(twin)
@@ -128,18 +128,18 @@ def test_a_record_behind_the_sources_end_is_foreign(pair: Pair) -> None:
 
 def test_a_twin_that_begins_later_than_its_source_lacks_records(pair: Pair) -> None:
     topic = made(pair, log(60), log(60))
-    delete_records(pair[1].cluster, {NamedPartition(topic, 0): 20})
+    delete_records(pair[1].cluster, {TopicPartition(topic, 0): 20})
     found = proven(pair, topic)
     assert found.difference is not None
     assert (found.difference.kind, found.difference.offset) == (DifferenceKind.MISSING, 0)
-    delete_records(pair[0].cluster, {NamedPartition(topic, 0): 25})
+    delete_records(pair[0].cluster, {TopicPartition(topic, 0): 25})
     after = proven(pair, topic)
     assert (after.difference, after.start, after.to, after.records) == (None, 25, 60, 35)
 
 
 def test_by_content_sides_that_begin_apart_are_laid_beside_each_other(pair: Pair) -> None:
     topic = made(pair, log(), in_order(log()[40:]))
-    found = proven(pair, topic, way=Way.CONTENT)
+    found = proven(pair, topic, way=CompareMode.CONTENT)
     assert (found.difference, found.trouble) == (None, "")
     assert (found.start, found.to, found.target_to, found.records) == (40, COUNT, COUNT - 40, COUNT - 40)
 
@@ -149,13 +149,15 @@ def test_a_mapped_twin_is_proven_through_its_extents(pair: Pair) -> None:
     before = [Record(0, 5, b"before", b"the link")] * 30
     topic = made(pair, log(), in_order([*before, *log()]))
     whole = stretch_of(pair, topic)
-    mapped = replace(whole, way=Way.EXTENTS, end=COUNT, target_end=-1, extents=((0, 30, 200), (200, 230, COUNT - 200)))
+    mapped = replace(
+        whole, way=CompareMode.EXTENTS, end=COUNT, target_end=-1, extents=((0, 30, 200), (200, 230, COUNT - 200))
+    )
     found = prove(mapped)
     assert (found.difference, found.trouble, found.records, found.to) == (None, "", COUNT, COUNT)
     spoiled = log()
     flipped(spoiled)
     broken = made(pair, log(), in_order([*before, *spoiled]))
-    found = prove(replace(mapped, named=NamedPartition(broken, 0), twin=broken))
+    found = prove(replace(mapped, named=TopicPartition(broken, 0), twin=broken))
     assert found.difference is not None
     assert (found.difference.kind, found.difference.offset) == (DifferenceKind.CHANGED_VALUE, AT)
 
@@ -179,7 +181,7 @@ def test_transactions_are_compared_by_what_consumers_see(pair: Pair, east: LabCl
     topic = f"proof-{next(names)}"
     pair[0].admin.create_topic(topic, partitions=2, replication_factor=1, settings={})
     log_kinds.transactional(east, topic, seed=3, steps=60)
-    named = NamedPartition(topic, 0)
+    named = TopicPartition(topic, 0)
     end = pair[0].list_offsets([named], OffsetKind.HIGH_WATERMARK)[named]
     deadline_s = time.monotonic() + 60
     while pair[0].list_offsets([named], OffsetKind.LAST_STABLE)[named] < end:
@@ -208,10 +210,10 @@ def test_compacted_sides_are_the_same_when_the_latest_of_each_key_is(pair: Pair)
     latest = {record.key: record.offset for record in whole}
     chance = random.Random(7)
     kept = [record for record in whole if latest[record.key] == record.offset or chance.random() < 0.5]
-    found = proven(pair, made(pair, whole, kept), way=Way.COMPACTED)
+    found = proven(pair, made(pair, whole, kept), way=CompareMode.COMPACTED)
     assert (found.difference, found.trouble, found.to, found.records) == (None, "", COUNT, len(kept))
     lost = kept[-9]
-    found = proven(pair, made(pair, whole, [record for record in kept if record != lost]), way=Way.COMPACTED)
+    found = proven(pair, made(pair, whole, [record for record in kept if record != lost]), way=CompareMode.COMPACTED)
     assert found.difference is not None
     assert (found.difference.kind, found.difference.offset) == (DifferenceKind.MISSING, lost.offset)
 
@@ -256,7 +258,7 @@ def test_what_a_twin_has_lost_since_it_was_proven_is_never_called_identical(
     pair: Pair, east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:
     topic = made(pair, log(60), log(60), f"lost-{next(names)}")
-    named = NamedPartition(topic, 0)
+    named = TopicPartition(topic, 0)
     how = ("--topic", topic, "--way", "exact", "--here")
     assert said(tmp_path, east, west, topic, *how)[0] == 0
     delete_records(pair[1].cluster, {named: 20})
@@ -287,7 +289,7 @@ def test_what_is_carried_and_cannot_be_seen_is_named_and_no_proof_of_it_is_renew
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         store.twins.save([TwinRow("east->west", topic, 0, "aa", "bb", 0, 0, 1) for topic in (seen, unseen)])
         assert said(tmp_path, east, west, topics, "--here")[0] == 0
-        old = [replace(row, proven_ms=row.proven_ms - RENEWED_MS) for row in store.proofs.of()]
+        old = [replace(row, proven_ms=row.proven_ms - PROOF_REFRESH_INTERVAL_MS) for row in store.proofs.of()]
         store.proofs.save(old)
         delete_topic(pair[1].cluster, unseen)
         code, text = said(tmp_path, east, west, topics, "--here")
@@ -321,9 +323,11 @@ def test_a_proof_runs_on_spark_while_lanes_are_full(
             thread.start()
         wait_for_tasks(context, lanes + 2)
         # Every lane and both heirs are at work, and none of them will end before the proof has.
-        wishes = Wishes(stretch_records=COUNT // 4)
+        wishes = ProofOptions(stretch_records=COUNT // 4)
         with open_store(f"sqlite:///{tmp_path}/beside.db") as store:
-            proving = Proving(loaded, store, on_spark(context), wishes=wishes, tasks=tasks, way=Way.EXACT)
+            proving = ProofRounds(
+                loaded, store, spark_bundle_runner(context), wishes=wishes, tasks=tasks, way=CompareMode.EXACT
+            )
             report = proving.round(loaded.links, [topic])
         (one,) = report.partitions
         assert (one.row.to_offset, one.row.records, one.troubles) == (COUNT, COUNT, ())

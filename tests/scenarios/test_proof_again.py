@@ -19,12 +19,12 @@ import twinshore
 from tests.scenarios.incident_stage import QUICK, cut_to, down_and_up, log_file
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.pair_of_logs import AT, COUNT, log, made, said, write
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import NamedPartition
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.lab.cluster import LabCluster
-from twinshore.state.core.values import LedgerRow
+from twinshore.state.core.values import IncidentRow
 from twinshore.state.store import open_store
 
 HOUR_MS = 3_600_000
@@ -55,7 +55,7 @@ def test_a_history_that_parted_below_a_proof_is_told_by_the_next_pass(
 
     (broker,) = source.brokers
     down_and_up(broker, lambda: shorten(log_file(source, topic, 0)))
-    named = NamedPartition(topic, 0)
+    named = TopicPartition(topic, 0)
     with closing(KafkaCluster(source.cluster)) as ours:
         until(lambda: end_of(ours, named) > 0, 30, "the source shows its shorter log")
         parted = end_of(ours, named)
@@ -81,11 +81,11 @@ def shorten(path: Path) -> None:
         index.unlink()
 
 
-def end_of(kafka: KafkaCluster, named: NamedPartition) -> int:
+def end_of(kafka: KafkaCluster, named: TopicPartition) -> int:
     return kafka.list_offsets([named], OffsetKind.LAST_STABLE)[named]
 
 
-def found_by_a_pass(folder: Path, how: tuple[str, ...]) -> LedgerRow:
+def found_by_a_pass(folder: Path, how: tuple[str, ...]) -> IncidentRow:
     """The row that a continuous proof, a process of its own, adds to the ledger."""
     words = ["prove", "--settings", str(folder / "twinshore.toml"), *how, "--here", "--continuous", "--every", "2"]
     environment = {**os.environ, "PYTHONPATH": str(Path(twinshore.__file__).parent.parent)}

@@ -13,19 +13,19 @@ from typer.testing import CliRunner
 from testkit import log_kinds
 from testkit.copiers import CopyJob, MirrorMaker
 from tests.scenarios.mirror_rig import Rig, settings_text, until
-from twinshore.cli.app import app, gather
-from twinshore.config.model import NamedPartition
+from twinshore.cli.app import app, register_verbs
+from twinshore.config.model import TopicPartition
 from twinshore.config.settings import load_settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.produce import Workload
-from twinshore.lab.watermarks import TopicEnd
-from twinshore.proof.core.model import Way
-from twinshore.proof.core.planning import Wishes
-from twinshore.proof.jobs import in_this_process
-from twinshore.proof.rounds import Proving
+from twinshore.lab.watermarks import TopicEndReader
+from twinshore.proof.core.model import CompareMode
+from twinshore.proof.core.planning import ProofOptions
+from twinshore.proof.jobs import run_bundle_in_process
+from twinshore.proof.rounds import ProofRounds
 from twinshore.state.core.values import ProofRow, ProofState
 from twinshore.state.store import open_store
 
@@ -43,7 +43,7 @@ def kept(folder: Path) -> dict[tuple[str, int], ProofRow]:
 def ends(cluster: LabCluster) -> dict[tuple[str, int], int]:
     kafka = KafkaCluster(cluster.cluster)
     try:
-        parts = [NamedPartition(topic, number) for topic in (PLAIN, TRANSACTIONS) for number in range(2)]
+        parts = [TopicPartition(topic, number) for topic in (PLAIN, TRANSACTIONS) for number in range(2)]
         found = kafka.list_offsets(parts, OffsetKind.LAST_STABLE)
         return {(named.topic, named.partition): end for named, end in found.items()}
     finally:
@@ -85,8 +85,8 @@ def test_links_are_proven_beside_the_mirror_while_traffic_flows(
         rig.process.end()
     rows = kept(tmp_path)
     assert {row.state for row in rows.values()} == {ProofState.IDENTICAL}
-    assert {row.way for row in rows.values()} == {Way.EXACT.value}
-    gather()
+    assert {row.way for row in rows.values()} == {CompareMode.EXACT.value}
+    register_verbs()
     words = ["prove", "--settings", str(rig.process.settings), "--again", "--here", "--json"]
     result = CliRunner().invoke(app, words, catch_exceptions=False)
     again = json.loads(result.stdout)
@@ -111,7 +111,7 @@ def test_what_mirror_maker_copied_is_proven_by_content(east: LabCluster, west: L
     twin = maker.target_topic(job)
     child = maker.start(job, tmp_path)
     try:
-        end = TopicEnd(west.cluster, twin, 2)
+        end = TopicEndReader(west.cluster, twin, 2)
         deadline = time.monotonic() + 90
         while end.records() < records:
             assert time.monotonic() < deadline, "MirrorMaker copies nothing"
@@ -124,9 +124,9 @@ def test_what_mirror_maker_copied_is_proven_by_content(east: LabCluster, west: L
     settings.write_text(text.replace(f"['{topic}']", f"['{topic}']\nnaming = 'prefix'"))
     loaded = load_settings(settings, {})
     assert loaded.links[0].twin_of(topic) == twin
-    wishes = Wishes(stretch_records=700)
+    wishes = ProofOptions(stretch_records=700)
     with open_store(f"sqlite:///{tmp_path}/proof.db") as store:
-        proving = Proving(loaded, store, in_this_process, wishes=wishes, tasks=1, way=Way.CONTENT)
+        proving = ProofRounds(loaded, store, run_bundle_in_process, wishes=wishes, tasks=1, way=CompareMode.CONTENT)
         report = proving.round(loaded.links, [topic])
     assert sum(one.row.records for one in report.partitions) == records
     assert not report.differs and not report.incomplete

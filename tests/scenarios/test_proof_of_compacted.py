@@ -13,7 +13,7 @@ import pytest
 
 from testkit.raw_writer import RawWriter
 from tests.scenarios.pair_of_logs import Pair, both, in_order, log, made, names, said
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.record_batch import Record, encode_batch
 from twinshore.lab.clients import alter_topic, delete_records
 from twinshore.lab.cluster import LabCluster
@@ -110,7 +110,7 @@ def test_what_a_cleaner_took_is_no_difference_once_the_topic_is_compacted_no_mor
             assert (code, one["state"], one["way"], one["to_offset"]) == (0, "identical", "compacted", 120), text
     for kafka in pair:  # Retention takes all that was there then.
         RawWriter(kafka, topic).send([encode_batch(in_order(log(30)))])
-        delete_records(kafka.cluster, {NamedPartition(topic, 0): 120})
+        delete_records(kafka.cluster, {TopicPartition(topic, 0): 120})
     code, text = said(tmp_path, east, west, topic, *how)
     (one,) = json.loads(text)["partitions"]
     assert (code, one["state"], one["way"], one["records"]) == (0, "identical", "exact", 30), text

@@ -14,27 +14,27 @@ import pytest
 from testkit.raw_writer import RawWriter
 from tests.scenarios.raw_writers_log import end_of, state_of
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.admin import alter_quotas
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.access_control import QuotaEntity
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.fetch import (
     FETCH_KEY,
     FETCH_VERSION,
-    FetchedAnswer,
-    FetchedPartition,
-    FetchPartition,
-    encode_fetch,
-    parse_fetch,
+    FetchedPartitionById,
+    FetchPartitionById,
+    FetchResponseById,
+    encode_fetch_by_id,
+    parse_fetch_by_id,
 )
 from twinshore.kafka.protocol.produce import PRODUCE_KEY, PRODUCE_VERSION_BY_ID
-from twinshore.kafka.protocol.record_batch import TIMESTAMP_APPEND, Record, encode_batch
-from twinshore.kafka.protocol.rights import QuotaEntity
-from twinshore.kafka.questions import OffsetKind
-from twinshore.kafka.state_topic import Notebook
-from twinshore.lab.clients import admin_of, delete_records
+from twinshore.kafka.protocol.record_batch import LOG_APPEND_TIME_FLAG, Record, encode_batch
+from twinshore.kafka.state_topic import StateTopic
+from twinshore.lab.clients import create_admin_client, delete_records
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, ONE_COMPILER
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, ONE_COMPILER_FLAG
 
 WEEK_MS = 7 * 24 * 3600 * 1000
 VERSIONS = [KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)]
@@ -42,22 +42,22 @@ VERSIONS = [KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)]
 SETTINGS = {"producer.id.expiration.check.interval.ms": "1000", "unclean.leader.election.enable": "true"}
 
 
-def fetched(kafka: KafkaCluster, writer: RawWriter, offset: int, last_fetched_epoch: int) -> FetchedPartition:
+def fetched(kafka: KafkaCluster, writer: RawWriter, offset: int, last_fetched_epoch: int) -> FetchedPartitionById:
     """What the leader answers to a consumer that says which epoch its last record had."""
     epoch = kafka.partition_of(writer.named, refresh=True).leader_epoch
-    body = encode_fetch(
+    body = encode_fetch_by_id(
         max_bytes=1 << 20,
         isolation=1,
-        partitions=[FetchPartition(writer.topic_id, 0, offset, epoch, last_fetched_epoch, 1 << 20)],
+        partitions=[FetchPartitionById(writer.topic_id, 0, offset, epoch, last_fetched_epoch, 1 << 20)],
     )
-    (part,) = parse_fetch(writer.leader.call_raw(FETCH_KEY, FETCH_VERSION, body), 0).partitions
+    (part,) = parse_fetch_by_id(writer.leader.call_raw(FETCH_KEY, FETCH_VERSION, body), 0).partitions
     return part
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def lab(request: pytest.FixtureRequest) -> Iterator[LabCluster]:
     with LabCluster(
-        "beliefs", version=request.param, brokers=3, heap_mb=256, settings=SETTINGS, jvm_flags=(ONE_COMPILER,)
+        "beliefs", version=request.param, brokers=3, heap_mb=256, settings=SETTINGS, jvm_flags=(ONE_COMPILER_FLAG,)
     ) as cluster:
         yield cluster
 
@@ -89,7 +89,12 @@ def test_only_replica_minus_two_is_shown_the_log_end(lab: LabCluster, kafka: Kaf
     leader = kafka.leader_of(writer.named)
     followers = [broker for broker in lab.brokers if broker.node_id != leader]
     for sequence in range(5, 30, 5):
-        until(lambda: len(admin_of(lab.cluster).list_topics(unique_topic).topics[unique_topic].partitions[0].isrs) == 3)
+        until(
+            lambda: (
+                len(create_admin_client(lab.cluster).list_topics(unique_topic).topics[unique_topic].partitions[0].isrs)
+                == 3
+            )
+        )
         for follower in followers:
             follower.pause()
         try:
@@ -233,16 +238,16 @@ def test_a_recreated_topic_refuses_the_old_id(
     else:
         assert (answer.error, answer.base_offset) == (0, 0), "by name, data goes into the new topic: look before"
         assert lab.version == KAFKA_3
-    body = encode_fetch(
+    body = encode_fetch_by_id(
         session_id=0,
         session_epoch=-1,
         max_wait_ms=0,
         min_bytes=0,
         max_bytes=1 << 20,
         isolation=0,
-        partitions=[FetchPartition(writer.topic_id, 0, 0, -1, -1, 1 << 20)],
+        partitions=[FetchPartitionById(writer.topic_id, 0, 0, -1, -1, 1 << 20)],
     )
-    fetched = parse_fetch(writer.leader.call_raw(FETCH_KEY, FETCH_VERSION, body), 0)
+    fetched = parse_fetch_by_id(writer.leader.call_raw(FETCH_KEY, FETCH_VERSION, body), 0)
     assert [one.error for one in fetched.partitions] == [Code.UNKNOWN_TOPIC_ID]
 
 
@@ -284,10 +289,10 @@ def test_a_marker_makes_an_unknown_producer_begin_at_zero(writer: RawWriter) -> 
 
 
 def test_brokers_take_the_append_time_bit_away(writer: RawWriter) -> None:
-    assert writer.write(1, 0, time_ms=5_000, attributes=TIMESTAMP_APPEND, max_timestamp=777_000).error == 0
+    assert writer.write(1, 0, time_ms=5_000, attributes=LOG_APPEND_TIME_FLAG, max_timestamp=777_000).error == 0
     stored = writer.kafka.read_tail_batch(writer.named, 0)
     assert stored is not None
-    assert stored.attributes & TIMESTAMP_APPEND == 0, "so consumers would see 5 000 where the source showed 777 000"
+    assert stored.attributes & LOG_APPEND_TIME_FLAG == 0, "so consumers would see 5 000 where the source showed 777 000"
     assert (stored.base_timestamp, stored.max_timestamp) == (5_000, 777_000)
 
 
@@ -342,17 +347,17 @@ def test_a_fetch_names_where_the_histories_part(lab: LabCluster, kafka: KafkaClu
 
 def test_a_topic_that_is_not_there_is_named(kafka: KafkaCluster) -> None:
     with pytest.raises(KafkaError, match=r"beliefs: offset log end of ghost-0: .*UNKNOWN_TOPIC_OR_PARTITION, code 3"):
-        kafka.list_offsets([NamedPartition("ghost", 0)], OffsetKind.LOG_END)
+        kafka.list_offsets([TopicPartition("ghost", 0)], OffsetKind.LOG_END)
 
 
 def test_who_appended_reads_all_that_came_before(kafka: KafkaCluster, lab: LabCluster, unique_topic: str) -> None:
     """So the log's order decides who came first: each sees its own line and whatever stands before it."""
-    Notebook(kafka, unique_topic).make({}, lasting=True)
+    StateTopic(kafka, unique_topic).make({}, lasting=True)
     start = threading.Barrier(6)
 
     def begin(number: int) -> list[bytes | None]:
         with closing(KafkaCluster(lab.cluster, patience_s=20)) as own:
-            notebook = Notebook(own, unique_topic)
+            notebook = StateTopic(own, unique_topic)
             start.wait()
             notebook.append([(b"%d" % number, b"")], 5)
             return [note.key for note in notebook.read(0)[0]]
@@ -372,9 +377,9 @@ def test_a_throttled_fetch_brings_nothing_and_counts_for_nothing(kafka: KafkaClu
         assert writer.write(1, number, value=b"v" * size).error == 0
     everybody = QuotaEntity((("client-id", ""),))
 
-    def fetch(session_id: int, epoch: int, most: int, *, asked: bool = True) -> FetchedAnswer:
-        ask = FetchPartition(writer.topic_id, 0, 0, -1, -1, 1 << 20)
-        body = encode_fetch(
+    def fetch(session_id: int, epoch: int, most: int, *, asked: bool = True) -> FetchResponseById:
+        ask = FetchPartitionById(writer.topic_id, 0, 0, -1, -1, 1 << 20)
+        body = encode_fetch_by_id(
             session_id=session_id,
             session_epoch=epoch,
             max_wait_ms=0,
@@ -383,9 +388,9 @@ def test_a_throttled_fetch_brings_nothing_and_counts_for_nothing(kafka: KafkaClu
             isolation=0,
             partitions=[ask] if asked else [],
         )
-        return parse_fetch(writer.leader.call_raw(FETCH_KEY, FETCH_VERSION, body), 0)
+        return parse_fetch_by_id(writer.leader.call_raw(FETCH_KEY, FETCH_VERSION, body), 0)
 
-    found: list[FetchedAnswer] = []
+    found: list[FetchResponseById] = []
 
     def brings(session_id: int, epoch: int, most: int, *, asked: bool = True) -> bool:
         found.append(fetch(session_id, epoch, most, asked=asked))

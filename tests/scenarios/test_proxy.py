@@ -17,14 +17,14 @@ from confluent_kafka.admin import AdminClient
 from tests.kafka.protocol.serving.java_clients import java_clients
 from tests.proxy.served import ProxyProcess, proxy_before
 from tests.scenarios.mirror_rig import spans
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.questions import ProducerState
-from twinshore.lab.clients import committed
+from twinshore.kafka.leader_queries import ProducerState
+from twinshore.lab.clients import read_group_offsets
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_NEWEST, KAFKA_OLDEST
-from twinshore.proxy.cluster_view import HEARD_S, LOOK_S
-from twinshore.proxy.core.model import mark_of
+from twinshore.proxy.cluster_view import HOME_RECORDS_INTERVAL_S, POLL_INTERVAL_S
+from twinshore.proxy.core.model import get_cluster_mark
 from twinshore.state.core.values import HomeRow
 from twinshore.state.store import open_store
 
@@ -113,7 +113,7 @@ def test_two_topics_at_home_on_two_clusters_are_written_and_read_at_one_address(
     # Places live at the group's home, or with a topic that is not there.
     for lab, topic in ((east, "proxy-orders"), (west, "proxy-bills")):
         # A partition in which nothing was written has no place.
-        assert sum(max(0, place) for place in committed(lab.cluster, "both", topic, [0, 1])) == COUNT
+        assert sum(max(0, place) for place in read_group_offsets(lab.cluster, "both", topic, [0, 1])) == COUNT
     assert consume(proxy.bootstrap, "both", ["proxy-orders", "proxy-bills"], 1, within_s=8) == []
 
     # One producer wrote to both, by a number that no other producer of either cluster has.
@@ -123,12 +123,12 @@ def test_two_topics_at_home_on_two_clusters_are_written_and_read_at_one_address(
         for state in producers_of(lab, topic)
     }
     assert len(numbers) == 1
-    assert numbers.pop() >> 48 in {mark_of(lab.cluster_id) for lab in (east, west)}
+    assert numbers.pop() >> 48 in {get_cluster_mark(lab.cluster_id) for lab in (east, west)}
 
 
 def producers_of(lab: LabCluster, topic: str) -> list[ProducerState]:
     with closing(KafkaCluster(lab.cluster)) as cluster:
-        return [one for found in cluster.describe_producers([NamedPartition(topic, 0)]).values() for one in found]
+        return [one for found in cluster.describe_producers([TopicPartition(topic, 0)]).values() for one in found]
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
@@ -177,7 +177,7 @@ def test_a_topic_that_moves_is_followed_by_who_writes_and_who_reads_it(
     row = HomeRow("east<>west", "proxy-moves", "east", 1, 1, "test")
     with open_store(proxy.url) as store:
         store.homes.settle([row])
-    time.sleep(2 * LOOK_S)  # before that it is not known which one is the home, and it has no leader
+    time.sleep(2 * POLL_INTERVAL_S)  # before that it is not known which one is the home, and it has no leader
     # As a mirror would have it, west has what was written on east.
     produce(producer_of(west.bootstrap[0]), "proxy-moves", values("before"))
     producer = producer_of(proxy.bootstrap)
@@ -191,7 +191,9 @@ def test_a_topic_that_moves_is_followed_by_who_writes_and_who_reads_it(
         read_up_to(consumer, found, COUNT)
         with open_store(proxy.url) as store:
             assert store.homes.move(replace(row, home="west"), seen=1) is not None
-        time.sleep(HEARD_S + 2 * LOOK_S)  # for so long the clusters' own word of it is waited for
+        time.sleep(
+            HOME_RECORDS_INTERVAL_S + 2 * POLL_INTERVAL_S
+        )  # for so long the clusters' own word of it is waited for
         produce(producer, "proxy-moves", values("after"))
         read_up_to(consumer, found, 2 * COUNT)
     finally:

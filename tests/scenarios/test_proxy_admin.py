@@ -32,7 +32,7 @@ from tests.proxy.served import ProxyProcess, proxy_before
 from tests.scenarios import streams_stage
 from tests.scenarios.mirror_rig import until
 from twinshore.config.model import Cluster
-from twinshore.lab.clients import committed
+from twinshore.lab.clients import read_group_offsets
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 
@@ -160,7 +160,7 @@ def test_a_group_over_both_clusters_is_set_back_and_deleted(
     assert group in {found.group_id for found in one(admin.list_consumer_groups()).valid}
     one(admin.delete_consumer_groups([group]))
     for lab, topic in ((east, "padm-read"), (west, "padm-app-read")):
-        assert all(place < 0 for place in committed(lab.cluster, group, topic, [0]))
+        assert all(place < 0 for place in read_group_offsets(lab.cluster, group, topic, [0]))
     assert refused(admin.delete_consumer_groups([group]))[0] == "GROUP_ID_NOT_FOUND"
 
 

@@ -13,10 +13,10 @@ from tests.kafka.protocol.serving.java_clients import java_clients
 from tests.proxy.by_names import can_know_hosts, known_by
 from tests.proxy.served import NODES, ProxyProcess, proxy_before
 from twinshore.config.settings import load_settings
+from twinshore.lab.certificates import CertificateAuthority
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_NEWEST, KAFKA_OLDEST
-from twinshore.lab.keys import Authority
-from twinshore.proxy.operations.run import look
+from twinshore.proxy.operations.run import preview_proxy
 
 COUNT = 40
 BROKERS = (("east", 1), ("west", 1))
@@ -28,7 +28,7 @@ class Served:
     """A proxy with one port before two clusters, its authority, and a file of hosts by which it is known."""
 
     proxy: ProxyProcess
-    authority: Authority
+    authority: CertificateAuthority
     hosts: Path
 
     @property
@@ -39,7 +39,7 @@ class Served:
 @pytest.fixture(scope="module")
 def served(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("names")
-    authority = Authority(folder, "proxy")
+    authority = CertificateAuthority(folder, "proxy")
     pair = authority.issue("proxy", FIRST, NAMES.replace("node-*", "*"))
     more = f'certificate_file = "{pair.cert_file}"\nkey_file = "{pair.key_file}"\n'
     more += f'advertised_host = "{FIRST}"\nnode_hosts = "{NAMES}"\n'
@@ -86,7 +86,7 @@ def test_clients_of_java_reach_both_clusters_by_names_at_one_port(served: Served
 
 
 def test_a_plan_says_which_names_must_lead_to_the_proxy(served: Served) -> None:
-    plan = look(load_settings(served.proxy.settings, env={}))
+    plan = preview_proxy(load_settings(served.proxy.settings, env={}))
     text = "\n".join(plan.sentences())
     assert f"port to open: {served.proxy.port} alone; names that must lead here: {FIRST}, {NAMES}" in text
     assert f"1 at node-{NODES + 1}.kafka.example:{served.proxy.port}" in text

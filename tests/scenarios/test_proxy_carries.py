@@ -18,7 +18,7 @@ from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_proxy_switch import Load, nothing_happened, paused, proxies
 from tests.scenarios.test_switch import PATIENT
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import commit
+from twinshore.lab.clients import commit_group_offsets
 from twinshore.lab.cluster import LabCluster
 from twinshore.state.store import open_store
 
@@ -76,7 +76,7 @@ def test_a_topic_moves_without_its_data(east: LabCluster, west: LabCluster, tmp_
     """No mirror runs. Who has read all reads on at the same offsets; what a group had not read stays."""
     topic = "proxy-bare"
     made(east, topic)
-    commit(east.cluster, "behind", *(TopicPartition(topic, number, 4) for number in range(PARTITIONS)))
+    commit_group_offsets(east.cluster, "behind", *(TopicPartition(topic, number, 4) for number in range(PARTITIONS)))
     rig = SwitchRig(Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {})), topic, east, west)
     open_store(url_in(tmp_path)).close()
     with proxies(rig, 1) as some, loaded(topic, some) as load:

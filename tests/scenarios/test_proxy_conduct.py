@@ -17,15 +17,15 @@ from typer.testing import CliRunner
 
 from tests.conftest import ClusterFactory
 from tests.proxy.served import ProxyProcess, proxy_before
-from twinshore.advisor.core.clients.model import Habit
-from twinshore.advisor.operations.clients import Look, conducted
-from twinshore.cli.app import app, gather
+from twinshore.advisor.core.clients.model import ClientFinding
+from twinshore.advisor.operations.client_audits import ClientAuditRequest, audit_clients
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.settings import load_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.state_topic import Notebook
+from twinshore.kafka.state_topic import StateTopic
 from twinshore.lab.cluster import LabCluster
-from twinshore.state.core.proxy_values import Flow, FlowKey, FlowKind
+from twinshore.state.core.proxy_values import TrafficCounter, TrafficKey, TrafficKind
 from twinshore.state.store import open_store
 
 WINDOW_S = 1
@@ -55,11 +55,11 @@ def proxy_that_tells(folder: Path, *clusters: LabCluster, topic: str = "") -> It
         yield made
 
 
-def sums(proxy: ProxyProcess) -> dict[FlowKey, Flow]:
-    found: dict[FlowKey, Flow] = {}
+def sums(proxy: ProxyProcess) -> dict[TrafficKey, TrafficCounter]:
+    found: dict[TrafficKey, TrafficCounter] = {}
     with open_store(proxy.url) as store:
         for row in store.traffic.rows(0, wall_ms() + 1):
-            found.setdefault(row.key, Flow()).add(row.flow)
+            found.setdefault(row.key, TrafficCounter()).add(row.flow)
     return found
 
 
@@ -87,25 +87,25 @@ def test_what_a_client_sends_and_reads_is_counted_as_it_is(east: LabCluster, tmp
         assert proxy.end() == 0
     assert count == 1_030
     found = sums(proxy)
-    ours = found[FlowKey("lone", "counted", "east", FlowKind.PRODUCE)]
+    ours = found[TrafficKey("lone", "counted", "east", TrafficKind.PRODUCE)]
     assert (ours.requests, ours.records, ours.batches, ours.singles, ours.plain) == (30, 30, 30, 30, 30)
     assert (ours.acks_leader, ours.acks_none, ours.unnumbered, ours.answered, ours.errors) == (30, 0, 30, 30, 0)
-    better = found[FlowKey("many", "counted", "east", FlowKind.PRODUCE)]
+    better = found[TrafficKey("many", "counted", "east", TrafficKind.PRODUCE)]
     assert (better.records, better.plain, better.unnumbered, better.acks_leader) == (1_000, 0, 0, 0)
     assert better.batches < 100
     assert better.bytes < 1_000 * len(TEXT) / 2, "as it was sent"
-    read = found[FlowKey("reader", "counted", "east", FlowKind.FETCH)]
+    read = found[TrafficKey("reader", "counted", "east", TrafficKind.FETCH)]
     assert read.bytes >= ours.bytes + better.bytes
     assert read.empty < read.requests
-    assert found[FlowKey("reader", "counted", "east", FlowKind.COMMIT)].requests >= 1
-    client = found[FlowKey("lone", "", "", FlowKind.CLIENT)]
+    assert found[TrafficKey("reader", "counted", "east", TrafficKind.COMMIT)].requests >= 1
+    client = found[TrafficKey("lone", "", "", TrafficKind.CLIENT)]
     assert client.software.startswith(("librdkafka", "confluent-kafka"))
     assert client.connections >= 2
     assert client.requests > 30
     assert metrics['twinshore_proxy_topic_records_total{cluster="east",kind="produce",topic="counted"}'] >= 30
     assert shown(proxy, "traffic", "--by", "client")["lines"][0]["subject"] in ("reader", "many")
     with closing(KafkaCluster(east.cluster)) as kafka:
-        notes, _ = Notebook(kafka, "what-goes-through").read(0)
+        notes, _ = StateTopic(kafka, "what-goes-through").read(0)
     written = [json.loads(one.value or b"") for one in notes]
     of_lone = [one for one in written if (one["client"], one["kind"]) == ("lone", "produce")]
     assert sum(one["records"] for one in of_lone) == 30
@@ -113,7 +113,7 @@ def test_what_a_client_sends_and_reads_is_counted_as_it_is(east: LabCluster, tmp
 
 
 def shown(proxy: ProxyProcess, *words: str) -> Any:
-    gather()
+    register_verbs()
     done = CliRunner().invoke(app, ["proxy", *words, "--json", "--settings", str(proxy.settings)])
     return json.loads(done.stdout)
 
@@ -218,7 +218,7 @@ class Crowd:
         self.begin(work)
 
 
-def play(proxy: ProxyProcess, *, mended: bool) -> list[Habit]:
+def play(proxy: ProxyProcess, *, mended: bool) -> list[ClientFinding]:
     """Habits found behind a while of it."""
     crowd = Crowd(proxy, mended)
     began_ms = wall_ms()
@@ -239,8 +239,8 @@ def play(proxy: ProxyProcess, *, mended: bool) -> list[Habit]:
     settings = load_settings(proxy.settings, {})
     policy = proxy.settings.parent / "policy.toml"
     policy.write_text(SLOW_MACHINE)
-    look = Look(last_s, policy, here=mended)
-    answer = conducted(look, settings, clock=wall_ms, stop=threading.Event(), log=lambda _: None)
+    look = ClientAuditRequest(last_s, policy, here=mended)
+    answer = audit_clients(look, settings, clock=wall_ms, stop=threading.Event(), log=lambda _: None)
     assert answer is not None
     assert answer.conduct.unseen == ()
     return list(answer.conduct.habits)

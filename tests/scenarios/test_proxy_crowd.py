@@ -19,9 +19,9 @@ from confluent_kafka import Producer
 import twinshore
 from tests.proxy.served import proxy_before
 from tests.scenarios.test_following_writers import until
+from twinshore.lab.certificates import CertificateAuthority
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.keys import Authority
 
 CLIENTS, READING, BUSY = 5_000, 200, 100
 MB_MAX, TLS_MB_MAX = 200.0, 700.0
@@ -93,7 +93,7 @@ def test_five_thousand_clients_take_less_than_two_hundred_megabytes(
 def test_of_tls_each_client_takes_a_record_s_buffer_and_what_openssl_keeps(
     east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path
 ) -> None:
-    authority = Authority(tmp_path, "proxy")
+    authority = CertificateAuthority(tmp_path, "proxy")
     pair = authority.issue("proxy")
     more = f'certificate_file = "{pair.cert_file}"\nkey_file = "{pair.key_file}"\n'
     assert played(east, west, unique_topic, tmp_path, more, str(authority.ca_file)) < TLS_MB_MAX

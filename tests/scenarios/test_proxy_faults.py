@@ -15,10 +15,10 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 from tests.conftest import ClusterFactory
 from tests.proxy.served import ProxyProcess, proxy_before
 from tests.scenarios.mirror_rig import read_all
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.cluster import LabCluster
-from twinshore.proxy.core.model import ERRAND_S
+from twinshore.proxy.core.model import FAN_OUT_TIMEOUT_S
 from twinshore.state.core.values import HomeRow
 from twinshore.state.store import open_store
 
@@ -120,7 +120,7 @@ def _a_topic_is_followed_to_where_it_has_had_fewer_leaders(
     proxy: ProxyProcess, east: LabCluster, north: LabCluster
 ) -> None:
     with closing(KafkaCluster(east.cluster)) as there, closing(KafkaCluster(north.cluster)) as here:
-        goes = NamedPartition(GOES.topic, 0)
+        goes = TopicPartition(GOES.topic, 0)
         assert there.partition_of(goes).leader_epoch < here.partition_of(goes).leader_epoch
     writer = Writer(proxy.bootstrap, GOES.topic)
     wait_until(lambda: len(writer.acknowledged) > 50)
@@ -143,7 +143,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 def _a_cluster_that_hangs_holds_up_nobody_for_long(proxy: ProxyProcess, north: LabCluster) -> None:
     north.brokers[0].pause()
     try:
-        for within_s in (ERRAND_S + SLOWEST_S, SLOWEST_S):
+        for within_s in (FAN_OUT_TIMEOUT_S + SLOWEST_S, SLOWEST_S):
             began_s = time.monotonic()
             # It asks for all topics first, and so of both clusters.
             writer = Producer({"bootstrap.servers": proxy.bootstrap, "log_level": 2})

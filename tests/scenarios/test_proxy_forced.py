@@ -23,8 +23,8 @@ from tests.scenarios.switch_rig import QUICK, SwitchRig
 from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_proxy_switch import proxies
-from twinshore.lab.jars import ONE_COMPILER, java, tools_classpath
-from twinshore.routing.core.followers import LEASE_S
+from twinshore.lab.jars import ONE_COMPILER_FLAG, fetch_tools_classpath, find_java
+from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S
 
 PARTITIONS = 3
 WRITERS = 3
@@ -121,7 +121,7 @@ def test_what_had_crossed_unanswered_is_known_again(cluster_factory: ClusterFact
         stage.strand()
         stage.crosses()
         stage.kill()
-        time.sleep(LEASE_S)
+        time.sleep(SUBSCRIPTION_LEASE_S)
         os.kill(stage.proxy.process.pid, signal.SIGCONT)
         stage.moved()
         acked = stage.stop()
@@ -148,7 +148,7 @@ def test_what_the_mirror_had_not_told_is_counted(cluster_factory: ClusterFactory
             stage.crosses()
             stage.rig.rig.process.child.send(signal.SIGKILL)
             stage.kill()
-        time.sleep(LEASE_S)
+        time.sleep(SUBSCRIPTION_LEASE_S)
         os.kill(stage.proxy.process.pid, signal.SIGCONT)
         stage.moved()
         acked = stage.stop()
@@ -167,7 +167,7 @@ class JavaConsole:
         words = ["--bootstrap-server", bootstrap, "--topic", topic, "--partition", "0", "--offset", "earliest"]
         words += ["--formatter-property", "print.offset=true"]
         tool = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-        command = [java(), ONE_COMPILER, "-cp", tools_classpath(), tool, *words]
+        command = [find_java(), ONE_COMPILER_FLAG, "-cp", fetch_tools_classpath(), tool, *words]
         with self._said.open("wb") as said, self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=said, stderr=log)
 

@@ -21,9 +21,9 @@ from tests.proxy.served import ProxyProcess, proxy_before
 from tests.scenarios.mirror_rig import spans
 from tests.scenarios.plain_clients import JavaWriter, PlainReader, PlainWriter, written
 from tests.scenarios.test_following_writers import until
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.jars import KAFKA_OLDEST, ONE_COMPILER, java, tools_classpath
+from twinshore.lab.jars import KAFKA_OLDEST, ONE_COMPILER_FLAG, fetch_tools_classpath, find_java
 from twinshore.state.store import open_store
 
 STILL_S = 3.0
@@ -39,7 +39,7 @@ def proxy(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathF
 
 
 def fuse(proxy: ProxyProcess, *words: str) -> str:
-    gather()
+    register_verbs()
     done = CliRunner().invoke(app, ["proxy", "fuse", *words, "--settings", str(proxy.settings)])
     assert done.exit_code == 0, (done.output, done.exception)
     return done.output
@@ -71,7 +71,14 @@ class JavaReader:
         self._said, self._log = folder / "java-reader.said", folder / "java-reader.log"
         words = ["--bootstrap-server", bootstrap, "--topic", topic, "--group-id", f"java-{topic}"]
         words += ["--reset-policy", "earliest"]
-        command = [java(), ONE_COMPILER, "-cp", tools_classpath(), "org.apache.kafka.tools.VerifiableConsumer", *words]
+        command = [
+            find_java(),
+            ONE_COMPILER_FLAG,
+            "-cp",
+            fetch_tools_classpath(),
+            "org.apache.kafka.tools.VerifiableConsumer",
+            *words,
+        ]
         with self._said.open("wb") as said, self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=said, stderr=log)
 
@@ -271,7 +278,7 @@ def test_a_fuse_is_in_force_at_every_proxy_soon_and_one_that_was_killed_is_named
 
 
 def stands(proxy: ProxyProcess) -> list[str]:
-    gather()
+    register_verbs()
     done = CliRunner().invoke(app, ["proxy", "list", "--json", "--settings", str(proxy.settings)])
     return sorted(one["stands"] for one in json.loads(done.output))
 

@@ -19,9 +19,9 @@ from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_proxy_switch import loaded, moved, paused, proxies
 from twinshore.config.errors import RefusedError
 from twinshore.config.settings import load_settings
-from twinshore.lab.clients import committed
+from twinshore.lab.clients import read_group_offsets
 from twinshore.lab.cluster import LabCluster
-from twinshore.proxy.operations.groups import Asked, act, plan
+from twinshore.proxy.operations.groups_move import MoveGroups, act, plan
 from twinshore.state.store import open_store
 
 pytestmark = pytest.mark.usefixtures("no_topics_before")
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("no_topics_before")
 
 def move_groups(rig: SwitchRig, to: str, *, force: bool = False, gather_s: float = 30.0) -> list[str]:
     settings = load_settings(rig.settings, {})
-    asked = Asked(to, force, gather_s)
+    asked = MoveGroups(to, force, gather_s)
     with open_store(settings.store.url) as store:
         meant = plan(asked, settings, store)
         if meant.refused:
@@ -46,7 +46,7 @@ def test_groups_move_with_their_members_and_read_nothing_again(
         said = move_groups(rig, "west")
         assert said[-1] == "groups are at home on west", said
         load.reads(500)
-        assert min(committed(west.cluster, load.topic, load.topic, range(3))) > 100
+        assert min(read_group_offsets(west.cluster, load.topic, load.topic, range(3))) > 100
         with pytest.raises(RefusedError, match="west answers"):
             move_groups(rig, "east", force=True)
         moved(rig, "west", some)
@@ -77,7 +77,7 @@ def test_behind_a_dead_home_producers_and_groups_go_on(cluster_factory: ClusterF
         until(lambda: spans(west.cluster, topic, 3) == [(0, 10)] * 3, 120, "carried")
         rig = SwitchRig(made, topic, east, west)
         with proxies(rig, 1) as some, loaded(rig, some) as load:
-            until(lambda: min(committed(west.cluster, topic, topic, range(3))) > 20, 60, "places cross")
+            until(lambda: min(read_group_offsets(west.cluster, topic, topic, range(3))) > 20, 60, "places cross")
             for broker in east.brokers:
                 broker.kill()
             time.sleep(2)
@@ -119,7 +119,7 @@ def test_groups_that_move_right_behind_a_switch_are_known_on_both_clusters(
     ):
 
         def places(lab: LabCluster) -> int:
-            return sum(committed(lab.cluster, load.topic, load.topic, range(3)))
+            return sum(read_group_offsets(lab.cluster, load.topic, load.topic, range(3)))
 
         def known_on(home: LabCluster, other: LabCluster) -> None:
             """Not of before: what the group reads from now on."""
@@ -222,7 +222,7 @@ def test_groups_do_not_move_while_a_transaction_has_offsets_pending(
             until(is_refused_for_it, 60, "the transaction keeps groups where they are")
             producer.commit_transaction(30)
         assert move_groups(rig, "west")[-1] == "groups are at home on west"
-        assert committed(west.cluster, "pending", rig.topic, [0]) == [7]
+        assert read_group_offsets(west.cluster, "pending", rig.topic, [0]) == [7]
 
 
 def test_a_group_that_came_past_the_proxies_is_named_and_nothing_is_done(

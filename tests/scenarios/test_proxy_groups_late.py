@@ -20,7 +20,7 @@ from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_proxy_groups_home import move_groups
 from tests.scenarios.test_proxy_switch import loaded, proxies
 from twinshore.config.errors import RefusedError
-from twinshore.lab.clients import committed, delete_topic
+from twinshore.lab.clients import delete_topic, read_group_offsets
 from twinshore.lab.cluster import LabCluster
 
 pytestmark = pytest.mark.usefixtures("no_topics_before")
@@ -40,16 +40,16 @@ def test_a_proxy_that_was_paused_commits_nothing_at_the_old_home(
         os.kill(some[0].process.pid, signal.SIGSTOP)
         try:
             time.sleep(6)
-            before = committed(east.cluster, load.topic, load.topic, range(3))
+            before = read_group_offsets(east.cluster, load.topic, load.topic, range(3))
             move_groups(rig, "west")
         finally:
             os.kill(some[0].process.pid, signal.SIGCONT)
         time.sleep(0.7)
-        assert committed(east.cluster, load.topic, load.topic, range(3)) == before
+        assert read_group_offsets(east.cluster, load.topic, load.topic, range(3)) == before
         load.reads(2000)
         load.end()
         assert load.reader.errors == []
-        assert committed(east.cluster, load.topic, load.topic, range(3)) == before
+        assert read_group_offsets(east.cluster, load.topic, load.topic, range(3)) == before
         print(f"told: {load.reader.again()} read again")
 
 
@@ -65,7 +65,7 @@ def test_places_in_topics_that_both_have_without_a_link_are_named_and_nothing_is
         reader = PlainReader(some[0].bootstrap, "local", [topic, rig.topic])
         try:
             until(lambda: len(reader.read) == 60, 60, "it reads")
-            until(lambda: committed(east.cluster, "local", topic, [0]) == [30], 20, "it commits")
+            until(lambda: read_group_offsets(east.cluster, "local", topic, [0]) == [30], 20, "it commits")
             with pytest.raises(RefusedError, match=r"no link takes places along: those of .*local in proxy-local"):
                 move_groups(rig, "west")
         finally:
@@ -105,7 +105,7 @@ def test_a_member_at_work_is_waited_for_and_reads_nothing_again(
             until(lambda: len(quick.read) == 50, 30, "the other one reads all")
             time.sleep(1)
             assert (quick.errors, quick.again()) == ([], 0)
-            assert committed(west.cluster, "slow", rig.topic, range(3)) == [20, 20, 10]
+            assert read_group_offsets(west.cluster, "slow", rig.topic, range(3)) == [20, 20, 10]
         finally:
             slow.close()
             quick.stop()

@@ -23,10 +23,10 @@ from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_proxy_switch import moved, proxies
 from tests.scenarios.test_switched_home import read
 from twinshore.kafka.protocol import produce
-from twinshore.kafka.protocol.apis import INIT_PRODUCER_ID, PRODUCE, shape_of
-from twinshore.kafka.protocol.framing import frame, read_response_header
+from twinshore.kafka.protocol.apis import INIT_PRODUCER_ID, PRODUCE, api_format
+from twinshore.kafka.protocol.framing import frame_request, read_response_header
 from twinshore.lab.cluster import LabCluster
-from twinshore.proxy.core.messages import filled, read_said, request_kind, written
+from twinshore.proxy.core.message_codec import build_message, decode_response, encode_message, get_request_type
 from twinshore.proxy.core.model import Parts
 
 TWICE = 46
@@ -43,21 +43,25 @@ class Raw:
         self.epoch: int = like.epoch if like else -1
         if like is not None:
             return
-        asked = filled(request_kind(INIT_PRODUCER_ID, 3), transactional_id=None)
-        said = read_said(INIT_PRODUCER_ID, 3, self._ask(INIT_PRODUCER_ID, 3, written(asked)))
+        asked = build_message(get_request_type(INIT_PRODUCER_ID, 3), transactional_id=None)
+        said = decode_response(INIT_PRODUCER_ID, 3, self._ask(INIT_PRODUCER_ID, 3, encode_message(asked)))
         self.producer_id, self.epoch = said.producer_id, said.producer_epoch
 
     def _ask(self, key: int, version: int, body: Parts) -> memoryview:
-        self._sock.sendall(b"".join(frame(key, version, 7, "raw", body, shape_of(key, version).tags_in_request)))
+        self._sock.sendall(
+            b"".join(frame_request(key, version, 7, "raw", body, api_format(key, version).tags_in_request))
+        )
         size = struct.unpack(">i", self._sock.recv(4, socket.MSG_WAITALL))[0]
         found = memoryview(self._sock.recv(size, socket.MSG_WAITALL))
-        return found[read_response_header(found, shape_of(key, version).tags_in_answer)[1] :]
+        return found[read_response_header(found, api_format(key, version).tags_in_response)[1] :]
 
     def write(self, sequence: int) -> int:
         """The error of one record."""
         data = batch(sequence, 1, epoch=self.epoch, producer_id=self.producer_id)
-        asked = produce.ProduceRequest(None, -1, 5000, [produce.Batches(self._topic, 0, data)])
-        (one,) = produce.read_answer(self._ask(PRODUCE, 9, produce.write_request(9, asked)), 0, 9).appended
+        asked = produce.ProduceRequest(None, -1, 5000, [produce.ProduceRequestPartition(self._topic, 0, data)])
+        (one,) = produce.read_produce_response(
+            self._ask(PRODUCE, 9, produce.write_produce_request(9, asked)), 0, 9
+        ).appended
         return one.error
 
 

@@ -17,12 +17,12 @@ from tests.conftest import ClusterFactory
 from tests.kafka.protocol.serving.java_clients import java_clients
 from tests.proxy.served import ProxyProcess, proxy_before
 from twinshore.config.model import SaslMechanism
-from twinshore.kafka.protocol.sasl import keys_of
+from twinshore.kafka.protocol.sasl import derive_scram_keys
 from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import allow
+from twinshore.lab.certificates import CertificateAuthority, replace_secret_file
+from twinshore.lab.clients import add_acl
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_NEWEST, KAFKA_OLDEST
-from twinshore.lab.keys import Authority, write_whole
 
 COUNT = 50
 SESSION_S = 3
@@ -45,8 +45,8 @@ def vault() -> Iterator[LabCluster]:
         for topic in ("app-orders", "others", "large"):
             lab.create_topic(topic)
         for operation in ("write", "read"):
-            allow(lab.cluster, "app", operation, "topic", "app-", prefixed=True)
-        allow(lab.cluster, "app", "read", "group", "app-", prefixed=True)
+            add_acl(lab.cluster, "app", operation, "topic", "app-", prefixed=True)
+        add_acl(lab.cluster, "app", "read", "group", "app-", prefixed=True)
         yield lab
 
 
@@ -55,7 +55,7 @@ class Served:
     """A proxy that speaks TLS, before a cluster that asks for a login and one that does not."""
 
     proxy: ProxyProcess
-    authority: Authority
+    authority: CertificateAuthority
     folder: Path
 
     def client(self, user: str, password: str, mechanism: str = "PLAIN", **more: object) -> dict[str, object]:
@@ -67,11 +67,11 @@ class Served:
 @pytest.fixture(scope="module")
 def served(vault: LabCluster, east: LabCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("logins")
-    authority = Authority(folder, "proxy")
+    authority = CertificateAuthority(folder, "proxy")
     pair = authority.issue("proxy")
     east.create_topic("app-bills")
-    write_whole(folder / "alice", PASSWORD.encode())
-    salted = keys_of(OTHERS, SaslMechanism.SCRAM_SHA_512, b"of the sea", 4096).text
+    replace_secret_file(folder / "alice", PASSWORD.encode())
+    salted = derive_scram_keys(OTHERS, SaslMechanism.SCRAM_SHA_512, b"of the sea", 4096).text
     (folder / "users.toml").write_text(
         f'[alice]\npassword_file = "{folder}/alice"\n[bob]\nscram_sha_512 = "{salted}"\n'
     )
@@ -196,7 +196,7 @@ def test_a_certificate_is_exchanged_under_clients_and_one_that_does_not_fit_is_n
     served.authority.issue("proxy")
     wait_until(lambda: ssl.get_server_certificate(address) != shown)
     renewed = ssl.get_server_certificate(address)
-    write_whole(served.folder / "proxy.key.pem", served.authority.issue("other").key_file.read_bytes())
+    replace_secret_file(served.folder / "proxy.key.pem", served.authority.issue("other").key_file.read_bytes())
     wait_until(lambda: "what was read before stays in force" in served.proxy.said())
     assert ssl.get_server_certificate(address) == renewed
     served.authority.issue("proxy")
@@ -222,7 +222,7 @@ def wait_until(so: Callable[[], bool], within_s: float = 20) -> None:
 
 def test_clients_that_speak_no_tls_or_do_not_trust_the_proxy_are_told_of(served: Served, tmp_path: Path) -> None:
     plain = Producer({"bootstrap.servers": served.proxy.bootstrap, "log_level": 0})
-    stranger = Authority(tmp_path, "stranger")
+    stranger = CertificateAuthority(tmp_path, "stranger")
     wary = Producer({**served.client("bob", OTHERS), "ssl.ca.location": str(stranger.ca_file), "log_level": 0})
     until_s = time.monotonic() + 20
     for says in ("it speaks no TLS, and this port does", "it does not accept the proxy's certificate, or its TLS: "):
@@ -233,7 +233,7 @@ def test_clients_that_speak_no_tls_or_do_not_trust_the_proxy_are_told_of(served:
 
 
 def test_a_new_user_comes_in_without_a_restart(served: Served) -> None:
-    write_whole(served.folder / "carol", b"shell")
+    replace_secret_file(served.folder / "carol", b"shell")
     users = served.folder / "users.toml"
     users.write_text(f'{users.read_text()}[carol]\npassword_file = "{served.folder}/carol"\n')
     wait_until(lambda: "[proxy] users_file: the files have changed, and are in force" in served.proxy.said())
@@ -241,7 +241,7 @@ def test_a_new_user_comes_in_without_a_restart(served: Served) -> None:
 
 
 def test_clusters_say_who_may_come_in_where_the_proxy_has_no_users(vault: LabCluster, tmp_path: Path) -> None:
-    pair = (authority := Authority(tmp_path, "proxy")).issue("proxy")
+    pair = (authority := CertificateAuthority(tmp_path, "proxy")).issue("proxy")
     more = f'certificate_file = "{pair.cert_file}"\nkey_file = "{pair.key_file}"\n'
     with proxy_before(tmp_path, vault.cluster, more=f'{more}sasl = ["PLAIN"]\ncredentials = "same"\n') as proxy:
         same = Served(proxy, authority, tmp_path)
@@ -283,7 +283,7 @@ def test_clients_with_certificates_reach_clusters_that_ask_for_certificates_and_
     certified.create_topic("app-certified")
     token.create_topic("app-token")
     token.access.renew_token("admin", life_s=15)
-    pair = (authority := Authority(tmp_path, "proxy")).issue("proxy")
+    pair = (authority := CertificateAuthority(tmp_path, "proxy")).issue("proxy")
     more = (
         f'certificate_file = "{pair.cert_file}"\nkey_file = "{pair.key_file}"\nclient_ca_file = "{authority.ca_file}"\n'
     )

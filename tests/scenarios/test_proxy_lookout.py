@@ -11,10 +11,10 @@ import pytest
 from tests.proxy.served import ProxyProcess
 from twinshore.config.settings import parse_settings
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.proxy import FaultProxy
-from twinshore.proxy.cluster_view import Lookout
-from twinshore.proxy.core.model import Layout
-from twinshore.proxy.late_store import LateStore
+from twinshore.lab.fault_proxy import FaultProxy
+from twinshore.proxy.cluster_view import ClusterWatcher
+from twinshore.proxy.core.model import BrokerAddressing
+from twinshore.proxy.lazy_store import LazyStore
 
 
 @pytest.mark.claim("proxy", "marks", "no proxy serves clusters that would give two producers the same id")
@@ -46,8 +46,8 @@ def test_a_topic_that_both_have_is_led_to_neither_whichever_answers_first(
             }
             clusters = [some["east"], some["west"]]
             settings = parse_settings(f'[store]\nurl = "sqlite:///{tmp_path}/none.db"', name="it", env={})
-            store = LateStore(settings, print)
-            lookout = Lookout(clusters, Layout("127.0.0.1", 9, ("east", "west"), 4), store, print)
+            store = LazyStore(settings, print)
+            lookout = ClusterWatcher(clusters, BrokerAddressing("127.0.0.1", 9, ("east", "west"), 4), store, print)
             try:
                 await lookout.first()
                 return lookout.seen.route(topic)

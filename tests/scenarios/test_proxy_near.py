@@ -18,7 +18,7 @@ from tests.scenarios.switch_rig import QUICK, SwitchRig, carried, transactional
 from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.lab.cluster import LabCluster
-from twinshore.proxy.core.follower_fetch import AGAIN_S
+from twinshore.proxy.core.follower_fetch import REDIRECT_INTERVAL_MIN_S
 
 
 def all_was_read(near: NearRig, *readers: PlainReader) -> int:
@@ -130,7 +130,7 @@ def test_topics_go_along_and_back_under_readers_of_two_sites(
             counts = [len(one.read) for one in readers]
             for one, count in zip(readers, counts, strict=True):
                 until(lambda one=one, count=count: len(one.read) > count + 300, 60, "they read on")  # type: ignore[misc]
-            near.reads_near(twin, AGAIN_S + 60)
+            near.reads_near(twin, REDIRECT_INTERVAL_MIN_S + 60)
         count = all_was_read(near, *readers)
         until(lambda: len(in_java.places()) >= count, 60, "the one in Java reads all")
         in_java.stop()
@@ -152,7 +152,7 @@ def test_a_reader_in_java_goes_near_and_home_by_itself(east: LabCluster, west: L
         count = len(in_java.places())
         until(lambda: len(in_java.places()) > count + 600, 60, "it reads at home")
         rig.rig.verb("link", "resume", "east->west")
-        near.reads_near("west", AGAIN_S + 60)
+        near.reads_near("west", REDIRECT_INTERVAL_MIN_S + 60)
         count = near.before + len(near.acked())
         until(lambda: len(in_java.places()) >= count, 60, "it reads all")
         in_java.stop()
@@ -182,7 +182,7 @@ def test_a_cluster_that_dies_is_read_no_more(cluster_factory: ClusterFactory, tm
             until(lambda: len(in_paris.read) > count + 600, 60, "it reads at home")
             until(lambda: len(in_java.places()) > of_java + 600, 60, "the one in Java reads at home")
             west.brokers[0].restart()
-            near.reads_near("west", AGAIN_S + 120)
+            near.reads_near("west", REDIRECT_INTERVAL_MIN_S + 120)
             count = near.before + len(near.acked())
             until(lambda: len(in_paris.read) >= count and len(in_java.places()) >= count, 60, "all is read")
             in_paris.stop()

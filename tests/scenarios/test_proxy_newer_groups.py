@@ -25,12 +25,12 @@ from twinshore.config.errors import RefusedError
 from twinshore.config.model import Cluster
 from twinshore.config.settings import load_settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import committed
+from twinshore.lab.clients import read_group_offsets
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.jars import KAFKA_NEWEST, ONE_COMPILER, tools_classpath
-from twinshore.lab.jars import java as java_program
-from twinshore.proxy.cluster_view import LOOK_S, TOPICS_S
-from twinshore.proxy.operations import groups, offsets
+from twinshore.lab.jars import KAFKA_NEWEST, ONE_COMPILER_FLAG, fetch_tools_classpath
+from twinshore.lab.jars import find_java as java_program
+from twinshore.proxy.cluster_view import POLL_INTERVAL_S, TOPICS_REFRESH_INTERVAL_S
+from twinshore.proxy.operations import groups_move, reset_offsets
 from twinshore.state.core.values import HomeRow
 from twinshore.state.store import open_store
 
@@ -178,7 +178,7 @@ def test_members_share_out_a_topic_and_a_twin_commit_and_read_on(
     admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
     told = admin.describe_consumer_groups([group])[group].result(20)
     assert told.state.name == "EMPTY"
-    places = {topic: committed(east.cluster, group, topic, [0, 1]) for topic in (OWN, TWIN)}
+    places = {topic: read_group_offsets(east.cluster, group, topic, [0, 1]) for topic in (OWN, TWIN)}
     ends = {topic: sum(max(0, place) for place in some) for topic, some in places.items()}
     assert min(ends.values()) >= 50, "places are kept where groups are at home"
     with closing(makes(proxy.bootstrap, group, [OWN, TWIN], NEWER)) as third:
@@ -224,7 +224,7 @@ def test_a_topic_changes_its_home_under_members_who_stay(
     row = replace(HOME, topic=topic, home="east")
     with open_store(proxy.url) as store:
         store.homes.settle([row])
-    time.sleep(TOPICS_S + LOOK_S)
+    time.sleep(TOPICS_REFRESH_INTERVAL_S + POLL_INTERVAL_S)
     sent = [producer_of(one) for one in (proxy.bootstrap, west.bootstrap[0])]
     with closing(makes(proxy.bootstrap, f"group-{topic}", [topic], NEWER)) as member:
         gather([member], both(topic))
@@ -237,14 +237,14 @@ def test_a_topic_changes_its_home_under_members_who_stay(
         parts, told = member.parts(), ids(Cluster("proxy", (proxy.bootstrap,)))[topic]
         with open_store(proxy.url) as store:
             assert store.homes.move(replace(row, home="west"), seen=1) is not None
-        time.sleep(2 * LOOK_S)
+        time.sleep(2 * POLL_INTERVAL_S)
         produce(sent[0], topic, values("after"))
         read = gather([member], both(topic), 240)
         assert sorted(read) == sorted([*values("before 0", 20), *values("before 1", 20), *values("after")])
         member.commit()
         assert member.parts() == parts
     assert ids(Cluster("proxy", (proxy.bootstrap,)))[topic] == told == ids(east.cluster)[topic]
-    assert sum(committed(east.cluster, f"group-{topic}", topic, [0, 1])) == 240
+    assert sum(read_group_offsets(east.cluster, f"group-{topic}", topic, [0, 1])) == 240
 
 
 def test_a_member_commits_a_place_in_a_topic_that_is_elsewhere_and_only_as_a_member(
@@ -254,7 +254,7 @@ def test_a_member_commits_a_place_in_a_topic_that_is_elsewhere_and_only_as_a_mem
     with closing(member):
         gather([member], both(OWN))
         until(lambda: member.commits(TopicPartition(AWAY, 0, 7)), 30, "west has a coordinator, as of its first group")
-        assert committed(west.cluster, "places", AWAY, [0]) == [7]
+        assert read_group_offsets(west.cluster, "places", AWAY, [0]) == [7]
         outside = Consumer({"bootstrap.servers": proxy.bootstrap, "group.id": "places", "log_level": 1})
         with pytest.raises(KafkaException, match="UNKNOWN_MEMBER_ID"):
             outside.commit(offsets=[TopicPartition(OWN, 0, 1)], asynchronous=False)
@@ -286,22 +286,22 @@ def test_classic_members_of_topics_elsewhere_and_newer_ones_are_kept_apart(proxy
 
 def test_a_group_with_members_neither_moves_nor_is_set_to_other_places(proxy: ProxyProcess) -> None:
     settings = load_settings(proxy.settings, {})
-    asked = offsets.asked_for("stays", [f"{OWN}:0"], offset=0)
+    asked = reset_offsets.parse_reset_request("stays", [f"{OWN}:0"], offset=0)
     producer = producer_of(proxy.bootstrap)
     producer.produce(OWN, "to be read twice", partition=0)
     assert producer.flush(30) == 0
     with open_store(proxy.url) as store:
         with closing(Rdkafka(proxy.bootstrap, "stays", [OWN], NEWER)) as member:
             gather([member], both(OWN), 1)
-            moves = groups.plan(groups.Asked("west"), settings, store)
+            moves = groups_move.plan(groups_move.MoveGroups("west"), settings, store)
             # Members whose client has ended with an error count for a while as well.
             assert re.search("move only while they have no members: .*stays", str(moves.refused))
             with pytest.raises(RefusedError, match="group stays is of the new protocol"):
-                offsets.plan(asked, settings, store)
+                reset_offsets.plan(asked, settings, store)
             member.commit()
-        meant = offsets.plan(asked, settings, store)
+        meant = reset_offsets.plan(asked, settings, store)
         assert meant.refused is None
-        done = [step.sentence(done=True) for step in offsets.act(asked, meant, settings, store, "test")]
+        done = [step.sentence(done=True) for step in reset_offsets.act(asked, meant, settings, store, "test")]
     assert done[-1].startswith("members join anew"), done
     with closing(Rdkafka(proxy.bootstrap, "stays", [OWN], NEWER)) as member:
         gather([member], both(OWN), 1)
@@ -309,7 +309,13 @@ def test_a_group_with_members_neither_moves_nor_is_set_to_other_places(proxy: Pr
 
 
 def set_feature(bootstrap: str, *words: str) -> None:
-    command = [java_program(), ONE_COMPILER, "-cp", tools_classpath(), "org.apache.kafka.tools.FeatureCommand"]
+    command = [
+        java_program(),
+        ONE_COMPILER_FLAG,
+        "-cp",
+        fetch_tools_classpath(),
+        "org.apache.kafka.tools.FeatureCommand",
+    ]
     subprocess.run([*command, "--bootstrap-server", bootstrap, *words], check=True, capture_output=True, timeout=60)
 
 
@@ -323,7 +329,7 @@ def test_a_cluster_may_get_such_groups_while_the_proxy_runs(
         with closing(Rdkafka(ours.bootstrap, "raised", ["newer-raised"], NEWER)) as member:
             assert "version not supported" in refusal_of(member)
         set_feature(own.bootstrap[0], "upgrade", "--feature", "group.version=1")
-        time.sleep(TOPICS_S + 3 * LOOK_S)
+        time.sleep(TOPICS_REFRESH_INTERVAL_S + 3 * POLL_INTERVAL_S)
         with closing(Rdkafka(ours.bootstrap, "raised", ["newer-raised"], NEWER)) as member:
             gather([member], both("newer-raised"))
 

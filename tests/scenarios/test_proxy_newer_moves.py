@@ -22,7 +22,7 @@ from tests.scenarios.test_proxy_newer_groups import NEWER, Makes, Member, Rdkafk
 from tests.scenarios.test_proxy_switch import moved, proxies
 from twinshore.config.errors import RefusedError
 from twinshore.config.model import Cluster
-from twinshore.lab.clients import committed
+from twinshore.lab.clients import read_group_offsets
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_NEWEST
 
@@ -85,7 +85,7 @@ def reading(bootstrap: str, topic: str, *, by_hand: bool = True) -> Iterator[lis
 
 def crossed(cluster: LabCluster, group: str, topic: str) -> bool:
     """Whether the mirror has taken some places of the group there."""
-    return sum(committed(cluster.cluster, group, topic, range(3))) > 60
+    return sum(read_group_offsets(cluster.cluster, group, topic, range(3))) > 60
 
 
 def told_ids(bootstrap: str) -> dict[str, bytes]:
@@ -169,6 +169,6 @@ def test_members_go_on_elsewhere_when_the_home_of_groups_is_gone(
                 one.reads_in_all(len(acked) + 30, [])
                 again = len(one.read) - len(set(one.read))
                 print(f"told: {one.group} read {len(set(one.read))} records, {again} of them again")
-                assert min(committed(west.cluster, one.group, topic, range(3))) > 0
+                assert min(read_group_offsets(west.cluster, one.group, topic, range(3))) > 0
     finally:
         made.process.end()

@@ -31,11 +31,11 @@ from tests.scenarios.plain_clients import PlainWriter, records_there
 from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_proxy_transactions import Copier
 from twinshore.config.errors import ConfigError, RefusedError
-from twinshore.lab.clients import committed
+from twinshore.lab.clients import read_group_offsets
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST
-from twinshore.proxy import offset_reset
-from twinshore.proxy.operations.offsets import asked_for
+from twinshore.proxy import offset_reset_run
+from twinshore.proxy.operations.reset_offsets import parse_reset_request
 from twinshore.state.store import open_store
 
 ALL = range(PARTITIONS)
@@ -64,7 +64,7 @@ def test_five_members_read_on_from_an_earlier_place(stage: Stage, east: LabClust
     more = COOPERATIVE if name == "cooperative" else {}
     with members(5, stage.bootstrap, topic, [topic], more) as some:
         have_read(some, PARTITIONS * EACH)
-        until(lambda: committed(east.cluster, topic, topic, ALL) == [EACH] * PARTITIONS, 20, "they commit")
+        until(lambda: read_group_offsets(east.cluster, topic, topic, ALL) == [EACH] * PARTITIONS, 20, "they commit")
         until(lambda: all(one.assigned for one in some), 20, "each has joined")
         time.sleep(1)
         joined = [one.assigned for one in some]
@@ -79,7 +79,9 @@ def test_five_members_read_on_from_an_earlier_place(stage: Stage, east: LabClust
         more_joins = [one.assigned - before for one, before in zip(some, joined, strict=True)]
         print(f"told: {said[3]} in {took_s:.1f} s, joined {more_joins}")
         assert [one.errors for one in some] == [[]] * 5
-        until(lambda: committed(east.cluster, topic, topic, ALL) == [EACH] * PARTITIONS, 20, "they commit again")
+        until(
+            lambda: read_group_offsets(east.cluster, topic, topic, ALL) == [EACH] * PARTITIONS, 20, "they commit again"
+        )
     with open_store(stage.settings.store.url) as store:
         (told,) = [row for row in store.audit.rows("") if row.group == topic]
         assert (told.kind, told.topic, told.outcome) == ("proxy offsets", topic, "done")
@@ -106,7 +108,7 @@ def test_an_application_that_commits_by_hand_is_told_no_error(stage: Stage, east
         time.sleep(1)
         assert [one.errors for one in some] == [[]] * 3
         assert max(times_read(some, other).values()) == 1, "of the topic beside nothing is read again"
-        assert committed(east.cluster, topic, topic, ALL) == [200] * PARTITIONS
+        assert read_group_offsets(east.cluster, topic, topic, ALL) == [200] * PARTITIONS
 
 
 def test_a_group_without_members_and_places_elsewhere(stage: Stage, east: LabCluster, west: LabCluster) -> None:
@@ -116,7 +118,7 @@ def test_a_group_without_members_and_places_elsewhere(stage: Stage, east: LabClu
     filled(west, there, 1)
     with members(1, stage.bootstrap, "quiet", [here, there]) as some:
         have_read(some, 2 * EACH)
-        until(lambda: committed(west.cluster, "quiet", there, [0]) == [EACH], 20, "it commits")
+        until(lambda: read_group_offsets(west.cluster, "quiet", there, [0]) == [EACH], 20, "it commits")
         began_s = time.monotonic()
         assert stage.does(to_offset("quiet", 30))[2] == "it was left by 1 member, and 2 places set"
         for topic in (here, there):
@@ -126,36 +128,36 @@ def test_a_group_without_members_and_places_elsewhere(stage: Stage, east: LabClu
                 topic,
             )
         assert some[0].errors == []
-    assert stage.does(asked_for("quiet", [there], shift=-5)) == [
+    assert stage.does(parse_reset_request("quiet", [there], shift=-5)) == [
         "group quiet is held by 2 proxies",
         "0 of 0 members have committed, and wait",
         f"it was left by 0 members, and 1 place set: {there}-0: {EACH} -> {EACH - 5}",
         "members join anew; 0 of 0 members had come by then",
     ]
-    assert committed(west.cluster, "quiet", there, [0]) == [EACH - 5]
-    assert committed(east.cluster, "quiet", here, [0]) == [EACH]
-    stage.does(asked_for("quiet", [], latest=True))
-    assert committed(west.cluster, "quiet", there, [0]) == [EACH]
-    stage.does(asked_for("quiet", [here], time="2001-01-01T00:00:00Z"))
-    assert committed(east.cluster, "quiet", here, [0]) == [0]
+    assert read_group_offsets(west.cluster, "quiet", there, [0]) == [EACH - 5]
+    assert read_group_offsets(east.cluster, "quiet", here, [0]) == [EACH]
+    stage.does(parse_reset_request("quiet", [], latest=True))
+    assert read_group_offsets(west.cluster, "quiet", there, [0]) == [EACH]
+    stage.does(parse_reset_request("quiet", [here], time="2001-01-01T00:00:00Z"))
+    assert read_group_offsets(east.cluster, "quiet", here, [0]) == [0]
 
 
 def test_what_cannot_be_done_is_said_and_changes_nothing(stage: Stage, east: LabCluster) -> None:
     filled(east, "reset-not", 2)
     with members(1, stage.bootstrap, "not", ["reset-not"]) as some:
         have_read(some, 2 * EACH)
-        until(lambda: committed(east.cluster, "not", "reset-not", [0, 1]) == [EACH] * 2, 20, "it commits")
+        until(lambda: read_group_offsets(east.cluster, "not", "reset-not", [0, 1]) == [EACH] * 2, 20, "it commits")
         for asked, why in (
             (to_offset("nobody", 0), "there is no group nobody on east"),
             (to_offset("not", 0, "reset-nowhere"), "there is no topic reset-nowhere"),
             (to_offset("not", 0, "reset-not:2"), "topic reset-not has 2 partitions, and none of number 2"),
-            (asked_for("not", [], resume=True), "no reset of group not is unfinished"),
+            (parse_reset_request("not", [], resume=True), "no reset of group not is unfinished"),
         ):
             with pytest.raises(ConfigError, match=why):
                 stage.does(asked)
         with pytest.raises(RefusedError, match="reset-not-0 has 0 to 50, and 51 lies outside; reset-not-1"):
             stage.does(to_offset("not", EACH + 1))
-        assert stage.shows(asked_for("not", [])) == [
+        assert stage.shows(parse_reset_request("not", [])) == [
             "group not is at home on east, and has 1 member",
             "reset-not-0: 50, of 0 to 50",
             "reset-not-1: 50, of 0 to 50",
@@ -169,7 +171,9 @@ def test_of_two_at_once_one_wins(stage: Stage, east: LabCluster) -> None:
     filled(east, "reset-two")
     with members(2, stage.bootstrap, "two", ["reset-two"]) as some, ThreadPoolExecutor(2) as threads:
         have_read(some, PARTITIONS * EACH)
-        until(lambda: committed(east.cluster, "two", "reset-two", ALL) == [EACH] * PARTITIONS, 20, "they commit")
+        until(
+            lambda: read_group_offsets(east.cluster, "two", "reset-two", ALL) == [EACH] * PARTITIONS, 20, "they commit"
+        )
         began_s = time.monotonic()
         doing = {to: threads.submit(stage.does, to_offset("two", to)) for to in (10, 20)}
         failed = {to: one.exception() for to, one in doing.items()}
@@ -187,19 +191,19 @@ def test_one_that_was_broken_off_is_finished_or_taken_back(
     filled(east, topic)
     with members(2, stage.bootstrap, group, [topic]) as some:
         have_read(some, PARTITIONS * EACH)
-        until(lambda: committed(east.cluster, group, topic, ALL) == [EACH] * PARTITIONS, 20, "they commit")
+        until(lambda: read_group_offsets(east.cluster, group, topic, ALL) == [EACH] * PARTITIONS, 20, "they commit")
         with monkeypatch.context() as patch:
-            patch.setattr(offset_reset.Resetting, "gather_late", _killed)
+            patch.setattr(offset_reset_run.OffsetReset, "gather_late", _killed)
             with pytest.raises(KeyboardInterrupt, match="some places may be set; finish it with --resume"):
                 stage.does(to_offset(group, 10))
         with pytest.raises(RefusedError, match="did not finish"):
             stage.does(to_offset(group, 20))
         began_s = time.monotonic()
-        asked = asked_for(group, [], resume=taken == "resume", undo=taken == "undo")
+        asked = parse_reset_request(group, [], resume=taken == "resume", undo=taken == "undo")
         assert len(stage.does(asked)) == 4
         if to < EACH:
             all_again(some, topic, to, began_s)
-        until(lambda: committed(east.cluster, group, topic, ALL) == [EACH] * PARTITIONS, 20, "at the end")
+        until(lambda: read_group_offsets(east.cluster, group, topic, ALL) == [EACH] * PARTITIONS, 20, "at the end")
         with pytest.raises(ConfigError, match=f"no reset of group {group} is unfinished"):
             stage.does(asked)
         assert [one.errors for one in some] == [[], []]
@@ -210,21 +214,25 @@ def test_behind_one_that_was_killed_members_go_on_at_its_time(
     stage: Stage, east: LabCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(east, "reset-killed")
-    monkeypatch.setattr(offset_reset, "HELD_S", 20.0)
+    monkeypatch.setattr(offset_reset_run, "GROUP_HOLD_S", 20.0)
     with members(2, stage.bootstrap, "killed", ["reset-killed"]) as some:
         have_read(some, PARTITIONS * EACH)
-        until(lambda: committed(east.cluster, "killed", "reset-killed", ALL) == [EACH] * PARTITIONS, 20, "they commit")
+        until(
+            lambda: read_group_offsets(east.cluster, "killed", "reset-killed", ALL) == [EACH] * PARTITIONS,
+            20,
+            "they commit",
+        )
         began_s = time.monotonic()
         with monkeypatch.context() as patch:
-            patch.setattr(offset_reset.Resetting, "give_up", lambda _: None)
-            patch.setattr(offset_reset.Resetting, "gather_late", _killed)
+            patch.setattr(offset_reset_run.OffsetReset, "give_up", lambda _: None)
+            patch.setattr(offset_reset_run.OffsetReset, "gather_late", _killed)
             with pytest.raises(KeyboardInterrupt):
                 stage.does(to_offset("killed", 10))
-        resume = asked_for("killed", [], resume=True)
+        resume = parse_reset_request("killed", [], resume=True)
         with pytest.raises(RefusedError, match="test sets group killed to other places since"):
             stage.does(resume)
         assert read_from(some, "reset-killed", began_s) == {}
-        looks = asked_for("killed", [])
+        looks = parse_reset_request("killed", [])
         until(lambda: any("did not finish" in line for line in stage.shows(looks)), 40, "its time is over")
         all_again(some, "reset-killed", 10, began_s)
         began_s = time.monotonic()
@@ -251,7 +259,11 @@ def test_on_stock_brokers_members_join_once(cluster_factory: ClusterFactory, tmp
             filled(lab, name)
             with members(5, stage.bootstrap, name, [name], more, static=name == "static") as some:
                 have_read(some, PARTITIONS * EACH)
-                until(lambda name=name: min(committed(lab.cluster, name, name, ALL)) == EACH, 20, "they commit")  # type: ignore[misc]
+                until(
+                    lambda name=name: min(read_group_offsets(lab.cluster, name, name, ALL)) == EACH,  # type: ignore[misc]
+                    20,
+                    "they commit",
+                )
                 time.sleep(1)
                 joined = [one.assigned for one in some]
                 began_s = time.monotonic()
@@ -313,7 +325,7 @@ def test_members_in_java_read_on_from_there(
     some = [JavaMember(tmp_path, f"m{number}", *ours) for number in range(2)]
     try:
         until(lambda: sum(len(one.read()) for one in some) == PARTITIONS * EACH, 90, "they read")
-        until(lambda: committed(east.cluster, topic, topic, ALL) == [EACH] * PARTITIONS, 30, "they commit")
+        until(lambda: read_group_offsets(east.cluster, topic, topic, ALL) == [EACH] * PARTITIONS, 30, "they commit")
         until(lambda: all(one.lines("partitions_assigned") for one in some), 30, "both have joined")
         time.sleep(5)
         stood = [len(one.read()) for one in some]
@@ -348,7 +360,9 @@ def test_what_copies_exactly_once_aborts_and_copies_on_from_there(stage: Stage, 
         said = stage.does(to_offset(f"copier-{source}", 0))
         until(lambda: copier.copied > before + 1_000, 90, "it copies again")
         acked = writer.stop()
-        until(lambda: sum(committed(east.cluster, f"copier-{source}", source, range(3))) >= len(acked), 90, "all")
+        until(
+            lambda: sum(read_group_offsets(east.cluster, f"copier-{source}", source, range(3))) >= len(acked), 90, "all"
+        )
     finally:
         writer.stop()
         copier.stop()

@@ -11,9 +11,9 @@ from confluent_kafka import Producer
 
 from tests.proxy.served import ProxyProcess, proxy_before
 from tests.scenarios.test_following_writers import until
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.lab.cluster import LabCluster
 
 SECONDS, WARM_S = 60.0, 10.0
@@ -34,8 +34,8 @@ def sends(producer: Producer, topic: str, seconds: float) -> int:
 
 def records_there(lab: LabCluster, topic: str) -> int:
     with closing(KafkaCluster(lab.cluster)) as kafka:
-        ends, _ = kafka.offsets_of_each([NamedPartition(topic, 0)], OffsetKind.HIGH_WATERMARK)
-    return ends[NamedPartition(topic, 0)]
+        ends, _ = kafka.offsets_of_each([TopicPartition(topic, 0)], OffsetKind.HIGH_WATERMARK)
+    return ends[TopicPartition(topic, 0)]
 
 
 def most_mb(proxy: ProxyProcess, producer: Producer, topic: str, seconds: float) -> tuple[int, float]:

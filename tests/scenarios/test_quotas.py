@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from twinshore.kafka.admin import alter_quotas
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.rights import QuotaEntity
+from twinshore.kafka.protocol.access_control import QuotaEntity
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 

@@ -19,15 +19,15 @@ from tests.scenarios.killed_at import GRACE_S, LEASE_S
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switched_home import read
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import RefusedError
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import client_settings, committed, delete_topic
+from twinshore.lab.clients import client_settings, delete_topic, read_group_offsets
 from twinshore.lab.cluster import LabCluster
-from twinshore.routing.topic import HomeNotes
-from twinshore.runtime import leases
+from twinshore.routing.homes_topic import HomesTopic
+from twinshore.runtime import lease_keeper
 from twinshore.state.store import Store, open_store
-from twinshore.switch.core.steps import Deed
+from twinshore.switch.core.steps import SwitchStep
 
 TOPIC, PARTITIONS = "anew-orders", 2
 LINK, GROUP, LOCAL = "east->west", "anew-readers", "anew-local"
@@ -58,7 +58,7 @@ class Stage:
         return any(row.incident.topic == TOPIC and row.incident.policy.stops for row in rows)
 
     def rebuild(self, *words: str, expected: type[Exception] | None = None) -> tuple[int, str]:
-        gather()
+        register_verbs()
         asked = ["mirror", "rebuild", "east..west", TOPIC, *words, "--settings", str(self.rig.process.settings)]
         result = CliRunner().invoke(app, asked)
         if expected is not None:
@@ -140,13 +140,13 @@ def stand(lab: LabCluster, group: str, places: list[int]) -> None:
 def claims(lab: LabCluster) -> list[str]:
     """The topic, where the cluster itself says that a switch or a rebuild has it."""
     with closing(KafkaCluster(lab.cluster)) as kafka:
-        notes = HomeNotes(kafka)
+        notes = HomesTopic(kafka)
         notes.read()
         return [TOPIC] if notes.log.holder(TOPIC) else []
 
 
 def at(lab: LabCluster, group: str) -> list[int]:
-    return committed(lab.cluster, group, TOPIC, list(range(PARTITIONS)))
+    return read_group_offsets(lab.cluster, group, TOPIC, list(range(PARTITIONS)))
 
 
 @pytest.mark.long
@@ -174,7 +174,7 @@ def test_a_spoilt_twin_is_rebuilt_while_its_home_is_under_load(stage: Stage) -> 
     assert at(stage.east, GROUP) == [20, 30], "nothing changes at the home"
     until(lambda: at(stage.west, GROUP) == [20, 30], 60, "its groups stand there again", stage.rig)
     assert at(stage.west, LOCAL) == [45, 5], "also those that the home does not know"
-    assert stage.store.switching.of_link(LINK) == ()
+    assert stage.store.topics_in_switch.of_link(LINK) == ()
     assert not stage.stopped()
     told = [row.incident for row in stage.store.ledger.rows(LINK) if row.incident.kind == "tail rescued"]
     assert [(one.topic, one.partition) for one in told] == [(TOPIC, 0)]
@@ -217,13 +217,22 @@ def test_whoever_reads_there_stops_it(stage: Stage) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("when", ["before", "first", "behind"])
 @pytest.mark.parametrize(
-    "deed", [Deed.LET_GO, Deed.LOOK, Deed.RESCUE, Deed.COMMIT, Deed.REBUILD, Deed.REFILL, Deed.PUT_BACK]
+    "deed",
+    [
+        SwitchStep.STOP_REPLICATION,
+        SwitchStep.INSPECT,
+        SwitchStep.RESCUE,
+        SwitchStep.COMMIT,
+        SwitchStep.REBUILD,
+        SwitchStep.REFILL,
+        SwitchStep.RESTORE_OFFSETS,
+    ],
 )
 def test_killed_at_a_deed_it_is_gone_on_with(
-    stage: Stage, deed: Deed, when: str, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, deed: SwitchStep, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "LEASE_S", LEASE_S)
-    monkeypatch.setattr(leases, "GRACE_S", GRACE_S)
+    monkeypatch.setattr(lease_keeper, "LEASE_S", LEASE_S)
+    monkeypatch.setattr(lease_keeper, "GRACE_S", GRACE_S)
     stand(stage.west, LOCAL, [45, 5])
     with under_load(stage.east):
         spoil(stage)
@@ -233,14 +242,14 @@ def test_killed_at_a_deed_it_is_gone_on_with(
         killed = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
         assert killed.returncode == -9, killed.stdout + killed.stderr
         assert claims(stage.west) == [TOPIC], "whoever switches without the store must not move it to a part of it"
-        gather()
+        register_verbs()
         result = CliRunner().invoke(app, ["switch", "resume", "--settings", str(stage.rig.process.settings)])
         assert result.exit_code == 0, result.output + repr(result.exception)
         assert f"done: {FOREIGN} records rescued to" in result.output
     stage.same()
     assert len(stage.saved()) == FOREIGN
     assert at(stage.west, LOCAL) == [45, 5]
-    assert stage.store.switching.of_link(LINK) == ()
+    assert stage.store.topics_in_switch.of_link(LINK) == ()
     assert claims(stage.west) == []
     told = [row for row in stage.store.ledger.rows(LINK) if row.incident.kind == "tail rescued"]
     assert len(told) == 1, "one row, however often it was saved"

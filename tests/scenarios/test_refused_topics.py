@@ -13,15 +13,17 @@ from tests.scenarios.incident_stage import LINK, QUICK
 from tests.scenarios.test_status_says_so import Watched
 from twinshore.kafka.admin import create_acls, delete_acls
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import allow
+from twinshore.lab.clients import add_acl
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
 
 pytestmark = pytest.mark.timeout(600)
 LATE, HELD, RECORDS = "late", "held", 40
-UNSEEN = Acl(Resource.TOPIC, LATE, Pattern.LITERAL, "User:mirror", "*", Operation.DESCRIBE_CONFIGS, Permission.DENY)
+UNSEEN = Acl(
+    ResourceType.TOPIC, LATE, PatternType.LITERAL, "User:mirror", "*", AclOperation.DESCRIBE_CONFIGS, AclPermission.DENY
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     try:
         made.up()
         for kind, name in (("broker", "kafka-cluster"), ("topic", "*"), ("group", "*")):
-            allow(west.cluster, "mirror", "all", kind, name)
+            add_acl(west.cluster, "mirror", "all", kind, name)
         made.start()
         with closing(KafkaCluster(west.cluster)) as client:
             create_acls(client, [UNSEEN])

@@ -13,31 +13,31 @@ from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_switched_home import read
 from tests.switch.flips import flip_of
 from twinshore.config.errors import RefusedError
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.config.settings import Settings, parse_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.record_batch import Record
 from twinshore.lab.cluster import LabCluster
-from twinshore.state.core.values import Remembered
+from twinshore.state.core.values import LinkStateRow
 from twinshore.state.store import Store, open_store
 from twinshore.switch.core.unreplicated import (
     BATCH_RECORDS,
-    Batch,
-    Count,
-    Ending,
-    Origin,
-    Saved,
-    as_written,
-    batches,
-    head_line,
-    last_line,
+    RecordCount,
+    ReplayedBatch,
+    RescueOrigin,
+    TransactionOutcome,
+    UnreplicatedRecord,
+    count_line,
+    header_line,
+    offset_runs_of,
     record_line,
-    runs_of,
+    records_to_replay,
+    split_into_batches,
 )
-from twinshore.switch.fencing import append
-from twinshore.switch.operations.rescued import KIND, Reinject, act, look, plan
-from twinshore.switch.rescue import read_saved
+from twinshore.switch.fencing import append_batch
+from twinshore.switch.operations.rescued import REPLAYED_KIND, ReplayRequest, inspect_rescued_file, plan, replay_records
+from twinshore.switch.rescue_steps import read_rescued_file
 
 TOPIC, OTHER = "rescue-moved", "rescue-moved-half"
 MANY = BATCH_RECORDS + 100
@@ -58,17 +58,20 @@ def store(settings: Settings) -> Iterator[Store]:
 
 def saved(folder: Path, topic: str, many: int = MANY) -> Path:
     """What east took and never sent, and west is its home since."""
-    origin = Origin("f" * 32, "east", "west", topic, "a" * 32, 0, 10, 10 + many)
-    lines = [Saved(Record(10 + one, one, None, b"late %d" % one, ()), Ending.COMMITTED) for one in range(many)]
+    origin = RescueOrigin("f" * 32, "east", "west", topic, "a" * 32, 0, 10, 10 + many)
+    lines = [
+        UnreplicatedRecord(Record(10 + one, one, None, b"late %d" % one, ()), TransactionOutcome.COMMITTED)
+        for one in range(many)
+    ]
     path = folder / origin.file_name()
-    texts = [head_line(origin), *map(record_line, lines), last_line(Count(many, many))]
+    texts = [header_line(origin), *map(record_line, lines), count_line(RecordCount(many, many))]
     path.write_text("".join(f"{text}\n" for text in texts))
     return path
 
 
 def at_home(store: Store, topic: str, home: str, term: int) -> None:
     old = "east" if home == "west" else "west"
-    store.switching.flip([flip_of(topic, old, home, term, (0,))])
+    store.topics_in_switch.flip([flip_of(topic, old, home, term, (0,))])
 
 
 def test_what_was_agreed_to_is_looked_at_again(
@@ -78,16 +81,16 @@ def test_what_was_agreed_to_is_looked_at_again(
         lab.create_topic(TOPIC)
     path = saved(tmp_path, TOPIC)
     at_home(store, TOPIC, "west", 2)
-    asked = Reinject([path], TOPIC)
+    asked = ReplayRequest([path], TOPIC)
     planned = plan(asked, settings, store)
     assert [one.cluster for one in planned.steps] == ["west"]
     at_home(store, TOPIC, "east", 3)
     with pytest.raises(RefusedError, match=f"{TOPIC} is at home on east by now"):
-        list(act(planned, settings, store, by="anna"))
+        list(replay_records(planned, settings, store, by="anna"))
     path.write_text(path.read_text().replace('"first": 10', '"first": 9').replace('"first":10', '"first":9'))
     at_home(store, TOPIC, "west", 4)
     with pytest.raises(RefusedError, match="was changed"):
-        list(act(planned, settings, store, by="anna"))
+        list(replay_records(planned, settings, store, by="anna"))
     assert read(west, TOPIC, 0, "read_uncommitted") == read(east, TOPIC, 0, "read_uncommitted") == []
 
 
@@ -101,23 +104,27 @@ def test_each_record_is_written_once_whatever_file_it_is_in_and_whoever_was_kill
     west.create_topic(OTHER)
     first, second = saved(tmp_path, OTHER), saved(tmp_path, OTHER, MANY + 50)
     at_home(store, OTHER, "west", 2)
-    origin = look(first).origin
+    origin = inspect_rescued_file(first).origin
     cluster = KafkaCluster(settings.cluster("west"))
     try:
         who = cluster.init_producer_id()
-        (some, _) = batches(read_saved(first))
-        append(cluster, NamedPartition(OTHER, 0), who, 0, as_written(some, origin))
+        (some, _) = split_into_batches(read_rescued_file(first))
+        append_batch(cluster, TopicPartition(OTHER, 0), who, 0, records_to_replay(some, origin))
     finally:
         cluster.close()
-    batch = Batch(OTHER, "west", 2, *who, 0, runs_of(some), told_ms=wall_ms())
-    store.memories.remember([Remembered("east", KIND, batch.subject(origin), batch.to_json(), "", 1)])
+    batch = ReplayedBatch(OTHER, "west", 2, *who, 0, offset_runs_of(some), told_ms=wall_ms())
+    store.link_states.remember([LinkStateRow("east", REPLAYED_KIND, batch.subject(origin), batch.to_json(), "", 1)])
     for path in (first, second, first):
-        asked = Reinject([path], OTHER)
-        list(act(plan(asked, settings, store), settings, store, by="anna"))
+        asked = ReplayRequest([path], OTHER)
+        list(replay_records(plan(asked, settings, store), settings, store, by="anna"))
     assert [value for _, _, value in read(west, OTHER, 0, "read_committed")] == [
         b"late %d" % one for one in range(MANY + 50)
     ]
-    assert {Batch.from_json(row.value).end for row in store.memories.of("east", KIND)} == {500, MANY, MANY + 50}
+    assert {ReplayedBatch.from_json(row.value).end for row in store.link_states.of("east", REPLAYED_KIND)} == {
+        500,
+        MANY,
+        MANY + 50,
+    }
 
 
 def is_there(lab: LabCluster, topic: str) -> bool:
@@ -132,10 +139,10 @@ def test_files_of_several_topics_are_written_to_their_topics_at_once(
     names = ["rescued-one", "rescued-two", "rescued-nowhere"]
     for name in names[:2]:
         west.create_topic(name)
-    planned = plan(Reinject([saved(tmp_path, name) for name in names]), settings, store)
+    planned = plan(ReplayRequest([saved(tmp_path, name) for name in names]), settings, store)
     assert planned.refused and planned.refused.message == "west has no topic rescued-nowhere"
-    assert [step.topic for step in act(planned, settings, store, by="anna")] == names[:2]
+    assert [step.topic for step in replay_records(planned, settings, store, by="anna")] == names[:2]
     for name in names[:2]:
         until(partial(is_there, west, name), 30, f"{name} is written")
-    again = plan(Reinject([tmp_path / step.path.name for step in planned.steps]), settings, store)
+    again = plan(ReplayRequest([tmp_path / step.path.name for step in planned.steps]), settings, store)
     assert (again.steps, len(again.remarks)) == ((), 2), "a second time nothing is written"

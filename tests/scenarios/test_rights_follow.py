@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 from tests.pages.shell import kafka_tools, play
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.rights_stage import acl, client, guarded, may_read, may_write, remove_user
-from twinshore.cli.app import app, gather
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import FOLLOWERS_TOPIC, TWINS_TOPIC, Cluster
+from twinshore.cli.app import app, register_verbs
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import SUBSCRIBERS_TOPIC, TWINS_TOPIC, Cluster
 from twinshore.kafka.admin import alter_quotas, create_acls, delete_acls, read_acls, read_quotas, read_scram_users
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.rights import Operation, Pattern, Permission, QuotaEntity, Resource
-from twinshore.lab.clients import allow, delete_topic
+from twinshore.kafka.protocol.access_control import AclOperation, AclPermission, PatternType, QuotaEntity, ResourceType
+from twinshore.lab.clients import add_acl, delete_topic
 from twinshore.lab.cluster import LabCluster
 
 pytestmark = pytest.mark.claim(
@@ -35,12 +35,12 @@ QUOTA = QuotaEntity((("user", "anna"),))
 TOPICS = ("orders", "orders-eu", "secret")
 
 
-READ_ALL = acl("*", Operation.READ)
-NOT_SECRET = acl("secret", Operation.ALL, permission=Permission.DENY)
-EVERYTHING = acl("orders", Operation.ALL, "User:bert", pattern=Pattern.PREFIXED)
-THEIRS = acl("orders", Operation.READ, "User:zoe")
-OURS, OTHERS = (replace(acl(name, Operation.READ), resource=int(Resource.GROUP)) for name in ("ours", "others"))
-GIVEN = {acl(topic, Operation.READ) for topic in TOPICS}
+READ_ALL = acl("*", AclOperation.READ)
+NOT_SECRET = acl("secret", AclOperation.ALL, permission=AclPermission.DENY)
+EVERYTHING = acl("orders", AclOperation.ALL, "User:bert", pattern=PatternType.PREFIXED)
+THEIRS = acl("orders", AclOperation.READ, "User:zoe")
+OURS, OTHERS = (replace(acl(name, AclOperation.READ), resource=int(ResourceType.GROUP)) for name in ("ours", "others"))
+GIVEN = {acl(topic, AclOperation.READ) for topic in TOPICS}
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def rig(tmp_path: Path, source: LabCluster, target: LabCluster) -> Iterator[Rig]
 
 
 def plan(rig: Rig) -> list[dict[str, str]]:
-    gather()
+    register_verbs()
     words = ["mirror", "plan", "--json", "--settings", str(rig.process.settings)]
     result = CliRunner().invoke(app, words, catch_exceptions=False)
     assert result.exit_code == 0
@@ -85,8 +85,8 @@ def test_who_may_do_what_is_the_same_but_nobody_changes_a_twin(
     rig: Rig, source: LabCluster, target: LabCluster
 ) -> None:
     for side in (source, target):
-        allow(side.cluster, "mirror", "all", "broker", "kafka-cluster")
-        allow(side.cluster, "mirror", "all", "topic", "*")
+        add_acl(side.cluster, "mirror", "all", "broker", "kafka-cluster")
+        add_acl(side.cluster, "mirror", "all", "topic", "*")
     for topic in TOPICS:
         source.create_topic(topic)
         assert may_write(source.cluster, topic)
@@ -121,7 +121,7 @@ def test_who_may_do_what_is_the_same_but_nobody_changes_a_twin(
         groups_as_operators_say(rig, west)
         taken_back_on_both(rig, east, west, anna)
         stays_revoked(rig, target, west)
-    gather()
+    register_verbs()
     words = ["audit", "--json", "--settings", str(rig.process.settings)]
     audit = json.loads(CliRunner().invoke(app, words, catch_exceptions=False).output)
     outcomes = {(row["subject"], row["after"]): row["outcome"] for row in audit}
@@ -137,8 +137,8 @@ def test_who_else_may_write_to_our_own_topics_is_told_and_the_printed_line_ends_
     tmp_path: Path, source: LabCluster, target: LabCluster
 ) -> None:
     for side in (source, target):
-        allow(side.cluster, "mirror", "all", "broker", "kafka-cluster")
-        allow(side.cluster, "mirror", "all", "topic", "*")
+        add_acl(side.cluster, "mirror", "all", "broker", "kafka-cluster")
+        add_acl(side.cluster, "mirror", "all", "topic", "*")
     back, carl = "west->east", source.cluster_as("carl")
     clusters = [target.cluster_as("mirror"), source.cluster_as("mirror")]
     text = settings_text(tmp_path, clusters, {back: "nothing"}, mirror={"lanes": 1})
@@ -148,12 +148,12 @@ def test_who_else_may_write_to_our_own_topics_is_told_and_the_printed_line_ends_
         rows = [row for row in rig.ledger(back) if row.closed_ms is None]
         return [row.incident.sentence for row in rows if row.incident.kind is IncidentKind.OWN_TOPICS_OPEN]
 
-    source.create_topic(FOLLOWERS_TOPIC)
+    source.create_topic(SUBSCRIBERS_TOPIC)
     rig.process.start()
     try:
         rig.until_said("carried by this process", within_s=90)
         with client(source) as east:
-            wide = acl("twinshore.", Operation.WRITE, "User:carl", pattern=Pattern.PREFIXED)
+            wide = acl("twinshore.", AclOperation.WRITE, "User:carl", pattern=PatternType.PREFIXED)
             create_acls(east, [wide])
             until(lambda: len(told()) == 1, 30, "it is told who may write", rig)
             until(lambda: may_write(carl, TWINS_TOPIC), 10, "the rule holds")
@@ -167,7 +167,7 @@ def test_who_else_may_write_to_our_own_topics_is_told_and_the_printed_line_ends_
             play(sentence.partition("(try: ")[2].removesuffix(")"), tmp_path, kafka_tools(tmp_path / "tools"))
             until(lambda: not told(), 30, "the row is closed", rig)
             until(lambda: not may_write(carl, TWINS_TOPIC), 10, "the denial holds")
-            assert may_write(carl, FOLLOWERS_TOPIC)  # as each application must
+            assert may_write(carl, SUBSCRIBERS_TOPIC)  # as each application must
     finally:
         rig.process.end()
 
@@ -230,7 +230,7 @@ def somebody_elses_topic_gets_none(rig: Rig, target: LabCluster, east: KafkaClus
     delete_topic(target.cluster, "orders-us")
     target.create_topic("orders-us")
     rig.until_said("no ACL follows to it")
-    theirs, twins = (acl(name, Operation.READ, "User:dora") for name in ("orders-us", "orders-eu"))
+    theirs, twins = (acl(name, AclOperation.READ, "User:dora") for name in ("orders-us", "orders-eu"))
     create_acls(east, [theirs, twins])
     until(lambda: twins in (read_acls(west) or ()), 60, "the rule of a twin crosses", rig)
     assert theirs not in (read_acls(west) or ())

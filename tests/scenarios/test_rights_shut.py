@@ -13,15 +13,15 @@ import pytest
 
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.rights_stage import acl, client, guarded, may_read, may_write
-from twinshore.config.model import Cluster, NamedPartition
+from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.admin import create_acls, delete_acls, read_acls
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
-from twinshore.lab.clients import allow, topic_id
+from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.lab.clients import add_acl, topic_id
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
-from twinshore.replication.sync.clusters import OPEN_UNLESS_RULED
+from twinshore.replication.sync.cluster_comparison import OPEN_WITHOUT_ACLS_SETTING
 
 pytestmark = pytest.mark.claim(
     "topics",
@@ -33,11 +33,19 @@ pytestmark = pytest.mark.claim(
 
 LINK = "east->west"
 ALL_BUT_DELETE = (
-    *(Operation.READ, Operation.WRITE, Operation.CREATE, Operation.ALTER),
-    *(Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS),
+    *(AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.ALTER),
+    *(AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS),
 )
-READS = acl("payroll", Operation.READ)
-NO_RULES = Acl(Resource.CLUSTER, "kafka-cluster", Pattern.LITERAL, "User:mirror", "*", Operation.ALTER, Permission.DENY)
+READS = acl("payroll", AclOperation.READ)
+NO_RULES = Acl(
+    ResourceType.CLUSTER,
+    "kafka-cluster",
+    PatternType.LITERAL,
+    "User:mirror",
+    "*",
+    AclOperation.ALTER,
+    AclPermission.DENY,
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +56,7 @@ def source() -> Iterator[LabCluster]:
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[LabCluster]:
-    with guarded("west", "anna", "bert", settings={OPEN_UNLESS_RULED: "true"}) as cluster:
+    with guarded("west", "anna", "bert", settings={OPEN_WITHOUT_ACLS_SETTING: "true"}) as cluster:
         yield cluster
 
 
@@ -68,8 +76,8 @@ def test_nothing_is_opened_where_everybody_may_use_what_no_rule_speaks_of(
     rig: Rig, source: LabCluster, target: LabCluster
 ) -> None:
     for kind, name in (("broker", "kafka-cluster"), ("topic", "*")):
-        allow(source.cluster, "mirror", "all", kind, name)
-    allow(target.cluster, "mirror", "all", "broker", "kafka-cluster")
+        add_acl(source.cluster, "mirror", "all", kind, name)
+    add_acl(target.cluster, "mirror", "all", "broker", "kafka-cluster")
     target.create_topic("theirs")
     for topic in ("payroll", "bare", "undeleted", "partly"):
         source.create_topic(topic)
@@ -83,11 +91,11 @@ def test_nothing_is_opened_where_everybody_may_use_what_no_rule_speaks_of(
         until(lambda: crossed(target, "undeleted"), 120, "it crosses by the rights that it was given", rig)
         assert not may_delete(target, "undeleted"), "the operator's word, and no rule of the mirror's own gives it"
         assert not [
-            rule for rule in read_acls(west) or () if rule.name == "undeleted" and rule.operation == Operation.ALL
+            rule for rule in read_acls(west) or () if rule.name == "undeleted" and rule.operation == AclOperation.ALL
         ]
         until(lambda: crossed(target, "partly"), 120, "it crosses by a rule of the mirror's own", rig)
-        own = acl("partly", Operation.ALL, "User:mirror")
-        create_acls(west, [replace(own, host="10.9.9.9"), acl("partly", Operation.WRITE, "User:*")])
+        own = acl("partly", AclOperation.ALL, "User:mirror")
+        create_acls(west, [replace(own, host="10.9.9.9"), acl("partly", AclOperation.WRITE, "User:*")])
         until(lambda: own in (read_acls(west) or ()), 60, "it has its own", rig)
         time.sleep(3)  # some looks
         assert own in (read_acls(west) or ()), "it cannot do without"
@@ -112,16 +120,16 @@ def test_nothing_is_opened_where_everybody_may_use_what_no_rule_speaks_of(
 
 @pytest.mark.parametrize("version", [KAFKA_3, KAFKA_NEWEST])
 def test_brokers_name_what_they_let_everybody_do_and_hide_whether(version: str) -> None:
-    with guarded("shy", settings={OPEN_UNLESS_RULED: "false"}, version=version) as shy, client(shy) as found:
+    with guarded("shy", settings={OPEN_WITHOUT_ACLS_SETTING: "false"}, version=version) as shy, client(shy) as found:
         (node,) = found.metadata([], refresh=True).brokers
-        assert found.admin.broker_settings(node)[OPEN_UNLESS_RULED].value is None
+        assert found.admin.broker_settings(node)[OPEN_WITHOUT_ACLS_SETTING].value is None
 
 
 def may_delete(target: LabCluster, topic: str) -> bool:
     """Whether the mirror's user may cut the topic's log, which takes the right to delete the topic."""
     with closing(KafkaCluster(target.cluster_as("mirror"), patience_s=30.0)) as found:
         named = {topic: topic_id(target.cluster, topic)}
-        _, failed = found.cut_each({NamedPartition(topic, 0): 0}, named)
+        _, failed = found.delete_records_of_each({TopicPartition(topic, 0): 0}, named)
     assert all(error.code == Code.TOPIC_AUTHORIZATION_FAILED for error in failed.values()), failed
     return not failed
 
@@ -169,7 +177,7 @@ def nothing_crosses_before_its_rules_stand(
 
 def a_name_writes_no_line_of_the_log(rig: Rig, east: KafkaCluster) -> None:
     forged = "09:00:00 east->west: all is well"
-    create_acls(east, [acl("payroll", Operation.ALL, f"User:eve\n{forged}")])
+    create_acls(east, [acl("payroll", AclOperation.ALL, f"User:eve\n{forged}")])
     assert f"User:eve\\n{forged} " in rig.until_said("User:eve", within_s=90)
     rig.until_said(f"User:eve\\n{forged} all on topic payroll", within_s=60)
     for said in (rig.process.said, rig.verb("mirror", "plan", "--details"), rig.verb("audit")):
@@ -179,7 +187,7 @@ def a_name_writes_no_line_of_the_log(rig: Rig, east: KafkaCluster) -> None:
 
 def what_is_refused_again_and_again_is_told_once(rig: Rig, source: LabCluster, west: KafkaCluster) -> None:
     """A setting of a twin that the mirror may not change, through a dozen looks."""
-    rule_by_hand(west, acl("payroll", Operation.ALTER_CONFIGS, "User:mirror", permission=Permission.DENY), rig)
+    rule_by_hand(west, acl("payroll", AclOperation.ALTER_CONFIGS, "User:mirror", permission=AclPermission.DENY), rig)
     with client(source) as east:
         named = topic_id(source.cluster, "payroll")
         east.admin.alter_topic_settings("payroll", {"segment.ms": "3600000"}, topic_id=named)

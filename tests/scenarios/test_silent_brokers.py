@@ -12,12 +12,12 @@ import pytest
 from testkit.raw_writer import RawWriter
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.cluster import LabCluster
-from twinshore.replication.coordinator_server import Desk
-from twinshore.replication.incidents.stopped import Standing
-from twinshore.replication.recorder import Recorder
-from twinshore.replication.task.core.config import LaneLimits, TideOrder, TrackOrder
-from twinshore.replication.task.runner import Pump
-from twinshore.state.core.values import LedgerRow
+from twinshore.replication.coordinator_server import CoordinatorServer
+from twinshore.replication.incidents.stopped import StoppedPartitions
+from twinshore.replication.recorder import ProgressRecorder
+from twinshore.replication.task.core.config import PartitionConfig, TaskConfig, TaskLimits
+from twinshore.replication.task.runner import TaskRunner
+from twinshore.state.core.values import IncidentRow
 from twinshore.state.store import Store, open_store
 
 pytestmark = pytest.mark.timeout(600)
@@ -37,16 +37,16 @@ class Carrying:
         source_id, target_id = (side.metadata([TOPIC]).topics[TOPIC].topic_id.hex() for side in sides)
         producer_id, _ = sides[1].init_producer_id()
         self._sides = sides
-        self.recorder = Recorder(store, "a test", 0.2, self.says.append)
-        self.desk = Desk("127.0.0.1", allowed_s=lambda _: 600.0, take=self.recorder.take)
-        self.desk.open_lane(KEY, 60.0)
-        self.desk.assign(KEY, [TrackOrder(TOPIC, 0, source_id, target_id)])
-        self.standing = Standing(LINK, store, self.desk, self.recorder, self.says.append)
-        order = TideOrder(
+        self.recorder = ProgressRecorder(store, "a test", 0.2, self.says.append)
+        self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 600.0, take=self.recorder.take)
+        self.desk.open_task(KEY, 60.0)
+        self.desk.assign(KEY, [PartitionConfig(TOPIC, 0, source_id, target_id)])
+        self.standing = StoppedPartitions(LINK, store, self.desk, self.recorder, self.says.append)
+        order = TaskConfig(
             *(LINK, 0, 1, east.cluster, west.cluster, producer_id, 0, DAY_MS),
-            *(self.desk.host, self.desk.port, self.desk.token_of(KEY), LaneLimits()),
+            *(self.desk.host, self.desk.port, self.desk.token_of(KEY), TaskLimits()),
         )
-        self.pump = threading.Thread(target=Pump(order).run, daemon=True)
+        self.pump = threading.Thread(target=TaskRunner(order).run, daemon=True)
         self.pump.start()
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class Carrying:
     def crossed(self) -> int:
         return max((at.to_offset for at in self.store.receipts.positions(LINK)), default=0)
 
-    def rows(self) -> list[LedgerRow]:
+    def rows(self) -> list[IncidentRow]:
         return list(self.store.ledger.rows(LINK))
 
     def until(self, holds: Callable[[], object], what: str) -> None:

@@ -21,7 +21,7 @@ from tests.scenarios.incident_stage import CALM, LINK, IncidentStage
 from tests.scenarios.mirror_rig import until
 from twinshore.config.settings import load_settings
 from twinshore.lab.ports import free_port
-from twinshore.monitoring.status import as_values, look
+from twinshore.monitoring.link_status import as_values, read_link_views
 from twinshore.state.store import open_store
 
 pytestmark = [
@@ -61,7 +61,7 @@ class Watched(IncidentStage):
         """What `twinshore status --json --topics` says."""
         settings = load_settings(self.rig.process.settings, os.environ)
         with open_store(settings.store.url) as store:
-            (view,) = look(store, settings, [LINK], clock=lambda: int(time.time() * 1000), topics=True)
+            (view,) = read_link_views(store, settings, [LINK], clock=lambda: int(time.time() * 1000), topics=True)
         return as_values(view, topics=True)
 
     def told(self) -> Told:

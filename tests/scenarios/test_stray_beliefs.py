@@ -13,12 +13,12 @@ import pytest
 from testkit.raw_writer import RawWriter
 from tests.scenarios.raw_writers_log import end_of
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.framing import Exchange
+from twinshore.kafka.protocol.framing import InFlightRequests
 from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce
 from twinshore.kafka.protocol.record_batch import HEADER_BYTES, split_batches
-from twinshore.lab.clients import admin_of
+from twinshore.lab.clients import create_admin_client
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, ONE_COMPILER
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, ONE_COMPILER_FLAG
 
 LAG_S = 6.0  # so long a follower is waited for
 SETTINGS = {"replica.lag.time.max.ms": str(int(1000 * LAG_S))}
@@ -27,7 +27,7 @@ SETTINGS = {"replica.lag.time.max.ms": str(int(1000 * LAG_S))}
 @pytest.fixture(scope="module", params=[KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)])
 def lab(request: pytest.FixtureRequest) -> Iterator[LabCluster]:
     with LabCluster(
-        "strays", version=request.param, brokers=3, heap_mb=256, settings=SETTINGS, jvm_flags=(ONE_COMPILER,)
+        "strays", version=request.param, brokers=3, heap_mb=256, settings=SETTINGS, jvm_flags=(ONE_COMPILER_FLAG,)
     ) as cluster:
         yield cluster
 
@@ -40,12 +40,12 @@ def kafka(lab: LabCluster) -> Iterator[KafkaCluster]:
 
 
 def in_sync(lab: LabCluster, topic: str) -> list[int]:
-    return list(admin_of(lab.cluster).list_topics(topic).topics[topic].partitions[0].isrs)
+    return list(create_admin_client(lab.cluster).list_topics(topic).topics[topic].partitions[0].isrs)
 
 
 def two_requests(writer: RawWriter) -> bytes:
     """Of three records each, as a pump sends them one behind the other."""
-    exchange, version, found = Exchange("lost"), writer.leader.spoken(PRODUCE_KEY), b""
+    exchange, version, found = InFlightRequests("lost"), writer.leader.handwritten_version(PRODUCE_KEY), b""
     for sequence in (0, 3):
         data = writer.batch(3)
         ((_, header),) = split_batches(memoryview(data))

@@ -13,7 +13,7 @@ from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.switch_rig import forced, verdict_in
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switched_home import read
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import RefusedError
 from twinshore.lab.cluster import LabCluster
 
@@ -36,7 +36,7 @@ def rig(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[Rig]:
 
 def switch(rig: Rig, *words: str, expected: type[Exception] | None = None) -> tuple[int, str]:
     """The exit code of `twinshore switch`, and what it said."""
-    gather()
+    register_verbs()
     asked = ["switch", *forced(words), "--settings", str(rig.process.settings)]
     result = CliRunner().invoke(app, asked, catch_exceptions=True)
     if expected is None and result.exception and not isinstance(result.exception, SystemExit):

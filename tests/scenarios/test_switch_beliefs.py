@@ -17,13 +17,19 @@ from tests.scenarios.raw_writers_log import end_of, state_of
 from tests.scenarios.switch_stage import Stage, seen, staged, until
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.groups import Groups
-from twinshore.kafka.metadata import NO_LEADER, NO_TOPIC_ID, ask_metadata
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.fetch import FETCH_KEY, FETCH_VERSION, FetchPartition, encode_fetch, parse_fetch
-from twinshore.kafka.protocol.offsets import Place, Where
-from twinshore.kafka.questions import OffsetKind
-from twinshore.kafka.state_topic import Notebook
+from twinshore.kafka.consumer_groups import ConsumerGroups
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.metadata import NO_LEADER, NO_TOPIC_ID, read_metadata
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.fetch import (
+    FETCH_KEY,
+    FETCH_VERSION,
+    FetchPartitionById,
+    encode_fetch_by_id,
+    parse_fetch_by_id,
+)
+from twinshore.kafka.protocol.offsets import CommittedOffset, TopicPartitionTuple
+from twinshore.kafka.state_topic import StateTopic
 from twinshore.lab.clients import alter_brokers
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 
@@ -139,12 +145,12 @@ def test_two_claims_of_one_key_agree_until_the_topic_is_compacted(stage: Stage, 
     """The log's order decides for whoever reads now. Later the older claim of a key is cleaned away, and the younger
     one is the first: so each claimant has a key of its own, or terms are compared."""
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "segment.ms": "100"}
-    Notebook(stage.kafka, unique_topic).make(settings, lasting=True)
+    StateTopic(stage.kafka, unique_topic).make(settings, lasting=True)
     start = threading.Barrier(2)
 
     def claim(who: bytes) -> list[bytes | None]:
         with closing(KafkaCluster(stage.lab.cluster)) as kafka:
-            notebook = Notebook(kafka, unique_topic)
+            notebook = StateTopic(kafka, unique_topic)
             start.wait()
             notebook.append([(b"orders", who)], wall_ms())
             return [note.value for note in notebook.read(0)[0]]
@@ -153,7 +159,7 @@ def test_two_claims_of_one_key_agree_until_the_topic_is_compacted(stage: Stage, 
         seen_by = list(pool.map(claim, (b"one", b"two")))
     first, second = max(seen_by, key=len)
     assert {claims[0] for claims in seen_by} == {first}
-    notebook = Notebook(stage.kafka, unique_topic)
+    notebook = StateTopic(stage.kafka, unique_topic)
 
     def cleaned() -> bool:
         notebook.append([(b"other", b"")], wall_ms())  # the last segment is never cleaned
@@ -166,7 +172,7 @@ def test_two_claims_of_one_key_agree_until_the_topic_is_compacted(stage: Stage, 
 def ids_shown(stage: Stage, topic: str) -> list[bytes]:
     """The topic's id as each broker knows it now; none where there is no such topic."""
     lines = [stage.kafka.connection_to(node) for node in stage.nodes]
-    seen_there = [ask_metadata(line, [topic], timeout_s=10.0).topics[topic] for line in lines]
+    seen_there = [read_metadata(line, [topic], timeout_s=10.0).topics[topic] for line in lines]
     return [NO_TOPIC_ID if one.error else one.topic_id for one in seen_there]
 
 
@@ -181,16 +187,16 @@ def test_a_deleted_topics_name_is_free_at_once_and_its_id_is_refused(stage: Stag
     assert len(set(ids_shown(stage, unique_topic))) == 1
     new = RawWriter(stage.kafka, unique_topic)
     assert end_of(new) == 0, "an empty log"
-    asked = encode_fetch(
+    asked = encode_fetch_by_id(
         session_id=0,
         session_epoch=-1,
         max_wait_ms=0,
         min_bytes=0,
         max_bytes=1 << 20,
         isolation=0,
-        partitions=[FetchPartition(old.topic_id, 0, 0, -1, -1, 1 << 20)],
+        partitions=[FetchPartitionById(old.topic_id, 0, 0, -1, -1, 1 << 20)],
     )
-    (part,) = parse_fetch(new.leader.call_raw(FETCH_KEY, FETCH_VERSION, asked), 0).partitions
+    (part,) = parse_fetch_by_id(new.leader.call_raw(FETCH_KEY, FETCH_VERSION, asked), 0).partitions
     assert part.error == Code.UNKNOWN_TOPIC_ID
     # A producer of Kafka 3 knows no ids: what it sends late goes into the new topic.
     late = new.send([new.batch(1)], topic_id=old.topic_id)
@@ -202,16 +208,16 @@ def test_places_go_with_their_topic_and_may_be_put_back_once_it_is_new(stage: St
     stage.lab.create_topic(f"{unique_topic}-other", copies=3)
     where, other, group = (unique_topic, 0), (f"{unique_topic}-other", 0), unique_topic
     topic_id = RawWriter(stage.kafka, unique_topic).topic_id
-    with closing(Groups(stage.kafka)) as groups:
+    with closing(ConsumerGroups(stage.kafka)) as groups:
         until(lambda: group in groups.coordinators([group]))
         node = groups.coordinators([group])[group]
 
-        def places() -> dict[Where, int]:
+        def places() -> dict[TopicPartitionTuple, int]:
             found, _ = groups.places({node: {group: None}}, {})
             return {place: one.offset for place, one in found[group].places.items()}
 
-        def put(place: Where, offset: int) -> bool:
-            return groups.commit({node: {group: {place: Place(offset)}}}) == {group: {place: 0}}
+        def put(place: TopicPartitionTuple, offset: int) -> bool:
+            return groups.commit({node: {group: {place: CommittedOffset(offset)}}}) == {group: {place: 0}}
 
         until(lambda: put(where, 3) and put(other, 4))
         assert places() == {where: 3, other: 4}

@@ -22,11 +22,11 @@ from tests.scenarios.test_switch import switch
 from tests.scenarios.test_switched_home import Stage, read
 from twinshore.cli.app import app
 from twinshore.config.errors import RefusedError
-from twinshore.lab.clients import add_partitions, client_settings, committed, delete_topic
+from twinshore.lab.clients import add_partitions, client_settings, delete_topic, read_group_offsets
 from twinshore.lab.cluster import LabCluster
-from twinshore.runtime import leases
+from twinshore.runtime import lease_keeper
 from twinshore.state.store import open_store
-from twinshore.switch.core.steps import Deed
+from twinshore.switch.core.steps import SwitchStep
 
 DIVERGED, QUIET = TOPICS = ("back-orders", "back-quiet")
 GROUP = "back-readers"
@@ -79,7 +79,7 @@ def commit(lab: LabCluster, topic: str, places: dict[int, int]) -> None:
 
 
 def group_at(lab: LabCluster) -> list[int]:
-    return committed(lab.cluster, GROUP, DIVERGED, [0, 1])
+    return read_group_offsets(lab.cluster, GROUP, DIVERGED, [0, 1])
 
 
 def moved_by_force(stage: Stage, late: int) -> tuple[LabCluster, LabCluster]:
@@ -88,7 +88,7 @@ def moved_by_force(stage: Stage, late: int) -> tuple[LabCluster, LabCluster]:
     if late:
         written_at_last(stage.home, DIVERGED, late)
     stage.flip(TOPICS)
-    stage.store.switching.end(held)
+    stage.store.topics_in_switch.end(held)
     for topic in TOPICS:
         fill(stage.twin, topic, 5, partition=1)
     return stage.home, stage.twin
@@ -239,15 +239,15 @@ def test_whoever_reads_there_stops_it_and_so_does_a_mirror_that_is_not_there(sta
 @pytest.mark.parametrize(
     "deed",
     [
-        pytest.param(Deed.RESCUE, marks=pytest.mark.long),
-        pytest.param(Deed.REBUILD, marks=pytest.mark.long),
-        pytest.param(Deed.PUT_BACK, marks=pytest.mark.long),
+        pytest.param(SwitchStep.RESCUE, marks=pytest.mark.long),
+        pytest.param(SwitchStep.REBUILD, marks=pytest.mark.long),
+        pytest.param(SwitchStep.RESTORE_OFFSETS, marks=pytest.mark.long),
     ],
 )
-def test_killed_at_a_deed_it_is_gone_on_with(stage: Stage, deed: Deed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_at_a_deed_it_is_gone_on_with(stage: Stage, deed: SwitchStep, monkeypatch: pytest.MonkeyPatch) -> None:
     """Right behind what was done of the deed at once, before anybody wrote that down."""
-    monkeypatch.setattr(leases, "LEASE_S", LEASE_S)
-    monkeypatch.setattr(leases, "GRACE_S", GRACE_S)
+    monkeypatch.setattr(lease_keeper, "LEASE_S", LEASE_S)
+    monkeypatch.setattr(lease_keeper, "GRACE_S", GRACE_S)
     east, west = moved_by_force(stage, 3)
     commit(east, DIVERGED, {0: 12, 1: 3})
     until(lambda: bool(stage.open_rows()), 60, "it is told", stage.rig)
@@ -322,10 +322,10 @@ def test_mapped_nothing_is_deleted_and_the_twin_goes_on_behind_what_never_crosse
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("deed", [Deed.LET_GO, Deed.GO_ON])
-def test_mapped_it_is_killed_and_gone_on_with(stage: Stage, deed: Deed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "LEASE_S", LEASE_S)
-    monkeypatch.setattr(leases, "GRACE_S", GRACE_S)
+@pytest.mark.parametrize("deed", [SwitchStep.STOP_REPLICATION, SwitchStep.CONTINUE_MAPPED])
+def test_mapped_it_is_killed_and_gone_on_with(stage: Stage, deed: SwitchStep, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_keeper, "LEASE_S", LEASE_S)
+    monkeypatch.setattr(lease_keeper, "GRACE_S", GRACE_S)
     east, west = moved_by_force(stage, 3)
     until(lambda: bool(stage.open_rows()), 60, "it is told", stage.rig)
     before = read(east, DIVERGED, 0, "read_committed")

@@ -24,12 +24,12 @@ from tests.scenarios.test_switched_home import read
 from twinshore.config.model import fence_epoch, written_epoch
 from twinshore.config.settings import load_settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.errors import Code
-from twinshore.lab.clients import alter_topic, client_settings, committed
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.lab.clients import alter_topic, client_settings, read_group_offsets
 from twinshore.lab.cluster import LabCluster
 from twinshore.state.store import open_store
-from twinshore.switch.operations.plan import asked_of, plan
-from twinshore.switch.operations.run import Asking, run_switch
+from twinshore.switch.operations.plan import build_switch_request, plan
+from twinshore.switch.operations.run import SwitchCaller, run_switch
 
 TOPIC = "faults-orders"
 
@@ -53,7 +53,7 @@ def test_two_operators_at_once_one_wins(rig: SwitchRig) -> None:
     before = rig.level()
     settings = load_settings(rig.settings, {})
     with open_store(url_in(rig.rig.folder)) as store:
-        older = plan(asked_of([TOPIC], twin.name), settings, store, by="carol")
+        older = plan(build_switch_request([TOPIC], twin.name), settings, store, by="carol")
     assert older.record is not None, older.refused
     told = started(rig, *[f"run {TOPIC} --to {twin.name} --yes"] * 2)
     codes = sorted(code for code, _ in told)
@@ -69,7 +69,7 @@ def test_two_operators_at_once_one_wins(rig: SwitchRig) -> None:
     rig.same()
     # A plan of before is of another home, and begins nothing.
     with open_store(url_in(rig.rig.folder)) as store:
-        late = run_switch(older, settings, store, Asking("carol", lambda _: None, threading.Event()))
+        late = run_switch(older, settings, store, SwitchCaller("carol", lambda _: None, threading.Event()))
     assert late.verdict().startswith(f"turned back: topic {TOPIC} is at home on {twin.name} in term {term + 1} by now")
     assert late.record.held_ms == 0
     rig.settled(twin.name, term + 1)
@@ -173,9 +173,11 @@ def test_a_group_alone_whose_consumers_are_too_early_stays_where_it_is(rig: Swit
         more(read, rig)
     rig.level()
     # Not of each partition, perhaps: it may have read enough before it came to one of them.
-    stood = committed(home.cluster, "faults-billing", TOPIC, range(3))
+    stood = read_group_offsets(home.cluster, "faults-billing", TOPIC, range(3))
     assert max(stood) > 0
-    until(lambda: committed(twin.cluster, "faults-billing", TOPIC, range(3)) == stood, 120, "it follows", rig.rig)
+    until(
+        lambda: read_group_offsets(twin.cluster, "faults-billing", TOPIC, range(3)) == stood, 120, "it follows", rig.rig
+    )
     with written(home, TOPIC), Reading(twin, TOPIC, "faults-billing", read):
         more(read, rig)
         said = rig.switch("run", *asked, twin.name, "--yes")
@@ -184,7 +186,7 @@ def test_a_group_alone_whose_consumers_are_too_early_stays_where_it_is(rig: Swit
     assert f"is further on on {twin.name} than on {home.name}" in said.text, said.text
     said = rig.switch("run", *asked, home.name, "--yes")
     assert said.code == 0, said.text
-    there, here = (committed(lab.cluster, "faults-billing", TOPIC, range(3)) for lab in (twin, home))
+    there, here = (read_group_offsets(lab.cluster, "faults-billing", TOPIC, range(3)) for lab in (twin, home))
     assert there == here
     rig.settled(*where)
 

@@ -10,21 +10,29 @@ from testkit.raw_writer import RawWriter
 from tests.scenarios.raw_writers_log import end_of
 from tests.scenarios.switch_stage import staged
 from tests.switch.test_decision import record
-from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.lab.jars import KAFKA_NEWEST
-from twinshore.switch.core.steps import Deed, Done, Kind, Moved, Outcome, SwitchState, Wait
-from twinshore.switch.fencing import Shut, is_fence, put_up
+from twinshore.switch.core.steps import (
+    StepDone,
+    StepOutcome,
+    StepPending,
+    SwitchKind,
+    SwitchState,
+    SwitchStep,
+    TopicMove,
+)
+from twinshore.switch.fencing import FencedProducer, is_fence, write_fence
 
 
 def _of(names: dict[str, int]) -> SwitchState:
     topics = tuple(
-        Moved(topic=name, old_id="a" * 32, new_id="b" * 32, term=1, partitions=1, points=(point,))
+        TopicMove(topic=name, old_id="a" * 32, new_id="b" * 32, term=1, partitions=1, points=(point,))
         for name, point in sorted(names.items())
     )
-    return replace(record(Kind.FORCED), deed=Deed.FENCE, topics=topics)
+    return replace(record(SwitchKind.FORCED), deed=SwitchStep.FENCE, topics=topics)
 
 
-def _points(outcome: Outcome) -> dict[str, int]:
+def _points(outcome: StepOutcome) -> dict[str, int]:
     assert outcome.record is not None
     return {one.topic: one.points[0] for one in outcome.record.topics}
 
@@ -37,18 +45,18 @@ def test_a_fence_that_stands_keeps_its_point_when_another_twin_grows_at_last() -
             stage.lab.create_topic(name, copies=1)
         bills, orders = RawWriter(stage.kafka, "bills"), RawWriter(stage.kafka, "orders")
         orders.producer_id, orders.epoch = bills.producer_id, bills.epoch
-        shut = Shut(bills.producer_id, {"bills": bills.epoch, "orders": bills.epoch})
+        shut = FencedProducer(bills.producer_id, {"bills": bills.epoch, "orders": bills.epoch})
         assert bills.write(3, 0).error == orders.write(3, 0).error == 0
 
-        assert isinstance(put_up(stage.kafka, _of({"bills": 3}), shut), Wait), "it is looked at once more"
-        assert isinstance(put_up(stage.kafka, _of({"bills": 3}), shut), Done)
+        assert isinstance(write_fence(stage.kafka, _of({"bills": 3}), shut), StepPending), "it is looked at once more"
+        assert isinstance(write_fence(stage.kafka, _of({"bills": 3}), shut), StepDone)
         assert orders.write(2, 3).error == 0, "still on its way"
 
-        grown = put_up(stage.kafka, _of({"bills": 3, "orders": 3}), shut)
-        assert isinstance(grown, Wait)
+        grown = write_fence(stage.kafka, _of({"bills": 3, "orders": 3}), shut)
+        assert isinstance(grown, StepPending)
         assert _points(grown) == {"bills": 3, "orders": 5}
         assert grown.record is not None
-        assert isinstance(put_up(stage.kafka, grown.record, shut), Done), "its fence went up at once"
+        assert isinstance(write_fence(stage.kafka, grown.record, shut), StepDone), "its fence went up at once"
         assert (end_of(bills), end_of(orders)) == (4, 6), "one marker each"
         assert all(is_fence(stage.kafka, one.named, at, shut) for one, at in ((bills, 3), (orders, 5)))
         assert bills.write(1, 3).error == orders.write(1, 5).error == Code.INVALID_PRODUCER_EPOCH
@@ -62,19 +70,19 @@ def test_what_others_wrote_is_read_in_as_many_tries_as_it_takes() -> None:
             stage.lab.create_topic(name, copies=1)
         bills, orders = RawWriter(stage.kafka, "bills"), RawWriter(stage.kafka, "orders")
         strays = [RawWriter(stage.kafka, "bills"), RawWriter(stage.kafka, "orders")]
-        shut = Shut(bills.producer_id, {"bills": bills.epoch, "orders": bills.epoch})
+        shut = FencedProducer(bills.producer_id, {"bills": bills.epoch, "orders": bills.epoch})
         orders.producer_id, orders.epoch = bills.producer_id, bills.epoch
         assert bills.write(3, 0).error == orders.write(3, 0).error == 0
         assert all(stray.write(1, number).error == 0 for stray in strays for number in range(8))
-        going = replace(_of({"bills": 3, "orders": 3}), kind=Kind.PLANNED)
+        going = replace(_of({"bills": 3, "orders": 3}), kind=SwitchKind.PLANNED)
         waits, sequence = [], 8
-        while isinstance(outcome := put_up(stage.kafka, going, shut, look_s=0.0, page_bytes=1), Wait):
+        while isinstance(outcome := write_fence(stage.kafka, going, shut, look_s=0.0, page_bytes=1), StepPending):
             assert outcome.record is not None
             going = SwitchState.from_json(outcome.record.to_json())
             waits.append(outcome.sentence)
             assert all(stray.write(1, sequence).error == 0 for stray in strays)
             sequence += 1
-        assert isinstance(outcome, Done)
+        assert isinstance(outcome, StepDone)
         assert waits[:8] == ["what others write to bills-0, orders-0 on switch is read first"] * 7 + [
             "the fence is written, and its place is looked at again"
         ]
@@ -88,26 +96,26 @@ def test_what_others_wrote_is_read_in_as_many_tries_as_it_takes() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", [Kind.PLANNED, Kind.FORCED])
-def test_whoever_writes_to_the_new_home_too_early_keeps_nobody_waiting(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [SwitchKind.PLANNED, SwitchKind.FORCED])
+def test_whoever_writes_to_the_new_home_too_early_keeps_nobody_waiting(kind: SwitchKind) -> None:
     """The switch is past its point of no return: its fence goes behind his records, and the point stays."""
     with staged(KAFKA_NEWEST) as stage:
         stage.lab.create_topic("bills", copies=1)
         link, stray = RawWriter(stage.kafka, "bills"), RawWriter(stage.kafka, "bills")
-        shut = Shut(link.producer_id, {"bills": link.epoch})
+        shut = FencedProducer(link.producer_id, {"bills": link.epoch})
         assert link.write(3, 0).error == stray.write(2, 0).error == 0
         going = replace(_of({"bills": 3}), kind=kind)
-        assert isinstance(put_up(stage.kafka, going, shut), Wait)
-        done = put_up(stage.kafka, going, shut)
-        assert isinstance(done, Done)
+        assert isinstance(write_fence(stage.kafka, going, shut), StepPending)
+        done = write_fence(stage.kafka, going, shut)
+        assert isinstance(done, StepDone)
         assert _points(done) == {"bills": 3}
         assert (end_of(link), is_fence(stage.kafka, link.named, 5, shut)) == (6, True)
         assert link.write(1, 3).error == Code.INVALID_PRODUCER_EPOCH
         assert stray.write(1, 2).error == 0
-        assert isinstance(put_up(stage.kafka, going, shut), Done), "done twice as done once"
+        assert isinstance(write_fence(stage.kafka, going, shut), StepDone), "done twice as done once"
         assert end_of(link) == 7
 
-        late = replace(going, kind=Kind.PLANNED, topics=_of({"bills": 1}).topics)
-        other = Shut(link.producer_id, {"bills": link.epoch + 5})
-        assert isinstance(put_up(stage.kafka, late, other), Wait), "what the link wrote is not passed over"
+        late = replace(going, kind=SwitchKind.PLANNED, topics=_of({"bills": 1}).topics)
+        other = FencedProducer(link.producer_id, {"bills": link.epoch + 5})
+        assert isinstance(write_fence(stage.kafka, late, other), StepPending), "what the link wrote is not passed over"
         assert end_of(link) == 7

@@ -18,12 +18,12 @@ from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.switch_rig import SwitchRig, ended
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switched_home import read
-from twinshore.config.incidents import IncidentKind
+from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import Cluster
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
-from twinshore.routing.topic import HomeNotes
+from twinshore.routing.homes_topic import HomesTopic
 
 TOPIC = "forced-orders"
 # Most of it is the start of a process, which a machine busy with other tests makes slow.
@@ -75,7 +75,7 @@ def stage(cluster_factory: ClusterFactory, tmp_path: Path) -> Iterator[SwitchRig
 
 def home_line(lab: LabCluster) -> tuple[str, int, str]:
     with closing(KafkaCluster(lab.cluster)) as kafka:
-        line = HomeNotes(kafka).read()[TOPIC]
+        line = HomesTopic(kafka).read()[TOPIC]
         return line.home, line.term, line.state
 
 

@@ -13,8 +13,8 @@ from tests.scenarios.mirror_rig import until
 from tests.scenarios.switch_rig import carried, ended
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.routing.topic import HomeNotes
-from twinshore.switch.core.steps import Deed
+from twinshore.routing.homes_topic import HomesTopic
+from twinshore.switch.core.steps import SwitchStep
 
 TOPIC = "dies-orders"
 QUICK = ("tests.scenarios.killed_at", "never", "before")
@@ -25,14 +25,14 @@ def test_a_home_that_dies_behind_the_point_of_no_return(cluster_factory: Cluster
     east, west = (cluster_factory(name, heap_mb=256) for name in ("east", "west"))
     with carried(east, west, TOPIC, tmp_path) as rig:
         before = rig.level()
-        rig.killed(Deed.FENCE, "before", "run", TOPIC, "--to", "west", "--yes")
+        rig.killed(SwitchStep.FENCE, "before", "run", TOPIC, "--to", "west", "--yes")
         east.brokers[0].kill()
         began = time.monotonic()
         child, log = rig.begin("resume", module=QUICK)
         until(lambda: "flip: " in log.read_text(encoding="utf-8"), 60, "it is flipped", rig.rig)
         took_s = time.monotonic() - began
         with closing(KafkaCluster(west.cluster)) as kafka:
-            line = HomeNotes(kafka).read()[TOPIC]
+            line = HomesTopic(kafka).read()[TOPIC]
         assert (line.home, line.term, line.state) == ("west", 2, "settled")
         fill(west, TOPIC, 3, partition=1)
         print(f"told: flipped {took_s:.1f} s after somebody went on with it\n{log.read_text(encoding='utf-8')}")

@@ -13,8 +13,8 @@ from tests.scenarios.switch_rig import QUICK, SwitchRig, short_leases
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.lab.cluster import LabCluster
 from twinshore.state.store import open_store
-from twinshore.switch.core.acl_rules import DEBT
-from twinshore.switch.core.steps import Deed
+from twinshore.switch.core.acl_rules import DEFERRED_CLEANUP_KIND
+from twinshore.switch.core.steps import SwitchStep
 
 __all__ = ["short_leases"]
 WHOLE, PARTED = "again-bills", "again-orders"
@@ -56,7 +56,7 @@ def homes(rig: SwitchRig) -> dict[str, str]:
 
 def debts(rig: SwitchRig) -> int:
     with open_store(url_in(rig.rig.folder)) as store:
-        return len(store.memories.of("east<>west", DEBT))
+        return len(store.link_states.of("east<>west", DEFERRED_CLEANUP_KIND))
 
 
 def die(lab: LabCluster) -> None:
@@ -74,7 +74,7 @@ def come_back(rig: SwitchRig, lab: LabCluster) -> None:
 @pytest.mark.usefixtures("short_leases")
 def test_before_its_point_of_no_return_it_is_turned_back_or_taken_over(rig: SwitchRig) -> None:
     for ends_it in ("rollback", "force"):
-        rig.killed(Deed.RESCUE, "before", *BACK)
+        rig.killed(SwitchStep.RESCUE, "before", *BACK)
         first = rig.record()["id"]
         die(rig.west)
         if ends_it == "rollback":
@@ -96,7 +96,7 @@ def test_before_its_point_of_no_return_it_is_turned_back_or_taken_over(rig: Swit
 @pytest.mark.long
 @pytest.mark.usefixtures("short_leases")
 def test_behind_it_what_is_filled_anew_is_left_out_and_waits_for_its_home(rig: SwitchRig) -> None:
-    rig.killed(Deed.REBUILD, "before", *BACK)
+    rig.killed(SwitchStep.REBUILD, "before", *BACK)
     first = rig.record()["id"]
     die(rig.west)
     alone = rig.switch("plan", PARTED, "--to", "east", "--force")

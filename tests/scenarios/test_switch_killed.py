@@ -10,12 +10,12 @@ import pytest
 from tests.scenarios.switch_rig import SwitchRig, carried, short_leases
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.lab.cluster import LabCluster
-from twinshore.switch.core.steps import DEEDS, DUTIES, Deed, Kind
+from twinshore.switch.core.steps import STEP_SPECS, STEPS, SwitchKind, SwitchStep
 
 __all__ = ["short_leases"]
 TOPIC = "killed-orders"
 WHEN = ("before", "first", "behind")
-EARLY = DEEDS[Kind.PLANNED][: DEEDS[Kind.PLANNED].index(Deed.COMMIT) + 1]
+EARLY = STEPS[SwitchKind.PLANNED][: STEPS[SwitchKind.PLANNED].index(SwitchStep.COMMIT) + 1]
 pytestmark = pytest.mark.usefixtures("short_leases")
 
 
@@ -51,12 +51,12 @@ def killed_and_ended(rig: SwitchRig, deed: str, when: str, verb: str, *words: st
 @pytest.mark.parametrize(
     ("deed", "when", "verb"),
     [
-        pytest.param(Deed.LET_GO, "behind", "rollback", marks=pytest.mark.long),
-        (Deed.FENCE, "first", "resume"),
-        pytest.param(Deed.FLIP, "behind", "resume", marks=pytest.mark.long),
+        pytest.param(SwitchStep.STOP_REPLICATION, "behind", "rollback", marks=pytest.mark.long),
+        (SwitchStep.FENCE, "first", "resume"),
+        pytest.param(SwitchStep.PROMOTE, "behind", "resume", marks=pytest.mark.long),
     ],
 )
-def test_killed_where_it_matters_most(rig: SwitchRig, deed: Deed, when: str, verb: str) -> None:
+def test_killed_where_it_matters_most(rig: SwitchRig, deed: SwitchStep, when: str, verb: str) -> None:
     killed_and_ended(rig, deed, when, verb)
 
 
@@ -67,8 +67,8 @@ def test_killed_where_it_matters_most(rig: SwitchRig, deed: Deed, when: str, ver
     full_size=True,
 )
 @pytest.mark.long
-@pytest.mark.parametrize(("deed", "when"), list(product(DEEDS[Kind.PLANNED], WHEN)))
-def test_killed_at_each_deed_it_is_gone_on_with(rig: SwitchRig, deed: Deed, when: str) -> None:
+@pytest.mark.parametrize(("deed", "when"), list(product(STEPS[SwitchKind.PLANNED], WHEN)))
+def test_killed_at_each_deed_it_is_gone_on_with(rig: SwitchRig, deed: SwitchStep, when: str) -> None:
     killed_and_ended(rig, deed, when, "resume")
 
 
@@ -80,7 +80,7 @@ def test_killed_at_each_deed_it_is_gone_on_with(rig: SwitchRig, deed: Deed, when
 )
 @pytest.mark.long
 @pytest.mark.parametrize(("deed", "when"), list(product(EARLY, WHEN)))
-def test_killed_before_its_point_of_no_return_it_is_turned_back(rig: SwitchRig, deed: Deed, when: str) -> None:
+def test_killed_before_its_point_of_no_return_it_is_turned_back(rig: SwitchRig, deed: SwitchStep, when: str) -> None:
     killed_and_ended(rig, deed, when, "rollback")
 
 
@@ -89,7 +89,7 @@ def test_killed_before_its_point_of_no_return_it_is_turned_back(rig: SwitchRig, 
     "switch", "killed-on-brokers", "killed at its deeds on brokers, gone on with or turned back: equal on both"
 )
 def test_killed_on_its_way_back_it_still_turns_back(rig: SwitchRig) -> None:
-    killed_on_its_way_back(rig, Deed.HOLD, "behind")
+    killed_on_its_way_back(rig, SwitchStep.HOLD, "behind")
 
 
 @pytest.mark.claim(
@@ -99,24 +99,26 @@ def test_killed_on_its_way_back_it_still_turns_back(rig: SwitchRig) -> None:
     full_size=True,
 )
 @pytest.mark.long
-@pytest.mark.parametrize("deed", [deed for deed in EARLY if DUTIES[deed].undoes])
+@pytest.mark.parametrize("deed", [deed for deed in EARLY if STEP_SPECS[deed].undoes])
 @pytest.mark.parametrize("when", ["before", "behind"])
-def test_killed_at_each_step_of_its_way_back_it_still_turns_back(rig: SwitchRig, deed: Deed, when: str) -> None:
+def test_killed_at_each_step_of_its_way_back_it_still_turns_back(rig: SwitchRig, deed: SwitchStep, when: str) -> None:
     killed_on_its_way_back(rig, deed, when)
 
 
 @pytest.mark.long
 @pytest.mark.claim("switch", "killed-forced", "forced, killed at three deeds on brokers, gone on with: equal on both")
-@pytest.mark.parametrize(("deed", "when"), [(Deed.LEVEL, "first"), (Deed.FENCE, "first"), (Deed.FLIP, "behind")])
-def test_forced_it_is_gone_on_with(rig: SwitchRig, deed: Deed, when: str) -> None:
+@pytest.mark.parametrize(
+    ("deed", "when"), [(SwitchStep.CATCH_UP, "first"), (SwitchStep.FENCE, "first"), (SwitchStep.PROMOTE, "behind")]
+)
+def test_forced_it_is_gone_on_with(rig: SwitchRig, deed: SwitchStep, when: str) -> None:
     """The old home answers, and is not asked: so both can be compared at once."""
     killed_and_ended(rig, deed, when, "resume", "--force")
 
 
-def killed_on_its_way_back(rig: SwitchRig, deed: Deed, when: str) -> None:
+def killed_on_its_way_back(rig: SwitchRig, deed: SwitchStep, when: str) -> None:
     (home, twin), term = rig.sides(), rig.home()[1]
     before = rig.level()
-    rig.killed(Deed.COMMIT, "before", "run", TOPIC, "--to", twin.name, "--yes")
+    rig.killed(SwitchStep.COMMIT, "before", "run", TOPIC, "--to", twin.name, "--yes")
     rig.killed(f"undo {deed}", when, "rollback")
     said = rig.switch("resume")
     assert (said.code, said.last.startswith("turned back: ")) == (1, True), said.text

@@ -13,11 +13,11 @@ from tests.scenarios.mirror_rig import until, url_in
 from tests.scenarios.switch_rig import SwitchRig, carried, ended, short_leases, verdict_in
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.routing.core.records import HomeState
-from twinshore.routing.topic import HomeNotes
+from twinshore.routing.core.home_records import HomeState
+from twinshore.routing.homes_topic import HomesTopic
 from twinshore.state.store import open_store
-from twinshore.switch.core.acl_rules import DEBT
-from twinshore.switch.core.steps import Deed
+from twinshore.switch.core.acl_rules import DEFERRED_CLEANUP_KIND
+from twinshore.switch.core.steps import SwitchStep
 
 __all__ = ["short_leases"]
 TOPIC = "orphan-orders"
@@ -34,18 +34,18 @@ def rig(cluster_factory: ClusterFactory, tmp_path: Path) -> Iterator[SwitchRig]:
 
 def debts(rig: SwitchRig) -> list[str]:
     with open_store(url_in(rig.rig.folder)) as store:
-        return [row.value for row in store.memories.of("east<>west", DEBT)]
+        return [row.value for row in store.link_states.of("east<>west", DEFERRED_CLEANUP_KIND)]
 
 
 def state_on_east(rig: SwitchRig) -> HomeState:
     with closing(KafkaCluster(rig.east.cluster)) as kafka:
-        return HomeNotes(kafka).read()[TOPIC].state
+        return HomesTopic(kafka).read()[TOPIC].state
 
 
 @pytest.mark.long
 def test_writers_go_on_though_the_new_home_does_not_answer(rig: SwitchRig) -> None:
     before = rig.level()
-    rig.killed(Deed.LEVEL, "before", "run", TOPIC, "--to", "west", "--yes", "--hold-s", "60")
+    rig.killed(SwitchStep.CATCH_UP, "before", "run", TOPIC, "--to", "west", "--yes", "--hold-s", "60")
     assert state_on_east(rig) is HomeState.HELD
     rig.west.brokers[0].kill()
     child, log = rig.begin("rollback", module=QUICK)
@@ -68,7 +68,7 @@ def test_writers_go_on_though_the_new_home_does_not_answer(rig: SwitchRig) -> No
 @pytest.mark.long
 @pytest.mark.usefixtures("short_leases")
 def test_behind_the_flip_the_topics_come_back_by_force(rig: SwitchRig) -> None:
-    rig.killed(Deed.TAKE_UP, "before", "run", TOPIC, "--to", "west", "--yes")
+    rig.killed(SwitchStep.START_REVERSE, "before", "run", TOPIC, "--to", "west", "--yes")
     first = rig.record()["id"]
     assert rig.home() == ("west", 2)
     rig.west.brokers[0].kill()

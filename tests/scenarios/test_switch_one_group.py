@@ -10,7 +10,7 @@ import pytest
 from tests.scenarios.group_stage import Reading, more, written
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.switch_rig import SwitchRig, carried, ended
-from twinshore.lab.clients import committed
+from twinshore.lab.clients import read_group_offsets
 from twinshore.lab.cluster import LabCluster
 
 TOPIC = "alone-orders"
@@ -51,7 +51,7 @@ def test_a_group_alone_goes_and_comes_back(rig: SwitchRig) -> None:
     assert sorted(read) == wanted, "each record once"
     assert rig.home() == ("east", 1), "its topic stayed"
     # At home again it is followed again, though it was on its own meanwhile.
-    until(lambda: committed(rig.west.cluster, GROUP, TOPIC, range(3)) == ends, 120, "it is followed", rig.rig)
+    until(lambda: read_group_offsets(rig.west.cluster, GROUP, TOPIC, range(3)) == ends, 120, "it is followed", rig.rig)
     told = json.loads(rig.switch("history", "--json").text)
     assert [(one["kind"], one["group"], one["new"], one["state"]) for one in told] == [
         ("group", GROUP, "east", "done"),

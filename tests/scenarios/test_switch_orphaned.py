@@ -11,9 +11,9 @@ from tests.scenarios.mirror_rig import until
 from tests.scenarios.plain_clients import written
 from tests.scenarios.switch_rig import carried
 from tests.scenarios.test_proxy_switch import loaded, proxies
-from twinshore.config.incidents import IncidentKind
+from twinshore.config.incident_policy import IncidentKind
 from twinshore.lab.cluster import LabCluster
-from twinshore.switch.core.steps import Deed
+from twinshore.switch.core.steps import SwitchStep
 
 HOLD_S = 3
 
@@ -28,7 +28,7 @@ def test_writers_go_on_by_themselves_and_the_mirror_turns_the_switch_back(
     east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:
     with carried(east, west, "orphaned", tmp_path) as rig, proxies(rig, 1) as some, loaded(rig, some) as load:
-        rig.killed(Deed.DRAIN, "before", "run", rig.topic, "--to", "west", "--yes", "--hold-s", str(HOLD_S))
+        rig.killed(SwitchStep.DRAIN, "before", "run", rig.topic, "--to", "west", "--yes", "--hold-s", str(HOLD_S))
         began_s = time.monotonic()
         until(
             lambda: some[0].metrics()["twinshore_proxy_waiting_clients"] > 0,

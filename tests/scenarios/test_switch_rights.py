@@ -17,8 +17,8 @@ from tests.scenarios.test_write_rules import Application
 from tests.scenarios.whole_state import BEATS, State, at_rest, of_cluster, of_store
 from twinshore.kafka.admin import create_acls, read_acls
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission
-from twinshore.lab.clients import allow, client_settings, committed
+from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType
+from twinshore.lab.clients import add_acl, client_settings, read_group_offsets
 from twinshore.lab.cluster import LabCluster
 
 TOPIC = "rights-orders"
@@ -28,12 +28,12 @@ def opened(lab: LabCluster) -> None:
     """The mirror may do all that it needs, and is no super user; on east anna writes."""
     everything = ("describe", "alter", "create", "alter_configs", "describe_configs", "idempotent_write")
     for operation in (*everything, "cluster_action"):
-        allow(lab.cluster, "mirror", operation, "broker", "kafka-cluster")
+        add_acl(lab.cluster, "mirror", operation, "broker", "kafka-cluster")
     for kind in ("topic", "group", "transactional_id"):
-        allow(lab.cluster, "mirror", "all", kind, "*")
+        add_acl(lab.cluster, "mirror", "all", kind, "*")
     if lab.name == "east":
         with client(lab) as kafka:
-            create_acls(kafka, [acl("rights-", Operation.ALL, pattern=Pattern.PREFIXED)])
+            create_acls(kafka, [acl("rights-", AclOperation.ALL, pattern=PatternType.PREFIXED)])
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_a_drill_changes_nothing(rig: SwitchRig) -> None:
         return of_cluster(rig.east), of_cluster(rig.west), of_store(rig.settings.parent / "store.db", drill)
 
     stand(rig.east, "readers", TOPIC)
-    until(lambda: committed(rig.west.cluster, "readers", TOPIC, [0]) == [7], 60, "the group follows", rig.rig)
+    until(lambda: read_group_offsets(rig.west.cluster, "readers", TOPIC, [0]) == [7], 60, "the group follows", rig.rig)
     rig.settled("east", 1)
     rig.level()
     before = at_rest(state)  # a mirror that has just begun is done with what it does once
@@ -157,9 +157,9 @@ def test_who_follows_nobody_is_held_and_then_kept_out(rig: SwitchRig) -> None:
     until(lambda: rig.rig.told("west->east").get((TOPIC, 0), 0) == taken[0], 30, "the link back carries")
     # Who is given the right meanwhile is kept out by the next look, and has it when the topic is at home there.
     with client(rig.east) as kafka:
-        fresh = acl(TOPIC, Operation.WRITE, "User:bert")
+        fresh = acl(TOPIC, AclOperation.WRITE, "User:bert")
         create_acls(kafka, [fresh])
-    denial = acl(TOPIC, Operation.WRITE, "User:bert", permission=Permission.DENY)
+    denial = acl(TOPIC, AclOperation.WRITE, "User:bert", permission=AclPermission.DENY)
     until(lambda: denial in rules(rig.east), 60, "bert is kept out", rig.rig)
     assert not may_write(rig.east.cluster_as("bert"), TOPIC)
     # And home again: the guard goes, the other side is shut.

@@ -13,15 +13,15 @@ from confluent_kafka import KafkaException, Producer
 
 from testkit.raw_writer import RawWriter
 from tests.scenarios.switch_stage import Stage, add_rules, drop_rules, rules_of_ids, staged, until, write_rule
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.admin import create_acls, read_acls
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.access_control import ANY_USER, PatternType
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.primitives import Buffer
 from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
-from twinshore.kafka.protocol.rights import EVERYBODY, Pattern
-from twinshore.kafka.protocol.transactions import FILLER_RECORDS_MAX, filler
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.protocol.transactions import FILLER_RECORDS_MAX, make_filler
 from twinshore.lab.clients import client_settings
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 
@@ -47,11 +47,11 @@ def topic(stage: Stage, unique_topic: str) -> str:
 class Pen:
     """Writes to one partition as a producer without an id, over a line of its own."""
 
-    def __init__(self, stage: Stage, kafka: KafkaCluster, named: NamedPartition) -> None:
+    def __init__(self, stage: Stage, kafka: KafkaCluster, named: TopicPartition) -> None:
         seen = stage.kafka.metadata([named.topic]).topics[named.topic]
         self.node = seen.partitions[named.partition].leader
         self.line = kafka.dial(self.node)
-        self.version = self.line.spoken(PRODUCE_KEY)
+        self.version = self.line.handwritten_version(PRODUCE_KEY)
         self._named, self._topic_id = named, seen.topic_id
 
     def write(self) -> int:
@@ -63,7 +63,7 @@ class Pen:
 def code_for(stage: Stage, user: str, topic: str) -> int:
     """What the leader says to this user's record."""
     with closing(KafkaCluster(stage.lab.cluster_as(user))) as kafka:
-        pen = Pen(stage, kafka, NamedPartition(topic, 0))
+        pen = Pen(stage, kafka, TopicPartition(topic, 0))
         with closing(pen.line):
             return pen.write()
 
@@ -76,9 +76,9 @@ def test_a_denial_beats_whatever_allows(stage: Stage, unique_topic: str) -> None
     denial = write_rule(unique_topic, deny=True)
     for allowance in (
         write_rule(unique_topic),
-        write_rule(unique_topic[:-2], pattern=Pattern.PREFIXED),
+        write_rule(unique_topic[:-2], pattern=PatternType.PREFIXED),
         write_rule("*"),
-        write_rule(unique_topic, EVERYBODY),
+        write_rule(unique_topic, ANY_USER),
     ):
         assert code_for(stage, "anna", unique_topic) == REFUSED
         add_rules(stage, [allowance])
@@ -93,8 +93,8 @@ def test_a_denial_beats_whatever_allows(stage: Stage, unique_topic: str) -> None
 def test_a_denial_of_everybody_stops_our_own_user_too(stage: Stage, unique_topic: str) -> None:
     """So a rule that allows everybody is taken away for the while, and none is denied to everybody. `bob` is us."""
     stage.lab.create_topic(unique_topic, copies=1)
-    everybody, ours = write_rule(unique_topic, EVERYBODY), write_rule(unique_topic, "User:bob")
-    denial = write_rule(unique_topic, EVERYBODY, deny=True)
+    everybody, ours = write_rule(unique_topic, ANY_USER), write_rule(unique_topic, "User:bob")
+    denial = write_rule(unique_topic, ANY_USER, deny=True)
     users = ("anna", "bob", "admin")
     add_rules(stage, [everybody, ours])
     assert [code_for(stage, user, unique_topic) for user in users] == [0, 0, 0]
@@ -109,7 +109,7 @@ def test_a_broker_enforces_what_it_shows(stage: Stage, unique_topic: str) -> Non
     stage.lab.create_topic(unique_topic, partitions=3, copies=1)
     allowed, denial = write_rule(unique_topic), write_rule(unique_topic, deny=True)
     add_rules(stage, [allowed])
-    pens = [Pen(stage, stage.anna, NamedPartition(unique_topic, number)) for number in range(3)]
+    pens = [Pen(stage, stage.anna, TopicPartition(unique_topic, number)) for number in range(3)]
     assert len({pen.node for pen in pens}) == 3
     after_shown: list[int] = []
     refused_at: list[float] = []
@@ -147,11 +147,11 @@ def test_what_was_let_in_before_a_denial_is_appended_after_it(stage: Stage, uniq
     add_rules(stage, [allowed])
     seen = stage.kafka.metadata([unique_topic]).topics[unique_topic]
     node = seen.partitions[0].leader
-    mine = [NamedPartition(unique_topic, one.partition) for one in seen.partitions if one.leader == node]
-    large = filler(FILLER_RECORDS_MAX)
-    head = large.stamped(-1, -1, -1)
+    mine = [TopicPartition(unique_topic, one.partition) for one in seen.partitions if one.leader == node]
+    large = make_filler(FILLER_RECORDS_MAX)
+    head = large.encode_header(-1, -1, -1)
     with closing(stage.anna.dial(node)) as line:
-        version = line.spoken(PRODUCE_KEY)
+        version = line.handwritten_version(PRODUCE_KEY)
         parts: list[tuple[int, bytes, Buffer]] = [(named.partition, head, large.body) for named in mine]
         line.begin(PRODUCE_KEY, version, encode_produce(version, [(unique_topic, seen.topic_id, parts)]), timeout_s=60)
         assert not create_acls(stage.kafka, [denial])
@@ -237,7 +237,7 @@ def test_an_idempotent_producer_is_told_of_each_record_and_goes_on(stage: Stage,
 
     until(taken)
     assert application.offsets() == list(range(len(application.offsets()))), "nothing twice, nothing out of order"
-    named = NamedPartition(topic, 0)
+    named = TopicPartition(topic, 0)
     assert stage.kafka.list_offsets([named], OffsetKind.LOG_END)[named] == len(application.offsets())
     (state,) = stage.kafka.describe_producers([named])[named]
     assert state.epoch > 0
@@ -297,7 +297,7 @@ TO_ABORT = ("TOPIC_AUTHORIZATION_FAILED", True, False)
 
 
 def test_a_transaction_that_wrote_before_a_denial_may_commit(stage: Stage, topic: str) -> None:
-    denial, writer, named = write_rule(topic, deny=True), Transactional(stage, topic), NamedPartition(topic, 0)
+    denial, writer, named = write_rule(topic, deny=True), Transactional(stage, topic), TopicPartition(topic, 0)
     writer.begin()
     assert writer.write() == [""]
     add_rules(stage, [denial])
@@ -310,7 +310,7 @@ def test_a_transaction_that_wrote_before_a_denial_may_commit(stage: Stage, topic
 
 
 def test_a_transaction_that_meets_a_denial_is_aborted_and_the_next_but_one_goes_on(stage: Stage, topic: str) -> None:
-    denial, writer, named = write_rule(topic, deny=True), Transactional(stage, topic), NamedPartition(topic, 0)
+    denial, writer, named = write_rule(topic, deny=True), Transactional(stage, topic), TopicPartition(topic, 0)
     writer.begin()
     assert writer.write() == [""]
     add_rules(stage, [denial])
@@ -338,7 +338,7 @@ def test_a_transaction_that_meets_a_denial_is_aborted_and_the_next_but_one_goes_
 
 def test_a_transaction_that_begins_under_a_denial_ends_its_producer(stage: Stage, topic: str) -> None:
     """The coordinator never took its partition, so that there is nothing to abort: librdkafka takes that for fatal."""
-    denial, writer, named = write_rule(topic, deny=True), Transactional(stage, topic), NamedPartition(topic, 0)
+    denial, writer, named = write_rule(topic, deny=True), Transactional(stage, topic), TopicPartition(topic, 0)
     writer.begin()
     add_rules(stage, [denial])
     assert writer.write() == ["_PURGE_QUEUE"]

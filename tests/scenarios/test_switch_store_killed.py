@@ -19,7 +19,7 @@ from tests.scenarios.test_switch_forced import Load
 from tests.scenarios.test_switch_storeless import home_line, kept
 from tests.scenarios.test_switched_home import read
 from twinshore.lab.databases import PostgresServer
-from twinshore.switch.operations.rescued import files
+from twinshore.switch.operations.rescued import list_rescued_files
 
 TOPIC = "killed-orders"
 PARTITIONS = 3
@@ -105,7 +105,7 @@ def test_the_old_home_and_the_store_are_killed_together(stage: SwitchRig, databa
     until(lambda: len(open_rows(stage)) == diverged, 120, "each is told", stage.rig)
     back = stage.switch("failback", TOPIC, "--old", "east", "--yes")
     assert back.code == 0, back.text
-    found, odd = files(stage.settings.parent / "rescued")
+    found, odd = list_rescued_files(stage.settings.parent / "rescued")
     listed = {(one.origin.partition, offset) for one in found for offset in range(one.origin.first, one.origin.end)}
     assert (listed, odd) == (lost, []), "the loss that is listed is what both logs show"
     print(f"told: {len(lost)} records had not crossed, all listed and saved")

@@ -14,7 +14,7 @@ from tests.scenarios.test_mirror_basic import fill
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
-from twinshore.routing.topic import HomeNotes
+from twinshore.routing.homes_topic import HomesTopic
 
 
 @pytest.fixture
@@ -37,14 +37,14 @@ def store_away(rig: SwitchRig, url: str = "") -> Iterator[None]:
 
 def home_line(lab: LabCluster, topic: str) -> tuple[str, int, str]:
     with closing(KafkaCluster(lab.cluster)) as kafka:
-        line = HomeNotes(kafka).read()[topic]
+        line = HomesTopic(kafka).read()[topic]
         return line.home, line.term, line.state
 
 
 def kept(lab: LabCluster) -> list[str]:
     """Switches whose records the cluster keeps."""
     with closing(KafkaCluster(lab.cluster)) as kafka:
-        notes = HomeNotes(kafka)
+        notes = HomesTopic(kafka)
         notes.read()
         return notes.log.records.switches()
 

@@ -29,7 +29,7 @@ from tests.scenarios.streams_stage import (
     fed,
 )
 from tests.scenarios.switch_rig import QUICK, SwitchRig
-from twinshore.lab.clients import client_settings, committed
+from twinshore.lab.clients import client_settings, read_group_offsets
 from twinshore.lab.cluster import LabCluster
 
 PATIENCE_S = 240.0
@@ -218,7 +218,7 @@ def reads_again(lab: LabCluster) -> int:
 
 
 def stands(lab: LabCluster, topic: str) -> list[int]:
-    return committed(lab.cluster, APPLICATION, topic, range(PARTITIONS))
+    return read_group_offsets(lab.cluster, APPLICATION, topic, range(PARTITIONS))
 
 
 def pass_through(lab: LabCluster) -> set[str]:

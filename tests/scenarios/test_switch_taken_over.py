@@ -12,18 +12,18 @@ from tests.scenarios.rights_stage import acl, guarded, may_write
 from tests.scenarios.switch_rig import SwitchRig, short_leases
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switch_rights import opened, rules
-from twinshore.kafka.protocol.rights import EVERYBODY, Operation, Permission
+from twinshore.kafka.protocol.access_control import ANY_USER, AclOperation, AclPermission
 from twinshore.state.store import open_store
-from twinshore.switch.core.acl_rules import DEBT
-from twinshore.switch.core.steps import Deed
+from twinshore.switch.core.acl_rules import DEFERRED_CLEANUP_KIND
+from twinshore.switch.core.steps import SwitchStep
 
 __all__ = ["short_leases"]
 TOPIC = "rights-taken"
-DENIAL = acl(TOPIC, Operation.WRITE, EVERYBODY, permission=Permission.DENY)
+DENIAL = acl(TOPIC, AclOperation.WRITE, ANY_USER, permission=AclPermission.DENY)
 
 
 def turned_back(rig: SwitchRig) -> None:
-    rig.killed(Deed.LEVEL, "before", "run", TOPIC, "--to", "west", "--yes")
+    rig.killed(SwitchStep.CATCH_UP, "before", "run", TOPIC, "--to", "west", "--yes")
     assert DENIAL in rules(rig.east), "its writers are held"
     for broker in rig.east.brokers:
         broker.kill()
@@ -65,11 +65,11 @@ def test_one_command_takes_over_or_turns_back_what_a_dead_process_left(then: str
 
 def debts(rig: SwitchRig) -> int:
     with open_store(url_in(rig.rig.folder)) as store:
-        return len(store.memories.of("east<>west", DEBT))
+        return len(store.link_states.of("east<>west", DEFERRED_CLEANUP_KIND))
 
 
 def taken_over(rig: SwitchRig) -> None:
-    rig.killed(Deed.LEVEL, "before", "run", TOPIC, "--to", "west", "--yes")
+    rig.killed(SwitchStep.CATCH_UP, "before", "run", TOPIC, "--to", "west", "--yes")
     assert DENIAL in rules(rig.east), "its writers are held"
     first = rig.record()["id"]
     for broker in rig.east.brokers:

@@ -15,24 +15,24 @@ from kio.static.primitive import i16
 from testkit.raw_writer import RawWriter
 from tests.scenarios.switch_stage import Stage, add_rules, drop_rules, rules_of_ids, seen, staged, until, write_rule
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.leader_queries import OffsetKind, ProducerState
 from twinshore.kafka.metadata import NO_LEADER
-from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
 from twinshore.kafka.protocol.record_batch import HEADER_BYTES, split_batches
 from twinshore.kafka.protocol.transactions import (
     MARKERS_KEY,
     MARKERS_VERSION,
     TRANSACTIONS_KEY,
-    Marker,
+    TransactionMarker,
+    encode_describe_transactions,
     encode_markers,
-    encode_transactions,
+    parse_describe_transactions,
     parse_markers,
-    parse_transactions,
 )
-from twinshore.kafka.questions import OffsetKind, ProducerState
-from twinshore.kafka.transactions import OPEN, Transactions, Writer
+from twinshore.kafka.transactional_ids import OPEN_STATES, TransactionalIds, TransactionalProducer
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 
 VERSIONS = [KAFKA_NEWEST, KAFKA_3]
@@ -52,29 +52,31 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
 
 
 @pytest.fixture
-def parts(stage: Stage, unique_topic: str) -> list[NamedPartition]:
+def parts(stage: Stage, unique_topic: str) -> list[TopicPartition]:
     """Each on a broker of its own; anna may write there."""
     stage.lab.create_topic(unique_topic, partitions=3, copies=1)
     add_rules(stage, [write_rule(unique_topic)])
-    return [NamedPartition(unique_topic, number) for number in range(3)]
+    return [TopicPartition(unique_topic, number) for number in range(3)]
 
 
-def talk_of(kafka: KafkaCluster) -> Transactions:
-    return Transactions(kafka, patience_s=PATIENCE_S, go=lambda: None)
+def talk_of(kafka: KafkaCluster) -> TransactionalIds:
+    return TransactionalIds(kafka, patience_s=PATIENCE_S, go=lambda: None)
 
 
-def ends(stage: Stage, parts: list[NamedPartition], kind: OffsetKind = OffsetKind.LOG_END) -> list[int]:
+def ends(stage: Stage, parts: list[TopicPartition], kind: OffsetKind = OffsetKind.LOG_END) -> list[int]:
     return list(stage.kafka.list_offsets(parts, kind).values())
 
 
-def stable(stage: Stage, parts: list[NamedPartition]) -> list[int]:
+def stable(stage: Stage, parts: list[TopicPartition]) -> list[int]:
     return ends(stage, parts, OffsetKind.LAST_STABLE)
 
 
-def produce(kafka: KafkaCluster, writer: Writer, named: NamedPartition, sequence: int, records: int = 2) -> int:
+def produce(
+    kafka: KafkaCluster, writer: TransactionalProducer, named: TopicPartition, sequence: int, records: int = 2
+) -> int:
     """The code for one batch of the writer's transaction."""
     line = kafka.connection_to(kafka.leader_of(named))
-    version = min(BY_NAME_IN_TRANSACTIONS, line.spoken(PRODUCE_KEY))
+    version = min(BY_NAME_IN_TRANSACTIONS, line.handwritten_version(PRODUCE_KEY))
     data = RawWriter.batch(records)
     ((_, header),) = split_batches(memoryview(data))
     batch = RawWriter.sealed(
@@ -101,10 +103,10 @@ def hash_of(name: str) -> int:
 
 def coordinator_of(kafka: KafkaCluster, name: str) -> int:
     parts = kafka.metadata([LOG], refresh=True).topics[LOG].partitions
-    return kafka.leader_of(NamedPartition(LOG, hash_of(name) % len(parts)))
+    return kafka.leader_of(TopicPartition(LOG, hash_of(name) % len(parts)))
 
 
-def commit(stage: Stage, writer: Writer) -> int:
+def commit(stage: Stage, writer: TransactionalProducer) -> int:
     """What the coordinator says to anna."""
     request = EndTxnRequest(
         transactional_id=TransactionalId(writer.name),
@@ -116,30 +118,30 @@ def commit(stage: Stage, writer: Writer) -> int:
     return int(line.call(request, EndTxnResponse).error_code)
 
 
-def listed_at(kafka: KafkaCluster, node: int, states: tuple[str, ...] = OPEN) -> dict[str, str]:
+def listed_at(kafka: KafkaCluster, node: int, states: tuple[str, ...] = OPEN_STATES) -> dict[str, str]:
     """The state of each transactional id that this broker coordinates and that is in one of these states."""
     answer = kafka.connection_to(node).call(ListTransactionsRequest(state_filters=states), ListTransactionsResponse)
     assert not answer.error_code
     return {str(one.transactional_id): str(one.transaction_state) for one in answer.transaction_states}
 
 
-def listed(kafka: KafkaCluster, nodes: Iterable[int], states: tuple[str, ...] = OPEN) -> dict[str, str]:
+def listed(kafka: KafkaCluster, nodes: Iterable[int], states: tuple[str, ...] = OPEN_STATES) -> dict[str, str]:
     """The same of all brokers."""
     return {name: state for node in nodes for name, state in listed_at(kafka, node, states).items()}
 
 
-def open_state(stage: Stage, writer: Writer) -> str:
+def open_state(stage: Stage, writer: TransactionalProducer) -> str:
     """Empty where no coordinator lists a transaction of the writer that is open."""
     return listed(stage.kafka, stage.nodes).get(writer.name, "")
 
 
-def state_of(stage: Stage, named: NamedPartition, writer: Writer) -> ProducerState | None:
+def state_of(stage: Stage, named: TopicPartition, writer: TransactionalProducer) -> ProducerState | None:
     states = stage.kafka.describe_producers([named])[named]
     return next((one for one in states if one.producer_id == writer.producer_id), None)
 
 
 def test_an_open_transaction_without_data_is_seen_at_its_coordinator_alone(
-    stage: Stage, parts: list[NamedPartition]
+    stage: Stage, parts: list[TopicPartition]
 ) -> None:
     talk, denial = talk_of(stage.anna), write_rule(parts[0].topic, deny=True)
     writer = talk.acquire(parts[0].topic, 60.0)
@@ -157,7 +159,7 @@ def test_an_open_transaction_without_data_is_seen_at_its_coordinator_alone(
     assert not open_state(stage, writer)
 
 
-def test_an_operator_ends_a_transaction_by_taking_its_id(stage: Stage, parts: list[NamedPartition]) -> None:
+def test_an_operator_ends_a_transaction_by_taking_its_id(stage: Stage, parts: list[TopicPartition]) -> None:
     """With its marker in the log at once; the client of before can only start anew."""
     talk, denial = talk_of(stage.anna), write_rule(parts[0].topic, deny=True)
     writer = talk.acquire(parts[0].topic, 60.0)
@@ -179,7 +181,7 @@ def test_an_operator_ends_a_transaction_by_taking_its_id(stage: Stage, parts: li
     assert caught.value.code == Code.PRODUCER_FENCED
 
 
-def test_a_transaction_whose_client_is_gone_ends_in_spite_of_denials(stage: Stage, parts: list[NamedPartition]) -> None:
+def test_a_transaction_whose_client_is_gone_ends_in_spite_of_denials(stage: Stage, parts: list[TopicPartition]) -> None:
     talk = talk_of(stage.anna)
     writer = talk.acquire(parts[0].topic, 2.0)
     assert not talk.begin(writer, parts[:1])
@@ -192,14 +194,16 @@ def test_a_transaction_whose_client_is_gone_ends_in_spite_of_denials(stage: Stag
     until(lambda: not open_state(stage, writer))
 
 
-def mark(stage: Stage, writer: Writer, named: NamedPartition, coordinator_epoch: int) -> int:
-    marker = Marker(writer.producer_id, writer.epoch, False, coordinator_epoch, [(named.topic, [named.partition])])
+def mark(stage: Stage, writer: TransactionalProducer, named: TopicPartition, coordinator_epoch: int) -> int:
+    marker = TransactionMarker(
+        writer.producer_id, writer.epoch, False, coordinator_epoch, [(named.topic, [named.partition])]
+    )
     line = stage.kafka.connection_to(stage.kafka.leader_of(named))
     (one,) = parse_markers(line.call_raw(MARKERS_KEY, MARKERS_VERSION, encode_markers([(marker, 1)])))
     return one.error
 
 
-def test_an_abort_by_hand_tears_what_its_client_commits(stage: Stage, parts: list[NamedPartition]) -> None:
+def test_an_abort_by_hand_tears_what_its_client_commits(stage: Stage, parts: list[TopicPartition]) -> None:
     """Its coordinator knows nothing of it, and the client is told that all was committed."""
     talk = talk_of(stage.anna)
     writer = talk.acquire(parts[0].topic, 60.0)
@@ -215,7 +219,7 @@ def test_an_abort_by_hand_tears_what_its_client_commits(stage: Stage, parts: lis
     assert seen(stage.lab, parts[0], "read_uncommitted") == [0, 1, 2, 4, 5]
 
 
-def test_a_marker_above_the_coordinators_epoch_locks_the_id(stage: Stage, parts: list[NamedPartition]) -> None:
+def test_a_marker_above_the_coordinators_epoch_locks_the_id(stage: Stage, parts: list[TopicPartition]) -> None:
     """Its coordinator's own marker is refused ever after: the transaction never completes, nobody gets the id."""
     talk = talk_of(stage.anna)
     writer = talk.acquire(parts[0].topic, 60.0)
@@ -227,7 +231,7 @@ def test_a_marker_above_the_coordinators_epoch_locks_the_id(stage: Stage, parts:
     assert open_state(stage, writer) == "PrepareCommit"
     assert ends(stage, parts[:1]) == [3], "no marker of the coordinator's"
     with pytest.raises(KafkaError) as caught:
-        Transactions(stage.anna, patience_s=1.0, go=lambda: None).acquire(writer.name, 60.0)
+        TransactionalIds(stage.anna, patience_s=1.0, go=lambda: None).acquire(writer.name, 60.0)
     assert caught.value.code == Code.CONCURRENT_TRANSACTIONS
 
 
@@ -244,16 +248,16 @@ def loaded(kafka: KafkaCluster) -> bool:
         return False
     for one in parts:
         line = kafka.connection_to(one.leader)
-        body = encode_transactions([id_in(one.partition, len(parts))])
-        view = line.call_raw(TRANSACTIONS_KEY, line.spoken(TRANSACTIONS_KEY), body)
-        (told,) = parse_transactions(view, 0)
+        body = encode_describe_transactions([id_in(one.partition, len(parts))])
+        view = line.call_raw(TRANSACTIONS_KEY, line.handwritten_version(TRANSACTIONS_KEY), body)
+        (told,) = parse_describe_transactions(view, 0)
         if told.error != UNKNOWN_ID:
             assert told.error in (Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS)
             return False
     return True
 
 
-def test_a_dead_site_that_returns_ends_what_was_open_by_itself(stage: Stage, parts: list[NamedPartition]) -> None:
+def test_a_dead_site_that_returns_ends_what_was_open_by_itself(stage: Stage, parts: list[TopicPartition]) -> None:
     """Denied or not, some markers twice. Nothing more comes once every coordinator has loaded its log and none lists a
     transaction that is open."""
     talk, topic = talk_of(stage.anna), parts[0].topic

@@ -10,9 +10,9 @@ import pytest
 
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.switch_rig import SwitchRig, carried, ended, transactional, turned_back
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.transactions import Transactions
+from twinshore.kafka.transactional_ids import TransactionalIds
 from twinshore.lab.cluster import LabCluster
 
 TOPIC = "transactions-orders"
@@ -47,9 +47,9 @@ def test_a_transaction_that_has_written_nothing_is_waited_for(rig: SwitchRig) ->
     home, twin = rig.sides()
     before = rig.level()
     with closing(KafkaCluster(home.cluster)) as kafka:
-        asker = Transactions(kafka, patience_s=10.0, go=lambda: None)
+        asker = TransactionalIds(kafka, patience_s=10.0, go=lambda: None)
         writer = asker.acquire("transactions-nothing", 60)
-        assert not asker.begin(writer, [NamedPartition(TOPIC, 2)])
+        assert not asker.begin(writer, [TopicPartition(TOPIC, 2)])
         child, log = rig.begin("run", TOPIC, "--to", twin.name, "--yes")
         until(lambda: "transaction open" in log.read_text(encoding="utf-8"), 30, "it waits for the transaction")
         asker.abort(writer)
@@ -66,13 +66,13 @@ def test_a_transaction_that_hangs_turns_the_switch_back(rig: SwitchRig, writes: 
     name = f"transactions-hangs-{writes}"
     with closing(KafkaCluster(home.cluster)) as kafka:
         producer = transactional(home, name)
-        asker = Transactions(kafka, patience_s=10.0, go=lambda: None)
+        asker = TransactionalIds(kafka, patience_s=10.0, go=lambda: None)
         if writes:
             producer.begin_transaction()
             producer.produce(TOPIC, b"undecided", partition=0)
             producer.flush(10)
         else:
-            asker.begin(asker.acquire(name, 60), [NamedPartition(TOPIC, 0)])
+            asker.begin(asker.acquire(name, 60), [TopicPartition(TOPIC, 0)])
         began = time.monotonic()
         said = rig.move(twin.name, "--hold-s", "3")
         took_s = time.monotonic() - began

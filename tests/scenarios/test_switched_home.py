@@ -13,28 +13,29 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.cimpl import KafkaException
 
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.config.model import Link, NamedPartition
+from twinshore.config.model import Link, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.transactions import (
     MARKERS_KEY,
     MARKERS_VERSION,
     MarkedPartition,
-    Marker,
+    TransactionMarker,
     encode_markers,
     parse_markers,
 )
-from twinshore.kafka.questions import OffsetKind
-from twinshore.lab.clients import client_settings, committed, delete_topic
+from twinshore.lab.clients import client_settings, delete_topic, read_group_offsets
 from twinshore.lab.cluster import LabCluster
-from twinshore.replication.link_claim import LinkNotes
+from twinshore.replication.link_claim import LinkClaim
 from twinshore.replication.operations.recover import Recoverer
-from twinshore.state.core.values import Asked, Flip, TopicInSwitch
+from twinshore.state.core.values import HomeChange, MirrorRequest, TopicInSwitch
 from twinshore.state.store import Store, open_store
 
 PAIR = "east<>west"
@@ -65,7 +66,7 @@ def read(lab: LabCluster, topic: str, partition: int, isolation: str) -> Read:
     consumer = Consumer({**client_settings(lab.cluster), **reading})
     found: Read = []
     try:
-        consumer.assign([TopicPartition(topic, partition, 0)])
+        consumer.assign([ClientTopicPartition(topic, partition, 0)])
         until_s = time.monotonic() + 60
         while time.monotonic() < until_s:
             message = consumer.poll(1.0)
@@ -82,12 +83,12 @@ def read(lab: LabCluster, topic: str, partition: int, isolation: str) -> Read:
 def stand(lab: LabCluster, topic: str, place: int) -> None:
     """A group of that topic's readers commits a place, and is idle again."""
     consumer = Consumer({**client_settings(lab.cluster), "group.id": "turn-group"})
-    consumer.commit(offsets=[TopicPartition(topic, 0, place)], asynchronous=False)
+    consumer.commit(offsets=[ClientTopicPartition(topic, 0, place)], asynchronous=False)
     consumer.close()
 
 
 def group_at(lab: LabCluster) -> int:
-    return committed(lab.cluster, "turn-group", PLAIN, [0])[0]
+    return read_group_offsets(lab.cluster, "turn-group", PLAIN, [0])[0]
 
 
 @dataclass
@@ -121,19 +122,19 @@ class Stage:
     def let_go(self, topics: tuple[str, ...] = TOPICS) -> str:
         """As a switch does: it asks the mirror, and waits for its word."""
         switch = f"{self.term:032x}"
-        rows = [TopicInSwitch(PAIR, topic, switch, self.link, Asked.ANNOUNCED, 1) for topic in topics]
-        assert [row.switch_id for row in self.store.switching.begin(rows)] == [switch] * len(topics)
+        rows = [TopicInSwitch(PAIR, topic, switch, self.link, MirrorRequest.ANNOUNCED, 1) for topic in topics]
+        assert [row.switch_id for row in self.store.topics_in_switch.begin(rows)] == [switch] * len(topics)
         time.sleep(0.5)
-        assert not any(row.let_go_ms for row in self.store.switching.of(PAIR)), "it goes on until it is asked"
-        self.store.switching.ask(switch, Asked.LET_GO, 2)
-        until(lambda: all(row.let_go_ms for row in self.store.switching.of(PAIR)), 30, "let go", self.rig)
+        assert not any(row.let_go_ms for row in self.store.topics_in_switch.of(PAIR)), "it goes on until it is asked"
+        self.store.topics_in_switch.ask(switch, MirrorRequest.STOP_REPLICATION, 2)
+        until(lambda: all(row.let_go_ms for row in self.store.topics_in_switch.of(PAIR)), 30, "let go", self.rig)
         return switch
 
     def turn(self, topics: tuple[str, ...] = TOPICS) -> None:
         """Lets go, fences, flips: the home is the other cluster from then on."""
         switch = self.let_go(topics)
         self.flip(topics)
-        self.store.switching.end(switch)
+        self.store.topics_in_switch.end(switch)
         self.home, self.twin, self.term = self.twin, self.home, self.term + 1
 
     def flip(self, topics: tuple[str, ...]) -> None:
@@ -147,7 +148,7 @@ class Stage:
         ):
             flips = []
             for topic in topics:
-                parts = [NamedPartition(topic, number) for number in range(PARTITIONS)]
+                parts = [TopicPartition(topic, number) for number in range(PARTITIONS)]
                 ends = new.list_offsets(parts, OffsetKind.LOG_END)
                 for named in parts:
                     _fence(new, named, identity.producer_id, identity.producer_epoch + epochs[topic] + 1)
@@ -157,7 +158,7 @@ class Stage:
                 at = tuple(ends[named] for named in parts)
                 back = f"{target}->{source}"
                 flips.append(
-                    Flip(
+                    HomeChange(
                         pair=PAIR,
                         topic=topic,
                         home=target,
@@ -171,17 +172,19 @@ class Stage:
                         set_by="a test",
                     )
                 )
-        assert self.store.switching.flip(flips) == tuple(flips)
+        assert self.store.topics_in_switch.flip(flips) == tuple(flips)
 
     def open_rows(self) -> dict[str, str]:
         rows = [row for link in ("east->west", "west->east") for row in self.store.ledger.rows(link, open_only=True)]
         return {f"{row.incident.topic}-{row.incident.partition}": row.incident.sentence for row in rows}
 
 
-def _fence(new: KafkaCluster, named: NamedPartition, producer_id: int, epoch: int) -> None:
+def _fence(new: KafkaCluster, named: TopicPartition, producer_id: int, epoch: int) -> None:
     def ask(line: Connection, timeout_s: float) -> list[MarkedPartition]:
-        line.spoken(MARKERS_KEY)
-        asked = encode_markers([(Marker(producer_id, epoch, False, 0, [(named.topic, [named.partition])]), 1)])
+        line.handwritten_version(MARKERS_KEY)
+        asked = encode_markers(
+            [(TransactionMarker(producer_id, epoch, False, 0, [(named.topic, [named.partition])]), 1)]
+        )
         return line.ask(MARKERS_KEY, MARKERS_VERSION, asked, parse_markers, timeout_s=timeout_s)
 
     (answer,) = new.at(new.leader_of(named), "the fence", ask)
@@ -250,7 +253,7 @@ def _a_lost_store_finds_the_demoted_twins(stage: Stage, folder: Path) -> None:
             place: replace(row, created_ms=0) for place, row in known.items()
         }
         assert all(one.end >= 0 for one in rows.values()), [one.sentence for one in rows.values()]
-        there = LinkNotes(Link(names[1].name, names[0].name), found, home).look(twin.cluster_id())
+        there = LinkClaim(Link(names[1].name, names[0].name), found, home).look(twin.cluster_id())
         assert not there.twins.keys() & {(topic, 0) for topic in TOPICS}
 
 
@@ -263,7 +266,7 @@ def test_what_never_crossed_stops_its_partition_and_is_left_as_it_was(stage: Sta
     fill(stage.home, PLAIN, 3, partition=0)
     before = read(stage.home, PLAIN, 0, "read_uncommitted")
     stage.flip((PLAIN,))
-    stage.store.switching.end(switch)
+    stage.store.topics_in_switch.end(switch)
     east, west = stage.home, stage.twin
     fill(west, PLAIN, 5, partition=0)
     fill(west, PLAIN, 5, partition=1)
@@ -287,7 +290,7 @@ def test_an_old_home_that_lost_its_tail_gets_it_again(stage: Stage) -> None:
     stage.home.create_topic(PLAIN, partitions=PARTITIONS)
     timed(stage.home, PLAIN, 12)
     stage.flip((PLAIN,))
-    stage.store.switching.end(switch)
+    stage.store.topics_in_switch.end(switch)
     stage.home, stage.twin = stage.twin, stage.home
     timed(stage.home, PLAIN, 8, since=20)
     until(lambda: stage.level((PLAIN,)), 60, "on from the new home", stage.rig)

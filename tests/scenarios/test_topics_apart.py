@@ -12,9 +12,9 @@ from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from twinshore.config.model import Cluster
 from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import admin_of, allow, client_settings
+from twinshore.lab.clients import add_acl, client_settings, create_admin_client
 from twinshore.lab.cluster import LabCluster
-from twinshore.state.core.values import LedgerRow
+from twinshore.state.core.values import IncidentRow
 
 pytestmark = pytest.mark.claim(
     "topics",
@@ -31,7 +31,7 @@ LEFT, LOST = [1], [3]  # brokers of the source: the third one dies
 def create(cluster: Cluster, topic: str, *places: list[int]) -> None:
     """A topic whose partitions are on these brokers. A broker that has just died may be named as the controller."""
     new = NewTopic(topic, len(places), replica_assignment=list(places))
-    admin = admin_of(cluster)
+    admin = create_admin_client(cluster)
     admin.create_topics([new], request_timeout=110)[topic].result(timeout=120)
 
 
@@ -67,10 +67,10 @@ class Apart:
     def _end(self, side: LabCluster, topic: str, partition: int) -> int:
         return spans(side.cluster, topic, partition + 1)[partition][1]
 
-    def until_told(self, topic: str, kind: str, *, closed: bool = False) -> LedgerRow:
+    def until_told(self, topic: str, kind: str, *, closed: bool = False) -> IncidentRow:
         """The topic's row of this kind, once it is there, and closed where that is asked."""
 
-        def rows() -> list[LedgerRow]:
+        def rows() -> list[IncidentRow]:
             told = [row for row in self.rig.ledger(LINK) if row.incident.topic == topic]
             return [row for row in told if (row.incident.kind, row.incident.partition) == (kind, -1)]
 
@@ -90,9 +90,9 @@ def test_one_topics_trouble_delays_no_other(tmp_path: Path, cluster_factory: Clu
         for number in range(len(places)):
             put(east.cluster, topic, number)
     for operation in ("describe", "read"):
-        allow(east.cluster, "mirror", operation, "topic", "t-", prefixed=True)
+        add_acl(east.cluster, "mirror", operation, "topic", "t-", prefixed=True)
     for topic in ("t-good", "t-mixed", "t-new", "t-late"):
-        allow(east.cluster, "mirror", "describe_configs", "topic", topic)
+        add_acl(east.cluster, "mirror", "describe_configs", "topic", topic)
     apart = Apart(tmp_path, east, west)
     try:
         apart.rig.process.start()
@@ -117,7 +117,7 @@ def test_one_topics_trouble_delays_no_other(tmp_path: Path, cluster_factory: Clu
         east.brokers[2].restart()
         apart.crossed("t-new")
         apart.carries("t-mixed", 1)
-        allow(east.cluster, "mirror", "describe_configs", "topic", "t-closed")
+        add_acl(east.cluster, "mirror", "describe_configs", "topic", "t-closed")
         apart.crossed("t-closed")
         for topic, kind in (("t-new", "source away"), ("t-closed", "rights lost")):
             apart.until_told(topic, kind, closed=True)

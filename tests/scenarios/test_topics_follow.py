@@ -13,13 +13,20 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
-from twinshore.cli.app import app, gather
-from twinshore.config.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
+from twinshore.cli.app import app, register_verbs
+from twinshore.config.incident_policy import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
 from twinshore.config.model import Cluster
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import add_partitions, admin_of, alter_topic, client_settings, create_topic, delete_topic
+from twinshore.lab.clients import (
+    add_partitions,
+    alter_topic,
+    client_settings,
+    create_admin_client,
+    create_topic,
+    delete_topic,
+)
 from twinshore.lab.cluster import LabCluster
-from twinshore.state.core.values import AuditRow, LedgerRow, Remembered
+from twinshore.state.core.values import AuditRow, IncidentRow, LinkStateRow
 from twinshore.state.store import open_store
 
 pytestmark = pytest.mark.claim(
@@ -49,7 +56,7 @@ def alter(cluster: Cluster, topic: str, **changes: str | None) -> None:
 
 
 def names(cluster: Cluster) -> set[str]:
-    return set(admin_of(cluster).list_topics(timeout=10).topics)
+    return set(create_admin_client(cluster).list_topics(timeout=10).topics)
 
 
 class FollowRig(Rig):
@@ -64,15 +71,15 @@ class FollowRig(Rig):
         self.process.start()
         self.until_said("carried by this process", within_s=90)
 
-    def rows(self, topic: str) -> list[LedgerRow]:
+    def rows(self, topic: str) -> list[IncidentRow]:
         return [row for row in self.ledger(LINK) if row.incident.topic == topic]
 
-    def kept(self) -> tuple[tuple[AuditRow, ...], tuple[Remembered, ...]]:
+    def kept(self) -> tuple[tuple[AuditRow, ...], tuple[LinkStateRow, ...]]:
         with open_store(f"sqlite:///{self.folder / 'store.db'}") as store:
-            return store.audit.rows(LINK), store.memories.of(LINK)
+            return store.audit.rows(LINK), store.link_states.of(LINK)
 
     def run(self, *words: str) -> str:
-        gather()
+        register_verbs()
         result = CliRunner().invoke(app, [*words, "--settings", str(self.process.settings)], catch_exceptions=False)
         assert result.exit_code == 0
         return result.output

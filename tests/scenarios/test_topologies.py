@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.cli.app import app, gather
+from twinshore.cli.app import app, register_verbs
 from twinshore.config.model import Cluster
-from twinshore.lab.clients import admin_of, forget_links
+from twinshore.lab.clients import create_admin_client, forget_links
 from twinshore.lab.cluster import LabCluster
 from twinshore.state.store import open_store
 
@@ -41,7 +41,7 @@ def ring(three: Ring) -> Ring:
     """Each test has a store of its own: who wrote its links before is nobody's affair."""
     for lab in three:
         forget_links(lab.cluster)
-        admin = admin_of(lab.cluster)
+        admin = create_admin_client(lab.cluster)
         beats = [name for name in admin.list_topics(timeout=10).topics if "heartbeats" in name]
         for gone in admin.delete_topics(beats, operation_timeout=30).values() if beats else ():
             gone.result(30)
@@ -54,7 +54,7 @@ def chained(text: str) -> str:
 
 
 def topics_of(cluster: Cluster, *parts: str) -> set[str]:
-    names = admin_of(cluster).list_topics(timeout=10).topics
+    names = create_admin_client(cluster).list_topics(timeout=10).topics
     return {name for name in names if any(part in name for part in parts)}
 
 
@@ -95,7 +95,7 @@ def test_a_chained_ring_of_three_carries_everything_everywhere_once(tmp_path: Pa
             "blue.twinshore.heartbeats",
             "blue.green.twinshore.heartbeats",
         }
-        gather()
+        register_verbs()
         said = json.loads(CliRunner().invoke(app, ["topology", "--json", "--settings", str(file)]).output)
         assert {link["link"]: link["state"] for link in said["links"]} == dict.fromkeys(links, "runs")
         assert all(link["age_s"] < 5 for link in said["links"])
@@ -197,7 +197,7 @@ def test_both_directions_at_once_by_two_mirrors_that_share_no_store(
     fill(west, "both-orders", 10)
     for lab, other in ((east, "west"), (west, "east")):
         # Of an earlier mirror with a store of its own: this one would refuse to go on with it.
-        admin = admin_of(lab.cluster)
+        admin = create_admin_client(lab.cluster)
         for name in topics_of(lab.cluster, f"{other}.twinshore.heartbeats"):
             admin.delete_topics([name], operation_timeout=30)[name].result(timeout=40)
     rigs = []

@@ -13,13 +13,13 @@ import pytest
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.config.errors import RefusedError
-from twinshore.config.model import TWINS_TOPIC, Link, NamedPartition
+from twinshore.config.model import TWINS_TOPIC, Link, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.state_topic import Notebook
+from twinshore.kafka.state_topic import StateTopic
 from twinshore.lab.clients import alter_topic, delete_records, delete_topic, forget_links
 from twinshore.lab.cluster import LabCluster
-from twinshore.replication.core.link_claim import POLICY, Claim, Told
-from twinshore.replication.link_claim import Holding, LinkNotes
+from twinshore.replication.core.claim_records import CLEANUP_POLICY, LinkClaimState, StoreClaim
+from twinshore.replication.link_claim import LinkClaim, ProcessLease
 from twinshore.state.core.values import LinkIdentity, TwinRow
 from twinshore.state.store import open_store
 
@@ -76,7 +76,7 @@ def test_a_second_store_is_refused_by_name_and_writes_nothing(
     delete_topic(west.cluster, TWINS_TOPIC)
     first.until_said(f"{LINK}: its notes in {TWINS_TOPIC} on west are gone: they are made anew", 30)
     with closing(KafkaCluster(west.cluster)) as kafka:
-        until(Notebook(kafka, TWINS_TOPIC).exists, 30, "they are there", first)
+        until(StateTopic(kafka, TWINS_TOPIC).exists, 30, "they are there", first)
     refused()
     # A topic made while the other stood refused is carried by the first alone; its twin is written by one.
     east.create_topic("twice-late")
@@ -112,7 +112,7 @@ def test_of_stores_that_begin_at_once_one_writes_the_link(tmp_path: Path, west: 
             start = threading.Barrier(STORES)
 
             def begin(one: int, link: Link = link, start: threading.Barrier = start) -> str:
-                notes = LinkNotes(link, stores[one], kafkas[one])
+                notes = LinkClaim(link, stores[one], kafkas[one])
                 start.wait()
                 try:
                     notes.hold("a source")
@@ -125,7 +125,7 @@ def test_of_stores_that_begin_at_once_one_writes_the_link(tmp_path: Path, west: 
             assert said.count("") == 1, said
             ours = stores[winner].links.own_id("")
             assert all(f"is written by store {ours[:8]} " in one for one in said if one), said
-            told = LinkNotes(link, stores[winner], kafkas[winner]).look("a source")
+            told = LinkClaim(link, stores[winner], kafkas[winner]).look("a source")
             assert list(told.claims) == [ours], "who came too late left no claim"
 
 
@@ -157,11 +157,11 @@ def test_strangers_lines_neither_end_a_mirror_nor_refuse_it(
     rig.process.start()
     until(lambda: spans(west.cluster, "forged-orders", 1) == [(0, 40)], 90, "it crosses", rig)
     with closing(KafkaCluster(west.cluster)) as kafka, closing(KafkaCluster(east.cluster)) as source:
-        told = Told(LINK, source.cluster_id())
+        told = LinkClaimState(LINK, source.cluster_id())
         claim = b'{"store":"' + b"f" * 32 + b'","host":"a stranger","since_ms":1}'
         key = told.release_line("f" * 32)[0]
         deep = b"[" * 60_000
-        Notebook(kafka, TWINS_TOPIC).append(
+        StateTopic(kafka, TWINS_TOPIC).append(
             [(key, claim), (deep[:2000], deep), (b"forged-orders", deep), (b"\xff", b"{}"), (key[:-1], b"9" * 9_000)], 5
         )
     fill(east, "forged-orders", 10)
@@ -180,11 +180,11 @@ def test_a_link_without_its_lines_claims_itself_again_and_sees_a_copy_of_its_sto
     with ExitStack() as stack:
         store, other = (stack.enter_context(open_store(f"sqlite:///{tmp_path}/{name}.db")) for name in "ab")
         kafka = stack.enter_context(closing(KafkaCluster(west.cluster, patience_s=20)))
-        notes = LinkNotes(link, store, kafka, Holding("the first process"), said.append)
+        notes = LinkClaim(link, store, kafka, ProcessLease("the first process"), said.append)
 
-        def begin(again: LinkNotes) -> None:
+        def begin(again: LinkClaim) -> None:
             again.hold("a source")
-            again.introduce(ids)
+            again.publish_writer(ids)
             again.tell()
 
         begin(notes)
@@ -195,15 +195,15 @@ def test_a_link_without_its_lines_claims_itself_again_and_sees_a_copy_of_its_sto
         assert len(said) == 1
         assert "are gone: they are made anew" in said[0]
         with pytest.raises(RefusedError, match="is written by store"):
-            LinkNotes(link, other, kafka).hold("a source")
-        told = LinkNotes(link, other, kafka).look("a source")
+            LinkClaim(link, other, kafka).hold("a source")
+        told = LinkClaim(link, other, kafka).look("a source")
         assert [run.count for note in told.of_topic("orders") for run in note.runs] == [3]
         # A claim that came too late, and whose store died before it took it back, is taken away.
-        late = told.claim_line(Claim("9" * 32, "a host", 5))
-        Notebook(kafka, TWINS_TOPIC).append([late], 5)
+        late = told.claim_line(StoreClaim("9" * 32, "a host", 5))
+        StateTopic(kafka, TWINS_TOPIC).append([late], 5)
         notes.check()
-        assert list(LinkNotes(link, other, kafka).look("a source").claims) == [store.links.own_id("")]
-        begin(LinkNotes(link, store, kafka, Holding("the second process")))
+        assert list(LinkClaim(link, other, kafka).look("a source").claims) == [store.links.own_id("")]
+        begin(LinkClaim(link, store, kafka, ProcessLease("the second process")))
         with pytest.raises(RefusedError, match="is written by the second process too, with a copy of this store"):
             notes.check()
 
@@ -211,28 +211,34 @@ def test_a_link_without_its_lines_claims_itself_again_and_sees_a_copy_of_its_sto
 def test_notes_that_are_cut_away_or_would_expire_are_missed_and_written_anew(tmp_path: Path, west: LabCluster) -> None:
     """The topic stays that topic, and lets its lines go: neither store may believe what it has in memory."""
     forget_links(west.cluster)
-    west.create_topic(TWINS_TOPIC, settings={POLICY: "delete"})
+    west.create_topic(TWINS_TOPIC, settings={CLEANUP_POLICY: "delete"})
     link, said = Link("east8", "west"), list[str]()
     ids = LinkIdentity(link.name, 7, 0, "a source", west.cluster.name)
-    place = NamedPartition(TWINS_TOPIC, 0)
+    place = TopicPartition(TWINS_TOPIC, 0)
     with ExitStack() as stack:
         store, other = (stack.enter_context(open_store(f"sqlite:///{tmp_path}/{name}.db")) for name in "ab")
         kafka = stack.enter_context(closing(KafkaCluster(west.cluster, patience_s=20)))
-        notes = LinkNotes(link, store, kafka, Holding("the first process"), said.append)
+        notes = LinkClaim(link, store, kafka, ProcessLease("the first process"), said.append)
         store.twins.save([TwinRow(link.name, "orders", n, "a" * 32, "b" * 32, 5, 5, 1) for n in range(3)])
         notes.hold("a source")
-        notes.introduce(ids)
+        notes.publish_writer(ids)
         notes.tell()
         assert "was delete, so that its lines would expire: it is compact now" in said.pop()
-        until(lambda: kafka.admin.topic_settings([TWINS_TOPIC])[TWINS_TOPIC][POLICY].value == "compact", 30, "mended")
-        alter_topic(west.cluster, TWINS_TOPIC, {POLICY: "compact,delete"})  # Of a compacted topic nothing is cut.
-        _, end = Notebook(kafka, TWINS_TOPIC).bounds()
+        until(
+            lambda: kafka.admin.topic_settings([TWINS_TOPIC])[TWINS_TOPIC][CLEANUP_POLICY].value == "compact",
+            30,
+            "mended",
+        )
+        alter_topic(
+            west.cluster, TWINS_TOPIC, {CLEANUP_POLICY: "compact,delete"}
+        )  # Of a compacted topic nothing is cut.
+        _, end = StateTopic(kafka, TWINS_TOPIC).bounds()
         until(lambda: delete_records(west.cluster, {place: end}) == {place: end}, 30, "the log is empty")
         notes.check()
         assert "its notes in twinshore.twins on west are gone: they are made anew" in said[0]
         assert "was compact,delete, so that its lines would expire" in said[1]
         with pytest.raises(RefusedError, match=f"is written by store {store.links.own_id('')[:8]} "):
-            LinkNotes(link, other, kafka).hold("a source")
-        told = LinkNotes(link, other, kafka).look("a source")
+            LinkClaim(link, other, kafka).hold("a source")
+        told = LinkClaim(link, other, kafka).look("a source")
         assert told.writer
         assert [run.count for note in told.of_topic("orders") for run in note.runs] == [3]

@@ -11,25 +11,30 @@ import pytest
 
 from tests.scenarios.incident_stage import QUICK
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.errors import UNANSWERED, Code
-from twinshore.kafka.questions import OffsetKind
-from twinshore.kafka.transactions import Transactions, Writer
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.error_codes import UNKNOWN_ERROR, Code
+from twinshore.kafka.transactional_ids import TransactionalIds, TransactionalProducer
 from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import allow
+from twinshore.lab.clients import add_acl
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
-from twinshore.replication.task.core.batches import Blank
-from twinshore.replication.task.core.config import TrackOrder
-from twinshore.replication.task.core.engine import Run
-from twinshore.replication.task.core.partition import Track
-from twinshore.replication.task.core.resync import Marks
-from twinshore.replication.task.lookups import Slot, id_prefix, look_at, may_write_markers
+from twinshore.replication.task.core.batches import OffsetGap
+from twinshore.replication.task.core.config import PartitionConfig
+from twinshore.replication.task.core.partition import PartitionReplicator
+from twinshore.replication.task.core.resync import PendingMarkers
+from twinshore.replication.task.core.task_core import MarkerRunProgress
+from twinshore.replication.task.lookups import (
+    TransactionalIdWorker,
+    inspect_target,
+    may_write_markers,
+    transactional_id_prefix,
+)
 
 PARTITIONS = 4
 TIMEOUT_S = 20.0
-PREFIX = id_prefix("a->b", 17)
+PREFIX = transactional_id_prefix("a->b", 17)
 
 
 class Stage(NamedTuple):
@@ -54,34 +59,34 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
         settings={"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"},
     ) as lab:
         for operation in ("describe", "write"):
-            allow(lab.cluster, "bob", operation, "transactional_id", "*")
+            add_acl(lab.cluster, "bob", operation, "transactional_id", "*")
         for operation in ("describe", "read", "write"):
-            allow(lab.cluster, "bob", operation, "topic", "*")
+            add_acl(lab.cluster, "bob", operation, "topic", "*")
         with closing(KafkaCluster(lab.cluster)) as admin, closing(KafkaCluster(lab.cluster_as("bob"))) as bob:
             yield Stage(lab, admin, bob)
 
 
 @pytest.fixture
-def parts(stage: Stage, unique_topic: str) -> list[NamedPartition]:
+def parts(stage: Stage, unique_topic: str) -> list[TopicPartition]:
     stage.lab.create_topic(unique_topic, partitions=PARTITIONS, copies=1)
-    return [NamedPartition(unique_topic, number) for number in range(PARTITIONS)]
+    return [TopicPartition(unique_topic, number) for number in range(PARTITIONS)]
 
 
-def talk_of(stage: Stage) -> Transactions:
-    return Transactions(stage.bob, patience_s=TIMEOUT_S, go=lambda: None)
+def talk_of(stage: Stage) -> TransactionalIds:
+    return TransactionalIds(stage.bob, patience_s=TIMEOUT_S, go=lambda: None)
 
 
-def ends(stage: Stage, parts: list[NamedPartition], kind: OffsetKind = OffsetKind.LOG_END) -> list[int]:
+def ends(stage: Stage, parts: list[TopicPartition], kind: OffsetKind = OffsetKind.LOG_END) -> list[int]:
     return list(stage.admin.list_offsets(parts, kind).values())
 
 
-def run_at(named: NamedPartition, base: int) -> Run:
+def run_at(named: TopicPartition, base: int) -> MarkerRunProgress:
     """One marker for this partition, at this offset."""
-    track = Track.of(TrackOrder(named.topic, named.partition, "aa", "bb"), (17, 0), 0, 1 << 20)
-    return Run(Marks(track, Blank(base, base + 1)), base, 1)
+    track = PartitionReplicator.of(PartitionConfig(named.topic, named.partition, "aa", "bb"), (17, 0), 0, 1 << 20)
+    return MarkerRunProgress(PendingMarkers(track, OffsetGap(base, base + 1)), base, 1)
 
 
-def unit(talk: Transactions, writer: Writer, parts: list[NamedPartition]) -> None:
+def unit(talk: TransactionalIds, writer: TransactionalProducer, parts: list[TopicPartition]) -> None:
     assert not talk.begin(writer, parts)
     talk.abort(writer)
     talk.complete(writer)
@@ -96,27 +101,27 @@ def test_the_right_to_write_markers_is_told_without_writing(stage: Stage) -> Non
 def test_either_right_on_the_cluster_is_enough(stage: Stage, user: str, operation: str) -> None:
     with closing(KafkaCluster(stage.lab.cluster_as(user))) as kafka:
         assert not may_write_markers(kafka)
-        allow(stage.lab.cluster, user, operation, "broker", "kafka-cluster")
+        add_acl(stage.lab.cluster, user, operation, "broker", "kafka-cluster")
         deadline = time.monotonic() + 10
         while not may_write_markers(kafka):
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
 
-def test_a_closed_unit_is_one_marker_in_each_partition(stage: Stage, parts: list[NamedPartition]) -> None:
+def test_a_closed_unit_is_one_marker_in_each_partition(stage: Stage, parts: list[TopicPartition]) -> None:
     talk = talk_of(stage)
     writer = talk.acquire(f"{PREFIX}one", TIMEOUT_S)
     for number in range(1, 21):
         unit(talk, writer, parts)
         assert ends(stage, parts) == [number] * PARTITIONS
     assert ends(stage, parts, OffsetKind.LAST_STABLE) == [20] * PARTITIONS
-    seen = look_at(stage.admin, stage.admin, 1, {parts[0]: parts[0]})[parts[0]]
+    seen = inspect_target(stage.admin, stage.admin, 1, {parts[0]: parts[0]})[parts[0]]
     assert seen.tail
     assert seen.tail.unit
     assert (seen.tail.producer_id, seen.tail.last_offset) == (writer.producer_id, 19)
 
 
-def test_who_comes_next_closes_what_was_open(stage: Stage, parts: list[NamedPartition]) -> None:
+def test_who_comes_next_closes_what_was_open(stage: Stage, parts: list[TopicPartition]) -> None:
     talk = talk_of(stage)
     dead = talk.acquire(f"{PREFIX}heir", TIMEOUT_S)
     assert not talk.begin(dead, parts[:2])
@@ -133,7 +138,7 @@ def test_who_comes_next_closes_what_was_open(stage: Stage, parts: list[NamedPart
     assert ends(stage, parts) == [2, 2, 1, 1]
 
 
-def test_the_coordinator_closes_what_nobody_does(stage: Stage, parts: list[NamedPartition]) -> None:
+def test_the_coordinator_closes_what_nobody_does(stage: Stage, parts: list[TopicPartition]) -> None:
     talk = talk_of(stage)
     dead = talk.acquire(f"{PREFIX}late", 1.0)
     assert not talk.begin(dead, parts[:1])
@@ -143,27 +148,29 @@ def test_the_coordinator_closes_what_nobody_does(stage: Stage, parts: list[Named
     assert ends(stage, parts[:1]) == [1]
 
 
-def test_a_partition_that_is_not_there_keeps_the_unit_shut(stage: Stage, parts: list[NamedPartition]) -> None:
+def test_a_partition_that_is_not_there_keeps_the_unit_shut(stage: Stage, parts: list[TopicPartition]) -> None:
     talk = talk_of(stage)
     writer = talk.acquire(f"{PREFIX}gone", TIMEOUT_S)
-    away = NamedPartition(parts[0].topic, PARTITIONS)
+    away = TopicPartition(parts[0].topic, PARTITIONS)
     assert talk.begin(writer, [*parts, away]) == {away: Code.UNKNOWN_TOPIC_OR_PARTITION}
     assert talk.open_of(PREFIX) == set()
     unit(talk, writer, parts)
     assert ends(stage, parts) == [1] * PARTITIONS
 
 
-def test_markers_wait_where_the_twin_ends_elsewhere_than_it_did(stage: Stage, parts: list[NamedPartition]) -> None:
-    with closing(Slot(KafkaCluster(stage.lab.cluster_as("bob")), f"{PREFIX}0.9", lambda: None)) as slot:
+def test_markers_wait_where_the_twin_ends_elsewhere_than_it_did(stage: Stage, parts: list[TopicPartition]) -> None:
+    with closing(
+        TransactionalIdWorker(KafkaCluster(stage.lab.cluster_as("bob")), f"{PREFIX}0.9", lambda: None)
+    ) as slot:
         there, elsewhere = run_at(parts[0], 0), run_at(parts[1], 3)
-        assert slot.round([there, elsewhere]) == [(elsewhere, elsewhere.answer(UNANSWERED))]
+        assert slot.round([there, elsewhere]) == [(elsewhere, elsewhere.answer(UNKNOWN_ERROR))]
         assert ends(stage, parts[:2]) == [0, 0], "no marker is written while one of them is in doubt"
         assert slot.round([there]) == [(there, there.answer(0, 1))]
         assert ends(stage, parts[:2]) == [1, 0]
 
 
 def test_without_the_right_to_the_id_the_refusal_names_it(stage: Stage) -> None:
-    slot = Slot(KafkaCluster(stage.lab.cluster_as("eve")), f"{PREFIX}0.0", lambda: None)
+    slot = TransactionalIdWorker(KafkaCluster(stage.lab.cluster_as("eve")), f"{PREFIX}0.0", lambda: None)
     try:
         with pytest.raises(KafkaError) as caught:
             slot.hold()

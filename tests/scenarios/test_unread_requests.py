@@ -10,14 +10,14 @@ import pytest
 
 from testkit.raw_writer import RawWriter
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import NamedPartition, Security
+from twinshore.config.model import Security, TopicPartition
 from twinshore.kafka.admin import alter_quotas
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection, open_connection
-from twinshore.kafka.protocol.framing import frame
-from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produced
-from twinshore.kafka.protocol.rights import QuotaEntity
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.access_control import QuotaEntity
+from twinshore.kafka.protocol.framing import frame_request
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce_throttled
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 
@@ -40,16 +40,16 @@ class Sender:
     """A connection with a quota of its own that was throttled, and has sent one batch more."""
 
     def __init__(self, lab: LabCluster, topic: str, topic_id: bytes, number: int, size: int) -> None:
-        self.named = NamedPartition(topic, number)
+        self.named = TopicPartition(topic, number)
         self._topic_id, self._client_id = topic_id, f"sender-{number}"
         host, _, port = lab.cluster.bootstrap[0].rpartition(":")
         self.connection: Connection = open_connection((host, int(port)), Security(), client_id=self._client_id)
-        self.version = self.connection.spoken(PRODUCE_KEY)
+        self.version = self.connection.handwritten_version(PRODUCE_KEY)
         view = self.connection.call_raw(PRODUCE_KEY, self.version, self._body(size))
-        (answer,), throttle_ms = parse_produced(view, 0, self.version)
+        (answer,), throttle_ms = parse_produce_throttled(view, 0, self.version)
         assert answer.error == 0
         self.throttled_until_s = time.monotonic() + throttle_ms / 1000
-        request = frame(PRODUCE_KEY, self.version, 7, self._client_id, [self._body(1)])
+        request = frame_request(PRODUCE_KEY, self.version, 7, self._client_id, [self._body(1)])
         assert self.connection.transport.sendv(request) == sum(map(len, request))
 
     def _body(self, size: int) -> bytes:

@@ -13,11 +13,11 @@ from confluent_kafka import Producer
 from tests.scenarios.incident_stage import CALM, LINK, IncidentStage
 from tests.scenarios.mirror_rig import read_all, spans_of
 from tests.scenarios.rights_stage import guarded
-from twinshore.config.model import Link, NamedPartition
+from twinshore.config.model import Link, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import allow, client_settings, delete_records, delete_topic, topic_id
-from twinshore.replication.controller import SETTLE_LOG_START_S
-from twinshore.replication.recovery import LogStarts
+from twinshore.lab.clients import add_acl, client_settings, delete_records, delete_topic, topic_id
+from twinshore.replication.controller import LOG_START_INTERVAL_S
+from twinshore.replication.recovery import LogStartSync
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import open_store
 
@@ -52,7 +52,7 @@ def test_a_topic_that_took_a_twins_name_keeps_its_records(stage: IncidentStage) 
     """The source deletes 60 records; before the twin is cut, somebody puts a topic of their own in its place."""
     stage.start()
     stage.crossed("orders", 0)
-    delete_records(stage.east.cluster, {NamedPartition("orders", 0): 60})
+    delete_records(stage.east.cluster, {TopicPartition("orders", 0): 60})
     time.sleep(1.5)  # The pump has told of it by then, and the cut is pending.
     delete_topic(stage.west.cluster, "orders")
     time.sleep(1.5)
@@ -60,7 +60,7 @@ def test_a_topic_that_took_a_twins_name_keeps_its_records(stage: IncidentStage) 
     stage.put(stage.west, "orders", 0, [[b"their own %d" % number for number in range(500)]])
     row = stage.row("orders", "recreated topic")
     assert "made again by someone else" in row.incident.sentence
-    deadline = time.monotonic() + SETTLE_LOG_START_S + LOOKS_S
+    deadline = time.monotonic() + LOG_START_INTERVAL_S + LOOKS_S
     while time.monotonic() < deadline:
         assert stage.spans(stage.west, "orders", 0) == (0, 500), stage.rig.process.said[-2000:]
         time.sleep(1)
@@ -94,14 +94,14 @@ def test_where_nothing_may_be_deleted_no_pump_cuts_a_record_either(stage: Incide
 @pytest.mark.long
 def test_a_refused_cut_is_told_where_filler_is_left_and_not_where_nothing_is_seen(tmp_path: Path) -> None:
     """Both forbid it: the settings, and the target. What lies below a twin's anchor is filler, if it is a record."""
-    bare, filled = NamedPartition("bare", 0), NamedPartition("filled", 0)
+    bare, filled = TopicPartition("bare", 0), TopicPartition("filled", 0)
     said: list[str] = []
     doubted: list[str] = []
     with guarded("west") as west, open_store(f"sqlite:///{tmp_path}/store.db") as store:
         for named in (bare, filled):
             west.create_topic(named.topic)
             for operation in ("describe", "read"):
-                allow(west.cluster, "mirror", operation, "topic", named.topic)
+                add_acl(west.cluster, "mirror", operation, "topic", named.topic)
             row = TwinRow(LINK, named.topic, 0, "aa" * 16, topic_id(west.cluster, named.topic).hex(), 3, 3, 1)
             store.twins.save([row])
         producer = Producer(client_settings(west.cluster))
@@ -109,14 +109,14 @@ def test_a_refused_cut_is_told_where_filler_is_left_and_not_where_nothing_is_see
             producer.produce("filled", b"%d" % number, partition=0)
         assert producer.flush(30) == 0
         with closing(KafkaCluster(west.cluster_as("mirror"))) as target:
-            link, done = Link("east", "west"), dict[NamedPartition, int]()
-            starts = LogStarts(link, target, store, never=lambda: True, doubt=doubted.extend, log=said.append)
+            link, done = Link("east", "west"), dict[TopicPartition, int]()
+            starts = LogStartSync(link, target, store, never=lambda: True, doubt=doubted.extend, log=said.append)
             starts.cut({bare: 9, filled: 9}, done)
             starts.cut({bare: 9, filled: 9}, done)
             (told,) = store.ledger.rows(LINK, open_only=True)
             assert (told.incident.topic, told.incident.kind, told.incident.to_offset) == ("filled", "rights lost", 3)
             assert (done, doubted, len(said)) == ({bare: 3}, [], 1), said
-            allow(west.cluster, "mirror", "delete", "topic", "filled")
+            add_acl(west.cluster, "mirror", "delete", "topic", "filled")
             starts.cut({bare: 9, filled: 9}, done)
         assert not store.ledger.rows(LINK, open_only=True), said
         assert spans_of(west.cluster, "filled", 0) == [(3, 4)], "its one record stays"

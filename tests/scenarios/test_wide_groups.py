@@ -13,17 +13,23 @@ import pytest
 from tests.conftest import ClusterFactory
 from tests.scenarios.test_groups import commit, committed
 from tests.scenarios.test_groups_kept import link_between
-from twinshore.config.incidents import IncidentKind
-from twinshore.groups.task import begin
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.groups.sync_service import start_group_sync
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.groups import Groups
+from twinshore.kafka.consumer_groups import ConsumerGroups
 from twinshore.kafka.protocol.apis import OFFSET_COMMIT
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.offsets import PLACES_VERSION, Place, Where, encode_offset_commit, parse_offset_commit
-from twinshore.lab.clients import committed as places_of_group
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.offsets import (
+    OFFSET_FETCH_VERSION,
+    CommittedOffset,
+    TopicPartitionTuple,
+    encode_offset_commit,
+    parse_offset_commit,
+)
+from twinshore.lab.clients import read_group_offsets as places_of_group
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
-from twinshore.runtime.endpoints import Beside
+from twinshore.runtime.endpoints import LinkContext
 from twinshore.state.store import Store
 
 pytestmark = pytest.mark.claim(
@@ -49,20 +55,22 @@ class Stage(NamedTuple):
 
 
 NOTE = "n" * 4000  # within offset.metadata.max.bytes
-PLACES: dict[Where, Place] = {("wide", number): Place(1, NOTE) for number in range(PARTITIONS)}
+PLACES: dict[TopicPartitionTuple, CommittedOffset] = {
+    ("wide", number): CommittedOffset(1, NOTE) for number in range(PARTITIONS)
+}
 LOADING = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
 
 
 @pytest.fixture(params=[KAFKA_NEWEST, KAFKA_3])
-def groups(request: pytest.FixtureRequest, cluster_factory: ClusterFactory) -> Iterator[Groups]:
+def groups(request: pytest.FixtureRequest, cluster_factory: ClusterFactory) -> Iterator[ConsumerGroups]:
     """Of a cluster that takes batches of a tenth of the usual size."""
     lab = cluster_factory("west", version=request.param, settings={"message.max.bytes": "100000"})
     lab.create_topic("wide", partitions=PARTITIONS)
-    with closing(KafkaCluster(lab.cluster)) as kafka, closing(Groups(kafka)) as found:
+    with closing(KafkaCluster(lab.cluster)) as kafka, closing(ConsumerGroups(kafka)) as found:
         yield found
 
 
-def settled(groups: Groups, ask: Callable[[int], dict[Where, int]]) -> set[int]:
+def settled(groups: ConsumerGroups, ask: Callable[[int], dict[TopicPartitionTuple, int]]) -> set[int]:
     """The codes that are answered once the cluster has a coordinator that is ready."""
     deadline = time.monotonic() + 60
     codes: set[int] = set(LOADING)
@@ -74,11 +82,11 @@ def settled(groups: Groups, ask: Callable[[int], dict[Where, int]]) -> set[int]:
     return codes
 
 
-def test_a_commit_beyond_what_a_broker_takes_is_refused_whole_and_goes_in_parts(groups: Groups) -> None:
-    def at_once(node: int) -> dict[Where, int]:
+def test_a_commit_beyond_what_a_broker_takes_is_refused_whole_and_goes_in_parts(groups: ConsumerGroups) -> None:
+    def at_once(node: int) -> dict[TopicPartitionTuple, int]:
         line = groups.cluster.connection_to(node)
         body = encode_offset_commit("wide", PLACES)
-        return line.ask(OFFSET_COMMIT, PLACES_VERSION, body, lambda said: parse_offset_commit(bytes(said)))
+        return line.ask(OFFSET_COMMIT, OFFSET_FETCH_VERSION, body, lambda said: parse_offset_commit(bytes(said)))
 
     # Newer coordinators have no name for it.
     assert settled(groups, at_once) <= {Code.INVALID_COMMIT_OFFSET_SIZE, Code.UNKNOWN_SERVER_ERROR}
@@ -103,7 +111,7 @@ def beside(
     rules = "every_s = 0.5\nverify_s = 2\n"
     with link_between(tmp_path, east, west, unique_topic, partitions=PARTITIONS, rules=rules) as (settings, store):
         said: list[str] = []
-        companion = begin(Beside(settings.links[0], settings, store, lambda: True, said.append))
+        companion = start_group_sync(LinkContext(settings.links[0], settings, store, lambda: True, said.append))
         yield Stage(east, west, unique_topic, store, said)
         companion.close()
 

@@ -13,16 +13,16 @@ from confluent_kafka import KafkaException, Producer
 
 from tests.scenarios.rights_stage import acl, client, guarded, may_read, may_write
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import Cluster, NamedPartition
+from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.admin import create_acls, delete_acls, read_acls
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.rights import EVERYBODY, Acl, Operation, Pattern
-from twinshore.kafka.questions import OffsetKind
-from twinshore.lab.clients import allow, client_settings
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.access_control import ANY_USER, Acl, AclOperation, PatternType
+from twinshore.lab.clients import add_acl, client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 from twinshore.switch import write_access
-from twinshore.switch.core.acl_rules import RulesPlan, Step, denial, guard
+from twinshore.switch.core.acl_rules import AclChange, RulesPlan, plan_denial, plan_write_block
 
 US = "User:mirror"
 PARTITIONS = 3
@@ -33,11 +33,11 @@ VERSIONS = [KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)]
 def opened(lab: LabCluster) -> None:
     """The mirror may do what it needs, and is no super user; everybody writes by a rule for many topics."""
     for operation in ("describe", "alter", "idempotent_write", "describe_configs"):
-        allow(lab.cluster, "mirror", operation, "broker", "kafka-cluster")
-    allow(lab.cluster, "mirror", "all", "topic", "*")
+        add_acl(lab.cluster, "mirror", operation, "broker", "kafka-cluster")
+    add_acl(lab.cluster, "mirror", "all", "topic", "*")
     with client(lab) as kafka:
-        everybody = acl("test_", Operation.WRITE, EVERYBODY, pattern=Pattern.PREFIXED)
-        create_acls(kafka, [everybody, acl("test_", Operation.ALL, pattern=Pattern.PREFIXED)])
+        everybody = acl("test_", AclOperation.WRITE, ANY_USER, pattern=PatternType.PREFIXED)
+        create_acls(kafka, [everybody, acl("test_", AclOperation.ALL, pattern=PatternType.PREFIXED)])
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -99,7 +99,7 @@ class Application:
 
 
 def ends(kafka: KafkaCluster, topic: str) -> list[int]:
-    parts = [NamedPartition(topic, number) for number in range(PARTITIONS)]
+    parts = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     return list(kafka.list_offsets(parts, OffsetKind.LOG_END).values())
 
 
@@ -121,11 +121,11 @@ def kept_out_and_let_in_again(lab: LabCluster, topic: str) -> None:
         before = read_acls(kafka)
         application = Application(anna, topic)
         application.goes_on()
-        plan = denial(write_access.look(kafka, [topic], US))
+        plan = plan_denial(write_access.read_acl_snapshot(kafka, [topic], US))
         began = time.monotonic()
-        write_access.apply(kafka, plan)
+        write_access.apply_rules_plan(kafka, plan)
         applied_s = time.monotonic() - began
-        shown = write_access.confirm(kafka, plan)
+        shown = write_access.confirm_rules_plan(kafka, plan)
         confirmed_s = time.monotonic() - began
         assert set(shown) == {broker.node_id for broker in lab.brokers}
         moved_s = stand_still(watching, topic)
@@ -140,8 +140,8 @@ def kept_out_and_let_in_again(lab: LabCluster, topic: str) -> None:
         assert may_write(lab.cluster, topic), "no rule keeps a super user out"
         assert sum(ends(watching, topic)) == sum(still) + 1, "so its ends are watched"
 
-        write_access.restore(kafka, plan)
-        write_access.confirm_restored(kafka, plan)
+        write_access.restore_rules(kafka, plan)
+        write_access.confirm_rules_restored(kafka, plan)
         assert read_acls(kafka) == before
         resumed_s = application.goes_on()
         application.end()
@@ -170,39 +170,39 @@ def test_a_broker_that_was_away_comes_back_and_keeps_it_out(three: LabCluster, u
     anna = three.cluster_as("anna")
     with client(three) as watching:
         assert may_write(anna, unique_topic)
-        leader = watching.leader_of(NamedPartition(unique_topic, 0))
+        leader = watching.leader_of(TopicPartition(unique_topic, 0))
         (dead,) = (one for one in three.brokers if one.node_id == leader)
         dead.kill()
         ours = three.cluster_as("mirror")
         # Whoever died may have been the controller: that takes its time.
         with closing(KafkaCluster(ours)) as patient, closing(KafkaCluster(ours, patience_s=2.0)) as kafka:
-            plan = denial(write_access.look(patient, [unique_topic], US))
-            write_access.apply(patient, plan)
+            plan = plan_denial(write_access.read_acl_snapshot(patient, [unique_topic], US))
+            write_access.apply_rules_plan(patient, plan)
             alive = {one.node_id for one in three.brokers} - {leader}
-            assert set(write_access.confirm(kafka, plan, within_s=60.0)) == alive
+            assert set(write_access.confirm_rules_plan(kafka, plan, within_s=60.0)) == alive
             dead.restart()
             for _ in range(10):
                 assert not may_write(anna, unique_topic), "from the first request that it takes"
             assert sum(ends(watching, unique_topic)) == 1
-            assert leader in write_access.confirm(kafka, plan)
-            write_access.restore(kafka, plan)
-            write_access.confirm_restored(kafka, plan)
+            assert leader in write_access.confirm_rules_plan(kafka, plan)
+            write_access.restore_rules(kafka, plan)
+            write_access.confirm_rules_restored(kafka, plan)
         assert may_write(anna, unique_topic)
 
 
-def changes(steps: list[Step]) -> list[Step]:
+def changes(steps: list[AclChange]) -> list[AclChange]:
     """One rule after the other."""
-    return [Step(step.add, (one,)) for step in steps for one in step.acls]
+    return [AclChange(step.add, (one,)) for step in steps for one in step.acls]
 
 
-def killed_after(kafka: KafkaCluster, steps: list[Step], count: int) -> None:
+def killed_after(kafka: KafkaCluster, steps: list[AclChange], count: int) -> None:
     for step in changes(steps)[:count]:
         assert not (create_acls if step.add else delete_acls)(kafka, step.acls)
 
 
 def plans(kafka: KafkaCluster, topic: str) -> list[RulesPlan]:
-    sight = write_access.look(kafka, [topic], US)
-    return [denial(sight), guard(sight)]
+    sight = write_access.read_acl_snapshot(kafka, [topic], US)
+    return [plan_denial(sight), plan_write_block(sight)]
 
 
 def test_killed_after_each_change_it_is_done_again_or_given_back(lab: LabCluster, unique_topic: str) -> None:
@@ -210,15 +210,15 @@ def test_killed_after_each_change_it_is_done_again_or_given_back(lab: LabCluster
     with closing(KafkaCluster(lab.cluster_as("mirror"))) as kafka:
         before = read_acls(kafka)
         for plan in plans(kafka, unique_topic):
-            for count in range(len(changes(plan.doing())) + 1):
-                killed_after(kafka, plan.doing(), count)
+            for count in range(len(changes(plan.changes_to_apply())) + 1):
+                killed_after(kafka, plan.changes_to_apply(), count)
                 again = RulesPlan.from_record(plan.as_record())
                 if count % 2:
-                    write_access.apply(kafka, again)
-                    write_access.confirm(kafka, again)
-                    killed_after(kafka, plan.restoring(), count)
-                write_access.restore(kafka, again)
-                write_access.confirm_restored(kafka, again)
+                    write_access.apply_rules_plan(kafka, again)
+                    write_access.confirm_rules_plan(kafka, again)
+                    killed_after(kafka, plan.changes_to_restore(), count)
+                write_access.restore_rules(kafka, again)
+                write_access.confirm_rules_restored(kafka, again)
                 assert read_acls(kafka) == before
 
 
@@ -234,55 +234,55 @@ def test_a_guard_takes_the_place_of_a_denial_and_nobody_slips_in(lab: LabCluster
     for topic in (unique_topic, neighbour):
         lab.create_topic(topic)
     anna, bert, ours = (lab.cluster_as(name) for name in ("anna", "bert", "mirror"))
-    late = acl(unique_topic, Operation.WRITE, "User:bert")
+    late = acl(unique_topic, AclOperation.WRITE, "User:bert")
     with closing(KafkaCluster(ours)) as kafka:
         before = read_acls(kafka)
         assert before is not None
-        shut = denial(write_access.look(kafka, [unique_topic], US))
-        write_access.apply(kafka, shut)
-        write_access.confirm(kafka, shut)
+        shut = plan_denial(write_access.read_acl_snapshot(kafka, [unique_topic], US))
+        write_access.apply_rules_plan(kafka, shut)
+        write_access.confirm_rules_plan(kafka, shut)
         create_acls(kafka, [late])
         until_shown(kafka, lab, late)
-        held = guard(write_access.look(kafka, [unique_topic], US))
-        write_access.apply(kafka, held)
-        write_access.confirm(kafka, held)
+        held = plan_write_block(write_access.read_acl_snapshot(kafka, [unique_topic], US))
+        write_access.apply_rules_plan(kafka, held)
+        write_access.confirm_rules_plan(kafka, held)
         assert [may_write(who, unique_topic) for who in (anna, bert, ours)] == [False, False, False]
-        write_access.restore(kafka, shut)
-        write_access.confirm_restored(kafka, shut)
+        write_access.restore_rules(kafka, shut)
+        write_access.confirm_rules_restored(kafka, shut)
         assert [may_write(who, unique_topic) for who in (anna, bert, ours)] == [False, False, True]
         assert [may_write(who, neighbour) for who in (anna, bert, ours)] == [True, True, True]
         assert may_read(anna, unique_topic)
 
-        later = guard(write_access.look(kafka, [neighbour], US), held)
-        write_access.apply(kafka, later)
-        write_access.confirm(kafka, later)
+        later = plan_write_block(write_access.read_acl_snapshot(kafka, [neighbour], US), held)
+        write_access.apply_rules_plan(kafka, later)
+        write_access.confirm_rules_plan(kafka, later)
         assert [may_write(who, unique_topic) for who in (anna, bert)] == [True, True], "it is no twin any more"
         assert [may_write(who, neighbour) for who in (anna, bert, ours)] == [False, False, True]
-        write_access.restore(kafka, later)
-        write_access.confirm_restored(kafka, later)
+        write_access.restore_rules(kafka, later)
+        write_access.confirm_rules_restored(kafka, later)
         assert read_acls(kafka) == before | {late}, "what others changed meanwhile stays"
         delete_acls(kafka, [late])
 
 
 def test_who_may_not_change_rules_begins_nothing(lab: LabCluster, unique_topic: str) -> None:
     lab.create_topic(unique_topic)
-    describe = Acl(4, "kafka-cluster", Pattern.LITERAL, "User:bert", "*", Operation.DESCRIBE, 3)
+    describe = Acl(4, "kafka-cluster", PatternType.LITERAL, "User:bert", "*", AclOperation.DESCRIBE, 3)
     with client(lab) as admin, closing(KafkaCluster(lab.cluster_as("bert"))) as kafka:
         with pytest.raises(KafkaError) as caught:
-            write_access.look(kafka, [unique_topic])
+            write_access.read_acl_snapshot(kafka, [unique_topic])
         assert caught.value.hint == "grant Describe on the cluster"
         create_acls(admin, [describe])
         until_shown(admin, lab, describe)
         before = read_acls(admin)
         with pytest.raises(KafkaError, match="old: we may not change its ACLs") as caught:
-            write_access.look(kafka, [unique_topic])
+            write_access.read_acl_snapshot(kafka, [unique_topic])
         assert caught.value.hint == "grant Alter on the cluster"
-        plan = denial(write_access.look(admin, [unique_topic]))
+        plan = plan_denial(write_access.read_acl_snapshot(admin, [unique_topic]))
         with pytest.raises(KafkaError, match="add ACL: deny"):
-            write_access.apply(kafka, plan)
+            write_access.apply_rules_plan(kafka, plan)
         assert read_acls(admin) == before
         with pytest.raises(KafkaError, match="broker 1 does not show") as caught:
-            write_access.confirm(admin, plan, within_s=0.1)
+            write_access.confirm_rules_plan(admin, plan, within_s=0.1)
         assert caught.value.retriable
         delete_acls(admin, [describe])
 
@@ -291,6 +291,6 @@ def test_without_an_authorizer_nothing_is_changed(east: LabCluster, unique_topic
     with closing(KafkaCluster(east.cluster)) as kafka:
         for plan in plans(kafka, unique_topic):
             assert plan.open_to_all == (unique_topic,)
-            write_access.apply(kafka, plan)
-            write_access.confirm(kafka, plan)
-            write_access.restore(kafka, plan)
+            write_access.apply_rules_plan(kafka, plan)
+            write_access.confirm_rules_plan(kafka, plan)
+            write_access.restore_rules(kafka, plan)

@@ -27,7 +27,7 @@ from typing import Any
 import twinshore
 from tests.scenarios import pumps_in_threads
 from twinshore.lab.errors import LabError
-from twinshore.lab.processes import Child, start_child
+from twinshore.lab.processes import ChildProcess, start_child
 
 IN_THREADS = "tests.scenarios.pumps_in_threads"
 ROOT = Path(twinshore.__file__).resolve().parent.parent.parent
@@ -36,7 +36,7 @@ ADOPTED_S_MAX = 10.0
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 # What a mirror loads, and only once it runs.
 LOADED = (
-    "twinshore.groups.task",
+    "twinshore.groups.sync_service",
     "twinshore.replication.main",
     "twinshore.replication.task.runner",
     "twinshore.replication.task.runner",
@@ -49,7 +49,7 @@ LOADED = (
 
 
 class Forked:
-    """A process that another one forked for us: what `Child` asks of `subprocess.Popen`."""
+    """A process that another one forked for us: what `ChildProcess` asks of `subprocess.Popen`."""
 
     stdin = stdout = None
 
@@ -81,7 +81,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def start_warm(command: Sequence[str], *, folder: Path, log: Path, environment: Mapping[str, str]) -> Child:
+def start_warm(command: Sequence[str], *, folder: Path, log: Path, environment: Mapping[str, str]) -> ChildProcess:
     """As `start_child` starts `python -m tests.scenarios.pumps_in_threads WORDS`, and within some milliseconds."""
     assert list(command[:3]) == [sys.executable, "-m", IN_THREADS], command
     if sys.platform != "linux":
@@ -95,7 +95,7 @@ def start_warm(command: Sequence[str], *, folder: Path, log: Path, environment: 
     }
     with _guard, _adopting():
         pid = _warm(log).fork(order)
-    return Child(Forked(pid), tied=True, death_signal=signal.SIGKILL)
+    return ChildProcess(Forked(pid), tied=True, death_signal=signal.SIGKILL)
 
 
 def said_by(words: Sequence[str], *, folder: Path, within_s: float = 60.0) -> tuple[int, str]:

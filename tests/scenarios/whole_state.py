@@ -12,11 +12,11 @@ from typing import TypeVar
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
 
-from twinshore.config.model import NamedPartition, is_heartbeats
+from twinshore.config.model import TopicPartition, is_heartbeats_topic
 from twinshore.kafka.admin import read_acls
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.questions import OffsetKind
-from twinshore.lab.clients import admin_of
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.lab.clients import create_admin_client
 from twinshore.lab.cluster import LabCluster
 
 State = dict[str, object]
@@ -30,16 +30,16 @@ BEATS = (
 
 def of_cluster(lab: LabCluster) -> State:
     """Topics with their ids, settings and logs' spans, rules, and where each group stands."""
-    admin = admin_of(lab.cluster)
+    admin = create_admin_client(lab.cluster)
     with closing(KafkaCluster(lab.cluster)) as kafka:
         topics = {
             name: one.topic_id.hex()
             for name, one in kafka.metadata().topics.items()
             # Heartbeats come by themselves; a group's log also says when its members came and went.
-            if not is_heartbeats(name) and name != "__consumer_offsets"
+            if not is_heartbeats_topic(name) and name != "__consumer_offsets"
         }
         parts = [
-            NamedPartition(name, part.partition)
+            TopicPartition(name, part.partition)
             for name, one in kafka.metadata().topics.items()
             if name in topics
             for part in one.partitions

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.connections import LEFT_LANDS_S, PRODUCE_TIMEOUT_S
 from tests.simulation.twin_log import Violation
-from twinshore.config.model import NamedPartition
-from twinshore.replication.task.core.config import LaneLimits
+from twinshore.config.model import TopicPartition
+from twinshore.replication.task.core.config import TaskLimits
 
 if TYPE_CHECKING:
     from tests.simulation.pump_model import PumpModel
 
-LIMITS = LaneLimits(
+LIMITS = TaskLimits(
     partition_bytes_max=400,
     inflight_max=4,
     request_bytes_max=1500,
@@ -29,7 +29,7 @@ LIMITS = LaneLimits(
 def check_bounds(pump: PumpModel) -> None:
     """Raises Violation when the lane has lost count of something."""
     held: Counter[int] = Counter()
-    flying: Counter[NamedPartition] = Counter(
+    flying: Counter[TopicPartition] = Counter(
         one.track.named  # type: ignore[attr-defined]
         for flow in pump.core.targets.values()
         for one in (*flow.due, *(each for flight in flow.in_flight for each in (*flight.sent, *flight.marks)))
@@ -58,7 +58,7 @@ def check_bounds(pump: PumpModel) -> None:
                 raise Violation(f"{pump.name}: a buffer counts {hold.uses} uses, there are {held[id(hold)]}")
 
 
-def _check_one_owner(pump: PumpModel, writes: Iterable[NamedPartition]) -> None:
+def _check_one_owner(pump: PumpModel, writes: Iterable[TopicPartition]) -> None:
     """Belt 1: of the pumps that carry a partition and hold a grant, one at most writes it."""
     if pump.lawless:
         return

@@ -10,8 +10,8 @@ from tests.simulation.schedule import Schedule
 from tests.simulation.source_broker import SourceBroker
 from tests.simulation.source_log import SourceLog, Style
 from tests.simulation.twin_log import TwinLog
-from twinshore.config.model import NamedPartition
-from twinshore.replication.task.core.partition import Route
+from twinshore.config.model import TopicPartition
+from twinshore.replication.task.core.partition import PartitionLeaders
 
 if TYPE_CHECKING:
     from tests.simulation.pump_model import PumpModel
@@ -24,7 +24,7 @@ STALE_S = 0.5  # for so long brokers may tell of the leader before
 class Pair:
     """A source partition and its twin. `excuses`: the incidents that something which was done to it may end in."""
 
-    named: NamedPartition
+    named: TopicPartition
     source: SourceLog
     twin: TwinLog
     excuses: set[str] = field(default_factory=set)
@@ -46,7 +46,7 @@ class Clusters:
         self.copies, self.expiry_ms = copies, expiry_ms
         self.ids = 0
         self.topic_ids: dict[tuple[str, str], bytes] = {}
-        self.pairs: dict[NamedPartition, Pair] = {}
+        self.pairs: dict[TopicPartition, Pair] = {}
         self.logs: dict[Key, SourceLog] = {}
         self.down: dict[tuple[str, int], float] = {}
         self.slow_s: dict[tuple[str, int], float] = {}
@@ -54,14 +54,14 @@ class Clusters:
         self.unmarking: dict[int, tuple[float, int]] = {}
         self.skew_ms = 0
         # Who last wrote each partition.
-        self.writers: dict[NamedPartition, PumpModel] = {}
+        self.writers: dict[TopicPartition, PumpModel] = {}
         self.errand_fails = 0.0  # how often a question, or a batch, meets a passing error
         self.store_fails = 0.0
         for topic, (count, style) in styles.items():
             for side in ("source", "target"):
                 self.topic_ids[side, topic] = self.new_id()
             for number in range(count):
-                named = NamedPartition(topic, number)
+                named = TopicPartition(topic, number)
                 source = self.new_source(named, style)
                 self.pairs[named] = Pair(named, source, self.new_twin(named, source))
         self.brokers = {node: SourceBroker(node, self.logs, schedule.chance) for node in NODES}
@@ -70,14 +70,14 @@ class Clusters:
         self.ids += 1
         return self.ids.to_bytes(16, "big")
 
-    def new_source(self, named: NamedPartition, style: Style) -> SourceLog:
+    def new_source(self, named: TopicPartition, style: Style) -> SourceLog:
         chance = self.schedule.chance
         topic_id = self.topic_ids["source", named.topic]
         log = SourceLog(topic_id, named.partition, tuple(chance.sample(NODES, self.copies[0])), chance, style)
         self.logs[topic_id, named.partition] = log
         return log
 
-    def new_twin(self, named: NamedPartition, source: SourceLog) -> TwinLog:
+    def new_twin(self, named: TopicPartition, source: SourceLog) -> TwinLog:
         chance = self.schedule.chance
         nodes = tuple(chance.sample(NODES, self.copies[1]))
         topic_id = self.topic_ids["target", named.topic]
@@ -103,15 +103,15 @@ class Clusters:
         log = pair.source if side == "source" else pair.twin
         return self.up(side, log.leader)
 
-    def route(self, named: NamedPartition, order_ids: tuple[bytes, bytes]) -> Route:
+    def route(self, named: TopicPartition, order_ids: tuple[bytes, bytes]) -> PartitionLeaders:
         """As `scout` makes it out of both clusters' metadata."""
         pair = self.pairs[named]
         for side, wanted in (("source", order_ids[0]), ("target", order_ids[1])):
             if self.topic_ids[side, named.topic] != wanted:
-                return Route(recreated=side)
+                return PartitionLeaders(recreated=side)
         source, epoch = self._leader("source", pair)
         target, target_epoch = self._leader("target", pair)
-        return Route(source, epoch, target, target_epoch=target_epoch)
+        return PartitionLeaders(source, epoch, target, target_epoch=target_epoch)
 
     def _leader(self, side: str, pair: Pair) -> tuple[int, int]:
         until_s, node, epoch = pair.stale.get(side, (0.0, 0, 0))

@@ -10,14 +10,20 @@ from typing import NamedTuple
 from tests.simulation.clusters import Clusters
 from tests.simulation.schedule import Channel
 from tests.simulation.twin_log import Appended, TwinLog
-from twinshore.config.model import NamedPartition
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.fetch import FetchedAnswer
-from twinshore.kafka.protocol.produce import ProducedPartition, answer_bytes_least
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.fetch import FetchResponseById
+from twinshore.kafka.protocol.produce import ProducedPartition, response_bytes_min
 from twinshore.kafka.protocol.transactions import LogEnd, MarkedPartition
-from twinshore.replication.task.core.connections import Answered, Fetch, Flight, SourceFlow, TargetFlow
-from twinshore.replication.task.core.fetching import FetchOrder
-from twinshore.replication.task.core.position import Run, marker_id
+from twinshore.replication.task.core.connections import (
+    CompletedRequest,
+    SendFetch,
+    SourceFetcher,
+    TargetProducer,
+    TargetRequest,
+)
+from twinshore.replication.task.core.fetching import PlannedFetch
+from twinshore.replication.task.core.position import MarkerRun, marker_producer_id
 
 WIRE_S = 0.002
 PRODUCE_TIMEOUT_S = 30.0
@@ -31,10 +37,10 @@ CONFIRM_EVERY_S = 0.1
 class Body(NamedTuple):
     """One partition of a produce request, or of a marker request: then `run` says how many."""
 
-    named: NamedPartition
+    named: TopicPartition
     topic_id: bytes
     data: bytes
-    run: Run | None = None
+    run: MarkerRun | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -42,12 +48,12 @@ class Request:
     """A request on its way. `arrives_s`: when the broker has read all of it. `refused`: whose leadership was elsewhere
     meanwhile, which took records with it."""
 
-    flight: Flight
+    flight: TargetRequest
     bodies: list[Body]
     arrives_s: float
     answers: list[Appended] = field(default_factory=list)
     done_s: float = -1.0
-    refused: set[NamedPartition] = field(default_factory=set)
+    refused: set[TopicPartition] = field(default_factory=set)
 
 
 class TargetWire:
@@ -56,8 +62,8 @@ class TargetWire:
     def __init__(
         self,
         clusters: Clusters,
-        flow: TargetFlow,
-        heard: Callable[[TargetWire, Callable[[], Answered | None]], None],
+        flow: TargetProducer,
+        heard: Callable[[TargetWire, Callable[[], CompletedRequest | None]], None],
         producer: tuple[int, int],
     ) -> None:
         self.producer = producer
@@ -72,10 +78,10 @@ class TargetWire:
         self._peerless = False  # the process at the other end is gone, though the pump has not heard of it yet
         self.strays: deque[Request] = deque()
         # Answers of which the pump is not woken until so many bytes of them are there.
-        self._unread: list[tuple[int, Callable[[], Answered | None]]] = []
+        self._unread: list[tuple[int, Callable[[], CompletedRequest | None]]] = []
         self._wake_bytes = 0
 
-    def send(self, flight: Flight) -> None:
+    def send(self, flight: TargetRequest) -> None:
         """While the line is dark, the kernel takes nothing more: its buffers stay busy until the pump lets go."""
         wanted = [(one.track, one.run) for one in flight.marks] + [(one.track, one.run) for one in flight.rests]
         bodies = [Body(track.named, track.target_id, b"", run) for track, run in wanted]
@@ -141,7 +147,7 @@ class TargetWire:
             elif body.run is not None:
                 if twin.topic_id != body.topic_id and twin.spoiled_at is None:
                     twin.spoiled_at = twin.end  # markers go by name: they reach whatever topic is there now
-                identity = (marker_id(self.producer[0]), self.producer[1], body.run.fence)
+                identity = (marker_producer_id(self.producer[0]), self.producer[1], body.run.fence)
                 answer = twin.mark(*identity, self._taken(body.run.times), clusters.broker_ms)
             else:
                 answer = twin.produce(body.data)
@@ -149,7 +155,7 @@ class TargetWire:
             if self.schedule.listening:
                 self.schedule.say(f"target {self.node}: {body.named} takes {body.run or 'a batch'}: {answer}")
 
-    def refuse_markers(self, named: NamedPartition) -> None:
+    def refuse_markers(self, named: TopicPartition) -> None:
         """A leadership went elsewhere, and acknowledged records with it: markers that are on their way find it there.
         That they arrive only after it came back is not modelled: nothing could keep them from the shorter log."""
         for request in (*self._queue, *self.strays):
@@ -193,20 +199,22 @@ class TargetWire:
             else:
                 # test_later_markers_of_a_request_hide_what_befell_earlier_ones: so the log end is read behind them.
                 unled = self._led(twin, body)
-                marked.append(MarkedPartition(marker_id(self.producer[0]), named.topic, named.partition, code or 0))
+                marked.append(
+                    MarkedPartition(marker_producer_id(self.producer[0]), named.topic, named.partition, code or 0)
+                )
                 ends.append(LogEnd(named.topic, named.partition, unled, -1 if unled else twin.end))
         self._busy = False
         flow, schedule = self.flow, self.schedule
         if request.flight.sent:
-            size = answer_bytes_least(flow.version, len(parts))
+            size = response_bytes_min(flow.version, len(parts))
             self._answer(size, lambda: flow.produced(parts, 0, schedule.now_s))
         else:
             if not request.flight.asking:
                 self._answer(1, lambda: flow.marked(marked))
-            self._answer(1, lambda: flow.ends_told(ends, 0, schedule.now_s))
+            self._answer(1, lambda: flow.end_offsets_received(ends, 0, schedule.now_s))
         self._take()
 
-    def _answer(self, size: int, what: Callable[[], Answered | None]) -> None:
+    def _answer(self, size: int, what: Callable[[], CompletedRequest | None]) -> None:
         def come() -> None:
             if self.open:
                 self._unread.append((size, what))
@@ -273,21 +281,21 @@ class SourceWire:
     def __init__(
         self,
         clusters: Clusters,
-        flow: SourceFlow,
-        answered: Callable[[SourceWire, FetchedAnswer], None],
+        flow: SourceFetcher,
+        answered: Callable[[SourceWire, FetchResponseById], None],
     ) -> None:
         self.clusters, self.schedule, self.flow, self.line = clusters, clusters.schedule, flow, flow.key
         self._answered = answered
         self.open = True
         self.dark = False
 
-    def ask(self, fetch: Fetch) -> None:
+    def ask(self, fetch: SendFetch) -> None:
         schedule = self.schedule
         extra_s = self.clusters.slow_s.get(("source", self.line[0]), 0.0)
         by_s = schedule.now_s + fetch.wait_ms / 1000
         schedule.after(schedule.lag(WIRE_S) + extra_s, lambda: self._serve(fetch.order, by_s))
 
-    def _serve(self, order: FetchOrder, by_s: float) -> None:
+    def _serve(self, order: PlannedFetch, by_s: float) -> None:
         node, schedule = self.line[0], self.schedule
         if not self.open or self.dark or not self.clusters.up("source", node):
             return
@@ -298,7 +306,7 @@ class SourceWire:
         answer = broker.fetch(order)
         schedule.after(schedule.lag(WIRE_S), lambda: self._hear(answer))
 
-    def _hear(self, answer: FetchedAnswer) -> None:
+    def _hear(self, answer: FetchResponseById) -> None:
         if self.open and not self.dark:
             self._answered(self, answer)
 

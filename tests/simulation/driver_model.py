@@ -12,10 +12,17 @@ from tests.simulation.clusters import Clusters
 from tests.simulation.pump_model import PumpModel
 from tests.simulation.store_model import StoreModel
 from tests.simulation.twin_log import Violation
-from twinshore.config.model import NamedPartition
-from twinshore.replication.core.coordinator import Account, DeskCore, Dismiss, Keep, Seat, Tell
-from twinshore.replication.task.core.config import Carried, Stoppage, TrackOrder
-from twinshore.replication.task.core.messages import Bounds, OfPump
+from twinshore.config.model import TopicPartition
+from twinshore.replication.core.coordinator import (
+    Coordinator,
+    DisconnectTask,
+    RecordReport,
+    SendToTask,
+    TaskReport,
+    TaskSession,
+)
+from twinshore.replication.task.core.config import PartitionConfig, PartitionIncident, PartitionProgress
+from twinshore.replication.task.core.messages import TaskMessage, TaskRateLimits
 from twinshore.state.core.lease_watch import HeldLease, LeaseWatch
 from twinshore.state.core.values import LeaseRow
 
@@ -45,24 +52,24 @@ class DriverModel:
         name: str,
         lanes: int,
         tide_s: float,
-        orders: Callable[[], list[TrackOrder]],
+        orders: Callable[[], list[PartitionConfig]],
         started: Callable[[PumpModel], None],
     ) -> None:
         self.clusters, self.schedule, self.store, self.name = clusters, clusters.schedule, store, name
         self.lanes, self.tide_s, self._orders, self._started = lanes, tide_s, orders, started
-        self.desk = DeskCore()
-        self._pumps: dict[Seat, PumpModel] = {}
+        self.desk = Coordinator()
+        self._pumps: dict[TaskSession, PumpModel] = {}
         self._tides: dict[int, Tides] = {}
         self._terms = 0
         self.held: HeldLease | None = None
         # Partitions of paused topics, those that are leaving their lanes, and those that shall come back then.
-        self.resting: set[NamedPartition] = set()
-        self._leaving: set[NamedPartition] = set()
-        self._returning: set[NamedPartition] = set()
+        self.resting: set[TopicPartition] = set()
+        self._leaving: set[TopicPartition] = set()
+        self._returning: set[TopicPartition] = set()
         self._watch = LeaseWatch(LEASE_S, GRACE_S)
         self.dead = self.paused = False
-        self._unwritten: list[tuple[NamedPartition, Carried]] = []
-        self._unledgered: list[tuple[NamedPartition, Stoppage]] = []
+        self._unwritten: list[tuple[TopicPartition, PartitionProgress]] = []
+        self._unledgered: list[tuple[TopicPartition, PartitionIncident]] = []
         self._backlog: list[Callable[[], None]] = []
         self._beat()
         self._tick()
@@ -100,14 +107,14 @@ class DriverModel:
         self._terms += 1
         self._tides = {lane: Tides() for lane in range(self.lanes)}
         for lane in self._tides:
-            self.desk.open_lane((LINK, lane), LEASE_S, f"{self.name}, term {self._terms}")
+            self.desk.open_task((LINK, lane), LEASE_S, f"{self.name}, term {self._terms}")
         self._returning.clear()
         self._leaving.clear()
         for order in self._orders():
             if order.named not in self.resting:
                 self._place(order)
 
-    def _place(self, order: TrackOrder) -> None:
+    def _place(self, order: PartitionConfig) -> None:
         self.desk.assign((LINK, self.schedule.chance.randrange(self.lanes)), [order], self.schedule.now_s)
         self._do_wanted()
 
@@ -171,12 +178,12 @@ class DriverModel:
             self._launch_if_due(lane, tides, now_s)
         self._supply()
 
-    def rest(self, named: NamedPartition) -> None:
+    def rest(self, named: TopicPartition) -> None:
         """An operator pauses it."""
         self.resting.add(named)
         self._returning.discard(named)
 
-    def give_back(self, named: NamedPartition) -> None:
+    def give_back(self, named: TopicPartition) -> None:
         """The pause is over."""
         self.resting.discard(named)
         self._returning.add(named)
@@ -231,7 +238,7 @@ class DriverModel:
 
     # -- the desk
 
-    def hear(self, pump: PumpModel, word: OfPump) -> None:
+    def hear(self, pump: PumpModel, word: TaskMessage) -> None:
         """A pump's message has come."""
         self._listen(lambda: self._hear(pump, word))
 
@@ -245,7 +252,7 @@ class DriverModel:
         elif not self.dead:
             act()
 
-    def _hear(self, pump: PumpModel, word: OfPump) -> None:
+    def _hear(self, pump: PumpModel, word: TaskMessage) -> None:
         if pump.seat:
             self.desk.hear(pump.seat, word, self.schedule.now_s, self.left_s())
             self._do_wanted()
@@ -270,19 +277,19 @@ class DriverModel:
     def throttle(self, bytes_s: float) -> None:
         """Every lane fetches so much in a second from now on; 0: as much as it can."""
         for lane in self._tides:
-            self.desk.bound((LINK, lane), Bounds(bytes_s, {}, {}))
+            self.desk.bound((LINK, lane), TaskRateLimits(bytes_s, {}, {}))
         self._do_wanted()
 
     def _do_wanted(self) -> None:
         """Sooner or later a pump hears what it is told, or that the desk is gone."""
         for command in self.desk.wanted():
             match command:
-                case Tell(seat, word):
+                case SendToTask(seat, word):
                     if seat in self._pumps:
                         self._pumps[seat].told(word)
-                case Keep(account):
+                case RecordReport(account):
                     self._keep(account)
-                case Dismiss(seat):
+                case DisconnectTask(seat):
                     if pump := self._pumps.pop(seat, None):
                         self._lose(pump)
 
@@ -291,17 +298,17 @@ class DriverModel:
 
     # -- what is written
 
-    def _keep(self, account: Account) -> None:
+    def _keep(self, account: TaskReport) -> None:
         for entry in account.carried:
-            named = NamedPartition(entry.topic, entry.partition)
+            named = TopicPartition(entry.topic, entry.partition)
             self._honest(named, entry)
             self._unwritten.append((named, entry))
         for stopped in account.incidents:
-            named = NamedPartition(stopped.topic, stopped.partition)
+            named = TopicPartition(stopped.topic, stopped.partition)
             self.schedule.say(f"{self.name}: {named} stopped: {stopped.kind}: {stopped.sentence}")
             self._unledgered.append((named, stopped))
 
-    def _honest(self, named: NamedPartition, entry: Carried) -> None:
+    def _honest(self, named: TopicPartition, entry: PartitionProgress) -> None:
         """A receipt claims only what could be read on the twin once, and was the source's. What befell it since, while
         the word was on its way, the ledger tells."""
         pair = self.clusters.pairs[named]

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from tests.simulation.clusters import Clusters, Pair
-from twinshore.config.model import NamedPartition
-from twinshore.replication.task.core.config import UNKNOWN, EpochEnd, Stand, compared
-from twinshore.replication.task.core.partition import Route
-from twinshore.replication.task.core.position import Observation, marker_id, unlike
+from twinshore.config.model import TopicPartition
+from twinshore.replication.task.core.config import UNKNOWN_EPOCH, EpochEnd, EpochOffset, compare_histories
+from twinshore.replication.task.core.partition import PartitionLeaders
+from twinshore.replication.task.core.position import TargetState, differ_at, marker_producer_id
 
 ERRAND_S = 0.002
 READINGS = ("start", "high", "end", "producers", "again", "source_start", "source_end", "tail", "source_batch")
@@ -23,9 +23,9 @@ class Hearer(Protocol):
 
     def hear(self, act: Callable[[], None]) -> None: ...
 
-    def routes(self, routes: dict[NamedPartition, Route], *, failed: bool) -> None: ...
+    def routes(self, routes: dict[TopicPartition, PartitionLeaders], *, failed: bool) -> None: ...
 
-    def looked(self, named: NamedPartition, seen: Observation | None) -> None: ...
+    def looked(self, named: TopicPartition, seen: TargetState | None) -> None: ...
 
 
 class Errands:
@@ -33,7 +33,7 @@ class Errands:
         self.clusters, self.schedule = clusters, clusters.schedule
         self._producer_id, self._hearer = producer_id, hearer
 
-    def ask_routes(self, wanted: dict[NamedPartition, tuple[bytes, bytes]]) -> None:
+    def ask_routes(self, wanted: dict[TopicPartition, tuple[bytes, bytes]]) -> None:
         schedule, hearer = self.schedule, self._hearer
 
         def answer() -> None:
@@ -45,7 +45,7 @@ class Errands:
 
         schedule.after(schedule.lag(ERRAND_S), answer)
 
-    def cut(self, named: NamedPartition, at: int) -> None:
+    def cut(self, named: TopicPartition, at: int) -> None:
         """test_fillers_take_offsets_and_are_cut_off"""
 
         def act() -> None:
@@ -55,7 +55,7 @@ class Errands:
 
         self.schedule.after(self.schedule.lag(ERRAND_S), act)
 
-    def look(self, named: NamedPartition, stand: Stand) -> None:
+    def look(self, named: TopicPartition, stand: EpochOffset) -> None:
         schedule, hearer = self.schedule, self._hearer
         reads = self._readings(self.clusters.pairs[named], stand)
 
@@ -70,7 +70,7 @@ class Errands:
 
         schedule.after(schedule.lag(ERRAND_S), go_on)
 
-    def _readings(self, pair: Pair, stand: Stand) -> Iterator[tuple[Observation | None] | None]:
+    def _readings(self, pair: Pair, stand: EpochOffset) -> Iterator[tuple[TargetState | None] | None]:
         """One reading after another, in `scout`'s order, each as the leader of that moment gives it."""
         clusters, twin, source = self.clusters, pair.twin, pair.source
         read: list[int] = []
@@ -84,7 +84,10 @@ class Errands:
                 return
             if what == "producers":
                 producer = twin.remembered(self._producer_id)
-                fence, memory_epoch = twin.fence(marker_id(self._producer_id)), twin.remembered_epoch(self._producer_id)
+                fence, memory_epoch = (
+                    twin.fence(marker_producer_id(self._producer_id)),
+                    twin.remembered_epoch(self._producer_id),
+                )
             elif what == "tail":
                 still = read[1] == read[2] == read[3]
                 tail = twin.tail(read[2] - 1) if still and read[2] > read[0] else None
@@ -100,14 +103,14 @@ class Errands:
         start, high, _, end, source_start, source_end = read
         differs: bool | None = False
         if tail and source_start < end <= source_end:
-            differs = unlike(theirs, twin.batch(end - 1), end - 1) if end <= source.high else None
-        here = Stand(theirs[1].leader_epoch if theirs else UNKNOWN, end)
+            differs = differ_at(theirs, twin.batch(end - 1), end - 1) if end <= source.high else None
+        here = EpochOffset(theirs[1].leader_epoch if theirs else UNKNOWN_EPOCH, end)
         # test_a_fetch_names_where_the_histories_part
         said = {epoch: EpochEnd(*source.end_of_epoch(epoch)) for epoch in (stand.epoch, here.epoch) if epoch >= 0}
-        epoch, parted = compared(stand, here, said)
+        epoch, parted = compare_histories(stand, here, said)
         told = (producer, source_start, source_end, fence, differs)
         yield (
-            Observation(
+            TargetState(
                 start,
                 high,
                 end,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.clusters import NODES, Pair
 from tests.simulation.connections import SourceWire, TargetWire
 from tests.simulation.pump_model import PumpModel
-from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.error_codes import Code
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

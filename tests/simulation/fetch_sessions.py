@@ -6,9 +6,9 @@ import random
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.fetch import FetchPartition
-from twinshore.replication.task.core.fetching import FetchOrder
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.fetch import FetchPartitionById
+from twinshore.replication.task.core.fetching import PlannedFetch
 
 Key = tuple[bytes, int]
 NO_ROOM = 0.05
@@ -19,10 +19,10 @@ class Session:
     """`told` is what the client last heard of each partition's ends."""
 
     epoch: int = 0
-    wanted: dict[Key, FetchPartition] = field(default_factory=dict)
+    wanted: dict[Key, FetchPartitionById] = field(default_factory=dict)
     told: dict[Key, tuple[int, int, int]] = field(default_factory=dict)
 
-    def change(self, order: FetchOrder) -> None:
+    def change(self, order: PlannedFetch) -> None:
         for want in order.partitions:
             self.wanted[want.topic_id, want.partition] = want
         for key in order.forgotten:
@@ -47,7 +47,7 @@ class FetchSessions:
     def forget(self) -> None:
         self._sessions.clear()
 
-    def turn(self, order: FetchOrder) -> Turn:
+    def turn(self, order: PlannedFetch) -> Turn:
         """The session as this request changes it."""
         session = self._sessions.get(order.session_id)
         session_id = order.session_id
@@ -67,7 +67,7 @@ class FetchSessions:
         session.change(order)
         return Turn(session_id, session)
 
-    def wanted(self, order: FetchOrder) -> dict[Key, FetchPartition]:
+    def wanted(self, order: PlannedFetch) -> dict[Key, FetchPartitionById]:
         """What this request would ask for, changing nothing."""
         session = self._sessions.get(order.session_id)
         asked = {(one.topic_id, one.partition): one for one in order.partitions}

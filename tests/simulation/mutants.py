@@ -10,21 +10,21 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from twinshore.config.model import NamedPartition
-from twinshore.kafka.protocol.fetch import FetchedPartition
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.protocol.fetch import FetchedPartitionById
 from twinshore.replication.core import incident_rules
-from twinshore.replication.core.coordinator import DeskCore, Relay
+from twinshore.replication.core.coordinator import Coordinator, TaskOwnership
 from twinshore.replication.task.core import position as answers
 from twinshore.replication.task.core import position as observe
 from twinshore.replication.task.core import resync
-from twinshore.replication.task.core.batches import Blank, Halt, Parcel
-from twinshore.replication.task.core.config import Carried
+from twinshore.replication.task.core.batches import OffsetGap, OutgoingBatch, PartitionStopped
+from twinshore.replication.task.core.config import PartitionProgress
 from twinshore.replication.task.core.connections import Released
-from twinshore.replication.task.core.engine import Grant
-from twinshore.replication.task.core.known_end import Strays
-from twinshore.replication.task.core.partition import Track
-from twinshore.replication.task.core.partitions import Lane
-from twinshore.replication.task.core.position import Go, Marked, Observation, Stop, Verdict
+from twinshore.replication.task.core.known_end import ZombieRequests
+from twinshore.replication.task.core.partition import PartitionReplicator
+from twinshore.replication.task.core.partitions import TaskPartitions
+from twinshore.replication.task.core.position import MarkerOutcome, PositionVerdict, ResumeAt, StopAt, TargetState
+from twinshore.replication.task.core.task_core import WriteLease
 from twinshore.state.core.lease_watch import LeaseWatch
 from twinshore.state.core.values import LeaseRow
 
@@ -51,65 +51,65 @@ def everywhere(shipped: Callable[..., Any], changed: Callable[..., Any]) -> None
 
 
 def trust_a_markers_answer() -> None:
-    def landed(answer: Marked | None, _blank: Blank) -> bool:
+    def landed(answer: MarkerOutcome | None, _blank: OffsetGap) -> bool:
         return answer is not None and answer.error == 0
 
-    everywhere(resync.landed, landed)
+    everywhere(resync.markers_landed, landed)
 
 
 def ignore_strays() -> None:
-    def seen(self: Strays, _looked_at_s: float, _confirm_s: float, _epoch: int = -1) -> None:
+    def seen(self: ZombieRequests, _looked_at_s: float, _confirm_s: float, _epoch: int = -1) -> None:
         self.until_s = 0.0
 
-    Strays.seen = seen  # type: ignore[assignment, method-assign]
+    ZombieRequests.seen = seen  # type: ignore[assignment, method-assign]
 
 
 def keep_going_under_a_new_leader() -> None:
-    Track.led_anew = lambda _self: None  # type: ignore[assignment, method-assign]
-    Track.doubt = lambda _self, _now_s: None  # type: ignore[assignment, method-assign]
+    PartitionReplicator.on_leader_change = lambda _self: None  # type: ignore[assignment, method-assign]
+    PartitionReplicator.doubt = lambda _self, _now_s: None  # type: ignore[assignment, method-assign]
 
 
 def send_behind_markers() -> None:
-    shipped = Track.may_send
+    shipped = PartitionReplicator.may_send
 
-    def may_send(self: Track, parcel: Parcel, now_s: float, now_ms: int, kept_ms: int) -> bool:
-        self.certain.bare = False
+    def may_send(self: PartitionReplicator, parcel: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
+        self.known_end.bare = False
         return shipped(self, parcel, now_s, now_ms, kept_ms)
 
-    Track.may_send = may_send  # type: ignore[method-assign]
+    PartitionReplicator.may_send = may_send  # type: ignore[method-assign]
 
 
 def skip_diverging_epochs() -> None:
-    shipped = answers.source_error
+    shipped = answers.judge_source_error
 
-    def source_error(part: FetchedPartition, position: int, failures: int = 0) -> Halt | None:
+    def source_error(part: FetchedPartitionById, position: int, failures: int = 0) -> PartitionStopped | None:
         return None if part.diverging_epoch else shipped(part, position, failures)
 
-    answers.source_error = source_error
+    answers.judge_source_error = source_error
     compare_no_last_record()  # else the look that follows finds it
 
 
 def compare_no_last_record() -> None:
-    shipped = observe.judge
+    shipped = observe.judge_position
 
-    def judge(seen: Observation, *known: Any, **more: Any) -> Verdict:
+    def judge(seen: TargetState, *known: Any, **more: Any) -> PositionVerdict:
         return shipped(dataclasses.replace(seen, unlike=False), *known, **more)
 
     everywhere(shipped, judge)
 
 
 def forget_the_epoch_at_a_look() -> None:
-    shipped = Track.resume
+    shipped = PartitionReplicator.resume
 
-    def resume(self: Track, go: Go, seen: Observation, **known: int) -> None:
+    def resume(self: PartitionReplicator, go: ResumeAt, seen: TargetState, **known: int) -> None:
         shipped(self, go, dataclasses.replace(seen, source_epoch=-1, wrote_epoch=-1), **known)
 
-    Track.resume = resume  # type: ignore[method-assign]
-    Track._source_unsure = lambda _self: False  # type: ignore[assignment, method-assign]
+    PartitionReplicator.resume = resume  # type: ignore[method-assign]
+    PartitionReplicator._source_unsure = lambda _self: False  # type: ignore[assignment, method-assign]
 
 
 def notice_no_lost_beginning() -> None:
-    incident_rules.lacking = lambda *_places: {}
+    incident_rules.find_missing_offsets = lambda *_places: {}
 
 
 def take_any_lease() -> None:
@@ -120,80 +120,80 @@ def take_any_lease() -> None:
 
 
 def believe_brokers_never_forget() -> None:
-    def may_send(self: Track, _parcel: Parcel, now_s: float, _now_ms: int, _kept_ms: int) -> bool:
-        if self.certain.bare and self.in_flight:
+    def may_send(self: PartitionReplicator, _parcel: OutgoingBatch, now_s: float, _now_ms: int, _kept_ms: int) -> bool:
+        if self.known_end.bare and self.in_flight:
             return False
-        self.certain.sent(now_s, bare=False)
+        self.known_end.sent(now_s, bare=False)
         return True
 
-    Track.may_send = may_send  # type: ignore[assignment, method-assign]
+    PartitionReplicator.may_send = may_send  # type: ignore[assignment, method-assign]
 
 
 def believe_any_base_offset() -> None:
-    def misplaced(self: Lane, track: Track, parcel: Parcel, _base: int) -> None:
+    def misplaced(self: TaskPartitions, track: PartitionReplicator, parcel: OutgoingBatch, _base: int) -> None:
         self._arrived(track, parcel.end)
 
-    Lane._misplaced = misplaced  # type: ignore[assignment, method-assign]
+    TaskPartitions._misplaced = misplaced  # type: ignore[assignment, method-assign]
 
 
 def account_for_what_is_sent() -> None:
-    shipped = Track.account
+    shipped = PartitionReplicator.account
 
-    def account(self: Track, now_s: float) -> Carried | None:
+    def account(self: PartitionReplicator, now_s: float) -> PartitionProgress | None:
         acked, self.acked = self.acked, self.sent
         try:
             return shipped(self, now_s)
         finally:
             self.acked = acked
 
-    Track.account = account  # type: ignore[method-assign]
+    PartitionReplicator.account = account  # type: ignore[method-assign]
 
 
 def go_on_after_a_foreign_write() -> None:
-    shipped = observe.judge
+    shipped = observe.judge_position
 
-    def judge(seen: Observation, *known: Any, **more: Any) -> Verdict:
+    def judge(seen: TargetState, *known: Any, **more: Any) -> PositionVerdict:
         found = shipped(seen, *known, **more)
-        if isinstance(found, Stop) and found.kind == "foreign write" and seen.producer:
-            return Go(seen.log_end, seen.producer[1], seen.producer[0] + 1)
+        if isinstance(found, StopAt) and found.kind == "foreign write" and seen.producer:
+            return ResumeAt(seen.log_end, seen.producer[1], seen.producer[0] + 1)
         return found
 
     everywhere(shipped, judge)
 
 
 def write_on_without_a_grant() -> None:
-    Grant.holds = lambda self, _now_s: self.until_s > 0.0  # type: ignore[assignment, method-assign]
-    Grant.ran_out = lambda _self, _now_s: False  # type: ignore[assignment, method-assign]
+    WriteLease.holds = lambda self, _now_s: self.until_s > 0.0  # type: ignore[assignment, method-assign]
+    WriteLease.ran_out = lambda _self, _now_s: False  # type: ignore[assignment, method-assign]
 
 
 def believe_a_lost_line_is_a_lost_pump() -> None:
-    def free(self: Relay, now_s: float) -> bool:
+    def free(self: TaskOwnership, now_s: float) -> bool:
         self._lapse(now_s)
         return self.holder is None
 
-    Relay.free = free  # type: ignore[method-assign]
+    TaskOwnership.free = free  # type: ignore[method-assign]
 
 
 def forget_pumps_of_closed_lanes() -> None:
-    shipped = DeskCore.close_link
+    shipped = Coordinator.close_link
 
-    def close_link(self: DeskCore, link: str) -> None:
+    def close_link(self: Coordinator, link: str) -> None:
         shipped(self, link)
         self._past.clear()
 
-    DeskCore.close_link = close_link  # type: ignore[method-assign]
+    Coordinator.close_link = close_link  # type: ignore[method-assign]
 
 
 def give_away_before_it_is_let_go() -> None:
-    shipped = DeskCore.move
+    shipped = Coordinator.move
 
-    def move(self: DeskCore, link: str, named: NamedPartition, lane: int) -> bool:
+    def move(self: Coordinator, link: str, named: TopicPartition, lane: int) -> bool:
         asked = shipped(self, link, named, lane)
         for post in [one for _, one in self._of(link) if named in one.moving]:
             self._released(link, post, Released(named, None, None), 0.0)
         return asked
 
-    DeskCore.move = move  # type: ignore[method-assign]
+    Coordinator.move = move  # type: ignore[method-assign]
 
 
 MUTANTS = {

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.record_batch import SEQUENCE_SPAN, BatchHeader
 
 BATCHES_KNOWN = 5  # test_older_than_five_batches_is_refused_and_nothing_is_written

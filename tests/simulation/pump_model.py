@@ -12,19 +12,19 @@ from tests.simulation.clusters import Clusters
 from tests.simulation.connections import SourceWire, TargetWire
 from tests.simulation.errands import Errands
 from tests.simulation.schedule import Channel
-from twinshore.config.model import NamedPartition
-from twinshore.kafka.protocol.fetch import FetchedAnswer
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.protocol.fetch import FetchResponseById
 from twinshore.kafka.protocol.produce import PRODUCE_VERSION_BY_ID
-from twinshore.replication.core.coordinator import Seat
+from twinshore.replication.core.coordinator import TaskSession
 from twinshore.replication.task.core import connections
-from twinshore.replication.task.core.config import TrackOrder, fence_of
-from twinshore.replication.task.core.connections import Answered, Command, SourceFlow, TargetFlow
-from twinshore.replication.task.core.engine import Grant, PumpCore
-from twinshore.replication.task.core.fetching import Line
-from twinshore.replication.task.core.messages import Assign, Finish, Go, OfDesk, OfPump
-from twinshore.replication.task.core.partition import Route
-from twinshore.replication.task.core.partitions import Lane
-from twinshore.replication.task.core.position import Observation
+from twinshore.replication.task.core.config import PartitionConfig, coordinator_epoch
+from twinshore.replication.task.core.connections import CompletedRequest, SourceFetcher, TargetProducer, TaskCommand
+from twinshore.replication.task.core.fetching import FetchStream
+from twinshore.replication.task.core.messages import Assign, CoordinatorMessage, Finish, StartWriting, TaskMessage
+from twinshore.replication.task.core.partition import PartitionLeaders
+from twinshore.replication.task.core.partitions import TaskPartitions
+from twinshore.replication.task.core.position import TargetState
+from twinshore.replication.task.core.task_core import TaskCore, WriteLease
 
 if TYPE_CHECKING:
     from tests.simulation.driver_model import DriverModel
@@ -39,14 +39,23 @@ class PumpModel:
     machine's wall clock is."""
 
     def __init__(
-        self, clusters: Clusters, driver: DriverModel, seat: Seat | None, tide: int, *, name: str, generation: int = 1
+        self,
+        clusters: Clusters,
+        driver: DriverModel,
+        seat: TaskSession | None,
+        tide: int,
+        *,
+        name: str,
+        generation: int = 1,
     ) -> None:
         self.clusters, self.schedule, self.driver = clusters, clusters.schedule, driver
         self.seat, self.name = seat, name
-        self.lane = Lane(PUMP_ID, 0, fence_of(generation, tide), state_expiry_ms=clusters.expiry_ms, limits=LIMITS)
-        self.grant = Grant()
-        self.core = PumpCore(self.lane, self.grant, self.schedule.now_s, report_s=REPORT_S)
-        self.sources: dict[Line, SourceWire] = {}
+        self.lane = TaskPartitions(
+            PUMP_ID, 0, coordinator_epoch(generation, tide), state_expiry_ms=clusters.expiry_ms, limits=LIMITS
+        )
+        self.grant = WriteLease()
+        self.core = TaskCore(self.lane, self.grant, self.schedule.now_s, report_s=REPORT_S)
+        self.sources: dict[FetchStream, SourceWire] = {}
         self.targets: dict[int, TargetWire] = {}
         self.closed: list[TargetWire] = []
         self.to_desk, self.from_desk = Channel(self.schedule, 0.002), Channel(self.schedule, 0.002)
@@ -56,22 +65,22 @@ class PumpModel:
         self.paused = self.ended = False
         self._errands = Errands(clusters, PUMP_ID, self)
         self._hands: dict[type, Callable[[Any], None]] = {
-            connections.Send: self._send,
-            connections.Fetch: lambda fetch: self.sources[fetch.flow.key].ask(fetch),
-            connections.Wake: lambda wake: self.targets[wake.flow.node].wake_at(wake.due_bytes),
-            connections.Receive: self._receive,
-            connections.Detach: lambda _: None,
-            connections.HangUp: self._hang_up,
-            connections.Learn: lambda _: None,
-            connections.Dial: self._dial,
-            connections.AskRoutes: self._ask_routes,
-            connections.Look: self._look,
-            connections.Cut: self._cut,
-            connections.SayReady: self._tell,
-            connections.Beat: self._tell,
-            connections.Used: lambda _: None,
+            connections.SendRequest: self._send,
+            connections.SendFetch: lambda fetch: self.sources[fetch.flow.key].ask(fetch),
+            connections.SetWakeThreshold: lambda wake: self.targets[wake.flow.node].wake_at(wake.due_bytes),
+            connections.PollSocket: self._receive,
+            connections.DetachBuffers: lambda _: None,
+            connections.CloseConnection: self._hang_up,
+            connections.LearnTwinNames: lambda _: None,
+            connections.OpenConnection: self._dial,
+            connections.LookUpLeaders: self._ask_routes,
+            connections.InspectTwins: self._look,
+            connections.DeleteTwinRecords: self._cut,
+            connections.TaskReady: self._tell,
+            connections.TaskProgress: self._tell,
+            connections.ThrottleUsage: lambda _: None,
             connections.Released: self._tell,
-            connections.Done: self._tell,
+            connections.TaskFinished: self._tell,
         }
         self._tick()
 
@@ -85,10 +94,10 @@ class PumpModel:
     def holds(self) -> bool:
         return self.grant.holds(self.schedule.now_s)
 
-    def break_the_law(self, orders: list[TrackOrder]) -> None:
+    def break_the_law(self, orders: list[PartitionConfig]) -> None:
         """It goes, with these, and asks nobody."""
         self.lawless, self.core.going = True, True
-        self.grant.longer(0.0, math.inf)
+        self.grant.extend(0.0, math.inf)
         self._do(self.core.hear(Assign(tuple(orders)), 0.0))
 
     # -- its own loop
@@ -140,31 +149,31 @@ class PumpModel:
         if not self.ended:
             check_bounds(self)
 
-    def _do(self, wanted: Iterable[Command]) -> None:
+    def _do(self, wanted: Iterable[TaskCommand]) -> None:
         for command in wanted:
             self._hands[type(command)](command)
 
     # -- connections
 
-    def _dial(self, dial: connections.Dial) -> None:
+    def _dial(self, dial: connections.OpenConnection) -> None:
         self.schedule.after(self.schedule.lag(0.004), lambda: self._dial_back(dial))
 
-    def _dial_back(self, dial: connections.Dial) -> None:
+    def _dial_back(self, dial: connections.OpenConnection) -> None:
         there = self.clusters.up(dial.side, dial.node)
         self.hear(lambda: self._dialled(dial, there=there))
 
-    def _dialled(self, dial: connections.Dial, *, there: bool) -> None:
+    def _dialled(self, dial: connections.OpenConnection, *, there: bool) -> None:
         core, now_s = self.core, self.schedule.now_s
         if not there:
             core.failed(dial.side, dial.key, "no connection", now_s)
             return
         flow = core.dialled(dial.side, dial.key, now_s, version=PRODUCE_VERSION_BY_ID)
-        if isinstance(flow, SourceFlow):
+        if isinstance(flow, SourceFetcher):
             self.sources[flow.key] = SourceWire(self.clusters, flow, self._on_fetched)
         elif flow:
             self.targets[flow.node] = TargetWire(self.clusters, flow, self._on_target, self.lane.producer)
 
-    def _send(self, send: connections.Send) -> None:
+    def _send(self, send: connections.SendRequest) -> None:
         flow, flight = send
         if self.schedule.listening:
             what = [f"{one.track.named} [{one.parcel.base}, {one.parcel.end})" for one in flight.sent]
@@ -173,11 +182,11 @@ class PumpModel:
             self.schedule.say(f"{self.name} {'asks' if flight.asking else 'sends to'} {flow.node}: {', '.join(what)}")
         self.targets[flow.node].send(flight)
 
-    def _receive(self, receive: connections.Receive) -> None:
-        if isinstance(receive.flow, TargetFlow):
+    def _receive(self, receive: connections.PollSocket) -> None:
+        if isinstance(receive.flow, TargetProducer):
             self.targets[receive.flow.node].read()
 
-    def _on_fetched(self, wire: SourceWire, answer: FetchedAnswer) -> None:
+    def _on_fetched(self, wire: SourceWire, answer: FetchResponseById) -> None:
         def act() -> None:
             if self.sources.get(wire.line) is wire:
                 now_s, size = self.schedule.now_s, sum(len(part.records) for part in answer.partitions)
@@ -186,16 +195,16 @@ class PumpModel:
 
         self.hear(act)
 
-    def _on_target(self, wire: TargetWire, what: Callable[[], Answered | None]) -> None:
+    def _on_target(self, wire: TargetWire, what: Callable[[], CompletedRequest | None]) -> None:
         def act() -> None:
             if self.targets.get(wire.node) is wire and (answered := what()):
                 self.core.answered(wire.flow, answered, self.schedule.now_s)
 
         self.hear(act)
 
-    def _hang_up(self, hang_up: connections.HangUp) -> None:
+    def _hang_up(self, hang_up: connections.CloseConnection) -> None:
         flow = hang_up.flow
-        if isinstance(flow, SourceFlow):
+        if isinstance(flow, SourceFetcher):
             self.sources.pop(flow.key).close()
             return
         wire = self.targets.pop(flow.node)
@@ -209,39 +218,39 @@ class PumpModel:
 
     # -- errands
 
-    def _ask_routes(self, _: connections.AskRoutes) -> None:
+    def _ask_routes(self, _: connections.LookUpLeaders) -> None:
         self._errands.ask_routes({t.named: (t.source_key[0], t.target_id) for t in self.lane.tracks.values()})
 
-    def routes(self, routes: dict[NamedPartition, Route], *, failed: bool) -> None:
+    def routes(self, routes: dict[TopicPartition, PartitionLeaders], *, failed: bool) -> None:
         self.core.routed(routes, "target" if failed else "", "no answer", self.schedule.now_s)
 
-    def _look(self, look: connections.Look) -> None:
+    def _look(self, look: connections.InspectTwins) -> None:
         for named in look.partitions:
             self._errands.look(named, self.lane.tracks[named].told.stand)
 
-    def looked(self, named: NamedPartition, seen: Observation | None) -> None:
+    def looked(self, named: TopicPartition, seen: TargetState | None) -> None:
         self.schedule.say(f"{self.name} looked at {named}: {seen}")
         self.core.looked({named: seen}, self.schedule.now_s, self.now_ms())
 
-    def _cut(self, cut: connections.Cut) -> None:
+    def _cut(self, cut: connections.DeleteTwinRecords) -> None:
         for named, at in cut.before.items():
             self._errands.cut(named, at)
 
     # -- the desk
 
-    def told(self, word: OfDesk) -> None:
+    def told(self, word: CoordinatorMessage) -> None:
         """The desk says so; it takes a moment to arrive."""
         self.from_desk.send(lambda: self.hear(lambda: self._on_desk(word)))
 
-    def _on_desk(self, word: OfDesk) -> None:
+    def _on_desk(self, word: CoordinatorMessage) -> None:
         match word:
-            case Go(handovers, told):
+            case StartWriting(handovers, told):
                 self.schedule.say(f"{self.name} goes, with {len(handovers)} handovers, told {told}")
             case Finish():
                 self.schedule.say(f"{self.name} is told to finish")
         self._do(self.core.hear(word, self.schedule.now_s))
 
-    def _tell(self, word: OfPump) -> None:
+    def _tell(self, word: TaskMessage) -> None:
         self.to_desk.send(lambda: self.driver.hear(self, word))
 
     # -- its end

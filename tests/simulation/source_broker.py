@@ -6,9 +6,9 @@ import random
 
 from tests.simulation.fetch_sessions import FetchSessions, Key, Session
 from tests.simulation.source_log import SourceLog
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.fetch import FetchedAnswer, FetchedPartition, FetchPartition
-from twinshore.replication.task.core.fetching import FetchOrder
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchPartitionById, FetchResponseById
+from twinshore.replication.task.core.fetching import PlannedFetch
 
 
 class SourceBroker:
@@ -18,14 +18,14 @@ class SourceBroker:
         self._sessions = FetchSessions(node, chance)
         self.forget_sessions = self._sessions.forget
 
-    def fetch(self, order: FetchOrder) -> FetchedAnswer:
+    def fetch(self, order: PlannedFetch) -> FetchResponseById:
         """test_a_fetch_session_tells_only_news"""
         turn = self._sessions.turn(order)
         if turn.error:
-            return FetchedAnswer(0, turn.error, 0, [])
-        return FetchedAnswer(0, 0, turn.session_id, self._answers(turn.session, order.session_epoch == 0))
+            return FetchResponseById(0, turn.error, 0, [])
+        return FetchResponseById(0, 0, turn.session_id, self._answers(turn.session, order.session_epoch == 0))
 
-    def news(self, order: FetchOrder) -> bool:
+    def news(self, order: PlannedFetch) -> bool:
         """Whether the broker would answer at once, or let the fetch wait."""
         for key, want in self._sessions.wanted(order).items():
             log = self._logs.get(key)
@@ -33,8 +33,8 @@ class SourceBroker:
                 return True
         return False
 
-    def _answers(self, session: Session, everything: bool) -> list[FetchedPartition]:
-        found: list[FetchedPartition] = []
+    def _answers(self, session: Session, everything: bool) -> list[FetchedPartitionById]:
+        found: list[FetchedPartitionById] = []
         first = True
         for key, want in session.wanted.items():
             log = self._logs.get(key)
@@ -50,18 +50,18 @@ class SourceBroker:
                 epoch, end = log.end_of_epoch(want.last_fetched_epoch)
                 if epoch < want.last_fetched_epoch or end < want.position:
                     ends = (log.high, log.stable, log.start)
-                    found.append(FetchedPartition(*key, 0, *ends, (epoch, end), None, [], memoryview(b"")))
+                    found.append(FetchedPartitionById(*key, 0, *ends, (epoch, end), None, [], memoryview(b"")))
                     continue
             records = log.read(want.position, want.max_bytes, whole=first)
             first = first and not records
             ends = (log.high, log.stable, log.start)
             if everything or records or session.told.get(key) != ends:
                 aborted = log.aborted_between(want.position, log.stable) if records else []
-                found.append(FetchedPartition(*key, 0, *ends, None, None, aborted, memoryview(records)))
+                found.append(FetchedPartitionById(*key, 0, *ends, None, None, aborted, memoryview(records)))
                 session.told[key] = ends
         return found
 
-    def _error(self, log: SourceLog, want: FetchPartition) -> int:
+    def _error(self, log: SourceLog, want: FetchPartitionById) -> int:
         if log.leader != self.node:
             return Code.NOT_LEADER_OR_FOLLOWER
         if want.leader_epoch > log.epoch:
@@ -71,6 +71,6 @@ class SourceBroker:
         return 0 if log.start <= want.position <= log.end else Code.OFFSET_OUT_OF_RANGE
 
 
-def refused(key: Key, error: int) -> FetchedPartition:
+def refused(key: Key, error: int) -> FetchedPartitionById:
     """test_a_refused_fetch_says_minus_one_for_every_end"""
-    return FetchedPartition(*key, error, -1, -1, -1, None, None, [], memoryview(b""))
+    return FetchedPartitionById(*key, error, -1, -1, -1, None, None, [], memoryview(b""))

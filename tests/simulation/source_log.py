@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from tests.simulation.replicas import Entry, ReplicatedLog
 from twinshore.kafka.protocol.record_batch import (
-    CONTROL,
+    CONTROL_FLAG,
+    LOG_APPEND_TIME_FLAG,
     SEQUENCE_SPAN,
-    TIMESTAMP_APPEND,
-    TRANSACTIONAL,
+    TRANSACTIONAL_FLAG,
     Codec,
     Record,
     decode_batch,
@@ -83,7 +83,7 @@ class SourceLog(ReplicatedLog):
         records = [
             self._record(offset, at_ms) for offset in range(self.end, self.end + chance.randint(1, style.records_max))
         ]
-        bits = (TRANSACTIONAL if transactional else 0) | (TIMESTAMP_APPEND if style.append_time else 0)
+        bits = (TRANSACTIONAL_FLAG if transactional else 0) | (LOG_APPEND_TIME_FLAG if style.append_time else 0)
         self._append(records, bits, producer_id, chance.choice(style.codecs))
 
     def _record(self, offset: int, at_ms: int) -> Record:
@@ -113,7 +113,7 @@ class SourceLog(ReplicatedLog):
         stamp = records[-1].timestamp
         for record in records:
             self.records.setdefault(record.offset, []).append((self.epoch, record))
-            if bits & TRANSACTIONAL:
+            if bits & TRANSACTIONAL_FLAG:
                 self.transactional[record.offset, self.epoch] = producer_id
         self.producers.append((producer_id, epoch, first, last, base, stamp))
         self.append(Entry(base, end, data, producer_id, epoch, first, last, stamp, self.epoch))
@@ -127,7 +127,7 @@ class SourceLog(ReplicatedLog):
             key, value = _MARKER.pack(0, 1 if committed else 0), _END.pack(0, 0)
             data = encode_batch(
                 [Record(self.end, now_ms, key, value)],
-                attributes=CONTROL | TRANSACTIONAL,
+                attributes=CONTROL_FLAG | TRANSACTIONAL_FLAG,
                 leader_epoch=self.epoch,
                 producer_id=one.producer_id,
                 producer_epoch=0,
@@ -142,7 +142,7 @@ class SourceLog(ReplicatedLog):
         key, value = _MARKER.pack(0, 0), _END.pack(0, 0)
         data = encode_batch(
             [Record(self.end, now_ms, key, value)],
-            attributes=CONTROL | TRANSACTIONAL,
+            attributes=CONTROL_FLAG | TRANSACTIONAL_FLAG,
             leader_epoch=self.epoch,
             producer_id=producer_id,
             producer_epoch=1,
@@ -265,7 +265,7 @@ class SourceLog(ReplicatedLog):
             return entry
         if not records and last_of[entry.producer_id] != entry.base:
             return None
-        return self._emptied(entry, records, header.attributes & (TRANSACTIONAL | TIMESTAMP_APPEND))
+        return self._emptied(entry, records, header.attributes & (TRANSACTIONAL_FLAG | LOG_APPEND_TIME_FLAG))
 
     def _cleaned_marker(self, marker: Entry, last_of: dict[int, int]) -> Entry | None:
         for one in self.transactions:
@@ -280,7 +280,9 @@ class SourceLog(ReplicatedLog):
         if self.chance.random() < 0.5:
             return marker
         return (
-            self._emptied(marker, [], CONTROL | TRANSACTIONAL) if last_of[marker.producer_id] == marker.base else None
+            self._emptied(marker, [], CONTROL_FLAG | TRANSACTIONAL_FLAG)
+            if last_of[marker.producer_id] == marker.base
+            else None
         )
 
     @staticmethod

@@ -16,15 +16,15 @@ from tests.simulation.twin_log import Violation
 from tests.simulation.world import World
 from twinshore.kafka.protocol.record_batch import Codec
 from twinshore.replication.task.core import connections, known_end
-from twinshore.replication.task.core.known_end import SURE_S, Certainty
-from twinshore.replication.task.core.position import Marked
-from twinshore.replication.task.core.resync import Marks
+from twinshore.replication.task.core.known_end import LOG_END_TTL_S, KnownLogEnd
+from twinshore.replication.task.core.position import MarkerOutcome
+from twinshore.replication.task.core.resync import PendingMarkers
 
 SEEDS = range(60)
 # So many that some have the one moment in which it matters.
 GONE_SEEDS = range(200)
 KNOWN, KNOWN_UNASKED = 89, 4358
-AWAY_S = (SURE_S + 0.1, 1.0, 1.5)
+AWAY_S = (LOG_END_TTL_S + 0.1, 1.0, 1.5)
 SOON_S = 0.2
 TRANSACTIONS = Style(0.0, 0, transactions=True, append_time=False, codecs=(Codec.NONE,), records_max=3, large_part=0.0)
 
@@ -96,7 +96,7 @@ def markers_gone(seed: int, away_s: float) -> None:
 def quickly_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was seen of an end counts for less time than the leadership is away. Else records behind markers that go
     within that time after a look have nothing that keeps them from the shorter log: some three seeds of 200 show it."""
-    monkeypatch.setattr(known_end, "SURE_S", SOON_S / 2)
+    monkeypatch.setattr(known_end, "LOG_END_TTL_S", SOON_S / 2)
 
 
 @pytest.mark.long
@@ -114,7 +114,7 @@ def test_records_behind_lost_markers_stay_away_too() -> None:
 
 
 def test_unsure_they_would_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Certainty, "stale", lambda _self, _now_s: False)
+    monkeypatch.setattr(KnownLogEnd, "stale", lambda _self, _now_s: False)
     with pytest.raises(Violation, match="at offset"):
         for seed in (KNOWN, *GONE_SEEDS):  # some one of 400 plays shows it
             for away_s in AWAY_S:
@@ -123,10 +123,12 @@ def test_unsure_they_would_not(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("quickly_stale")
 def test_unasked_they_would_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    def standing(asked: list[Marks], _ends: list[Marked]) -> tuple[list[Marks], list[Marks]]:
+    def standing(
+        asked: list[PendingMarkers], _ends: list[MarkerOutcome]
+    ) -> tuple[list[PendingMarkers], list[PendingMarkers]]:
         return asked, []
 
-    monkeypatch.setattr(connections, "standing", standing)
+    monkeypatch.setattr(connections, "split_by_log_end", standing)
     with pytest.raises(Violation, match="at offset"):
         for seed in (KNOWN_UNASKED, *GONE_SEEDS):  # some one of 2,000 plays shows it
             gone_and_back(seed)

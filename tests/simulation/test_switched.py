@@ -16,9 +16,9 @@ from tests.simulation.plans import Plan
 from tests.simulation.pump_model import PUMP_ID
 from tests.simulation.world import EPOCH_TURNED, World
 from twinshore.replication.task.core import partition as track_module
-from twinshore.replication.task.core.batches import Stamp
-from twinshore.replication.task.core.config import Carried
-from twinshore.replication.task.core.position import Observation, Verdict, judge
+from twinshore.replication.task.core.batches import SequenceMap
+from twinshore.replication.task.core.config import PartitionProgress
+from twinshore.replication.task.core.position import PositionVerdict, TargetState, judge_position
 
 SEEDS = range(40)
 LEVEL, SHORTER, LONGER = "level", "shorter", "longer"
@@ -56,7 +56,9 @@ def move_homes(world: World, seed: int, kind: str) -> None:
                 log.replicate(node, whole=True)
         world.inherited[named] = point
         at = min(point, twin.end)
-        world.store.receipts[named] = [Carried(named.topic, named.partition, at, at, 0, 0, 0, source.end, 0, 0, 0)]
+        world.store.receipts[named] = [
+            PartitionProgress(named.topic, named.partition, at, at, 0, 0, 0, source.end, 0, 0, 0)
+        ]
 
 
 @pytest.mark.parametrize("kind", [LEVEL, SHORTER])
@@ -79,17 +81,17 @@ def test_what_is_longer_stops_and_is_left_as_it_was() -> None:
 
 
 def deaf_to_what_is_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
-    def deaf(seen: Observation, stamp: Stamp, _inherited: int, *, carried: bool) -> Verdict:
-        return judge(seen, stamp, carried=carried)
+    def deaf(seen: TargetState, stamp: SequenceMap, _inherited: int, *, carried: bool) -> PositionVerdict:
+        return judge_position(seen, stamp, carried=carried)
 
-    monkeypatch.setattr(track_module, "judge", deaf)
+    monkeypatch.setattr(track_module, "judge_position", deaf)
 
 
 def believing_that_all_is_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
-    def anything(seen: Observation, stamp: Stamp, inherited: int, *, carried: bool) -> Verdict:
-        return judge(seen, stamp, seen.log_end if inherited else 0, carried=carried)
+    def anything(seen: TargetState, stamp: SequenceMap, inherited: int, *, carried: bool) -> PositionVerdict:
+        return judge_position(seen, stamp, seen.log_end if inherited else 0, carried=carried)
 
-    monkeypatch.setattr(track_module, "judge", anything)
+    monkeypatch.setattr(track_module, "judge_position", anything)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from tests.simulation.producer_memory import Numbered, ProducerMemory, last_sequence
 from tests.simulation.replicas import Entry, ReplicatedLog
 from tests.simulation.source_log import SourceLog
-from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.record_batch import Record, check_crc, decode_batch, split_batches
-from twinshore.replication.task.core.position import Tail
+from twinshore.replication.task.core.position import LastBatch
 
 FOREIGN_PRODUCER = 4711
 FILLER = (0, b"", None)  # time stamp, key, value of what takes offsets below a log's start
@@ -179,13 +179,13 @@ class TwinLog(ReplicatedLog):
         known = self.memory.known.get(producer_id)
         return known.coordinator_epoch if known else -1
 
-    def tail(self, offset: int) -> Tail | None:
+    def tail(self, offset: int) -> LastBatch | None:
         """The batch at `offset` as a consumer reads it; None where none is shown."""
         at = self.index(offset)
         if offset >= self.high or at >= len(self.entries):
             return None
         last = self.entries[at]
-        return Tail(last.base, last.end - 1, last.producer_id, last.first, control=last.marker)
+        return LastBatch(last.base, last.end - 1, last.producer_id, last.first, control=last.marker)
 
     def remembered(self, producer_id: int) -> tuple[int, int] | None:
         """test_only_replica_minus_two_is_shown_the_log_end: DescribeProducers speaks of the log end."""

@@ -15,9 +15,9 @@ from tests.simulation.pump_model import PumpModel
 from tests.simulation.schedule import Schedule
 from tests.simulation.store_model import StoreModel
 from tests.simulation.twin_log import TwinLog, Violation
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.replication.core import incident_rules
-from twinshore.replication.task.core.config import TrackOrder
+from twinshore.replication.task.core.config import PartitionConfig
 
 CALM_S_MAX = 240.0
 STEPS_MAX = 400_000
@@ -49,10 +49,10 @@ class World:
         self.ids = dict(self.clusters.topic_ids)
         self.store = StoreModel()
         # Of topics that a switch brought back: below where their twins' logs are their own.
-        self.inherited: dict[NamedPartition, int] = {}
-        self.given: set[NamedPartition] = set()  # to the lanes of any term
+        self.inherited: dict[TopicPartition, int] = {}
+        self.given: set[TopicPartition] = set()  # to the lanes of any term
         self.pumps: list[PumpModel] = []
-        self.lagging: dict[tuple[str, NamedPartition, int], float] = {}
+        self.lagging: dict[tuple[str, TopicPartition, int], float] = {}
         self.calm = False
         prepare(self)
         self.drivers = 0
@@ -74,11 +74,11 @@ class World:
             started=self.pumps.append,
         )
 
-    def _orders(self) -> list[TrackOrder]:
+    def _orders(self) -> list[PartitionConfig]:
         new = self.clusters.pairs.keys() - self.given - self.inherited.keys()
         self.given |= self.clusters.pairs.keys()
         return [
-            TrackOrder(
+            PartitionConfig(
                 named.topic,
                 named.partition,
                 self.ids["source", named.topic].hex(),
@@ -250,9 +250,9 @@ class World:
         # A topic that was made again has a row of its own.
         same = {named: pair for named, pair in pairs.items() if "recreated topic" not in pair.excuses}
         twins = {named: pair.twin.start for named, pair in same.items() if self.clusters.leads("target", pair)}
-        asked = incident_rules.suspects(twins, told, self.store.lacks)
+        asked = incident_rules.select_suspect_twins(twins, told, self.store.lacks)
         sources = {named: pairs[named].source.start for named in asked if self.clusters.leads("source", pairs[named])}
-        lacks = incident_rules.lacking(twins, sources, {})
+        lacks = incident_rules.find_missing_offsets(twins, sources, {})
         for named in sources:
             self.store.lacks.pop(named, None)
         self.store.lacks.update(lacks)

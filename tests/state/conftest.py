@@ -10,8 +10,8 @@ from sqlalchemy import create_engine
 
 import twinshore
 from twinshore.lab.databases import MariaDbServer, PostgresServer
-from twinshore.state.schema import metadata
 from twinshore.state.store import Store, open_store
+from twinshore.state.tables import metadata
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twinshore.state.core.values import AuditRow, ControlRow, Remembered
+from twinshore.state.core.values import AuditRow, ControlRow, LinkStateRow
 from twinshore.state.store import Store
 
 LINK = "east->west"
@@ -44,10 +44,10 @@ def test_what_is_said_and_remembered_of_many_links_is_read_at_once(store: Store)
     for name in names[:2]:
         row = ControlRow(name, "paused", "1", 5, "anna")
         assert store.controls.change(name, {"paused": row}, seen=0, told=[])
-        store.memories.remember(
-            [Remembered(name, "kind", "", name, "who", 5), Remembered(name, "other", "", "", "", 5)]
+        store.link_states.remember(
+            [LinkStateRow(name, "kind", "", name, "who", 5), LinkStateRow(name, "other", "", "", "", 5)]
         )
     assert store.controls.of_each(names) == {name: store.controls.of(name) for name in names}
-    assert [row.link for row in store.memories.of_each(names, "kind")] == sorted(names[:2])
+    assert [row.link for row in store.link_states.of_each(names, "kind")] == sorted(names[:2])
     assert store.controls.of_each([]) == {}
-    assert store.memories.of_each([], "kind") == ()
+    assert store.link_states.of_each([], "kind") == ()

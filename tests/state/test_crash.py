@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.state.core.progress import last_offset
+from twinshore.state.core.progress_rules import last_offset
 from twinshore.state.store import open_store
 
 RECORD = """
 import sys
-from twinshore.state.core.values import Receipt, SourceBatch, SourceProducer
+from twinshore.state.core.values import ProgressRecord, SourceBatch, SourceProducer
 from twinshore.state.store import open_store
 store = open_store(sys.argv[1])
 ends = {(p.topic, p.partition): p.to_offset for p in store.receipts.positions('l')}
@@ -26,7 +26,7 @@ while True:
     producers = tuple(SourceProducer(n, 0, (SourceBatch(low, low + 9, low, now),)) for n in (turn % 3, 10))
     told = dict(link='l', topic='t', from_offset=low, to_offset=low + 10, records=10, bytes=100, batches=1)
     told |= dict(source_end=low + 10, first_ms=now, last_ms=now, source_producers=producers)
-    store.receipts.record([Receipt(partition=part, **told) for part in range(30)])
+    store.receipts.record([ProgressRecord(partition=part, **told) for part in range(30)])
     turn += 1
     print(turn, flush=True)
 """

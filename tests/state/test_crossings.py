@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from tests.state.test_receipts import by
 from tests.state.test_switching import EAST_WEST, FLIP, PAIR, WEST_EAST, carried_by_east
-from twinshore.state.core.progress import PRODUCERS_MAX
-from twinshore.state.core.values import Crossing, Flip, Receipt
+from twinshore.state.core.progress_rules import PRODUCERS_PER_PARTITION_MAX
+from twinshore.state.core.values import HomeChange, ProgressRecord, ReplicatedPrefix
 from twinshore.state.store import Store
-from twinshore.state.switches import KEPT_MS, LOOKS_BACK_MS
+from twinshore.state.switches import PREFIX_RETENTION_MS, PRODUCER_LOOKBACK_MS
 
-NOW_MS = 10 * KEPT_MS
+NOW_MS = 10 * PREFIX_RETENTION_MS
 TORN = replace(FLIP, torn=True, since_ms=NOW_MS)
 MINE = 77 << 48 | 4001
 
@@ -20,7 +20,7 @@ def wrote(store: Store, to_offset: int, *, partition: int = 0, topic: str = "ord
     """Some more has crossed, of two producers."""
     begun = {(one.topic, one.partition): one.to_offset for one in store.receipts.positions(EAST_WEST)}
     since = begun.get((topic, partition), 0)
-    receipt = Receipt(
+    receipt = ProgressRecord(
         link=EAST_WEST,
         topic=topic,
         partition=partition,
@@ -38,7 +38,7 @@ def wrote(store: Store, to_offset: int, *, partition: int = 0, topic: str = "ord
     store.receipts.record([replace(receipt, source_producers=some)])
 
 
-def crossed(store: Store, term: int = 2, topic: str = "orders") -> dict[tuple[str, int], Crossing]:
+def crossed(store: Store, term: int = 2, topic: str = "orders") -> dict[tuple[str, int], ReplicatedPrefix]:
     return store.crossings.of(EAST_WEST, {topic: term})
 
 
@@ -53,7 +53,7 @@ def test_a_flip_by_force_keeps_how_far_its_topic_had_crossed_and_who_wrote_it(st
         MINE: by(MINE, 100, 105, epoch=3),
         9: by(9, 110),
     }
-    store.switching.flip([TORN])
+    store.topics_in_switch.flip([TORN])
     assert store.receipts.positions(EAST_WEST) == (), "its positions are gone"
     after = crossed(store)
     assert {place: replace(one, producers=()) for place, one in after.items()} == {
@@ -67,24 +67,24 @@ def test_flips_done_twice_keep_it_and_planned_ones_keep_nothing(store: Store) ->
     carried_by_east(store)
     wrote(store, 200)
     for _ in range(2):
-        store.switching.flip([TORN])
+        store.topics_in_switch.flip([TORN])
         carried_by_east(store)  # by somebody who had not heard of it
     assert crossed(store)["orders", 0].to_offset == 200
     home = replace(FLIP, home="east", term=3, link=WEST_EAST, back=EAST_WEST, since_ms=NOW_MS + 1)
-    store.switching.flip([home])
+    store.topics_in_switch.flip([home])
     assert (crossed(store), crossed(store, 3)) == ({}, {})
     carried_by_east(store, "bills")
     wrote(store, 150, topic="bills")
-    store.switching.flip([replace(FLIP, topic="bills", since_ms=NOW_MS)])
+    store.topics_in_switch.flip([replace(FLIP, topic="bills", since_ms=NOW_MS)])
     assert crossed(store, topic="bills") == {}
 
 
 def test_who_wrote_long_before_the_last_that_crossed_is_left_out_and_a_crowd_is_told(store: Store) -> None:
     carried_by_east(store)
-    old_ms = NOW_MS - LOOKS_BACK_MS - 1
+    old_ms = NOW_MS - PRODUCER_LOOKBACK_MS - 1
     wrote(store, 200, at_ms=old_ms)
-    crowd = tuple(by(number, 200 + 5 * number) for number in range(PRODUCERS_MAX))
-    receipt = Receipt(
+    crowd = tuple(by(number, 200 + 5 * number) for number in range(PRODUCERS_PER_PARTITION_MAX))
+    receipt = ProgressRecord(
         link=EAST_WEST,
         topic="orders",
         partition=1,
@@ -104,26 +104,26 @@ def test_who_wrote_long_before_the_last_that_crossed_is_left_out_and_a_crowd_is_
     for _ in range(2):
         found = crossed(store)
         assert len(found["orders", 0].producers) == 2, "nothing crossed for an hour before the switch"
-        assert (len(found["orders", 1].producers), found["orders", 1].all_known) == (PRODUCERS_MAX, False)
+        assert (len(found["orders", 1].producers), found["orders", 1].all_known) == (PRODUCERS_PER_PARTITION_MAX, False)
         assert (len(found["orders", 2].producers), found["orders", 2].all_known) == (2, True), "its crowd is silent"
-        store.switching.flip([TORN])
+        store.topics_in_switch.flip([TORN])
 
 
 def test_it_is_kept_for_a_day_and_forgotten_by_the_next_flip(store: Store) -> None:
     carried_by_east(store)
     wrote(store, 200)
-    store.switching.flip([TORN])
-    for late_ms, kept in ((KEPT_MS, 1), (KEPT_MS + 1, 0)):
+    store.topics_in_switch.flip([TORN])
+    for late_ms, kept in ((PREFIX_RETENTION_MS, 1), (PREFIX_RETENTION_MS + 1, 0)):
         topic = f"late-{late_ms}"
         carried_by_east(store, topic)
-        store.switching.flip([replace(FLIP, topic=topic, since_ms=NOW_MS + late_ms)])
+        store.topics_in_switch.flip([replace(FLIP, topic=topic, since_ms=NOW_MS + late_ms)])
         assert len(crossed(store)) == kept
 
 
 def test_many_topics_are_asked_at_once(store: Store) -> None:
     topics = [f"many-{number:04}" for number in range(501)]
     receipts = [
-        Receipt(
+        ProgressRecord(
             link=EAST_WEST,
             topic=topic,
             partition=0,
@@ -141,7 +141,7 @@ def test_many_topics_are_asked_at_once(store: Store) -> None:
     ]
     store.receipts.record([replace(one, source_producers=(by(MINE, 0),)) for one in receipts])
     flips = [
-        Flip(
+        HomeChange(
             pair=PAIR,
             topic=one,
             home="west",
@@ -157,6 +157,6 @@ def test_many_topics_are_asked_at_once(store: Store) -> None:
         )
         for one in topics[:250]
     ]
-    store.switching.flip(flips)
+    store.topics_in_switch.flip(flips)
     found = store.crossings.of(EAST_WEST, dict.fromkeys(topics, 2))
-    assert found == {(topic, 0): Crossing(2, 10, True, (by(MINE, 0),)) for topic in topics}
+    assert found == {(topic, 0): ReplicatedPrefix(2, 10, True, (by(MINE, 0),)) for topic in topics}

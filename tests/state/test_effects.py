@@ -8,12 +8,12 @@ import pytest
 from sqlalchemy import update
 
 from twinshore.config.errors import StoreError
-from twinshore.config.incidents import POLICY_STOP, IncidentKind, IncidentSide
+from twinshore.config.incident_policy import POLICY_STOP, IncidentKind, IncidentSide
 from twinshore.config.model import Secret
 from twinshore.state.core.values import Incident
-from twinshore.state.engine import Database
-from twinshore.state.schema import incidents
+from twinshore.state.database import Database
 from twinshore.state.store import open_store
+from twinshore.state.tables import incidents
 
 
 def test_a_row_whose_effect_nobody_knows_is_named(store_url: str) -> None:

@@ -10,20 +10,28 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, create_engine
 
-from twinshore.config.model import Extent, SourceOffset, TargetOffset, follow_on, source_end, target_end, without_first
-from twinshore.state.core.values import Receipt, TwinRow
-from twinshore.state.schema import extents
+from twinshore.config.model import (
+    OffsetRun,
+    SourceOffset,
+    TargetOffset,
+    append_runs,
+    drop_first_records,
+    source_end,
+    target_end,
+)
+from twinshore.state.core.values import ProgressRecord, TwinRow
 from twinshore.state.store import Store
+from twinshore.state.tables import offset_runs
 
 LINK = "east->west"
 
 
-def extent(source: int, target: int, length: int, sequence: int) -> Extent:
-    return Extent(SourceOffset(source), TargetOffset(target), length, sequence)
+def extent(source: int, target: int, length: int, sequence: int) -> OffsetRun:
+    return OffsetRun(SourceOffset(source), TargetOffset(target), length, sequence)
 
 
-def gained(*extents: Extent, begin: int = 0, end: int = 0, topic: str = "orders") -> Receipt:
-    return Receipt(
+def gained(*extents: OffsetRun, begin: int = 0, end: int = 0, topic: str = "orders") -> ProgressRecord:
+    return ProgressRecord(
         link=LINK,
         topic=topic,
         partition=0,
@@ -40,7 +48,7 @@ def gained(*extents: Extent, begin: int = 0, end: int = 0, topic: str = "orders"
     )
 
 
-def adopted(store: Store, first: Extent, topic: str = "orders") -> None:
+def adopted(store: Store, first: OffsetRun, topic: str = "orders") -> None:
     store.extents.adopt([(TwinRow(LINK, topic, 0, "aa", "bb", first.source, first.sequence, 5), first)])
 
 
@@ -70,9 +78,9 @@ def test_an_adoption_keeps_what_is_there_and_goes_with_its_topic(store: Store) -
 def test_an_exact_twin_goes_on_mapped_behind_what_it_holds(store: Store) -> None:
     row = store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 10, 0, 5)])[0]
     known, behind = extent(0, 0, 10, 0), extent(10, 38, 0, 0)
-    store.extents.go_on_behind([(row, (known, behind))])
+    store.extents.continue_exact([(row, (known, behind))])
     store.receipts.record([gained(extent(11, 38, 5, 0), begin=10, end=16)])
-    store.extents.go_on_behind([(row, (known, extent(10, 43, 0, 0)))])
+    store.extents.continue_exact([(row, (known, extent(10, 43, 0, 0)))])
     assert store.extents.of(LINK, "orders", 0) == (known, behind, extent(11, 38, 5, 0)), "done twice, nothing"
     assert store.extents.around(LINK, "orders", 0, 4) == (known, behind)
     assert store.extents.reached(LINK) == {("orders", 0): extent(11, 38, 5, 0)}
@@ -116,27 +124,27 @@ def test_any_cut_of_a_history_adds_up_to_the_same_extents() -> None:
     print(f"seed {seed}")
     rng = random.Random(seed)
     for _ in range(300):
-        whole: list[Extent] = []
+        whole: list[OffsetRun] = []
         source, target, sequence = 0, 0, rng.choice([0, 2**31 - 20])
         for _ in range(rng.randint(1, 8)):
             source, target = source + rng.randint(1, 3), target + rng.choice([1, 4])
             one = extent(source, target, rng.randint(1, 30), sequence)
             whole.append(one)
             source, target, sequence = source_end(one), target_end(one), (sequence + one.length) % 2**31
-        whole = follow_on(None, whole)
+        whole = append_runs(None, whole)
         pieces = []
         for one in whole:
             while one.length:
                 size = rng.randint(1, one.length)
                 pieces.append(one._replace(length=size))
-                one = without_first(one, size)
-        standing: list[Extent] = []
+                one = drop_first_records(one, size)
+        standing: list[OffsetRun] = []
         at = 0
         while at < len(pieces):
             back = max(0, at - rng.randint(0, 3))
             ahead = at + rng.randint(1, 4)
             known = standing[-1] if standing else None
-            standing = standing[:-1] + follow_on(known, pieces[back:ahead])
+            standing = standing[:-1] + append_runs(known, pieces[back:ahead])
             at = ahead
         assert standing == whole
 
@@ -171,7 +179,7 @@ def test_how_far_twins_reach_is_looked_up_however_long_their_maps_are(store: Sto
             rows = [extent(2 * at, 3 * at, 1, at) for at in range(begin, min(count, begin + 4_000))]
             values = [{"link": link, "topic": "orders", "partition": 0, **row._asdict()} for row in rows]
             with engine.begin() as connection:
-                connection.execute(extents.insert(), values)
+                connection.execute(offset_runs.insert(), values)
         assert store.extents.reached(link) == {("orders", 0): extent(2 * count - 2, 3 * count - 3, 1, count - 1)}
     engine.dispose()
     took: dict[str, list[float]] = {"north->west": [], LINK: []}

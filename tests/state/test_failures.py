@@ -15,8 +15,8 @@ from sqlalchemy.engine import make_url
 
 from twinshore.config.errors import ConfigError, StoreError, TwinshoreError
 from twinshore.config.model import Secret
-from twinshore.state.core.values import Receipt
-from twinshore.state.engine import Database
+from twinshore.state.core.values import ProgressRecord
+from twinshore.state.database import Database
 from twinshore.state.store import Store, open_store
 
 LINK = "east->west"
@@ -31,9 +31,9 @@ sys.stdin.read()
 """
 
 
-def crowd(turn: int) -> list[Receipt]:
+def crowd(turn: int) -> list[ProgressRecord]:
     return [
-        Receipt(
+        ProgressRecord(
             link=LINK,
             topic=f"topic-{index}",
             partition=turn,
@@ -91,7 +91,7 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
 
 
 def test_a_file_another_process_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twinshore.state.engine.WAIT_S", 0.01)
+    monkeypatch.setattr("twinshore.state.database.TRANSACTION_WAIT_S", 0.01)
     url = f"sqlite:///{tmp_path}/store.db"
     with open_store(url) as store:
         hold = (
@@ -265,18 +265,18 @@ def test_a_full_disk_names_place_and_remedy_and_leaves_nothing_half_done(tmp_pat
 
 FILL_UNDER_QUOTA = """
 import resource, sys
-from twinshore.state.core.values import Receipt
+from twinshore.state.core.values import ProgressRecord
 from twinshore.state.store import open_store
 store = open_store(sys.argv[1])
 told = dict(link='l', partition=0, bytes=9, batches=1, first_ms=0, last_ms=1)
-begun = Receipt(topic='t', from_offset=0, to_offset=10, records=10, source_end=10, **told)
+begun = ProgressRecord(topic='t', from_offset=0, to_offset=10, records=10, source_end=10, **told)
 store.receipts.record([begun])
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 turn = 0
 while turn < 1000:
     try:
         told |= dict(partition=turn, from_offset=0, to_offset=9, records=9, source_end=9)
-        store.receipts.record([Receipt(topic=f't{part}', **told) for part in range(100)])
+        store.receipts.record([ProgressRecord(topic=f't{part}', **told) for part in range(100)])
     except Exception as error:
         print(type(error).__name__, turn, error)
         break

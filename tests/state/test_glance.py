@@ -11,10 +11,10 @@ from sqlalchemy import Connection
 
 from twinshore.config.errors import StoreError
 from twinshore.config.model import Secret
-from twinshore.state import engine
+from twinshore.state import database as engine
 from twinshore.state.core.values import ControlRow
-from twinshore.state.engine import Database, Glance
-from twinshore.state.links import versions
+from twinshore.state.database import Database, SharedRead
+from twinshore.state.link_store import read_control_versions
 from twinshore.state.store import open_store
 
 LINK = "east->west"
@@ -31,7 +31,7 @@ class Counted:
         time.sleep(self.slow_s)
         if self.broken:
             raise StoreError("the store is away")
-        return versions(connection)
+        return read_control_versions(connection)
 
 
 @pytest.fixture
@@ -50,9 +50,9 @@ def changed(url: str, seen: int) -> None:
 
 
 def test_many_that_ask_within_a_moment_read_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "GLANCE_HOLDS_S", 60.0)
+    monkeypatch.setattr(engine, "SHARED_READ_MAX_AGE_S", 60.0)
     database, counted = Database(url, Secret()), Counted()
-    looked = Glance(database, counted)
+    looked = SharedRead(database, counted)
     threads = [threading.Thread(target=looked.now) for _ in range(20)]
     for thread in threads:
         thread.start()
@@ -63,7 +63,7 @@ def test_many_that_ask_within_a_moment_read_once(url: str, monkeypatch: pytest.M
 
 
 def test_what_this_process_wrote_is_seen_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "GLANCE_HOLDS_S", 60.0)
+    monkeypatch.setattr(engine, "SHARED_READ_MAX_AGE_S", 60.0)
     store = open_store(url)
     assert store.controls.version_lately(LINK) == 0
     row = ControlRow(LINK, "paused", "true", 5, "somebody")
@@ -73,21 +73,21 @@ def test_what_this_process_wrote_is_seen_at_once(url: str, monkeypatch: pytest.M
 
 
 def test_what_another_process_wrote_is_seen_a_moment_later(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "GLANCE_HOLDS_S", 60.0)
+    monkeypatch.setattr(engine, "SHARED_READ_MAX_AGE_S", 60.0)
     store = open_store(url)
     assert store.controls.version_lately(LINK) == 0
     changed(url, seen=0)
     assert store.controls.version_lately(LINK) == 0, "the moment is not over"
-    monkeypatch.setattr(engine, "GLANCE_HOLDS_S", 0.0)
+    monkeypatch.setattr(engine, "SHARED_READ_MAX_AGE_S", 0.0)
     assert store.controls.version_lately(LINK) == 1
     store.close()
 
 
 def test_nothing_old_is_told_of_a_store_that_cannot_be_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     database, counted = Database(url, Secret()), Counted()
-    looked = Glance(database, counted)
+    looked = SharedRead(database, counted)
     looked.now()
-    monkeypatch.setattr(engine, "GLANCE_HOLDS_S", 0.0)
+    monkeypatch.setattr(engine, "SHARED_READ_MAX_AGE_S", 0.0)
     counted.broken = True
     with pytest.raises(StoreError):
         looked.now()
@@ -104,9 +104,9 @@ def test_who_waits_for_a_slow_reading_has_that_one_be_it_a_failure(
 ) -> None:
     """Each read by itself, one behind the other: with a store far away, or away, the last waited for all of them."""
     database, counted = Database(url, Secret()), Counted()
-    monkeypatch.setattr(engine, "GLANCE_HOLDS_S", 1.0)
+    monkeypatch.setattr(engine, "SHARED_READ_MAX_AGE_S", 1.0)
     counted.broken, counted.slow_s = broken, 1.5
-    looked = Glance(database, counted)
+    looked = SharedRead(database, counted)
     found: list[dict[str, int] | None] = []
 
     def ask() -> None:

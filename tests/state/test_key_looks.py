@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from twinshore.state.core.values import KeyLookRow
+from twinshore.state.core.values import KeyCheckRow
 from twinshore.state.store import Store
 
 LINK = "east->west"
-ROW = KeyLookRow(
+ROW = KeyCheckRow(
     link=LINK,
     topic="customers",
     partition=3,
@@ -28,16 +28,16 @@ ROW = KeyLookRow(
 
 
 def test_the_last_word_on_a_partitions_keys_stands(store: Store) -> None:
-    assert store.key_looks.of(LINK) == ()
+    assert store.key_checks.of(LINK) == ()
     rows = [ROW, replace(ROW, partition=1), replace(ROW, topic="Customers"), replace(ROW, link="west->east")]
-    store.key_looks.save(rows)
-    store.key_looks.save([replace(ROW, missed=0, owed=0, from_offset=-1, to_offset=-1)])
-    assert set(store.key_looks.of()) == {replace(ROW, missed=0, owed=0, from_offset=-1, to_offset=-1), *rows[1:]}
-    assert store.key_looks.of("west->east") == (rows[3],)
+    store.key_checks.save(rows)
+    store.key_checks.save([replace(ROW, missed=0, owed=0, from_offset=-1, to_offset=-1)])
+    assert set(store.key_checks.of()) == {replace(ROW, missed=0, owed=0, from_offset=-1, to_offset=-1), *rows[1:]}
+    assert store.key_checks.of("west->east") == (rows[3],)
 
 
 def test_a_topic_that_begins_again_has_no_keys_compared(store: Store) -> None:
     rows = [ROW, replace(ROW, topic="orders")]
-    store.key_looks.save(rows)
+    store.key_checks.save(rows)
     store.forget_topic(LINK, "customers")
-    assert store.key_looks.of() == (rows[1],)
+    assert store.key_checks.of() == (rows[1],)

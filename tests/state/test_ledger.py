@@ -12,20 +12,20 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from twinshore.config.errors import StoreError
-from twinshore.config.incidents import (
+from twinshore.config.incident_policy import (
     POLICY_DROP,
     POLICY_GAP,
     POLICY_RETRY,
     POLICY_STOP,
-    Effect,
+    IncidentEffect,
     IncidentKind,
+    IncidentPolicy,
     IncidentSide,
-    Policy,
 )
-from twinshore.replication.core.incident_kinds import KINDS, known
-from twinshore.state import incidents
-from twinshore.state.core.values import Incident, IncidentCount, LedgerRow, TwinRow
-from twinshore.state.incidents import Wanted
+from twinshore.replication.core.incident_kinds import INCIDENT_KINDS, kind_entry
+from twinshore.state import incident_log
+from twinshore.state.core.values import Incident, IncidentCount, IncidentRow, TwinRow
+from twinshore.state.incident_log import IncidentFilter
 from twinshore.state.store import Store, open_store
 
 GAP = Incident(
@@ -35,7 +35,7 @@ GAP = Incident(
 
 def test_an_incident_is_open_once(store: Store) -> None:
     row = store.ledger.add(GAP, now_ms=5)
-    assert row == LedgerRow(row.id, GAP, 5, None)
+    assert row == IncidentRow(row.id, GAP, 5, None)
     assert store.ledger.add(replace(GAP, sentence="said otherwise"), now_ms=9) == row
     assert store.ledger.rows("east->west") == (row,)
 
@@ -47,10 +47,10 @@ def test_an_incident_is_open_once(store: Store) -> None:
 )
 def test_each_kind_has_room_for_what_was_done_about_it(store: Store) -> None:
     """PostgreSQL and MariaDB hold a column to its length, SQLite does not: a policy is a sentence."""
-    told = [replace(GAP, kind=kind, policy=known(kind).policy) for kind in KINDS]
+    told = [replace(GAP, kind=kind, policy=kind_entry(kind).policy) for kind in INCIDENT_KINDS]
     told += [
         replace(GAP, from_offset=at, policy=policy)
-        for at, policy in enumerate((POLICY_RETRY, Policy("why " * 100, Effect.TELLS)))
+        for at, policy in enumerate((POLICY_RETRY, IncidentPolicy("why " * 100, IncidentEffect.INFORMS)))
     ]
     for incident in told:
         store.ledger.add(incident, now_ms=1)
@@ -176,22 +176,29 @@ def test_pages_of_the_ledger_follow_each_other_by_id(store: Store) -> None:
     rows = [store.ledger.add(replace(GAP, from_offset=at, side=IncidentSide.SOURCE), now_ms=at) for at in range(10)]
     other = store.ledger.add(replace(GAP, kind=IncidentKind.OLD_FORMAT, topic="bills"), now_ms=99)
     store.ledger.close(rows[4].id, now_ms=100)
-    found: list[LedgerRow] = []
-    wanted = Wanted((GAP.link,), GAP.kind, "orders", Effect.STOPS, IncidentSide.SOURCE, open_only=True)
+    found: list[IncidentRow] = []
+    wanted = IncidentFilter(
+        (GAP.link,), GAP.kind, "orders", IncidentEffect.STOPS_PARTITION, IncidentSide.SOURCE, open_only=True
+    )
     while page := store.ledger.page(wanted, limit=4):
         assert len(page) <= 4
         found += page
         wanted = replace(wanted, before=page[-1].id)
     assert found == [row for row in reversed(rows) if row.id != rows[4].id]
-    assert store.ledger.page(Wanted(), limit=1) == (other,)
-    for none in (Wanted(("x->y",)), Wanted(topic="none"), Wanted(effect=Effect.TELLS), Wanted(side=IncidentSide.BOTH)):
+    assert store.ledger.page(IncidentFilter(), limit=1) == (other,)
+    for none in (
+        IncidentFilter(("x->y",)),
+        IncidentFilter(topic="none"),
+        IncidentFilter(effect=IncidentEffect.INFORMS),
+        IncidentFilter(side=IncidentSide.BOTH),
+    ):
         assert store.ledger.page(none) == ()
 
 
 TWIN = TwinRow("east->west", "orders", 3, "aa", "bb", 0, 0, 1_000)
 
 
-def dropped(store: Store, begin: int, *, partition: int = 3, is_open: bool = False) -> LedgerRow:
+def dropped(store: Store, begin: int, *, partition: int = 3, is_open: bool = False) -> IncidentRow:
     what = Incident(
         "east->west", "orders", partition, IncidentKind.STALE_DROPPED, begin, begin + 3, POLICY_DROP, "3 were dropped"
     )
@@ -204,8 +211,8 @@ def dropped(store: Store, begin: int, *, partition: int = 3, is_open: bool = Fal
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten rows become one, three stay alone."""
-    monkeypatch.setattr(incidents, "DROPS_JOINED", 10)
-    monkeypatch.setattr(incidents, "DROPS_ALONE", 3)
+    monkeypatch.setattr(incident_log, "DROPS_PER_JOINED_ROW", 10)
+    monkeypatch.setattr(incident_log, "DROPS_KEPT_SINGLE", 3)
 
 
 @pytest.mark.usefixtures("few")

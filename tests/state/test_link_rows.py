@@ -8,22 +8,22 @@ from dataclasses import replace
 import pytest
 
 from twinshore.config.errors import ConfigError
-from twinshore.state.core.values import AuditRow, LinkRow, LinkState, TwinRow
-from twinshore.state.log import LINKS
+from twinshore.state.core.values import AuditRow, LinkPresence, LinkRow, TwinRow
+from twinshore.state.log import LINKS_SUBJECT
 from twinshore.state.store import Store
 
-EAST = LinkRow("east->west", LinkState.KEPT, '{"topics":["orders"]}', "", 0, 5, "anna")
+EAST = LinkRow("east->west", LinkPresence.KEPT, '{"topics":["orders"]}', "", 0, 5, "anna")
 WEST = replace(EAST, link="west->east")
 TOLD = (AuditRow(5, "east->west", "link", "east->west", "", "added", "by anna"),)
 
 
 def test_rows_stand_at_the_revision_of_their_last_change(store: Store) -> None:
     assert store.link_rows.read() == (0, ())
-    assert store.revisions.of(LINKS) == 0
+    assert store.revisions.of(LINKS_SUBJECT) == 0
     assert store.link_rows.change([EAST, WEST], seen=0, told=TOLD)
     assert store.link_rows.read() == (1, (replace(EAST, revision=1), replace(WEST, revision=1)))
-    assert store.link_rows.change([replace(WEST, state=LinkState.REMOVED)], seen=1)
-    assert store.revisions.of(LINKS) == 2
+    assert store.link_rows.change([replace(WEST, state=LinkPresence.REMOVED)], seen=1)
+    assert store.revisions.of(LINKS_SUBJECT) == 2
     assert [(row.revision, row.state) for row in store.link_rows.read()[1]] == [(1, "kept"), (2, "removed")]
     assert store.audit.rows("east->west") == TOLD
     assert store.revisions.of("another subject") == 0
@@ -41,7 +41,7 @@ def test_of_two_who_change_links_at_once_one_is_told_to_look_again(
 
 def test_a_link_that_is_turned_has_no_twin_before_and_none_afterwards(store: Store) -> None:
     """Its mirror goes on for a moment: what it wrote until then is seen, and nothing is added later."""
-    rows = [replace(EAST, state=LinkState.REMOVED), WEST]
+    rows = [replace(EAST, state=LinkPresence.REMOVED), WEST]
     twin = TwinRow("east->west", "orders", 0, "aa", "bb", 0, 0, 1)
     beats = replace(twin, topic="twinshore.heartbeats", target_topic_id="cc")
     assert store.link_rows.change([EAST], seen=0)

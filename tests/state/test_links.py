@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
 
-from twinshore.config.incidents import POLICY_DROP, IncidentKind
-from twinshore.config.model import Extent, SourceOffset, TargetOffset
-from twinshore.state.core.values import Incident, LinkIdentity, LinkStatus, PartitionState, Receipt, TwinRow
+from twinshore.config.incident_policy import POLICY_DROP, IncidentKind
+from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset
+from twinshore.state.core.values import Incident, LinkIdentity, LinkStatus, PartitionState, ProgressRecord, TwinRow
 from twinshore.state.store import Store
 
 IDENTITY = LinkIdentity("east->west", 2**40, 3, "source-cluster", "target-cluster")
@@ -83,9 +83,12 @@ def test_whose_twin_a_topic_of_a_target_is(store: Store) -> None:
     rows = [replace(twin("orders", 0), link=link) for link in ("east->west", "north->west")]
     other = replace(twin("bills", 0), target_topic_id="cc" * 16)
     store.twins.save([*rows, other])
-    assert store.twins.onto(["bb" * 16]) == tuple(rows)
-    assert store.twins.onto(["bb" * 16, *(f"{number:032x}" for number in range(1_200)), "cc" * 16]) == (other, *rows)
-    assert store.twins.onto([]) == ()
+    assert store.twins.of_target_topics(["bb" * 16]) == tuple(rows)
+    assert store.twins.of_target_topics(["bb" * 16, *(f"{number:032x}" for number in range(1_200)), "cc" * 16]) == (
+        other,
+        *rows,
+    )
+    assert store.twins.of_target_topics([]) == ()
 
 
 def test_of_which_topics_a_link_has_a_twin(store: Store) -> None:
@@ -95,8 +98,8 @@ def test_of_which_topics_a_link_has_a_twin(store: Store) -> None:
     assert store.twins.begun("east->west", []) == frozenset()
 
 
-def carried(row: TwinRow, begin: int, end: int) -> Receipt:
-    return Receipt(
+def carried(row: TwinRow, begin: int, end: int) -> ProgressRecord:
+    return ProgressRecord(
         link=row.link,
         topic=row.topic,
         partition=row.partition,
@@ -126,7 +129,7 @@ def test_which_partitions_a_link_carries_on_as_they_are(store: Store) -> None:
     store.receipts.record([carried(rows[3], 30, 31)])
     assert store.twins.flowing("east->west", asked) == (rows[3], rows[0])
     assert store.twins.flowing("east->west", []) == ()
-    store.extents.go_on_behind([(rows[3], [Extent(SourceOffset(31), TargetOffset(40), 0, 0)])])
+    store.extents.continue_exact([(rows[3], [OffsetRun(SourceOffset(31), TargetOffset(40), 0, 0)])])
     assert store.twins.flowing("east->west", asked) == (rows[0],), "at offsets of its own it is no twin to read"
 
 

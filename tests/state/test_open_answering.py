@@ -14,9 +14,9 @@ from twinshore.config.errors import RefusedError, StoreError
 from twinshore.config.settings import Settings, load_settings
 from twinshore.lab.databases import PostgresServer
 from twinshore.lab.ports import free_port
-from twinshore.state.opening import open_answering
+from twinshore.state.opening import open_responsive
 from twinshore.state.store import open_store
-from twinshore.switch.operations.run import must_take_writes
+from twinshore.switch.operations.run import require_writable_store
 
 WITHIN_S = 1.0
 PATIENT_S = 60.0
@@ -31,19 +31,19 @@ def settings(folder: Path, url: str) -> Settings:
 def test_one_that_answers_is_opened(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     open_store(url).close()
-    with open_answering(settings(tmp_path, url), PATIENT_S) as store:
+    with open_responsive(settings(tmp_path, url), PATIENT_S) as store:
         assert store.switches.all() == ()
 
 
 def test_one_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no store"):
-        open_answering(settings(tmp_path, f"sqlite:///{tmp_path / 'store.db'}"), PATIENT_S)
+        open_responsive(settings(tmp_path, f"sqlite:///{tmp_path / 'store.db'}"), PATIENT_S)
     assert not (tmp_path / "store.db").exists()
 
 
 def test_one_that_refuses_is_told(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be used"):
-        open_answering(settings(tmp_path, f"postgresql://me@127.0.0.1:{free_port()}/twinshore"), PATIENT_S)
+        open_responsive(settings(tmp_path, f"postgresql://me@127.0.0.1:{free_port()}/twinshore"), PATIENT_S)
 
 
 def test_one_that_takes_the_connection_and_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_one_that_takes_the_connection_and_says_nothing_is_not_waited_for(tmp_pa
         url = f"postgresql://me@127.0.0.1:{listening.getsockname()[1]}/twinshore"
         began_s = time.monotonic()
         with pytest.raises(StoreError, match=r"127.0.0.1:\d+/twinshore has not answered within 1 s"):
-            open_answering(settings(tmp_path, url), WITHIN_S)
+            open_responsive(settings(tmp_path, url), WITHIN_S)
         assert time.monotonic() - began_s < PATIENT_S
     assert all(thread.daemon for thread in threading.enumerate() if thread.name == "store"), "none keeps the process"
 
@@ -65,6 +65,6 @@ def test_one_that_may_only_be_read_is_told(tmp_path: Path, postgres: PostgresSer
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
         connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on".encode())
     with pytest.raises(StoreError, match="read-only"):
-        open_answering(settings(tmp_path, url), PATIENT_S)
+        open_responsive(settings(tmp_path, url), PATIENT_S)
     with open_store(url) as store, pytest.raises(RefusedError, match=r"nothing was begun: .*read-only"):
-        must_take_writes(store)
+        require_writable_store(store)

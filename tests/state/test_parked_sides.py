@@ -16,23 +16,23 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine, event, select
 
-from twinshore.config.incidents import POLICY_DROP, POLICY_STOP, IncidentKind
-from twinshore.config.model import Extent, Naming, SourceOffset, TargetOffset
-from twinshore.state import incidents
+from twinshore.config.incident_policy import POLICY_DROP, POLICY_STOP, IncidentKind
+from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset, TwinNaming
+from twinshore.state import incident_log
 from twinshore.state.core.values import (
     AlarmRow,
     ControlRow,
     Incident,
     LeaseRow,
     LinkIdentity,
+    LinkPresence,
     LinkRow,
-    LinkState,
     PartitionState,
-    Receipt,
+    ProgressRecord,
     TwinRow,
 )
-from twinshore.state.schema import metadata
 from twinshore.state.store import Store, open_store
+from twinshore.state.tables import metadata
 
 pytestmark = pytest.mark.claim(
     "groups",
@@ -60,12 +60,12 @@ class Pair:
     other: Act
 
 
-def extent(source: int, target: int, length: int, sequence: int) -> Extent:
-    return Extent(SourceOffset(source), TargetOffset(target), length, sequence)
+def extent(source: int, target: int, length: int, sequence: int) -> OffsetRun:
+    return OffsetRun(SourceOffset(source), TargetOffset(target), length, sequence)
 
 
-def told(begin: int, end: int, *extents: Extent, topic: str = "orders") -> Receipt:
-    return Receipt(
+def told(begin: int, end: int, *extents: OffsetRun, topic: str = "orders") -> ProgressRecord:
+    return ProgressRecord(
         link=LINK,
         topic=topic,
         partition=0,
@@ -95,7 +95,7 @@ def carried(store: Store) -> None:
     store.receipts.record([told(100, 150, extent(100, 200, 30, 0), extent(135, 240, 10, 30))])
 
 
-def record(*receipts: Receipt) -> Act:
+def record(*receipts: ProgressRecord) -> Act:
     return lambda store: store.receipts.record(list(receipts))
 
 
@@ -181,22 +181,22 @@ def close_open(store: Store) -> bool:
 
 
 def links_stand(store: Store) -> None:
-    assert store.link_rows.change([LinkRow(LINK, LinkState.KEPT, "{}", "", 0, 5, "anna")], seen=0)
+    assert store.link_rows.change([LinkRow(LINK, LinkPresence.KEPT, "{}", "", 0, 5, "anna")], seen=0)
 
 
 def turn(store: Store) -> bool:
-    gone = LinkRow(LINK, LinkState.REMOVED, "{}", "", 0, 5, "anna")
-    rows = [gone, replace(gone, link="west->east", state=LinkState.KEPT)]
+    gone = LinkRow(LINK, LinkPresence.REMOVED, "{}", "", 0, 5, "anna")
+    rows = [gone, replace(gone, link="west->east", state=LinkPresence.KEPT)]
     return store.link_rows.change(rows, seen=1, turned=(LINK, "west->east"))
 
 
 def rename(store: Store) -> bool:
-    row = LinkRow(LINK, LinkState.KEPT, '{"naming":"prefix"}', "", 0, 5, "anna")
+    row = LinkRow(LINK, LinkPresence.KEPT, '{"naming":"prefix"}', "", 0, 5, "anna")
     return store.link_rows.change([row], seen=1)
 
 
 def save_named(store: Store) -> object:
-    return store.twins.save([twin("bb")], Naming.SAME)
+    return store.twins.save([twin("bb")], TwinNaming.SAME)
 
 
 GROUND = told(150, 160, extent(150, 300, 10, 40))
@@ -373,8 +373,8 @@ PARAMETERS = [pytest.param(pair, id=pair.name, marks=[pytest.mark.long] if pair 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three rows of the ledger are joined already."""
-    monkeypatch.setattr(incidents, "DROPS_JOINED", 3)
-    monkeypatch.setattr(incidents, "DROPS_ALONE", 1)
+    monkeypatch.setattr(incident_log, "DROPS_PER_JOINED_ROW", 3)
+    monkeypatch.setattr(incident_log, "DROPS_KEPT_SINGLE", 1)
 
 
 @pytest.mark.usefixtures("few")

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from twinshore.config.model import Secret
 from twinshore.state.core.values import AuditRow
-from twinshore.state.engine import CONNECTIONS_MAX, Database
+from twinshore.state.database import CONNECTIONS_MAX, Database
 from twinshore.state.store import Store, open_store
 
 LINKS = 200

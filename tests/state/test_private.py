@@ -10,7 +10,7 @@ import pytest
 
 from twinshore.config.errors import StoreError
 from twinshore.state.core.values import LinkIdentity
-from twinshore.state.engine import open_to_others
+from twinshore.state.database import readable_by_others
 from twinshore.state.store import open_store
 
 
@@ -28,7 +28,7 @@ def test_nobody_else_may_read_what_a_new_store_writes(tmp_path: Path) -> None:
         modes = {one.name: one.stat().st_mode & 0o777 for one in tmp_path.iterdir()}
     assert len(modes) > 1, "SQLite's other files are there while it is open"
     assert set(modes.values()) == {0o600}, modes
-    assert open_to_others(url) == ""
+    assert readable_by_others(url) == ""
 
 
 def test_a_file_that_others_may_read_is_told_and_left_as_it_is(tmp_path: Path) -> None:
@@ -36,10 +36,10 @@ def test_a_file_that_others_may_read_is_told_and_left_as_it_is(tmp_path: Path) -
     with open_store(f"sqlite:///{file}"):
         pass
     file.chmod(0o644)
-    assert str(file) in open_to_others(f"sqlite:///{file}")
+    assert str(file) in readable_by_others(f"sqlite:///{file}")
     assert file.stat().st_mode & 0o777 == 0o644
-    assert open_to_others("postgresql://somebody@127.0.0.1/db") == ""
-    assert open_to_others(f"sqlite:///{tmp_path}/none.db") == ""
+    assert readable_by_others("postgresql://somebody@127.0.0.1/db") == ""
+    assert readable_by_others(f"sqlite:///{tmp_path}/none.db") == ""
 
 
 @pytest.mark.claim("topics", "store-gone", "a store whose file is deleted while it is in use is told, and none is made")

@@ -6,24 +6,33 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from twinshore.state.core.proxy_values import (
-    DropRow,
-    FuseCountRow,
-    FuseKind,
-    FusePolicy,
-    FuseRow,
-    FuseState,
-    InstanceRow,
-    Limits,
+    BreakerCountRow,
+    BreakerKind,
+    BreakerLimits,
+    BreakerPolicy,
+    BreakerRow,
+    BreakerState,
+    DroppedRecordsRow,
+    ProxyInstanceRow,
 )
 from twinshore.state.core.values import AuditRow
-from twinshore.state.proxies import FORGOTTEN_MS
+from twinshore.state.proxies import INSTANCE_RETENTION_MS
 from twinshore.state.store import Store
 
-OPEN = FuseRow(
-    "orders", "*", FuseKind.PRODUCE, FuseState.OPEN, FusePolicy.REFUSE, "too much", "anna", 1_000, 61_000, Limits(10)
+OPEN = BreakerRow(
+    "orders",
+    "*",
+    BreakerKind.PRODUCE,
+    BreakerState.OPEN,
+    BreakerPolicy.REFUSE,
+    "too much",
+    "anna",
+    1_000,
+    61_000,
+    BreakerLimits(10),
 )
 TOLD = AuditRow(1_000, "", "proxy fuse", "orders", "", "open", "done", "anna")
-SERVES = InstanceRow("p1", "proxy a:19092", "a", 19092, 500, 0, 1_000)
+SERVES = ProxyInstanceRow("p1", "proxy a:19092", "a", 19092, 500, 0, 1_000)
 
 
 def test_of_two_who_saw_the_same_only_the_first_changes_fuses(store: Store, open_another: Callable[[], Store]) -> None:
@@ -32,15 +41,15 @@ def test_of_two_who_saw_the_same_only_the_first_changes_fuses(store: Store, open
     assert store.proxies.change([OPEN], seen=0, told=[TOLD])
     assert not other.change([replace(OPEN, reason="mine")], seen=0, told=[TOLD])
     assert other.fuses() == (1, (OPEN,))
-    closed = replace(OPEN, state=FuseState.CLOSED, until_ms=0, reason="all is well: \0")
+    closed = replace(OPEN, state=BreakerState.CLOSED, until_ms=0, reason="all is well: \0")
     assert other.change([closed], seen=1, told=[TOLD])
     assert store.proxies.fuses() == (2, (replace(closed, reason="all is well: \ufffd"),))
     assert len(store.audit.rows("")) == 2, "what was not done is not told"
 
 
 def test_a_proxy_s_words_replace_its_earlier_ones_and_the_ledger_stays(store: Store) -> None:
-    count = FuseCountRow("p1", "orders", "*", FuseKind.PRODUCE, 1, 2, 30, False, 1_000)
-    drop = DropRow("p1", "orders", "app", 900, "orders", "0", 2, 30, 1_000)
+    count = BreakerCountRow("p1", "orders", "*", BreakerKind.PRODUCE, 1, 2, 30, False, 1_000)
+    drop = DroppedRecordsRow("p1", "orders", "app", 900, "orders", "0", 2, 30, 1_000)
     store.proxies.tell(SERVES, [count], [drop])
     later = replace(SERVES, revision=3, seen_ms=2_000)
     more, dropped = replace(count, requests=2, changed_ms=2_000), replace(drop, partitions="0,1", records=5)
@@ -52,6 +61,6 @@ def test_a_proxy_s_words_replace_its_earlier_ones_and_the_ledger_stays(store: St
     assert store.proxies.instances() == ()
     assert store.proxies.counts() == (more,)
     store.proxies.tell(later, [], [])
-    store.proxies.forget_before(2_001 + FORGOTTEN_MS)
+    store.proxies.forget_before(2_001 + INSTANCE_RETENTION_MS)
     assert (store.proxies.instances(), store.proxies.counts()) == ((), ())
     assert len(store.proxies.drops()) == 2, "it is never taken away"

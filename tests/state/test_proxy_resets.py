@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from twinshore.state.core.proxy_values import ResetGoal, ResetRow, ResetState, ResetWord
+from twinshore.state.core.proxy_values import ResetGoal, ResetRow, ResetState, ResetStatusRow
 from twinshore.state.core.values import AuditRow
-from twinshore.state.proxies import RESET_FORGOTTEN_MS as FORGOTTEN_MS
+from twinshore.state.proxies import RESET_RETENTION_MS as FORGOTTEN_MS
 from twinshore.state.store import Store
 
 GOALS = ResetGoal("east", "orders", 0, 40, 10), ResetGoal("west", "bills", 3, None, 0)
@@ -37,7 +37,7 @@ def test_what_is_unfinished_is_kept_and_what_is_long_over_goes(store: Store) -> 
 
 
 def test_a_proxy_s_words_replace_its_earlier_ones(store: Store) -> None:
-    words = [ResetWord("p1", HELD.run, 0, 1_000), ResetWord("p2", HELD.run, 2, 1_000)]
+    words = [ResetStatusRow("p1", HELD.run, 0, 1_000), ResetStatusRow("p2", HELD.run, 2, 1_000)]
     store.proxy_resets.tell(words)
     store.proxy_resets.tell([])
     store.proxy_resets.tell([replace(words[0], waits=3, at_ms=2_000)])
@@ -46,5 +46,5 @@ def test_a_proxy_s_words_replace_its_earlier_ones(store: Store) -> None:
         words[1],
     ]
     assert store.proxy_resets.words("3" * 32) == ()
-    store.proxy_resets.tell([ResetWord("p3", "3" * 32, 0, 3_000 + FORGOTTEN_MS)])
+    store.proxy_resets.tell([ResetStatusRow("p3", "3" * 32, 0, 3_000 + FORGOTTEN_MS)])
     assert store.proxy_resets.words(HELD.run) == ()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from twinshore.state.core.values import AuditRow
-from twinshore.state.proxies import PushRow, TokenRow
+from twinshore.state.proxies import PushRow, PushTokenRow
 from twinshore.state.store import Store
 
 FIRST = PushRow("shop", 1, "a" * 64, '{"home": "east"}', "anna", 1_000)
@@ -30,7 +30,7 @@ def test_of_two_who_saw_the_same_only_the_first_pushes(store: Store, open_anothe
 
 def test_of_a_token_its_digest_is_kept_until_it_is_revoked(store: Store, open_another: Callable[[], Store]) -> None:
     other = open_another().pushes
-    row = TokenRow("c" * 64, "shop", True, "anna", 1_000)
+    row = PushTokenRow("c" * 64, "shop", True, "anna", 1_000)
     later = replace(row, digest="d" * 64, may_push=False, made_ms=2_000)
     for one in (later, row):
         store.pushes.add_token(one, TOLD)

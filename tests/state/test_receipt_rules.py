@@ -7,13 +7,13 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinshore.state.core.progress import advance, beyond, last_offset, later_batches, refusal
-from twinshore.state.core.values import PartitionState, Position, Receipt, SourceBatch, SourceProducer
+from twinshore.state.core.progress_rules import advance_position, last_offset, merge_batches, new_part, refusal_reason
+from twinshore.state.core.values import PartitionState, ProgressRecord, ReplicatedPosition, SourceBatch, SourceProducer
 
 
-def carried(from_offset: int, to_offset: int, at_ms: int = 0) -> Receipt:
+def carried(from_offset: int, to_offset: int, at_ms: int = 0) -> ProgressRecord:
     count = to_offset - from_offset
-    return Receipt(
+    return ProgressRecord(
         link="e->w",
         topic="t",
         partition=0,
@@ -29,8 +29,8 @@ def carried(from_offset: int, to_offset: int, at_ms: int = 0) -> Receipt:
     )
 
 
-def at(start: int, end: int) -> Position:
-    return Position(
+def at(start: int, end: int) -> ReplicatedPosition:
+    return ReplicatedPosition(
         link="e->w",
         topic="t",
         partition=0,
@@ -49,27 +49,27 @@ def at(start: int, end: int) -> Position:
 
 def test_what_follows_and_what_does_not() -> None:
     position = at(10, 20)
-    assert refusal(position, carried(20, 30)) is None
-    assert refusal(position, carried(20, 20)) is None
-    assert refusal(position, carried(10, 20)) is None
-    assert refusal(position, carried(12, 15)) is None
-    assert refusal(position, carried(21, 30)) == "leaves a gap from 20"
-    assert refusal(position, carried(21, 21)) == "leaves a gap from 20"
-    assert refusal(position, carried(19, 21)) is None
-    assert refusal(position, carried(9, 15)) == "begins before 10, where this twin's receipts begin"
-    assert refusal(position, carried(20, 19)) == "is not a range"
-    assert refusal(position, carried(-1, 15)) == "is not a range"
+    assert refusal_reason(position, carried(20, 30)) is None
+    assert refusal_reason(position, carried(20, 20)) is None
+    assert refusal_reason(position, carried(10, 20)) is None
+    assert refusal_reason(position, carried(12, 15)) is None
+    assert refusal_reason(position, carried(21, 30)) == "leaves a gap from 20"
+    assert refusal_reason(position, carried(21, 21)) == "leaves a gap from 20"
+    assert refusal_reason(position, carried(19, 21)) is None
+    assert refusal_reason(position, carried(9, 15)) == "begins before 10, where this twin's receipts begin"
+    assert refusal_reason(position, carried(20, 19)) == "is not a range"
+    assert refusal_reason(position, carried(-1, 15)) == "is not a range"
 
 
 def test_of_a_receipt_that_overlaps_only_what_is_new_counts() -> None:
     position, producers = at(0, 20), tuple(SourceProducer(7, epoch, batches(*range(12, 30, 6))) for epoch in (3, 4))
     told = replace(carried(12, 32), records=10, bytes=205, batches=3, source_producers=producers)
-    new = beyond(position, told)
+    new = new_part(position, told)
     assert (new.from_offset, new.to_offset, new.records, new.bytes, new.batches) == (20, 32, 6, 123, 2)
     assert new.source_producers == tuple(SourceProducer(7, epoch, batches(24)) for epoch in (3, 4))
-    assert advance(position, new).to_offset == 32
+    assert advance_position(position, new).to_offset == 32
     for one in (carried(20, 30), carried(10, 20), carried(20, 20), carried(3, 5)):
-        assert beyond(position, one) == one
+        assert new_part(position, one) == one
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=60))
@@ -79,13 +79,13 @@ def test_nothing_is_lost_or_counted_twice(parts: list[tuple[int, bool]]) -> None
         receipt = carried(end, end + count)
         end += count
         for _ in range(1 + repeat):
-            assert refusal(position, receipt) is None
-            position = advance(position, receipt)
+            assert refusal_reason(position, receipt) is None
+            position = advance_position(position, receipt)
     assert position.to_offset == position.records == end
 
 
 def test_a_receipt_without_records_says_only_how_far_the_source_is() -> None:
-    after = advance(at(0, 7), replace(carried(7, 7), batches=0, source_end=99, lag_records=92, last_ms=5))
+    after = advance_position(at(0, 7), replace(carried(7, 7), batches=0, source_end=99, lag_records=92, last_ms=5))
     assert after == replace(at(0, 7), source_end=99, lag_records=92, last_ms=5)
 
 
@@ -95,14 +95,14 @@ def batches(*offsets: int) -> tuple[SourceBatch, ...]:
 
 def test_the_last_five_batches_of_a_producer_stay() -> None:
     known = SourceProducer(1, 0, batches(0, 10, 20, 30))
-    assert later_batches(known, SourceProducer(1, 0, batches(40, 50))).batches == batches(10, 20, 30, 40, 50)
-    assert later_batches(known, SourceProducer(1, 0, batches(20, 30, 40))).batches == batches(0, 10, 20, 30, 40)
-    assert later_batches(None, SourceProducer(1, 0, batches(*range(0, 80, 10)))).batches == batches(30, 40, 50, 60, 70)
+    assert merge_batches(known, SourceProducer(1, 0, batches(40, 50))).batches == batches(10, 20, 30, 40, 50)
+    assert merge_batches(known, SourceProducer(1, 0, batches(20, 30, 40))).batches == batches(0, 10, 20, 30, 40)
+    assert merge_batches(None, SourceProducer(1, 0, batches(*range(0, 80, 10)))).batches == batches(30, 40, 50, 60, 70)
 
 
 def test_a_new_epoch_begins_anew() -> None:
     known = SourceProducer(1, 0, batches(0, 10))
-    assert later_batches(known, SourceProducer(1, 1, batches(20))) == SourceProducer(1, 1, batches(20))
+    assert merge_batches(known, SourceProducer(1, 1, batches(20))) == SourceProducer(1, 1, batches(20))
 
 
 def test_the_last_offset_where_sequences_wrap() -> None:

@@ -16,24 +16,33 @@ import pytest
 from sqlalchemy import create_engine, select
 
 from twinshore.config.errors import StoreError
-from twinshore.state.core.progress import (
+from twinshore.state.core.progress_rules import (
     PRODUCER_AGE_MS,
-    PRODUCERS_MAX,
+    PRODUCERS_PER_PARTITION_MAX,
     PRODUCERS_SLACK,
-    ReceiptsRefusedError,
+    ProgressRefusedError,
     last_offset,
 )
-from twinshore.state.core.values import PartitionState, Position, Receipt, SourceBatch, SourceProducer, TwinRow
-from twinshore.state.schema import source_producers
+from twinshore.state.core.values import (
+    PartitionState,
+    ProgressRecord,
+    ReplicatedPosition,
+    SourceBatch,
+    SourceProducer,
+    TwinRow,
+)
 from twinshore.state.store import Store, open_store
+from twinshore.state.tables import source_producers
 
 LINK = "east->west"
 
 
-def carried(from_offset: int, to_offset: int, *, topic: str = "orders", partition: int = 0, at_ms: int = 0) -> Receipt:
+def carried(
+    from_offset: int, to_offset: int, *, topic: str = "orders", partition: int = 0, at_ms: int = 0
+) -> ProgressRecord:
     count = to_offset - from_offset
     end = to_offset + 5
-    return Receipt(
+    return ProgressRecord(
         link=LINK,
         topic=topic,
         partition=partition,
@@ -63,7 +72,7 @@ def test_receipts_add_up_to_a_position(store: Store) -> None:
     assert store.receipts.positions(LINK) == ()
     store.receipts.record([carried(0, 10, at_ms=100)])
     store.receipts.record([carried(10, 25, at_ms=200), carried(0, 3, partition=1), carried(0, 4, topic="Orders")])
-    first = Position(
+    first = ReplicatedPosition(
         link=LINK,
         topic="orders",
         partition=0,
@@ -121,7 +130,7 @@ def test_what_does_not_follow_is_refused_and_nothing_recorded(store: Store) -> N
         (carried(2, 9), "orders-0 [2, 9) begins before 5, where this twin's receipts begin"),
         (carried(10, 9), "orders-0 [10, 9) is not a range"),
     ):
-        with pytest.raises(ReceiptsRefusedError) as caught:
+        with pytest.raises(ProgressRefusedError) as caught:
             store.receipts.record([carried(0, 7, topic="bills"), replace(wrong, source_producers=(by(1, 9),))])
         assert caught.value.message == f"receipts refused: {LINK} {reason}"
         refused = caught.value.refused
@@ -195,15 +204,15 @@ def test_the_producers_of_two_receipts_in_one_call(store: Store) -> None:
 
 
 def test_producers_are_bounded_by_number(store: Store) -> None:
-    step = PRODUCERS_MAX // 2
+    step = PRODUCERS_PER_PARTITION_MAX // 2
     for index in range(5):
         low = index * step
         crowd = tuple(by(producer, producer * 10) for producer in range(low, low + step))
         store.receipts.record([replace(carried(low * 10, (low + step) * 10), source_producers=crowd)])
         kept = wrote(store)
-        assert len(kept) <= PRODUCERS_MAX + PRODUCERS_SLACK
-        newest = [one.producer_id for one in kept[:PRODUCERS_MAX]]
-        assert newest == list(range(low + step - 1, max(-1, low + step - 1 - PRODUCERS_MAX), -1))
+        assert len(kept) <= PRODUCERS_PER_PARTITION_MAX + PRODUCERS_SLACK
+        newest = [one.producer_id for one in kept[:PRODUCERS_PER_PARTITION_MAX]]
+        assert newest == list(range(low + step - 1, max(-1, low + step - 1 - PRODUCERS_PER_PARTITION_MAX), -1))
 
 
 def test_producers_are_bounded_by_age_once_a_hundred_more_have_come(store: Store, store_url: str) -> None:

@@ -18,10 +18,10 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 import twinshore
 from twinshore.config.errors import StoreError
 from twinshore.config.model import Secret
-from twinshore.state.engine import Database
-from twinshore.state.migrate import SCHEMA, VERSION_TABLE, bring_up, schema_of
-from twinshore.state.schema import audit, incidents, metadata
+from twinshore.state.database import Database
+from twinshore.state.schema_version import SCHEMA_VERSION, VERSION_TABLE, create_or_check_tables, read_schema_version
 from twinshore.state.store import open_store
+from twinshore.state.tables import audit, incidents, metadata
 
 OPEN = """
 import sys
@@ -60,7 +60,7 @@ def test_changed_tables_are_a_new_schema() -> None:
         str(CreateIndex(index).compile(dialect=dialect)) for one in metadata.sorted_tables for index in one.indexes
     ]
     digest = hashlib.sha256("".join(sorted(made)).encode()).hexdigest()[:16]
-    assert (SCHEMA, digest) == ("0028", "63223669280c7029"), "raise SCHEMA, then write both here"
+    assert (SCHEMA_VERSION, digest) == ("0028", "63223669280c7029"), "raise SCHEMA, then write both here"
 
 
 def make_a_table_without_its_index(connection: Connection) -> None:
@@ -77,7 +77,7 @@ def test_tables_that_a_killed_process_left_half_made_are_completed(
 ) -> None:
     database = Database(store_url, Secret())
     drop_all(database)
-    bring_up(database)
+    create_or_check_tables(database)
     whole = database.read(tables_of)
     drop_all(database)
     database.write(begin)
@@ -85,7 +85,7 @@ def test_tables_that_a_killed_process_left_half_made_are_completed(
         assert store.twins.of("x") == ()
         assert store.ledger.rows() == ()
     assert database.read(tables_of) == whole
-    assert database.read(schema_of) == SCHEMA
+    assert database.read(read_schema_version) == SCHEMA_VERSION
     database.close()
 
 
@@ -96,16 +96,16 @@ def test_who_gets_the_lock_sees_the_tables_that_it_guarded(own_mariadb: str) -> 
 
     def look(_connection: Connection, _cursor: object, statement: str, *_: object) -> None:
         if "RELEASE_LOCK" in statement:
-            seen.append(other.read(schema_of))
+            seen.append(other.read(read_schema_version))
 
     event.listen(Engine, "before_cursor_execute", look)
     try:
-        bring_up(database)
+        create_or_check_tables(database)
     finally:
         event.remove(Engine, "before_cursor_execute", look)
         database.close()
         other.close()
-    assert seen == [SCHEMA]
+    assert seen == [SCHEMA_VERSION]
 
 
 def test_processes_that_start_at_once_all_find_the_tables(store_url: str) -> None:
@@ -125,11 +125,11 @@ def test_a_store_of_another_version_is_left_alone(store_url: str) -> None:
     rename = update(table(VERSION_TABLE, column("version_num")))
     database.write(lambda connection: connection.execute(rename.values(version_num="9999")))
     try:
-        with pytest.raises(StoreError, match=rf"has schema 9999, and this version needs {SCHEMA}") as caught:
+        with pytest.raises(StoreError, match=rf"has schema 9999, and this version needs {SCHEMA_VERSION}") as caught:
             open_store(store_url)
         assert "link recover" in caught.value.hint
     finally:
-        database.write(lambda connection: connection.execute(rename.values(version_num=SCHEMA)))
+        database.write(lambda connection: connection.execute(rename.values(version_num=SCHEMA_VERSION)))
         database.close()
 
 
@@ -152,14 +152,14 @@ def test_a_packed_copy_makes_a_store_and_opens_one_but_changes_none(tmp_path: Pa
     older = update(table(VERSION_TABLE, column("version_num"))).values(version_num="0020")
     database.write(lambda connection: connection.execute(older))
     database.close()
-    assert f"has schema 0020, and this version needs {SCHEMA}" in run_packed(packed, url)
+    assert f"has schema 0020, and this version needs {SCHEMA_VERSION}" in run_packed(packed, url)
     assert database_schema(url) == "0020"
 
 
 def database_schema(url: str) -> str | None:
     database = Database(url, Secret())
     try:
-        return database.read(schema_of)
+        return database.read(read_schema_version)
     finally:
         database.close()
 

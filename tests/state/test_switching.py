@@ -10,16 +10,16 @@ from threading import Barrier
 import pytest
 
 from twinshore.config.errors import ConfigError
-from twinshore.config.incidents import Effect, IncidentKind, Policy
+from twinshore.config.incident_policy import IncidentEffect, IncidentKind, IncidentPolicy
 from twinshore.state.core.values import (
-    Asked,
     AuditRow,
-    Flip,
+    HomeChange,
     HomeRow,
     Incident,
+    LinkPresence,
     LinkRow,
-    LinkState,
-    Receipt,
+    MirrorRequest,
+    ProgressRecord,
     SwitchRow,
     TopicInSwitch,
     TwinRow,
@@ -29,10 +29,10 @@ from twinshore.state.store import Store
 PAIR = "east<>west"
 EAST_WEST, WEST_EAST = "east->west", "west->east"
 FIRST, SECOND = "1" * 32, "2" * 32
-ROW = TopicInSwitch(PAIR, "orders", FIRST, EAST_WEST, Asked.ANNOUNCED, 1_000)
+ROW = TopicInSwitch(PAIR, "orders", FIRST, EAST_WEST, MirrorRequest.ANNOUNCED, 1_000)
 HOME = HomeRow(PAIR, "orders", "east", 1, 10, "link east->west")
 EAST_ID, WEST_ID = "ea" * 16, "be" * 16
-FLIP = Flip(
+FLIP = HomeChange(
     pair=PAIR,
     topic="orders",
     home="west",
@@ -58,7 +58,7 @@ def carried_by_east(store: Store, topic: str = "orders") -> None:
     store.twins.save([TwinRow(EAST_WEST, topic, number, EAST_ID, WEST_ID, 0, 0, 1) for number in range(2)])
     store.receipts.record(
         [
-            Receipt(
+            ProgressRecord(
                 link=EAST_WEST,
                 topic=topic,
                 partition=0,
@@ -76,44 +76,46 @@ def carried_by_east(store: Store, topic: str = "orders") -> None:
 
 
 def incident(topic: str = "orders") -> Incident:
-    policy = Policy("waits", Effect.STOPS)
+    policy = IncidentPolicy("waits", IncidentEffect.STOPS_PARTITION)
     return Incident(EAST_WEST, topic, 0, IncidentKind.RETENTION_GAP, 5, 9, policy, "records are gone")
 
 
 def test_the_first_switch_has_the_topic(store: Store) -> None:
-    before = store.switching.version(PAIR)
+    before = store.topics_in_switch.version(PAIR)
     bills = replace(ROW, topic="bills")
-    assert store.switching.begin([ROW, bills]) == (ROW, bills)
-    assert store.switching.version_lately(PAIR) == store.switching.version(PAIR) > before
-    assert store.switching.version_lately("east<>north") == 0
+    assert store.topics_in_switch.begin([ROW, bills]) == (ROW, bills)
+    assert store.topics_in_switch.version_lately(PAIR) == store.topics_in_switch.version(PAIR) > before
+    assert store.topics_in_switch.version_lately("east<>north") == 0
     other = replace(ROW, switch_id=SECOND)
     lists = replace(other, topic="lists")
-    assert store.switching.begin([lists, other]) == (lists, ROW), "in the order asked"
-    assert store.switching.begin([ROW, bills]) == (ROW, bills), "begun twice"
-    assert store.switching.of(PAIR) == (bills, lists, ROW)
-    assert store.switching.of("east<>north") == store.switching.of_link(WEST_EAST) == ()
-    assert store.switching.version("east<>north") == 0
-    assert store.switching.begin([]) == ()
-    assert store.switching.end(FIRST) == 2
-    assert store.switching.end(FIRST) == 0
-    assert store.switching.of_link(EAST_WEST) == (lists,)
+    assert store.topics_in_switch.begin([lists, other]) == (lists, ROW), "in the order asked"
+    assert store.topics_in_switch.begin([ROW, bills]) == (ROW, bills), "begun twice"
+    assert store.topics_in_switch.of(PAIR) == (bills, lists, ROW)
+    assert store.topics_in_switch.of("east<>north") == store.topics_in_switch.of_link(WEST_EAST) == ()
+    assert store.topics_in_switch.version("east<>north") == 0
+    assert store.topics_in_switch.begin([]) == ()
+    assert store.topics_in_switch.end(FIRST) == 2
+    assert store.topics_in_switch.end(FIRST) == 0
+    assert store.topics_in_switch.of_link(EAST_WEST) == (lists,)
 
 
 def test_the_mirror_says_once_that_it_let_go_and_only_where_it_was_asked(store: Store) -> None:
     bills = replace(ROW, topic="bills", switch_id=SECOND)
-    store.switching.begin([ROW, bills])
-    assert store.switching.let_go(EAST_WEST, ["orders", "bills"], 3_000) == 0
-    seen = store.switching.version(PAIR)
-    assert store.switching.ask(FIRST, Asked.LET_GO, 2_000) == 1
-    assert store.switching.version(PAIR) == seen + 1
-    assert store.switching.ask(FIRST, Asked.LET_GO, 2_500) == 0
-    assert store.switching.let_go(WEST_EAST, ["orders"], 3_000) == 0
-    assert store.switching.let_go(EAST_WEST, ["orders", "bills", "lists"], 3_000) == 1
-    assert store.switching.let_go(EAST_WEST, ["orders"], 4_000) == 0
-    gone = replace(ROW, asked=Asked.LET_GO, asked_ms=2_000, let_go_ms=3_000)
-    assert store.switching.of(PAIR) == (bills, gone)
-    assert store.switching.ask(FIRST, Asked.ANNOUNCED, 5_000) == 1
-    assert store.switching.of(PAIR) == (bills, replace(ROW, asked_ms=5_000)), "rolled back: it may be carried again"
+    store.topics_in_switch.begin([ROW, bills])
+    assert store.topics_in_switch.let_go(EAST_WEST, ["orders", "bills"], 3_000) == 0
+    seen = store.topics_in_switch.version(PAIR)
+    assert store.topics_in_switch.ask(FIRST, MirrorRequest.STOP_REPLICATION, 2_000) == 1
+    assert store.topics_in_switch.version(PAIR) == seen + 1
+    assert store.topics_in_switch.ask(FIRST, MirrorRequest.STOP_REPLICATION, 2_500) == 0
+    assert store.topics_in_switch.let_go(WEST_EAST, ["orders"], 3_000) == 0
+    assert store.topics_in_switch.let_go(EAST_WEST, ["orders", "bills", "lists"], 3_000) == 1
+    assert store.topics_in_switch.let_go(EAST_WEST, ["orders"], 4_000) == 0
+    gone = replace(ROW, asked=MirrorRequest.STOP_REPLICATION, asked_ms=2_000, let_go_ms=3_000)
+    assert store.topics_in_switch.of(PAIR) == (bills, gone)
+    assert store.topics_in_switch.ask(FIRST, MirrorRequest.ANNOUNCED, 5_000) == 1
+    assert store.topics_in_switch.of(PAIR) == (bills, replace(ROW, asked_ms=5_000)), (
+        "rolled back: it may be carried again"
+    )
 
 
 def test_two_switches_at_once_share_no_topic(open_another: Callable[[], Store]) -> None:
@@ -123,7 +125,7 @@ def test_two_switches_at_once_share_no_topic(open_another: Callable[[], Store]) 
     def begin(index: int) -> list[str]:
         rows = [replace(ROW, topic=name, switch_id=(FIRST, SECOND)[index]) for name in names]
         start.wait()
-        return [row.switch_id for row in stores[index].switching.begin(rows if index else rows[::-1])]
+        return [row.switch_id for row in stores[index].topics_in_switch.begin(rows if index else rows[::-1])]
 
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(begin, range(2))
@@ -136,8 +138,8 @@ def test_a_flip_moves_the_home_and_both_twins_at_once(store: Store) -> None:
     carried_by_east(store, "bills")
     row = store.ledger.add(incident(), now_ms=1)
     kept = store.ledger.add(incident("bills"), now_ms=1)
-    before = store.switching.version(PAIR)
-    assert store.switching.flip([FLIP], [TOLD, replace(TOLD, topic="bills")]) == (FLIP,)
+    before = store.topics_in_switch.version(PAIR)
+    assert store.topics_in_switch.flip([FLIP], [TOLD, replace(TOLD, topic="bills")]) == (FLIP,)
     assert store.homes.of(PAIR)["orders"] == HomeRow(PAIR, "orders", "west", 2, 5_000, "anna")
     assert store.twins.of(WEST_EAST) == TURNED
     assert {twin.topic for twin in store.twins.of(EAST_WEST)} == {"bills"}
@@ -149,15 +151,15 @@ def test_a_flip_moves_the_home_and_both_twins_at_once(store: Store) -> None:
         True,
     )
     assert [replace(one, id=0) for one in store.audit.rows()] == [TOLD]
-    assert store.switching.version(PAIR) > before
+    assert store.topics_in_switch.version(PAIR) > before
 
 
 def test_a_flip_done_twice_is_done_once(store: Store) -> None:
     carried_by_east(store)
-    store.switching.flip([FLIP], [TOLD])
+    store.topics_in_switch.flip([FLIP], [TOLD])
     store.receipts.record(
         [
-            Receipt(
+            ProgressRecord(
                 link=WEST_EAST,
                 topic="orders",
                 partition=0,
@@ -173,7 +175,7 @@ def test_a_flip_done_twice_is_done_once(store: Store) -> None:
         ]
     )
     again = replace(FLIP, since_ms=9_000, points=(120, 0))
-    assert store.switching.flip([again], [TOLD]) == (again,)
+    assert store.topics_in_switch.flip([again], [TOLD]) == (again,)
     assert store.homes.of(PAIR)["orders"].since_ms == 5_000
     assert store.twins.of(WEST_EAST) == TURNED
     assert len(store.receipts.positions(WEST_EAST)) == 1
@@ -184,7 +186,7 @@ def test_a_flip_whose_home_alone_was_told_is_completed(store: Store) -> None:
     """A store that comes back may learn the new home first, from the clusters."""
     carried_by_east(store)
     store.homes.move(replace(HOME, home="west"), seen=1)
-    assert store.switching.flip([FLIP]) == (FLIP,)
+    assert store.topics_in_switch.flip([FLIP]) == (FLIP,)
     assert store.twins.of(EAST_WEST) == ()
     assert store.twins.of(WEST_EAST) == TURNED
 
@@ -192,16 +194,16 @@ def test_a_flip_whose_home_alone_was_told_is_completed(store: Store) -> None:
 def test_a_later_home_stands(store: Store) -> None:
     carried_by_east(store)
     later = replace(FLIP, term=4)
-    assert store.switching.flip([later]) == (later,)
-    assert store.switching.flip([FLIP, replace(FLIP, term=4, home="east")], [TOLD]) == ()
+    assert store.topics_in_switch.flip([later]) == (later,)
+    assert store.topics_in_switch.flip([FLIP, replace(FLIP, term=4, home="east")], [TOLD]) == ()
     assert store.homes.of(PAIR)["orders"].term == 4
     assert store.audit.rows() == ()
 
 
 def test_a_flip_there_and_back(store: Store) -> None:
     carried_by_east(store)
-    store.switching.flip([FLIP])
-    back = Flip(
+    store.topics_in_switch.flip([FLIP])
+    back = HomeChange(
         pair=PAIR,
         topic="orders",
         home="east",
@@ -214,22 +216,22 @@ def test_a_flip_there_and_back(store: Store) -> None:
         since_ms=8_000,
         set_by="bob",
     )
-    assert store.switching.flip([back, replace(back, topic="unheard")]) == (back, replace(back, topic="unheard"))
+    assert store.topics_in_switch.flip([back, replace(back, topic="unheard")]) == (back, replace(back, topic="unheard"))
     assert store.twins.of(WEST_EAST) == ()
     found = [twin for twin in store.twins.of(EAST_WEST) if twin.topic == "orders"]
     assert [(twin.anchor_offset, twin.inherited, twin.epoch) for twin in found] == [(150, 150, 3), (1, 1, 3)]
     assert store.homes.of(PAIR)["unheard"].term == 3
     alone = replace(back, topic="alone", back="")
-    assert store.switching.flip([alone]) == (alone,), "a home that nobody carries back"
+    assert store.topics_in_switch.flip([alone]) == (alone,), "a home that nobody carries back"
     assert not [twin for twin in store.twins.of(EAST_WEST) if twin.topic == "alone"]
 
 
 def test_a_flip_onto_a_link_that_was_removed_changes_nothing(store: Store) -> None:
     carried_by_east(store)
-    removed = LinkRow(WEST_EAST, LinkState.REMOVED, "{}", "", 1, 1, "anna")
+    removed = LinkRow(WEST_EAST, LinkPresence.REMOVED, "{}", "", 1, 1, "anna")
     store.link_rows.change([removed], seen=0, told=[])
     with pytest.raises(ConfigError, match="removed or turned"):
-        store.switching.flip([FLIP], [TOLD])
+        store.topics_in_switch.flip([FLIP], [TOLD])
     assert store.homes.of(PAIR) == {"orders": HOME}
     assert len(store.twins.of(EAST_WEST)) == 2
 
@@ -241,9 +243,9 @@ def test_of_two_flips_at_once_one_is_made(open_another: Callable[[], Store]) -> 
         carried_by_east(one, topic)
         flips = [replace(FLIP, topic=topic), replace(FLIP, topic=topic, home="north", back="")]
 
-        def make(store: Store, flip: Flip) -> tuple[Flip, ...]:
+        def make(store: Store, flip: HomeChange) -> tuple[HomeChange, ...]:
             start.wait()
-            return store.switching.flip([flip], [replace(TOLD, topic=flip.topic, after=flip.home)])
+            return store.topics_in_switch.flip([flip], [replace(TOLD, topic=flip.topic, after=flip.home)])
 
         with ThreadPoolExecutor(2) as pool:
             made = [done for found in pool.map(make, (one, other), flips) for done in found]

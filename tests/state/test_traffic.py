@@ -7,19 +7,26 @@ from dataclasses import replace
 import pytest
 
 from twinshore.state import proxies as statements
-from twinshore.state.core.proxy_values import HIGHEST, SUMS, Flow, FlowKey, FlowKind, FlowRow
+from twinshore.state.core.proxy_values import (
+    MAX_FIELDS,
+    SUM_FIELDS,
+    TrafficCounter,
+    TrafficKey,
+    TrafficKind,
+    TrafficRow,
+)
 from twinshore.state.store import Store
 
-KEY = FlowKey("app", "orders", "east", FlowKind.PRODUCE)
-FLOW = Flow(software="librdkafka 2.4.0")
-for _number, _name in enumerate((*SUMS, *HIGHEST), 1):
+KEY = TrafficKey("app", "orders", "east", TrafficKind.PRODUCE)
+FLOW = TrafficCounter(software="librdkafka 2.4.0")
+for _number, _name in enumerate((*SUM_FIELDS, *MAX_FIELDS), 1):
     setattr(FLOW, _name, _number)
-ROW = FlowRow("p1", "proxy a:19092", 1_000, 11_000, KEY, FLOW)
+ROW = TrafficRow("p1", "proxy a:19092", 1_000, 11_000, KEY, FLOW)
 
 
 def test_a_window_comes_back_as_it_was_told_and_is_told_once(store: Store) -> None:
     FLOW.latency[2] = 7
-    other = replace(ROW, key=KEY._replace(topic="Orders"), flow=Flow(requests=1))
+    other = replace(ROW, key=KEY._replace(topic="Orders"), flow=TrafficCounter(requests=1))
     store.traffic.tell([ROW, other])
     store.traffic.tell([ROW, other])
     assert store.traffic.rows(0, 11_000) == (ROW, other)
@@ -28,11 +35,11 @@ def test_a_window_comes_back_as_it_was_told_and_is_told_once(store: Store) -> No
 
 
 def test_a_row_that_no_database_takes_leaves_the_others(store: Store) -> None:
-    bad = replace(ROW, key=KEY._replace(cluster="c" * 65), flow=Flow(requests=-(2**64)))
-    other = replace(ROW, flow=Flow(records=2**70, batches=2**63 - 1))
+    bad = replace(ROW, key=KEY._replace(cluster="c" * 65), flow=TrafficCounter(requests=-(2**64)))
+    other = replace(ROW, flow=TrafficCounter(records=2**70, batches=2**63 - 1))
     assert store.traffic.tell([ROW, bad, other]) == 1
     assert store.traffic.tell([ROW, bad, other]) == 1
-    clamped = replace(ROW, flow=Flow(records=2**63 - 1, batches=2**63 - 1))
+    clamped = replace(ROW, flow=TrafficCounter(records=2**63 - 1, batches=2**63 - 1))
     assert store.traffic.rows(0, 11_000) == (ROW, clamped)
     assert store.traffic.tell([bad]) == 1
     assert store.traffic.rows(0, 11_000) == ()

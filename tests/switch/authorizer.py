@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import product
 
-from twinshore.kafka.protocol.rights import EVERYBODY, WILDCARD, Acl, Operation, Permission, Resource
+from twinshore.kafka.protocol.access_control import ANY_USER, WILDCARD, Acl, AclOperation, AclPermission, ResourceType
 
 IMPLIED = {
-    Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER},
-    Operation.DESCRIBE_CONFIGS: {Operation.ALTER_CONFIGS},
+    AclOperation.DESCRIBE: {AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER},
+    AclOperation.DESCRIBE_CONFIGS: {AclOperation.ALTER_CONFIGS},
 }
 OPERATIONS = (
-    *(Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER),
-    *(Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS),
+    *(AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE, AclOperation.ALTER),
+    *(AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS),
 )
-Right = tuple[str, str, Operation, str]
+Right = tuple[str, str, AclOperation, str]
 
 
 def rights(
@@ -25,18 +25,18 @@ def rights(
     topic of which no rule speaks."""
     found: set[Right] = set()
     for topic in topics:
-        about = [acl for acl in rules if acl.resource == Resource.TOPIC and acl.covers(topic)]
+        about = [acl for acl in rules if acl.resource == ResourceType.TOPIC and acl.covers(topic)]
         for who, host in product(principals, hosts):
-            mine = [acl for acl in about if acl.principal in (who, EVERYBODY) and acl.host in (host, WILDCARD)]
-            allowed = {acl.operation for acl in mine if acl.permission == Permission.ALLOW}
-            denied = {acl.operation for acl in mine if acl.permission == Permission.DENY}
+            mine = [acl for acl in about if acl.principal in (who, ANY_USER) and acl.host in (host, WILDCARD)]
+            allowed = {acl.operation for acl in mine if acl.permission == AclPermission.ALLOW}
+            denied = {acl.operation for acl in mine if acl.permission == AclPermission.DENY}
             may = [one for one in OPERATIONS if (_allows(one, allowed, denied) if about else open_)]
             found |= {(who, host, one, topic) for one in may}
     return frozenset(found)
 
 
-def _allows(operation: Operation, allowed: set[int], denied: set[int]) -> bool:
+def _allows(operation: AclOperation, allowed: set[int], denied: set[int]) -> bool:
     """A denial denies what it names; what is allowed includes more."""
-    if denied & {Operation.ALL, operation}:
+    if denied & {AclOperation.ALL, operation}:
         return False
-    return bool(allowed & ({Operation.ALL, operation} | IMPLIED.get(operation, set())))
+    return bool(allowed & ({AclOperation.ALL, operation} | IMPLIED.get(operation, set())))

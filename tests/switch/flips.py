@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from twinshore.state.core.values import Flip
+from twinshore.state.core.values import HomeChange
 
 IDS = {"east": "a" * 32, "west": "b" * 32}
 
@@ -19,9 +19,9 @@ def flip_of(
     ids: Mapping[str, str] = IDS,
     since_ms: int = 5,
     by: str = "anna",
-) -> Flip:
+) -> HomeChange:
     """`ids`: the topic's, by cluster."""
-    return Flip(
+    return HomeChange(
         pair="<>".join(sorted((old, new))),
         topic=topic,
         home=new,

@@ -11,16 +11,22 @@ import pytest
 from tests.switch.flips import flip_of
 from tests.switch.test_decision import record
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError
-from twinshore.config.incidents import POLICY_TOPIC, IncidentKind
+from twinshore.config.incident_policy import POLICY_TOPIC, IncidentKind
 from twinshore.config.model import Link
 from twinshore.config.settings import Settings, load_settings
 from twinshore.lab.ports import free_port
-from twinshore.runtime.endpoints import Ends
+from twinshore.runtime.endpoints import LinkClients
 from twinshore.state.core.values import Incident, TwinRow
 from twinshore.state.store import Store, open_store
-from twinshore.switch.operations.carrying import CarriedFirst, lacks, no_others, plan
-from twinshore.switch.operations.dispatch import plan_of
-from twinshore.switch.operations.plan import SwitchPlan, asked_of, link_of, meant, without_twins
+from twinshore.switch.operations.carrying import CarryFirstPlan, describe_twin_lag, plan, refuse_other_topics
+from twinshore.switch.operations.dispatch import plan_switch
+from twinshore.switch.operations.plan import (
+    SwitchPlan,
+    build_switch_request,
+    find_link,
+    match_topics,
+    match_topics_without_twins,
+)
 
 
 @pytest.fixture
@@ -46,30 +52,35 @@ def store(settings: Settings) -> Iterator[Store]:
 def test_what_is_carried_and_what_is_no_name_is_left_to_the_plan_of_the_switch(
     settings: Settings, store: Store, topics: list[str]
 ) -> None:
-    assert plan(asked_of(topics, "west"), settings, store) is None
+    assert plan(build_switch_request(topics, "west"), settings, store) is None
 
 
 def test_a_drill_and_a_switch_by_force_have_nothing_carried(settings: Settings, store: Store) -> None:
-    for asked in (asked_of(["bills"], "west", force=True), asked_of(["bills"], "west", drill=True)):
+    for asked in (
+        build_switch_request(["bills"], "west", force=True),
+        build_switch_request(["bills"], "west", drill=True),
+    ):
         assert plan(asked, settings, store) is None
-    assert plan(asked_of(["bills"], "north"), settings, store) is None, "twins there have other names"
+    assert plan(build_switch_request(["bills"], "north"), settings, store) is None, "twins there have other names"
 
 
 @pytest.mark.parametrize("name", ["bills", "pay.ments", r"pay\.ments"])
 def test_whether_the_source_has_a_topic_of_this_name_is_asked(settings: Settings, store: Store, name: str) -> None:
     with pytest.raises(KafkaError, match="east"):
-        plan(asked_of([name], "west"), settings, store)
+        plan(build_switch_request([name], "west"), settings, store)
 
 
 def test_a_name_with_a_dot_does_not_move_another_topic_unasked(store: Store) -> None:
     """`orders.v1` is a whole name, and as an expression it fits `orders-v1`: the source is asked whether it has it."""
     store.twins.save([TwinRow("east->west", "orders-v1", 0, "c" * 32, "d" * 32, 0, 0, 1)])
     links = [Link("east", "west", ("orders.*",))]
-    assert meant(asked_of(["orders.v1"], "west"), links, store).dotted == {"orders.v1": ["orders-v1"]}
+    assert match_topics(build_switch_request(["orders.v1"], "west"), links, store).dotted == {
+        "orders.v1": ["orders-v1"]
+    }
     store.twins.save([TwinRow("east->west", "orders.v1", 0, "e" * 32, "f" * 32, 0, 0, 1)])
-    found = meant(asked_of(["orders.v1"], "west"), links, store)
+    found = match_topics(build_switch_request(["orders.v1"], "west"), links, store)
     assert ([row.topic for row in found.rows["east->west"]], found.dotted) == (["orders.v1"], {})
-    assert meant(asked_of([r"orders\.v1", "orders"], "west"), links, store).dotted == {}
+    assert match_topics(build_switch_request([r"orders\.v1", "orders"], "west"), links, store).dotted == {}
 
 
 def test_a_topic_that_nobody_has_switched_yet_is_at_home_where_its_link_begins(
@@ -78,33 +89,33 @@ def test_a_topic_that_nobody_has_switched_yet_is_at_home_where_its_link_begins(
     """A hint to delete it there would have deleted the topic itself."""
     links = [*settings.links, Link("west", "east", ("bills",))]
     store.twins.save([TwinRow("west->east", "bills", 0, "c" * 32, "d" * 32, 0, 0, 1)])
-    asked = asked_of(["bills"], "west")
-    assert meant(asked, links, store).lacking == []
+    asked = build_switch_request(["bills"], "west")
+    assert match_topics(asked, links, store).lacking == []
     assert plan(asked, settings.with_links(links), store) is None
     with pytest.raises(RefusedError, match="bills is at home on west already"):
-        link_of(asked, links, store)
+        find_link(asked, links, store)
 
 
 def test_what_is_planned_behind_the_wait_moves_nothing_that_came_meanwhile() -> None:
-    first, one = CarriedFirst(topics=("orders",)), record()
-    assert no_others(first, SwitchPlan(record=one)).record == one
+    first, one = CarryFirstPlan(topics=("orders",)), record()
+    assert refuse_other_topics(first, SwitchPlan(record=one)).record == one
     (topic,) = one.topics
-    late = no_others(first, SwitchPlan(record=replace(one, topics=(topic, replace(topic, topic="bills")))))
+    late = refuse_other_topics(first, SwitchPlan(record=replace(one, topics=(topic, replace(topic, topic="bills")))))
     assert (late.record, "bills would move as well" in str(late.refused)) == (None, True)
 
 
 def test_what_the_link_leaves_out_on_purpose_stays_left_out(settings: Settings, store: Store) -> None:
-    assert plan(asked_of(["__secrets"], "west"), settings, store) is None
+    assert plan(build_switch_request(["__secrets"], "west"), settings, store) is None
 
 
 def test_a_topic_that_is_at_home_there_is_not_carried_back_to_it(settings: Settings, store: Store) -> None:
-    store.switching.flip([flip_of("bills", "east", "west", 2, (9,), by="bob")])
-    assert plan(asked_of(["bills"], "west"), settings, store) is None
+    store.topics_in_switch.flip([flip_of("bills", "east", "west", 2, (9,), by="bob")])
+    assert plan(build_switch_request(["bills"], "west"), settings, store) is None
 
 
 def test_a_slip_of_the_pen_beside_what_is_carried_is_told(settings: Settings, store: Store) -> None:
     with pytest.raises(ConfigError, match=r"no link to west carries pay\.\*"):
-        plan_of(asked_of(["orders", "pay.*"], "west"), settings, store)
+        plan_switch(build_switch_request(["orders", "pay.*"], "west"), settings, store)
 
 
 def test_a_twin_that_waits_for_a_slow_cluster_is_waited_for_and_one_that_stopped_is_not(
@@ -115,14 +126,14 @@ def test_a_twin_that_waits_for_a_slow_cluster_is_waited_for_and_one_that_stopped
     def told(kind: IncidentKind) -> int:
         return store.ledger.add(Incident(carrier.name, "bills", -1, kind, -1, -1, POLICY_TOPIC, "."), now_ms=1).id
 
-    with Ends(carrier, settings, patience_s=1.0) as ends:
+    with LinkClients(carrier, settings, patience_s=1.0) as ends:
         row = told(IncidentKind.TARGET_AWAY)
-        assert lacks(carrier, ["bills"], ends, store) == "bills is tried again by east->west: target away"
+        assert describe_twin_lag(carrier, ["bills"], ends, store) == "bills is tried again by east->west: target away"
         store.ledger.close(row, now_ms=2, came_to="made")
-        assert lacks(carrier, ["bills"], ends, store) == "bills has no twin on west yet"
+        assert describe_twin_lag(carrier, ["bills"], ends, store) == "bills has no twin on west yet"
         told(IncidentKind.RECREATED_TOPIC)
         with pytest.raises(RefusedError, match=r"has stopped with bills \(recreated topic\)"):
-            lacks(carrier, ["bills"], ends, store)
+            describe_twin_lag(carrier, ["bills"], ends, store)
 
 
 def test_a_topic_that_is_admitted_and_has_no_twin_yet_is_meant_by_whatever_word_fits_it(store: Store) -> None:
@@ -131,7 +142,7 @@ def test_a_topic_that_is_admitted_and_has_no_twin_yet_is_meant_by_whatever_word_
     store.twins.save([TwinRow("west->east", "pay-back", 0, "c" * 32, "d" * 32, 0, 0, 1)])
     store.twins.save([TwinRow("north->east", "pay-north", 0, "e" * 32, "f" * 32, 0, 0, 1)])
     on_east = ["orders", "pay-new", "pay-not", "pay-back", "pay-north", "bills", "twinshore.homes"]
-    asked = asked_of(["orders", "pay-.*", "twinshore.*"], "west")
-    words = meant(asked, links, store)
-    assert without_twins(asked, links[0], words, on_east) == ["pay-new"]
-    assert without_twins(asked_of(["orders"], "west"), links[0], words, on_east) == []
+    asked = build_switch_request(["orders", "pay-.*", "twinshore.*"], "west")
+    words = match_topics(asked, links, store)
+    assert match_topics_without_twins(asked, links[0], words, on_east) == ["pay-new"]
+    assert match_topics_without_twins(build_switch_request(["orders"], "west"), links[0], words, on_east) == []

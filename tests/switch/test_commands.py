@@ -15,20 +15,20 @@ from twinshore.config.errors import ConfigError
 from twinshore.config.sections.switch import SECTION, SwitchSettings
 from twinshore.config.settings import load_settings
 from twinshore.switch.core.steps import (
-    DEEDS,
-    Cannot,
-    Deed,
-    Done,
-    Kind,
-    Outcome,
-    State,
+    STEPS,
+    StepDone,
+    StepFailed,
+    StepOutcome,
+    StepPending,
+    SwitchKind,
     SwitchState,
-    Wait,
-    after,
-    turn_back,
+    SwitchStatus,
+    SwitchStep,
+    apply_outcome,
+    begin_rollback,
 )
-from twinshore.switch.drain import Commands, ran_command, why_not
-from twinshore.switch.operations.show import Shown
+from twinshore.switch.drain import CommandSteps, find_missing_command, run_command
+from twinshore.switch.operations.show import SwitchView
 
 
 def script(folder: Path, text: str) -> tuple[str, ...]:
@@ -38,24 +38,24 @@ def script(folder: Path, text: str) -> tuple[str, ...]:
     return (sys.executable, str(path), "$(touch never)", "; touch never")
 
 
-def at(deed: Deed, kind: Kind = Kind.PLANNED) -> SwitchState:
+def at(deed: SwitchStep, kind: SwitchKind = SwitchKind.PLANNED) -> SwitchState:
     return replace(record(kind), deed=deed, deed_ms=NOW_MS)
 
 
-def both(commands: Commands, one: SwitchState) -> tuple[Wait, Outcome]:
+def both(commands: CommandSteps, one: SwitchState) -> tuple[StepPending, StepOutcome]:
     """It is written down that it is run, and then it is."""
     first = commands.once(one)
-    assert isinstance(first, Wait)
-    going = after(one, first, NOW_MS)
+    assert isinstance(first, StepPending)
+    going = apply_outcome(one, first, NOW_MS)
     assert going.command
     return first, commands.once(SwitchState.from_json(going.to_json()))
 
 
 def test_without_a_command_nothing_is_run() -> None:
-    commands = Commands(SwitchSettings())
-    assert commands.once(at(Deed.BEFORE)) == Done(at(Deed.BEFORE))
-    assert commands.once(at(Deed.AFTER)) == Done(at(Deed.AFTER))
-    assert why_not(SwitchSettings()) == ""
+    commands = CommandSteps(SwitchSettings())
+    assert commands.once(at(SwitchStep.BEFORE)) == StepDone(at(SwitchStep.BEFORE))
+    assert commands.once(at(SwitchStep.AFTER)) == StepDone(at(SwitchStep.AFTER))
+    assert find_missing_command(SwitchSettings()) == ""
 
 
 def test_it_is_told_what_moves_and_its_words_are_kept(tmp_path: Path) -> None:
@@ -64,10 +64,10 @@ def test_it_is_told_what_moves_and_its_words_are_kept(tmp_path: Path) -> None:
         "told = {name: value for name, value in os.environ.items() if name[:7] == 'SWITCH_'}\n"
         "print(sys.argv[1:], sys.stdin.read().split(), told)\n"
     )
-    commands = Commands(SwitchSettings(before=script(tmp_path, says), after=script(tmp_path, says)))
-    first, ran = both(commands, at(Deed.BEFORE))
+    commands = CommandSteps(SwitchSettings(before=script(tmp_path, says), after=script(tmp_path, says)))
+    first, ran = both(commands, at(SwitchStep.BEFORE))
     assert "is run, for 30 s at most" in first.sentence
-    assert isinstance(ran, Done)
+    assert isinstance(ran, StepDone)
     for word in (
         "$(touch never)",
         "['orders']",
@@ -79,27 +79,27 @@ def test_it_is_told_what_moves_and_its_words_are_kept(tmp_path: Path) -> None:
     assert "ended well" in ran.sentence
     assert not list(tmp_path.glob("never*"))
     assert not Path("never").exists()
-    _, ran = both(commands, at(Deed.AFTER))
+    _, ran = both(commands, at(SwitchStep.AFTER))
     assert "'SWITCH_HOME': 'west'" in ran.sentence
-    _, ran = both(commands, turn_back(replace(at(Deed.BEFORE), command="before"), "no", NOW_MS))
+    _, ran = both(commands, begin_rollback(replace(at(SwitchStep.BEFORE), command="before"), "no", NOW_MS))
     assert "'SWITCH_HOME': 'east'" in ran.sentence
     assert "'SWITCH_MOMENT': 'after'" in ran.sentence
 
 
 def test_a_failure_before_turns_the_switch_back_and_one_after_is_said(tmp_path: Path) -> None:
     fails = script(tmp_path, "import sys\nprint('the gateway says no')\nsys.exit(3)")
-    commands = Commands(SwitchSettings(before=fails, after=fails))
-    _, ran = both(commands, at(Deed.BEFORE))
-    assert isinstance(ran, Cannot)
+    commands = CommandSteps(SwitchSettings(before=fails, after=fails))
+    _, ran = both(commands, at(SwitchStep.BEFORE))
+    assert isinstance(ran, StepFailed)
     assert "ended with 3" in ran.sentence
     assert "the gateway says no" in ran.sentence
-    back = after(replace(at(Deed.BEFORE), command="before"), ran, NOW_MS)
-    assert (back.state, back.deed) == (State.TURNING_BACK, Deed.BEFORE), "`after` is run on the way back"
-    _, ran = both(commands, at(Deed.AFTER))
-    assert isinstance(ran, Done)
-    going = after(at(Deed.AFTER), ran, NOW_MS)
-    assert going.state is State.GOING
-    verdict = Shown(going.id, replace(going, state=State.DONE)).verdict()
+    back = apply_outcome(replace(at(SwitchStep.BEFORE), command="before"), ran, NOW_MS)
+    assert (back.state, back.deed) == (SwitchStatus.ROLLING_BACK, SwitchStep.BEFORE), "`after` is run on the way back"
+    _, ran = both(commands, at(SwitchStep.AFTER))
+    assert isinstance(ran, StepDone)
+    going = apply_outcome(at(SwitchStep.AFTER), ran, NOW_MS)
+    assert going.state is SwitchStatus.RUNNING
+    verdict = SwitchView(going.id, replace(going, state=SwitchStatus.DONE)).verdict()
     assert verdict.startswith("done: orders is at home on west; run it by hand: ")
     assert "the gateway says no" in verdict
 
@@ -115,7 +115,7 @@ def test_what_takes_too_long_is_ended_with_all_that_it_began(tmp_path: Path) -> 
         "time.sleep(600)\n"
     )
     command = script(tmp_path, text)
-    ran = ran_command(command, {}, (), 5.0)
+    ran = run_command(command, {}, (), 5.0)
     assert "took longer than 5 s" in ran.why
     if began.exists():  # a machine that is very busy may not come so far
         pid = int(began.read_text())
@@ -127,19 +127,19 @@ def test_what_takes_too_long_is_ended_with_all_that_it_began(tmp_path: Path) -> 
 
 def test_a_follower_of_a_killed_process_says_that_it_may_run_twice(tmp_path: Path) -> None:
     command = script(tmp_path, "print('once more')")
-    before = Commands(SwitchSettings(before=command))
-    first = before.once(at(Deed.BEFORE))
-    assert isinstance(first, Wait)
-    left = after(at(Deed.BEFORE), first, NOW_MS)
-    ran = Commands(SwitchSettings(before=command)).once(left)
-    assert isinstance(ran, Done)
+    before = CommandSteps(SwitchSettings(before=command))
+    first = before.once(at(SwitchStep.BEFORE))
+    assert isinstance(first, StepPending)
+    left = apply_outcome(at(SwitchStep.BEFORE), first, NOW_MS)
+    ran = CommandSteps(SwitchSettings(before=command)).once(left)
+    assert isinstance(ran, StepDone)
     assert ran.sentence.startswith("it may have run before, for a process that is no more; ")
     assert "may have run" not in before.once(left).sentence
 
 
 def test_what_cannot_be_run_is_named(tmp_path: Path) -> None:
-    assert "cannot be run" in ran_command((str(tmp_path / "absent"),), {}, (), 1.0).why
-    assert why_not(SwitchSettings(after=(str(tmp_path / "absent"),))).startswith("[switch] after: ")
+    assert "cannot be run" in run_command((str(tmp_path / "absent"),), {}, (), 1.0).why
+    assert find_missing_command(SwitchSettings(after=(str(tmp_path / "absent"),))).startswith("[switch] after: ")
     path = tmp_path / "twinshore.toml"
     path.write_text(
         f'[store]\nurl = "sqlite:///{tmp_path}/s.db"\n[clusters.east]\nbootstrap = ["127.0.0.1:1"]\n'
@@ -153,13 +153,13 @@ def test_what_cannot_be_run_is_named(tmp_path: Path) -> None:
 
 
 def test_commands_stand_where_nobody_waits_for_them() -> None:
-    for kind in (Kind.PLANNED, Kind.FORCED, Kind.GROUP):
-        deeds = DEEDS[kind]
-        assert deeds.index(Deed.BEFORE) < deeds.index(Deed.COMMIT) < deeds.index(Deed.AFTER)
-    planned = DEEDS[Kind.PLANNED]
-    assert planned.index(Deed.BEFORE) < planned.index(Deed.HOLD)
-    assert planned.index(Deed.AFTER) > planned.index(Deed.FLIP)
-    assert Deed.BEFORE not in DEEDS[Kind.DRILL]
+    for kind in (SwitchKind.PLANNED, SwitchKind.FORCED, SwitchKind.GROUP):
+        deeds = STEPS[kind]
+        assert deeds.index(SwitchStep.BEFORE) < deeds.index(SwitchStep.COMMIT) < deeds.index(SwitchStep.AFTER)
+    planned = STEPS[SwitchKind.PLANNED]
+    assert planned.index(SwitchStep.BEFORE) < planned.index(SwitchStep.HOLD)
+    assert planned.index(SwitchStep.AFTER) > planned.index(SwitchStep.PROMOTE)
+    assert SwitchStep.BEFORE not in STEPS[SwitchKind.DRILL]
 
 
 def _runs(pid: int) -> bool:
@@ -173,18 +173,20 @@ def test_what_was_never_begun_is_not_undone(tmp_path: Path) -> None:
     """Turned back right before `before`: no gateway hears of a switch that did not happen."""
     heard = tmp_path / "heard"
     program = script(tmp_path, f"open({str(heard)!r}, 'a').write('x')")
-    one = turn_back(at(Deed.BEFORE), "no", NOW_MS)
-    assert Commands(SwitchSettings(before=program, after=program)).once(one) == Done(one, "`before` was not run")
-    assert Commands(SwitchSettings(after=program)).once(one) == Done(one, "no command is set")
+    one = begin_rollback(at(SwitchStep.BEFORE), "no", NOW_MS)
+    assert CommandSteps(SwitchSettings(before=program, after=program)).once(one) == StepDone(
+        one, "`before` was not run"
+    )
+    assert CommandSteps(SwitchSettings(after=program)).once(one) == StepDone(one, "no command is set")
     assert not heard.exists()
 
 
 def test_what_ended_well_is_not_run_again_by_whoever_ends_the_switch(tmp_path: Path) -> None:
-    """Without the store the switch ran `after`; its `resume` does all deeds from `give` on once more."""
+    """Without the store the switch ran `apply_outcome`; its `resume` does all deeds from `give` on once more."""
     heard = tmp_path / "heard"
-    commands = Commands(SwitchSettings(after=script(tmp_path, f"open({str(heard)!r}, 'a').write('x')")))
-    _, ran = both(commands, at(Deed.AFTER))
-    assert isinstance(ran, Done)
-    again = replace(ran.record, deed=Deed.AFTER)
-    assert Commands(SwitchSettings(after=script(tmp_path, ""))).once(again) == Done(again)
+    commands = CommandSteps(SwitchSettings(after=script(tmp_path, f"open({str(heard)!r}, 'a').write('x')")))
+    _, ran = both(commands, at(SwitchStep.AFTER))
+    assert isinstance(ran, StepDone)
+    again = replace(ran.record, deed=SwitchStep.AFTER)
+    assert CommandSteps(SwitchSettings(after=script(tmp_path, ""))).once(again) == StepDone(again)
     assert heard.read_text() == "x"

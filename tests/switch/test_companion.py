@@ -12,15 +12,15 @@ from tests.switch.flips import flip_of
 from tests.switch.test_guards import WIDE, Ruled, writers
 from tests.switch.test_write_rules import US, rule
 from twinshore.config.errors import KafkaError
-from twinshore.config.incidents import IncidentKind
+from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.settings import Settings, load_settings
 from twinshore.lab.ports import free_port
-from twinshore.runtime.endpoints import Beside
+from twinshore.runtime.endpoints import LinkContext
 from twinshore.state.core.values import LinkIdentity
 from twinshore.state.store import Store, open_store
 from twinshore.switch import old_home as companion_module
-from twinshore.switch.old_home import OldHomeCompanion
-from twinshore.switch.write_access import Guarding
+from twinshore.switch.old_home import OldHomeGuard
+from twinshore.switch.write_access import WriteBlockKeeper
 
 IDS = {"east": "ea" * 16, "west": "be" * 16, "north": "0a" * 16}
 
@@ -44,11 +44,11 @@ def store(settings: Settings) -> Iterator[Store]:
 
 
 @contextmanager
-def companion(name: str, settings: Settings, store: Store) -> Iterator[OldHomeCompanion]:
+def companion(name: str, settings: Settings, store: Store) -> Iterator[OldHomeGuard]:
     """It looks when the test wants it to, and not by itself."""
     link = next(one for one in settings.links if one.name == name)
     store.links.save_identity(LinkIdentity(name, 1, 0, f"id-of-{link.source}", f"id-of-{link.target}"))
-    made = OldHomeCompanion(Beside(link, settings, store, lambda: True, lambda _: None))
+    made = OldHomeGuard(LinkContext(link, settings, store, lambda: True, lambda _: None))
     made.close()
     try:
         yield made
@@ -57,7 +57,7 @@ def companion(name: str, settings: Settings, store: Store) -> Iterator[OldHomeCo
 
 
 def moved(store: Store, old: str, new: str, term: int) -> None:
-    store.switching.flip([flip_of("orders", old, new, term, (10,), ids=IDS, since_ms=term)])
+    store.topics_in_switch.flip([flip_of("orders", old, new, term, (10,), ids=IDS, since_ms=term)])
 
 
 def test_two_links_to_one_cluster_do_not_take_a_guard_from_each_other(settings: Settings, store: Store) -> None:
@@ -65,7 +65,7 @@ def test_two_links_to_one_cluster_do_not_take_a_guard_from_each_other(settings: 
     moved(store, "west", "east", 2)
     moved(store, "east", "north", 2)
     before = frozenset({WIDE, rule("orders")})
-    east, guards = Ruled(before), Guarding(store, "anna")
+    east, guards = Ruled(before), WriteBlockKeeper(store, "anna")
     with companion("north->east", settings, store) as north, companion("west->east", settings, store) as west:
         guards.add(east, US, north._left)
         assert writers(east.acls, "orders") == {US}
@@ -85,7 +85,7 @@ def alarms(store: Store, link: str) -> list[str]:
 
 def test_an_old_home_that_was_shut_once_is_told_of_when_it_is_open_and_silent(settings: Settings, store: Store) -> None:
     """One process sees it all: away by a planned switch, home by another, and away by force while east is cut off."""
-    east, guards = Ruled(frozenset({WIDE, rule("orders")})), Guarding(store, "anna")
+    east, guards = Ruled(frozenset({WIDE, rule("orders")})), WriteBlockKeeper(store, "anna")
     moved(store, "east", "west", 2)
     guards.add(east, US, lambda: ["orders"])
     with companion("west->east", settings, store) as west:
@@ -104,7 +104,7 @@ def test_a_guard_that_was_only_written_down_keeps_nobody_out(settings: Settings,
     moved(store, "east", "west", 2)
     east = Ruled(frozenset({WIDE, rule("orders")}), killed_at=0)
     with pytest.raises(KeyboardInterrupt):
-        Guarding(store, "anna").add(east, US, lambda: ["orders"])
+        WriteBlockKeeper(store, "anna").add(east, US, lambda: ["orders"])
     with companion("west->east", settings, store) as west:
         west._look()
         assert len(alarms(store, "west->east")) == 1
@@ -117,15 +117,15 @@ def test_an_old_home_that_rules_could_shut_and_do_not_is_told_of_while_it_answer
     """Nobody knows whom its authorizer takes us for, so no guard can be put up that would not shut us out."""
     moved(store, "east", "west", 2)
     east = Ruled(frozenset({WIDE, rule("orders")}))
-    monkeypatch.setattr(companion_module, "RulesOf", lambda _: east)
-    monkeypatch.setattr(companion_module, "principal", lambda *_: us)
-    monkeypatch.setattr(companion_module, "hold_to", lambda *_: True)
+    monkeypatch.setattr(companion_module, "ClusterAclAccess", lambda _: east)
+    monkeypatch.setattr(companion_module, "target_principal", lambda *_: us)
+    monkeypatch.setattr(companion_module, "pin_cluster_ids", lambda *_: True)
     with companion("west->east", settings, store) as west:
         monkeypatch.setattr(west, "_tell_home", lambda *_: None)
         for _ in range(2):
             west._look()
             assert [why in said for said in alarms(store, "west->east")] == ([True] if why else [])
-        monkeypatch.setattr(companion_module, "hold_to", gone)
+        monkeypatch.setattr(companion_module, "pin_cluster_ids", gone)
         west._look()
         assert len(alarms(store, "west->east")) == (1 if why else 0), "one that was shut and is silent stays shut"
 

@@ -10,28 +10,28 @@ import pytest
 from tests.switch.world import Hands, World, play
 from twinshore.config.errors import WireError
 from twinshore.switch.core.steps import (
-    DEEDS,
-    DUTIES,
-    Back,
-    Cannot,
-    Deed,
-    Done,
-    Kind,
-    Moved,
-    State,
+    STEP_SPECS,
+    STEPS,
+    MustRollBack,
+    StepDone,
+    StepFailed,
+    StepPending,
+    SwitchKind,
     SwitchState,
-    Wait,
-    after,
-    begin,
-    held_anew,
-    turn_back,
+    SwitchStatus,
+    SwitchStep,
+    TopicMove,
+    apply_outcome,
+    begin_rollback,
+    begin_switch,
+    repeat_hold,
 )
 
 NOW_MS = 1_000_000
 
 
-def record(kind: Kind = Kind.PLANNED, hold_s_max: float = 10.0) -> SwitchState:
-    moved = Moved(topic="orders", old_id="a" * 32, new_id="b" * 32, term=1, partitions=1)
+def record(kind: SwitchKind = SwitchKind.PLANNED, hold_s_max: float = 10.0) -> SwitchState:
+    moved = TopicMove(topic="orders", old_id="a" * 32, new_id="b" * 32, term=1, partitions=1)
     made = SwitchState(
         id="f" * 32,
         kind=kind,
@@ -43,14 +43,14 @@ def record(kind: Kind = Kind.PLANNED, hold_s_max: float = 10.0) -> SwitchState:
         by="anna",
         begun_ms=NOW_MS,
         hold_s_max=hold_s_max,
-        deed=Deed.CLAIM,
+        deed=SwitchStep.CLAIM,
     )
-    return begin(made, NOW_MS)
+    return begin_switch(made, NOW_MS)
 
 
 def check(world: World, ended: SwitchState) -> None:
     assert not world.wrong
-    home = "west" if ended.state is State.DONE else "east"
+    home = "west" if ended.state is SwitchStatus.DONE else "east"
     assert world.line[0] == home
     assert world.line[2] == "settled", "nobody is left held"
     assert not world.rights_held
@@ -64,15 +64,17 @@ def check(world: World, ended: SwitchState) -> None:
     "killed at each deed and gone on with: nothing lost, nobody left held",
 )
 @pytest.mark.parametrize("moment", [0, 1, 2])
-@pytest.mark.parametrize("trouble", [None, *DEEDS[Kind.PLANNED][: DEEDS[Kind.PLANNED].index(Deed.COMMIT) + 1]])
-def test_a_switch_that_is_killed_at_any_deed_ends_whole(trouble: Deed | None, moment: int) -> None:
+@pytest.mark.parametrize(
+    "trouble", [None, *STEPS[SwitchKind.PLANNED][: STEPS[SwitchKind.PLANNED].index(SwitchStep.COMMIT) + 1]]
+)
+def test_a_switch_that_is_killed_at_any_deed_ends_whole(trouble: SwitchStep | None, moment: int) -> None:
     """At each call of a hand, in each of its moments, on its way forward and on its way back."""
     for kill in range(60):
         world = World(random.Random(kill * 7 + moment))
         hands = Hands(world, (kill, moment), trouble)
         ended = play(record(), hands, NOW_MS)
         check(world, ended)
-        assert (ended.state is State.DONE) is (trouble is None)
+        assert (ended.state is SwitchStatus.DONE) is (trouble is None)
         assert trouble is None or "the test wants it so" in ended.why
         if hands.calls < kill:
             break
@@ -88,91 +90,100 @@ def test_a_switch_that_is_killed_at_any_deed_ends_whole(trouble: Deed | None, mo
 @pytest.mark.parametrize("moment", [0, 1, 2])
 def test_a_hold_that_runs_out_at_any_moment_loses_nothing(moment: int) -> None:
     """Writers go on by themselves, and where no authorizer runs nothing keeps them out."""
-    ended_so: set[tuple[State, bool]] = set()
+    ended_so: set[tuple[SwitchStatus, bool]] = set()
     for kill in range(400):
         world = World(random.Random(kill * 11 + moment), authorizer=kill % 3 == 0, runs_out=0.2)
         ended = play(record(), Hands(world, (kill % 20, moment)), NOW_MS)
         check(world, ended)
         ended_so.add((ended.state, world.shut))
-    both = {(State.DONE, True), (State.TURNED_BACK, False), (State.TURNED_BACK, True)}
+    both = {(SwitchStatus.DONE, True), (SwitchStatus.ROLLED_BACK, False), (SwitchStatus.ROLLED_BACK, True)}
     assert ended_so == both, "it turns back before the point of no return, and behind it"
 
 
 def test_who_goes_on_with_it_holds_the_writers_again() -> None:
-    deeds = DEEDS[Kind.PLANNED]
+    deeds = STEPS[SwitchKind.PLANNED]
     for deed in deeds:
-        held = deeds.index(Deed.HOLD) <= deeds.index(deed) <= deeds.index(Deed.COMMIT)
-        assert held_anew(_at(record(), deed), NOW_MS).deed is (Deed.HOLD if held else deed)
-    back = turn_back(_at(record(), Deed.PROVE), "differs", NOW_MS)
-    assert held_anew(back, NOW_MS) == back
+        held = deeds.index(SwitchStep.HOLD) <= deeds.index(deed) <= deeds.index(SwitchStep.COMMIT)
+        assert repeat_hold(_at(record(), deed), NOW_MS).deed is (SwitchStep.HOLD if held else deed)
+    back = begin_rollback(_at(record(), SwitchStep.PROVE), "differs", NOW_MS)
+    assert repeat_hold(back, NOW_MS) == back
 
 
 def test_behind_the_point_of_no_return_it_turns_back_only_where_writers_went_on() -> None:
-    for deed in (Deed.FENCE, Deed.FLIP):
-        back = after(_at(record(), deed), Back("somebody wrote on east"), NOW_MS)
-        assert (back.state, back.deed, back.why) == (State.TURNING_BACK, Deed.HOLD, "somebody wrote on east")
-        assert after(back, Back("again"), NOW_MS) == back
+    for deed in (SwitchStep.FENCE, SwitchStep.PROMOTE):
+        back = apply_outcome(_at(record(), deed), MustRollBack("somebody wrote on east"), NOW_MS)
+        assert (back.state, back.deed, back.why) == (
+            SwitchStatus.ROLLING_BACK,
+            SwitchStep.HOLD,
+            "somebody wrote on east",
+        )
+        assert apply_outcome(back, MustRollBack("again"), NOW_MS) == back
 
 
 def test_behind_the_point_of_no_return_nothing_turns_back() -> None:
-    for deed in DEEDS[Kind.PLANNED][DEEDS[Kind.PLANNED].index(Deed.COMMIT) + 1 :]:
+    for deed in STEPS[SwitchKind.PLANNED][STEPS[SwitchKind.PLANNED].index(SwitchStep.COMMIT) + 1 :]:
         going = _at(record(), deed)
         assert going.committed
-        for outcome in (Cannot("no"), Wait("later")):
-            later = after(going, outcome, NOW_MS + 10_000_000)
-            assert (later.state, later.deed, later.waits) == (State.GOING, deed, outcome.sentence)
-        assert turn_back(going, "an operator says so", NOW_MS) == going
+        for outcome in (StepFailed("no"), StepPending("later")):
+            later = apply_outcome(going, outcome, NOW_MS + 10_000_000)
+            assert (later.state, later.deed, later.waits) == (SwitchStatus.RUNNING, deed, outcome.sentence)
+        assert begin_rollback(going, "an operator says so", NOW_MS) == going
 
 
 def test_writers_wait_no_longer_than_they_may() -> None:
     """Whether the deed waits or is done: over the bound the switch turns back, also where the clock went back."""
-    for outcome in (Wait("not level"), Done(record())):
+    for outcome in (StepPending("not level"), StepDone(record())):
         for later_ms in (10_001, -1):
-            going = after(_at(record(), Deed.ANNOUNCE), Done(record()), NOW_MS)
+            going = apply_outcome(_at(record(), SwitchStep.ANNOUNCE), StepDone(record()), NOW_MS)
             assert going.held_ms == NOW_MS, "it counts from before the first writer is held"
-            back = after(going, outcome, NOW_MS + later_ms)
-            assert (back.state, back.deed) == (State.TURNING_BACK, Deed.HOLD)
+            back = apply_outcome(going, outcome, NOW_MS + later_ms)
+            assert (back.state, back.deed) == (SwitchStatus.ROLLING_BACK, SwitchStep.HOLD)
             assert "longer than 10 s" in back.why or "took longer" in back.why
 
 
 def test_a_deed_before_the_hold_that_takes_long_is_given_up() -> None:
-    going = _at(record(), Deed.ANNOUNCE)
-    patience_ms = int(DUTIES[Deed.ANNOUNCE].patience_s * 1000)
-    assert after(going, Wait("two followers have not heard"), NOW_MS + patience_ms).state is State.GOING
-    back = after(going, Wait("two followers have not heard"), NOW_MS + patience_ms + 1)
-    assert back.state is State.TURNING_BACK
+    going = _at(record(), SwitchStep.ANNOUNCE)
+    patience_ms = int(STEP_SPECS[SwitchStep.ANNOUNCE].patience_s * 1000)
+    assert (
+        apply_outcome(going, StepPending("two followers have not heard"), NOW_MS + patience_ms).state
+        is SwitchStatus.RUNNING
+    )
+    back = apply_outcome(going, StepPending("two followers have not heard"), NOW_MS + patience_ms + 1)
+    assert back.state is SwitchStatus.ROLLING_BACK
     assert "two followers" in back.why
 
 
 def test_the_way_back_ends_only_at_its_end() -> None:
-    going = turn_back(_at(record(), Deed.PROVE), "differs", NOW_MS)
+    going = begin_rollback(_at(record(), SwitchStep.PROVE), "differs", NOW_MS)
     for _ in range(3):
-        going = after(going, Cannot("the cluster is away"), NOW_MS + 10**9)
-        assert going.state is State.TURNING_BACK
+        going = apply_outcome(going, StepFailed("the cluster is away"), NOW_MS + 10**9)
+        assert going.state is SwitchStatus.ROLLING_BACK
         assert going.waits == "the cluster is away"
     deeds = []
     while not going.ended:
         deeds.append(going.deed)
-        going = after(going, Done(going), NOW_MS)
-    assert deeds == [Deed.HOLD, Deed.ANNOUNCE, Deed.BEFORE, Deed.CLAIM]
-    assert going.state is State.TURNED_BACK
+        going = apply_outcome(going, StepDone(going), NOW_MS)
+    assert deeds == [SwitchStep.HOLD, SwitchStep.ANNOUNCE, SwitchStep.BEFORE, SwitchStep.CLAIM]
+    assert going.state is SwitchStatus.ROLLED_BACK
 
 
 def test_a_drill_and_a_forced_switch_have_their_own_deeds() -> None:
-    assert Deed.FLIP not in DEEDS[Kind.DRILL]
-    assert not any(DUTIES[deed].undoes for deed in DEEDS[Kind.DRILL]), "it changes nothing, so nothing is undone"
-    assert Deed.HOLD not in DEEDS[Kind.FORCED]
-    forced = _at(record(Kind.FORCED), Deed.LEVEL)
-    assert after(forced, Wait("the target is slow"), NOW_MS + 20_000).state is State.GOING
+    assert SwitchStep.PROMOTE not in STEPS[SwitchKind.DRILL]
+    assert not any(STEP_SPECS[deed].undoes for deed in STEPS[SwitchKind.DRILL]), (
+        "it changes nothing, so nothing is undone"
+    )
+    assert SwitchStep.HOLD not in STEPS[SwitchKind.FORCED]
+    forced = _at(record(SwitchKind.FORCED), SwitchStep.CATCH_UP)
+    assert apply_outcome(forced, StepPending("the target is slow"), NOW_MS + 20_000).state is SwitchStatus.RUNNING
 
 
 def test_what_a_deed_found_is_kept_and_the_rest_is_the_decisions() -> None:
-    going = _at(record(), Deed.LEVEL)
-    found = Moved(topic="orders", old_id="a" * 32, new_id="b" * 32, term=1, partitions=1, points=(42,))
+    going = _at(record(), SwitchStep.CATCH_UP)
+    found = TopicMove(topic="orders", old_id="a" * 32, new_id="b" * 32, term=1, partitions=1, points=(42,))
     lying = SwitchState.from_json(going.to_json())
-    outcome = Done(_with(lying, topics=(found,), state=State.DONE, deed=Deed.RELEASE))
-    later = after(going, outcome, NOW_MS)
-    assert (later.topics[0].points, later.deed, later.state) == ((42,), Deed.PROVE, State.GOING)
+    outcome = StepDone(_with(lying, topics=(found,), state=SwitchStatus.DONE, deed=SwitchStep.RELEASE))
+    later = apply_outcome(going, outcome, NOW_MS)
+    assert (later.topics[0].points, later.deed, later.state) == ((42,), SwitchStep.PROVE, SwitchStatus.RUNNING)
 
 
 def test_a_record_survives_its_way_and_garbage_does_not() -> None:
@@ -189,13 +200,13 @@ def _with(one: SwitchState, **values: object) -> SwitchState:
     return replace(one, **values)  # type: ignore[arg-type]
 
 
-def _at(one: SwitchState, deed: Deed) -> SwitchState:
+def _at(one: SwitchState, deed: SwitchStep) -> SwitchState:
     return _with(one, deed=deed, deed_ms=NOW_MS)
 
 
 def test_the_operators_command_is_ended_though_the_switch_began_anew() -> None:
     """`before` had run for a process without the store; the one that goes on with it turns back at its first deed."""
-    anew = replace(record(Kind.FORCED), command="before, ended well")
-    back = turn_back(anew, "another has claimed the topics", NOW_MS)
-    assert (back.state, back.deed) == (State.TURNING_BACK, Deed.BEFORE)
-    assert turn_back(replace(anew, command=""), "the same", NOW_MS).deed is Deed.CLAIM
+    anew = replace(record(SwitchKind.FORCED), command="before, ended well")
+    back = begin_rollback(anew, "another has claimed the topics", NOW_MS)
+    assert (back.state, back.deed) == (SwitchStatus.ROLLING_BACK, SwitchStep.BEFORE)
+    assert begin_rollback(replace(anew, command=""), "the same", NOW_MS).deed is SwitchStep.CLAIM

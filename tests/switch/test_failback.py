@@ -9,33 +9,33 @@ import pytest
 
 from tests.switch.world import KilledError
 from twinshore.switch.core.steps import (
-    DEEDS,
-    Cannot,
-    Deed,
-    Done,
-    Kind,
-    Moved,
-    Outcome,
-    State,
+    STEPS,
+    StepDone,
+    StepFailed,
+    StepOutcome,
+    StepPending,
+    SwitchKind,
     SwitchState,
-    Wait,
-    after,
-    begin,
-    to_undo,
-    turn_back,
+    SwitchStatus,
+    SwitchStep,
+    TopicMove,
+    apply_outcome,
+    begin_rollback,
+    begin_switch,
+    first_undo_step,
 )
-from twinshore.switch.core.unreplicated import Tail, clamped, from_json, to_json
+from twinshore.switch.core.unreplicated import UnreplicatedRange, clamp_offsets, ranges_from_json, ranges_to_json
 
 NOW_MS = 1_000_000
 POINT = 5
-OF_FAILBACK = DEEDS[Kind.FAILBACK]
+OF_FAILBACK = STEPS[SwitchKind.FAILBACK]
 
 
 def record() -> SwitchState:
-    moved = Moved(topic="orders", old_id="a" * 32, new_id="b" * 32, term=2, partitions=1, points=(POINT,))
+    moved = TopicMove(topic="orders", old_id="a" * 32, new_id="b" * 32, term=2, partitions=1, points=(POINT,))
     made = SwitchState(
         id="f" * 32,
-        kind=Kind.FAILBACK,
+        kind=SwitchKind.FAILBACK,
         old="east",
         new="west",
         link="east->west",
@@ -46,7 +46,7 @@ def record() -> SwitchState:
         hold_s_max=0.0,
         deed=OF_FAILBACK[0],
     )
-    return begin(made, NOW_MS)
+    return begin_switch(made, NOW_MS)
 
 
 @dataclass
@@ -81,16 +81,16 @@ class Returned:
 class Hands:
     world: Returned
     kill: tuple[int, int]
-    trouble: Deed | None = None
+    trouble: SwitchStep | None = None
     calls: int = 0
 
-    def once(self, now: SwitchState) -> Outcome:
+    def once(self, now: SwitchState) -> StepOutcome:
         self.calls += 1
         self._moment(0)
         self.world.breathe()
-        if now.state is State.TURNING_BACK:
+        if now.state is SwitchStatus.ROLLING_BACK:
             self.world.claimed = False
-            outcome: Outcome = Done(now)
+            outcome: StepOutcome = StepDone(now)
         else:
             outcome = self._do(now)
         self._moment(2)
@@ -100,34 +100,36 @@ class Hands:
         if self.kill == (self.calls, which):
             raise KilledError
 
-    def _do(self, now: SwitchState) -> Outcome:
-        world, deed, found = self.world, now.deed, from_json(now.tails)
+    def _do(self, now: SwitchState) -> StepOutcome:
+        world, deed, found = self.world, now.deed, ranges_from_json(now.tails)
         if deed is self.trouble:
-            return Cannot("the test wants it so")
-        if deed is Deed.CLAIM:
+            return StepFailed("the test wants it so")
+        if deed is SwitchStep.CLAIM:
             world.claimed = True
-        elif deed is Deed.LOOK and world.late:
-            return Done(replace(now, tails=to_json([Tail("orders", 0, POINT, len(world.east))])))
-        elif deed is Deed.RESCUE and found:
+        elif deed is SwitchStep.INSPECT and world.late:
+            return StepDone(
+                replace(now, tails=ranges_to_json([UnreplicatedRange("orders", 0, POINT, len(world.east))]))
+            )
+        elif deed is SwitchStep.RESCUE and found:
             self._moment(1)  # a file that was written in part has another name
             world.saved = world.east[POINT:]
             done = [replace(one, records=len(world.saved), file="a file") for one in found]
             assert world.place is not None
-            return Done(replace(now, tails=to_json(done), places=str(world.place)))
-        elif deed is Deed.REBUILD and found and not world.anew:
+            return StepDone(replace(now, tails=ranges_to_json(done), places=str(world.place)))
+        elif deed is SwitchStep.REBUILD and found and not world.anew:
             if world.saved != world.east[POINT:]:
                 world.wrong.append("deleted before it was saved")
             world.east, world.place, world.anew = [], None, True
             self._moment(1)
-            return Wait("the mirror makes it anew")
-        elif deed is Deed.REFILL and len(world.east) < POINT:
-            return Wait("still to be filled")
-        elif deed is Deed.PUT_BACK and found:
-            at = clamped({("orders", 0): int(now.places)}, {("orders", 0): found[0].first})["orders", 0]
+            return StepPending("the mirror makes it anew")
+        elif deed is SwitchStep.REFILL and len(world.east) < POINT:
+            return StepPending("still to be filled")
+        elif deed is SwitchStep.RESTORE_OFFSETS and found:
+            at = clamp_offsets({("orders", 0): int(now.places)}, {("orders", 0): found[0].first})["orders", 0]
             world.place = at if world.place is None else world.place
-        elif deed is Deed.RELEASE:
+        elif deed is SwitchStep.RELEASE:
             world.claimed = False
-        return Done(now)
+        return StepDone(now)
 
 
 def play(hands: Hands) -> SwitchState:
@@ -137,7 +139,7 @@ def play(hands: Hands) -> SwitchState:
         if current.ended:
             return current
         try:
-            kept = after(current, hands.once(current), now_ms).to_json()
+            kept = apply_outcome(current, hands.once(current), now_ms).to_json()
         except KilledError:
             continue
     raise AssertionError(f"no end: {SwitchState.from_json(kept).deed}")
@@ -148,8 +150,8 @@ def play(hands: Hands) -> SwitchState:
 )
 @pytest.mark.parametrize("late", [0, 4])
 @pytest.mark.parametrize("moment", [0, 1, 2])
-@pytest.mark.parametrize("trouble", [None, *OF_FAILBACK[: OF_FAILBACK.index(Deed.COMMIT) + 1]])
-def test_a_failback_that_is_killed_at_any_deed_ends_whole(trouble: Deed | None, moment: int, late: int) -> None:
+@pytest.mark.parametrize("trouble", [None, *OF_FAILBACK[: OF_FAILBACK.index(SwitchStep.COMMIT) + 1]])
+def test_a_failback_that_is_killed_at_any_deed_ends_whole(trouble: SwitchStep | None, moment: int, late: int) -> None:
     for kill in range(40):
         world = Returned(random.Random(kill), late)
         before = list(world.east)
@@ -157,7 +159,7 @@ def test_a_failback_that_is_killed_at_any_deed_ends_whole(trouble: Deed | None, 
         ended = play(hands)
         assert not world.wrong
         assert not world.claimed
-        assert (ended.state is State.DONE) is (trouble is None)
+        assert (ended.state is SwitchStatus.DONE) is (trouble is None)
         if trouble is not None:
             assert (world.anew, world.east[: len(before)]) == (False, before), "nothing was deleted"
         elif late:
@@ -173,30 +175,37 @@ def test_a_failback_that_is_killed_at_any_deed_ends_whole(trouble: Deed | None, 
 
 
 def test_once_it_deletes_it_goes_on() -> None:
-    behind = OF_FAILBACK[OF_FAILBACK.index(Deed.COMMIT) + 1 :]
+    behind = OF_FAILBACK[OF_FAILBACK.index(SwitchStep.COMMIT) + 1 :]
     for deed in behind:
         going = replace(record(), deed=deed, deed_ms=NOW_MS)
-        for outcome in (Cannot("no"), Wait("later")):
-            later = after(going, outcome, NOW_MS + 10**9)
-            assert (later.state, later.deed) == (State.GOING, deed)
-        assert turn_back(going, "an operator says so", NOW_MS) == going
+        for outcome in (StepFailed("no"), StepPending("later")):
+            later = apply_outcome(going, outcome, NOW_MS + 10**9)
+            assert (later.state, later.deed) == (SwitchStatus.RUNNING, deed)
+        assert begin_rollback(going, "an operator says so", NOW_MS) == going
 
 
 def test_no_writer_waits_for_it() -> None:
     one = record()
     while not one.ended:
-        one = after(one, Done(one), NOW_MS)
-    assert (one.state, one.held_ms) == (State.DONE, 0)
+        one = apply_outcome(one, StepDone(one), NOW_MS)
+    assert (one.state, one.held_ms) == (SwitchStatus.DONE, 0)
 
 
 def test_mapped_it_deletes_nothing_and_the_mirror_carries_again_where_it_turns_back() -> None:
-    deeds = DEEDS[Kind.MAPPED]
-    assert Deed.REBUILD not in deeds
-    assert deeds.index(Deed.RESCUE) < deeds.index(Deed.LET_GO) < deeds.index(Deed.COMMIT) < deeds.index(Deed.GO_ON)
-    assert to_undo(Kind.MAPPED, Deed.COMMIT) is Deed.CLAIM, "the mirror carries what is in no switch"
-    going = replace(record(), kind=Kind.MAPPED, deed=Deed.GO_ON, deed_ms=NOW_MS)
-    assert after(going, Cannot("no"), NOW_MS + 10**9).state is State.GOING
-    one = begin(replace(record(), kind=Kind.MAPPED), NOW_MS)
+    deeds = STEPS[SwitchKind.MAPPED_FAILBACK]
+    assert SwitchStep.REBUILD not in deeds
+    assert (
+        deeds.index(SwitchStep.RESCUE)
+        < deeds.index(SwitchStep.STOP_REPLICATION)
+        < deeds.index(SwitchStep.COMMIT)
+        < deeds.index(SwitchStep.CONTINUE_MAPPED)
+    )
+    assert first_undo_step(SwitchKind.MAPPED_FAILBACK, SwitchStep.COMMIT) is SwitchStep.CLAIM, (
+        "the mirror carries what is in no switch"
+    )
+    going = replace(record(), kind=SwitchKind.MAPPED_FAILBACK, deed=SwitchStep.CONTINUE_MAPPED, deed_ms=NOW_MS)
+    assert apply_outcome(going, StepFailed("no"), NOW_MS + 10**9).state is SwitchStatus.RUNNING
+    one = begin_switch(replace(record(), kind=SwitchKind.MAPPED_FAILBACK), NOW_MS)
     while not one.ended:
-        one = after(one, Done(one), NOW_MS)
-    assert (one.state, one.held_ms) == (State.DONE, 0)
+        one = apply_outcome(one, StepDone(one), NOW_MS)
+    assert (one.state, one.held_ms) == (SwitchStatus.DONE, 0)

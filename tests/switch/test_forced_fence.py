@@ -10,15 +10,24 @@ from typing import Any
 import pytest
 
 from tests.switch.test_decision import record
-from twinshore.config.model import NamedPartition, fence_epoch
-from twinshore.kafka.protocol.record_batch import CONTROL, HEADER, HEADER_BYTES, BatchHeader
-from twinshore.kafka.questions import OffsetKind
-from twinshore.replication.task.core.position import marker_id
-from twinshore.switch.core.steps import Deed, Done, Kind, Outcome, State, SwitchState, Wait, after
-from twinshore.switch.fencing import Shut, level_as_it_is, put_up
+from twinshore.config.model import TopicPartition, fence_epoch
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.record_batch import CONTROL_FLAG, HEADER_BYTES, HEADER_STRUCT, BatchHeader
+from twinshore.replication.task.core.position import marker_producer_id
+from twinshore.switch.core.steps import (
+    StepDone,
+    StepOutcome,
+    StepPending,
+    SwitchKind,
+    SwitchState,
+    SwitchStatus,
+    SwitchStep,
+    apply_outcome,
+)
+from twinshore.switch.fencing import FencedProducer, check_twins_settled, write_fence
 
 LINK, OTHER, EPOCH = 5, 777, 1
-SHUT = Shut(LINK, {"orders": EPOCH})
+SHUT = FencedProducer(LINK, {"orders": EPOCH})
 CALL_S, LOOK_S = 0.004, 0.05
 
 
@@ -63,7 +72,7 @@ class West:
             self.put(1, OTHER)
 
     def fences(self) -> list[int]:
-        ours = [one for one in self.log if one.attributes & CONTROL and one.producer_id == LINK]
+        ours = [one for one in self.log if one.attributes & CONTROL_FLAG and one.producer_id == LINK]
         return [one.base_offset for one in ours if one.producer_epoch == fence_epoch(EPOCH)]
 
     # -- as a cluster is asked
@@ -72,12 +81,12 @@ class West:
         topic = SimpleNamespace(error=0, topic_id=bytes.fromhex("b" * 32), partitions=[0])
         return SimpleNamespace(topics=dict.fromkeys(names, topic))
 
-    def list_offsets(self, parts: Iterable[NamedPartition], kind: OffsetKind) -> dict[NamedPartition, int]:
+    def list_offsets(self, parts: Iterable[TopicPartition], kind: OffsetKind) -> dict[TopicPartition, int]:
         self.passes(CALL_S)
         at = {OffsetKind.EARLIEST: 0, OffsetKind.HIGH_WATERMARK: max(100, self.end - self.lag)}.get(kind, self.end)
         return dict.fromkeys(parts, at)
 
-    def describe_producers(self, parts: Iterable[NamedPartition]) -> dict[NamedPartition, list[Any]]:
+    def describe_producers(self, parts: Iterable[TopicPartition]) -> dict[TopicPartition, list[Any]]:
         known = {one.producer_id: one for one in self.log}
         states = [
             SimpleNamespace(producer_id=one, epoch=last.producer_epoch, coordinator_epoch=0)
@@ -85,40 +94,42 @@ class West:
         ]
         return dict.fromkeys(parts, states)
 
-    def read_tail_batch(self, _: NamedPartition, at: int) -> BatchHeader | None:
+    def read_tail_batch(self, _: TopicPartition, at: int) -> BatchHeader | None:
         return next((one for one in self.log if one.base_offset <= at <= one.last_offset), None)
 
-    def read_from(self, _: NamedPartition, at: int, *, bytes_max: int, **__: bool) -> Any:
+    def read_from(self, _: TopicPartition, at: int, *, bytes_max: int, **__: bool) -> Any:
         self.passes(CALL_S)
         upto = self.end - self.lag
-        found = [HEADER.pack(*one) for one in self.log if at <= one.last_offset < upto][: bytes_max // HEADER_BYTES]
+        found = [HEADER_STRUCT.pack(*one) for one in self.log if at <= one.last_offset < upto][
+            : bytes_max // HEADER_BYTES
+        ]
         return SimpleNamespace(records=memoryview(b"".join(found)))
 
-    def leader_of(self, _: NamedPartition) -> int:
+    def leader_of(self, _: TopicPartition) -> int:
         return 0
 
-    def at(self, *_: object) -> dict[NamedPartition, int]:
-        self.put(1, LINK, fence_epoch(EPOCH), CONTROL)
+    def at(self, *_: object) -> dict[TopicPartition, int]:
+        self.put(1, LINK, fence_epoch(EPOCH), CONTROL_FLAG)
         return {}
 
 
-def at(deed: Deed, *points: int) -> SwitchState:
-    one = replace(record(Kind.FORCED), deed=deed, deed_ms=0)
+def at(deed: SwitchStep, *points: int) -> SwitchState:
+    one = replace(record(SwitchKind.FORCED), deed=deed, deed_ms=0)
     return replace(one, topics=(replace(one.topics[0], points=points),))
 
 
-def play(west: West, one: SwitchState, until: Deed, *, page_bytes: int = 1 << 20) -> tuple[SwitchState, int]:
+def play(west: West, one: SwitchState, until: SwitchStep, *, page_bytes: int = 1 << 20) -> tuple[SwitchState, int]:
     """As the runner does, and how many tries it took; whoever is killed at each try leaves the record alone."""
     some: Any = west
     for tries in range(2_000):
-        if one.deed is until or one.state is not State.GOING:
+        if one.deed is until or one.state is not SwitchStatus.RUNNING:
             return one, tries
-        outcome: Outcome = Done(one)
-        if one.deed is Deed.LEVEL:
-            outcome = level_as_it_is(some, one, SHUT, look_s=0.0, page_bytes=page_bytes)
-        if one.deed is Deed.FENCE:
-            outcome = put_up(some, one, SHUT, look_s=0.0, page_bytes=page_bytes)
-        one = SwitchState.from_json(after(one, outcome, int(west.now_s * 1000)).to_json())
+        outcome: StepOutcome = StepDone(one)
+        if one.deed is SwitchStep.CATCH_UP:
+            outcome = check_twins_settled(some, one, SHUT, look_s=0.0, page_bytes=page_bytes)
+        if one.deed is SwitchStep.FENCE:
+            outcome = write_fence(some, one, SHUT, look_s=0.0, page_bytes=page_bytes)
+        one = SwitchState.from_json(apply_outcome(one, outcome, int(west.now_s * 1000)).to_json())
         west.passes(LOOK_S)
     raise AssertionError(f"no end of {one.deed}: {one.waits}")
 
@@ -128,8 +139,8 @@ def play(west: West, one: SwitchState, until: Deed, *, page_bytes: int = 1 << 20
 def test_whoever_writes_all_the_while_keeps_no_forced_switch_from_ending(page_bytes: int, lag: int) -> None:
     """Somebody has repointed a name to west before the command has ended."""
     west = West(per_s=200.0, lag=lag)
-    ended, tries = play(west, at(Deed.LEVEL), Deed.GIVE, page_bytes=page_bytes)
-    assert (ended.deed, ended.why, ended.strays) == (Deed.GIVE, "", ())
+    ended, tries = play(west, at(SwitchStep.CATCH_UP), SwitchStep.APPLY_SETTINGS, page_bytes=page_bytes)
+    assert (ended.deed, ended.why, ended.strays) == (SwitchStep.APPLY_SETTINGS, "", ())
     assert tries < 30
     assert west.now_s < 5
     (point,), (fence,) = ended.topics[0].points, west.fences()
@@ -141,18 +152,18 @@ def test_whoever_writes_all_the_while_keeps_no_forced_switch_from_ending(page_by
 def test_whoever_begins_behind_the_decision_leaves_the_point_where_it_is() -> None:
     west = West(per_s=200.0)
     west.passes(1.0)
-    ended, tries = play(west, at(Deed.FENCE, 100), Deed.GIVE)
+    ended, tries = play(west, at(SwitchStep.FENCE, 100), SwitchStep.APPLY_SETTINGS)
     assert (ended.topics[0].points, tries, len(west.fences())) == ((100,), 2, 1)
 
 
-@pytest.mark.parametrize("deed", [Deed.LEVEL, Deed.FENCE])
-@pytest.mark.parametrize("who", [LINK, marker_id(LINK)])
-def test_what_the_link_sent_at_last_lies_below_the_point_among_others(deed: Deed, who: int) -> None:
+@pytest.mark.parametrize("deed", [SwitchStep.CATCH_UP, SwitchStep.FENCE])
+@pytest.mark.parametrize("who", [LINK, marker_producer_id(LINK)])
+def test_what_the_link_sent_at_last_lies_below_the_point_among_others(deed: SwitchStep, who: int) -> None:
     west = West()
     west.put(7, OTHER)
     last = west.put(3, who)
     west.put(9, OTHER)
-    ended, _ = play(west, at(deed, 100), Deed.GIVE)
+    ended, _ = play(west, at(deed, 100), SwitchStep.APPLY_SETTINGS)
     assert ended.topics[0].points == (last + 3,) == (110,)
     assert west.fences() == [119]
 
@@ -161,46 +172,48 @@ def test_a_late_request_between_a_look_and_the_fence_is_below_the_point_as_well(
     """The fence was written a moment after the log was read, and its process was killed before it could say so."""
     west: Any = West()
     west.put(7, OTHER)
-    one = at(Deed.FENCE, 100)
-    waits = put_up(west, one, SHUT)
-    assert isinstance(waits, Wait)
+    one = at(SwitchStep.FENCE, 100)
+    waits = write_fence(west, one, SHUT)
+    assert isinstance(waits, StepPending)
     west.log.pop()
     late = west.put(3, LINK)
-    west.put(1, LINK, fence_epoch(EPOCH), CONTROL)
+    west.put(1, LINK, fence_epoch(EPOCH), CONTROL_FLAG)
     assert waits.record is not None
     for again in (one, waits.record):
-        done = put_up(west, again, SHUT)
-        assert isinstance(done, Done)
+        done = write_fence(west, again, SHUT)
+        assert isinstance(done, StepDone)
         assert (done.record.topics[0].points, west.fences()) == ((late + 3,), [late + 3])
 
 
 def test_a_fence_that_stands_already_lies_behind_the_point_and_stays_the_only_one() -> None:
     """Another forced switch was killed once it had put it up, and nobody knows of it any more."""
     west = West()
-    west.put(1, LINK, fence_epoch(EPOCH), CONTROL)
-    ended, _ = play(west, at(Deed.LEVEL), Deed.GIVE)
+    west.put(1, LINK, fence_epoch(EPOCH), CONTROL_FLAG)
+    ended, _ = play(west, at(SwitchStep.CATCH_UP), SwitchStep.APPLY_SETTINGS)
     assert (ended.topics[0].points, west.fences()) == ((100,), [100])
     west.put(50, OTHER)
-    ended, _ = play(west, at(Deed.LEVEL, 100), Deed.GIVE)
+    ended, _ = play(west, at(SwitchStep.CATCH_UP, 100), SwitchStep.APPLY_SETTINGS)
     assert (ended.topics[0].points, west.fences()) == ((100,), [100])
 
 
 def test_twins_that_grow_or_shrink_of_themselves_are_waited_for() -> None:
     west: Any = West()
-    first = level_as_it_is(west, at(Deed.LEVEL), SHUT)
-    assert isinstance(first, Wait)
+    first = check_twins_settled(west, at(SwitchStep.CATCH_UP), SHUT)
+    assert isinstance(first, StepPending)
     assert first.record is not None
     west.put(5, LINK)
-    grown = level_as_it_is(west, first.record, SHUT)
-    assert isinstance(grown, Wait)
+    grown = check_twins_settled(west, first.record, SHUT)
+    assert isinstance(grown, StepPending)
     assert grown.record is not None
     assert grown.record.topics[0].points == (105,)
-    assert isinstance(level_as_it_is(west, grown.record, SHUT), Done)
+    assert isinstance(check_twins_settled(west, grown.record, SHUT), StepDone)
     west.log.pop()
-    shrunk = level_as_it_is(west, grown.record, SHUT)
-    assert isinstance(shrunk, Wait)
+    shrunk = check_twins_settled(west, grown.record, SHUT)
+    assert isinstance(shrunk, StepPending)
     assert shrunk.record is not None
     assert shrunk.record.topics[0].points == (100,)
     west.put(5, LINK)
     west.lag = 2
-    assert isinstance(level_as_it_is(west, at(Deed.LEVEL, 105), SHUT), Wait), "what the link wrote may be lost still"
+    assert isinstance(check_twins_settled(west, at(SwitchStep.CATCH_UP, 105), SHUT), StepPending), (
+        "what the link wrote may be lost still"
+    )

@@ -9,7 +9,16 @@ import pytest
 
 from tests.switch.test_decision import NOW_MS, record
 from tests.switch.world import Hands, World, play
-from twinshore.switch.core.steps import DEEDS, Deed, Done, Kind, Outcome, State, SwitchState, Wait
+from twinshore.switch.core.steps import (
+    STEPS,
+    StepDone,
+    StepOutcome,
+    StepPending,
+    SwitchKind,
+    SwitchState,
+    SwitchStatus,
+    SwitchStep,
+)
 
 
 @dataclass
@@ -38,27 +47,27 @@ class Dead(World):
 class Forced(Hands):
     """The deeds of a switch whose old home does not answer."""
 
-    def _do(self, record: SwitchState) -> Outcome:
+    def _do(self, record: SwitchState) -> StepOutcome:
         world, deed = self.world, record.deed
         here = (len(world.logs["west"]),)
         if deed is self.trouble:
             return super()._do(record)
-        if deed is Deed.LEVEL:
-            return Done(_at(record, here))
-        if deed is Deed.FENCE:
+        if deed is SwitchStep.CATCH_UP:
+            return StepDone(_at(record, here))
+        if deed is SwitchStep.FENCE:
             if world.shut:
-                return Done(record)
+                return StepDone(record)
             if record.topics[0].points != here:
-                return Wait("the twin has grown at last", _at(record, here))
+                return StepPending("the twin has grown at last", _at(record, here))
             world.shut = True
             self._moment(1)
-            return Done(record)
-        if deed is Deed.FLIP:
+            return StepDone(record)
+        if deed is SwitchStep.PROMOTE:
             if not world.shut:
                 world.wrong.append("flipped before the fence")
             world.line = ("west", 2, "settled")
             self._moment(1)
-            return Done(record)
+            return StepDone(record)
         return super()._do(record)
 
 
@@ -66,7 +75,7 @@ def _at(record: SwitchState, points: tuple[int, ...]) -> SwitchState:
     return replace(record, topics=(replace(record.topics[0], points=points),))
 
 
-EARLY = DEEDS[Kind.FORCED][: DEEDS[Kind.FORCED].index(Deed.COMMIT) + 1]
+EARLY = STEPS[SwitchKind.FORCED][: STEPS[SwitchKind.FORCED].index(SwitchStep.COMMIT) + 1]
 
 
 @pytest.mark.claim(
@@ -74,17 +83,17 @@ EARLY = DEEDS[Kind.FORCED][: DEEDS[Kind.FORCED].index(Deed.COMMIT) + 1]
 )
 @pytest.mark.parametrize("moment", [0, 1, 2])
 @pytest.mark.parametrize("trouble", [None, *EARLY])
-def test_a_forced_switch_that_is_killed_at_any_deed_ends_whole(trouble: Deed | None, moment: int) -> None:
+def test_a_forced_switch_that_is_killed_at_any_deed_ends_whole(trouble: SwitchStep | None, moment: int) -> None:
     """What had crossed stays, in order, and what the new home takes comes behind it."""
     for kill in range(60):
         world = Dead(random.Random(kill * 11 + moment))
         for _ in range(6):
             world.breathe()
         world.gone, before = True, world.acknowledged
-        ended = play(record(Kind.FORCED), Forced(world, (kill, moment), trouble), NOW_MS)
+        ended = play(record(SwitchKind.FORCED), Forced(world, (kill, moment), trouble), NOW_MS)
         assert not world.wrong
         assert not world.claimed
-        assert (ended.state is State.DONE) is (trouble is None)
+        assert (ended.state is SwitchStatus.DONE) is (trouble is None)
         if trouble is not None:
             assert (world.line, world.carrying, world.shut) == (("east", 1, "settled"), "east", False)
             continue

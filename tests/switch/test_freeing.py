@@ -17,17 +17,17 @@ from twinshore.config.sections.clusters import SECTION as CLUSTERS
 from twinshore.config.settings import Settings, load_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
-from twinshore.replication.core.ownership import pair_of
-from twinshore.routing.core.records import HomeLine, HomeState
-from twinshore.routing.topic import HomeNotes
-from twinshore.state.core.values import Remembered
+from twinshore.replication.core.ownership import pair_name
+from twinshore.routing.core.home_records import HomeRecord, HomeState
+from twinshore.routing.homes_topic import HomesTopic
+from twinshore.state.core.values import LinkStateRow
 from twinshore.state.store import Store, open_store
-from twinshore.switch.core.acl_rules import DEBT
-from twinshore.switch.core.steps import Deed, State
-from twinshore.switch.operations.freeing import Free, FreeStep, _denied, act, plan
+from twinshore.switch.core.acl_rules import DEFERRED_CLEANUP_KIND
+from twinshore.switch.core.steps import SwitchStatus, SwitchStep
+from twinshore.switch.operations.freeing import FreeRequest, FreeStep, _denied, free_claims, plan
 
 LOST = "ab" * 16
 
@@ -51,11 +51,11 @@ def test_what_an_unknown_switch_left_is_ended(
     """Its process and its store are no more: both clusters say that it has the topic, and east that writers wait."""
     with closing(KafkaCluster(east.cluster)) as one, closing(KafkaCluster(west.cluster)) as other:
         for cluster in (one, other):
-            notes = HomeNotes(cluster)
+            notes = HomesTopic(cluster)
             notes.make()
             notes.read()
             notes.claim(["free-orders"], LOST, "anna", wall_ms())
-        line = HomeLine(
+        line = HomeRecord(
             topic="free-orders",
             home="east",
             cluster_id=one.cluster_id(),
@@ -65,36 +65,36 @@ def test_what_an_unknown_switch_left_is_ended(
             switch=LOST,
             since_ms=wall_ms(),
         )
-        held = HomeNotes(one)
+        held = HomesTopic(one)
         held.read()
         held.say([line], wall_ms())
 
-        planned = plan(Free(LOST[:4]), settings, store)
+        planned = plan(FreeRequest(LOST[:4]), settings, store)
         said = [step.sentence(done=False) for step in planned.steps]
         assert said == [
             "east: free-orders would be in switch abababab no more; writers to free-orders go on",
             "west: free-orders would be in switch abababab no more",
         ]
-        assert HomeNotes(one).read()["free-orders"].state is HomeState.HELD, "a plan changes nothing"
+        assert HomesTopic(one).read()["free-orders"].state is HomeState.HELD, "a plan changes nothing"
         for _ in range(2):
-            assert len(list(act(planned, settings, by="bob"))) == 2
+            assert len(list(free_claims(planned, settings, by="bob"))) == 2
         for cluster in (one, other):
-            notes = HomeNotes(cluster)
+            notes = HomesTopic(cluster)
             lines = notes.read()
             assert notes.log.holder("free-orders") is None
             assert "free-orders" not in lines or lines["free-orders"].state is HomeState.SETTLED
         with pytest.raises(ConfigError, match="no cluster has anything"):
-            plan(Free(LOST[:4]), settings, store)
+            plan(FreeRequest(LOST[:4]), settings, store)
 
         known = record()
         notes.claim(["free-orders"], known.id, "anna", wall_ms())
         store.switches.save(known.row(NOW_MS))
         with pytest.raises(RefusedError, match="is known"):
-            plan(Free(known.id[:4]), settings, store)
+            plan(FreeRequest(known.id[:4]), settings, store)
         notes.release(["free-orders"], known.id, wall_ms())
         notes.claim(["free-orders"], LOST, "anna", wall_ms())
         with pytest.raises(ConfigError, match="no cluster has anything of switch ffff") as slip:
-            plan(Free("ffff"), settings, store)
+            plan(FreeRequest("ffff"), settings, store)
         assert "abababab" in slip.value.hint
         notes.release(["free-orders"], LOST, wall_ms())
 
@@ -103,32 +103,34 @@ def test_a_switch_that_ended_is_freed_and_a_cluster_that_is_silent_is_left_out(
     settings: Settings, store: Store, west: LabCluster
 ) -> None:
     """Its verbs take no switch that has ended; and what is gone for good must not keep what is left."""
-    ended = replace(record(), id="cd" * 16, state=State.DONE, deed=Deed.RELEASE)
+    ended = replace(record(), id="cd" * 16, state=SwitchStatus.DONE, deed=SwitchStep.RELEASE)
     store.switches.save(ended.row(NOW_MS))
     with closing(KafkaCluster(west.cluster)) as other:
-        notes = HomeNotes(other)
+        notes = HomesTopic(other)
         notes.make()
         notes.read()
         notes.claim(["free-ended"], ended.id, "anna", wall_ms())
         notes.claim(["free-lost"], LOST, "anna", wall_ms())
 
-        debt = Remembered(pair_of(settings.links[0]), DEBT, f"{ended.id} west", "{}", "owed", NOW_MS)
-        store.memories.remember([debt])
+        debt = LinkStateRow(
+            pair_name(settings.links[0]), DEFERRED_CLEANUP_KIND, f"{ended.id} west", "{}", "owed", NOW_MS
+        )
+        store.link_states.remember([debt])
         with pytest.raises(RefusedError, match="is known") as owes:
-            plan(Free("cd"), settings, store)
+            plan(FreeRequest("cd"), settings, store)
         assert "the mirror frees what it left on west" in owes.value.hint
-        store.memories.forget([debt])
+        store.link_states.forget([debt])
 
         gone = replace(settings.cluster("east"), bootstrap=(f"127.0.0.1:{free_port()}",))
         away = replace(settings, values={**settings.values, CLUSTERS.name: {**settings.clusters, "east": gone}})
-        planned = plan(Free("cd"), away, store)
+        planned = plan(FreeRequest("cd"), away, store)
         assert [step.cluster for step in planned.steps] == ["west"]
         assert planned.shown[0].startswith("switch cdcdcdcd has ended (done): see that no process")
         assert any(line.startswith("east was not asked (") for line in planned.remarks)
         # What went away only now keeps nobody waiting for it, and is told in the end.
         lost = (FreeStep("east", ended.id, ("free-ended",), ()), *planned.steps)
         with pytest.raises(KafkaError):
-            list(act(replace(planned, steps=lost), away, by="bob"))
+            list(free_claims(replace(planned, steps=lost), away, by="bob"))
         notes.read()
         assert notes.log.holder("free-ended") is None
         assert notes.log.holder("free-lost") is not None
@@ -142,11 +144,11 @@ def test_a_half_of_a_topic_is_named_before_its_claim_goes(
     with closing(KafkaCluster(west.cluster)) as other:
         east.create_topic("free-halves")
         fill(east, "free-halves", 9)
-        notes = HomeNotes(other)
+        notes = HomesTopic(other)
         notes.make()
         notes.read()
         notes.claim(["free-halves"], LOST, "anna", wall_ms())
-        said = plan(Free(), settings, store).remarks
+        said = plan(FreeRequest(), settings, store).remarks
         assert len(said) == 1
         assert said[0].startswith("free-halves is shorter on west than on east, by 9 offsets: if that switch was a")
         assert "`twinshore mirror rebuild 'east->west'`" in said[0]
@@ -155,7 +157,9 @@ def test_a_half_of_a_topic_is_named_before_its_claim_goes(
 
 def test_the_denial_of_a_switch_that_lives_is_none_of_the_lost_one() -> None:
     """Whoever took it away by hand would let writers in while that switch holds them."""
-    denial = Acl(Resource.TOPIC, "orders", Pattern.LITERAL, "User:*", "*", Operation.WRITE, Permission.DENY)
+    denial = Acl(
+        ResourceType.TOPIC, "orders", PatternType.LITERAL, "User:*", "*", AclOperation.WRITE, AclPermission.DENY
+    )
     lost = FreeStep("west", LOST, ("old",), ())
     assert list(_denied([lost], {"east": [denial], "west": []})) == []
     told = list(_denied([lost], {"east": [denial, replace(denial, name="old")]}))

@@ -17,20 +17,20 @@ from twinshore.config.model import Cluster, Link
 from twinshore.config.settings import Settings, load_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.rights import EVERYBODY, Acl, Pattern, Resource
+from twinshore.kafka.protocol.access_control import ANY_USER, Acl, PatternType, ResourceType
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
-from twinshore.replication.core.planner import TWINS_OWN
-from twinshore.routing.topic import HomeNotes
+from twinshore.replication.core.planner import TWIN_SETTINGS
+from twinshore.routing.homes_topic import HomesTopic
 from twinshore.state.store import Store, open_store
 from twinshore.switch import handover
-from twinshore.switch.announce import claim
-from twinshore.switch.core.acl_rules import Debt, RulesPlan
-from twinshore.switch.core.steps import Deed, Kind, Moved, State, SwitchState
-from twinshore.switch.core.unreplicated import Tail, to_json
+from twinshore.switch.announce import claim_topics
+from twinshore.switch.core.acl_rules import DeferredCleanup, RulesPlan
+from twinshore.switch.core.steps import SwitchKind, SwitchState, SwitchStatus, SwitchStep, TopicMove
+from twinshore.switch.core.unreplicated import UnreplicatedRange, ranges_to_json
 from twinshore.switch.operations import plan, run
-from twinshore.switch.operations.plan import standing_on, take_over
-from twinshore.switch.operations.run import Asking
+from twinshore.switch.operations.plan import find_conflicting_switches, take_over
+from twinshore.switch.operations.run import SwitchCaller
 
 BACK = Link("west", "east")
 WEEK, YEAR = str(7 * 86_400_000), str(365 * 86_400_000)
@@ -53,14 +53,14 @@ def store(settings: Settings) -> Iterator[Store]:
 @pytest.mark.parametrize("late", [False, True])
 def test_what_somebody_has_set_since_stays(west: LabCluster, unique_topic: str, late: bool) -> None:
     """By a switch that was made without the store, and resumed weeks later."""
-    west.create_topic(unique_topic, settings=dict(TWINS_OWN))
+    west.create_topic(unique_topic, settings=dict(TWIN_SETTINGS))
     with closing(KafkaCluster(west.cluster)) as kafka:
         topic_id = kafka.metadata([unique_topic]).topics[unique_topic].topic_id
         kafka.admin.alter_topic_settings(unique_topic, {"retention.ms": YEAR}, topic_id=topic_id)
-        moved = Moved(topic=unique_topic, old_id="a" * 32, new_id=topic_id.hex(), term=1, partitions=1)
+        moved = TopicMove(topic=unique_topic, old_id="a" * 32, new_id=topic_id.hex(), term=1, partitions=1)
         given = json.dumps({unique_topic: json.dumps({"retention.ms": WEEK, "retention.bytes": "1000000"})})
-        one = replace(record(Kind.FORCED), topics=(moved,), given=given, late=late)
-        said = handover.give(kafka, Link("east", "west"), one)
+        one = replace(record(SwitchKind.FORCED), topics=(moved,), given=given, late=late)
+        said = handover.apply_topic_settings(kafka, Link("east", "west"), one)
         now = {name: value.value for name, value in kafka.admin.topic_settings([unique_topic])[unique_topic].items()}
     assert (now["retention.ms"], now["retention.bytes"]) == (YEAR if late else WEEK, "1000000")
     assert (f"left as it is: retention.ms of {unique_topic}" in said.sentence) is late
@@ -69,40 +69,45 @@ def test_what_somebody_has_set_since_stays(west: LabCluster, unique_topic: str, 
 def test_what_was_taken_out_of_a_fail_back_is_freed_at_the_second_try(store: Store, east: LabCluster) -> None:
     """East has just come back, and does not answer the first time."""
     moved = tuple(
-        Moved(topic=topic, old_id="a" * 32, new_id="b" * 32, term=2, partitions=1, points=(5,))
+        TopicMove(topic=topic, old_id="a" * 32, new_id="b" * 32, term=2, partitions=1, points=(5,))
         for topic in ("late-bills", "late-orders")
     )
-    one = replace(record(Kind.FAILBACK), topics=moved, deed=Deed.REFILL, tails=to_json([Tail("late-bills", 0, 3, 9)]))
+    one = replace(
+        record(SwitchKind.FAILBACK),
+        topics=moved,
+        deed=SwitchStep.REFILL,
+        tails=ranges_to_json([UnreplicatedRange("late-bills", 0, 3, 9)]),
+    )
     store.switches.save(one.row(NOW_MS))
-    assert claim(store, one) == ()
+    assert claim_topics(store, one) == ()
     with closing(KafkaCluster(east.cluster)) as kafka:
-        notes = HomeNotes(kafka)
+        notes = HomesTopic(kafka)
         notes.make()
         notes.read()
         notes.claim(one.names(), one.id, "anna", wall_ms())
         silent = Cluster("east", (f"127.0.0.1:{free_port()}",))
         with closing(KafkaCluster(silent, patience_s=0.5, call_s=0.5)) as dead, pytest.raises(KafkaError):
-            (found,) = standing_on(BACK, ["late-orders"], store)
+            (found,) = find_conflicting_switches(BACK, ["late-orders"], store)
             take_over(found, ["late-orders"], dead, store, "bob")
-        (found,) = standing_on(BACK, ["late-orders"], store)
+        (found,) = find_conflicting_switches(BACK, ["late-orders"], store)
         assert found.names() == ("late-bills",), "it goes on without the other one"
         take_over(found, ["late-orders"], kafka, store, "bob")
         notes.read()
         assert (notes.log.holder("late-orders"), notes.log.claimed(one.id)) == (None, ["late-bills"])
-        assert [row.topic for row in store.switching.of("east<>west")] == ["late-bills"]
+        assert [row.topic for row in store.topics_in_switch.of("east<>west")] == ["late-bills"]
         notes.release(one.names(), one.id, wall_ms())
 
 
 def test_whoever_waited_for_the_lease_of_a_switch_that_is_done_does_nothing(settings: Settings, store: Store) -> None:
     """Two resume a switch that was made without the store; the second had read its row before the first was done."""
-    kept = replace(record(Kind.FORCED), deed=Deed.GIVE, awaits_store=True, kept="west")
+    kept = replace(record(SwitchKind.FORCED), deed=SwitchStep.APPLY_SETTINGS, awaits_store=True, kept="west")
     stale = kept.row(NOW_MS)
-    store.switches.save(replace(kept, kept="", awaits_store=False, state=State.DONE).row(NOW_MS))
+    store.switches.save(replace(kept, kept="", awaits_store=False, state=SwitchStatus.DONE).row(NOW_MS))
 
     def onward(one: SwitchState) -> SwitchState:
         raise AssertionError(f"nobody goes on with {one.id}")
 
-    asking = Asking("bob", lambda _: None, threading.Event())
+    asking = SwitchCaller("bob", lambda _: None, threading.Event())
     with pytest.raises(RefusedError, match="has gone on meanwhile: it is done"):
         run._go_on(kept, settings, store, asking, (stale.record, onward))
 
@@ -111,21 +116,23 @@ def test_what_a_flipped_switch_denied_on_the_new_home_is_given_back_at_the_secon
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One topic of two is moved back by force, and the new home does not answer the first time."""
-    denied = {topic: Acl(Resource.TOPIC, topic, Pattern.LITERAL, EVERYBODY, "*", 4, 2) for topic in ("bills", "orders")}
+    denied = {
+        topic: Acl(ResourceType.TOPIC, topic, PatternType.LITERAL, ANY_USER, "*", 4, 2) for topic in ("bills", "orders")
+    }
     rights = json.dumps(RulesPlan(tuple(denied.values())).as_record())
     topics = tuple(
-        Moved(topic=topic, old_id="a" * 32, new_id="b" * 32, term=1, partitions=1, points=(5,)) for topic in denied
+        TopicMove(topic=topic, old_id="a" * 32, new_id="b" * 32, term=1, partitions=1, points=(5,)) for topic in denied
     )
-    one = replace(record(Kind.PLANNED), topics=topics, deed=Deed.TAKE_UP, rights=rights)
+    one = replace(record(SwitchKind.PLANNED), topics=topics, deed=SwitchStep.START_REVERSE, rights=rights)
     store.switches.save(one.row(NOW_MS))
-    paid = list[Debt]()
+    paid = list[DeferredCleanup]()
 
-    def pay(_: object, debt: Debt, __: str) -> None:
+    def pay(_: object, debt: DeferredCleanup, __: str) -> None:
         paid.append(debt)
         if len(paid) == 1:
             raise KafkaError("east does not answer yet", retriable=True)
 
-    monkeypatch.setattr(plan, "pay", pay)
+    monkeypatch.setattr(plan, "clean_up", pay)
     with closing(KafkaCluster(Cluster("east", (f"127.0.0.1:{free_port()}",)))) as east:
         for turn in range(2):
             row = store.switches.of(one.id)

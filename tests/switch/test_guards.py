@@ -15,14 +15,22 @@ from hypothesis import strategies as st
 
 from tests.switch.test_write_rules import EXIST, US, halfway, may, moved, rule, sets
 from twinshore.config.errors import KafkaError, WireError
-from twinshore.kafka.protocol.rights import Acl, Operation, Pattern
-from twinshore.runtime import leases
+from twinshore.kafka.protocol.access_control import Acl, AclOperation, PatternType
+from twinshore.runtime import lease_keeper
 from twinshore.state.core.values import LeaseRow
 from twinshore.state.store import Store, open_store
-from twinshore.switch.core.acl_rules import Guard, RulesPlan, Sight, anew, done, is_up, settled
-from twinshore.switch.write_access import Guarding
+from twinshore.switch.core.acl_rules import (
+    AclSnapshot,
+    RulesPlan,
+    WriteBlock,
+    apply_changes,
+    is_write_block_up,
+    renew_write_block,
+    settle_write_block,
+)
+from twinshore.switch.write_access import WriteBlockKeeper
 
-WIDE = rule("*", Operation.ALL, "User:*")
+WIDE = rule("*", AclOperation.ALL, "User:*")
 EXISTING = frozenset(EXIST)
 MEET_S = 1.0
 
@@ -38,15 +46,15 @@ class Ruled:
     meets: threading.Barrier | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def look(self, topics: Iterable[str], us: str) -> Sight:
-        seen = Sight(self.name, self.acls, frozenset(topics), EXISTING, us, open_unless_ruled=False)
+    def look(self, topics: Iterable[str], us: str) -> AclSnapshot:
+        seen = AclSnapshot(self.name, self.acls, frozenset(topics), EXISTING, us, open_unless_ruled=False)
         if self.meets is not None:
             with suppress(threading.BrokenBarrierError):
                 self.meets.wait(MEET_S)  # whoever is not kept from looking now changes what both have seen
         return seen
 
     def take(self, plan: RulesPlan, may: Callable[[], None]) -> None:
-        for step in plan.doing():
+        for step in plan.changes_to_apply():
             may()
             for acl in step.acls:
                 if self.changes == self.killed_at:
@@ -63,15 +71,17 @@ def store(tmp_path: Path) -> Iterable[Store]:
 
 
 def writers(rules: frozenset[Acl], topic: str) -> set[str]:
-    return {who for who, _, operation, name in may(rules, open_=False) if (operation, name) == (Operation.WRITE, topic)}
+    return {
+        who for who, _, operation, name in may(rules, open_=False) if (operation, name) == (AclOperation.WRITE, topic)
+    }
 
 
 def test_two_switches_at_once_guard_all_twins_and_give_back_all_that_they_took(store: Store, tmp_path: Path) -> None:
     """One rule speaks of both switches' topics."""
-    before = frozenset({WIDE, rule("b", Operation.ALL, pattern=Pattern.PREFIXED), rule("orders")})
+    before = frozenset({WIDE, rule("b", AclOperation.ALL, pattern=PatternType.PREFIXED), rule("orders")})
     east = Ruled(before, meets=threading.Barrier(2))
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as other, ThreadPoolExecutor(2) as threads:
-        one, two = Guarding(store, "anna"), Guarding(other, "bob")
+        one, two = WriteBlockKeeper(store, "anna"), WriteBlockKeeper(other, "bob")
         for done_ in [
             threads.submit(one.add, east, US, lambda: ["orders"]),
             threads.submit(two.add, east, US, lambda: ["bills"]),
@@ -86,17 +96,17 @@ def test_two_switches_at_once_guard_all_twins_and_give_back_all_that_they_took(s
         ]:
             done_.result()
     assert east.acls == before
-    assert one.known("east") == Guard(us=US)
+    assert one.known("east") == WriteBlock(us=US)
 
 
 def test_who_is_given_the_right_meanwhile_is_kept_out_by_the_next_look(store: Store) -> None:
     before = frozenset({rule("orders")})
-    east, guards = Ruled(before), Guarding(store, "anna")
+    east, guards = Ruled(before), WriteBlockKeeper(store, "anna")
     assert not guards.stands(east, US, ["orders"])
     guards.add(east, US, lambda: ["orders"])
     assert guards.stands(east, US, ["orders"])
     assert not guards.stands(east, US, ["orders", "bills"])
-    fresh = {rule("ord", who="User:newcomer", pattern=Pattern.PREFIXED), WIDE}
+    fresh = {rule("ord", who="User:newcomer", pattern=PatternType.PREFIXED), WIDE}
     east.acls |= fresh
     assert writers(east.acls, "orders") > {US}
     assert not guards.stands(east, US, ["orders"])
@@ -107,7 +117,7 @@ def test_who_is_given_the_right_meanwhile_is_kept_out_by_the_next_look(store: St
 
 
 def test_a_rule_that_was_ours_once_is_whoever_gives_it_later(store: Store) -> None:
-    east, guards = Ruled(frozenset({WIDE})), Guarding(store, "anna")
+    east, guards = Ruled(frozenset({WIDE})), WriteBlockKeeper(store, "anna")
     guards.add(east, US, lambda: ["orders"])
     given_then = rule("bills", who="User:*")
     assert given_then in east.acls, "in place of the wide rule"
@@ -123,10 +133,10 @@ def test_a_rule_that_was_ours_once_is_whoever_gives_it_later(store: Store) -> No
 def test_whoever_is_killed_amid_a_change_is_followed_by_another(
     store: Store, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "LEASE_S", 0.5)
-    monkeypatch.setattr(leases, "GRACE_S", 0.1)
+    monkeypatch.setattr(lease_keeper, "LEASE_S", 0.5)
+    monkeypatch.setattr(lease_keeper, "GRACE_S", 0.1)
     before = frozenset({WIDE, rule("orders")})
-    east, guards = Ruled(before, killed_at=at), Guarding(store, "anna")
+    east, guards = Ruled(before, killed_at=at), WriteBlockKeeper(store, "anna")
 
     def again(what: Callable[[], None]) -> None:
         try:
@@ -142,9 +152,9 @@ def test_whoever_is_killed_amid_a_change_is_followed_by_another(
 
 
 def test_a_guard_counts_as_up_once_it_was_seen_and_until_it_goes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "LEASE_S", 0.5)
-    monkeypatch.setattr(leases, "GRACE_S", 0.1)
-    east, guards = Ruled(frozenset({WIDE, rule("orders")}), killed_at=3), Guarding(store, "anna")
+    monkeypatch.setattr(lease_keeper, "LEASE_S", 0.5)
+    monkeypatch.setattr(lease_keeper, "GRACE_S", 0.1)
+    east, guards = Ruled(frozenset({WIDE, rule("orders")}), killed_at=3), WriteBlockKeeper(store, "anna")
 
     def up() -> tuple[list[str], list[str]]:
         known = guards.known("east")
@@ -187,20 +197,20 @@ def guard_lease(store: Store) -> LeaseRow:
 
 
 def test_whoever_was_paused_for_too_long_changes_nothing_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "LEASE_S", 0.3)
-    monkeypatch.setattr(leases, "GRACE_S", 0.1)
-    east, guards = Ruled(frozenset({rule("orders")})), Guarding(store, "anna")
+    monkeypatch.setattr(lease_keeper, "LEASE_S", 0.3)
+    monkeypatch.setattr(lease_keeper, "GRACE_S", 0.1)
+    east, guards = Ruled(frozenset({rule("orders")})), WriteBlockKeeper(store, "anna")
 
-    def look_long(topics: Iterable[str], us: str) -> Sight:
+    def look_long(topics: Iterable[str], us: str) -> AclSnapshot:
         # What another process does once it takes this one for dead; its own thread may renew the lease meanwhile.
         tries = (store.leases.take("guard of east", "bob", 60_000, seen=guard_lease(store)) for _ in range(50))
         assert any(taken is not None for taken in tries)
-        return Sight("east", east.acls, frozenset(topics), EXISTING, us, open_unless_ruled=False)
+        return AclSnapshot("east", east.acls, frozenset(topics), EXISTING, us, open_unless_ruled=False)
 
     monkeypatch.setattr(east, "look", look_long)
     with pytest.raises(KafkaError, match="another process goes on"):
         guards.add(east, US, lambda: ["orders"])
-    assert (east.changes, guards.known("east")) == (0, Guard())
+    assert (east.changes, guards.known("east")) == (0, WriteBlock())
 
 
 @given(sets, moved, moved, st.data())
@@ -209,26 +219,28 @@ def test_a_late_hand_is_put_right_by_the_next_look(
 ) -> None:
     """Whoever was paused amid a step of an earlier guard may still do the rest of that step."""
 
-    def sight(acls: frozenset[Acl], topics: frozenset[str]) -> Sight:
-        return Sight("east", acls, topics, EXISTING, US, open_unless_ruled=False)
+    def sight(acls: frozenset[Acl], topics: frozenset[str]) -> AclSnapshot:
+        return AclSnapshot("east", acls, topics, EXISTING, US, open_unless_ruled=False)
 
-    one = anew(Guard(), sight(rules, first))
-    dead = halfway(data, one.plan.doing(), rules)
-    two = anew(one, sight(dead, first | more))
-    stands = done(two.plan.doing(), dead)
-    late = halfway(data, one.plan.doing(), stands)
-    three = anew(two, sight(late, first | more))
-    now = done(three.plan.doing(), late)
+    one = renew_write_block(WriteBlock(), sight(rules, first))
+    dead = halfway(data, one.plan.changes_to_apply(), rules)
+    two = renew_write_block(one, sight(dead, first | more))
+    stands = apply_changes(two.plan.changes_to_apply(), dead)
+    late = halfway(data, one.plan.changes_to_apply(), stands)
+    three = renew_write_block(two, sight(late, first | more))
+    now = apply_changes(three.plan.changes_to_apply(), late)
     assert now == stands
-    assert is_up(settled(three), anew(settled(three), sight(now, first | more)), now)
-    gone = anew(settled(three), sight(now, frozenset()))
-    assert done(gone.plan.doing(), now) == rules
+    assert is_write_block_up(
+        settle_write_block(three), renew_write_block(settle_write_block(three), sight(now, first | more)), now
+    )
+    gone = renew_write_block(settle_write_block(three), sight(now, frozenset()))
+    assert apply_changes(gone.plan.changes_to_apply(), now) == rules
 
 
 @given(sets, moved)
 def test_a_guard_is_kept_as_json(rules: frozenset[Acl], topics: frozenset[str]) -> None:
-    kept = anew(Guard(), Sight("east", rules, topics, EXISTING, US, open_unless_ruled=False))
-    assert Guard.from_json(kept.to_json()) == kept
-    assert Guard.from_json(settled(kept).to_json()) == settled(kept)
+    kept = renew_write_block(WriteBlock(), AclSnapshot("east", rules, topics, EXISTING, US, open_unless_ruled=False))
+    assert WriteBlock.from_json(kept.to_json()) == kept
+    assert WriteBlock.from_json(settle_write_block(kept).to_json()) == settle_write_block(kept)
     with pytest.raises(WireError):
-        Guard.from_json("[]")
+        WriteBlock.from_json("[]")

@@ -10,36 +10,36 @@ import pytest
 
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.config.model import Link
-from twinshore.switch.core.steps import DEEDS, DUTIES, Deed, Kind
-from twinshore.switch.failback import Failback, Rebuild
-from twinshore.switch.group import OneGroup
-from twinshore.switch.runner import Work
-from twinshore.switch.without_data import Bare
+from twinshore.switch.core.steps import STEP_SPECS, STEPS, SwitchKind, SwitchStep
+from twinshore.switch.empty_logs import SwitchWithoutDataSteps
+from twinshore.switch.failback import FailbackSteps, RebuildSteps
+from twinshore.switch.group import GroupSwitchSteps
+from twinshore.switch.step_runner import SwitchSteps
 
 NOBODY: Any = type("Nobody", (), {"guard": None})()
-COMMANDS = {Deed.BEFORE, Deed.AFTER}  # the operator's, see hands/commands.py
+COMMANDS = {SwitchStep.BEFORE, SwitchStep.AFTER}  # the operator's, see hands/commands.py
 
 
-def hands(kind: Kind) -> Any:
+def hands(kind: SwitchKind) -> Any:
     link, back = Link("east", "west"), Link("west", "east")
     settings: Any = type("Settings", (), {"mirror": type("Mirror", (), {"lease_s": 1.0})})
-    if kind in (Kind.FAILBACK, Kind.MAPPED):
-        return Failback(link, back, settings, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, lambda: NOW_MS)
-    if kind is Kind.REBUILD:
-        return Rebuild(back, settings, NOBODY, NOBODY, NOBODY, lambda: NOW_MS)
-    if kind is Kind.GROUP:
-        return OneGroup([link], NOBODY, NOBODY, lambda: NOW_MS)
-    whose = Bare if kind is Kind.BARE else Work
+    if kind in (SwitchKind.FAILBACK, SwitchKind.MAPPED_FAILBACK):
+        return FailbackSteps(link, back, settings, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, lambda: NOW_MS)
+    if kind is SwitchKind.REBUILD:
+        return RebuildSteps(back, settings, NOBODY, NOBODY, NOBODY, lambda: NOW_MS)
+    if kind is SwitchKind.GROUP:
+        return GroupSwitchSteps([link], NOBODY, NOBODY, lambda: NOW_MS)
+    whose = SwitchWithoutDataSteps if kind is SwitchKind.DATALESS else SwitchSteps
     return whose(link, back, settings, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, print, lambda: NOW_MS)
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_each_deed_has_a_hand_and_what_may_be_undone_has_another(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", SwitchKind)
+def test_each_deed_has_a_hand_and_what_may_be_undone_has_another(kind: SwitchKind) -> None:
     ours = hands(kind)
-    deeds = DEEDS[kind]
+    deeds = STEPS[kind]
     assert set(deeds) - COMMANDS <= set(ours._doing)
-    may_turn = deeds[: deeds.index(Deed.COMMIT)] if Deed.COMMIT in deeds else ()
-    assert {deed for deed in may_turn if DUTIES[deed].undoes} - COMMANDS <= set(ours._undoing)
+    may_turn = deeds[: deeds.index(SwitchStep.COMMIT)] if SwitchStep.COMMIT in deeds else ()
+    assert {deed for deed in may_turn if STEP_SPECS[deed].undoes} - COMMANDS <= set(ours._undoing)
 
 
 @pytest.mark.parametrize(("went_s", "late"), [(0, False), (14, False), (16, True), (-3600, True)])

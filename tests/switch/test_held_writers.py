@@ -11,15 +11,15 @@ import pytest
 
 from tests.switch.test_companion import settings, store
 from tests.switch.test_decision import NOW_MS, record
-from twinshore.config.incidents import IncidentKind
+from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.settings import Settings
-from twinshore.runtime import leases as alone_module
-from twinshore.runtime.endpoints import Beside
-from twinshore.runtime.leases import alone
-from twinshore.state.core.values import Asked, TopicInSwitch
+from twinshore.runtime import lease_keeper as alone_module
+from twinshore.runtime.endpoints import LinkContext
+from twinshore.runtime.lease_keeper import exclusive
+from twinshore.state.core.values import MirrorRequest, TopicInSwitch
 from twinshore.state.store import Store
 from twinshore.switch import held_writers
-from twinshore.switch.core.steps import Deed, SwitchState
+from twinshore.switch.core.steps import SwitchState, SwitchStep
 from twinshore.switch.held_writers import HeldWriters
 
 __all__ = ["settings", "store"]
@@ -29,7 +29,7 @@ LEASE_S = 0.6
 class Noted(HeldWriters):
     """Notes which switches are to be ended, as there is no cluster."""
 
-    def __init__(self, beside: Beside) -> None:
+    def __init__(self, beside: LinkContext) -> None:
         self.ended: list[SwitchState] = []
         super().__init__(beside)
 
@@ -48,7 +48,7 @@ def beside(settings: Settings, store: Store, monkeypatch: pytest.MonkeyPatch) ->
     ):
         monkeypatch.setattr(module, name, value)
     link = next(one for one in settings.links if one.name == "east->west")
-    made = Noted(Beside(link, settings, store, lambda: True, lambda _: None))
+    made = Noted(LinkContext(link, settings, store, lambda: True, lambda _: None))
     yield made
     made.close()
 
@@ -66,7 +66,7 @@ def until(holds: object, within_s: float = 10.0) -> None:
         time.sleep(0.02)
 
 
-def at(deed: Deed, held_ms: int) -> SwitchState:
+def at(deed: SwitchStep, held_ms: int) -> SwitchState:
     return replace(record(), deed=deed, held_ms=held_ms)
 
 
@@ -76,11 +76,13 @@ def at(deed: Deed, held_ms: int) -> SwitchState:
     "a switch holds writers and its process dies: an incident names it, and the mirror ends it",
 )
 def test_a_hold_is_told_of_and_ended_once_its_process_is_gone(store: Store, beside: Noted) -> None:
-    one = at(Deed.DRAIN, NOW_MS)
-    store.switching.begin([TopicInSwitch("east<>west", "orders", one.id, "east->west", Asked.ANNOUNCED, 1)])
-    with alone(f"switch {one.id}", store, "anna") as lease:
+    one = at(SwitchStep.DRAIN, NOW_MS)
+    store.topics_in_switch.begin(
+        [TopicInSwitch("east<>west", "orders", one.id, "east->west", MirrorRequest.ANNOUNCED, 1)]
+    )
+    with exclusive(f"switch {one.id}", store, "anna") as lease:
         held = lease.row()
-        assert held is not None and store.switches.save(at(Deed.ANNOUNCE, 0).row(NOW_MS), held)
+        assert held is not None and store.switches.save(at(SwitchStep.ANNOUNCE, 0).row(NOW_MS), held)
         time.sleep(4 * LEASE_S)
         assert told(store) == [], "nobody waits yet"
         assert store.switches.save(one.row(NOW_MS), held)
@@ -90,7 +92,7 @@ def test_a_hold_is_told_of_and_ended_once_its_process_is_gone(store: Store, besi
         assert beside.ended == [], "its process is alive"
     until(lambda: beside.ended)
     assert beside.ended[0].id == one.id
-    with alone(f"switch {one.id}", store, "the mirror") as lease:
+    with exclusive(f"switch {one.id}", store, "the mirror") as lease:
         held = lease.row()
         assert held is not None and store.switches.save(replace(one, let_write_ms=NOW_MS + 1).row(NOW_MS), held)
         until(lambda: told(store) == [])
@@ -106,10 +108,10 @@ def test_a_switch_that_cannot_end_keeps_no_other_from_being_ended(store: Store, 
     beside._end = hangs  # type: ignore[method-assign]
     try:
         for topic, switch in (("orders", "a" * 32), ("bills", "b" * 32)):
-            one = replace(at(Deed.DRAIN, NOW_MS), id=switch)
-            asked = TopicInSwitch("east<>west", topic, switch, "east->west", Asked.ANNOUNCED, 1)
-            store.switching.begin([asked])
-            with alone(f"switch {switch}", store, "anna") as lease:
+            one = replace(at(SwitchStep.DRAIN, NOW_MS), id=switch)
+            asked = TopicInSwitch("east<>west", topic, switch, "east->west", MirrorRequest.ANNOUNCED, 1)
+            store.topics_in_switch.begin([asked])
+            with exclusive(f"switch {switch}", store, "anna") as lease:
                 held = lease.row()
                 assert held is not None and store.switches.save(one.row(NOW_MS), held)
         until(lambda: {one.id for one in beside.ended} == {"a" * 32, "b" * 32})
@@ -119,9 +121,11 @@ def test_a_switch_that_cannot_end_keeps_no_other_from_being_ended(store: Store, 
 
 
 def test_a_switch_that_holds_nobody_is_left_to_its_operator(store: Store, beside: Noted) -> None:
-    one = at(Deed.ANNOUNCE, 0)
-    store.switching.begin([TopicInSwitch("east<>west", "orders", one.id, "east->west", Asked.ANNOUNCED, 1)])
-    with alone(f"switch {one.id}", store, "anna") as lease:
+    one = at(SwitchStep.ANNOUNCE, 0)
+    store.topics_in_switch.begin(
+        [TopicInSwitch("east<>west", "orders", one.id, "east->west", MirrorRequest.ANNOUNCED, 1)]
+    )
+    with exclusive(f"switch {one.id}", store, "anna") as lease:
         held = lease.row()
         assert held is not None and store.switches.save(one.row(NOW_MS), held)
     time.sleep(3 * LEASE_S)

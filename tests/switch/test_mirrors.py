@@ -9,7 +9,7 @@ import pytest
 
 from twinshore.state.store import Store, open_store
 from twinshore.switch import drain
-from twinshore.switch.core.steps import Cannot, Wait
+from twinshore.switch.core.steps import StepFailed, StepPending
 from twinshore.switch.drain import MirrorSilence, MirrorWatch
 
 LINK, NAME = "east->west", "link east->west"
@@ -23,23 +23,23 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def test_where_nobody_carries_the_link_it_is_said_at_once(store: Store) -> None:
     watch = MirrorWatch(store, LINK, 10.0)
-    assert isinstance(watch.why_not(), Cannot)
+    assert isinstance(watch.check_alive(), StepFailed)
     row = store.leases.take(NAME, "anna", 10_000, seen=None)
     assert row is not None
-    assert isinstance(watch.why_not(), Wait)
+    assert isinstance(watch.check_alive(), StepPending)
     store.leases.release(row)
-    assert isinstance(watch.why_not(), Cannot)
+    assert isinstance(watch.check_alive(), StepFailed)
 
 
 def test_a_mirror_is_seen_at_work_and_not_asked_for_again(store: Store) -> None:
     row = store.leases.take(NAME, "anna", 10_000, seen=None)
     assert row is not None
     watch = MirrorWatch(store, LINK, 10.0)
-    assert isinstance(watch.why_not(), Wait)
+    assert isinstance(watch.check_alive(), StepPending)
     beaten = store.leases.beat_each([row], {NAME: 10_000})[NAME]
-    assert watch.why_not() is None
+    assert watch.check_alive() is None
     store.leases.release(beaten)
-    assert watch.why_not() is None
+    assert watch.check_alive() is None
 
 
 def test_one_that_died_is_named_once_its_lease_has_run_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,12 +47,12 @@ def test_one_that_died_is_named_once_its_lease_has_run_out(store: Store, monkeyp
     monkeypatch.setattr(drain, "steady_s", lambda: now_s[0])
     store.leases.take(NAME, "anna", 10_000, seen=None)
     watch = MirrorWatch(store, LINK, 10.0)
-    assert isinstance(watch.why_not(), Wait)
+    assert isinstance(watch.check_alive(), StepPending)
     now_s[0] += 14.0
-    assert isinstance(watch.why_not(), Wait)
+    assert isinstance(watch.check_alive(), StepPending)
     now_s[0] += 1.0
-    ended = watch.why_not()
-    assert isinstance(ended, Cannot)
+    ended = watch.check_alive()
+    assert isinstance(ended, StepFailed)
     assert "anna" in ended.sentence
 
 
@@ -66,8 +66,8 @@ def test_past_the_point_of_no_return_a_mirror_that_is_away_is_told_and_heard_whe
     assert silence.waiting("it makes orders anew").sentence.startswith(away)
     row = store.leases.take(NAME, "anna", 10_000, seen=None)
     assert row is not None
-    assert silence.waiting("it makes orders anew") == Wait("it makes orders anew")
+    assert silence.waiting("it makes orders anew") == StepPending("it makes orders anew")
     now_s[0] += 15.0
     assert silence.waiting("it makes orders anew").sentence.startswith(away)
     store.leases.beat_each([row], {NAME: 10_000})
-    assert silence.waiting("it makes orders anew") == Wait("it makes orders anew")
+    assert silence.waiting("it makes orders anew") == StepPending("it makes orders anew")

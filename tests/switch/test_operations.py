@@ -13,25 +13,32 @@ import pytest
 from tests.switch.flips import flip_of
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.config.errors import ConfigError, RefusedError
-from twinshore.config.model import TERM_MAX, Extent, Link, Mode, SourceOffset, TargetOffset
+from twinshore.config.model import TERM_MAX, Link, OffsetMode, OffsetRun, SourceOffset, TargetOffset
 from twinshore.config.settings import Settings, load_settings
-from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from twinshore.lab.ports import free_port
-from twinshore.replication.core.lag import LagWord, TopicLag, lag_row
-from twinshore.runtime.leases import alone
-from twinshore.state.core.values import Asked, ControlRow, SwitchRow, TopicInSwitch, TwinRow
+from twinshore.replication.core.lag import LagStatus, TopicLag, lag_row
+from twinshore.runtime.lease_keeper import exclusive
+from twinshore.state.core.values import ControlRow, MirrorRequest, SwitchRow, TopicInSwitch, TwinRow
 from twinshore.state.store import Store, open_store
 from twinshore.switch.core.acl_rules import RulesPlan
-from twinshore.switch.core.forced import Uncrossed, uncrossed
-from twinshore.switch.core.steps import Deed, Kind, State, SwitchState
-from twinshore.switch.drain import in_words, paused_of, would_turn_back
-from twinshore.switch.operations.dispatch import plan_of
+from twinshore.switch.core.steps import SwitchKind, SwitchState, SwitchStatus, SwitchStep
+from twinshore.switch.core.takeover import UnreplicatedOffsets, estimate_unreplicated
+from twinshore.switch.drain import describe_drill_failure, describe_drill_writes, find_paused_topics
+from twinshore.switch.operations.dispatch import plan_switch
 from twinshore.switch.operations.one_group import plan as plan_group
 from twinshore.switch.operations.one_producer import plan as plan_producer
 from twinshore.switch.operations.one_producer import writers_by_rule
-from twinshore.switch.operations.plan import Cramped, asked_of, link_of, plan, standing_on, uncarried
-from twinshore.switch.operations.run import Asking, its_own, resume, roll_back, run_switch
-from twinshore.switch.operations.show import Shown, one_switch, switches, with_signs_of_life
+from twinshore.switch.operations.plan import (
+    DiskShortage,
+    build_switch_request,
+    find_conflicting_switches,
+    find_link,
+    no_link_error,
+    plan,
+)
+from twinshore.switch.operations.run import SwitchCaller, keep_own_topics, resume, roll_back, run_switch
+from twinshore.switch.operations.show import SwitchView, find_switch, list_switches, mark_lifeless
 
 
 @pytest.fixture
@@ -54,8 +61,8 @@ def store(settings: Settings) -> Iterator[Store]:
         yield opened
 
 
-def asking() -> Asking:
-    return Asking("anna", lambda _: None, threading.Event())
+def asking() -> SwitchCaller:
+    return SwitchCaller("anna", lambda _: None, threading.Event())
 
 
 def saved(store: Store, one: SwitchState) -> SwitchState:
@@ -75,7 +82,7 @@ def saved(store: Store, one: SwitchState) -> SwitchState:
 )
 def test_what_nobody_can_mean_is_told(settings: Settings, store: Store, topics: list[str], to: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        plan(asked_of(topics, to), settings, store)
+        plan(build_switch_request(topics, to), settings, store)
 
 
 @pytest.mark.parametrize(
@@ -91,42 +98,45 @@ def test_what_nobody_can_mean_of_a_group_is_told(
     settings: Settings, store: Store, topics: list[str], group: str, force: bool, why: str
 ) -> None:
     with pytest.raises(ConfigError, match=why):
-        plan_of(asked_of(topics, "west", group=group, force=force), settings, store)
+        plan_switch(build_switch_request(topics, "west", group=group, force=force), settings, store)
     with pytest.raises(ConfigError, match="wset"):
-        plan_group(asked_of([], "wset", group="billing"), settings, store)
+        plan_group(build_switch_request([], "wset", group="billing"), settings, store)
 
 
 def test_one_producer_alone_is_refused_with_what_to_do(settings: Settings, store: Store) -> None:
     """On a same-name link its topic has one home; on a prefix link both sides are written anyway."""
-    same = plan_producer(asked_of(["orders"], "west", producer="anna"), settings, store).refused
+    same = plan_producer(build_switch_request(["orders"], "west", producer="anna"), settings, store).refused
     assert same is not None
     assert "anna alone cannot move: orders has one home, east" in same.message
     assert "twinshore switch run 'orders' --to west" in same.hint
-    prefix = plan_of(asked_of(["orders"], "north", producer="anna"), settings, store).refused
+    prefix = plan_switch(build_switch_request(["orders"], "north", producer="anna"), settings, store).refused
     assert prefix is not None
     assert "nothing has to be switched for anna" in prefix.message
     assert "east.orders" in prefix.hint
-    for asked in (asked_of([], "west", producer="anna"), asked_of(["orders"], "west", producer="anna", group="b")):
+    for asked in (
+        build_switch_request([], "west", producer="anna"),
+        build_switch_request(["orders"], "west", producer="anna", group="b"),
+    ):
         with pytest.raises(ConfigError, match="--producer needs"):
-            plan_of(asked, settings, store)
-    every = ("*", Operation.WRITE, Permission.ALLOW)
-    rules = [Acl(Resource.TOPIC, "orders", Pattern.LITERAL, f"User:{who}", *every) for who in ("bob", "anna")]
-    rules.append(replace(rules[0], principal="User:eve", permission=Permission.DENY))
-    rules.append(replace(rules[0], principal="User:zoe", operation=Operation.READ))
+            plan_switch(asked, settings, store)
+    every = ("*", AclOperation.WRITE, AclPermission.ALLOW)
+    rules = [Acl(ResourceType.TOPIC, "orders", PatternType.LITERAL, f"User:{who}", *every) for who in ("bob", "anna")]
+    rules.append(replace(rules[0], principal="User:eve", permission=AclPermission.DENY))
+    rules.append(replace(rules[0], principal="User:zoe", operation=AclOperation.READ))
     assert writers_by_rule(rules, ["orders"]) == {"User:anna", "User:bob"}
     assert writers_by_rule(rules, ["others"]) == set()
 
 
 def test_where_no_twin_is_mapped_the_links_mode_is_named_and_what_ends_it(settings: Settings, store: Store) -> None:
     """It named mapped twins, and there were none."""
-    adopts = settings.with_links([replace(one, mode=Mode.MAPPED) for one in settings.links])
-    refused = plan(asked_of(["orders"], "west"), adopts, store).refused
+    adopts = settings.with_links([replace(one, mode=OffsetMode.MAPPED) for one in settings.links])
+    refused = plan(build_switch_request(["orders"], "west"), adopts, store).refused
     assert refused is not None
     assert refused.message.startswith('east->west adopts topics that hold data already (mode = "mapped"), and twins of')
     assert "`twinshore link set 'east->west' 'mode=\"exact\"'` ends that" in refused.hint
     row = TwinRow("east->west", "orders", 0, "a" * 32, "b" * 32, 0, 0, 1)
-    store.extents.adopt([(row, Extent(SourceOffset(0), TargetOffset(5), 0, 0))])
-    refused = plan(asked_of(["orders"], "west"), adopts, store).refused
+    store.extents.adopt([(row, OffsetRun(SourceOffset(0), TargetOffset(5), 0, 0))])
+    refused = plan(build_switch_request(["orders"], "west"), adopts, store).refused
     assert refused is not None
     assert refused.message == "mapped twins have offsets of their own and are not switched: orders"
 
@@ -134,21 +144,21 @@ def test_where_no_twin_is_mapped_the_links_mode_is_named_and_what_ends_it(settin
 def test_what_operators_paused_is_not_held_for_nothing(store: Store) -> None:
     """Its twin would never be level; by force it moves with what has crossed, and the preview says how much has not."""
     link = Link("east", "west", ("orders",))
-    assert paused_of(link, ["orders"], store) == []
+    assert find_paused_topics(link, ["orders"], store) == []
     row = ControlRow("east->west", "paused_topics", '["ord.*"]', NOW_MS, "anna")
     assert store.controls.change(
         "east->west", {"paused_topics": row}, seen=store.controls.version("east->west"), told=[]
     )
-    assert paused_of(link, ["orders"], store) == ["orders"]
-    word = LagWord(NOW_MS, 2_581, 1, 0, {"orders": TopicLag(1, 10, 2_591, 2_581)})
-    missing = uncrossed({"orders": 1}, (), word, every=True)
-    assert missing == Uncrossed(2_581, NOW_MS), "receipts know only what came with what was carried"
+    assert find_paused_topics(link, ["orders"], store) == ["orders"]
+    word = LagStatus(NOW_MS, 2_581, 1, 0, {"orders": TopicLag(1, 10, 2_591, 2_581)})
+    missing = estimate_unreplicated({"orders": 1}, (), word, every=True)
+    assert missing == UnreplicatedOffsets(2_581, NOW_MS), "receipts know only what came with what was carried"
 
 
 def test_what_a_store_has_never_seen_is_not_called_crossed(settings: Settings, store: Store) -> None:
-    asked = asked_of(["orders"], "west", force=True)
+    asked = build_switch_request(["orders"], "west", force=True)
     assert "how much of east had not crossed is not known" in plan(asked, settings, store).shown[1]
-    store.memories.remember([lag_row("east->west", LagWord(NOW_MS, 2_581, 1, 0))])
+    store.link_states.remember([lag_row("east->west", LagStatus(NOW_MS, 2_581, 1, 0))])
     said = plan(asked, settings, store).shown[1]
     assert said.startswith("how much is lost is not known: ")
     assert said.endswith(" s before now, when east was last seen, 2,581 offsets had not crossed")
@@ -156,24 +166,24 @@ def test_what_a_store_has_never_seen_is_not_called_crossed(settings: Settings, s
 
 def test_a_switch_whose_process_is_no_more_is_called_so(store: Store) -> None:
     """Whoever is on call reads that writers wait, and what he can do."""
-    held = saved(store, replace(record(), deed=Deed.DRAIN, held_ms=NOW_MS))
-    done = saved(store, replace(record(), id="e" * 32, deed=Deed.RELEASE, state=State.DONE))
-    one, other = with_signs_of_life(store, [one_switch(store, held.id), one_switch(store, done.id)])
+    held = saved(store, replace(record(), deed=SwitchStep.DRAIN, held_ms=NOW_MS))
+    done = saved(store, replace(record(), id="e" * 32, deed=SwitchStep.RELEASE, state=SwitchStatus.DONE))
+    one, other = mark_lifeless(store, [find_switch(store, held.id), find_switch(store, done.id)])
     assert "no sign of life; WRITERS WAIT: `twinshore switch resume ffffffff` goes on, `twinshore switch rollback" in (
         one.sentence()
     )
     assert "sign of life" not in other.sentence()
-    with alone(f"switch {held.id}", store, "anna"):
-        (alive,) = with_signs_of_life(store, [one_switch(store, held.id)])
+    with exclusive(f"switch {held.id}", store, "anna"):
+        (alive,) = mark_lifeless(store, [find_switch(store, held.id)])
     assert not alive.lifeless
 
 
 def test_a_slip_of_the_pen_beside_topics_that_are_carried_moves_nothing(settings: Settings, store: Store) -> None:
     """By force the old home is not asked for it."""
     with pytest.raises(ConfigError, match=r"no link to west carries ordres.*did you mean"):
-        plan_of(asked_of(["orders", "ordres"], "west", force=True), settings, store)
+        plan_switch(build_switch_request(["orders", "ordres"], "west", force=True), settings, store)
     with pytest.raises(ConfigError, match=r"no link to west carries pay\.\*"):
-        plan_of(asked_of(["orders", "pay.*"], "west", force=True), settings, store)
+        plan_switch(build_switch_request(["orders", "pay.*"], "west", force=True), settings, store)
 
 
 def test_by_force_a_topic_moves_that_its_link_carries_no_more_also_beside_another(
@@ -181,143 +191,148 @@ def test_by_force_a_topic_moves_that_its_link_carries_no_more_also_beside_anothe
 ) -> None:
     store.twins.save([TwinRow("east->west", "bills", 0, "c" * 32, "d" * 32, 0, 0, 1)])
     links = [link for link in settings.links if link.target == "west"]
-    link, rows = link_of(asked_of(["orders", "bills"], "west", force=True), links, store)
+    link, rows = find_link(build_switch_request(["orders", "bills"], "west", force=True), links, store)
     assert (link.name, sorted(row.topic for row in rows)) == ("east->west", ["bills", "orders"])
     with pytest.raises(ConfigError, match="no link to west carries bills"):
-        link_of(asked_of(["orders", "bills"], "west"), links, store)
+        find_link(build_switch_request(["orders", "bills"], "west"), links, store)
     with pytest.raises(ConfigError, match=r"carries bllis.*did you mean bills"):
-        link_of(asked_of(["bills", "bllis"], "west", force=True), links, store)
-    moved_before = replace(asked_of(["orders", "gone"], "west"), of="e" * 32)
-    assert [row.topic for row in link_of(moved_before, links, store)[1]] == ["orders"]
+        find_link(build_switch_request(["bills", "bllis"], "west", force=True), links, store)
+    moved_before = replace(build_switch_request(["orders", "gone"], "west"), of="e" * 32)
+    assert [row.topic for row in find_link(moved_before, links, store)[1]] == ["orders"]
 
 
 def test_only_brokers_without_room_keep_a_planned_switch_from_being_made() -> None:
-    assert Cramped().refused() is None
-    assert Cramped("west has little room").refused() is None
-    refused = Cramped("west has no room", full=True).refused()
+    assert DiskShortage().refused() is None
+    assert DiskShortage("west has little room").refused() is None
+    refused = DiskShortage("west has no room", full=True).refused()
     assert refused and "make room there first" in refused.hint
 
 
 def test_a_topic_without_a_link_is_told_how_it_gets_one(settings: Settings) -> None:
     links = [link for link in settings.links if link.target == "west"]
-    told = uncarried(["invoices"], links, "west", ["orders"])
+    told = no_link_error(["invoices"], links, "west", ["orders"])
     assert "no link to west carries invoices" in told.message
     assert "a topic of east carried first that is named by its whole name" in told.hint
 
 
 def test_what_stands_in_the_way_is_refused_before_anything_is_done(settings: Settings, store: Store) -> None:
-    away = plan(asked_of(["orders"], "west"), settings, store)
+    away = plan(build_switch_request(["orders"], "west"), settings, store)
     assert "does not answer" in str(away.refused)
     assert away.steps == ()
     with pytest.raises(RefusedError):
         run_switch(away, settings, store, asking())
-    renamed = plan(asked_of(["orders"], "north"), settings, store)
+    renamed = plan(build_switch_request(["orders"], "north"), settings, store)
     assert "other names" in str(renamed.refused)
-    assert switches(store) == []
+    assert list_switches(store) == []
 
 
 @pytest.mark.parametrize("force", [False, True])
 def test_a_topic_that_has_changed_homes_too_often_stays(settings: Settings, store: Store, force: bool) -> None:
     """Its link's next epoch would not fit into a batch's header."""
-    store.switching.flip([flip_of("orders", "west", "east", TERM_MAX, (9,), since_ms=NOW_MS, by="bob")])
+    store.topics_in_switch.flip([flip_of("orders", "west", "east", TERM_MAX, (9,), since_ms=NOW_MS, by="bob")])
     assert "has changed homes 30,000 times" in str(
-        plan(asked_of(["orders"], "west", force=force), settings, store).refused
+        plan(build_switch_request(["orders"], "west", force=force), settings, store).refused
     )
 
 
 def test_a_switch_is_found_by_the_beginning_of_its_id(store: Store) -> None:
     first = saved(store, record())
     second = saved(store, replace(record(), id="e" * 32, begun_ms=NOW_MS + 1))
-    assert [one.id for one in switches(store)] == [second.id, first.id]
-    assert one_switch(store, "ff").record == first
+    assert [one.id for one in list_switches(store)] == [second.id, first.id]
+    assert find_switch(store, "ff").record == first
     with pytest.raises(ConfigError, match="2 switches"):
-        one_switch(store, "")
+        find_switch(store, "")
     with pytest.raises(ConfigError, match="no switch abc"):
-        one_switch(store, "abc")
-    saved(store, replace(first, state=State.TURNED_BACK, why="no"))
-    assert one_switch(store, "").record == second
-    assert "turned back: no" in one_switch(store, "ff").sentence()
-    assert one_switch(store, "ff").verdict() == "turned back: no; orders is at home on east"
-    assert one_switch(store, "ff").history()[0].endswith("by anna")
+        find_switch(store, "abc")
+    saved(store, replace(first, state=SwitchStatus.ROLLED_BACK, why="no"))
+    assert find_switch(store, "").record == second
+    assert "turned back: no" in find_switch(store, "ff").sentence()
+    assert find_switch(store, "ff").verdict() == "turned back: no; orders is at home on east"
+    assert find_switch(store, "ff").history()[0].endswith("by anna")
 
 
 @pytest.mark.parametrize(
     ("kind", "called"),
     [
-        (Kind.PLANNED, "planned switch of orders from east to west"),
-        (Kind.FAILBACK, "fail-back of orders: east is filled from west"),
-        (Kind.MAPPED, "mapped fail-back of orders: east goes on with what west has"),
-        (Kind.REBUILD, "rebuild of orders on east from west"),
+        (SwitchKind.PLANNED, "planned switch of orders from east to west"),
+        (SwitchKind.FAILBACK, "fail-back of orders: east is filled from west"),
+        (SwitchKind.MAPPED_FAILBACK, "mapped fail-back of orders: east goes on with what west has"),
+        (SwitchKind.REBUILD, "rebuild of orders on east from west"),
     ],
 )
-def test_history_calls_a_switch_by_what_it_does(kind: Kind, called: str) -> None:
-    one = replace(record(kind), state=State.DONE)
-    assert f"  {called}, by anna: done" in Shown(one.id, one).sentence()
+def test_history_calls_a_switch_by_what_it_does(kind: SwitchKind, called: str) -> None:
+    one = replace(record(kind), state=SwitchStatus.DONE)
+    assert f"  {called}, by anna: done" in SwitchView(one.id, one).sentence()
     assert one.told[0].sentence == f"{called.replace('orders', '1 topic')}, by anna"
 
 
 def test_what_moved_says_what_to_do_next() -> None:
     planned, forced, drill = (
-        replace(record(kind), state=State.DONE) for kind in (Kind.PLANNED, Kind.FORCED, Kind.DRILL)
+        replace(record(kind), state=SwitchStatus.DONE)
+        for kind in (SwitchKind.PLANNED, SwitchKind.FORCED, SwitchKind.DRILL)
     )
     clients = "next: point producers and consumers to west; those that follow homes go there by themselves"
-    assert Shown(planned.id, planned).onward() == (clients,)
-    _, once = Shown(forced.id, forced).onward()
+    assert SwitchView(planned.id, planned).onward() == (clients,)
+    _, once = SwitchView(forced.id, forced).onward()
     assert once == (
         "once east is back, and its mirror runs: `twinshore switch failback orders --old east` saves what never crossed"
     )
     dotted = replace(forced, topics=tuple(replace(forced.topics[0], topic=name) for name in ("a.b", "c")))
-    assert "failback 'a\\.b' c --old" in Shown(dotted.id, dotted).onward()[1]
+    assert "failback 'a\\.b' c --old" in SwitchView(dotted.id, dotted).onward()[1]
     many = replace(forced, topics=tuple(replace(forced.topics[0], topic=f"x.{name}") for name in "abcdef"))
-    assert "failback 'x\\..*' --old east" in Shown(many.id, many).onward()[1], "not all topics of the cluster"
+    assert "failback 'x\\..*' --old east" in SwitchView(many.id, many).onward()[1], "not all topics of the cluster"
     waves = replace(forced, plan="a" * 32)
-    assert "failback '.*' --old east" in Shown(waves.id, waves).onward()[1], "each wave has moved some"
-    assert Shown(drill.id, drill).onward() == ()
-    turned = replace(planned, state=State.TURNED_BACK)
-    assert Shown(turned.id, turned).onward() == ()
+    assert "failback '.*' --old east" in SwitchView(waves.id, waves).onward()[1], "each wave has moved some"
+    assert SwitchView(drill.id, drill).onward() == ()
+    turned = replace(planned, state=SwitchStatus.ROLLED_BACK)
+    assert SwitchView(turned.id, turned).onward() == ()
     tails = '[{"topic": "orders", "partition": 0, "first": 5, "end": 9, "records": 4}]'
-    back = replace(record(Kind.FAILBACK), state=State.DONE, tails=tails)
-    assert "rescue reinject" in Shown(back.id, back).onward()[0]
+    back = replace(record(SwitchKind.FAILBACK), state=SwitchStatus.DONE, tails=tails)
+    assert "rescue reinject" in SwitchView(back.id, back).onward()[0]
 
 
 def test_of_a_forced_switch_no_writer_is_said_to_have_waited() -> None:
     """Nobody was held, and the old home was dead before: what counts is when the new one took writes."""
     forced, planned = (
         replace(
-            record(kind), begun_ms=NOW_MS - 9_000, held_ms=NOW_MS + 2_000, let_write_ms=NOW_MS + 2_500, state=State.DONE
+            record(kind),
+            begun_ms=NOW_MS - 9_000,
+            held_ms=NOW_MS + 2_000,
+            let_write_ms=NOW_MS + 2_500,
+            state=SwitchStatus.DONE,
         )
-        for kind in (Kind.FORCED, Kind.PLANNED)
+        for kind in (SwitchKind.FORCED, SwitchKind.PLANNED)
     )
-    shown = Shown(forced.id, forced)
+    shown = SwitchView(forced.id, forced)
     assert shown.sentence().endswith(", by anna: done, west writable 2.5 s after the command")
     assert (shown.verdict(), shown.as_values()["held_s"]) == ("done: orders is at home on west", 0.0)
-    assert Shown(planned.id, planned).sentence().endswith(", by anna: done, writers that follow waited 0.5 s")
+    assert SwitchView(planned.id, planned).sentence().endswith(", by anna: done, writers that follow waited 0.5 s")
     for rules, who in (
         (RulesPlan(), "writers waited"),
         (RulesPlan(open_to_all=("orders",)), "writers that follow waited"),
         (RulesPlan(ruled=False), "writers that follow waited"),
     ):
         held = replace(planned, rights=json.dumps(rules.as_record()))
-        assert Shown(held.id, held).verdict().endswith(f"; {who} 0.5 s")
-    turned = replace(record(Kind.FORCED), held_ms=NOW_MS, state=State.TURNED_BACK, why="no")
-    assert Shown(turned.id, turned).sentence().endswith(": turned back: no")
+        assert SwitchView(held.id, held).verdict().endswith(f"; {who} 0.5 s")
+    turned = replace(record(SwitchKind.FORCED), held_ms=NOW_MS, state=SwitchStatus.ROLLED_BACK, why="no")
+    assert SwitchView(turned.id, turned).sentence().endswith(": turned back: no")
 
 
 def test_a_drill_that_found_something_in_the_way_has_failed() -> None:
-    drill = replace(record(Kind.DRILL), state=State.DONE)
-    assert Shown(drill.id, drill).sentence().endswith(": done")
+    drill = replace(record(SwitchKind.DRILL), state=SwitchStatus.DONE)
+    assert SwitchView(drill.id, drill).sentence().endswith(": done")
     failed = replace(drill, why="the twins are 5 offsets behind")
-    assert Shown(failed.id, failed).sentence().endswith(": failed: the twins are 5 offsets behind")
+    assert SwitchView(failed.id, failed).sentence().endswith(": failed: the twins are 5 offsets behind")
 
 
 def test_behind_its_point_of_no_return_a_switch_is_not_rolled_back(settings: Settings, store: Store) -> None:
-    saved(store, replace(record(), deed=Deed.FENCE))
+    saved(store, replace(record(), deed=SwitchStep.FENCE))
     with pytest.raises(RefusedError, match="past its point of no return"):
         roll_back("", settings, store, asking())
 
 
 def test_what_has_ended_is_not_gone_on_with(settings: Settings, store: Store) -> None:
-    saved(store, replace(record(), state=State.TURNED_BACK))
+    saved(store, replace(record(), state=SwitchStatus.ROLLED_BACK))
     with pytest.raises(ConfigError, match="no switch is open"):
         resume("", settings, store, asking())
 
@@ -325,25 +340,25 @@ def test_what_has_ended_is_not_gone_on_with(settings: Settings, store: Store) ->
 def test_a_switch_that_goes_on_is_not_taken_over(store: Store) -> None:
     """What stands on the topics is found by its claim, and by its record where the claim is not there yet."""
     link = Link("east", "west")
-    assert standing_on(link, ["orders"], store) == ()
+    assert find_conflicting_switches(link, ["orders"], store) == ()
     first = saved(store, record())
-    assert standing_on(link, ["orders"], store) == (first,)
-    assert standing_on(link, ["bills"], store) == ()
-    row = TopicInSwitch("east<>west", "orders", first.id, "east->west", Asked.ANNOUNCED, NOW_MS)
-    store.switching.begin([row])
-    ended = saved(store, replace(first, state=State.TURNED_BACK, why="killed before its claim went"))
-    assert standing_on(link, ["orders"], store) == (ended,)
-    saved(store, replace(first, deed=Deed.FENCE))
+    assert find_conflicting_switches(link, ["orders"], store) == (first,)
+    assert find_conflicting_switches(link, ["bills"], store) == ()
+    row = TopicInSwitch("east<>west", "orders", first.id, "east->west", MirrorRequest.ANNOUNCED, NOW_MS)
+    store.topics_in_switch.begin([row])
+    ended = saved(store, replace(first, state=SwitchStatus.ROLLED_BACK, why="killed before its claim went"))
+    assert find_conflicting_switches(link, ["orders"], store) == (ended,)
+    saved(store, replace(first, deed=SwitchStep.FENCE))
     with pytest.raises(RefusedError, match="past its point of no return"):
-        standing_on(link, ["orders"], store)
+        find_conflicting_switches(link, ["orders"], store)
 
 
-@pytest.mark.parametrize("deed", [Deed.AFTER, Deed.TAKE_UP, Deed.RELEASE])
-def test_one_that_was_killed_as_it_let_go_is_found_by_a_switch_back(store: Store, deed: Deed) -> None:
+@pytest.mark.parametrize("deed", [SwitchStep.AFTER, SwitchStep.START_REVERSE, SwitchStep.RELEASE])
+def test_one_that_was_killed_as_it_let_go_is_found_by_a_switch_back(store: Store, deed: SwitchStep) -> None:
     """Its rows are gone, its claims on both clusters are not: the switch back would meet them and turn back."""
     flipped = saved(store, replace(record(), deed=deed))
-    assert standing_on(Link("west", "east"), ["orders"], store) == (flipped,)
-    assert standing_on(Link("west", "east"), ["bills"], store) == ()
+    assert find_conflicting_switches(Link("west", "east"), ["orders"], store) == (flipped,)
+    assert find_conflicting_switches(Link("west", "east"), ["bills"], store) == ()
 
 
 def test_a_row_that_nobody_can_read_keeps_no_other_topic_from_moving(store: Store) -> None:
@@ -351,54 +366,63 @@ def test_a_row_that_nobody_can_read_keeps_no_other_topic_from_moving(store: Stor
     link, one = Link("east", "west"), record()
     row = SwitchRow(one.id, one.kind, one.old, one.new, one.state, one.to_json(), one.by, one.begun_ms, one.begun_ms)
     store.switches.save(replace(row, record='{"kind": "of a later version"}'))
-    assert standing_on(link, ["orders"], store) == ()
-    store.switching.begin([TopicInSwitch("east<>west", "orders", one.id, "east->west", Asked.ANNOUNCED, NOW_MS)])
+    assert find_conflicting_switches(link, ["orders"], store) == ()
+    store.topics_in_switch.begin(
+        [TopicInSwitch("east<>west", "orders", one.id, "east->west", MirrorRequest.ANNOUNCED, NOW_MS)]
+    )
     with pytest.raises(RefusedError, match="this version cannot read its record"):
-        standing_on(link, ["orders"], store)
+        find_conflicting_switches(link, ["orders"], store)
 
 
 def test_what_was_decided_without_the_store_does_nothing_to_a_home_of_long_ago(store: Store) -> None:
     """It is owed since; meanwhile bob has moved the topic back, and then again."""
     link, pair = Link("east", "west"), "east<>west"
-    owed = saved(store, replace(record(Kind.FORCED), state=State.DONE, deed=Deed.RELEASE, kept="west").as_kept())
+    owed = saved(
+        store,
+        replace(record(SwitchKind.FORCED), state=SwitchStatus.DONE, deed=SwitchStep.RELEASE, kept="west").as_kept(),
+    )
     with pytest.raises(RefusedError, match="past its point of no return"):
-        standing_on(link, ["orders"], store)
-    onward = its_own(replace(owed, kept="", awaits_store=False), {}, store)
+        find_conflicting_switches(link, ["orders"], store)
+    onward = keep_own_topics(replace(owed, kept="", awaits_store=False), {}, store)
     assert (onward.topics, onward.ended) == (owed.topics, False)
-    assert [row.switch_id for row in store.switching.of(pair)] == [owed.id], "nobody else moves it meanwhile"
-    store.switching.end(owed.id)
+    assert [row.switch_id for row in store.topics_in_switch.of(pair)] == [owed.id], "nobody else moves it meanwhile"
+    store.topics_in_switch.end(owed.id)
     there = {"orders": ("west", 2)}
-    assert its_own(owed, there, store).topics == owed.topics
-    store.switching.end(owed.id)
-    assert its_own(owed, {"orders": ("east", 3)}, store).ended, "the store may be behind the clusters"
-    store.switching.flip([flip_of("orders", "west", "east", 3, (9,), since_ms=NOW_MS, by="bob")])
-    assert standing_on(link, ["orders"], store) == (), "a forced switch is free again"
-    over = its_own(owed, there, store)
-    assert (over.state, over.kept, over.awaits_store) == (State.DONE, "", False)
+    assert keep_own_topics(owed, there, store).topics == owed.topics
+    store.topics_in_switch.end(owed.id)
+    assert keep_own_topics(owed, {"orders": ("east", 3)}, store).ended, "the store may be behind the clusters"
+    store.topics_in_switch.flip([flip_of("orders", "west", "east", 3, (9,), since_ms=NOW_MS, by="bob")])
+    assert find_conflicting_switches(link, ["orders"], store) == (), "a forced switch is free again"
+    over = keep_own_topics(owed, there, store)
+    assert (over.state, over.kept, over.awaits_store) == (SwitchStatus.DONE, "", False)
     assert "orders has moved on since" in over.told[-1].sentence
-    assert store.switching.of(pair) == ()
+    assert store.topics_in_switch.of(pair) == ()
 
 
 def test_what_another_switch_has_by_now_waits_for_that(store: Store) -> None:
-    owed = replace(record(Kind.FORCED), state=State.DONE, deed=Deed.RELEASE, kept="west").as_kept()
-    store.switching.begin([TopicInSwitch("east<>west", "orders", "e" * 32, "west->east", Asked.ANNOUNCED, NOW_MS)])
+    owed = replace(record(SwitchKind.FORCED), state=SwitchStatus.DONE, deed=SwitchStep.RELEASE, kept="west").as_kept()
+    store.topics_in_switch.begin(
+        [TopicInSwitch("east<>west", "orders", "e" * 32, "west->east", MirrorRequest.ANNOUNCED, NOW_MS)]
+    )
     with pytest.raises(RefusedError, match="orders is in switch eeeeeeee by now"):
-        its_own(owed, {}, store)
-    assert [row.switch_id for row in store.switching.of("east<>west")] == ["e" * 32]
+        keep_own_topics(owed, {}, store)
+    assert [row.switch_id for row in store.topics_in_switch.of("east<>west")] == ["e" * 32]
 
 
 def test_a_drill_beside_which_somebody_writes_whom_nothing_can_hold_finds_that_in_the_way() -> None:
-    quiet = replace(record(Kind.DRILL), state=State.DONE, held_ms=NOW_MS, let_write_ms=NOW_MS + 400)
-    shown = Shown(quiet.id, quiet)
+    quiet = replace(record(SwitchKind.DRILL), state=SwitchStatus.DONE, held_ms=NOW_MS, let_write_ms=NOW_MS + 400)
+    shown = SwitchView(quiet.id, quiet)
     assert shown.done
     assert shown.verdict() == (
         "nothing stands in the way of switching orders to west; to catch up and to prove the tails took 0.4 s"
     )
-    written = replace(quiet, why=would_turn_back(["orders"]))
-    shown = Shown(written.id, written)
+    written = replace(quiet, why=describe_drill_failure(["orders"]))
+    shown = SwitchView(written.id, written)
     assert not shown.done
     why = "orders was written during the drill by writers that nothing can hold: a switch would have turned back"
     assert shown.verdict() == f"{why}; to catch up and to prove the tails took 0.4 s"
     assert shown.sentence().endswith(f", by anna: failed: {why}, took 0.4 s")
-    assert in_words(["orders", "bills"], []) == "nobody wrote to bills, orders during the drill"
-    assert "orders was written during the drill: clients that follow homes" in in_words(["orders", "bills"], ["orders"])
+    assert describe_drill_writes(["orders", "bills"], []) == "nobody wrote to bills, orders during the drill"
+    assert "orders was written during the drill: clients that follow homes" in describe_drill_writes(
+        ["orders", "bills"], ["orders"]
+    )

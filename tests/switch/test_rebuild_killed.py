@@ -9,33 +9,33 @@ import pytest
 
 from tests.switch.world import KilledError
 from twinshore.switch.core.steps import (
-    DEEDS,
-    Cannot,
-    Deed,
-    Done,
-    Kind,
-    Moved,
-    Outcome,
-    State,
+    STEPS,
+    StepDone,
+    StepFailed,
+    StepOutcome,
+    StepPending,
+    SwitchKind,
     SwitchState,
-    Wait,
-    after,
-    begin,
-    turn_back,
+    SwitchStatus,
+    SwitchStep,
+    TopicMove,
+    apply_outcome,
+    begin_rollback,
+    begin_switch,
 )
-from twinshore.switch.core.unreplicated import Tail, from_json, to_json
+from twinshore.switch.core.unreplicated import UnreplicatedRange, ranges_from_json, ranges_to_json
 
 NOW_MS = 1_000_000
 CARRIED = 5
-DEEDS_OF = DEEDS[Kind.REBUILD]
-TURNS = DEEDS_OF[: DEEDS_OF.index(Deed.COMMIT) + 1]
+DEEDS_OF = STEPS[SwitchKind.REBUILD]
+TURNS = DEEDS_OF[: DEEDS_OF.index(SwitchStep.COMMIT) + 1]
 
 
 def record() -> SwitchState:
-    moved = Moved(topic="orders", old_id="a" * 32, new_id="b" * 32, term=0, partitions=1, points=(0,))
+    moved = TopicMove(topic="orders", old_id="a" * 32, new_id="b" * 32, term=0, partitions=1, points=(0,))
     made = SwitchState(
         id="f" * 32,
-        kind=Kind.REBUILD,
+        kind=SwitchKind.REBUILD,
         old="west",
         new="east",
         link="west->east",
@@ -46,7 +46,7 @@ def record() -> SwitchState:
         hold_s_max=0.0,
         deed=DEEDS_OF[0],
     )
-    return begin(made, NOW_MS)
+    return begin_switch(made, NOW_MS)
 
 
 @dataclass
@@ -75,14 +75,14 @@ class World:
 class Hands:
     world: World
     kill: tuple[int, int]
-    trouble: Deed | None = None
+    trouble: SwitchStep | None = None
     calls: int = 0
 
-    def once(self, now: SwitchState) -> Outcome:
+    def once(self, now: SwitchState) -> StepOutcome:
         self.calls += 1
         self._moment(0)
         self.world.breathe()
-        outcome = self._undo(now) if now.state is State.TURNING_BACK else self._do(now)
+        outcome = self._undo(now) if now.state is SwitchStatus.ROLLING_BACK else self._do(now)
         self._moment(2)
         return outcome
 
@@ -90,43 +90,48 @@ class Hands:
         if self.kill == (self.calls, which):
             raise KilledError
 
-    def _undo(self, now: SwitchState) -> Outcome:
-        if now.deed is Deed.CLAIM:
+    def _undo(self, now: SwitchState) -> StepOutcome:
+        if now.deed is SwitchStep.CLAIM:
             self.world.claimed = self.world.let_go = False
-        return Done(now)
+        return StepDone(now)
 
-    def _do(self, now: SwitchState) -> Outcome:
-        world, found = self.world, from_json(now.tails)
+    def _do(self, now: SwitchState) -> StepOutcome:
+        world, found = self.world, ranges_from_json(now.tails)
         if now.deed is self.trouble:
-            return Cannot("the test wants it so")
+            return StepFailed("the test wants it so")
         match now.deed:
-            case Deed.CLAIM:
+            case SwitchStep.CLAIM:
                 world.claimed = True
-            case Deed.LET_GO:
+            case SwitchStep.STOP_REPLICATION:
                 world.let_go = True
-            case Deed.LOOK:
-                return Done(replace(now, tails=to_json([Tail("orders", 0, CARRIED, len(world.twin), beside=True)])))
-            case Deed.RESCUE:
+            case SwitchStep.INSPECT:
+                return StepDone(
+                    replace(
+                        now,
+                        tails=ranges_to_json([UnreplicatedRange("orders", 0, CARRIED, len(world.twin), beside=True)]),
+                    )
+                )
+            case SwitchStep.RESCUE:
                 self._moment(1)
                 world.saved = world.twin[CARRIED:]
-                return Done(replace(now, tails=to_json([replace(one, records=2) for one in found])))
-            case Deed.COMMIT:
+                return StepDone(replace(now, tails=ranges_to_json([replace(one, records=2) for one in found])))
+            case SwitchStep.COMMIT:
                 topics = tuple(replace(one, points=(len(world.home),)) for one in now.topics)
-                return Done(replace(now, topics=topics))
-            case Deed.REBUILD if world.spoilt:
+                return StepDone(replace(now, topics=topics))
+            case SwitchStep.REBUILD if world.spoilt:
                 if world.saved != world.twin[CARRIED:]:
                     world.wrong.append("deleted before it was saved")
                 world.twin, world.spoilt = [], False
                 self._moment(1)
                 world.let_go = False
-                return Wait("the mirror makes it anew")
-            case Deed.REBUILD:
+                return StepPending("the mirror makes it anew")
+            case SwitchStep.REBUILD:
                 world.let_go = False
-            case Deed.REFILL if len(world.twin) < now.topics[0].points[0]:
-                return Wait("still to be filled")
-            case Deed.RELEASE:
+            case SwitchStep.REFILL if len(world.twin) < now.topics[0].points[0]:
+                return StepPending("still to be filled")
+            case SwitchStep.RELEASE:
                 world.claimed = False
-        return Done(now)
+        return StepDone(now)
 
 
 def play(hands: Hands) -> SwitchState:
@@ -136,7 +141,7 @@ def play(hands: Hands) -> SwitchState:
         if current.ended:
             return current
         try:
-            kept = after(current, hands.once(current), now_ms).to_json()
+            kept = apply_outcome(current, hands.once(current), now_ms).to_json()
         except KilledError:
             continue
     raise AssertionError(f"no end: {SwitchState.from_json(kept).deed}")
@@ -147,14 +152,14 @@ def play(hands: Hands) -> SwitchState:
 )
 @pytest.mark.parametrize("moment", [0, 1, 2])
 @pytest.mark.parametrize("trouble", [None, *TURNS])
-def test_a_rebuild_that_is_killed_at_any_deed_ends_whole(trouble: Deed | None, moment: int) -> None:
+def test_a_rebuild_that_is_killed_at_any_deed_ends_whole(trouble: SwitchStep | None, moment: int) -> None:
     for kill in range(60):
         world = World(random.Random(kill))
         before = list(world.twin)
         hands = Hands(world, (kill, moment), trouble)
         ended = play(hands)
         assert (world.wrong, world.claimed, world.let_go) == ([], False, False)
-        assert (ended.state is State.DONE) is (trouble is None)
+        assert (ended.state is SwitchStatus.DONE) is (trouble is None)
         if trouble is not None:
             assert world.twin == before, "nothing was deleted"
         else:
@@ -168,12 +173,12 @@ def test_a_rebuild_that_is_killed_at_any_deed_ends_whole(trouble: Deed | None, m
 
 
 def test_once_it_deletes_it_goes_on_and_no_writer_waits() -> None:
-    for deed in DEEDS_OF[DEEDS_OF.index(Deed.COMMIT) + 1 :]:
+    for deed in DEEDS_OF[DEEDS_OF.index(SwitchStep.COMMIT) + 1 :]:
         going = replace(record(), deed=deed, deed_ms=NOW_MS)
-        later = after(going, Cannot("no"), NOW_MS + 10**9)
-        assert (later.state, later.deed) == (State.GOING, deed)
-        assert turn_back(going, "an operator says so", NOW_MS) == going
+        later = apply_outcome(going, StepFailed("no"), NOW_MS + 10**9)
+        assert (later.state, later.deed) == (SwitchStatus.RUNNING, deed)
+        assert begin_rollback(going, "an operator says so", NOW_MS) == going
     one = record()
     while not one.ended:
-        one = after(one, Done(one), NOW_MS)
-    assert (one.state, one.held_ms) == (State.DONE, 0)
+        one = apply_outcome(one, StepDone(one), NOW_MS)
+    assert (one.state, one.held_ms) == (SwitchStatus.DONE, 0)

@@ -9,7 +9,7 @@ from tests.switch.test_returning import flipped
 from twinshore.config.errors import ConfigError
 from twinshore.config.settings import Settings
 from twinshore.state.store import Store
-from twinshore.switch.operations.rebuilding import Rebuilt, plan
+from twinshore.switch.operations.rebuilding import RebuildRequest, plan
 
 
 @pytest.mark.parametrize(
@@ -22,12 +22,12 @@ from twinshore.switch.operations.rebuilding import Rebuilt, plan
 )
 def test_what_is_not_meant_is_told(settings: Settings, store: Store, link: str, topic: str, words: str) -> None:  # noqa: F811
     with pytest.raises(ConfigError, match=words):
-        plan(Rebuilt(link, [topic]), settings, store)
+        plan(RebuildRequest(link, [topic]), settings, store)
 
 
 def test_what_stands_in_the_way_is_refused_before_anything_is_done(settings: Settings, store: Store) -> None:  # noqa: F811
     for link, words in (("east->west", "does not answer"), ("east->north", "other names")):
-        planned = plan(Rebuilt(link, ["orders"]), settings, store)
+        planned = plan(RebuildRequest(link, ["orders"]), settings, store)
         assert words in str(planned.refused)
         assert (planned.steps, planned.record) == ((), None)
 
@@ -35,4 +35,4 @@ def test_what_stands_in_the_way_is_refused_before_anything_is_done(settings: Set
 def test_a_topic_that_a_switch_has_moved_is_no_twin_here(settings: Settings, store: Store) -> None:  # noqa: F811
     flipped(store)
     with pytest.raises(ConfigError, match="has no twin"):
-        plan(Rebuilt("east->west", ["orders"]), settings, store)
+        plan(RebuildRequest("east->west", ["orders"]), settings, store)

@@ -13,47 +13,52 @@ from tests.switch.test_rescued import ORIGIN, SAVED
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol import record_batch
 from twinshore.kafka.protocol.record_batch import decode_batch, encode_batch, split_batches
-from twinshore.switch.core.steps import Deed, Kind, Moved, State, SwitchState
+from twinshore.switch.core.steps import SwitchKind, SwitchState, SwitchStatus, SwitchStep, TopicMove
 from twinshore.switch.core.unreplicated import (
     BATCH_BYTES,
     BATCH_RECORDS,
-    HEADER,
-    UNDER_WAY,
-    Batch,
-    Ending,
-    Saved,
-    as_written,
-    batches,
-    offsets_of,
-    runs_of,
+    END_UNKNOWN,
+    RESCUED_HEADER,
+    ReplayedBatch,
+    TransactionOutcome,
+    UnreplicatedRecord,
+    offset_runs_of,
+    records_to_replay,
+    replayed_offsets,
+    split_into_batches,
 )
 
-WRITTEN = Batch("orders", "west", 2, 7, 0, 500, ((81, 83), (85, 85)), 200)
-MOVED = Moved(topic="orders", old_id="b" * 32, new_id="a" * 32, term=2, partitions=4, points=(0, 0, 0, 199))
+WRITTEN = ReplayedBatch("orders", "west", 2, 7, 0, 500, ((81, 83), (85, 85)), 200)
+MOVED = TopicMove(topic="orders", old_id="b" * 32, new_id="a" * 32, term=2, partitions=4, points=(0, 0, 0, 199))
 
 
-def many(count: int, size: int = 1) -> list[Saved]:
-    return [Saved(record_batch.Record(number, number, b"k", b"v" * size), Ending.COMMITTED) for number in range(count)]
+def many(count: int, size: int = 1) -> list[UnreplicatedRecord]:
+    return [
+        UnreplicatedRecord(record_batch.Record(number, number, b"k", b"v" * size), TransactionOutcome.COMMITTED)
+        for number in range(count)
+    ]
 
 
 def forced(**what: Any) -> list[SwitchState]:
-    one = replace(record(Kind.FORCED), old="west", new="east", deed=Deed.RELEASE, state=State.DONE)
+    one = replace(record(SwitchKind.FORCED), old="west", new="east", deed=SwitchStep.RELEASE, state=SwitchStatus.DONE)
     return [replace(one, topics=(replace(MOVED, **what),))]
 
 
 @given(SAVED)
-def test_each_record_is_in_one_batch_as_it_was(saved: list[Saved]) -> None:
-    some = [one for batch in batches(saved) for one in as_written(batch, ORIGIN)]
+def test_each_record_is_in_one_batch_as_it_was(saved: list[UnreplicatedRecord]) -> None:
+    some = [one for batch in split_into_batches(saved) for one in records_to_replay(batch, ORIGIN)]
     wanted = [one.record for one in saved]
     assert [(one.key, one.value, one.timestamp, one.headers[:-1]) for one in some] == [
         (one.key, one.value, one.timestamp, one.headers) for one in wanted
     ]
-    assert [one.headers[-1] for one in some] == [(HEADER, b"east orders-3 %d" % record.offset) for record in wanted]
+    assert [one.headers[-1] for one in some] == [
+        (RESCUED_HEADER, b"east orders-3 %d" % record.offset) for record in wanted
+    ]
 
 
 def test_batches_are_bounded_and_can_be_read() -> None:
     for saved in (many(3 * BATCH_RECORDS + 1), many(20, BATCH_BYTES // 3)):
-        cut = [as_written(batch, ORIGIN) for batch in batches(saved)]
+        cut = [records_to_replay(batch, ORIGIN) for batch in split_into_batches(saved)]
         assert sum(map(len, cut)) == len(saved)
         for some in cut:
             assert len(some) <= BATCH_RECORDS
@@ -63,9 +68,9 @@ def test_batches_are_bounded_and_can_be_read() -> None:
 
 
 @given(SAVED.filter(bool))
-def test_a_batch_knows_the_offsets_of_its_records(saved: list[Saved]) -> None:
-    batch = replace(WRITTEN, runs=runs_of(saved))
-    assert offsets_of([Batch.from_json(batch.to_json())]) == {one.record.offset for one in saved}
+def test_a_batch_knows_the_offsets_of_its_records(saved: list[UnreplicatedRecord]) -> None:
+    batch = replace(WRITTEN, runs=offset_runs_of(saved))
+    assert replayed_offsets([ReplayedBatch.from_json(batch.to_json())]) == {one.record.offset for one in saved}
 
 
 @pytest.mark.claim(
@@ -73,7 +78,7 @@ def test_a_batch_knows_the_offsets_of_its_records(saved: list[Saved]) -> None:
 )
 def test_what_a_switch_by_force_left_behind_counts_as_not_written() -> None:
     assert WRITTEN.is_lost(3, forced())
-    assert replace(WRITTEN, end=UNDER_WAY).is_lost(3, forced())
+    assert replace(WRITTEN, end=END_UNKNOWN).is_lost(3, forced())
 
 
 def test_what_had_crossed_is_there() -> None:
@@ -86,4 +91,4 @@ def test_what_had_crossed_is_there() -> None:
 def test_garbage_is_no_batch() -> None:
     for text in ("", "[]", '{"producer": 1}', '{"runs": [1]}'):
         with pytest.raises(WireError):
-            Batch.from_json(text)
+            ReplayedBatch.from_json(text)

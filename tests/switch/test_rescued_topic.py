@@ -9,40 +9,42 @@ from pathlib import Path
 import pytest
 
 from twinshore.config.errors import WireError
-from twinshore.config.model import RESCUED_TOPIC, NamedPartition
+from twinshore.config.model import RESCUED_TOPIC, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.record_batch import Record as KafkaRecord
-from twinshore.kafka.state_topic import Notebook
+from twinshore.kafka.state_topic import StateTopic
 from twinshore.lab.clients import delete_records
 from twinshore.lab.cluster import LabCluster
-from twinshore.state.store import passing_store
-from twinshore.switch import rescue
-from twinshore.switch.core.steps import Deed, Kind, Moved, SwitchState
+from twinshore.state.store import temporary_store
+from twinshore.switch import rescue_steps
+from twinshore.switch.core.steps import SwitchKind, SwitchState, SwitchStep, TopicMove
 from twinshore.switch.core.unreplicated import (
-    Copies,
-    Copy,
-    Count,
-    Ending,
-    Origin,
-    Saved,
-    Tail,
-    from_json,
-    head_line,
-    key_of,
-    last_line,
+    RecordCount,
+    RescueCopies,
+    RescueCopy,
+    RescueOrigin,
+    TransactionOutcome,
+    UnreplicatedRange,
+    UnreplicatedRecord,
+    count_line,
+    header_line,
+    ranges_from_json,
+    ranges_to_json,
     record_line,
-    to_json,
+    rescue_key,
 )
-from twinshore.switch.rescue import read_origin, read_saved
-from twinshore.switch.rescued_topic import SETTINGS, RescuedTopic, export
+from twinshore.switch.rescue_steps import read_origin, read_rescued_file
+from twinshore.switch.rescued_topic import TOPIC_SETTINGS, RescuedTopic, export
 
-ORIGIN = Origin("f" * 32, "east", "west", "orders", "a" * 32, 0, 10, 40)
+ORIGIN = RescueOrigin("f" * 32, "east", "west", "orders", "a" * 32, 0, 10, 40)
 
 
-def some(records: int, size: int = 10) -> list[Saved]:
-    endings = (Ending.COMMITTED, Ending.ABORTED)
+def some(records: int, size: int = 10) -> list[UnreplicatedRecord]:
+    endings = (TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED)
     return [
-        Saved(KafkaRecord(10 + one, one, b"key", bytes([one % 251]) * size, ((b"kind", None),)), endings[one % 2])
+        UnreplicatedRecord(
+            KafkaRecord(10 + one, one, b"key", bytes([one % 251]) * size, ((b"kind", None),)), endings[one % 2]
+        )
         for one in range(records)
     ]
 
@@ -58,13 +60,13 @@ def test_what_was_saved_is_counted_listed_and_exported(home: KafkaCluster, tmp_p
     rescued, saved = RescuedTopic(home), some(30, size=50_000)
     copy, count = rescued.save(ORIGIN, saved)
     again, _ = rescued.save(ORIGIN, saved)
-    assert (count, rescued.count(copy), rescued.count(again)) == (Count(30, 15),) * 3
+    assert (count, rescued.count(copy), rescued.count(again)) == (RecordCount(30, 15),) * 3
     empty, _ = rescued.save(replace(ORIGIN, partition=1), [])
-    assert rescued.count(empty) == Count()
-    assert rescued.copies()[ORIGIN] == (again, Count(30, 15)) and copy != again
+    assert rescued.count(empty) == RecordCount()
+    assert rescued.copies()[ORIGIN] == (again, RecordCount(30, 15)) and copy != again
     path = tmp_path / "folder" / ORIGIN.file_name()
     export(rescued.read(copy), path)
-    assert (read_origin(path), list(read_saved(path))) == (ORIGIN, saved)
+    assert (read_origin(path), list(read_rescued_file(path))) == (ORIGIN, saved)
 
 
 def test_nothing_in_the_topic_expires(home: KafkaCluster) -> None:
@@ -74,18 +76,18 @@ def test_nothing_in_the_topic_expires(home: KafkaCluster) -> None:
     home.admin.alter_topic_settings(RESCUED_TOPIC, {"retention.ms": "1000"}, topic_id=topic_id)
     rescued.save(ORIGIN, some(1))
     stands = home.admin.topic_settings([RESCUED_TOPIC])[RESCUED_TOPIC]
-    assert {name: stands[name].value for name in SETTINGS} == SETTINGS
+    assert {name: stands[name].value for name in TOPIC_SETTINGS} == TOPIC_SETTINGS
 
 
 def test_two_attempts_at_once_and_half_a_copy_are_told_apart() -> None:
-    lines = [head_line(ORIGIN), *map(record_line, some(2)), last_line(Count(2, 1))]
-    first, second, cut = (key_of(ORIGIN, attempt) for attempt in ("a", "b", "c"))
+    lines = [header_line(ORIGIN), *map(record_line, some(2)), count_line(RecordCount(2, 1))]
+    first, second, cut = (rescue_key(ORIGIN, attempt) for attempt in ("a", "b", "c"))
     log = [(key, line.encode()) for line in lines for key in (first, second)] + [(cut, lines[0].encode())]
     log += [(b"a stranger", b"x"), (cut, lines[1].encode()), (cut, lines[3].encode())]
-    found = Copies()
+    found = RescueCopies()
     for offset, (key, line) in enumerate(log):
         found.take(offset, key, line)
-    assert found.whole == {ORIGIN: (Copy(1, second), Count(2, 1))}, "one record of the third is missing"
+    assert found.whole == {ORIGIN: (RescueCopy(1, second), RecordCount(2, 1))}, "one record of the third is missing"
 
 
 @pytest.mark.claim(
@@ -97,12 +99,15 @@ def test_what_is_not_saved_as_it_is_now_is_saved_before_its_topic_goes(
     topic = "saved-again"
     east.create_topic(topic, partitions=2)
     old = KafkaCluster(east.cluster)
-    Notebook(old, topic).append([(b"key", b"late %d" % one) for one in range(30)], 1)
-    moved = Moved(topic=topic, old_id="a" * 32, new_id="b" * 32, term=2, partitions=2, points=(10, 0))
-    found = (Tail(topic, 0, 10, 20, records=10, committed=10, file="/the/disk/of/another/host"), Tail(topic, 1, 0, 0))
+    StateTopic(old, topic).append([(b"key", b"late %d" % one) for one in range(30)], 1)
+    moved = TopicMove(topic=topic, old_id="a" * 32, new_id="b" * 32, term=2, partitions=2, points=(10, 0))
+    found = (
+        UnreplicatedRange(topic, 0, 10, 20, records=10, committed=10, file="/the/disk/of/another/host"),
+        UnreplicatedRange(topic, 1, 0, 0),
+    )
     record = SwitchState(
         id="f" * 32,
-        kind=Kind.FAILBACK,
+        kind=SwitchKind.FAILBACK,
         old="east",
         new="west",
         link="east->west",
@@ -111,32 +116,32 @@ def test_what_is_not_saved_as_it_is_now_is_saved_before_its_topic_goes(
         by="anna",
         begun_ms=1,
         hold_s_max=0.0,
-        deed=Deed.REBUILD,
-        tails=to_json(found),
+        deed=SwitchStep.REBUILD,
+        tails=ranges_to_json(found),
         folder=str(tmp_path),
     )
 
     def beside(*_: object) -> object:
         raise AssertionError("no tail is compared with its home")
 
-    def unsaved(now: SwitchState, end: int) -> tuple[Tail, ...]:
-        return rescue.unsaved(now, [Tail(topic, 0, 10, end)], topic, home)
+    def unsaved(now: SwitchState, end: int) -> tuple[UnreplicatedRange, ...]:
+        return rescue_steps.find_unsaved_ranges(now, [UnreplicatedRange(topic, 0, 10, end)], topic, home)
 
-    with passing_store("saved-again") as store:
+    with temporary_store("saved-again") as store:
         assert unsaved(record, 20) == found[:1], "no copy is in the topic"
-        waits = rescue.save_more(record, unsaved(record, 30), old, home, store, beside)  # type: ignore[arg-type]
+        waits = rescue_steps.save_more_ranges(record, unsaved(record, 30), old, home, store, beside)  # type: ignore[arg-type]
         assert waits.record is not None
-        assert [(one.first, one.end, one.records) for one in from_json(waits.record.tails)] == [
+        assert [(one.first, one.end, one.records) for one in ranges_from_json(waits.record.tails)] == [
             (0, 0, 0),
             (10, 20, 10),
             (20, 30, 10),
         ], "nothing is saved twice"
-        saved = {one.where: one for one in from_json(waits.record.tails)}
-        assert list(read_saved(Path(saved[topic, 0].file)))[-1].record.value == b"late 29"
+        saved = {one.where: one for one in ranges_from_json(waits.record.tails)}
+        assert list(read_rescued_file(Path(saved[topic, 0].file)))[-1].record.value == b"late 29"
         assert unsaved(waits.record, 30) == ()
-        assert unsaved(waits.record, 31) == (Tail(topic, 0, 30, 31),), "it has grown since"
-        delete_records(west.cluster, {NamedPartition(RESCUED_TOPIC, 0): saved[topic, 0].saved_at + 5})
+        assert unsaved(waits.record, 31) == (UnreplicatedRange(topic, 0, 30, 31),), "it has grown since"
+        delete_records(west.cluster, {TopicPartition(RESCUED_TOPIC, 0): saved[topic, 0].saved_at + 5})
         assert [one.first for one in unsaved(waits.record, 30)] == [10, 20], "no copy is whole"
     with pytest.raises(WireError):
-        RescuedTopic(home).count(rescue.copy_of(saved[topic, 0]))
+        RescuedTopic(home).count(rescue_steps.copy_of(saved[topic, 0]))
     old.close()

@@ -11,14 +11,14 @@ from tests.switch.test_operations import settings, store  # noqa: F401 - fixture
 from twinshore.config.errors import ConfigError
 from twinshore.config.settings import Settings
 from twinshore.state.store import Store
-from twinshore.switch.operations.returning import FailBack, folder_of, plan
+from twinshore.switch.operations.returning import FailbackRequest, plan, rescue_folder
 
 POINTS = (7,)
 
 
 def flipped(store: Store, home: str = "west") -> None:  # noqa: F811
     old, term = ("east", 2) if home == "west" else ("west", 3)
-    store.switching.flip([flip_of("orders", old, home, term, POINTS)], [])
+    store.topics_in_switch.flip([flip_of("orders", old, home, term, POINTS)], [])
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def flipped(store: Store, home: str = "west") -> None:  # noqa: F811
 )
 def test_what_is_not_meant_is_told(settings: Settings, store: Store, topics: list[str], old: str, words: str) -> None:  # noqa: F811
     with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
-        plan(FailBack(topics, old), settings, store)
+        plan(FailbackRequest(topics, old), settings, store)
 
 
 def test_a_site_that_is_still_away_is_waited_for(settings: Settings, store: Store) -> None:  # noqa: F811
@@ -41,17 +41,17 @@ def test_a_site_that_is_still_away_is_waited_for(settings: Settings, store: Stor
     assert settings.file is not None
     loaded = load_settings(settings.file, {})
     flipped(store)
-    planned = plan(FailBack(["orders"], "east"), loaded, store)
+    planned = plan(FailbackRequest(["orders"], "east"), loaded, store)
     assert planned.record is None
     assert "does not answer" in str(planned.refused)
     flipped(store, "east")
     with pytest.raises(ConfigError, match="no switch has moved"):
-        plan(FailBack(["orders"], "east"), loaded, store)
+        plan(FailbackRequest(["orders"], "east"), loaded, store)
 
 
 def test_files_lie_beside_the_settings(settings: Settings, tmp_path: Path) -> None:  # noqa: F811
-    assert folder_of(settings) == tmp_path / "rescued"
-    assert folder_of(settings, tmp_path / "elsewhere") == tmp_path / "elsewhere"
+    assert rescue_folder(settings) == tmp_path / "rescued"
+    assert rescue_folder(settings, tmp_path / "elsewhere") == tmp_path / "elsewhere"
 
 
 def _give_link_back(settings: Settings) -> None:  # noqa: F811

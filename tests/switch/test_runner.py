@@ -9,8 +9,17 @@ import pytest
 
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError
-from twinshore.switch.core.steps import DEEDS, Deed, Done, Kind, Outcome, State, SwitchState, Wait
-from twinshore.switch.runner import announced_behind, run
+from twinshore.switch.core.steps import (
+    STEPS,
+    StepDone,
+    StepOutcome,
+    StepPending,
+    SwitchKind,
+    SwitchState,
+    SwitchStatus,
+    SwitchStep,
+)
+from twinshore.switch.step_runner import call_before_announcing, run_steps
 
 
 class Notebook:
@@ -26,11 +35,11 @@ class Notebook:
 
     def run(
         self,
-        once: Callable[[SwitchState], Outcome],
+        once: Callable[[SwitchState], StepOutcome],
         begun: SwitchState | None = None,
         behind_flip: Callable[[], None] = lambda: None,
     ) -> SwitchState:
-        return run(
+        return run_steps(
             begun or record(),
             once,
             self.save,
@@ -42,16 +51,16 @@ class Notebook:
 
 
 def test_each_deed_is_written_down_before_it_is_done() -> None:
-    book, seen = Notebook(), list[Deed]()
+    book, seen = Notebook(), list[SwitchStep]()
 
-    def once(now: SwitchState) -> Outcome:
+    def once(now: SwitchState) -> StepOutcome:
         assert book.kept[-1] == now
         seen.append(now.deed)
-        return Done(now)
+        return StepDone(now)
 
-    assert book.run(once).state is State.DONE
-    assert tuple(seen) == DEEDS[Kind.PLANNED]
-    assert book.kept[-1].state is State.DONE
+    assert book.run(once).state is SwitchStatus.DONE
+    assert tuple(seen) == STEPS[SwitchKind.PLANNED]
+    assert book.kept[-1].state is SwitchStatus.DONE
     assert book.said[-1] == "the switch is done"
 
 
@@ -59,34 +68,34 @@ def test_each_deed_is_written_down_before_it_is_done() -> None:
 def test_what_may_pass_is_waited_for(error: Exception) -> None:
     book, left = Notebook(), [error]
 
-    def once(now: SwitchState) -> Outcome:
-        if now.deed is Deed.LEVEL and left:
+    def once(now: SwitchState) -> StepOutcome:
+        if now.deed is SwitchStep.CATCH_UP and left:
             raise left.pop()
-        return Done(now)
+        return StepDone(now)
 
-    assert book.run(once).state is State.DONE
+    assert book.run(once).state is SwitchStatus.DONE
     assert any(str(error) in said for said in book.said)
 
 
 @pytest.mark.parametrize("error", [KafkaError("no right"), ConfigError("wrong"), RefusedError("another cluster")])
 def test_what_will_not_pass_turns_it_back(error: Exception) -> None:
-    def once(now: SwitchState) -> Outcome:
-        if now.deed is Deed.LEVEL and now.state is State.GOING:
+    def once(now: SwitchState) -> StepOutcome:
+        if now.deed is SwitchStep.CATCH_UP and now.state is SwitchStatus.RUNNING:
             raise error
-        return Done(now)
+        return StepDone(now)
 
     ended = Notebook().run(once)
-    assert (ended.state, ended.why) == (State.TURNED_BACK, str(error))
+    assert (ended.state, ended.why) == (SwitchStatus.ROLLED_BACK, str(error))
 
 
 def test_a_stop_turns_it_back_before_the_point_of_no_return_and_not_behind_it() -> None:
-    for deed, state in ((Deed.PROVE, State.TURNED_BACK), (Deed.FENCE, State.DONE)):
+    for deed, state in ((SwitchStep.PROVE, SwitchStatus.ROLLED_BACK), (SwitchStep.FENCE, SwitchStatus.DONE)):
         book = Notebook()
 
-        def once(now: SwitchState, deed: Deed = deed, book: Notebook = book) -> Outcome:
+        def once(now: SwitchState, deed: SwitchStep = deed, book: Notebook = book) -> StepOutcome:
             if now.deed is deed:
                 book.stop.set()
-            return Done(now)
+            return StepDone(now)
 
         assert book.run(once).state is state
 
@@ -94,32 +103,32 @@ def test_a_stop_turns_it_back_before_the_point_of_no_return_and_not_behind_it() 
 def test_somebody_else_who_goes_on_with_it_ends_this_one() -> None:
     class Taken(Notebook):
         def save(self, one: SwitchState) -> None:
-            if one.deed is Deed.HOLD:
+            if one.deed is SwitchStep.HOLD:
                 raise RefusedError("his lease is newer")
             super().save(one)
 
-    done: list[Deed] = []
+    done: list[SwitchStep] = []
 
-    def once(now: SwitchState) -> Outcome:
+    def once(now: SwitchState) -> StepOutcome:
         done.append(now.deed)
-        return Done(now)
+        return StepDone(now)
 
     with pytest.raises(RefusedError):
         Taken().run(once)
-    assert Deed.HOLD not in done, "nothing is done that was not written down"
+    assert SwitchStep.HOLD not in done, "nothing is done that was not written down"
 
 
 def test_what_waits_is_told_once() -> None:
     left = [0] * 5
 
-    def once(now: SwitchState) -> Outcome:
-        if now.deed is Deed.LEVEL and left:
+    def once(now: SwitchState) -> StepOutcome:
+        if now.deed is SwitchStep.CATCH_UP and left:
             left.pop()
-            return Wait("the twins are behind")
-        return Done(now)
+            return StepPending("the twins are behind")
+        return StepDone(now)
 
     book = Notebook()
-    assert book.run(once).state is State.DONE
+    assert book.run(once).state is SwitchStatus.DONE
     assert len([said for said in book.said if "behind" in said]) == 1
 
 
@@ -129,18 +138,18 @@ def test_a_drill_that_is_stopped_is_written_down_as_ended() -> None:
         book = Notebook()
         left = [0] * done
 
-        def once(now: SwitchState, book: Notebook = book, left: list[int] = left) -> Outcome:
+        def once(now: SwitchState, book: Notebook = book, left: list[int] = left) -> StepOutcome:
             if left:
                 left.pop()
             if not left:
                 book.stop.set()
-            return Done(now)
+            return StepDone(now)
 
         if not done:
             book.stop.set()
-        ended = book.run(once, record(Kind.DRILL))
-        assert ended.state is State.TURNED_BACK
-        assert book.kept[-1].state is State.TURNED_BACK
+        ended = book.run(once, record(SwitchKind.DRILL))
+        assert ended.state is SwitchStatus.ROLLED_BACK
+        assert book.kept[-1].state is SwitchStatus.ROLLED_BACK
 
 
 class Away(Notebook):
@@ -148,26 +157,26 @@ class Away(Notebook):
 
     def __init__(self, stops_at_s: float | None = None) -> None:
         super().__init__()
-        self.now_ms, self.deeds, self._stops_at_s = NOW_MS, list[tuple[Deed, State]](), stops_at_s
+        self.now_ms, self.deeds, self._stops_at_s = NOW_MS, list[tuple[SwitchStep, SwitchStatus]](), stops_at_s
 
     def save(self, one: SwitchState) -> None:
         self.now_ms += 400
         if self._stops_at_s is not None and self.now_ms >= NOW_MS + self._stops_at_s * 1000:
             self.stop.set()
-        if Deed.HOLD not in [deed for deed, _ in self.deeds]:
+        if SwitchStep.HOLD not in [deed for deed, _ in self.deeds]:
             super().save(one)
         elif self.now_ms < NOW_MS + 6_000:
             raise StoreError("connection refused")
         else:
             raise RefusedError("its lease ran out")
 
-    def once(self, one: SwitchState) -> Outcome:
+    def once(self, one: SwitchState) -> StepOutcome:
         self.deeds.append((one.deed, one.state))
-        return Done(one)
+        return StepDone(one)
 
     def play(self, hold_s: float) -> None:
         begun = record(hold_s_max=hold_s)
-        run(begun, self.once, self.save, now_ms=lambda: self.now_ms, tell=self.said.append, stop=self.stop)
+        run_steps(begun, self.once, self.save, now_ms=lambda: self.now_ms, tell=self.said.append, stop=self.stop)
 
 
 @pytest.mark.claim(
@@ -180,8 +189,10 @@ def test_writers_do_not_wait_for_the_store(hold_s: float, stops_at_s: float | No
     book = Away(stops_at_s)
     with pytest.raises(RefusedError, match="nobody is held" if stops_at_s else "its lease ran out"):
         book.play(hold_s)
-    assert (Deed.HOLD, State.TURNING_BACK) in book.deeds
-    assert [one for one in book.deeds if one[1] is State.TURNING_BACK] == [(Deed.HOLD, State.TURNING_BACK)]
+    assert (SwitchStep.HOLD, SwitchStatus.ROLLING_BACK) in book.deeds
+    assert [one for one in book.deeds if one[1] is SwitchStatus.ROLLING_BACK] == [
+        (SwitchStep.HOLD, SwitchStatus.ROLLING_BACK)
+    ]
     assert all(not one.let_write_ms for one in book.kept), "who goes on by the store's record holds them again"
 
 
@@ -190,13 +201,13 @@ def test_behind_the_point_of_no_return_the_store_is_waited_for() -> None:
     keep = book.save
 
     def save(one: SwitchState) -> None:
-        if one.deed is Deed.GIVE and left:
+        if one.deed is SwitchStep.APPLY_SETTINGS and left:
             book.stop.set()
             raise left.pop()
         keep(one)
 
     book.save = save  # type: ignore[method-assign]
-    assert book.run(Done).state is State.DONE
+    assert book.run(StepDone).state is SwitchStatus.DONE
 
 
 def test_a_record_that_the_store_does_not_take_is_waited_for() -> None:
@@ -205,33 +216,33 @@ def test_a_record_that_the_store_does_not_take_is_waited_for() -> None:
     keep = book.save
 
     def save(one: SwitchState) -> None:
-        if one.deed is Deed.LEVEL and left:
+        if one.deed is SwitchStep.CATCH_UP and left:
             raise left.pop()
         keep(one)
 
     book.save = save  # type: ignore[method-assign]
-    assert book.run(Done).state is State.DONE
+    assert book.run(StepDone).state is SwitchStatus.DONE
     assert book.said.count("level: away: locked") == 1
-    assert [one.deed for one in book.kept][:-1] == list(DEEDS[Kind.PLANNED])
+    assert [one.deed for one in book.kept][:-1] == list(STEPS[SwitchKind.PLANNED])
 
 
 def test_consumers_gather_right_before_the_switch_is_announced() -> None:
     book, seen = Notebook(), list[str]()
 
-    def once(now: SwitchState) -> Outcome:
+    def once(now: SwitchState) -> StepOutcome:
         seen.append(now.deed)
-        return Done(now)
+        return StepDone(now)
 
     def move() -> None:
         assert not book.kept[-1].holds_writers, "whoever goes on with the switch knows that it has flipped"
         seen.append("move")
 
-    gathered = announced_behind(lambda: seen.append("gather"), once)
-    assert book.run(gathered, behind_flip=move).state is State.DONE
-    assert seen.index("gather") + 1 == seen.index(Deed.ANNOUNCE) and seen.count("gather") == 1
-    assert seen.index("move") - 1 == seen.index(Deed.FLIP) and seen.count("move") == 1
+    gathered = call_before_announcing(lambda: seen.append("gather"), once)
+    assert book.run(gathered, behind_flip=move).state is SwitchStatus.DONE
+    assert seen.index("gather") + 1 == seen.index(SwitchStep.ANNOUNCE) and seen.count("gather") == 1
+    assert seen.index("move") - 1 == seen.index(SwitchStep.PROMOTE) and seen.count("move") == 1
 
     def refuse() -> None:
         raise RefusedError("a member does not wait")
 
-    assert book.run(announced_behind(refuse, once)).state is State.TURNED_BACK
+    assert book.run(call_before_announcing(refuse, once)).state is SwitchStatus.ROLLED_BACK

@@ -14,17 +14,17 @@ from tests.switch.test_left_there import line, seen
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError
 from twinshore.config.settings import Settings, load_settings
 from twinshore.lab.ports import free_port
-from twinshore.routing.core.records import HomeLog
-from twinshore.state.store import Store, passing_store
-from twinshore.switch.core.steps import DEEDS, Deed, Kind, State, SwitchState
-from twinshore.switch.forced import LastWritten
+from twinshore.routing.core.home_records import HomeLog
+from twinshore.state.store import Store, temporary_store
+from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchState, SwitchStatus, SwitchStep
+from twinshore.switch.link_recovery import LastWriters
 from twinshore.switch.operations import dispatch, storeless
-from twinshore.switch.operations.plan import Switch, SwitchPlan, asked_of
-from twinshore.switch.operations.run import Asking, Open, records_of, values_of
-from twinshore.switch.operations.storeless import Without
+from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanRequest, build_switch_request
+from twinshore.switch.operations.run import ClusterSwitchRecord, SwitchCaller, read_switch_records, switch_state_values
+from twinshore.switch.operations.storeless import WithoutStore
 
-FORCED = replace(record(Kind.FORCED), kept="west", deed=Deed.FENCE)
-ASKED = asked_of(["orders"], "west", force=True)
+FORCED = replace(record(SwitchKind.FORCED), kept="west", deed=SwitchStep.FENCE)
+ASKED = build_switch_request(["orders"], "west", force=True)
 
 
 @pytest.fixture
@@ -38,59 +38,62 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    with passing_store("of a test") as opened:
+    with temporary_store("of a test") as opened:
         yield opened
 
 
 def log_of(*records: SwitchState) -> HomeLog:
     found = HomeLog()
     for one in records:
-        for said in found.records.lines(one.id, values_of(one)):
+        for said in found.records.lines(one.id, switch_state_values(one)):
             found.take(*said)
     return found
 
 
 def test_a_store_and_a_new_home_that_are_both_dead_are_told(settings: Settings) -> None:
-    with pytest.raises(KafkaError, match="west"), storeless.reached(ASKED, settings):
+    with pytest.raises(KafkaError, match="west"), storeless.open_store_or_cluster(ASKED, settings):
         raise AssertionError("nothing was there to plan with")
 
 
-@pytest.mark.parametrize("deed", DEEDS[Kind.FORCED])
-def test_a_record_comes_back_from_the_cluster_at_each_deed(deed: Deed) -> None:
-    for state in State:
+@pytest.mark.parametrize("deed", STEPS[SwitchKind.FORCED])
+def test_a_record_comes_back_from_the_cluster_at_each_deed(deed: SwitchStep) -> None:
+    for state in SwitchStatus:
         one = replace(FORCED, deed=deed, state=state)
-        (found,) = records_of(log_of(one)).values()
+        (found,) = read_switch_records(log_of(one)).values()
         assert found.record == one
 
 
 def test_what_is_no_record_of_such_a_switch_is_passed_over() -> None:
     planned = replace(record(), id="e" * 32)
     other = HomeLog()
-    for said in other.records.lines("d" * 32, values_of(FORCED)):
+    for said in other.records.lines("d" * 32, switch_state_values(FORCED)):
         other.take(*said)
-    assert records_of(other) == {}, "of another switch than its key says"
-    assert records_of(log_of(planned, replace(FORCED, kept=""))) == {}
+    assert read_switch_records(other) == {}, "of another switch than its key says"
+    assert read_switch_records(log_of(planned, replace(FORCED, kept=""))) == {}
     strange = HomeLog()
     for said in strange.records.lines(FORCED.id, {"id": FORCED.id}):
         strange.take(*said)
-    assert records_of(strange) == {}
+    assert read_switch_records(strange) == {}
 
 
 def test_a_switch_that_was_begun_is_gone_on_with_from_its_deed(settings: Settings, store: Store) -> None:
-    where = Without(store, "the store is away", (), Open(FORCED, "x"), {})
+    where = WithoutStore(store, "the store is away", (), ClusterSwitchRecord(FORCED, "x"), {})
     planned = storeless.plan(ASKED, settings, where, by="bob")
     assert planned.record == FORCED
-    assert planned.steps[0].deed is Deed.FENCE
+    assert planned.steps[0].deed is SwitchStep.FENCE
     assert planned.shown[0] == "the store is away"
     assert "gone on with: ffffffff" in planned.shown[1]
 
 
 def test_where_the_new_home_says_nothing_of_the_link_nobody_can_be_shut_out(settings: Settings, store: Store) -> None:
-    planned = storeless.plan(ASKED, settings, Without(store, "", (), None, {}), by="bob")
+    planned = storeless.plan(ASKED, settings, WithoutStore(store, "", (), None, {}), by="bob")
     assert "nothing on west says who writes its twins" in str(planned.refused)
     with pytest.raises(RefusedError):
         storeless.run_switch(
-            planned, settings, Without(store, "", (), None, {}), Asking("bob", lambda _: None, threading.Event())
+            planned,
+            settings,
+            WithoutStore(store, "", (), None, {}),
+            SwitchCaller("bob", lambda _: None, threading.Event()),
         )
 
 
@@ -101,16 +104,16 @@ def test_where_the_new_home_says_nothing_of_the_link_nobody_can_be_shut_out(sett
 def test_what_stands_in_the_way_is_refused(
     settings: Settings, store: Store, topics: str, claims: dict[str, str], why: str
 ) -> None:
-    where = Without(store, "the store is away", (seen({}),), None, claims)
-    planned = storeless.plan(asked_of([topics], "west", force=True), settings, where, by="bob")
+    where = WithoutStore(store, "the store is away", (seen({}),), None, claims)
+    planned = storeless.plan(build_switch_request([topics], "west", force=True), settings, where, by="bob")
     assert why in str(planned.refused)
     assert planned.record is None
 
 
 def test_whom_the_notes_name_must_have_written_there(settings: Settings, store: Store) -> None:
     """A note may be older than the link's last records: a fence for whoever it names would shut out nobody."""
-    last = LastWritten(("orders-0",), ours=False)
-    where = Without(store, "the store is away", (seen({}),), None, {}, last)
+    last = LastWriters(("orders-0",), ours=False)
+    where = WithoutStore(store, "the store is away", (seen({}),), None, {}, last)
     planned = storeless.plan(ASKED, settings, where, by="bob")
     assert "orders-0 on west ends with records of another writer" in str(planned.refused)
     assert not replace(last, ours=True).refused, "one stranger's record keeps nobody from switching"
@@ -124,8 +127,10 @@ def test_whom_the_notes_name_must_have_written_there(settings: Settings, store: 
         (replace(ASKED, topics=()), "nothing is to be switched"),
     ],
 )
-def test_what_is_asked_for_besides_topics_is_refused(settings: Settings, store: Store, asked: Switch, why: str) -> None:
-    where = Without(store, "", (seen({}),), None, {})
+def test_what_is_asked_for_besides_topics_is_refused(
+    settings: Settings, store: Store, asked: SwitchPlanRequest, why: str
+) -> None:
+    where = WithoutStore(store, "", (seen({}),), None, {})
     if asked.topics:
         assert why in str(storeless.plan(asked, settings, where, by="bob").refused)
         return
@@ -135,7 +140,7 @@ def test_what_is_asked_for_besides_topics_is_refused(settings: Settings, store: 
 
 def test_a_word_that_is_no_expression_is_told_before_anything_is_asked(settings: Settings) -> None:
     asked = replace(ASKED, topics=("[",))
-    with pytest.raises(ConfigError, match="TOPIC"), storeless.reached(asked, settings):
+    with pytest.raises(ConfigError, match="TOPIC"), storeless.open_store_or_cluster(asked, settings):
         raise AssertionError("it was looked for")
 
 
@@ -147,14 +152,18 @@ def test_a_plan_says_which_commands_are_run_and_is_refused_where_one_could_not_b
     path = tmp_path / "twinshore.toml"
     for program, why in (("/bin/true", ""), (str(path), "cannot be run on this host")):
         path.write_text(f'[switch]\nbefore = ["{program}"]\n')
-        planned = dispatch.with_commands(SwitchPlan(record=FORCED), load_settings(path, {}))
+        planned = dispatch.add_commands(SwitchPlan(record=FORCED), load_settings(path, {}))
         assert why in str(planned.refused)
         assert (planned.record is None, len(planned.remarks)) == (bool(why), not why)
 
 
-@pytest.mark.parametrize("deed", [Deed.BEFORE, Deed.AFTER])
-def test_nobody_takes_over_a_switch_while_its_command_may_run(deed: Deed) -> None:
+@pytest.mark.parametrize("deed", [SwitchStep.BEFORE, SwitchStep.AFTER])
+def test_nobody_takes_over_a_switch_while_its_command_may_run(deed: SwitchStep) -> None:
     runs = replace(FORCED, deed=deed, command=deed.value)
-    assert storeless.alive_s(runs, 30.0) > 30.0, "its record is not written meanwhile"
-    assert storeless.alive_s(replace(runs, command=""), 30.0) == storeless.ALIVE_S, "none was begun"
-    assert storeless.alive_s(replace(runs, deed=Deed.FENCE), 30.0) == storeless.ALIVE_S, "it has ended"
+    assert storeless.record_idle_limit_s(runs, 30.0) > 30.0, "its record is not written meanwhile"
+    assert storeless.record_idle_limit_s(replace(runs, command=""), 30.0) == storeless.RECORD_IDLE_S_MAX, (
+        "none was begun"
+    )
+    assert storeless.record_idle_limit_s(replace(runs, deed=SwitchStep.FENCE), 30.0) == storeless.RECORD_IDLE_S_MAX, (
+        "it has ended"
+    )

@@ -12,11 +12,11 @@ from tests.switch.test_decision import record
 from twinshore.config.model import Link
 from twinshore.config.settings import Settings, load_settings
 from twinshore.lab.ports import free_port
-from twinshore.replication.core.ownership import of_topic
-from twinshore.state.core.values import Asked, HomeRow, TopicInSwitch, TwinRow
+from twinshore.replication.core.ownership import find_home_row
+from twinshore.state.core.values import HomeRow, MirrorRequest, TopicInSwitch, TwinRow
 from twinshore.state.store import Store, open_store
-from twinshore.switch.announce import busy, claim, homes_of, taken
-from twinshore.switch.operations.plan import asked_of, moved_of, plan
+from twinshore.switch.announce import claim_topics, describe_other_claims, read_homes, refuse_claimed_topics
+from twinshore.switch.operations.plan import build_switch_request, plan, topic_move_of
 
 IDS = {"east": "a" * 32, "west": "b" * 32, "north": "c" * 32}
 NORTH = Link("east", "north")
@@ -38,7 +38,7 @@ def store(settings: Settings) -> Iterator[Store]:
         twins = [TwinRow(f"east->{to}", "orders", 0, IDS["east"], IDS[to], 0, 0, 1) for to in ("west", "north")]
         opened.twins.save(twins)
         opened.homes.settle([HomeRow("east<>north", "orders", "east", 1, 1, "link east->north")])
-        opened.switching.flip([flip_of("orders", "east", "west", 2, (1200,), ids=IDS)])
+        opened.topics_in_switch.flip([flip_of("orders", "east", "west", 2, (1200,), ids=IDS)])
         yield opened
 
 
@@ -46,23 +46,27 @@ def store(settings: Settings) -> Iterator[Store]:
     "switch", "home-of-the-topic", "a second switch east->north of what is at home on west is refused, or asks for west"
 )
 def test_a_second_switch_of_what_is_at_home_elsewhere_is_refused(settings: Settings, store: Store) -> None:
-    found = plan(asked_of(["orders"], "north"), settings, store, by="bob")
+    found = plan(build_switch_request(["orders"], "north"), settings, store, by="bob")
     assert (found.record, found.refused and found.refused.message) == (
         None,
         "topic orders is at home on west, and not on east",
     )
-    assert {topic: row.home for topic, row in homes_of(store, NORTH, ["orders"]).items()} == {"orders": "west"}
-    assert moved_of("orders", store.twins.of("east->north"), NORTH, store).term == 2, "the next term is behind both"
+    assert {topic: row.home for topic, row in read_homes(store, NORTH, ["orders"]).items()} == {"orders": "west"}
+    assert topic_move_of("orders", store.twins.of("east->north"), NORTH, store).term == 2, (
+        "the next term is behind both"
+    )
 
 
 def test_a_topic_that_one_switch_has_is_no_other_ones_whichever_the_clusters(store: Store) -> None:
-    row = TopicInSwitch("east<>west", "orders", "9" * 32, "west->east", Asked.ANNOUNCED, 1)
-    other = TopicInSwitch("south<>far", "orders", "8" * 32, "south->far", Asked.ANNOUNCED, 1)
-    store.switching.begin([row, other])
-    assert "another switch already (99999999)" in busy(claim(store, record()))
-    refused = taken(store, "east<>north", ["orders"])
+    row = TopicInSwitch("east<>west", "orders", "9" * 32, "west->east", MirrorRequest.ANNOUNCED, 1)
+    other = TopicInSwitch("south<>far", "orders", "8" * 32, "south->far", MirrorRequest.ANNOUNCED, 1)
+    store.topics_in_switch.begin([row, other])
+    assert "another switch already (99999999)" in describe_other_claims(claim_topics(store, record()))
+    refused = refuse_claimed_topics(store, "east<>north", ["orders"])
     assert refused is not None and "99999999" in refused.message
-    assert taken(store, "north<>centre", ["orders"]) is None, "a topic of that name between other clusters"
+    assert refuse_claimed_topics(store, "north<>centre", ["orders"]) is None, (
+        "a topic of that name between other clusters"
+    )
 
 
 def test_the_latest_term_of_pairs_that_hang_together_stands() -> None:
@@ -70,7 +74,7 @@ def test_the_latest_term_of_pairs_that_hang_together_stands() -> None:
         return HomeRow(pair, "orders", home, term, 1, "anna")
 
     rows = [row("east<>north", "east", 1), row("south<>west", "south", 3), row("east<>west", "west", 2)]
-    assert of_topic("east<>north", rows) == rows[1]
-    assert of_topic("east<>north", [*rows, row("far<>moon", "moon", 9)]) == rows[1]
-    assert of_topic("far<>moon", rows) is None
-    assert of_topic("east<>north", [row("east<>west", "east", 1), rows[0]]) == rows[0]
+    assert find_home_row("east<>north", rows) == rows[1]
+    assert find_home_row("east<>north", [*rows, row("far<>moon", "moon", 9)]) == rows[1]
+    assert find_home_row("far<>moon", rows) is None
+    assert find_home_row("east<>north", [row("east<>west", "east", 1), rows[0]]) == rows[0]

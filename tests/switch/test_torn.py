@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from twinshore.switch.core.forced import Writing, of_transactions, writing
+from twinshore.switch.core.takeover import InconsistentGroup, assess_group, describe_torn_transactions
 
 TOPICS = ("orders", "totals", "counter-counts-changelog", "counter-by-key-repartition")
 RULES = (("counter", ("{group}-.*", "totals")),)
@@ -17,13 +17,13 @@ SPANS = {
 }
 
 
-def found(group: str, rules: tuple[tuple[str, tuple[str, ...]], ...] = RULES) -> Writing | None:
-    return writing(group, rules, TOPICS, PLACES, SPANS)
+def found(group: str, rules: tuple[tuple[str, tuple[str, ...]], ...] = RULES) -> InconsistentGroup | None:
+    return assess_group(group, rules, TOPICS, PLACES, SPANS)
 
 
 def test_where_outputs_name_all_it_reads_some_again() -> None:
     one = found("counter")
-    assert one == Writing("counter", frozenset(TOPICS) - {"orders"}, frozenset(), 7)
+    assert one == InconsistentGroup("counter", frozenset(TOPICS) - {"orders"}, frozenset(), 7)
     assert one.sentence() == (
         "group counter may be torn: it reads up to 7 offsets again, and counter-by-key-repartition,"
         " counter-counts-changelog, totals may hold already what it wrote of these, and of records that never crossed"
@@ -41,18 +41,18 @@ def test_internal_topics_that_no_outputs_name_are_known_by_their_names() -> None
 def test_who_only_reads_is_not_torn() -> None:
     assert found("readers") is None
     assert found("count") is None, "an application with a longer name is another one"
-    assert writing("counter", RULES, TOPICS, {("other", 0): 1}, SPANS) is None, "it reads nothing that moves"
+    assert assess_group("counter", RULES, TOPICS, {("other", 0): 1}, SPANS) is None, "it reads nothing that moves"
 
 
 def test_a_place_beyond_the_end_reads_nothing_again() -> None:
-    one = writing("counter", RULES, TOPICS, {("orders", 0): 60}, {("orders", 0): (0, 45)})
+    one = assess_group("counter", RULES, TOPICS, {("orders", 0): 60}, {("orders", 0): (0, 45)})
     assert one is not None
     assert one.again == 0
 
 
 def test_where_no_place_has_crossed_the_whole_partition_counts() -> None:
     places = {("orders", 0): 40, ("other", 0): 1}
-    one = writing("counter", RULES, TOPICS, places, {**SPANS, ("orders", 2): (7, 7)})
+    one = assess_group("counter", RULES, TOPICS, places, {**SPANS, ("orders", 2): (7, 7)})
     assert one is not None
     assert one.again == 5 + 50 + 4, "of what is there: the log's own beginning counts"
     assert one.placeless == ("counter-by-key-repartition-0", "orders-1"), "in an empty one nothing can be read again"
@@ -60,14 +60,14 @@ def test_where_no_place_has_crossed_the_whole_partition_counts() -> None:
         "; it has no place in counter-by-key-repartition-0, orders-1,"
         " and begins there where its `auto.offset.reset` says"
     )
-    readers = writing("readers", (("readers", ("totals",)),), TOPICS, places, SPANS)
+    readers = assess_group("readers", (("readers", ("totals",)),), TOPICS, places, SPANS)
     assert readers is not None
     assert readers.placeless == ("orders-1",), "what another application wrote for itself nobody else reads"
 
 
 def test_of_transactions_the_preview_and_the_page_say_the_same() -> None:
     """The mirror copies below the last stable offset: what is open has not crossed at all."""
-    said = of_transactions("west")
+    said = describe_torn_transactions("west")
     page = (Path(__file__).parents[2] / "docs" / "switch.md").read_text(encoding="utf-8")
     tears = " ".join(page.partition("## What a forced switch can tear")[2].partition("\n## ")[0].split())
     for same in (

@@ -13,26 +13,34 @@ from tests.switch.test_operations import saved, settings, store
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.settings import Settings
 from twinshore.state.store import Store
-from twinshore.switch.core.steps import Kind, Moved, State, SwitchState, as_wave, plans_in, waves_of
+from twinshore.switch.core.steps import (
+    SwitchKind,
+    SwitchState,
+    SwitchStatus,
+    TopicMove,
+    as_wave,
+    find_wave_plans,
+    split_into_waves,
+)
 from twinshore.switch.operations import plan as planning
-from twinshore.switch.operations.dispatch import plan_of
-from twinshore.switch.operations.plan import SwitchPlan, asked_of
-from twinshore.switch.operations.waves import moved_by, plan, waves_left, waves_now
+from twinshore.switch.operations.dispatch import plan_switch
+from twinshore.switch.operations.plan import SwitchPlan, build_switch_request
+from twinshore.switch.operations.waves import describe_waves, find_unfinished_waves, plan, topics_moved_by
 
 __all__ = ["settings", "store"]
 NAMES = st.sampled_from([f"topic-{number}" for number in range(12)])
 
 
 def test_topics_that_a_group_reads_together_move_together() -> None:
-    assert waves_of("dcba", [], 2) == (("a", "b"), ("c", "d"))
-    assert waves_of("abcd", [("a", "d")], 2) == (("a", "d"), ("b", "c"))
-    assert waves_of("abcd", [("a", "b"), ("b", "c"), ("x", "d")], 2) == (("a", "b", "c"), ("d",))
-    assert waves_of("", [], 2) == ()
+    assert split_into_waves("dcba", [], 2) == (("a", "b"), ("c", "d"))
+    assert split_into_waves("abcd", [("a", "d")], 2) == (("a", "d"), ("b", "c"))
+    assert split_into_waves("abcd", [("a", "b"), ("b", "c"), ("x", "d")], 2) == (("a", "b", "c"), ("d",))
+    assert split_into_waves("", [], 2) == ()
 
 
 @given(st.lists(NAMES), st.lists(st.lists(NAMES, max_size=4), max_size=4), st.integers(1, 5))
 def test_each_topic_is_in_one_wave_and_each_flock_too(topics: list[str], together: list[list[str]], size: int) -> None:
-    waves = waves_of(topics, together, size)
+    waves = split_into_waves(topics, together, size)
     assert sorted(topic for wave in waves for topic in wave) == sorted(set(topics))
     of = {topic: number for number, wave in enumerate(waves) for topic in wave}
     for some in together:
@@ -40,54 +48,57 @@ def test_each_topic_is_in_one_wave_and_each_flock_too(topics: list[str], togethe
     assert together or all(len(wave) <= size for wave in waves)
 
 
-def wave(number: int, state: State, *left: str) -> SwitchState:
+def wave(number: int, state: SwitchStatus, *left: str) -> SwitchState:
     one = replace(record(), id=f"{number}" * 32, begun_ms=number, state=state)
-    topic = Moved(topic=f"topic-{number}", old_id="a" * 32, new_id="b" * 32, term=1, partitions=1)
+    topic = TopicMove(topic=f"topic-{number}", old_id="a" * 32, new_id="b" * 32, term=1, partitions=1)
     return as_wave(replace(one, topics=(topic,)), "f0" * 16, number, [(name,) for name in left])
 
 
 def test_how_far_a_plan_has_come_is_told_by_its_switches() -> None:
-    first, second = wave(1, State.DONE, "topic-2", "topic-3"), wave(2, State.GOING, "topic-3")
+    first, second = wave(1, SwitchStatus.DONE, "topic-2", "topic-3"), wave(2, SwitchStatus.RUNNING, "topic-3")
     assert SwitchState.from_json(second.to_json()) == second
-    (one,) = plans_in([second, replace(record(), id="c" * 32), first])
+    (one,) = find_wave_plans([second, replace(record(), id="c" * 32), first])
     assert (one.done, one.moved, one.left, one.over) == (1, ("topic-1",), (("topic-3",),), False)
     assert (
         one.sentence()
         == "f0f0f0f0  1 of 3 waves done, 1 topic at home on west; wave 2 is going on, with 1 topic behind it"
     )
-    (fell,) = plans_in([replace(second, state=State.TURNED_BACK), first])
+    (fell,) = find_wave_plans([replace(second, state=SwitchStatus.ROLLED_BACK), first])
     assert fell.over
     assert "wave 2 turned back, 1 topic behind it left on east" in fell.sentence()
-    (begun,) = plans_in([replace(second, state=State.DONE), first])
+    (begun,) = find_wave_plans([replace(second, state=SwitchStatus.DONE), first])
     assert (begun.done, begun.over, begun.moved) == (2, False, ("topic-1", "topic-2"))
     assert "`twinshore switch resume` goes on" in begun.sentence()
-    (over,) = plans_in([wave(3, State.DONE), replace(second, state=State.DONE), first])
+    (over,) = find_wave_plans([wave(3, SwitchStatus.DONE), replace(second, state=SwitchStatus.DONE), first])
     assert (over.done, over.over) == (3, True)
 
 
 def test_between_two_waves_the_plan_is_owed(store: Store) -> None:
-    saved(store, wave(1, State.DONE, "topic-2"))
-    begun = waves_left(store)
+    saved(store, wave(1, SwitchStatus.DONE, "topic-2"))
+    begun = find_unfinished_waves(store)
     assert begun is not None
     assert begun.left == (("topic-2",),)
-    assert waves_left(store, "f0f0") == begun
-    assert waves_left(store, "1111") == begun
-    assert waves_left(store, "abc") is None
-    assert len(waves_now(store)) == 1
-    assert moved_by(store, "f0f0") == moved_by(store, "1111") == [r"topic\-1"]
-    saved(store, wave(2, State.GOING))
-    assert waves_left(store) is None, "a switch is open, which is gone on with first"
+    assert find_unfinished_waves(store, "f0f0") == begun
+    assert find_unfinished_waves(store, "1111") == begun
+    assert find_unfinished_waves(store, "abc") is None
+    assert len(describe_waves(store)) == 1
+    assert topics_moved_by(store, "f0f0") == topics_moved_by(store, "1111") == [r"topic\-1"]
+    saved(store, wave(2, SwitchStatus.RUNNING))
+    assert find_unfinished_waves(store) is None, "a switch is open, which is gone on with first"
     with pytest.raises(ConfigError):
-        moved_by(store, "abc")
+        topics_moved_by(store, "abc")
 
 
 def test_what_nobody_can_mean_of_waves_is_told(settings: Settings, store: Store) -> None:
-    for asked in (asked_of(["orders"], "west", wave=2), asked_of([], "west", group="billing", wave=2)):
+    for asked in (
+        build_switch_request(["orders"], "west", wave=2),
+        build_switch_request([], "west", group="billing", wave=2),
+    ):
         with pytest.raises(ConfigError, match="--all"):
-            plan_of(asked, settings, store)
+            plan_switch(asked, settings, store)
     with pytest.raises(ConfigError, match="--of"):
-        plan_of(asked_of(["orders"], "west", of="abc"), settings, store)
-    away = plan(asked_of([], "west", wave=2), settings, store)
+        plan_switch(build_switch_request(["orders"], "west", of="abc"), settings, store)
+    away = plan(build_switch_request([], "west", wave=2), settings, store)
     assert isinstance(away.refused, RefusedError)
     assert "does not answer" in away.refused.message
     assert away.waves == ()
@@ -99,6 +110,6 @@ def test_a_home_that_answers_is_known_of_a_whole_cluster_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The command asks for its name before it is left."""
-    whole = SwitchPlan(record=record(Kind.FORCED), alive="east")
+    whole = SwitchPlan(record=record(SwitchKind.FORCED), alive="east")
     monkeypatch.setattr(planning, "plan", lambda *_, **__: whole)
-    assert plan(asked_of([], "west", force=True, wave=5), settings, store).alive == "east"
+    assert plan(build_switch_request([], "west", force=True, wave=5), settings, store).alive == "east"

@@ -10,27 +10,37 @@ from threading import Event
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from tests.scenarios.mirror_rig import settings_text, spans
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.config.errors import ConfigError, RefusedError
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.config.settings import Settings, load_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.transactions import FILLER_RECORDS_MAX
-from twinshore.lab.clients import commit, topic_id
+from twinshore.lab.clients import commit_group_offsets, topic_id
 from twinshore.lab.cluster import LabCluster
-from twinshore.routing.topic import HomeNotes
+from twinshore.routing.homes_topic import HomesTopic
 from twinshore.state.store import Store, open_store
-from twinshore.switch import without_data
-from twinshore.switch.core.steps import DEEDS, Cannot, Deed, Done, Kind, Moved, Outcome, SwitchState, Wait
+from twinshore.switch import empty_logs
+from twinshore.switch.core.steps import (
+    STEPS,
+    StepDone,
+    StepFailed,
+    StepOutcome,
+    StepPending,
+    SwitchKind,
+    SwitchState,
+    SwitchStep,
+    TopicMove,
+)
+from twinshore.switch.empty_logs import SwitchWithoutDataSteps
 from twinshore.switch.operations import run
-from twinshore.switch.operations.dispatch import plan_of
-from twinshore.switch.operations.plan import SwitchPlan, asked_of
-from twinshore.switch.operations.run import Asking
-from twinshore.switch.operations.without_data import WHOLE
-from twinshore.switch.without_data import Bare
+from twinshore.switch.operations.dispatch import plan_switch
+from twinshore.switch.operations.plan import SwitchPlan, build_switch_request
+from twinshore.switch.operations.run import SwitchCaller
+from twinshore.switch.operations.without_data import WHOLE_NAMES_ONLY
 
 
 @pytest.fixture
@@ -55,7 +65,7 @@ def topic(east: LabCluster, unique_topic: str) -> str:
 
 
 def planned(settings: Settings, store: Store, *topics: str, to: str = "west") -> SwitchPlan:
-    return plan_of(asked_of(topics, to, bare=True), settings, store, by="anna")
+    return plan_switch(build_switch_request(topics, to, bare=True), settings, store, by="anna")
 
 
 def why(settings: Settings, store: Store, *topics: str, to: str = "west") -> str:
@@ -66,7 +76,7 @@ def why(settings: Settings, store: Store, *topics: str, to: str = "west") -> str
 
 def moved(found: SwitchPlan, settings: Settings, store: Store) -> tuple[str, list[str]]:
     told: list[str] = []
-    ended = run.run_switch(found, settings, store, Asking("anna", told.append, Event()))
+    ended = run.run_switch(found, settings, store, SwitchCaller("anna", told.append, Event()))
     return ended.verdict(), told
 
 
@@ -75,13 +85,13 @@ def test_it_takes_topics_by_their_whole_names_and_nothing_else(settings: Setting
         with pytest.raises(ConfigError, match="--without-data takes topics"):
             planned(settings, store, *topics)
     for one in (
-        asked_of(["bills"], "west", force=True, bare=True),
-        asked_of(["bills"], "west", group="g", bare=True),
-        asked_of([], "west", wave=5, bare=True),
+        build_switch_request(["bills"], "west", force=True, bare=True),
+        build_switch_request(["bills"], "west", group="g", bare=True),
+        build_switch_request([], "west", wave=5, bare=True),
     ):
         with pytest.raises(ConfigError, match="neither"):
-            plan_of(one, settings, store)
-    assert "--force" in WHOLE
+            plan_switch(one, settings, store)
+    assert "--force" in WHOLE_NAMES_ONLY
 
 
 def test_a_topic_that_nobody_has_and_one_that_a_link_carries(
@@ -99,12 +109,14 @@ def test_what_stays_is_listed_and_nothing_is_changed(
     settings: Settings, store: Store, east: LabCluster, west: LabCluster, topic: str
 ) -> None:
     for group, places in (("behind", (2, 0)), ("level", (5, 0))):
-        commit(east.cluster, group, *(TopicPartition(topic, number, at) for number, at in enumerate(places)))
+        commit_group_offsets(
+            east.cluster, group, *(ClientTopicPartition(topic, number, at) for number, at in enumerate(places))
+        )
     found = planned(settings, store, topic)
     assert found.refused is None and found.record is not None
     assert "without the 5 offsets that east holds" in found.shown[0]
     assert found.shown[2:] == ("stays unread: 3 offsets by group behind",)
-    ours = [deed for deed in DEEDS[Kind.BARE] if deed not in (Deed.BEFORE, Deed.AFTER)]
+    ours = [deed for deed in STEPS[SwitchKind.DATALESS] if deed not in (SwitchStep.BEFORE, SwitchStep.AFTER)]
     assert [step.deed for step in found.steps] == ours
     with closing(KafkaCluster(west.cluster)) as kafka:
         assert topic not in kafka.metadata().topics
@@ -132,7 +144,7 @@ def test_it_moves_and_does_not_come_back_so(
     assert spans(west.cluster, topic, 2) == [(5, 5), (0, 0)]
     for lab in (east, west):
         with closing(KafkaCluster(lab.cluster)) as kafka:
-            notes = HomeNotes(kafka)
+            notes = HomesTopic(kafka)
             line = notes.read()[topic]
             assert (line.home, line.term, line.state, line.how, line.points) == (
                 "west",
@@ -150,10 +162,10 @@ def test_it_moves_and_does_not_come_back_so(
 
 
 def record(topic: str, old_id: str, new_id: str = "") -> SwitchState:
-    one = Moved(topic=topic, old_id=old_id, new_id=new_id, term=0, partitions=2)
+    one = TopicMove(topic=topic, old_id=old_id, new_id=new_id, term=0, partitions=2)
     return SwitchState(
         id="f" * 32,
-        kind=Kind.BARE,
+        kind=SwitchKind.DATALESS,
         old="east",
         new="west",
         link="",
@@ -162,15 +174,15 @@ def record(topic: str, old_id: str, new_id: str = "") -> SwitchState:
         by="anna",
         begun_ms=1,
         hold_s_max=10.0,
-        deed=DEEDS[Kind.BARE][0],
+        deed=STEPS[SwitchKind.DATALESS][0],
     )
 
 
-def done(filling: without_data.Filling, one: SwitchState, ends: tuple[int, int]) -> Outcome:
-    outcome: Outcome = Cannot("")
+def done(filling: empty_logs.LogFiller, one: SwitchState, ends: tuple[int, int]) -> StepOutcome:
+    outcome: StepOutcome = StepFailed("")
     for _ in range(20):
-        outcome = without_data.fill(filling, one, {one.names()[0]: ends})
-        if isinstance(outcome, Done | Cannot):
+        outcome = empty_logs.fill_logs(filling, one, {one.names()[0]: ends})
+        if isinstance(outcome, StepDone | StepFailed):
             break
     return outcome
 
@@ -179,31 +191,33 @@ def test_a_log_is_filled_in_parts_and_nothing_of_that_is_left(east: LabCluster, 
     """It goes on where somebody was killed, whatever was done by then."""
     one = record(topic, topic_id(east.cluster, topic).hex())
     with closing(KafkaCluster(west.cluster)) as kafka:
-        while not isinstance(made := without_data.make(kafka, one), Done):
-            assert not isinstance(made, Cannot), made
+        while not isinstance(made := empty_logs.create_topics(kafka, one), StepDone):
+            assert not isinstance(made, StepFailed), made
         one = made.record
         assert one.topics[0].new_id == topic_id(west.cluster, topic).hex()
         far = 2 * FILLER_RECORDS_MAX + 7
-        near = [without_data.is_near(kafka, {topic: ends}) for ends in ((3, 0), (3, without_data.NEAR_MAX + 1))]
+        near = [
+            empty_logs.is_nearly_filled(kafka, {topic: ends}) for ends in ((3, 0), (3, empty_logs.NEAR_OFFSETS_MAX + 1))
+        ]
         assert near == [True, False]
-        filling = without_data.Filling(kafka)
+        filling = empty_logs.LogFiller(kafka)
         for ends in ((3, 0), (3, 0), (far, 1)):
-            assert isinstance(done(filling, one, ends), Done)
+            assert isinstance(done(filling, one, ends), StepDone)
             assert spans(west.cluster, topic, 2) == [(end, end) for end in ends]
         beyond = done(filling, one, (far - 1, 1))
-        assert isinstance(beyond, Cannot) and "ends beyond the old home" in beyond.sentence
+        assert isinstance(beyond, StepFailed) and "ends beyond the old home" in beyond.sentence
         again = record(topic, "", "ab" * 16)
-        assert isinstance(without_data.make(kafka, again), Cannot), "it was deleted and made again"
+        assert isinstance(empty_logs.create_topics(kafka, again), StepFailed), "it was deleted and made again"
 
 
 @pytest.mark.claim("switch", "filled-once", "a switch without data: filler that lands late is not there twice")
 def test_filler_whose_answer_was_lost_is_there_once_at_the_next_try(west: LabCluster, topic: str) -> None:
     """The next try sees the log as it was, and what was sent before lands behind its look."""
-    named = NamedPartition(topic, 0)
+    named = TopicPartition(topic, 0)
     west.create_topic(topic, partitions=2)
     ids = {topic: topic_id(west.cluster, topic)}
     with closing(KafkaCluster(west.cluster)) as kafka:
-        filling = without_data.Filling(kafka)
+        filling = empty_logs.LogFiller(kafka)
         for _ in range(2):
             filling.take({named: (0, 9)}, ids)
         filling.take({named: (9, 12)}, ids)
@@ -216,11 +230,11 @@ def test_what_others_wrote_there_meanwhile_is_never_cut_off(east: LabCluster, we
     west.create_topic(topic, partitions=2)
     fill(west, topic, 1, partition=1)
     with closing(KafkaCluster(west.cluster)) as kafka:
-        made = without_data.make(kafka, one)
-        assert isinstance(made, Cannot) and f"{topic}-1 on west holds records of others" in made.sentence
+        made = empty_logs.create_topics(kafka, one)
+        assert isinstance(made, StepFailed) and f"{topic}-1 on west holds records of others" in made.sentence
         known = record(topic, topic_id(east.cluster, topic).hex(), topic_id(west.cluster, topic).hex())
-        filled = done(without_data.Filling(kafka), known, (3, 2))
-        assert isinstance(filled, Cannot) and f"{topic}-1 on west was written by others" in filled.sentence
+        filled = done(empty_logs.LogFiller(kafka), known, (3, 2))
+        assert isinstance(filled, StepFailed) and f"{topic}-1 on west was written by others" in filled.sentence
     assert spans(west.cluster, topic, 2)[1][0] == 0, "it is there still"
 
 
@@ -231,12 +245,12 @@ def test_the_id_of_the_new_topic_is_kept_before_anything_is_filled_in(
     one = replace(record(topic, topic_id(east.cluster, topic).hex()), given="{}")
     with closing(KafkaCluster(east.cluster)) as old, closing(KafkaCluster(west.cluster)) as new:
         link = settings.links[0]
-        fill(east, topic, without_data.NEAR_MAX + 1)
+        fill(east, topic, empty_logs.NEAR_OFFSETS_MAX + 1)
         unused: Any = None
-        hands = Bare(link, link, settings, store, old, new, unused, unused, print, lambda: 1)
+        hands = SwitchWithoutDataSteps(link, link, settings, store, old, new, unused, unused, print, lambda: 1)
         for _ in range(50):
             outcome = hands._make(one)
-            if isinstance(outcome, Wait) and outcome.record is not None:
+            if isinstance(outcome, StepPending) and outcome.record is not None:
                 break
-            assert isinstance(outcome, Wait), outcome
+            assert isinstance(outcome, StepPending), outcome
         assert spans(west.cluster, topic, 2) == [(0, 0), (0, 0)], "nothing is filled before the id is kept"

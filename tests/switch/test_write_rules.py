@@ -10,46 +10,59 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.switch.authorizer import Right, rights
-from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
-from twinshore.switch.core.acl_rules import RulesPlan, Sight, Step, denial, done, guard
+from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
+from twinshore.switch.core.acl_rules import (
+    AclChange,
+    AclSnapshot,
+    RulesPlan,
+    apply_changes,
+    plan_denial,
+    plan_write_block,
+)
 
 US = "User:mirror"
 PRINCIPALS = ("User:anna", "Group:ops", US, "User:newcomer")
 HOSTS = ("10.0.0.7", "10.0.0.8")
 EXIST = ("orders", "orders-eu", "order", "bills")
-OPERATIONS = (Operation.ALL, Operation.WRITE, Operation.READ, Operation.DESCRIBE, Operation.ALTER_CONFIGS)
+OPERATIONS = (
+    AclOperation.ALL,
+    AclOperation.WRITE,
+    AclOperation.READ,
+    AclOperation.DESCRIBE,
+    AclOperation.ALTER_CONFIGS,
+)
 
 
 def rule(
     name: str,
-    operation: Operation = Operation.WRITE,
+    operation: AclOperation = AclOperation.WRITE,
     who: str = "User:anna",
     *,
     host: str = "*",
-    pattern: Pattern = Pattern.LITERAL,
+    pattern: PatternType = PatternType.LITERAL,
     deny: bool = False,
-    resource: Resource = Resource.TOPIC,
+    resource: ResourceType = ResourceType.TOPIC,
 ) -> Acl:
-    return Acl(resource, name, pattern, who, host, operation, Permission.DENY if deny else Permission.ALLOW)
+    return Acl(resource, name, pattern, who, host, operation, AclPermission.DENY if deny else AclPermission.ALLOW)
 
 
 acls = st.one_of(
     st.builds(
         Acl,
-        st.sampled_from([int(Resource.TOPIC)] * 4 + [int(Resource.GROUP)]),
+        st.sampled_from([int(ResourceType.TOPIC)] * 4 + [int(ResourceType.GROUP)]),
         st.sampled_from(["orders", "orders-eu", "bills", "*"]),
-        st.just(int(Pattern.LITERAL)),
+        st.just(int(PatternType.LITERAL)),
         st.sampled_from(["User:*", "User:*", *PRINCIPALS[:-1]]),
         st.sampled_from(["*", "*", HOSTS[0]]),
         st.sampled_from([int(one) for one in OPERATIONS]),
-        st.sampled_from([int(Permission.ALLOW)] * 3 + [int(Permission.DENY)]),
+        st.sampled_from([int(AclPermission.ALLOW)] * 3 + [int(AclPermission.DENY)]),
     ),
     st.builds(
         rule,
         st.sampled_from(["o", "orders", "orders-", "b"]),
         st.sampled_from(OPERATIONS),
         st.sampled_from(["User:*", "User:*", *PRINCIPALS[:-1]]),
-        pattern=st.just(Pattern.PREFIXED),
+        pattern=st.just(PatternType.PREFIXED),
         deny=st.sampled_from([False, False, False, True]),
     ),
 )
@@ -65,17 +78,17 @@ def may(rules: frozenset[Acl], *, open_: bool) -> frozenset[Right]:
 
 def is_write(right: Right, topics: frozenset[str]) -> bool:
     _, _, operation, name = right
-    return operation == Operation.WRITE and name in topics
+    return operation == AclOperation.WRITE and name in topics
 
 
-def halfway(data: st.DataObject, steps: list[Step], rules: frozenset[Acl]) -> frozenset[Acl]:
+def halfway(data: st.DataObject, steps: list[AclChange], rules: frozenset[Acl]) -> frozenset[Acl]:
     """Killed somewhere: all steps before one, and some rules of that one."""
     if not steps:
         return rules
     number = data.draw(st.integers(0, len(steps) - 1), label="step")
     part = steps[number]
     some = data.draw(st.frozensets(st.sampled_from(part.acls), max_size=len(part.acls)), label="done of it")
-    return done([*steps[:number], replace(part, acls=tuple(some))], rules)
+    return apply_changes([*steps[:number], replace(part, acls=tuple(some))], rules)
 
 
 def check_halfway(before: frozenset[Right], now: frozenset[Right], topics: frozenset[str]) -> None:
@@ -89,31 +102,31 @@ def test_a_denial_takes_the_right_to_write_there_from_everybody_and_no_other(
     rules: frozenset[Acl], topics: frozenset[str], openness: tuple[bool, bool | None], data: st.DataObject
 ) -> None:
     open_, told = openness
-    plan = denial(Sight("east", rules, topics, frozenset(EXIST), "", told))
+    plan = plan_denial(AclSnapshot("east", rules, topics, frozenset(EXIST), "", told))
     shut = topics - set(plan.open_to_all)
-    before, after = may(rules, open_=open_), may(done(plan.doing(), rules), open_=open_)
+    before, after = may(rules, open_=open_), may(apply_changes(plan.changes_to_apply(), rules), open_=open_)
     assert after == {right for right in before if not is_write(right, shut)}
-    assert plan.stands(done(plan.doing(), rules))
-    dead = halfway(data, plan.doing(), rules)
+    assert plan.stands(apply_changes(plan.changes_to_apply(), rules))
+    dead = halfway(data, plan.changes_to_apply(), rules)
     check_halfway(before, may(dead, open_=open_), shut)
-    assert done(plan.doing(), dead) == done(plan.doing(), rules)
-    undone = halfway(data, plan.restoring(), dead)
+    assert apply_changes(plan.changes_to_apply(), dead) == apply_changes(plan.changes_to_apply(), rules)
+    undone = halfway(data, plan.changes_to_restore(), dead)
     check_halfway(before, may(undone, open_=open_), shut)
-    for state in (dead, undone, done(plan.doing(), rules)):
-        assert done(plan.restoring(), state) == rules
-    assert plan.restored(rules)
-    assert {acl.resource for acl in plan.deny} <= {Resource.TOPIC}
+    for state in (dead, undone, apply_changes(plan.changes_to_apply(), rules)):
+        assert apply_changes(plan.changes_to_restore(), state) == rules
+    assert plan.is_restored(rules)
+    assert {acl.resource for acl in plan.deny} <= {ResourceType.TOPIC}
 
 
 @given(sets, acls, moved)
 def test_who_is_given_the_right_while_a_denial_stands_may_not_use_it(
     rules: frozenset[Acl], fresh: Acl, topics: frozenset[str]
 ) -> None:
-    plan = denial(Sight("east", rules, topics, frozenset(EXIST), US, open_unless_ruled=False))
-    denied = done(plan.doing(), rules) | {fresh}
+    plan = plan_denial(AclSnapshot("east", rules, topics, frozenset(EXIST), US, open_unless_ruled=False))
+    denied = apply_changes(plan.changes_to_apply(), rules) | {fresh}
     assert not [right for right in may(denied, open_=False) if is_write(right, topics)]
     assume(fresh not in plan.deny)
-    assert done(plan.restoring(), denied) == rules | {fresh}, "what others changed meanwhile stays"
+    assert apply_changes(plan.changes_to_restore(), denied) == rules | {fresh}, "what others changed meanwhile stays"
 
 
 @given(sets, moved, moved)
@@ -121,19 +134,19 @@ def test_a_denial_counts_on_no_denial_that_an_earlier_switch_is_to_take_back(
     rules: frozenset[Acl], topics: frozenset[str], before: frozenset[str]
 ) -> None:
     """The mirror may take it back at any time; and where it does not, the link back would be shut out by it."""
-    east = Sight("east", rules, before, frozenset(EXIST), open_unless_ruled=False)
-    first = denial(east)
-    left = done(first.doing(), rules)
+    east = AclSnapshot("east", rules, before, frozenset(EXIST), open_unless_ruled=False)
+    first = plan_denial(east)
+    left = apply_changes(first.changes_to_apply(), rules)
     again = replace(east, acls=left, topics=topics)
-    plan = denial(again, owed=first.deny)
-    assert set(plan.deny) == set(denial(replace(again, acls=rules)).deny)
+    plan = plan_denial(again, owed=first.deny)
+    assert set(plan.deny) == set(plan_denial(replace(again, acls=rules)).deny)
     assert set(plan.deny).isdisjoint(rules), "what others deny is theirs"
-    paid = done(first.restoring(), left)
+    paid = apply_changes(first.changes_to_restore(), left)
     assert plan.stands(left) is (set(plan.deny) <= left)
     assert plan.stands(paid) is (not plan.deny)
     for state in (left, paid):
-        assert plan.stands(done(plan.doing(), state))
-        ended = done(plan.restoring(), done(plan.doing(), state))
+        assert plan.stands(apply_changes(plan.changes_to_apply(), state))
+        ended = apply_changes(plan.changes_to_restore(), apply_changes(plan.changes_to_apply(), state))
         assert not [one for one in ended - rules if one.name in topics]
 
 
@@ -142,18 +155,20 @@ def test_a_guard_leaves_the_right_to_write_to_us(
     rules: frozenset[Acl], topics: frozenset[str], openness: tuple[bool, bool | None], data: st.DataObject
 ) -> None:
     open_, told = openness
-    plan = guard(Sight("west", rules, topics, frozenset(EXIST), US, told))
+    plan = plan_write_block(AclSnapshot("west", rules, topics, frozenset(EXIST), US, told))
     shut = topics - set(plan.open_to_all)
-    before, after = may(rules, open_=open_), may(done(plan.doing(), rules), open_=open_)
+    before, after = may(rules, open_=open_), may(apply_changes(plan.changes_to_apply(), rules), open_=open_)
     assert after == {right for right in before if right[0] == US or not is_write(right, shut)}
-    assert {acl for acl in done(plan.doing(), rules) ^ rules if acl.resource != Resource.TOPIC} == set()
-    dead = halfway(data, plan.doing(), rules)
+    assert {
+        acl for acl in apply_changes(plan.changes_to_apply(), rules) ^ rules if acl.resource != ResourceType.TOPIC
+    } == set()
+    dead = halfway(data, plan.changes_to_apply(), rules)
     check_halfway(before, may(dead, open_=open_), shut)
-    assert done(plan.doing(), dead) == done(plan.doing(), rules)
-    undone = halfway(data, plan.restoring(), dead)
+    assert apply_changes(plan.changes_to_apply(), dead) == apply_changes(plan.changes_to_apply(), rules)
+    undone = halfway(data, plan.changes_to_restore(), dead)
     check_halfway(before, may(undone, open_=open_), shut)
-    for state in (dead, undone, done(plan.doing(), rules)):
-        assert done(plan.restoring(), state) == rules
+    for state in (dead, undone, apply_changes(plan.changes_to_apply(), rules)):
+        assert apply_changes(plan.changes_to_restore(), state) == rules
 
 
 @given(sets, sets, moved, moved, st.data())
@@ -161,70 +176,80 @@ def test_a_guard_is_made_anew_for_other_topics_and_for_whoever_is_new(
     rules: frozenset[Acl], fresh: frozenset[Acl], topics: frozenset[str], later: frozenset[str], data: st.DataObject
 ) -> None:
     exist = frozenset(EXIST)
-    earlier = guard(Sight("west", rules, topics, exist, US, open_unless_ruled=False))
-    stands = done(earlier.doing(), rules)
+    earlier = plan_write_block(AclSnapshot("west", rules, topics, exist, US, open_unless_ruled=False))
+    stands = apply_changes(earlier.changes_to_apply(), rules)
     # What looks like ours counts as ours: nobody could tell.
     fresh -= {*earlier.give, *earlier.deny}
-    plan = guard(Sight("west", stands | fresh, later, exist, US, open_unless_ruled=False), earlier)
-    alone = guard(Sight("west", rules | fresh, later, exist, US, open_unless_ruled=False))
-    assert done(plan.doing(), stands | fresh) == done(alone.doing(), rules | fresh), "as if it were the first"
-    dead = halfway(data, plan.doing(), stands | fresh)
+    plan = plan_write_block(AclSnapshot("west", stands | fresh, later, exist, US, open_unless_ruled=False), earlier)
+    alone = plan_write_block(AclSnapshot("west", rules | fresh, later, exist, US, open_unless_ruled=False))
+    assert apply_changes(plan.changes_to_apply(), stands | fresh) == apply_changes(
+        alone.changes_to_apply(), rules | fresh
+    ), "as if it were the first"
+    dead = halfway(data, plan.changes_to_apply(), stands | fresh)
     both = topics & later
     held = {right for right in may(dead, open_=False) if is_write(right, both) and right[0] != US}
     assert held <= {right for right in may(stands | fresh, open_=False) if is_write(right, both)}
-    assert done(plan.doing(), dead) == done(alone.doing(), rules | fresh)
-    assert done(plan.restoring(), dead) == rules | fresh
+    assert apply_changes(plan.changes_to_apply(), dead) == apply_changes(alone.changes_to_apply(), rules | fresh)
+    assert apply_changes(plan.changes_to_restore(), dead) == rules | fresh
 
 
-@pytest.mark.parametrize("make", [denial, guard])
+@pytest.mark.parametrize("make", [plan_denial, plan_write_block])
 def test_without_an_authorizer_nobody_is_kept_out_and_it_is_said(make: type) -> None:
-    plan = make(Sight("east", None, frozenset({"orders"}), frozenset(EXIST), US, None))
-    assert not plan.doing()
+    plan = make(AclSnapshot("east", None, frozenset({"orders"}), frozenset(EXIST), US, None))
+    assert not plan.changes_to_apply()
     assert plan.open_to_all == ("orders",)
     assert plan.remarks == ("east has no authorizer: nobody can be kept from writing to orders; its ends are watched",)
 
 
 def test_a_guard_needs_to_know_who_we_are_and_undoes_the_one_before() -> None:
-    rules = frozenset({rule("*", Operation.ALL, "User:*"), rule("orders")})
-    sight = Sight("west", rules, frozenset({"orders"}), frozenset(EXIST), US, open_unless_ruled=False)
-    earlier = guard(sight)
-    unknown = replace(sight, us="", acls=done(earlier.doing(), rules))
-    plan = guard(unknown, earlier)
+    rules = frozenset({rule("*", AclOperation.ALL, "User:*"), rule("orders")})
+    sight = AclSnapshot("west", rules, frozenset({"orders"}), frozenset(EXIST), US, open_unless_ruled=False)
+    earlier = plan_write_block(sight)
+    unknown = replace(sight, us="", acls=apply_changes(earlier.changes_to_apply(), rules))
+    plan = plan_write_block(unknown, earlier)
     assert plan.open_to_all == ("orders",)
     assert "set `principal`" in plan.remarks[0]
-    assert done(plan.doing(), unknown.acls or ()) == rules
-    assert not guard(replace(unknown, acls=rules)).doing()
+    assert apply_changes(plan.changes_to_apply(), unknown.acls or ()) == rules
+    assert not plan_write_block(replace(unknown, acls=rules)).changes_to_apply()
 
 
 def test_where_everybody_may_use_what_no_rule_speaks_of_such_a_topic_is_left_alone() -> None:
-    sight = Sight("east", frozenset({rule("bills")}), frozenset({"orders", "bills"}), frozenset(EXIST), US, None)
-    plan = denial(sight)
+    sight = AclSnapshot("east", frozenset({rule("bills")}), frozenset({"orders", "bills"}), frozenset(EXIST), US, None)
+    plan = plan_denial(sight)
     assert plan.deny == (rule("bills", who="User:*", deny=True),)
     assert plan.open_to_all == ("orders",)
     assert "allow.everyone.if.no.acl.found" in plan.remarks[0]
-    assert denial(replace(sight, open_unless_ruled=False)).open_to_all == ()
+    assert plan_denial(replace(sight, open_unless_ruled=False)).open_to_all == ()
 
 
 def test_a_denial_that_stood_before_is_not_taken_back() -> None:
     stood = rule("orders", who="User:*", deny=True)
-    plan = denial(Sight("east", frozenset({stood}), frozenset({"orders"}), frozenset(EXIST), open_unless_ruled=False))
-    assert not plan.doing()
-    assert not plan.restoring()
+    plan = plan_denial(
+        AclSnapshot("east", frozenset({stood}), frozenset({"orders"}), frozenset(EXIST), open_unless_ruled=False)
+    )
+    assert not plan.changes_to_apply()
+    assert not plan.changes_to_restore()
 
 
 def test_everybody_keeps_what_a_wide_rule_gave_elsewhere() -> None:
-    wide = rule("ord", Operation.ALL, "User:*", pattern=Pattern.PREFIXED)
-    plan = guard(Sight("west", frozenset({wide}), frozenset({"orders"}), frozenset(EXIST), US, open_unless_ruled=False))
+    wide = rule("ord", AclOperation.ALL, "User:*", pattern=PatternType.PREFIXED)
+    plan = plan_write_block(
+        AclSnapshot("west", frozenset({wide}), frozenset({"orders"}), frozenset(EXIST), US, open_unless_ruled=False)
+    )
     assert plan.take == (wide,)
     assert not plan.deny
-    writes = {acl for acl in plan.give if acl.operation == Operation.WRITE}
+    writes = {acl for acl in plan.give if acl.operation == AclOperation.WRITE}
     assert writes == {rule(name, who="User:*") for name in ("order", "orders-eu")} | {rule("orders", who=US)}
-    assert {acl.pattern for acl in plan.give if acl not in writes} == {Pattern.PREFIXED}
+    assert {acl.pattern for acl in plan.give if acl not in writes} == {PatternType.PREFIXED}
     assert "a topic made later" in plan.remarks[-1]
 
 
 @given(sets, moved)
 def test_a_plan_is_kept_as_json(rules: frozenset[Acl], topics: frozenset[str]) -> None:
-    sight = Sight("west", rules, topics, frozenset(EXIST), US, open_unless_ruled=False)
-    for plan in (denial(sight), guard(sight), guard(sight, guard(replace(sight, topics=frozenset({"bills"}))))):
+    sight = AclSnapshot("west", rules, topics, frozenset(EXIST), US, open_unless_ruled=False)
+    for plan in (
+        plan_denial(sight),
+        plan_write_block(sight),
+        plan_write_block(sight, plan_write_block(replace(sight, topics=frozenset({"bills"})))),
+    ):
         assert RulesPlan.from_record(json.loads(json.dumps(plan.as_record()))) == plan

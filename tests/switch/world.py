@@ -10,17 +10,17 @@ import random
 from dataclasses import dataclass, field, replace
 
 from twinshore.switch.core.steps import (
-    Back,
-    Cannot,
-    Deed,
-    Done,
-    Kind,
-    Outcome,
-    State,
+    MustRollBack,
+    StepDone,
+    StepFailed,
+    StepOutcome,
+    StepPending,
+    SwitchKind,
     SwitchState,
-    Wait,
-    after,
-    held_anew,
+    SwitchStatus,
+    SwitchStep,
+    apply_outcome,
+    repeat_hold,
 )
 
 
@@ -80,16 +80,16 @@ class Hands:
 
     world: World
     kill: tuple[int, int] = (-1, 0)
-    trouble: Deed | None = None
+    trouble: SwitchStep | None = None
     calls: int = 0
     holds: bool = False  # by the clock of the process
 
-    def once(self, record: SwitchState) -> Outcome:
+    def once(self, record: SwitchState) -> StepOutcome:
         """The deed that is due, or its undoing."""
         self.calls += 1
         self._moment(0)
         self.world.breathe()
-        undo = record.state is State.TURNING_BACK
+        undo = record.state is SwitchStatus.ROLLING_BACK
         outcome = self._undo(record) if undo else self._do(record)
         self._moment(2)
         return outcome
@@ -99,45 +99,50 @@ class Hands:
             self.holds = False
             raise KilledError
 
-    def _do(self, record: SwitchState) -> Outcome:
+    def _do(self, record: SwitchState) -> StepOutcome:
         world, deed = self.world, record.deed
         if deed is self.trouble:
-            return Cannot("the test wants it so")
+            return StepFailed("the test wants it so")
         home, term, word = world.line
         self.holds &= word == "held"
-        if deed is Deed.CLAIM:
+        if deed is SwitchStep.CLAIM:
             world.claimed = True
-        elif deed is Deed.ANNOUNCE:
+        elif deed is SwitchStep.ANNOUNCE:
             world.line = (home, term, "announced")
-        elif deed is Deed.HOLD:
+        elif deed is SwitchStep.HOLD:
             world.line = (home, term, "held")
             self._moment(1)
             world.rights_held, self.holds = world.authorizer, True
-        elif deed is Deed.COMMIT and record.kind is Kind.PLANNED and not self.holds:
-            return Cannot("the hold has run out")
-        elif deed is Deed.LEVEL:
+        elif deed is SwitchStep.COMMIT and record.kind is SwitchKind.PLANNED and not self.holds:
+            return StepFailed("the hold has run out")
+        elif deed is SwitchStep.CATCH_UP:
             if len(world.logs["west"]) != len(world.logs["east"]):
-                return Wait("the twin is behind")
+                return StepPending("the twin is behind")
             points = (len(world.logs["east"]),)
-            return Done(replace(record, topics=(replace(record.topics[0], points=points),)))
-        elif deed is Deed.LET_GO:
+            return StepDone(replace(record, topics=(replace(record.topics[0], points=points),)))
+        elif deed is SwitchStep.STOP_REPLICATION:
             world.carrying = ""
-        elif deed in (Deed.FENCE, Deed.FLIP) and record.kind is Kind.PLANNED and not self.holds and home == "east":
+        elif (
+            deed in (SwitchStep.FENCE, SwitchStep.PROMOTE)
+            and record.kind is SwitchKind.PLANNED
+            and not self.holds
+            and home == "east"
+        ):
             world.line, self.holds = (home, term, "held"), True
             if record.topics[0].points != (len(world.logs["east"]),):
-                return Back("somebody wrote")
-            return Wait("writers are held again")
+                return MustRollBack("somebody wrote")
+            return StepPending("writers are held again")
         else:
             self._behind_the_decision(record)
-        return Done(record)
+        return StepDone(record)
 
     def _behind_the_decision(self, record: SwitchState) -> None:
         world, deed = self.world, record.deed
-        if deed is Deed.FENCE:
+        if deed is SwitchStep.FENCE:
             if record.topics[0].points != (len(world.logs["east"]),):
                 world.wrong.append("the old home grew behind the points")
             world.shut = True
-        elif deed is Deed.FLIP:
+        elif deed is SwitchStep.PROMOTE:
             if not world.shut:
                 world.wrong.append("flipped before the fence")
             if world.line[0] == "east" and record.topics[0].points != (len(world.logs["east"]),):
@@ -145,21 +150,21 @@ class Hands:
             world.line = ("west", 2, "settled")
             self._moment(1)
             world.carrying = "west"
-        elif deed is Deed.RELEASE:
+        elif deed is SwitchStep.RELEASE:
             world.rights_held = world.claimed = False
 
-    def _undo(self, record: SwitchState) -> Outcome:
+    def _undo(self, record: SwitchState) -> StepOutcome:
         world, deed = self.world, record.deed
         home, term, _ = world.line
         if home == "west":
             world.wrong.append("turned back behind the flip")
-        if deed is Deed.CLAIM:
+        if deed is SwitchStep.CLAIM:
             world.claimed, world.carrying = False, "east"
-        elif deed in (Deed.ANNOUNCE, Deed.HOLD):
+        elif deed in (SwitchStep.ANNOUNCE, SwitchStep.HOLD):
             world.rights_held = False
             self._moment(1)
             world.line = (home, term, "settled")
-        return Done(record)
+        return StepDone(record)
 
 
 def play(record: SwitchState, hands: Hands, now_ms: int, steps_max: int = 500) -> SwitchState:
@@ -173,7 +178,7 @@ def play(record: SwitchState, hands: Hands, now_ms: int, steps_max: int = 500) -
         try:
             outcome = hands.once(current)
         except KilledError:
-            kept = held_anew(current, now_ms).to_json()  # nothing of what it knew is left
+            kept = repeat_hold(current, now_ms).to_json()  # nothing of what it knew is left
             continue
-        kept = after(current, outcome, now_ms).to_json()
+        kept = apply_outcome(current, outcome, now_ms).to_json()
     raise AssertionError(f"no end after {steps_max} steps: {SwitchState.from_json(kept).deed}")

@@ -8,25 +8,33 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from twinshore.advisor.core.clients.model import Client, Habit, Use, Uses, clients_of, join, uses_of
-from twinshore.advisor.core.clients.report import judge
-from twinshore.advisor.core.model import Policy
+from twinshore.advisor.core.clients.client_audit import judge_client
+from twinshore.advisor.core.clients.model import (
+    AuditedClient,
+    ClientFinding,
+    ClientUsage,
+    UsageByFlow,
+    group_usage_by_client,
+    merge_usage,
+    sum_usages,
+)
+from twinshore.advisor.core.model import AdvisorPolicy
 from twinshore.config.model import Secret
-from twinshore.state.core.proxy_values import FlowKey
+from twinshore.state.core.proxy_values import TrafficKey
 from twinshore.state.store import open_store
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
 # Windows are read for so long at once: of a busy proxy they are some ten thousand rows.
-READ_MS: Final = 600_000
+READ_SPAN_MS: Final = 600_000
 MinInsync = Mapping[tuple[str, str], int]
 # What is known of topics, once it is known which ones matter.
-Ask = Callable[[Uses], MinInsync]
+AskMinInsync = Callable[[UsageByFlow], MinInsync]
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class TrafficSlice:
     """Windows that ended between the two times, in the store of this URL."""
 
     url: str
@@ -35,29 +43,36 @@ class Slice:
     to_ms: int
     stretch_ms: int
 
-    def parted(self, parts: int) -> list[Slice]:
+    def parted(self, parts: int) -> list[TrafficSlice]:
         """In so many of about the same length."""
         span = self.to_ms - self.from_ms
         ends = [self.from_ms + span * number // parts for number in range(parts + 1)]
         return [replace(self, from_ms=begin, to_ms=end) for begin, end in pairwise(ends)]
 
 
-def read(slices: Iterable[Slice]) -> Iterator[tuple[FlowKey, Use]]:
+def read_usage(slices: Iterable[TrafficSlice]) -> Iterator[tuple[TrafficKey, ClientUsage]]:
     """The body of a task: what is in these slices, summed up."""
-    found: Uses = {}
+    found: UsageByFlow = {}
     for one in slices:
         with open_store(one.url, one.password) as store:
-            for begin in range(one.from_ms, one.to_ms, READ_MS):
-                rows = store.traffic.rows(begin, min(begin + READ_MS, one.to_ms))
-                for key, use in uses_of(rows, one.stretch_ms).items():
-                    join(found, key, use)
+            for begin in range(one.from_ms, one.to_ms, READ_SPAN_MS):
+                rows = store.traffic.rows(begin, min(begin + READ_SPAN_MS, one.to_ms))
+                for key, use in sum_usages(rows, one.stretch_ms).items():
+                    merge_usage(found, key, use)
     return iter(found.items())
 
 
-def on_spark(context: SparkContext, whole: Slice, policy: Policy, ask: Ask, tasks: int) -> tuple[Uses, list[Habit]]:
+def audit_on_spark(
+    context: SparkContext, whole: TrafficSlice, policy: AdvisorPolicy, ask: AskMinInsync, tasks: int
+) -> tuple[UsageByFlow, list[ClientFinding]]:
     """What clients did, and their habits."""
-    summed = context.parallelize(whole.parted(tasks), tasks).mapPartitions(read).reduceByKey(Use.add, tasks).cache()
-    uses: Uses = {FlowKey(*key): use for key, use in summed.collect()}
+    summed = (
+        context.parallelize(whole.parted(tasks), tasks)
+        .mapPartitions(read_usage)
+        .reduceByKey(ClientUsage.add, tasks)
+        .cache()
+    )
+    uses: UsageByFlow = {TrafficKey(*key): use for key, use in summed.collect()}
     min_insync = dict(ask(uses))
     clients = summed.map(_by_client).groupByKey(tasks)
     habits = clients.flatMap(partial(_judged, policy=policy, min_insync=min_insync)).collect()
@@ -65,16 +80,20 @@ def on_spark(context: SparkContext, whole: Slice, policy: Policy, ask: Ask, task
     return uses, habits
 
 
-def in_this_process(whole: Slice, policy: Policy, ask: Ask) -> tuple[Uses, list[Habit]]:
+def audit_locally(
+    whole: TrafficSlice, policy: AdvisorPolicy, ask: AskMinInsync
+) -> tuple[UsageByFlow, list[ClientFinding]]:
     """The same, without Spark."""
-    uses = dict(read([whole]))
-    return uses, [habit for client in clients_of(uses, ask(uses)) for habit in judge(client, policy)]
+    uses = dict(read_usage([whole]))
+    return uses, [habit for client in group_usage_by_client(uses, ask(uses)) for habit in judge_client(client, policy)]
 
 
-def _by_client(one: tuple[FlowKey, Use]) -> tuple[str, tuple[FlowKey, Use]]:
+def _by_client(one: tuple[TrafficKey, ClientUsage]) -> tuple[str, tuple[TrafficKey, ClientUsage]]:
     return one[0].client, one
 
 
-def _judged(one: tuple[str, Iterable[tuple[FlowKey, Use]]], policy: Policy, min_insync: MinInsync) -> Sequence[Habit]:
+def _judged(
+    one: tuple[str, Iterable[tuple[TrafficKey, ClientUsage]]], policy: AdvisorPolicy, min_insync: MinInsync
+) -> Sequence[ClientFinding]:
     name, uses = one
-    return judge(Client(name, dict(uses), min_insync), policy)
+    return judge_client(AuditedClient(name, dict(uses), min_insync), policy)

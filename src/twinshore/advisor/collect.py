@@ -16,62 +16,62 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 
+from twinshore.advisor.core.advice_report import RecordedPosition, add_earlier_positions, record_positions
 from twinshore.advisor.core.model import (
-    Broker,
-    Group,
-    GroupPlace,
-    Known,
-    LinkSeen,
-    Partition,
-    Seen,
-    Topic,
-    TwinSeen,
-    Unseen,
-    with_places,
+    BlindSpot,
+    BrokerSnapshot,
+    ClusterSnapshot,
+    ConfigValue,
+    ConsumerGroupSnapshot,
+    GroupPosition,
+    LinkSnapshot,
+    PartitionSnapshot,
+    TopicSnapshot,
+    TwinSnapshot,
+    replace_positions,
 )
-from twinshore.advisor.core.report import FindingPlace, places_of, with_before
 from twinshore.config.errors import KafkaError, TwinshoreError, WireError
-from twinshore.config.model import Cluster, Link, NamedPartition
-from twinshore.config.sentences import counted
+from twinshore.config.model import Cluster, Link, TopicPartition
+from twinshore.config.sentences import count_phrase
 from twinshore.config.settings import Settings
-from twinshore.kafka.admin import Setting, read_acls
-from twinshore.kafka.brokers import Features, Move, ask_features, ask_moves
+from twinshore.kafka.admin import ConfigEntry, read_acls
+from twinshore.kafka.brokers import BrokerFeatures, PartitionReassignment, read_features, read_reassignments
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.groups import CLASSIC, GroupListing, Groups, held_by_members
+from twinshore.kafka.consumer_groups import CLASSIC_TYPE, ConsumerGroups, GroupListing, read_assigned_partitions
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.metadata import ClusterMetadata, TopicMetadata
-from twinshore.kafka.pool import Pool
-from twinshore.kafka.protocol.errors import Code, kafka_error
-from twinshore.kafka.protocol.offsets import GroupPlaces
-from twinshore.kafka.protocol.record_batch import CONTROL, BatchHeader, split_batches
-from twinshore.kafka.protocol.rights import Acl
-from twinshore.kafka.questions import OffsetKind
-from twinshore.monitoring.status import LinkView, look
-from twinshore.replication.core.link_config import in_force
-from twinshore.replication.core.ownership import elsewhere, pair_of
-from twinshore.replication.links import known
-from twinshore.replication.sync.clusters import Comparing
-from twinshore.replication.sync.core.decisions import WRITTEN
-from twinshore.runtime.endpoints import Ends, Shared, once
+from twinshore.kafka.pool import ConnectionPool
+from twinshore.kafka.protocol.access_control import Acl
+from twinshore.kafka.protocol.error_codes import Code, kafka_error
+from twinshore.kafka.protocol.offsets import GroupOffsets
+from twinshore.kafka.protocol.record_batch import CONTROL_FLAG, BatchHeader, split_batches
+from twinshore.monitoring.link_status import LinkView, read_link_views
+from twinshore.replication.core.link_config import effective_link
+from twinshore.replication.core.ownership import homes_elsewhere, pair_name
+from twinshore.replication.links import load_links
+from twinshore.replication.sync.cluster_comparison import ClusterComparison
+from twinshore.replication.sync.core.decisions import ACL_WRITTEN_KIND
+from twinshore.runtime.endpoints import LinkClients, SharedConnections, one_shot_connections
 from twinshore.state.store import Store
 
 # So many batches are read at most to say how old they are: those that retention comes to first are few.
-READ_MAX = 500
+AGED_BATCHES_MAX = 500
 # A log's end of so many offsets may be markers alone, as applications that are exactly once leave them.
-MARKERS_MAX, MARKERS_BYTES = 100, 64 * 1024
-Missed = Callable[[str, Mapping[str, KafkaError]], None]
-LogEndsAt = tuple[dict[NamedPartition, int], dict[NamedPartition, int]]
+TRAILING_MARKERS_MAX, TRAILING_MARKERS_BYTES = 100, 64 * 1024
+OnMissed = Callable[[str, Mapping[str, KafkaError]], None]
+LogBounds = tuple[dict[TopicPartition, int], dict[TopicPartition, int]]
 
 
-class Watching:
+class GroupCollector:
     """`missed` and `trying` hear what could not be seen."""
 
     def __init__(
-        self, kafka: KafkaCluster, missed: Missed, trying: Callable[[str], AbstractContextManager[None]]
+        self, kafka: KafkaCluster, missed: OnMissed, trying: Callable[[str], AbstractContextManager[None]]
     ) -> None:
         self._kafka, self._missed, self._trying = kafka, missed, trying
-        self._groups = Groups(kafka)
+        self._groups = ConsumerGroups(kafka)
 
-    def groups(self, topics: Mapping[str, Topic]) -> tuple[Group, ...]:
+    def groups(self, topics: Mapping[str, TopicSnapshot]) -> tuple[ConsumerGroupSnapshot, ...]:
         """Each group that reads by offsets, with its places in these topics."""
         with self._trying("consumer groups"):
             listed = self._groups.listed()
@@ -80,23 +80,23 @@ class Watching:
             return self._with_ends(groups, self._places(groups), self._held(groups), topics)
         return ()
 
-    def _held(self, groups: Mapping[str, GroupListing]) -> dict[str, frozenset[NamedPartition]]:
+    def _held(self, groups: Mapping[str, GroupListing]) -> dict[str, frozenset[TopicPartition]]:
         """What members hold. It shows those that have committed nothing yet."""
         by_node: dict[int, list[str]] = {}
         for name, one in groups.items():
-            if one.live and one.kind == CLASSIC:
+            if one.live and one.kind == CLASSIC_TYPE:
                 by_node.setdefault(one.coordinator, []).append(name)
-        held: dict[str, frozenset[NamedPartition]] = {}
+        held: dict[str, frozenset[TopicPartition]] = {}
         refused: dict[str, KafkaError] = {}
         for node, names in by_node.items():
             try:
-                held |= held_by_members(self._kafka, node, names)
+                held |= read_assigned_partitions(self._kafka, node, names)
             except KafkaError as error:
                 refused[str(node)] = error
         self._missed("members of groups at broker", refused)
         return held
 
-    def _places(self, groups: Mapping[str, GroupListing]) -> dict[str, GroupPlaces]:
+    def _places(self, groups: Mapping[str, GroupListing]) -> dict[str, GroupOffsets]:
         wanted: dict[int, dict[str, None]] = {}
         for name, one in groups.items():
             wanted.setdefault(one.coordinator, {})[name] = None
@@ -112,31 +112,31 @@ class Watching:
     def _with_ends(
         self,
         groups: Mapping[str, GroupListing],
-        places: Mapping[str, GroupPlaces],
-        held: Mapping[str, frozenset[NamedPartition]],
-        topics: Mapping[str, Topic],
-    ) -> tuple[Group, ...]:
+        places: Mapping[str, GroupOffsets],
+        held: Mapping[str, frozenset[TopicPartition]],
+        topics: Mapping[str, TopicSnapshot],
+    ) -> tuple[ConsumerGroupSnapshot, ...]:
         read = {topic for one in places.values() for topic, _ in one.places if topic in topics}
         read |= {named.topic for some in held.values() for named in some if named.topic in topics}
-        parts = {topic: [NamedPartition(topic, one.number) for one in topics[topic].partitions] for topic in read}
+        parts = {topic: [TopicPartition(topic, one.number) for one in topics[topic].partitions] for topic in read}
         starts, ends = self._ends(named for some in parts.values() for named in some)
         found = []
         for name, one in sorted(places.items()):
             ours = tuple(
-                GroupPlace(topic, number, place.offset, starts[named], ends[named])
+                GroupPosition(topic, number, place.offset, starts[named], ends[named])
                 for (topic, number), place in sorted(one.places.items())
-                if place.offset >= 0 and (named := NamedPartition(topic, number)) in starts and named in ends
+                if place.offset >= 0 and (named := TopicPartition(topic, number)) in starts and named in ends
             )
-            placed = {NamedPartition(place.topic, place.partition) for place in ours}
+            placed = {TopicPartition(place.topic, place.partition) for place in ours}
             wanted = held.get(name, frozenset()).union(*(parts[topic] for topic in {one.topic for one in ours}))
             unplaced = tuple(
                 str(named) for named in sorted(wanted - placed) if ends.get(named, 0) > starts.get(named, 0)
             )
             if ours or unplaced:
-                found.append(Group(name, groups[name].live, ours, unplaced))
+                found.append(ConsumerGroupSnapshot(name, groups[name].live, ours, unplaced))
         return tuple(found)
 
-    def _ends(self, parts: Iterable[NamedPartition]) -> LogEndsAt:
+    def _ends(self, parts: Iterable[TopicPartition]) -> LogBounds:
         """Of each partition that answers; those of topics deleted meanwhile are no partitions any more."""
         known = list(parts)
         if not known:
@@ -148,85 +148,94 @@ class Watching:
         self._missed("the log of", {name: error for name, error in refused.items() if error.code != gone})
         return starts, ends
 
-    def without_markers(self, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    def without_markers(self, groups: tuple[ConsumerGroupSnapshot, ...]) -> tuple[ConsumerGroupSnapshot, ...]:
         """The same, knowing of each place near its log's end how much of what is left no consumer is given."""
-        ends: dict[tuple[NamedPartition, int], int] = {}
+        ends: dict[tuple[TopicPartition, int], int] = {}
         for group in groups:
             for one in group.places:
-                if 0 < one.offsets_left <= MARKERS_MAX and one.offset >= one.log_start:
-                    ends[NamedPartition(one.topic, one.partition), one.offset] = one.log_end
-        markers: dict[tuple[NamedPartition, int], int] = {}
+                if 0 < one.offsets_left <= TRAILING_MARKERS_MAX and one.offset >= one.log_start:
+                    ends[TopicPartition(one.topic, one.partition), one.offset] = one.log_end
+        markers: dict[tuple[TopicPartition, int], int] = {}
         refused: dict[str, KafkaError] = {}
         for number, ((named, offset), end) in enumerate(ends.items()):
-            if number >= READ_MAX:
+            if number >= AGED_BATCHES_MAX:
                 place = f"{self._kafka.name}: {named} at {offset}"
-                refused[str(named)] = KafkaError(f"{place}: more than {READ_MAX} logs would have to be read")
+                refused[str(named)] = KafkaError(f"{place}: more than {AGED_BATCHES_MAX} logs would have to be read")
                 continue
             try:
-                read = self._kafka.read_from(named, offset, bytes_max=MARKERS_BYTES, committed=False)
-                markers[named, offset] = markers_in((one for _, one in split_batches(read.records)), offset, end)
+                read = self._kafka.read_from(named, offset, bytes_max=TRAILING_MARKERS_BYTES, committed=False)
+                markers[named, offset] = count_trailing_markers(
+                    (one for _, one in split_batches(read.records)), offset, end
+                )
             except KafkaError as error:
                 refused[str(named)] = error
             except WireError:  # Damaged: whatever it is, it is still to be read.
                 continue
         self._missed("whether records or markers are left to a group in", refused)
 
-        def judged(one: GroupPlace) -> GroupPlace:
-            return replace(one, markers=markers.get((NamedPartition(one.topic, one.partition), one.offset), 0))
+        def judged(one: GroupPosition) -> GroupPosition:
+            return replace(one, markers=markers.get((TopicPartition(one.topic, one.partition), one.offset), 0))
 
-        return with_places(groups, judged)
+        return replace_positions(groups, judged)
 
-    def waiting(self, groups: tuple[Group, ...], now_ms: int, waited_ms: int) -> tuple[Group, ...]:
+    def waiting(
+        self, groups: tuple[ConsumerGroupSnapshot, ...], now_ms: int, waited_ms: int
+    ) -> tuple[ConsumerGroupSnapshot, ...]:
         """The same, knowing whether the record that each group reads next has waited for so long, by time stamps.
 
         Many clients commit by the clock, as Kafka Streams and Kafka Connect do: with younger ones they are at work. One
         question for each leader tells it. A record of before that was stamped later hides one that waits.
         """
         wanted = {
-            NamedPartition(place.topic, place.partition)
+            TopicPartition(place.topic, place.partition)
             for group in groups
             for place in group.places
             if place.lag and place.offset >= place.log_start
         }
-        older: dict[NamedPartition, int] = {}
+        older: dict[TopicPartition, int] = {}
         with self._trying("how long records have waited for groups"):
             older = self._older(wanted, now_ms - waited_ms)
 
-        def judged(one: GroupPlace) -> GroupPlace:
-            until = older.get(NamedPartition(one.topic, one.partition))
+        def judged(one: GroupPosition) -> GroupPosition:
+            until = older.get(TopicPartition(one.topic, one.partition))
             return one if until is None or not one.lag else replace(one, waits=one.offset < until)
 
-        return with_places(groups, judged)
+        return replace_positions(groups, judged)
 
     def aged(
-        self, groups: tuple[Group, ...], topics: Mapping[str, Topic], now_ms: int, horizon_ms: int, part: float
-    ) -> tuple[Group, ...]:
+        self,
+        groups: tuple[ConsumerGroupSnapshot, ...],
+        topics: Mapping[str, TopicSnapshot],
+        now_ms: int,
+        horizon_ms: int,
+        part: float,
+    ) -> tuple[ConsumerGroupSnapshot, ...]:
         """The same with the ages of records that retention comes to within the horizon, that have waited for so large
         a part of it already, and that are still to be read.
 
         Which these are is asked of each leader in one question; their batches are read one by one.
         """
-        by_retention: dict[int, dict[NamedPartition, int]] = {}
+        by_retention: dict[int, dict[TopicPartition, int]] = {}
         for group in groups:
             for place in group.places:
                 retention_ms = topics[place.topic].number("retention.ms")
                 if place.lag and place.offset >= place.log_start and retention_ms is not None and retention_ms >= 0:
-                    named = NamedPartition(place.topic, place.partition)
+                    named = TopicPartition(place.topic, place.partition)
                     wanted = by_retention.setdefault(retention_ms, {})
                     wanted[named] = min(place.offset, wanted.get(named, place.offset))
-        ages: dict[tuple[NamedPartition, int], int] = {}
+        ages: dict[tuple[TopicPartition, int], int] = {}
         with self._trying("how old the records are that groups read next"):
             for retention_ms, lowest in by_retention.items():
                 until_ms = now_ms - max(retention_ms - horizon_ms, int(part * retention_ms))
                 gone = self._older(lowest, until_ms)
                 ages |= self._ages(groups, gone, now_ms, len(ages))
 
-        def judged(one: GroupPlace) -> GroupPlace:
-            return replace(one, next_age_ms=ages.get((NamedPartition(one.topic, one.partition), one.offset)))
+        def judged(one: GroupPosition) -> GroupPosition:
+            return replace(one, next_age_ms=ages.get((TopicPartition(one.topic, one.partition), one.offset)))
 
-        return with_places(groups, judged)
+        return replace_positions(groups, judged)
 
-    def _older(self, parts: Iterable[NamedPartition], than_ms: int) -> dict[NamedPartition, int]:
+    def _older(self, parts: Iterable[TopicPartition], than_ms: int) -> dict[TopicPartition, int]:
         """Up to which offset each log's records are older."""
         asked = list(parts)
         first, refused = self._kafka.first_since_each(asked, than_ms) if asked else ({}, {})
@@ -234,18 +243,18 @@ class Watching:
         return {named: 1 << 62 if offset < 0 else offset for named, offset in first.items()}
 
     def _ages(
-        self, groups: tuple[Group, ...], gone: Mapping[NamedPartition, int], now_ms: int, read: int
-    ) -> dict[tuple[NamedPartition, int], int]:
-        places = ((NamedPartition(one.topic, one.partition), one) for group in groups for one in group.places)
+        self, groups: tuple[ConsumerGroupSnapshot, ...], gone: Mapping[TopicPartition, int], now_ms: int, read: int
+    ) -> dict[tuple[TopicPartition, int], int]:
+        places = ((TopicPartition(one.topic, one.partition), one) for group in groups for one in group.places)
         wanted = {
             (named, one.offset) for named, one in places if one.lag and one.log_start <= one.offset < gone.get(named, 0)
         }
-        found: dict[tuple[NamedPartition, int], int] = {}
+        found: dict[tuple[TopicPartition, int], int] = {}
         refused: dict[str, KafkaError] = {}
         for named, offset in sorted(wanted):
             place = f"{self._kafka.name}: {named} at {offset}"
-            if read + len(found) >= READ_MAX:
-                refused[str(named)] = KafkaError(f"{place}: more than {READ_MAX} batches would have to be read")
+            if read + len(found) >= AGED_BATCHES_MAX:
+                refused[str(named)] = KafkaError(f"{place}: more than {AGED_BATCHES_MAX} batches would have to be read")
                 continue
             try:
                 batch = self._kafka.read_tail_batch(named, offset)
@@ -259,19 +268,19 @@ class Watching:
         return found
 
 
-def markers_in(headers: Iterable[BatchHeader], offset: int, end: int) -> int:
+def count_trailing_markers(headers: Iterable[BatchHeader], offset: int, end: int) -> int:
     """How many offsets from this one to the log's end are those of markers, by batches read from it on."""
     return sum(
         min(one.last_offset + 1, end) - max(one.base_offset, offset)
         for one in headers
-        if one.attributes & CONTROL and one.last_offset >= offset and one.base_offset < end
+        if one.attributes & CONTROL_FLAG and one.last_offset >= offset and one.base_offset < end
     )
 
 
 # One broker that hangs takes no more of the whole than this.
-BROKER_S = 3.0
-CALL_S = 5.0
-CLUSTER_PATIENCE_S = 60.0
+BROKER_TIMEOUT_S = 3.0
+REQUEST_TIMEOUT_S = 5.0
+COLLECT_TIMEOUT_S = 60.0
 TOPIC_KEYS = (
     "cleanup.policy",
     "flush.messages",
@@ -297,7 +306,7 @@ BROKER_KEYS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CollectScope:
     """`topics`: expressions, none means all. `apart_s`: between both looks at groups. `horizon_ms`: how far ahead
     retention is looked at, `part`: of records that are as old as this part of it. `waited_ms`: how long the next record
     of a group that stands still has waited. `within_s`: how long all questions may take together."""
@@ -307,60 +316,60 @@ class Wanted:
     horizon_ms: int = 24 * 3_600_000
     part: float = 0.25
     waited_ms: int = 120_000
-    within_s: float = CLUSTER_PATIENCE_S
+    within_s: float = COLLECT_TIMEOUT_S
 
     def admits(self, topic: str) -> bool:
         return not self.topics or any(re.fullmatch(one, topic) for one in self.topics)
 
 
 @dataclass(slots=True)
-class Eyes:
+class BlindSpotCollector:
     """What could not be seen is gathered here."""
 
-    unseen: list[Unseen] = field(default_factory=list)
+    unseen: list[BlindSpot] = field(default_factory=list)
 
-    def miss(self, what: str, error: TwinshoreError) -> None:
-        self.unseen.append(Unseen(what, error.message, error.hint))
+    def note_failure(self, what: str, error: TwinshoreError) -> None:
+        self.unseen.append(BlindSpot(what, error.message, error.hint))
 
     def missed(self, what: str, refused: Mapping[str, KafkaError]) -> None:
         """Of many that are refused alike: how many, which one for example, and why."""
         if refused:
             name, error = next(iter(refused.items()))
             these = f"{what} {name}" if len(refused) == 1 else f"{what} {name} and {len(refused) - 1} more"
-            self.miss(these, error)
+            self.note_failure(these, error)
 
     @contextmanager
     def trying(self, what: str) -> Iterator[None]:
         try:
             yield
         except TwinshoreError as error:
-            self.miss(what, error)
+            self.note_failure(what, error)
 
 
-def look_at_cluster(
+def collect_cluster(
     cluster: Cluster,
-    wanted: Wanted,
+    wanted: CollectScope,
     *,
     clock: Callable[[], int],
     wait: Callable[[float], None],
-    before: tuple[Sequence[FindingPlace], int] | None = None,
-) -> Seen:
+    before: tuple[Sequence[RecordedPosition], int] | None = None,
+) -> ClusterSnapshot:
     """The cluster as it is now; KafkaError where it does not answer at all. `clock` gives the time in ms, `wait` waits
     between both looks at groups. `before`: places of an earlier look, and when it was; then one look is enough."""
-    eyes = Eyes()
+    eyes = BlindSpotCollector()
     with _opened(cluster, wanted.within_s) as (kafka, each):
         with kafka.errand():
             seen = kafka.metadata(None)
             told = {name: one for name, one in seen.topics.items() if one.internal or wanted.admits(name)}
             topics = _topics(kafka, told, _moves(each, seen, eyes), eyes)
             brokers, features = _brokers(each, seen, eyes)
-        watching = Watching(kafka, eyes.missed, eyes.trying)
+        watching = GroupCollector(kafka, eyes.missed, eyes.trying)
         by_name = {one.name: one for one in topics}
         with kafka.errand():
             groups = watching.groups(by_name)
         at_ms = clock()
         if before is None and any(place.lag for group in groups for place in group.places):
-            before = places_of(groups), at_ms
+            before = record_positions(groups), at_ms
             wait(wanted.apart_s)
             with kafka.errand():
                 groups = watching.groups(by_name)
@@ -369,7 +378,7 @@ def look_at_cluster(
             groups = watching.waiting(watching.without_markers(groups), at_ms, wanted.waited_ms)
             groups = watching.aged(groups, by_name, at_ms, wanted.horizon_ms, wanted.part)
         _may_hide(brokers, eyes)
-        found = Seen(
+        found = ClusterSnapshot(
             cluster.name,
             cluster.bootstrap,
             at_ms,
@@ -383,19 +392,19 @@ def look_at_cluster(
             groups=groups,
             unseen=tuple(dict.fromkeys(eyes.unseen)),
         )
-    return with_before(found, *before) if before is not None else found
+    return add_earlier_positions(found, *before) if before is not None else found
 
 
-def look_at_topic(cluster: Cluster, name: str) -> Seen:
+def collect_topic(cluster: Cluster, name: str) -> ClusterSnapshot:
     """One topic alone, and what its cluster elects; no topic where there is none of this name. Groups are not asked
     for."""
-    eyes = Eyes()
-    with _opened(cluster, CLUSTER_PATIENCE_S) as (kafka, each), kafka.errand():
+    eyes = BlindSpotCollector()
+    with _opened(cluster, COLLECT_TIMEOUT_S) as (kafka, each), kafka.errand():
         seen = kafka.metadata([name])
         told = {one: topic for one, topic in seen.topics.items() if topic.error != Code.UNKNOWN_TOPIC_OR_PARTITION}
         topics = _topics(kafka, told, _moves(each, seen, eyes), eyes)
         brokers, features = _brokers(each, seen, eyes)
-    return Seen(
+    return ClusterSnapshot(
         cluster.name,
         cluster.bootstrap,
         0,
@@ -412,25 +421,30 @@ def look_at_topic(cluster: Cluster, name: str) -> Seen:
 @contextmanager
 def _opened(cluster: Cluster, patience_s: float) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
     """For what the whole cluster tells, and for what each broker tells by itself."""
-    ways = {"client_id": "twinshore-advise", "pool": Pool()}
+    ways = {"client_id": "twinshore-advise", "pool": ConnectionPool()}
     with (
-        closing(KafkaCluster(cluster, patience_s=patience_s, call_s=CALL_S, **ways)) as kafka,  # type: ignore[arg-type]
-        closing(KafkaCluster(cluster, patience_s=BROKER_S, call_s=BROKER_S, **ways)) as each,  # type: ignore[arg-type]
+        closing(KafkaCluster(cluster, patience_s=patience_s, call_s=REQUEST_TIMEOUT_S, **ways)) as kafka,  # type: ignore[arg-type]
+        closing(KafkaCluster(cluster, patience_s=BROKER_TIMEOUT_S, call_s=BROKER_TIMEOUT_S, **ways)) as each,  # type: ignore[arg-type]
     ):
         yield kafka, each
 
 
-def _moves(each: KafkaCluster, seen: ClusterMetadata, eyes: Eyes) -> Mapping[NamedPartition, Move]:
+def _moves(
+    each: KafkaCluster, seen: ClusterMetadata, eyes: BlindSpotCollector
+) -> Mapping[TopicPartition, PartitionReassignment]:
     with eyes.trying("which partitions are on the move"):
-        return each.at(seen.controller, "which partitions are on the move", ask_moves)
+        return each.at(seen.controller, "which partitions are on the move", read_reassignments)
     return {}
 
 
 def _topics(
-    kafka: KafkaCluster, told: Mapping[str, TopicMetadata], moves: Mapping[NamedPartition, Move], eyes: Eyes
-) -> tuple[Topic, ...]:
-    settings: dict[str, dict[str, Setting]] = {}
-    with eyes.trying(f"settings of {counted(len(told), 'topic')}"):
+    kafka: KafkaCluster,
+    told: Mapping[str, TopicMetadata],
+    moves: Mapping[TopicPartition, PartitionReassignment],
+    eyes: BlindSpotCollector,
+) -> tuple[TopicSnapshot, ...]:
+    settings: dict[str, dict[str, ConfigEntry]] = {}
+    with eyes.trying(f"settings of {count_phrase(len(told), 'topic')}"):
         settings, refused = kafka.admin.readable_settings(sorted(told), TOPIC_KEYS)
         # One that was deleted meanwhile is no topic any more.
         eyes.missed(
@@ -439,7 +453,7 @@ def _topics(
     broken = {name: KafkaError(f"{name}: error {one.error}") for name, one in told.items() if _hidden(one)}
     eyes.missed("partitions of topic", broken)
     return tuple(
-        Topic(name, _partitions(told[name], moves), _known(settings.get(name)), told[name].internal)
+        TopicSnapshot(name, _partitions(told[name], moves), _known(settings.get(name)), told[name].internal)
         for name in sorted(told)
         if name not in broken
     )
@@ -449,17 +463,19 @@ def _hidden(topic: TopicMetadata) -> bool:
     return bool(topic.error) and not topic.partitions
 
 
-def _partitions(topic: TopicMetadata, moves: Mapping[NamedPartition, Move]) -> tuple[Partition, ...]:
+def _partitions(
+    topic: TopicMetadata, moves: Mapping[TopicPartition, PartitionReassignment]
+) -> tuple[PartitionSnapshot, ...]:
     return tuple(
         _moving(
-            Partition(one.partition, one.leader, one.replicas, one.isr),
-            moves.get(NamedPartition(topic.name, one.partition)),
+            PartitionSnapshot(one.partition, one.leader, one.replicas, one.isr),
+            moves.get(TopicPartition(topic.name, one.partition)),
         )
         for one in topic.partitions
     )
 
 
-def _moving(part: Partition, move: Move | None) -> Partition:
+def _moving(part: PartitionSnapshot, move: PartitionReassignment | None) -> PartitionSnapshot:
     """With the replicas of before, where it is on the move. Metadata names those that are copied among them."""
     before = tuple(node for node in part.replicas if move is None or node not in move.adding)
     if move is None or not before:
@@ -467,22 +483,24 @@ def _moving(part: Partition, move: Move | None) -> Partition:
     return replace(part, replicas=before, adding=move.adding, removing=move.removing)
 
 
-def _known(settings: Mapping[str, Setting] | None) -> Mapping[str, Known] | None:
+def _known(settings: Mapping[str, ConfigEntry] | None) -> Mapping[str, ConfigValue] | None:
     if settings is None:
         return None
-    return {name: Known(one.value, one.own) for name, one in settings.items() if one.value is not None}
+    return {name: ConfigValue(one.value, one.own) for name, one in settings.items() if one.value is not None}
 
 
-def _brokers(each: KafkaCluster, seen: ClusterMetadata, eyes: Eyes) -> tuple[tuple[Broker, ...], Features]:
+def _brokers(
+    each: KafkaCluster, seen: ClusterMetadata, eyes: BlindSpotCollector
+) -> tuple[tuple[BrokerSnapshot, ...], BrokerFeatures]:
     """Each by itself: only it tells its settings. One that is silent hinders no other. Of features those that are
     finalized: a broker that has just come may not have heard of them."""
-    found: list[Broker] = []
-    told = Features(0, 0)
+    found: list[BrokerSnapshot] = []
+    told = BrokerFeatures(0, 0)
     refused: dict[str, KafkaError] = {}
     for node, where in sorted(seen.brokers.items()):
-        broker = Broker(node, where.rack or "")
+        broker = BrokerSnapshot(node, where.rack or "")
         with eyes.trying(f"the version of broker {node}"):
-            features = each.at(node, f"versions of broker {node}", ask_features)
+            features = each.at(node, f"versions of broker {node}", read_features)
             broker = replace(broker, supports=features.supports)
             told = max(told, features, key=lambda one: (one.finalized, one.eligible))
         try:
@@ -494,37 +512,38 @@ def _brokers(each: KafkaCluster, seen: ClusterMetadata, eyes: Eyes) -> tuple[tup
     return tuple(found), told
 
 
-def _may_hide(brokers: Sequence[Broker], eyes: Eyes) -> None:
+def _may_hide(brokers: Sequence[BrokerSnapshot], eyes: BlindSpotCollector) -> None:
     """Kafka leaves out of its lists what a user may not describe, without a word."""
     if any(one.says("authorizer.class.name") for one in brokers):
         why = "the cluster has an authorizer, and Kafka leaves out of its lists what a user may not describe"
         hint = "advise as a user with Describe on all topics, on all groups and on the cluster"
-        eyes.unseen.append(Unseen("whether all topics and groups were told", why, hint))
+        eyes.unseen.append(BlindSpot("whether all topics and groups were told", why, hint))
 
 
-PATIENCE_S = 5.0
+LINK_TIMEOUT_S = 5.0
 
 
-def links_from(
-    cluster: str, settings: Settings, store: Store, *, clock: Callable[[], int], eyes: Eyes
-) -> tuple[LinkSeen, ...]:
+def collect_links(
+    cluster: str, settings: Settings, store: Store, *, clock: Callable[[], int], eyes: BlindSpotCollector
+) -> tuple[LinkSnapshot, ...]:
     """Each link whose source the cluster is, without topics that are at home elsewhere."""
-    settings = settings.with_links(known(settings, store).links)
-    found, shared = [], once("twinshore-advise")
+    settings = settings.with_links(load_links(settings, store).links)
+    found, shared = [], one_shot_connections("twinshore-advise")
     for link in settings.links:
         if link.source != cluster:
             continue
-        (view,) = look(store, settings, [link.name], clock=clock, topics=True, pool=shared.pool)
-        away = elsewhere(link, store.homes.of(pair_of(link)))
+        (view,) = read_link_views(store, settings, [link.name], clock=clock, topics=True, pool=shared.pool)
+        away = homes_elsewhere(link, store.homes.of(pair_name(link)))
         topics = [one.topic for one in view.topics if one.topic not in away]
-        compared = _compared(link, settings, store, topics, eyes, shared) if topics else Compared()
+        compared = _compared(link, settings, store, topics, eyes, shared) if topics else TwinComparison()
         found.append(_seen(link, settings, view, topics, compared, eyes))
     return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """`differs`: by topic, the settings that its twin has, and those that it should have. The rest as `LinkSeen`."""
+class TwinComparison:
+    """`differs`: by topic, the settings that its twin has, and those that it should have. The rest as
+    `LinkSnapshot`."""
 
     differs: Mapping[str, tuple[tuple[str, str | None, str | None], ...]] = field(default_factory=dict)
     lacks: tuple[Acl, ...] = ()
@@ -532,26 +551,30 @@ class Compared:
     open: bool = False
 
 
-def _compared(link: Link, settings: Settings, store: Store, topics: list[str], eyes: Eyes, shared: Shared) -> Compared:
-    found = Compared()
-    ends = Ends(link, settings, patience_s=PATIENCE_S, shared=shared)
+def _compared(
+    link: Link, settings: Settings, store: Store, topics: list[str], eyes: BlindSpotCollector, shared: SharedConnections
+) -> TwinComparison:
+    found = TwinComparison()
+    ends = LinkClients(link, settings, patience_s=LINK_TIMEOUT_S, shared=shared)
     with eyes.trying(f"settings of twins of {link.name}"), ends:
-        now = in_force(link, store.controls.of(link.name)).link
-        comparing = Comparing(now, ends.source, ends.target, store)
+        now = effective_link(link, store.controls.of(link.name)).link
+        comparing = ClusterComparison(now, ends.source, ends.target, store)
         plan = comparing.settings(topics)
         for name, why in plan.silent.items():
-            eyes.unseen.append(Unseen(f"settings of {name} for {link.name}", why))
+            eyes.unseen.append(BlindSpot(f"settings of {name} for {link.name}", why))
         differs = {
             topic: tuple((name, before, after) for name, (before, after) in changes.items())
             for topic, changes in plan.wanted.items()
         }
-        found = Compared(differs)
+        found = TwinComparison(differs)
         with eyes.trying(f"ACLs of twins of {link.name}"):
             found = _with_rights(found, comparing, topics, eyes)
     return found
 
 
-def _with_rights(found: Compared, comparing: Comparing, topics: list[str], eyes: Eyes) -> Compared:
+def _with_rights(
+    found: TwinComparison, comparing: ClusterComparison, topics: list[str], eyes: BlindSpotCollector
+) -> TwinComparison:
     """As `mirror plan` compares them, also where they do not follow. What waits for a switch is not lacking."""
     name = comparing.link.name
     theirs = read_acls(comparing.source)
@@ -560,9 +583,9 @@ def _with_rights(found: Compared, comparing: Comparing, topics: list[str], eyes:
     ours = read_acls(comparing.target)
     if ours is None:
         return replace(found, open=True)
-    sight = comparing.acls(theirs, ours, topics, comparing.store.memories.of(name, WRITTEN))
+    sight = comparing.acls(theirs, ours, topics, comparing.store.link_states.of(name, ACL_WRITTEN_KIND))
     if sight.reason:
-        eyes.unseen.append(Unseen(f"whether ACLs of {name} are the same on both sides", sight.reason))
+        eyes.unseen.append(BlindSpot(f"whether ACLs of {name} are the same on both sides", sight.reason))
     return replace(found, lacks=sight.plan.create, left=sight.plan.remove)
 
 
@@ -571,20 +594,22 @@ def _seen(
     settings: Settings,
     view: LinkView,
     topics: list[str],
-    compared: Compared,
-    eyes: Eyes,
-) -> LinkSeen:
+    compared: TwinComparison,
+    eyes: BlindSpotCollector,
+) -> LinkSnapshot:
     if view.says_of_lag:
-        eyes.unseen.append(Unseen(f"how far {link.name} is behind", view.says_of_lag))
+        eyes.unseen.append(BlindSpot(f"how far {link.name} is behind", view.says_of_lag))
     target = settings.cluster(link.target)
     twins = tuple(
-        TwinSeen(one.topic, link.twin_of(one.topic), one.lag_records, one.stopped, compared.differs.get(one.topic, ()))
+        TwinSnapshot(
+            one.topic, link.twin_of(one.topic), one.lag_records, one.stopped, compared.differs.get(one.topic, ())
+        )
         for one in view.topics
         if one.topic in topics
     )
     secured = target.security.protocol != "PLAINTEXT"
     incidents = tuple(row.incident.sentence for row in view.incidents)
-    return LinkSeen(
+    return LinkSnapshot(
         link.name,
         target.bootstrap,
         secured,

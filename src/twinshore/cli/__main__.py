@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from twinshore.runtime.process import end_when_interrupted, without_test_tools
+from twinshore.runtime.process import disable_hypothesis, exit_on_interrupt
 
 
 def main() -> None:
     """Entry point of the `twinshore` command. Ctrl-C is heard before anything large is loaded."""
-    end_when_interrupted()
-    without_test_tools()
+    exit_on_interrupt()
+    disable_hypothesis()
     from twinshore.cli.app import main as begin
 
     begin()

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.app import JSON, SETTINGS, carry_out, load, write
+from twinshore.cli.app import JSON, SETTINGS, load_cli_settings, run_steps, write_text_file
 from twinshore.config.errors import ConfigError
 from twinshore.kafka.clock import wall_ms
 
 if TYPE_CHECKING:
-    from twinshore.advisor.operations.advise import Answer
+    from twinshore.advisor.operations.advice_on_cluster import AdviceResult
     from twinshore.config.model import Cluster
 
 CLUSTER = typer.Option("", "--cluster", help="The cluster to look at; needless where the settings have only one.")
@@ -71,19 +71,24 @@ def advise(
     """
     if context.invoked_subcommand:
         return
-    from twinshore.advisor.operations.advise import Advise, advised, cluster_of, page_of
+    from twinshore.advisor.operations.advice_on_cluster import (
+        AdviceRequest,
+        advise_on_cluster,
+        render_advice,
+        select_cluster,
+    )
 
     if json_output and fix:
         raise ConfigError("--fix is told in sentences: leave --json out")
     if yes and not fix:
         raise ConfigError("--yes does nothing by itself", hint="say --fix --yes")
-    loaded = load(settings)
-    asked = Advise(cluster, tuple(topic), policy, since, apart, within)
-    answer = advised(asked, loaded, clock=wall_ms, wait=time.sleep)
+    loaded = load_cli_settings(settings)
+    asked = AdviceRequest(cluster, tuple(topic), policy, since, apart, within)
+    answer = advise_on_cluster(asked, loaded, clock=wall_ms, wait=time.sleep)
     if html is not None:
-        write(html, page_of(answer))
+        write_text_file(html, render_advice(answer))
     _show(answer, as_json=json_output, everything=everything)
-    code = _mended(answer, cluster_of(cluster, loaded), yes=yes) if fix else answer.exit_code
+    code = _mended(answer, select_cluster(cluster, loaded), yes=yes) if fix else answer.exit_code
     raise typer.Exit(code)
 
 
@@ -100,9 +105,9 @@ def settings_for(
 
     Asks no cluster. Exit code 1: the needs contradict each other; which ones, and which is kept, is the first line.
     """
-    from twinshore.advisor.operations.settings import chosen, sentences_of, values_of
+    from twinshore.advisor.operations.settings_for_needs import choice_as_values, choose_for_needs, describe_choice
 
-    choice = chosen(
+    choice = choose_for_needs(
         loss=loss,
         order=order,
         duplicates=duplicates,
@@ -110,28 +115,28 @@ def settings_for(
         availability=availability,
         replicas=replicas,
     )
-    for line in [json.dumps(values_of(choice))] if json_output else sentences_of(choice):
+    for line in [json.dumps(choice_as_values(choice))] if json_output else describe_choice(choice):
         typer.echo(line)
     raise typer.Exit(1 if choice.against else 0)
 
 
-def _mended(answer: Answer, cluster: Cluster, *, yes: bool) -> int:
+def _mended(answer: AdviceResult, cluster: Cluster, *, yes: bool) -> int:
     """The exit code of what is left."""
     from twinshore.advisor.operations import mend
 
     planned = mend.plan(answer.advice, cluster)
     typer.echo("")
-    steps = carry_out(planned, mend.act(planned, answer.advice, cluster), dry_run=not yes)
+    steps = run_steps(planned, mend.act(planned, answer.advice, cluster), dry_run=not yes)
     if not yes:
         return answer.exit_code
-    return replace(answer.advice, findings=mend.left_of(answer.advice, steps)).exit_code(answer.policy)
+    return replace(answer.advice, findings=mend.find_unmended(answer.advice, steps)).exit_code(answer.policy)
 
 
-def _show(answer: Answer, *, as_json: bool, everything: bool) -> None:
-    from twinshore.advisor.operations.advise import sentences_of, values_of
+def _show(answer: AdviceResult, *, as_json: bool, everything: bool) -> None:
+    from twinshore.advisor.operations.advice_on_cluster import advice_as_values, describe_result
 
     if as_json:
-        typer.echo(json.dumps(values_of(answer)))
+        typer.echo(json.dumps(advice_as_values(answer)))
         return
-    for line in sentences_of(answer, everything=everything):
+    for line in describe_result(answer, everything=everything):
         typer.echo(line)

@@ -26,11 +26,11 @@ import typer
 
 from twinshore import __version__
 from twinshore.config.errors import ConfigError, TwinshoreError
-from twinshore.config.sentences import one_line
-from twinshore.runtime.process import interruptible, say_interrupted
+from twinshore.config.sentences import escape_line
+from twinshore.runtime.process import print_interrupted, raise_on_interrupt
 
 if TYPE_CHECKING:
-    from twinshore.config.model import Plan, Step
+    from twinshore.config.model import Plan, PlanStep
     from twinshore.config.settings import Settings
 
 VERBS = (
@@ -65,9 +65,9 @@ EXIT_CODES = {
     130: "ended by Ctrl-C before it was done",
     143: "ended by SIGTERM before it was done",
 }
-OWN_MISTAKE = 70
+INTERNAL_ERROR_EXIT_CODE = 70
 SHELL = typer.Argument(help="bash, zsh or fish.")
-ENDS = (
+EXIT_CODES_HELP = (
     "Exit codes: 0 well; 1 done, and the answer is no; 2 not done, or cannot tell; 70 a mistake of Twinshore's own;"
     " 130, 143 stopped by a signal."
 )
@@ -76,7 +76,7 @@ app = typer.Typer(
     name="twinshore",
     help="Keeps Kafka clusters identical, offset by offset.",
     no_args_is_help=True,
-    epilog=ENDS,
+    epilog=EXIT_CODES_HELP,
 )
 
 
@@ -89,7 +89,7 @@ def root(version: bool = typer.Option(False, "--version", help="Print the versio
 
 
 @functools.cache
-def gather() -> None:
+def register_verbs() -> None:
     """Adds every verb to `app`, once."""
     for verb in VERBS:
         importlib.import_module(f"twinshore.cli.{verb}").register(app)
@@ -111,25 +111,25 @@ def completion(shell: Shell = SHELL) -> None:
     typer.echo(get_completion_script(prog_name="twinshore", complete_var="_TWINSHORE_COMPLETE", shell=shell.value))
 
 
-def interrupt_of(ended: BaseException) -> KeyboardInterrupt | None:
+def find_interrupt(ended: BaseException) -> KeyboardInterrupt | None:
     """The Ctrl-C that has ended it, with what the verb says of what it leaves; a verb that hears it and ends in good
     order says so itself."""
     before = ended.__cause__ or ended.__context__
     if before is None or isinstance(before, KeyboardInterrupt):
         return before
-    return interrupt_of(before)
+    return find_interrupt(before)
 
 
 def main() -> None:
     """What the `twinshore` command does, once Ctrl-C is heard."""
 
-    whole = command()  # It takes a while too.
-    interruptible()
+    whole = build_command()  # It takes a while too.
+    raise_on_interrupt()
     try:
         whole()
     except SystemExit as ended:
-        if interrupt := interrupt_of(ended):
-            say_interrupted(*interrupt.args)
+        if interrupt := find_interrupt(ended):
+            print_interrupted(*interrupt.args)
         raise
     except TwinshoreError as error:
         typer.echo(f"error: {error.message}", err=True)
@@ -142,7 +142,7 @@ def main() -> None:
         typer.echo(
             "error: this is a mistake of Twinshore's own; docs/troubleshooting.md says how to report it", err=True
         )
-        sys.exit(OWN_MISTAKE)
+        sys.exit(INTERNAL_ERROR_EXIT_CODE)
 
 
 EXAMPLES = {
@@ -239,9 +239,9 @@ EXAMPLES = {
 
 
 @functools.cache
-def command() -> Any:
+def build_command() -> Any:
     """The command with all its verbs, each with its example."""
-    gather()
+    register_verbs()
     whole = typer.main.get_command(app)
     _tell(whole, ())
     return whole
@@ -270,46 +270,48 @@ LINKS = typer.Option([], "--link", help="Only this link; may be given several ti
 JSON = typer.Option(False, "--json", help="Print JSON for programs.")
 
 
-def load(path: Path, *, logs: bool = False) -> Settings:
+def load_cli_settings(path: Path, *, logs: bool = False) -> Settings:
     """The settings as every verb reads them, with the links that there are by the store. A verb that `logs` says itself
     whom it waits for."""
     from twinshore.config.settings import load_settings
-    from twinshore.replication.operations.links import with_links
+    from twinshore.replication.operations.link_admin import with_stored_links
 
     if not logs:
-        from twinshore.runtime.logging import tell_waits
+        from twinshore.runtime.logging import report_waits
 
-        tell_waits(lambda sentence: typer.echo(sentence, err=True), watched=sys.stderr.isatty())
-    return with_links(load_settings(path, os.environ), lambda sentence: typer.echo(sentence, err=True))
+        report_waits(lambda sentence: typer.echo(sentence, err=True), watched=sys.stderr.isatty())
+    return with_stored_links(load_settings(path, os.environ), lambda sentence: typer.echo(sentence, err=True))
 
 
-def load_alone(path: Path) -> Settings:
+def load_settings_file(path: Path) -> Settings:
     """The settings as they are in the file, for a verb that asks the store itself."""
     from twinshore.config.settings import load_settings
 
     return load_settings(path, os.environ)
 
 
-def say_page(rows: Sequence[R], words: Callable[[R], str], *, last: int, none: str) -> None:
+def print_page(rows: Sequence[R], words: Callable[[R], str], *, last: int, none: str) -> None:
     """The newest rows, a line each, so many at `last`. Where there are more, it says how older ones are asked for."""
     for row in rows[:last]:
-        typer.echo(one_line(words(row)))
+        typer.echo(escape_line(words(row)))
     if not rows:
         typer.echo(none)
     elif len(rows) > last:
         typer.echo(f"older ones: --before {rows[last - 1].id}")
 
 
-def tell(values: object, lines: Iterable[str], *, as_json: bool, none: str = "", indent: int | None = None) -> None:
+def print_result(
+    values: object, lines: Iterable[str], *, as_json: bool, none: str = "", indent: int | None = None
+) -> None:
     """The values as JSON for programs; or the lines for people, and `none` where there is no line."""
     if as_json:
         typer.echo(json.dumps(values, indent=indent))
         return
     for line in list(lines) or ([none] if none else []):
-        typer.echo(one_line(line))
+        typer.echo(escape_line(line))
 
 
-def read(path: Path) -> str:
+def read_text_file(path: Path) -> str:
     """What the file holds, or standard input where it is `-`; ConfigError where that cannot be read."""
     try:
         return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
@@ -319,7 +321,7 @@ def read(path: Path) -> str:
         raise ConfigError(f"{path} is not text, at byte {error.start}") from error
 
 
-def write(path: Path, text: str) -> None:
+def write_text_file(path: Path, text: str) -> None:
     """ConfigError where the file cannot be written."""
     try:
         path.write_text(text, encoding="utf-8")
@@ -327,7 +329,7 @@ def write(path: Path, text: str) -> None:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def who() -> str:
+def get_operator_name() -> str:
     """Who says so, for the audit: whoever sits at this terminal."""
     try:
         return getpass.getuser()
@@ -335,42 +337,42 @@ def who() -> str:
         return "somebody without a name"
 
 
-S = TypeVar("S", bound="Step")
+S = TypeVar("S", bound="PlanStep")
 
 
-def show(plan: Plan[S], *, steps: bool) -> None:
+def print_plan(plan: Plan[S], *, steps: bool) -> None:
     """What is to be known, with the steps where they are asked for; raises why it is refused."""
-    say(plan.shown)
-    say(f"  {step.sentence(done=False)}" for step in (plan.steps if steps else ()))
-    say(plan.remarks)
+    print_lines(plan.shown)
+    print_lines(f"  {step.sentence(done=False)}" for step in (plan.steps if steps else ()))
+    print_lines(plan.remarks)
     if plan.refused:
         raise plan.refused
 
 
-def carry_out(plan: Plan[S], doing: Iterable[S], *, dry_run: bool) -> list[S]:
+def run_steps(plan: Plan[S], doing: Iterable[S], *, dry_run: bool) -> list[S]:
     """Says what is to be known, then each step once it is done; `doing` is not begun for a dry run. The steps as they
     came out; raises in the end why something of what was asked is not done."""
-    say(plan.shown)
+    print_lines(plan.shown)
     steps = []
     for step in plan.steps if dry_run else doing:
-        say([step.sentence(done=not dry_run)])  # At once: what is done is known, whatever happens to the rest.
+        print_lines([step.sentence(done=not dry_run)])  # At once: what is done is known, whatever happens to the rest.
         steps.append(step)
-    say(plan.remarks)
+    print_lines(plan.remarks)
     if plan.refused:
         raise plan.refused
     return steps
 
 
-def agreed(plan: Plan[S], doing: Iterable[S], *, yes: bool, dry_run: bool) -> None:
+def confirm_and_run(plan: Plan[S], doing: Iterable[S], *, yes: bool, dry_run: bool) -> None:
     """Shows what would be done, asks once more, and says each step once it is done; `doing` is not begun before."""
-    show(plan, steps=True)
+    print_plan(plan, steps=True)
     if dry_run or not plan.steps:
         return
     if not yes:
         typer.confirm("Go on?", abort=True)
-    say(step.sentence(done=True) for step in doing)
+    print_lines(step.sentence(done=True) for step in doing)
 
 
-def say(lines: Iterable[str]) -> None:
+def print_lines(lines: Iterable[str]) -> None:
     for line in lines:
-        typer.echo(one_line(line))
+        typer.echo(escape_line(line))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.app import JSON, SETTINGS, load_alone, write
+from twinshore.cli.app import JSON, SETTINGS, load_settings_file, write_text_file
 from twinshore.kafka.clock import wall_ms
-from twinshore.runtime.process import heard
+from twinshore.runtime.process import catch_stop_request
 
 LAST = typer.Option("1h", "--last", help="Of how long: 10m, 1h, 1d.")
 POLICY = typer.Option(None, "--policy", help="A file that says which rules and limits hold, and what is waived.")
@@ -38,19 +38,25 @@ def conduct(
     A job of Spark sums the store's windows up. Exit code 0: nothing was found; 1: something was, of the weight that the
     policy names or above (warning, without a policy); 2: nothing was found, but not all could be seen.
     """
-    from twinshore.advisor.operations.clients import Look, conducted, page_of, sentences_of, values_of
-    from twinshore.proxy.operations.breakers import seconds_of
+    from twinshore.advisor.operations.client_audits import (
+        ClientAuditRequest,
+        audit_as_values,
+        audit_clients,
+        describe_audit,
+        render_audit,
+    )
+    from twinshore.proxy.operations.breakers import parse_seconds
 
-    with heard() as asked:
-        look = Look(seconds_of(last, "--last"), policy, here)
+    with catch_stop_request() as asked:
+        look = ClientAuditRequest(parse_seconds(last, "--last"), policy, here)
         log = partial(typer.echo, err=True)
-        answer = conducted(look, load_alone(settings), clock=wall_ms, stop=asked.stop, log=log)
+        answer = audit_clients(look, load_settings_file(settings), clock=wall_ms, stop=asked.stop, log=log)
         if answer is None:
             raise typer.Exit(asked.exit_code)
     if html is not None:
-        write(html, page_of(answer))
+        write_text_file(html, render_audit(answer))
     if json_output:
-        typer.echo(json.dumps(values_of(answer)))
+        typer.echo(json.dumps(audit_as_values(answer)))
     else:
-        typer.echo("\n".join(sentences_of(answer, everything=everything)))
+        typer.echo("\n".join(describe_audit(answer, everything=everything)))
     raise typer.Exit(answer.exit_code)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.app import JSON, LINKS, SETTINGS, carry_out, load, tell, who
+from twinshore.cli.app import JSON, LINKS, SETTINGS, get_operator_name, load_cli_settings, print_result, run_steps
 from twinshore.kafka.clock import wall_ms
-from twinshore.runtime.logging import LogLines
+from twinshore.runtime.logging import LogWriter
 
 if TYPE_CHECKING:
-    from twinshore.monitoring.operations import TopicDelay
+    from twinshore.monitoring.delay_operations import TopicDelay
 
 CRITICAL = 2
 TOPIC = typer.Option("", "--topic", help="Only this topic.")
@@ -46,12 +46,12 @@ def show(
     """Shows how far behind each topic is, as a monitor saw it last, and what alarms stand. Asks no cluster."""
     if context.invoked_subcommand:
         return
-    from twinshore.monitoring.operations import delays
-    from twinshore.state.opening import open_found
+    from twinshore.monitoring.delay_operations import read_delays
+    from twinshore.state.opening import open_for_report
 
-    loaded = load(settings)
-    with open_found(loaded, NOT_WATCHED, WATCH_IT) as store:
-        found = delays(link, topic, loaded, store, clock=wall_ms)
+    loaded = load_cli_settings(settings)
+    with open_for_report(loaded, NOT_WATCHED, WATCH_IT) as store:
+        found = read_delays(link, topic, loaded, store, clock=wall_ms)
     if json_output:
         typer.echo(json.dumps(found.as_values()))
         return
@@ -65,8 +65,8 @@ def watch(settings: Path = SETTINGS, link: list[str] = LINKS) -> None:
     mirrors them."""
     from twinshore.monitoring.monitor import Monitor
 
-    loaded = load(settings)
-    with LogLines() as log:
+    loaded = load_cli_settings(settings)
+    with LogWriter() as log:
         Monitor(loaded, loaded.chosen(link), log).run()
 
 
@@ -74,20 +74,20 @@ def watch_watchers(settings: Path = SETTINGS) -> None:
     """Watches, until stopped, that every monitor and every mirror of the store is alive. Run it on another machine."""
     from twinshore.monitoring.watchers import Watcher
 
-    with LogLines() as log:
-        Watcher(load(settings), log).run()
+    with LogWriter() as log:
+        Watcher(load_cli_settings(settings), log).run()
 
 
 def forget(
     name: str = typer.Argument(help="As `twinshore delay` shows it before the colon."), settings: Path = SETTINGS
 ) -> None:
     """Removes a monitor, or a watch-watchers, that was killed and will not come back, so that no alarm misses it."""
-    from twinshore.monitoring.operations import ForgetWatcher, act, plan
-    from twinshore.state.opening import open_found
+    from twinshore.monitoring.delay_operations import ForgetWatcher, act, plan
+    from twinshore.state.opening import open_for_report
 
-    with open_found(load(settings), NOT_WATCHED, WATCH_IT) as store:
+    with open_for_report(load_cli_settings(settings), NOT_WATCHED, WATCH_IT) as store:
         planned = plan(ForgetWatcher(name), store)
-        carry_out(planned, act(planned, store, by=who()), dry_run=False)
+        run_steps(planned, act(planned, store, by=get_operator_name()), dry_run=False)
 
 
 def check(
@@ -105,23 +105,23 @@ def check(
     it looks at the alarms of that topic and of whole links. With --item it prints no number, and ends with 2, if the
     figure is too old or if nobody would raise an alarm.
     """
-    from twinshore.monitoring import operations as checks
-    from twinshore.state.opening import open_found
+    from twinshore.monitoring import delay_operations as checks
+    from twinshore.state.opening import open_for_report
 
     checks.check_item(item)
-    loaded = load(settings)
-    with open_found(loaded, NOT_WATCHED, WATCH_IT) as store:
+    loaded = load_cli_settings(settings)
+    with open_for_report(loaded, NOT_WATCHED, WATCH_IT) as store:
         if discovery:
-            typer.echo(checks.discovery(link, loaded, store))
+            typer.echo(checks.read_zabbix_discovery(link, loaded, store))
             return
         if item:
-            found = checks.figure(item, link, topic, loaded, store, clock=wall_ms)
+            found = checks.read_figure(item, link, topic, loaded, store, clock=wall_ms)
             if found.why:
                 typer.echo(f"no {item}: {found.why}", err=True)
                 raise typer.Exit(CRITICAL)
             typer.echo(f"{found.value:g}")
             return
-        verdict = checks.verdict(link, topic, loaded, store, clock=wall_ms)
+        verdict = checks.check_links(link, topic, loaded, store, clock=wall_ms)
     typer.echo(str(verdict))
     raise typer.Exit(int(verdict.level))
 
@@ -133,17 +133,17 @@ def alarms(
     json_output: bool = JSON,
 ) -> None:
     """Shows the history of alarms, newest first."""
-    from twinshore.monitoring.operations import history, stood
-    from twinshore.state.opening import open_found
+    from twinshore.monitoring.delay_operations import describe_alarm_durations, read_alarm_history
+    from twinshore.state.opening import open_for_report
 
-    loaded = load(settings)
-    with open_found(loaded, NOT_WATCHED, WATCH_IT) as store:
-        rows = history(link, loaded, store, limit=limit)
-        words = stood(rows, loaded, store, clock=wall_ms)
+    loaded = load_cli_settings(settings)
+    with open_for_report(loaded, NOT_WATCHED, WATCH_IT) as store:
+        rows = read_alarm_history(link, loaded, store, limit=limit)
+        words = describe_alarm_durations(rows, loaded, store, clock=wall_ms)
     whens = [time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(row.raised_ms / 1000)) for row in rows]
     lines = [f"{when} {said}  {row.sentence}" for when, said, row in zip(whens, words, rows, strict=True)]
     none = f"no alarm {'of these links ' if link else ''}has ever risen"
-    tell([asdict(row) for row in rows], lines, as_json=json_output, none=none)
+    print_result([asdict(row) for row in rows], lines, as_json=json_output, none=none)
 
 
 def simulate(
@@ -157,9 +157,9 @@ def simulate(
     """Tries both algorithms on simulated traffic: how soon each finds a fault, and how often each raises a false
     alarm."""
     from twinshore.config.sections.delay import DelaySettings
-    from twinshore.monitoring.simulate import table
+    from twinshore.monitoring.delay_simulation import build_table
 
-    typer.echo(table(seed, hours, runs, load(settings).delay if settings else DelaySettings()))
+    typer.echo(build_table(seed, hours, runs, load_cli_settings(settings).delay if settings else DelaySettings()))
 
 
 def _table(topics: Sequence[TopicDelay]) -> None:

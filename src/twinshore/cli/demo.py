@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 def demo(rate: int = RATE, seconds: float = SECONDS, keep: bool = KEEP, end: Path | None = END) -> None:
     """Shows the mirror at work: two real clusters, a producer, a kill -9 in the middle, a comparison at the end."""
-    from twinshore.lab.demo import DemoPlan, run_demo
+    from twinshore.lab.demo_run import DemoPlan, run_demo
     from twinshore.lab.demo_stage import end_kept
 
     if end is not None:

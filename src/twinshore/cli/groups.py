@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.app import JSON, LINKS, SETTINGS, carry_out, load, tell, who
+from twinshore.cli.app import JSON, LINKS, SETTINGS, get_operator_name, load_cli_settings, print_result, run_steps
 
 if TYPE_CHECKING:
     from twinshore.groups.view import GroupView
@@ -39,21 +39,21 @@ def show(
     json_output: bool = JSON,
 ) -> None:
     """Shows each group on both sides: the difference in records, and for how many seconds. Asks both clusters."""
-    from twinshore.state.opening import open_found
+    from twinshore.state.opening import open_for_report
 
     if context.invoked_subcommand is not None:
         return
-    from twinshore.groups.operations import as_values, check_pattern, group_views, remarks
+    from twinshore.groups.operations import check_pattern, read_group_views, view_as_values, view_remarks
 
     check_pattern(group)
-    loaded = load(settings)
-    with open_found(loaded) as store:
-        views, silent = group_views(group, link, loaded, store)
+    loaded = load_cli_settings(settings)
+    with open_for_report(loaded) as store:
+        views, silent = read_group_views(group, link, loaded, store)
     if json_output:
-        values = [as_values(view, partitions=partitions) for view in views]
+        values = [view_as_values(view, partitions=partitions) for view in views]
         typer.echo(json.dumps({"groups": values, "silent": silent}))
         return
-    _table(views, [*silent, *remarks(views)], partitions=partitions)
+    _table(views, [*silent, *view_remarks(views)], partitions=partitions)
 
 
 def translate(
@@ -66,14 +66,16 @@ def translate(
     json_output: bool = JSON,
 ) -> None:
     """Says where a group, or an offset, is on the other side. With --topic it asks the store alone, no cluster."""
-    from twinshore.groups.operations import Translate
-    from twinshore.groups.operations import translate as translated
-    from twinshore.state.opening import open_found
+    from twinshore.groups.operations import TranslationRequest
+    from twinshore.groups.operations import translate_offsets as translated
+    from twinshore.state.opening import open_for_report
 
-    loaded = load(settings)
-    with open_found(loaded) as store:
-        places = translated(Translate(what, topic, partition, back, link), loaded, store)
-    tell({"places": [one.as_values() for one in places]}, [one.sentence() for one in places], as_json=json_output)
+    loaded = load_cli_settings(settings)
+    with open_for_report(loaded) as store:
+        places = translated(TranslationRequest(what, topic, partition, back, link), loaded, store)
+    print_result(
+        {"places": [one.as_values() for one in places]}, [one.sentence() for one in places], as_json=json_output
+    )
 
 
 def move(
@@ -89,13 +91,13 @@ def move(
 
     Exit code 1: a place was refused, or a group that stands elsewhere was left alone.
     """
-    from twinshore.groups.operations import Move, act, plan
-    from twinshore.state.opening import open_found
+    from twinshore.groups.operations import MoveGroupOffsets, move_groups, plan_move
+    from twinshore.state.opening import open_for_report
 
-    loaded = load(settings)
-    with open_found(loaded) as store:
-        planned = plan(Move(group, link, back, lower), loaded, store)
-        steps = carry_out(planned, act(planned, loaded, store, by=who()), dry_run=dry_run)
+    loaded = load_cli_settings(settings)
+    with open_for_report(loaded) as store:
+        planned = plan_move(MoveGroupOffsets(group, link, back, lower), loaded, store)
+        steps = run_steps(planned, move_groups(planned, loaded, store, by=get_operator_name()), dry_run=dry_run)
     if any(step.refused for step in steps):
         raise typer.Exit(1)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.app import JSON, LINKS, SETTINGS, load, say_page
+from twinshore.cli.app import JSON, LINKS, SETTINGS, load_cli_settings, print_page
 
 LAST = typer.Option(50, "--last", min=1, max=10_000, help="How many rows, newest first.")
 BEFORE = typer.Option(0, "--before", min=0, help="Only rows older than the one with this id.")
@@ -39,19 +39,19 @@ def incidents(
 
     To see older rows than --last shows, give the id of the last row to --before.
     """
-    from twinshore.replication.operations.incidents import Incidents, in_words, values_of
-    from twinshore.replication.operations.incidents import incidents as found
-    from twinshore.state.opening import open_known
+    from twinshore.replication.operations.incident_admin import IncidentRequest, describe_incident, incident_values
+    from twinshore.replication.operations.incident_admin import list_incidents as found
+    from twinshore.state.opening import open_existing
 
-    loaded = load(settings)
-    with open_known(loaded) as store:
-        rows = found(Incidents(link, kind, topic, open_only, before), loaded, store, last=last + 1)
+    loaded = load_cli_settings(settings)
+    with open_existing(loaded) as store:
+        rows = found(IncidentRequest(link, kind, topic, open_only, before), loaded, store, last=last + 1)
     if json_output:
-        typer.echo(json.dumps([values_of(row) for row in rows[:last]], indent=2))
+        typer.echo(json.dumps([incident_values(row) for row in rows[:last]], indent=2))
         return
     narrowed = link or kind or topic or open_only or before
     none = "nothing of that is in the ledger" if narrowed else "the ledger is empty"
-    say_page(rows, in_words, last=last, none=none)
+    print_page(rows, describe_incident, last=last, none=none)
 
 
 def audit(
@@ -70,16 +70,16 @@ def audit(
     These are settings, ACLs, quotas, users, and twins that were deleted. It also prints what operators changed for
     links, topics and groups. To see older rows than --last shows, give the id of the last row to --before.
     """
-    from twinshore.replication.operations.begin_again import Changes, changes, in_words
-    from twinshore.state.opening import open_known
+    from twinshore.replication.operations.begin_again import AuditRequest, describe_change, read_audit
+    from twinshore.state.opening import open_existing
 
-    loaded = load(settings)
-    with open_known(loaded) as store:
-        rows = changes(Changes(link, kind, by, topic, group, before), loaded, store, last=last + 1)
+    loaded = load_cli_settings(settings)
+    with open_existing(loaded) as store:
+        rows = read_audit(AuditRequest(link, kind, by, topic, group, before), loaded, store, last=last + 1)
     if json_output:
         typer.echo(json.dumps([asdict(row) for row in rows[:last]], indent=2))
         return
-    say_page(rows, in_words, last=last, none="nothing has been changed besides records")
+    print_page(rows, describe_change, last=last, none="nothing has been changed besides records")
 
 
 def register(app: typer.Typer) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.app import JSON, tell
+from twinshore.cli.app import JSON, print_result
 
 DIR = typer.Option(None, "--dir", help="Folder of the clusters; by default in Twinshore's cache.")
 CLUSTERS = typer.Option("east,west", "--clusters", help="Names of the clusters, parted by commas.")
@@ -53,8 +53,8 @@ def up(
 
     Prints settings that mirror the first to the second, ready for a file: `twinshore lab up > twinshore.toml`.
     """
+    from twinshore.lab.background_clusters import bring_up, default_folder, settings_snippet
     from twinshore.lab.jars import KAFKA_NEWEST
-    from twinshore.lab.standing import bring_up, default_folder, settings_snippet
 
     stand = bring_up(
         dir or default_folder(),
@@ -83,11 +83,11 @@ def fill(
     """Appends records to a topic of a lab cluster, so that there is something to mirror."""
     from twinshore.config.errors import ConfigError
     from twinshore.config.model import Cluster
-    from twinshore.config.sentences import counted
-    from twinshore.lab.produce import fill as append
-    from twinshore.lab.standing import default_folder, standing
+    from twinshore.config.sentences import count_phrase
+    from twinshore.lab.background_clusters import default_folder, list_background_clusters
+    from twinshore.lab.produce import fill_topic as append
 
-    stand = {one.name: one for one in standing(dir or default_folder())}
+    stand = {one.name: one for one in list_background_clusters(dir or default_folder())}
     if cluster not in stand or stand[cluster].state != "up":
         there = ", ".join(name for name, one in stand.items() if one.state == "up") or "none"
         hint = "start one with `twinshore lab up`"
@@ -97,45 +97,45 @@ def fill(
             hint = "name one of them with --cluster"
         raise ConfigError(f"no cluster {cluster} is up (up are: {there})", hint=hint)
     found = append(Cluster(cluster, stand[cluster].bootstrap), topic, records=records, partitions=partitions)
-    said = f"{counted(records, 'record')} appended to {topic}, which has" if records else f"{topic} has"
-    typer.echo(f"{cluster}: {said} {counted(found, 'partition')}")
+    said = f"{count_phrase(records, 'record')} appended to {topic}, which has" if records else f"{topic} has"
+    typer.echo(f"{cluster}: {said} {count_phrase(found, 'partition')}")
 
 
 def stop(clusters: list[str] = NAMED, dir: Path | None = DIR, dry_run: bool = DRY_RUN) -> None:
     """Kills the clusters' brokers, as a power cut does. Their data and addresses stay."""
-    from twinshore.lab.standing import default_folder, go_dark
+    from twinshore.lab.background_clusters import default_folder, kill_clusters
 
-    if not go_dark(dir or default_folder(), clusters, tell=_tell, dry_run=dry_run):
+    if not kill_clusters(dir or default_folder(), clusters, tell=_tell, dry_run=dry_run):
         typer.echo("none of them runs")
 
 
 def start(clusters: list[str] = NAMED, dir: Path | None = DIR, dry_run: bool = DRY_RUN) -> None:
     """Starts brokers again that were stopped or have died, with the data that they had."""
-    from twinshore.lab.standing import come_back, default_folder
+    from twinshore.lab.background_clusters import default_folder, restart_clusters
 
-    if not come_back(dir or default_folder(), clusters, tell=_tell, dry_run=dry_run):
+    if not restart_clusters(dir or default_folder(), clusters, tell=_tell, dry_run=dry_run):
         typer.echo("all of them are up")
 
 
 def down(clusters: str = ONLY, dir: Path | None = DIR, as_json: bool = JSON, dry_run: bool = DRY_RUN) -> None:
     """Ends the clusters and removes their data. Nothing to end is no error."""
-    from twinshore.lab.standing import bring_down, default_folder
+    from twinshore.lab.background_clusters import bring_down, default_folder
 
     ended = bring_down(dir or default_folder(), _names(clusters), tell=_tell, dry_run=dry_run)
-    tell({"ended": ended}, (), as_json=as_json, none="" if ended else "no clusters stand")
+    print_result({"ended": ended}, (), as_json=as_json, none="" if ended else "no clusters stand")
 
 
 def status(dir: Path | None = DIR, as_json: bool = JSON) -> None:
     """Shows the clusters that were started, and whether their brokers live."""
-    from twinshore.lab.standing import default_folder, standing
+    from twinshore.lab.background_clusters import default_folder, list_background_clusters
 
-    stand = standing(dir or default_folder())
+    stand = list_background_clusters(dir or default_folder())
     lines = []
     for one in stand:
         pids = " ".join(f"{broker.node_id}:{broker.pid if broker.alive else 'dead'}" for broker in one.brokers)
         lines.append(f"{one.name}  {one.state}  Kafka {one.version or '?'}  {','.join(one.bootstrap)}  brokers {pids}")
     none = "no clusters stand; `twinshore lab up` starts two"
-    tell([one.as_json() for one in stand], lines, as_json=as_json, none=none, indent=2)
+    print_result([one.as_json() for one in stand], lines, as_json=as_json, none=none, indent=2)
 
 
 def _names(text: str) -> list[str]:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.app import JSON, LINKS, SETTINGS, carry_out, load, tell, who
+from twinshore.cli.app import JSON, LINKS, SETTINGS, get_operator_name, load_cli_settings, print_result, run_steps
 from twinshore.kafka.clock import wall_ms
 
 if TYPE_CHECKING:
-    from twinshore.replication.operations.control import Asked
-    from twinshore.replication.operations.links import Asked as AskedOfLinks
+    from twinshore.replication.operations.control import ControlRequest
+    from twinshore.replication.operations.link_admin import LinkRequest as AskedOfLinks
 
 LINK = typer.Argument(help="The link, as its settings name it: `east->west`.")
 TOPICS = typer.Option([], "--topic", help="An expression for topics, whole names; may be given several times.")
@@ -51,14 +51,14 @@ def register(app: typer.Typer) -> None:
 
 def list_links(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:
     """Shows what holds for each link, and whether the settings or the store say so."""
-    from twinshore.replication.operations.control import held_links
-    from twinshore.replication.operations.links import about_links
-    from twinshore.state.opening import open_if_there
+    from twinshore.replication.operations.control import list_effective_links
+    from twinshore.replication.operations.link_admin import list_link_remarks
+    from twinshore.state.opening import open_if_exists
 
-    loaded = load(settings)
-    with open_if_there(loaded) or nullcontext() as store:
-        shown = held_links(link, loaded, store)
-        gone = about_links(loaded, store, now_ms=wall_ms()) if store and not link else []
+    loaded = load_cli_settings(settings)
+    with open_if_exists(loaded) or nullcontext() as store:
+        shown = list_effective_links(link, loaded, store)
+        gone = list_link_remarks(loaded, store, now_ms=wall_ms()) if store and not link else []
     about = [one for one in gone if one.link not in {held.link for held in shown}]
     lines = []
     for one in shown:
@@ -66,14 +66,14 @@ def list_links(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: 
         lines += [f"  {value.name} = {value.text}  from the {value.origin}" for value in one.values]
         said = filter(None, (one.says_of_broadcast, one.queue.sentence, *one.troubles, *one.differs))
         lines += [f"  {sentence}" for sentence in said]
-    tell([one.as_values() for one in shown], [*lines, *map(str, about)], as_json=json_output)
+    print_result([one.as_values() for one in shown], [*lines, *map(str, about)], as_json=json_output)
 
 
 def pause(link: str = LINK, topic: list[str] = TOPICS, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
     """Stops carrying the link, or these topics, until you resume them. Nothing is lost while the source keeps it."""
-    from twinshore.replication.operations.control import Pause
+    from twinshore.replication.operations.control import PauseRequest
 
-    _change(settings, Pause(link, topic), dry_run=dry_run)
+    _change(settings, PauseRequest(link, topic), dry_run=dry_run)
 
 
 def resume(
@@ -84,9 +84,9 @@ def resume(
     dry_run: bool = DRY_RUN,
 ) -> None:
     """Ends the link's own pause, or the pause of these topics; `--all` ends both. Other paused topics stay paused."""
-    from twinshore.replication.operations.control import Resume
+    from twinshore.replication.operations.control import ResumeRequest
 
-    _change(settings, Resume(link, topic, every), dry_run=dry_run)
+    _change(settings, ResumeRequest(link, topic, every), dry_run=dry_run)
 
 
 def throttle(
@@ -97,9 +97,9 @@ def throttle(
     dry_run: bool = DRY_RUN,
 ) -> None:
     """Limits the rate of a link, or of each topic that matches."""
-    from twinshore.replication.operations.control import Throttle
+    from twinshore.replication.operations.control import ThrottleRequest
 
-    _change(settings, Throttle(link, bytes_s, topic), dry_run=dry_run)
+    _change(settings, ThrottleRequest(link, bytes_s, topic), dry_run=dry_run)
 
 
 def priority(
@@ -110,9 +110,9 @@ def priority(
     dry_run: bool = DRY_RUN,
 ) -> None:
     """Lets topics go before or after others when not everything can be carried at once."""
-    from twinshore.replication.operations.control import Prioritise
+    from twinshore.replication.operations.control import PriorityRequest
 
-    _change(settings, Prioritise(link, topic, weight), dry_run=dry_run)
+    _change(settings, PriorityRequest(link, topic, weight), dry_run=dry_run)
 
 
 def filter_names(
@@ -125,9 +125,9 @@ def filter_names(
     dry_run: bool = DRY_RUN,
 ) -> None:
     """Replaces filters of a link; filters that you do not name stay."""
-    from twinshore.replication.operations.control import Filter
+    from twinshore.replication.operations.control import FilterRequest
 
-    _change(settings, Filter(link, topics, exclude, groups, exclude_groups), dry_run=dry_run)
+    _change(settings, FilterRequest(link, topics, exclude, groups, exclude_groups), dry_run=dry_run)
 
 
 def reset(
@@ -137,9 +137,9 @@ def reset(
     dry_run: bool = DRY_RUN,
 ) -> None:
     """Takes back what operators changed: the settings hold again."""
-    from twinshore.replication.operations.control import Reset
+    from twinshore.replication.operations.control import ResetRequest
 
-    _change(settings, Reset(link, name), dry_run=dry_run)
+    _change(settings, ResetRequest(link, name), dry_run=dry_run)
 
 
 def add(
@@ -153,9 +153,9 @@ def add(
     A running mirror takes it up within seconds. Refused if it would carry back what a removed link in the other
     direction has written.
     """
-    from twinshore.replication.operations.links import Add
+    from twinshore.replication.operations.link_admin import AddLink
 
-    _change_links(settings, Add(link, values or ()), dry_run=dry_run)
+    _change_links(settings, AddLink(link, values or ()), dry_run=dry_run)
 
 
 def set_values(
@@ -168,24 +168,24 @@ def set_values(
 ) -> None:
     """Gives a link other values than the settings have. A running mirror stops the link in good order and begins it
     again."""
-    from twinshore.replication.operations.links import Set
+    from twinshore.replication.operations.link_admin import ChangeLink
 
-    _change_links(settings, Set(link, values or (), unset, as_settings), dry_run=dry_run)
+    _change_links(settings, ChangeLink(link, values or (), unset, as_settings), dry_run=dry_run)
 
 
 def turn(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
     """Makes a link's source its target, and its target its source. Refused if the link has written a twin."""
-    from twinshore.replication.operations.links import Turn
+    from twinshore.replication.operations.link_admin import ReverseLink
 
-    _change_links(settings, Turn(link), dry_run=dry_run)
+    _change_links(settings, ReverseLink(link), dry_run=dry_run)
 
 
 def remove(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
     """Removes a link: it is not carried any more. Its twins stay as they are, and the store keeps everything about
     them."""
-    from twinshore.replication.operations.links import Remove
+    from twinshore.replication.operations.link_admin import RemoveLink
 
-    _change_links(settings, Remove(link), dry_run=dry_run)
+    _change_links(settings, RemoveLink(link), dry_run=dry_run)
 
 
 def recover(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RECOVER) -> None:
@@ -194,32 +194,32 @@ def recover(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_REC
     If the other store's mirror still runs, stop it first. Positions, anchors and the link's producer id come back.
     Each twin is checked as a pump checks it, and nothing is copied again. Refused while a mirror runs the link here.
     """
-    from twinshore.replication.operations.recover import Recover, act, plan
-    from twinshore.state.opening import open_or_make, open_to_look
+    from twinshore.replication.operations.recover import RecoverLink, act, plan
+    from twinshore.state.opening import open_or_create, open_or_temporary
 
-    loaded = load(settings)
+    loaded = load_cli_settings(settings)
     name = loaded.only([link]).name
-    with (open_to_look if dry_run else open_or_make)(loaded) as store:
-        planned = plan(Recover(name), loaded, store, tell=typer.echo)
-        carry_out(planned, act(planned, loaded, store, by=who()), dry_run=dry_run)
+    with (open_or_temporary if dry_run else open_or_create)(loaded) as store:
+        planned = plan(RecoverLink(name), loaded, store, tell=typer.echo)
+        run_steps(planned, act(planned, loaded, store, by=get_operator_name()), dry_run=dry_run)
 
 
 def homes(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:
     """Shows the home of each topic that two links could carry to each other under one name, and the topics without a
     home."""
-    from twinshore.replication.operations.homes import look
-    from twinshore.state.opening import open_to_look
+    from twinshore.replication.operations.homes import list_homes
+    from twinshore.state.opening import open_or_temporary
 
-    loaded = load(settings)
-    with open_to_look(loaded) as store:
-        found = look(link, loaded, store)
+    loaded = load_cli_settings(settings)
+    with open_or_temporary(loaded) as store:
+        found = list_homes(link, loaded, store)
     lines = []
     for one in found.topics:
         where = f"{one.topic}: home {one.home}, term {one.term}, " if one.home else ""
         lines.append(f"{one.pair}: {where}{one.sentence}")
     lines += [f"{pair}: which topics have no home cannot be told now: {why}" for pair, why in found.away]
     none = "no two links carry topics to each other under the same names, or there is no such topic yet"
-    tell(found.as_values(), lines, as_json=json_output, none=none)
+    print_result(found.as_values(), lines, as_json=json_output, none=none)
 
 
 def home(
@@ -234,32 +234,32 @@ def home(
     Refused if a link carries the topic already: then only a switch could move it.
     """
     from twinshore.replication.operations.homes import SetHome, act, plan
-    from twinshore.state.opening import open_or_make, open_to_look
+    from twinshore.state.opening import open_or_create, open_or_temporary
 
-    loaded = load(settings)
-    with (open_to_look if dry_run else open_or_make)(loaded) as store:
+    loaded = load_cli_settings(settings)
+    with (open_or_temporary if dry_run else open_or_create)(loaded) as store:
         planned = plan(SetHome(topic, cluster, link), loaded, store)
-        carry_out(planned, act(planned, store, by=who()), dry_run=dry_run)
+        run_steps(planned, act(planned, store, by=get_operator_name()), dry_run=dry_run)
 
 
 def _change_links(path: Path, asked: AskedOfLinks, *, dry_run: bool) -> None:
-    from twinshore.replication.operations.links import act, plan
-    from twinshore.state.opening import open_or_make, open_to_look
+    from twinshore.replication.operations.link_admin import act, plan
+    from twinshore.state.opening import open_or_create, open_or_temporary
 
-    settings = load(path)
-    with (open_to_look if dry_run else open_or_make)(settings) as store:
+    settings = load_cli_settings(path)
+    with (open_or_temporary if dry_run else open_or_create)(settings) as store:
         planned = plan(asked, settings, store)
-        carry_out(planned, act(planned, settings, store, by=who()), dry_run=dry_run)
+        run_steps(planned, act(planned, settings, store, by=get_operator_name()), dry_run=dry_run)
 
 
-def _change(path: Path, asked: Asked, *, dry_run: bool) -> None:
+def _change(path: Path, asked: ControlRequest, *, dry_run: bool) -> None:
     from twinshore.replication.operations.control import act, plan, remarks
-    from twinshore.state.opening import open_or_make, open_to_look
+    from twinshore.state.opening import open_or_create, open_or_temporary
 
-    settings = load(path)
+    settings = load_cli_settings(path)
     settings.link(asked.link)  # A wrong name makes no store.
-    with (open_to_look if dry_run else open_or_make)(settings) as store:
+    with (open_or_temporary if dry_run else open_or_create)(settings) as store:
         planned = plan(asked, settings, store)
-        carry_out(planned, act(planned, settings, store, by=who()), dry_run=dry_run)
+        run_steps(planned, act(planned, settings, store, by=get_operator_name()), dry_run=dry_run)
         for remark in remarks(asked, settings, store, done=not dry_run):
             typer.echo(remark)

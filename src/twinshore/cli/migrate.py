@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.app import JSON, read
+from twinshore.cli.app import JSON, read_text_file
 from twinshore.config.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def mm2(file: Path = FILE, output: Path | None = OUTPUT, json_output: bool = JSO
     """
     from twinshore.config.import_mirrormaker import propose
 
-    proposal = propose(read(file), "standard input" if str(file) == "-" else file.name)
+    proposal = propose(read_text_file(file), "standard input" if str(file) == "-" else file.name)
     if output is not None:
         _write(output, proposal.text)
     if json_output:

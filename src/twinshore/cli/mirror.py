@@ -8,10 +8,10 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.app import JSON, LINKS, SETTINGS, carry_out, load, tell, who
+from twinshore.cli.app import JSON, LINKS, SETTINGS, get_operator_name, load_cli_settings, print_result, run_steps
 from twinshore.cli.switch import run_plan
-from twinshore.runtime.logging import LogLines
-from twinshore.runtime.process import end_when_interrupted
+from twinshore.runtime.logging import LogWriter
+from twinshore.runtime.process import exit_on_interrupt
 
 DRY_RUN = typer.Option(False, "--dry-run", help="Only print the steps, as `plan` does.")
 DRY_FORGET = typer.Option(False, "--dry-run", help="Only say what would be forgotten.")
@@ -60,15 +60,15 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
     if dry_run:
         plan(settings, link, json_output=False, details=False, rate_mb_s=0.0)
         return
-    end_when_interrupted()  # until the mirror hears the signals itself
-    from twinshore.groups.task import begin
-    from twinshore.proof.service import begin as begin_proof
+    exit_on_interrupt()  # until the mirror hears the signals itself
+    from twinshore.groups.sync_service import start_group_sync
+    from twinshore.proof.service import start_proof_service as begin_proof
     from twinshore.replication.main import Mirror
-    from twinshore.switch.old_home import begin as begin_old_homes
+    from twinshore.switch.old_home import start_switch_services as begin_old_homes
 
-    loaded = load(settings, logs=True)
-    with LogLines() as log:
-        Mirror(loaded, link, log, beside=[begin, begin_proof, begin_old_homes]).run()
+    loaded = load_cli_settings(settings, logs=True)
+    with LogWriter() as log:
+        Mirror(loaded, link, log, beside=[start_group_sync, begin_proof, begin_old_homes]).run()
 
 
 def plan(
@@ -82,14 +82,14 @@ def plan(
 
     Exit code 2: a cluster does not answer, so the plan of its links is not known.
     """
-    from twinshore.replication.operations.plan import plan_of_running
-    from twinshore.state.opening import open_to_look
+    from twinshore.replication.operations.run_plan import plan_run
+    from twinshore.state.opening import open_or_temporary
 
-    loaded = load(settings)
-    with open_to_look(loaded) as store:
-        found = plan_of_running(link, loaded, store, rate_bytes_s=rate_mb_s * 1e6, log=_warn)
+    loaded = load_cli_settings(settings)
+    with open_or_temporary(loaded) as store:
+        found = plan_run(link, loaded, store, rate_bytes_s=rate_mb_s * 1e6, log=_warn)
     lines = found.sentences() if details else found.lines()
-    tell(found.as_values(), lines, as_json=json_output, indent=2)
+    print_result(found.as_values(), lines, as_json=json_output, indent=2)
     if found.away:
         raise typer.Exit(2)
 
@@ -109,13 +109,13 @@ def forget(
     Stop the mirror first, delete the twin on the target, forget it here, start the mirror again. Refused while a
     mirror runs the link; where several links know the topic, --link says which.
     """
-    from twinshore.replication.operations.forget import Forget, act, plan
-    from twinshore.state.opening import open_known
+    from twinshore.replication.operations.forget import ForgetTopic, act, plan
+    from twinshore.state.opening import open_existing
 
-    loaded = load(settings)
-    with open_known(loaded) as store:
-        planned = plan(Forget(topic, link), loaded, store)
-        carry_out(planned, act(planned, loaded, store, by=who(), tell=typer.echo), dry_run=dry_run)
+    loaded = load_cli_settings(settings)
+    with open_existing(loaded) as store:
+        planned = plan(ForgetTopic(topic, link), loaded, store)
+        run_steps(planned, act(planned, loaded, store, by=get_operator_name(), tell=typer.echo), dry_run=dry_run)
 
 
 def resume(
@@ -129,13 +129,13 @@ def resume(
 
     Refused if the command can see that the cause still stands.
     """
-    from twinshore.replication.operations.incidents import ResumeStopped, act, plan
-    from twinshore.state.opening import open_known
+    from twinshore.replication.operations.incident_admin import ResumeStopped, act, plan
+    from twinshore.state.opening import open_existing
 
-    loaded = load(settings)
-    with open_known(loaded) as store:
+    loaded = load_cli_settings(settings)
+    with open_existing(loaded) as store:
         planned = plan(ResumeStopped(topic, partition, link), loaded, store)
-        carry_out(planned, act(planned, store, by=who()), dry_run=dry_run)
+        run_steps(planned, act(planned, store, by=get_operator_name()), dry_run=dry_run)
 
 
 def begin_again(
@@ -154,13 +154,13 @@ def begin_again(
     --link is needed.
     """
     from twinshore.replication.operations.begin_again import BeginAgain, act, plan
-    from twinshore.state.opening import open_known
+    from twinshore.state.opening import open_existing
 
-    loaded = load(settings)
+    loaded = load_cli_settings(settings)
     name = loaded.only(link).name
-    with open_known(loaded) as store:
+    with open_existing(loaded) as store:
         planned = plan(BeginAgain(topic, [name], even_uncarried), loaded, store)
-        carry_out(planned, act(planned, store, by=who()), dry_run=dry_run)
+        run_steps(planned, act(planned, store, by=get_operator_name()), dry_run=dry_run)
 
 
 def keep(
@@ -170,14 +170,14 @@ def keep(
 
     A running mirror obeys at once: it asks right before each deletion.
     """
-    from twinshore.replication.operations.deletion import Keep, act_keep, plan_keep
-    from twinshore.state.opening import open_known
+    from twinshore.replication.operations.twin_deletion import KeepTwin, act_keep, plan_keep
+    from twinshore.state.opening import open_existing
 
-    loaded = load(settings)
+    loaded = load_cli_settings(settings)
     links = [loaded.only(link).name] if undo else link
-    with open_known(loaded) as store:
-        planned = plan_keep(Keep(topic, links, every, undo), loaded, store)
-        carry_out(planned, act_keep(planned, store, by=who()), dry_run=False)
+    with open_existing(loaded) as store:
+        planned = plan_keep(KeepTwin(topic, links, every, undo), loaded, store)
+        run_steps(planned, act_keep(planned, store, by=get_operator_name()), dry_run=False)
 
 
 def delete(
@@ -191,14 +191,14 @@ def delete(
     The running mirror deletes the twin within seconds, if nothing else forbids it at that moment. With several links
     in the settings, --link says whose twin it is.
     """
-    from twinshore.replication.operations.deletion import Delete, act_delete, plan_delete
-    from twinshore.state.opening import open_known
+    from twinshore.replication.operations.twin_deletion import AllowDeletion, act_delete, plan_delete
+    from twinshore.state.opening import open_existing
 
-    loaded = load(settings)
+    loaded = load_cli_settings(settings)
     name = loaded.only(link).name
-    with open_known(loaded) as store:
-        planned = plan_delete(Delete(topic, [name]), loaded, store)
-        carry_out(planned, act_delete(planned, store, by=who()), dry_run=dry_run)
+    with open_existing(loaded) as store:
+        planned = plan_delete(AllowDeletion(topic, [name]), loaded, store)
+        run_steps(planned, act_delete(planned, store, by=get_operator_name()), dry_run=dry_run)
 
 
 def extents(
@@ -216,16 +216,16 @@ def extents(
     An offset that no consumer sees, or that others wrote, has no counterpart: then the command names the next offset
     that has one.
     """
-    from twinshore.replication.operations.plan import LookUp, look_up
-    from twinshore.state.opening import open_to_look
+    from twinshore.replication.operations.run_plan import OffsetQuery, look_up_offsets
+    from twinshore.state.opening import open_or_temporary
 
-    loaded = load(settings)
-    with open_to_look(loaded) as store:
-        asked = LookUp(
+    loaded = load_cli_settings(settings)
+    with open_or_temporary(loaded) as store:
+        asked = OffsetQuery(
             topic, partition, source_offset=source_offset, target_offset=target_offset, most=most, links=link
         )
-        found = look_up(asked, loaded, store)
-    tell([one.as_values() for one in found], [one.sentence() for one in found], as_json=json_output, indent=2)
+        found = look_up_offsets(asked, loaded, store)
+    print_result([one.as_values() for one in found], [one.sentence() for one in found], as_json=json_output, indent=2)
 
 
 def rebuild(
@@ -242,7 +242,7 @@ def rebuild(
     The mirror must run. Nothing changes at the home. A killed rebuild goes on with `twinshore switch resume`. Exit code
     1: it turned back, and nothing was deleted.
     """
-    from twinshore.switch.operations.rebuilding import Rebuilt
+    from twinshore.switch.operations.rebuilding import RebuildRequest
     from twinshore.switch.operations.rebuilding import plan as plan_rebuild
 
-    run_plan(plan_rebuild, Rebuilt(link, topics, folder, anyway), settings, yes=yes, dry_run=dry_run)
+    run_plan(plan_rebuild, RebuildRequest(link, topics, folder, anyway), settings, yes=yes, dry_run=dry_run)

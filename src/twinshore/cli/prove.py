@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.app import JSON, LINKS, SETTINGS, load
-from twinshore.config.sentences import one_line
+from twinshore.cli.app import JSON, LINKS, SETTINGS, load_cli_settings
+from twinshore.config.sentences import escape_line
 from twinshore.kafka.clock import wall_ms
-from twinshore.runtime.process import Asked, heard
+from twinshore.runtime.process import StopRequest, catch_stop_request
 
 if TYPE_CHECKING:
     from twinshore.config.settings import Settings
-    from twinshore.proof.operations import Prepared, Prove
-    from twinshore.proof.rounds import Report
+    from twinshore.proof.operations import PreparedProof, ProofRequest
+    from twinshore.proof.rounds import ProofReport
 
 TOPICS = typer.Option([], "--topic", help="Only this topic of the source; may be given several times.")
 AGAIN = typer.Option(False, "--again", help="From the beginning of the logs, not from where the last proof ended.")
@@ -73,10 +73,10 @@ def prove(
     because something could not be compared; 130 or 143: stopped by Ctrl-C or SIGTERM. Begins where the last proof
     ended, as far as both sides still hold what was proven.
     """
-    with heard() as asked:
-        from twinshore.proof.operations import Prove
+    with catch_stop_request() as asked:
+        from twinshore.proof.operations import ProofRequest
 
-        wanted = Prove(
+        wanted = ProofRequest(
             links=link,
             topics=topic,
             again=again,
@@ -90,25 +90,31 @@ def prove(
             behind_max=behind_max,
         )
         shows = partial(_show, as_json=json_output, everything=everything)
-        code = _prove(wanted, load(settings), asked, shows, here=here, metrics_port=metrics_port)
+        code = _prove(wanted, load_cli_settings(settings), asked, shows, here=here, metrics_port=metrics_port)
         raise typer.Exit(asked.exit_code if asked.stop.is_set() and not continuous else code)
 
 
 def _prove(
-    wanted: Prove, settings: Settings, asked: Asked, shows: Callable[..., None], *, here: bool, metrics_port: int
+    wanted: ProofRequest,
+    settings: Settings,
+    asked: StopRequest,
+    shows: Callable[..., None],
+    *,
+    here: bool,
+    metrics_port: int,
 ) -> int:
-    from twinshore.proof.jobs import runner
+    from twinshore.proof.jobs import open_bundle_runner
     from twinshore.proof.operations import check_topics, prepare
     from twinshore.proof.operations import prove as proven
-    from twinshore.proof.service import served
-    from twinshore.state.opening import open_or_make
+    from twinshore.proof.service import serve_proof_metrics
+    from twinshore.state.opening import open_or_create
 
     prepared = prepare(wanted, settings)
     with ExitStack() as stack:
-        store = stack.enter_context(open_or_make(settings))
+        store = stack.enter_context(open_or_create(settings))
         check_topics(prepared, settings, store)
-        beat = stack.enter_context(served(metrics_port, store))
-        run = stack.enter_context(runner(settings, here=here, stop=asked.stop, log=log))
+        beat = stack.enter_context(serve_proof_metrics(metrics_port, store))
+        run = stack.enter_context(open_bundle_runner(settings, here=here, stop=asked.stop, log=log))
         if run is None:
             return asked.exit_code
 
@@ -120,7 +126,7 @@ def _prove(
         return proven(prepared, settings, store, run, tell=tell, stopped=stopped, log=log)
 
 
-def _show(prepared: Prepared, settings: Settings, report: Report, *, as_json: bool, everything: bool) -> None:
+def _show(prepared: PreparedProof, settings: Settings, report: ProofReport, *, as_json: bool, everything: bool) -> None:
     from twinshore.proof.operations import sentences_of, values_of
 
     if as_json:
@@ -131,4 +137,4 @@ def _show(prepared: Prepared, settings: Settings, report: Report, *, as_json: bo
 
 
 def log(sentence: str) -> None:
-    typer.echo(one_line(sentence), err=True)
+    typer.echo(escape_line(sentence), err=True)

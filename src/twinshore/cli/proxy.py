@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from twinshore.cli import conduct
-from twinshore.cli.app import JSON, SETTINGS, agreed, carry_out, load_alone, tell, who
-from twinshore.config.sentences import counted, moment, one_line
+from twinshore.cli.app import (
+    JSON,
+    SETTINGS,
+    confirm_and_run,
+    get_operator_name,
+    load_settings_file,
+    print_result,
+    run_steps,
+)
+from twinshore.config.sentences import count_phrase, escape_line, format_time
 
 if TYPE_CHECKING:
     from twinshore.config.model import Plan
-    from twinshore.proxy.operations.breakers import FuseStep
+    from twinshore.proxy.operations.breakers import BreakerStep
 
 CUT_TOPIC = typer.Argument(help="The topic, or how topics begin, with a `*` behind.", metavar="TOPIC")
 CUT_CLIENT = typer.Option("*", "--client", help="Only clients of this id; with a `*` behind, ids that begin so.")
@@ -83,13 +91,19 @@ def open_fuse(
 
     With --policy drop producers are told that their records are written, and the records are lost.
     """
-    from twinshore.proxy.operations.breakers import Cut, named, plan_open, policy_of, seconds_of
-    from twinshore.state.opening import open_or_make, open_to_look
+    from twinshore.proxy.operations.breakers import (
+        OpenBreakers,
+        parse_policy,
+        parse_seconds,
+        plan_open,
+        select_breakers,
+    )
+    from twinshore.state.opening import open_or_create, open_or_temporary
 
-    which = named(topic, client, produce=produce, fetch=fetch)
-    asked = Cut(which, reason, policy_of(policy), seconds_of(lasts) if lasts else 0)
-    with (open_to_look if dry_run else open_or_make)(load_alone(settings)) as store:
-        _carry_out(plan_open(asked, store, by=who()), store, dry_run=dry_run)
+    which = select_breakers(topic, client, produce=produce, fetch=fetch)
+    asked = OpenBreakers(which, reason, parse_policy(policy), parse_seconds(lasts) if lasts else 0)
+    with (open_or_temporary if dry_run else open_or_create)(load_settings_file(settings)) as store:
+        _carry_out(plan_open(asked, store, by=get_operator_name()), store, dry_run=dry_run)
 
 
 def limit(
@@ -111,13 +125,21 @@ def limit(
 
     Each proxy measures what goes through itself, of all topics and clients that the fuse names together.
     """
-    from twinshore.proxy.operations.breakers import Guard, limits_of, named, plan_limits, policy_of
-    from twinshore.state.opening import open_or_make, open_to_look
+    from twinshore.proxy.operations.breakers import (
+        SetBreakerLimits,
+        build_limits,
+        parse_policy,
+        plan_limits,
+        select_breakers,
+    )
+    from twinshore.state.opening import open_or_create, open_or_temporary
 
-    limits = limits_of(records_s, bytes_s, latency_ms, above_s, quiet_s)
-    asked = Guard(named(topic, client, produce=produce, fetch=fetch), limits, reason, policy_of(policy))
-    with (open_to_look if dry_run else open_or_make)(load_alone(settings)) as store:
-        _carry_out(plan_limits(asked, store, by=who()), store, dry_run=dry_run)
+    limits = build_limits(records_s, bytes_s, latency_ms, above_s, quiet_s)
+    asked = SetBreakerLimits(
+        select_breakers(topic, client, produce=produce, fetch=fetch), limits, reason, parse_policy(policy)
+    )
+    with (open_or_temporary if dry_run else open_or_create)(load_settings_file(settings)) as store:
+        _carry_out(plan_limits(asked, store, by=get_operator_name()), store, dry_run=dry_run)
 
 
 def close(
@@ -129,55 +151,55 @@ def close(
     dry_run: bool = DRY_RUN,
 ) -> None:
     """Has a fuse cut no more, by hand or by its limits: clients go on where they were."""
-    from twinshore.proxy.operations.breakers import named, plan_close
-    from twinshore.state.opening import open_to_look
+    from twinshore.proxy.operations.breakers import plan_close, select_breakers
+    from twinshore.state.opening import open_or_temporary
 
-    with open_to_look(load_alone(settings)) as store:
-        which = named(topic, client, produce=produce, fetch=fetch)
-        _carry_out(plan_close(which, store, by=who()), store, dry_run=dry_run)
+    with open_or_temporary(load_settings_file(settings)) as store:
+        which = select_breakers(topic, client, produce=produce, fetch=fetch)
+        _carry_out(plan_close(which, store, by=get_operator_name()), store, dry_run=dry_run)
 
 
 def list_fuses(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     """Shows all fuses: how they stand, why and by whom, and what each has answered so far."""
-    from twinshore.proxy.operations.breakers import look
-    from twinshore.state.opening import open_to_look
+    from twinshore.proxy.operations.breakers import list_breakers
+    from twinshore.state.opening import open_or_temporary
 
-    with open_to_look(load_alone(settings)) as store:
-        found = look(store)
-    tell(found, map(_fuse_in_words, found), as_json=json_output, none="none")
+    with open_or_temporary(load_settings_file(settings)) as store:
+        found = list_breakers(store)
+    print_result(found, map(_fuse_in_words, found), as_json=json_output, none="none")
 
 
 def _fuse_in_words(one: Mapping[str, Any]) -> str:
     line = f"{one['kind']} of {one['topic']} for clients {one['client']}: {one['stands']}"
     line += f", it has tripped at {one['tripped_at']} of the proxies" if one["tripped_at"] else ""
-    line += f", since {moment(one['since_ms'])} by {one['set_by']}: {one['reason']}"
-    line += f"; it has answered {counted(one['requests'], 'request')}"
-    return f"{line} with {counted(one['records'], 'record')}, {counted(one['bytes'], 'byte')}"
+    line += f", since {format_time(one['since_ms'])} by {one['set_by']}: {one['reason']}"
+    line += f"; it has answered {count_phrase(one['requests'], 'request')}"
+    return f"{line} with {count_phrase(one['records'], 'record')}, {count_phrase(one['bytes'], 'byte')}"
 
 
 def drops(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     """Shows the ledger of records that producers take for written and that no broker has, newest first."""
     from dataclasses import asdict
 
-    from twinshore.proxy.operations.breakers import ledger
-    from twinshore.state.opening import open_to_look
+    from twinshore.proxy.operations.breakers import list_dropped_records
+    from twinshore.state.opening import open_or_temporary
 
-    with open_to_look(load_alone(settings)) as store:
-        found = ledger(store)
+    with open_or_temporary(load_settings_file(settings)) as store:
+        found = list_dropped_records(store)
     lines = (
-        f"{one.topic}, partitions {one.partitions}, of client {one.client}: {counted(one.records, 'record')},"
-        f" {counted(one.bytes, 'byte')}, from {moment(one.since_ms)} to {moment(one.until_ms)}"
+        f"{one.topic}, partitions {one.partitions}, of client {one.client}: {count_phrase(one.records, 'record')},"
+        f" {count_phrase(one.bytes, 'byte')}, from {format_time(one.since_ms)} to {format_time(one.until_ms)}"
         for one in found
     )
-    tell([asdict(one) for one in found], lines, as_json=json_output, none="none")
+    print_result([asdict(one) for one in found], lines, as_json=json_output, none="none")
 
 
-def _carry_out(planned: Plan[FuseStep], store: Any, *, dry_run: bool) -> None:
-    from twinshore.proxy.operations.breakers import act, in_force
+def _carry_out(planned: Plan[BreakerStep], store: Any, *, dry_run: bool) -> None:
+    from twinshore.proxy.operations.breakers import act, wait_until_in_force
 
-    carry_out(planned, act(planned, store, by=who()), dry_run=dry_run)
+    run_steps(planned, act(planned, store, by=get_operator_name()), dry_run=dry_run)
     if planned.steps and not dry_run:
-        typer.echo(one_line(in_force(store)))
+        typer.echo(escape_line(wait_until_in_force(store)))
 
 
 def traffic(
@@ -195,13 +217,13 @@ def traffic(
 
     Proxies tell it to the store once in a window of [proxy] traffic_every_s seconds. Asks no cluster.
     """
-    from twinshore.proxy.operations.traffic import asked_of, look
-    from twinshore.state.opening import open_to_look
+    from twinshore.proxy.operations.traffic import parse_query, query_traffic
+    from twinshore.state.opening import open_or_temporary
 
-    asked = asked_of(by, sort, last, topic, client, page, size)
-    with open_to_look(load_alone(settings)) as store:
-        found = look(asked, store)
-    tell(found.as_values(), found.sentences(), as_json=json_output)
+    asked = parse_query(by, sort, last, topic, client, page, size)
+    with open_or_temporary(load_settings_file(settings)) as store:
+        found = query_traffic(asked, store)
+    print_result(found.as_values(), found.sentences(), as_json=json_output)
 
 
 def offsets(
@@ -223,10 +245,10 @@ def offsets(
 
     Members wait for some seconds, join anew, and read on from the new places. Nobody is started again.
     """
-    from twinshore.proxy.operations.offsets import act, asked_for, plan
-    from twinshore.state.opening import open_or_make, open_to_look
+    from twinshore.proxy.operations.reset_offsets import act, parse_reset_request, plan
+    from twinshore.state.opening import open_or_create, open_or_temporary
 
-    asked = asked_for(
+    asked = parse_reset_request(
         group,
         topic,
         earliest=to_earliest,
@@ -238,11 +260,11 @@ def offsets(
         undo=undo,
         gather_s=gather_s,
     )
-    loaded = load_alone(settings)
-    changes = asked.target is not None or asked.taking is not None
-    with (open_or_make if changes and not dry_run else open_to_look)(loaded) as store:
+    loaded = load_settings_file(settings)
+    changes = asked.target is not None or asked.unfinished_action is not None
+    with (open_or_create if changes and not dry_run else open_or_temporary)(loaded) as store:
         meant = plan(asked, loaded, store)
-        agreed(meant, act(asked, meant, loaded, store, who()), yes=yes, dry_run=dry_run)
+        confirm_and_run(meant, act(asked, meant, loaded, store, get_operator_name()), yes=yes, dry_run=dry_run)
 
 
 def register(app: typer.Typer) -> None:
@@ -269,12 +291,12 @@ def run(
 
     Each topic is led to the cluster where it is at home.
     """
-    from twinshore.proxy.operations.run import serve
-    from twinshore.runtime.logging import LogLines
+    from twinshore.proxy.operations.run import serve_proxy
+    from twinshore.runtime.logging import LogWriter
 
-    log = LogLines()
+    log = LogWriter()
     try:
-        serve(load_alone(settings), log, processes)
+        serve_proxy(load_settings_file(settings), log, processes)
     finally:
         log.close()
 
@@ -289,26 +311,26 @@ def plan(
     Serves nobody, asks the clusters once and changes nothing. The exit code is 1 where a cluster is silent, a topic
     clashes, or one that is named is on no cluster.
     """
-    from twinshore.proxy.operations.run import look
+    from twinshore.proxy.operations.run import preview_proxy
 
-    found = look(load_alone(settings), topics or ())
-    tell(found.values(), found.sentences(), as_json=json_output)
+    found = preview_proxy(load_settings_file(settings), topics or ())
+    print_result(found.values(), found.sentences(), as_json=json_output)
     raise typer.Exit(found.exit_code)
 
 
 def list_proxies(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     """Shows which proxies serve, since when, and which do not go by the fuses as they are now."""
-    from twinshore.proxy.operations.breakers import look_at_instances
-    from twinshore.state.opening import open_to_look
+    from twinshore.proxy.operations.breakers import list_proxy_instances
+    from twinshore.state.opening import open_or_temporary
 
-    with open_to_look(load_alone(settings)) as store:
-        found = look_at_instances(store)
+    with open_or_temporary(load_settings_file(settings)) as store:
+        found = list_proxy_instances(store)
     lines = (
-        f"{one['name']} on {one['host']}: {one['stands']}, since {moment(one['started_ms'])},"
-        f" heard of at {moment(one['seen_ms'])}, goes by change {one['revision']} of the fuses"
+        f"{one['name']} on {one['host']}: {one['stands']}, since {format_time(one['started_ms'])},"
+        f" heard of at {format_time(one['seen_ms'])}, goes by change {one['revision']} of the fuses"
         for one in found
     )
-    tell(found, lines, as_json=json_output, none="none")
+    print_result(found, lines, as_json=json_output, none="none")
 
 
 def groups(
@@ -324,14 +346,14 @@ def groups(
     Members commit what they have read, wait for some seconds, and go on where they were. Behind a home that is gone
     they go on at the places that the mirror has copied.
     """
-    from twinshore.proxy.operations.groups import Asked, act, plan
-    from twinshore.state.opening import open_if_there
+    from twinshore.proxy.operations.groups_move import MoveGroups, act, plan
+    from twinshore.state.opening import open_if_exists
 
-    loaded = load_alone(settings)
-    asked = Asked(to, force, gather_s)
-    with open_if_there(loaded) or nullcontext() as store:
+    loaded = load_settings_file(settings)
+    asked = MoveGroups(to, force, gather_s)
+    with open_if_exists(loaded) or nullcontext() as store:
         meant = plan(asked, loaded, store)
-        agreed(meant, act(asked, meant, loaded, store, who()), yes=yes, dry_run=dry_run)
+        confirm_and_run(meant, act(asked, meant, loaded, store, get_operator_name()), yes=yes, dry_run=dry_run)
 
 
 def user(
@@ -340,6 +362,6 @@ def user(
 ) -> None:
     """Prints a table for [proxy] users_file: a user with a salted password, from which nobody can read it."""
     from twinshore.config.model import Secret
-    from twinshore.proxy.operations.run import user_table
+    from twinshore.proxy.operations.run import format_user_table
 
-    typer.echo(user_table(name, Secret(file=str(password_file))))
+    typer.echo(format_user_table(name, Secret(file=str(password_file))))

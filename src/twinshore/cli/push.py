@@ -8,8 +8,16 @@ from typing import Any
 
 import typer
 
-from twinshore.cli.app import JSON, SETTINGS, carry_out, load_alone, read, tell, who
-from twinshore.config.sentences import moment, one_line
+from twinshore.cli.app import (
+    JSON,
+    SETTINGS,
+    get_operator_name,
+    load_settings_file,
+    print_result,
+    read_text_file,
+    run_steps,
+)
+from twinshore.config.sentences import escape_line, format_time
 
 APP = typer.Argument(help="The application, by the name that its clients give.", metavar="APP")
 FILE = typer.Argument(help="A file with the push, a JSON object; `-` reads it from standard input.", metavar="FILE")
@@ -33,93 +41,93 @@ def set_push(app: str = APP, file: Path = FILE, settings: Path = SETTINGS, dry_r
 
     Refused where clients would not take it, or where it holds a secret: the store keeps none.
     """
-    from twinshore.state.opening import open_or_make, open_to_look
-    from twinshore.switch.config_service.push import SetPush, act, plan_set
+    from twinshore.state.opening import open_or_create, open_or_temporary
+    from twinshore.switch.config_service.push import SetPush, apply_push, plan_set
 
-    text = read(file)
-    with (open_to_look if dry_run else open_or_make)(load_alone(settings)) as store:
+    text = read_text_file(file)
+    with (open_or_temporary if dry_run else open_or_create)(load_settings_file(settings)) as store:
         planned = plan_set(SetPush(app, text), store)
-        carry_out(planned, act(planned, store, by=who()), dry_run=dry_run)
+        run_steps(planned, apply_push(planned, store, by=get_operator_name()), dry_run=dry_run)
 
 
 def show(app: str = APP, settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     """Shows what an application's clients are told."""
-    from twinshore.state.opening import open_to_look
-    from twinshore.switch.config_service.push import look
+    from twinshore.state.opening import open_or_temporary
+    from twinshore.switch.config_service.push import read_pushes
 
-    with open_to_look(load_alone(settings)) as store:
-        (found,) = look(store, app)
+    with open_or_temporary(load_settings_file(settings)) as store:
+        (found,) = read_pushes(store, app)
     if json_output:
         typer.echo(json.dumps(found))
         return
-    typer.echo(one_line(_said(found)))
+    typer.echo(escape_line(_said(found)))
     typer.echo(json.dumps(json.loads(found["push"]), indent=2))
 
 
 def list_pushes(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     """Shows which applications something is pushed to, since when and by whom."""
-    from twinshore.state.opening import open_to_look
-    from twinshore.switch.config_service.push import look
+    from twinshore.state.opening import open_or_temporary
+    from twinshore.switch.config_service.push import read_pushes
 
-    with open_to_look(load_alone(settings)) as store:
-        found = look(store)
-    tell(found, map(_said, found), as_json=json_output, none="none")
+    with open_or_temporary(load_settings_file(settings)) as store:
+        found = read_pushes(store)
+    print_result(found, map(_said, found), as_json=json_output, none="none")
 
 
 def _said(found: dict[str, Any]) -> str:
-    return f"{found['app']}: revision {found['revision']}, by {found['set_by']}, {moment(found['changed_ms'])}"
+    return f"{found['app']}: revision {found['revision']}, by {found['set_by']}, {format_time(found['changed_ms'])}"
 
 
 def remove(app: str = APP, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
     """Takes an application's push away. Its clients stay as they are; one that starts goes by the last it has kept."""
-    from twinshore.state.opening import open_to_look
-    from twinshore.switch.config_service.push import act, plan_remove
+    from twinshore.state.opening import open_or_temporary
+    from twinshore.switch.config_service.push import apply_push, plan_remove
 
-    with open_to_look(load_alone(settings)) as store:
+    with open_or_temporary(load_settings_file(settings)) as store:
         planned = plan_remove(app, store)
-        carry_out(planned, act(planned, store, by=who()), dry_run=dry_run)
+        run_steps(planned, apply_push(planned, store, by=get_operator_name()), dry_run=dry_run)
 
 
 def token(app: str = APP, settings: Path = SETTINGS, may_push: bool = MAY_PUSH) -> None:
     """Makes a token for an application's clients and prints it: nothing shows it again."""
-    from twinshore.state.opening import open_or_make
-    from twinshore.switch.config_service.tokens import NewToken, make
+    from twinshore.state.opening import open_or_create
+    from twinshore.switch.config_service.tokens import NewToken, make_token
 
-    with open_or_make(load_alone(settings)) as store:
-        typer.echo(make(NewToken(app, may_push), store, by=who()))
+    with open_or_create(load_settings_file(settings)) as store:
+        typer.echo(make_token(NewToken(app, may_push), store, by=get_operator_name()))
 
 
 def tokens(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     """Shows which tokens count, each by the beginning of its digest."""
-    from twinshore.state.opening import open_to_look
-    from twinshore.switch.config_service.tokens import look
+    from twinshore.state.opening import open_or_temporary
+    from twinshore.switch.config_service.tokens import read_tokens
 
-    with open_to_look(load_alone(settings)) as store:
-        found = look(store)
+    with open_or_temporary(load_settings_file(settings)) as store:
+        found = read_tokens(store)
     lines = [
-        f"{one['token']}: {one['app']}, {one['may']}, made by {one['made_by']}, {moment(one['made_ms'])}"
+        f"{one['token']}: {one['app']}, {one['may']}, made by {one['made_by']}, {format_time(one['made_ms'])}"
         for one in found
     ]
-    tell(found, lines, as_json=json_output, none="none")
+    print_result(found, lines, as_json=json_output, none="none")
 
 
 def revoke(beginning: str = BEGINNING, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
     """Has a token count no more, within a second."""
-    from twinshore.state.opening import open_to_look
+    from twinshore.state.opening import open_or_temporary
     from twinshore.switch.config_service import tokens as operations
 
-    with open_to_look(load_alone(settings)) as store:
-        row = operations.named(beginning, store)
+    with open_or_temporary(load_settings_file(settings)) as store:
+        row = operations.find_token(beginning, store)
         if not dry_run:
-            operations.revoke(row, store, by=who())
+            operations.revoke(row, store, by=get_operator_name())
     typer.echo(f"{row.digest[:8]} of {row.app} {'would count' if dry_run else 'counts'} no more")
 
 
 def serve(settings: Path = SETTINGS) -> None:
     """Tells clients what they are set to, until stopped (Ctrl-C, SIGTERM or a closed terminal ends it in good
     order)."""
-    from twinshore.runtime.logging import LogLines
+    from twinshore.runtime.logging import LogWriter
     from twinshore.switch.config_service.tokens import serve as run
 
-    with LogLines() as log:
-        run(load_alone(settings), log)
+    with LogWriter() as log:
+        run(load_settings_file(settings), log)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.app import JSON, SETTINGS, agreed, load, tell, who
-from twinshore.config.sentences import one_line
+from twinshore.cli.app import JSON, SETTINGS, confirm_and_run, get_operator_name, load_cli_settings, print_result
+from twinshore.config.sentences import escape_line
 
 FOLDER = typer.Option(
     None, "--folder", help="Where rescued records are kept; without it `rescued` beside the settings."
@@ -35,42 +35,42 @@ def verbs() -> typer.Typer:
 
 def list_files(settings: Path = SETTINGS, folder: Path = FOLDER, json_output: bool = JSON) -> None:
     """Lists rescued records: where they lay, and how many they are. Clusters keep them; files are exported."""
-    from twinshore.switch.operations.rescued import files, kept, with_written
-    from twinshore.switch.operations.returning import folder_of
+    from twinshore.switch.operations.rescued import add_replayed_records, list_kept_rescues, list_rescued_files
+    from twinshore.switch.operations.returning import rescue_folder
 
-    loaded = load(settings)
-    where = folder_of(loaded, folder)
-    found, odd = files(where)
-    found, unknown = with_written(found, loaded)
-    there, silent = kept(loaded)
+    loaded = load_cli_settings(settings)
+    where = rescue_folder(loaded, folder)
+    found, odd = list_rescued_files(where)
+    found, unknown = add_replayed_records(found, loaded)
+    there, silent = list_kept_rescues(loaded)
     exported = {one.origin for one in found}
     there = [one for one in there if one.origin not in exported]
     values = [one.as_values() for one in found] + [one.as_values() for one in there]
     lines = [one.sentence() for one in found] + [one.sentence() for one in there]
-    tell(values, lines, as_json=json_output, none="" if odd else "nothing was rescued")
+    print_result(values, lines, as_json=json_output, none="" if odd else "nothing was rescued")
     for line in (*odd, *unknown, *silent):
-        typer.echo(one_line(line), err=True)
+        typer.echo(escape_line(line), err=True)
 
 
 def export(settings: Path = SETTINGS, folder: Path = FOLDER) -> None:
     """Writes a file of each rescued tail that clusters keep and the folder lacks."""
-    from twinshore.switch.operations.rescued import export_lacking, kept
-    from twinshore.switch.operations.returning import folder_of
+    from twinshore.switch.operations.rescued import export_missing, list_kept_rescues
+    from twinshore.switch.operations.returning import rescue_folder
 
-    loaded = load(settings)
-    there, silent = kept(loaded)
-    for path in export_lacking(loaded, folder_of(loaded, folder), there):
+    loaded = load_cli_settings(settings)
+    there, silent = list_kept_rescues(loaded)
+    for path in export_missing(loaded, rescue_folder(loaded, folder), there):
         typer.echo(str(path))
     for line in silent:
-        typer.echo(one_line(line), err=True)
+        typer.echo(escape_line(line), err=True)
 
 
 def show(file: Path = FILE, limit: int = LIMIT, json_output: bool = JSON) -> None:
     """Shows what a file of rescued records holds, and the first of them."""
-    from twinshore.switch.operations.rescued import look, records, shown
+    from twinshore.switch.operations.rescued import describe_record, inspect_rescued_file, read_first_records
 
-    found, some = look(file), records(file, limit)
-    tell(found.as_values(), [found.sentence(), *map(shown, some)], as_json=json_output)
+    found, some = inspect_rescued_file(file), read_first_records(file, limit)
+    print_result(found.as_values(), [found.sentence(), *map(describe_record, some)], as_json=json_output)
 
 
 def reinject(
@@ -85,11 +85,13 @@ def reinject(
 
     Keys, values, headers and timestamps are kept; the header `twinshore-rescued` says where a record lay before.
     """
-    from twinshore.state.opening import open_known
-    from twinshore.switch.operations.rescued import Reinject, act
+    from twinshore.state.opening import open_existing
+    from twinshore.switch.operations.rescued import ReplayRequest, replay_records
     from twinshore.switch.operations.rescued import plan as plan_reinject
 
-    loaded = load(settings)
-    with open_known(loaded) as store:
-        planned = plan_reinject(Reinject(files, to, uncommitted), loaded, store)
-        agreed(planned, act(planned, loaded, store, by=who()), yes=yes, dry_run=dry_run)
+    loaded = load_cli_settings(settings)
+    with open_existing(loaded) as store:
+        planned = plan_reinject(ReplayRequest(files, to, uncommitted), loaded, store)
+        confirm_and_run(
+            planned, replay_records(planned, loaded, store, by=get_operator_name()), yes=yes, dry_run=dry_run
+        )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.app import JSON, SETTINGS, load, write
+from twinshore.cli.app import JSON, SETTINGS, load_cli_settings, write_text_file
 
 NAME = typer.Argument("", help="Which story; without it, all are listed.")
 REPLICAS = typer.Option(3, "--replicas", help="Replicas of the partition.")
@@ -66,12 +66,12 @@ def story(name: str = NAME, html: Path | None = HTML, json_output: bool = JSON) 
     from twinshore.advisor.core.simulator import stories
 
     if html is not None:
-        write(html, stories.page_of([stories.story_named(name)] if name else stories.every()))
+        write_text_file(html, stories.render_stories([stories.find_story(name)] if name else stories.get_all_stories()))
     if not name:
-        lines = [json.dumps(stories.listed_values())] if json_output else stories.listed()
+        lines = [json.dumps(stories.list_story_values())] if json_output else stories.list_stories()
     else:
-        found = stories.story_named(name)
-        lines = [json.dumps(stories.story_values(found))] if json_output else stories.told_story(found)
+        found = stories.find_story(name)
+        lines = [json.dumps(stories.story_as_values(found))] if json_output else stories.describe_story(found)
     for line in lines:
         typer.echo(line)
 
@@ -102,13 +102,20 @@ def explore(
 
     Exit code 0: no schedule within the bounds does; 1: one does, and is told; 2: there are more states than --states.
     """
-    from twinshore.advisor.core.simulator.explore import Asked, exit_code, explored, page_of, sentences_of, values_of
+    from twinshore.advisor.core.simulator.explore import (
+        ExplorationRequest,
+        exit_code,
+        exploration_as_values,
+        render_exploration,
+        run_exploration,
+        sentences_of,
+    )
 
     words = (flush, truncation, elr, idempotence, retries, in_flight, commit, tuple(fault), tuple(harm), faults, states)
-    found = explored(Asked(replicas, records, acks, min_insync, unclean, *words, away, reset))
+    found = run_exploration(ExplorationRequest(replicas, records, acks, min_insync, unclean, *words, away, reset))
     if html is not None:
-        write(html, page_of(found))
-    for line in [json.dumps(values_of(found))] if json_output else sentences_of(found):
+        write_text_file(html, render_exploration(found))
+    for line in [json.dumps(exploration_as_values(found))] if json_output else sentences_of(found):
         typer.echo(line)
     raise typer.Exit(exit_code(found))
 
@@ -134,16 +141,22 @@ def topic(
 
     Exit code 0: no schedule within the bounds does; 1: one does; 2: there are more states than --states.
     """
-    from twinshore.advisor.core.simulator.explore import Asked
-    from twinshore.advisor.operations.loss import exit_code, lost_of, page_of, told, values_of
+    from twinshore.advisor.core.simulator.explore import ExplorationRequest
+    from twinshore.advisor.operations.loss import (
+        describe_losses,
+        exit_code,
+        find_losses,
+        losses_as_values,
+        render_losses,
+    )
 
-    client = Asked(
+    client = ExplorationRequest(
         records=records, acks=acks, idempotent=idempotence, retries=retries, in_flight=in_flight, reset=reset
     )
     client = replace(client, commit=commit, kinds=tuple(fault), faults_max=faults, states_max=states)
-    found = lost_of(cluster, name, client, load(settings))
+    found = find_losses(cluster, name, client, load_cli_settings(settings))
     if html is not None:
-        write(html, page_of(found))
-    for line in [json.dumps(values_of(found))] if json_output else told(found):
+        write_text_file(html, render_losses(found))
+    for line in [json.dumps(losses_as_values(found))] if json_output else describe_losses(found):
         typer.echo(line)
     raise typer.Exit(exit_code(found))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.app import JSON, SETTINGS, carry_out, load_alone, tell
+from twinshore.cli.app import JSON, SETTINGS, load_settings_file, print_result, run_steps
 
 FOLDER = typer.Argument(help="The folder that a HotProducer has as `spool`.", metavar="DIR")
 TOPICS = typer.Option([], "--topic", help="Only this topic, whole name; may be given several times.")
@@ -33,10 +33,10 @@ def show(folder: Path = FOLDER, json_output: bool = JSON) -> None:
 
     Its producer may run meanwhile. Exit code 1: records are lost, because bytes that were on the disk cannot be read.
     """
-    from twinshore.client.spool.admin import look
+    from twinshore.client.spool.admin import inspect_spool
 
-    seen = look(folder)
-    tell(seen.as_values(), seen.sentences(), as_json=json_output)
+    seen = inspect_spool(folder)
+    print_result(seen.as_values(), seen.sentences(), as_json=json_output)
     raise typer.Exit(1 if seen.damage else 0)
 
 
@@ -56,11 +56,13 @@ def send(
     """
     from twinshore.client.spool import admin as operations
 
-    clusters = load_alone(settings).clusters
+    clusters = load_settings_file(settings).clusters
     asked = operations.SendSpool(folder, topics, first, past_damage)
     planned = operations.plan_send(asked, clusters)
-    doing = operations.send(planned, asked, clusters, within_s=within_s, warn=lambda said: typer.echo(said, err=True))
-    carry_out(planned, doing, dry_run=dry_run)
+    doing = operations.send_spool(
+        planned, asked, clusters, within_s=within_s, warn=lambda said: typer.echo(said, err=True)
+    )
+    run_steps(planned, doing, dry_run=dry_run)
 
 
 def drop(folder: Path = FOLDER, topic: str = TOPIC, past_damage: bool = PAST_DAMAGE, yes: bool = YES) -> None:
@@ -72,4 +74,4 @@ def drop(folder: Path = FOLDER, topic: str = TOPIC, past_damage: bool = PAST_DAM
 
     asked = operations.DropTopic(folder, topic, past_damage)
     planned = operations.plan_drop(asked)
-    carry_out(planned, operations.drop(planned, asked), dry_run=not yes)
+    run_steps(planned, operations.drop_topic(planned, asked), dry_run=not yes)

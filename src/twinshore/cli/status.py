@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.app import JSON, LINKS, SETTINGS, load
-from twinshore.config.sentences import one_line
+from twinshore.cli.app import JSON, LINKS, SETTINGS, load_cli_settings
+from twinshore.config.sentences import escape_line
 from twinshore.kafka.clock import wall_ms
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from twinshore.monitoring.status import LinkView
-    from twinshore.replication.core.link_config import AboutLink
+    from twinshore.monitoring.link_status import LinkView
+    from twinshore.replication.core.link_config import LinkRemark
 
-    Seen = tuple[list[LinkView], list[AboutLink]]
+    Seen = tuple[list[LinkView], list[LinkRemark]]
 
 WATCH = typer.Option(False, "--watch", help="Show it anew every second until Ctrl-C.")
 TOPICS = typer.Option(False, "--topics", help="Every topic's positions too.")
@@ -44,16 +44,16 @@ def status(
 ) -> None:
     """Shows how each link stands: rate, lag, latency, incidents. It reads the store. If no mirror looks at a source
     any more, the command asks the source for its ends itself, for two seconds at most."""
-    from twinshore.monitoring.status import look
-    from twinshore.replication.operations.links import about_links
-    from twinshore.state.opening import open_found
+    from twinshore.monitoring.link_status import read_link_views
+    from twinshore.replication.operations.link_admin import list_link_remarks
+    from twinshore.state.opening import open_for_report
 
-    loaded = load(settings)
-    with open_found(loaded) as store:
+    loaded = load_cli_settings(settings)
+    with open_for_report(loaded) as store:
 
         def seen() -> Seen:
-            views = look(store, loaded, link, clock=wall_ms, topics=topics)
-            return views, [] if link else about_links(loaded, store, now_ms=wall_ms())
+            views = read_link_views(store, loaded, link, clock=wall_ms, topics=topics)
+            return views, [] if link else list_link_remarks(loaded, store, now_ms=wall_ms())
 
         if watch:
             _watch(seen, as_json=json_output, topics=topics)
@@ -62,7 +62,7 @@ def status(
 
 
 def _show(seen: Seen, *, as_json: bool, topics: bool) -> None:
-    from twinshore.monitoring.status import as_values
+    from twinshore.monitoring.link_status import as_values
 
     views, about = seen
     if as_json:
@@ -95,23 +95,23 @@ def _console() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)
 
 
-def render(views: list[LinkView], about: Sequence[AboutLink] = (), *, topics: bool) -> RenderableType:
+def render(views: list[LinkView], about: Sequence[LinkRemark] = (), *, topics: bool) -> RenderableType:
     """The view for people."""
     from rich.console import Group
     from rich.table import Table
 
-    from twinshore.monitoring.status import says_of_incidents, says_of_link, silent_clusters
+    from twinshore.monitoring.link_status import describe_link, describe_open_incidents, find_silent_clusters
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("link", "state"):
         table.add_column(column, no_wrap=True)
     for column in ("lanes", "records/s", "MB/s", "lag", "p50 ms", "p99 ms", "age s"):
         table.add_column(column, justify="right", no_wrap=True)
-    silent = silent_clusters(views)
+    silent = find_silent_clusters(views)
     parts: list[RenderableType] = [table, *(str(one) for one in silent)]
     for view in views:
         table.add_row(view.link, *_cells(view))
-        parts.append(f"{view.link}: {says_of_link(view, silent)}")
+        parts.append(f"{view.link}: {describe_link(view, silent)}")
         besides = (
             view.says_of_standby,
             view.says_of_lag,
@@ -124,7 +124,7 @@ def render(views: list[LinkView], about: Sequence[AboutLink] = (), *, topics: bo
     if topics:
         parts.append(_topic_table(views))
     for view in views:
-        parts += says_of_incidents(view, silent)
+        parts += describe_open_incidents(view, silent)
     parts += [str(one) for one in about]
     return Group(*(_plain(part) if isinstance(part, str) else part for part in parts))
 
@@ -167,4 +167,4 @@ def _plain(sentence: str) -> RenderableType:
     """A sentence as it is: brackets in it are not markup, and names in it begin no line."""
     from rich.text import Text
 
-    return Text(one_line(sentence))
+    return Text(escape_line(sentence))

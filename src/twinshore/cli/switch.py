@@ -11,22 +11,33 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli import rescue
-from twinshore.cli.app import JSON, LINKS, SETTINGS, agreed, load, load_alone, say, show, tell, who
+from twinshore.cli.app import (
+    JSON,
+    LINKS,
+    SETTINGS,
+    confirm_and_run,
+    get_operator_name,
+    load_cli_settings,
+    load_settings_file,
+    print_lines,
+    print_plan,
+    print_result,
+)
 from twinshore.config import model
 from twinshore.config.errors import RefusedError
-from twinshore.config.sentences import one_line
-from twinshore.runtime.process import heard
+from twinshore.config.sentences import escape_line
+from twinshore.runtime.process import catch_stop_request
 
 if TYPE_CHECKING:
-    from twinshore.switch.operations.plan import Switch, SwitchPlan
-    from twinshore.switch.operations.run import Asking
-    from twinshore.switch.operations.show import Shown
+    from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanRequest
+    from twinshore.switch.operations.run import SwitchCaller
+    from twinshore.switch.operations.show import SwitchView
 
 TOPICS = typer.Argument(None, help="Topics, as expressions for whole names.", metavar="TOPIC...")
 NAMED = typer.Argument(help="Topics, as expressions for whole names.", metavar="TOPIC...")
 GROUP = typer.Option("", "--group", help="One consumer group alone, by its name; its topics stay where they are.")
 ALL = typer.Option(False, "--all", help="All topics that the link carries, in waves: each is a switch of its own.")
-WAVE = typer.Option(model.WAVE_TOPICS, "--wave", help="How many topics move at once with --all.")
+WAVE = typer.Option(model.TOPICS_PER_WAVE, "--wave", help="How many topics move at once with --all.")
 PRODUCER = typer.Option("", "--producer", help="One producer alone: says why it cannot, or what to do in its place.")
 OF = typer.Option("", "--of", help="The topics that this switch, or plan of waves, has moved, by its first letters.")
 TO = typer.Option(..., "--to", help="The cluster where the topics are written from then on.")
@@ -34,7 +45,7 @@ BARE = typer.Option(
     False, "--without-data", help="A topic that no link carries: its writers move at once, and its records stay."
 )
 FORCE = typer.Option(False, "--force", help="The old home does not answer: move with what has crossed.")
-HOLD_S = typer.Option(model.HOLD_S, "--hold-s", help="How long writers may wait before the switch turns back.")
+HOLD_S = typer.Option(model.WRITE_PAUSE_S, "--hold-s", help="How long writers may wait before the switch turns back.")
 GROUPS = typer.Option(
     False, "--groups", help="All groups of the proxies' clients go along, in one pause with the topics."
 )
@@ -74,12 +85,12 @@ def plan(
     link: list[str] = LINKS,
 ) -> None:
     """Shows what a switch would do, what stands in its way, and what would be lost. Changes nothing."""
-    from twinshore.state.opening import open_known
-    from twinshore.switch.operations.dispatch import plan_of
-    from twinshore.switch.operations.plan import asked_of
+    from twinshore.state.opening import open_existing
+    from twinshore.switch.operations.dispatch import plan_switch
+    from twinshore.switch.operations.plan import build_switch_request
 
     size = wave if every else 0
-    asked = asked_of(
+    asked = build_switch_request(
         topics or [],
         to,
         link,
@@ -94,12 +105,12 @@ def plan(
     if force:
         from twinshore.switch.operations import storeless
 
-        with storeless.reached(asked, load_alone(settings)) as (known, where):
-            show(storeless.plan(asked, known, where, by=who()), steps=True)
+        with storeless.open_store_or_cluster(asked, load_settings_file(settings)) as (known, where):
+            print_plan(storeless.plan(asked, known, where, by=get_operator_name()), steps=True)
         return
-    loaded = load(settings)
-    with open_known(loaded) as store:
-        show(plan_of(asked, loaded, store, by=who()), steps=True)
+    loaded = load_cli_settings(settings)
+    with open_existing(loaded) as store:
+        print_plan(plan_switch(asked, loaded, store, by=get_operator_name()), steps=True)
 
 
 def run(
@@ -127,11 +138,11 @@ def run(
     turned back, and the topics are at home where they were. With --force it works without the store where that does not
     answer; asked once more, it goes on with a switch that was killed.
     """
-    from twinshore.switch.operations.dispatch import plan_of
-    from twinshore.switch.operations.plan import asked_of
+    from twinshore.switch.operations.dispatch import plan_switch
+    from twinshore.switch.operations.plan import build_switch_request
 
     size = wave if every else 0
-    asked = asked_of(
+    asked = build_switch_request(
         topics or [],
         to,
         link,
@@ -144,7 +155,7 @@ def run(
         bare=without_data,
     )
     if not force:
-        run_plan(plan_of, asked, settings, yes=yes, dry_run=dry_run, groups_to=to if groups else "")
+        run_plan(plan_switch, asked, settings, yes=yes, dry_run=dry_run, groups_to=to if groups else "")
         return
     run_forced(asked, settings, yes=yes, alive=alive, dry_run=dry_run, groups_to=to if groups else "")
 
@@ -163,10 +174,10 @@ def failback(
 
     Where nothing diverged nothing is deleted. The mirror must run. Exit code 1: it turned back, nothing was deleted.
     """
-    from twinshore.switch.operations.returning import FailBack
+    from twinshore.switch.operations.returning import FailbackRequest
     from twinshore.switch.operations.returning import plan as plan_failback
 
-    asked = FailBack(topics, old, link, folder, mapped)
+    asked = FailbackRequest(topics, old, link, folder, mapped)
     run_plan(plan_failback, asked, settings, yes=yes, dry_run=dry_run)
 
 
@@ -180,45 +191,45 @@ def drill(
 
     Exit code 1: something stands in the way, as a writer that nothing can hold.
     """
-    from twinshore.switch.operations.dispatch import plan_of
-    from twinshore.switch.operations.plan import asked_of
+    from twinshore.switch.operations.dispatch import plan_switch
+    from twinshore.switch.operations.plan import build_switch_request
 
-    run_plan(plan_of, asked_of(topics, to, link, drill=True), settings, yes=True)
+    run_plan(plan_switch, build_switch_request(topics, to, link, drill=True), settings, yes=True)
 
 
 def status(which: str = WHICH, settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     """Shows the switches that are open, or one of them with its history."""
-    from twinshore.state.opening import open_known
-    from twinshore.switch.operations.show import one_switch, switches, with_signs_of_life
-    from twinshore.switch.operations.waves import waves_now
+    from twinshore.state.opening import open_existing
+    from twinshore.switch.operations.show import find_switch, list_switches, mark_lifeless
+    from twinshore.switch.operations.waves import describe_waves
 
-    with open_known(load(settings)) as store:
-        found = [one_switch(store, which)] if which else switches(store, open_only=True)
-        found = with_signs_of_life(store, found)
-        waves = [] if which else waves_now(store)
+    with open_existing(load_cli_settings(settings)) as store:
+        found = [find_switch(store, which)] if which else list_switches(store, open_only=True)
+        found = mark_lifeless(store, found)
+        waves = [] if which else describe_waves(store)
     lines = [line for one in found for line in (one.sentence(), *(one.history() if which else ()))]
     lines += waves if found else (*waves, "no switch is open")
-    tell([one.as_values() for one in found], lines, as_json=json_output)
+    print_result([one.as_values() for one in found], lines, as_json=json_output)
 
 
 def history(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     """Shows every switch that was begun, the newest first."""
-    from twinshore.state.opening import open_known
-    from twinshore.switch.operations.show import switches
+    from twinshore.state.opening import open_existing
+    from twinshore.switch.operations.show import list_switches
 
-    with open_known(load(settings)) as store:
-        found = switches(store)
+    with open_existing(load_cli_settings(settings)) as store:
+        found = list_switches(store)
     lines = [one.sentence() for one in found]
-    tell([one.as_values() for one in found], lines, as_json=json_output, none="no switch was begun yet")
+    print_result([one.as_values() for one in found], lines, as_json=json_output, none="no switch was begun yet")
 
 
 def resume(which: str = WHICH, settings: Path = SETTINGS) -> None:
     """Goes on with a switch whose process is no more, from the deed that was under way, and with the waves after it."""
-    from twinshore.state.opening import open_known
+    from twinshore.state.opening import open_existing
     from twinshore.switch.operations.waves import resume as go_on
 
-    loaded = load(settings)
-    with open_known(loaded) as store, asks() as asking:
+    loaded = load_cli_settings(settings)
+    with open_existing(loaded) as store, asks() as asking:
         ended(go_on(which, loaded, store, asking))
 
 
@@ -227,12 +238,12 @@ def rollback(which: str = WHICH, settings: Path = SETTINGS) -> None:
 
     Refused past the point of no return.
     """
-    from twinshore.state.opening import open_known
+    from twinshore.state.opening import open_existing
     from twinshore.switch.operations.run import roll_back
 
-    loaded = load(settings)
-    with open_known(loaded) as store, asks() as asking:
-        typer.echo(one_line(roll_back(which, loaded, store, asking).verdict()))
+    loaded = load_cli_settings(settings)
+    with open_existing(loaded) as store, asks() as asking:
+        typer.echo(escape_line(roll_back(which, loaded, store, asking).verdict()))
 
 
 def free(which: str = UNKNOWN, settings: Path = SETTINGS, yes: bool = YES, dry_run: bool = DRY_RUN) -> None:
@@ -240,14 +251,14 @@ def free(which: str = UNKNOWN, settings: Path = SETTINGS, yes: bool = YES, dry_r
 
     Topics are free for another switch then, and those who follow homes go on where the topics are at home.
     """
-    from twinshore.state.opening import open_known
-    from twinshore.switch.operations.freeing import Free, act
+    from twinshore.state.opening import open_existing
+    from twinshore.switch.operations.freeing import FreeRequest, free_claims
     from twinshore.switch.operations.freeing import plan as plan_free
 
-    loaded = load(settings)
-    with open_known(loaded) as store:
-        planned = plan_free(Free(which), loaded, store)
-        agreed(planned, act(planned, loaded, by=who()), yes=yes, dry_run=dry_run)
+    loaded = load_cli_settings(settings)
+    with open_existing(loaded) as store:
+        planned = plan_free(FreeRequest(which), loaded, store)
+        confirm_and_run(planned, free_claims(planned, loaded, by=get_operator_name()), yes=yes, dry_run=dry_run)
 
 
 def run_plan(
@@ -261,44 +272,49 @@ def run_plan(
 ) -> None:
     """Shows what would be done, asks once more unless it was said not to, and does it. `groups_to`: where the groups of
     the proxies' clients go along to."""
-    from twinshore.proxy.operations import groups as groups_home
-    from twinshore.state.opening import open_known
-    from twinshore.switch.operations.dispatch import run_planned
-    from twinshore.switch.operations.run import must_take_writes
+    from twinshore.proxy.operations import groups_move as groups_home
+    from twinshore.state.opening import open_existing
+    from twinshore.switch.operations.dispatch import run_switch_plan
+    from twinshore.switch.operations.run import require_writable_store
 
-    loaded = load(settings)
-    with open_known(loaded) as store:
-        must_take_writes(store)
-        planned = plan(asked, loaded, store, by=who())
-        show(planned, steps=dry_run)
-        along = groups_home.planned(groups_to, loaded, store, planned) if groups_to else None
+    loaded = load_cli_settings(settings)
+    with open_existing(loaded) as store:
+        require_writable_store(store)
+        planned = plan(asked, loaded, store, by=get_operator_name())
+        print_plan(planned, steps=dry_run)
+        along = groups_home.plan_with_switch(groups_to, loaded, store, planned) if groups_to else None
         if along is not None:
-            show(along, steps=dry_run)
+            print_plan(along, steps=dry_run)
         if dry_run:
             return
         if not yes:
             typer.confirm("Go on?", abort=True)
-        with asks() as asking, groups_home.Gathering(along, groups_to, loaded, store, asking, planned) as gathering:
+        with (
+            asks() as asking,
+            groups_home.GroupsWithSwitch(along, groups_to, loaded, store, asking, planned) as gathering,
+        ):
             called = replace(asking, before_hold=gathering.begin, behind_flip=gathering.go_on)
-            ended(run_planned(planned, loaded, store, called))
+            ended(run_switch_plan(planned, loaded, store, called))
             gathering.end()
 
 
-def run_forced(asked: Switch, settings: Path, *, yes: bool, alive: str, dry_run: bool, groups_to: str) -> None:
+def run_forced(
+    asked: SwitchPlanRequest, settings: Path, *, yes: bool, alive: str, dry_run: bool, groups_to: str
+) -> None:
     """The same of a switch by force, which works without the store where that does not answer."""
-    from twinshore.proxy.operations import groups as groups_home
+    from twinshore.proxy.operations import groups_move as groups_home
     from twinshore.switch.operations import storeless
 
-    with storeless.reached(asked, load_alone(settings)) as (known, where):
-        planned = storeless.plan(asked, known, where, by=who())
-        show(planned, steps=dry_run)
+    with storeless.open_store_or_cluster(asked, load_settings_file(settings)) as (known, where):
+        planned = storeless.plan(asked, known, where, by=get_operator_name())
+        print_plan(planned, steps=dry_run)
         if dry_run:
             return
         agree(planned.alive, yes=yes, alive=alive)
         with asks() as asking:
             ended(storeless.run_switch(planned, known, where, asking))
             if groups_to:
-                groups_home.by_force(groups_to, known, where, asking.by, asking.tell)
+                groups_home.move_groups_by_force(groups_to, known, where, asking.by, asking.tell)
 
 
 def agree(old: str, *, yes: bool, alive: str) -> None:
@@ -320,15 +336,15 @@ def agree(old: str, *, yes: bool, alive: str) -> None:
 
 
 @contextmanager
-def asks() -> Iterator[Asking]:
+def asks() -> Iterator[SwitchCaller]:
     """Who asks. The first Ctrl-C or SIGTERM turns the switch back as far as it can; the second ends the process."""
-    from twinshore.switch.operations.run import Asking
+    from twinshore.switch.operations.run import SwitchCaller
 
-    with heard() as asked:
-        yield Asking(who(), lambda sentence: typer.echo(one_line(sentence)), asked.stop)
+    with catch_stop_request() as asked:
+        yield SwitchCaller(get_operator_name(), lambda sentence: typer.echo(escape_line(sentence)), asked.stop)
 
 
-def ended(ended: Shown) -> None:
-    say([ended.verdict(), *ended.onward()])
+def ended(ended: SwitchView) -> None:
+    print_lines([ended.verdict(), *ended.onward()])
     if not ended.done:
         raise typer.Exit(1)

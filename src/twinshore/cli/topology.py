@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.app import JSON, SETTINGS, load, tell
+from twinshore.cli.app import JSON, SETTINGS, load_cli_settings, print_result
 
 
 def register(app: typer.Typer) -> None:
@@ -16,15 +16,15 @@ def register(app: typer.Typer) -> None:
 
 def topology(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     """Draws what really runs between the clusters of the settings: links, chains, the age of the last heartbeat."""
-    from twinshore.replication.core.heartbeat import drawing
-    from twinshore.replication.heartbeat import listen
+    from twinshore.replication.core.topology_view import draw_topology
+    from twinshore.replication.heartbeat import read_topology
 
-    seen = listen(load(settings), lambda sentence: typer.echo(sentence, err=True))
+    seen = read_topology(load_cli_settings(settings), lambda sentence: typer.echo(sentence, err=True))
     lines = []
     for link in seen.links:
         age = "" if link.age_s is None else f", last heartbeat {link.age_s:.0f} s ago"
         how = f" ({link.naming}{', chain' if link.chain else ''})" if link.settings else " (not in these settings)"
         lines.append(f"{link.link}{how}: {link.state}{age}")
-    lines += [*seen.says_of_broadcasts(), *seen.says_of_homes()]
+    lines += [*seen.describe_broadcasts(), *seen.describe_homes()]
     lines += [f"{name} cannot be asked: {why}" for name, why in seen.away]
-    tell(seen.as_values(), [*lines, *(["", *drawing(seen)] if seen.paths else [])], as_json=json_output)
+    print_result(seen.as_values(), [*lines, *(["", *draw_topology(seen)] if seen.paths else [])], as_json=json_output)

@@ -7,9 +7,15 @@ Homes are read from the clusters themselves. This package knows no store and no 
 
 from __future__ import annotations
 
-from twinshore.client.aio import AsyncHotConsumer, AsyncHotProducer
-from twinshore.client.consumer import HotConsumer
-from twinshore.client.paired_consumer import HotPairConsumer
-from twinshore.client.producer import HotProducer
+from twinshore.client.aio import AsyncFailoverConsumer, AsyncFailoverProducer
+from twinshore.client.consumer import FailoverConsumer
+from twinshore.client.paired_consumer import FailoverPairConsumer
+from twinshore.client.producer import FailoverProducer
 
-__all__ = ["AsyncHotConsumer", "AsyncHotProducer", "HotConsumer", "HotPairConsumer", "HotProducer"]
+__all__ = [
+    "AsyncFailoverConsumer",
+    "AsyncFailoverProducer",
+    "FailoverConsumer",
+    "FailoverPairConsumer",
+    "FailoverProducer",
+]

@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from twinshore.client.consumer import HotConsumer
-from twinshore.client.core.delivered import Where
-from twinshore.client.group_member import ASK_S
-from twinshore.client.producer import HotProducer
+from twinshore.client.consumer import FailoverConsumer
+from twinshore.client.core.delivered import TopicPartitionTuple
+from twinshore.client.group_member import REQUEST_TIMEOUT_S
+from twinshore.client.producer import FailoverProducer
 from twinshore.client.sites import client_thread, thread_name
 
-Found = TypeVar("Found")
-POLL_S = 0.1
+Result = TypeVar("Result")
+POLL_INTERVAL_S = 0.1
 
 
 class _Calls:
@@ -32,28 +32,28 @@ class _Calls:
     def __init__(self, does: str) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=thread_name(does))
 
-    async def _call(self, what: Callable[..., Found], *words: Any, **named: Any) -> Found:
+    async def _call(self, what: Callable[..., Result], *words: Any, **named: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, partial(what, *words, **named))
 
-    async def _end(self, what: Callable[..., Found], *words: Any) -> Found:
+    async def _end(self, what: Callable[..., Result], *words: Any) -> Result:
         try:
             return await self._call(what, *words)
         finally:
             self._executor.shutdown(wait=False)
 
 
-class AsyncHotProducer(_Calls):
+class AsyncFailoverProducer(_Calls):
     """A HotProducer, with its arguments. `async with AsyncHotProducer(...)`. A thread hears answers: it ends within
-    `POLL_S` once `close` is called."""
+    `POLL_INTERVAL_S` once `close` is called."""
 
     def __init__(self, config: Any, **named: Any) -> None:
-        self._producer = HotProducer(config, **named)
+        self._producer = FailoverProducer(config, **named)
         super().__init__("produces")
         self._stopping = threading.Event()
         self._thread = client_thread("answers", "", self._poll)
         self._thread.start()
 
-    async def __aenter__(self) -> AsyncHotProducer:
+    async def __aenter__(self) -> AsyncFailoverProducer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -90,36 +90,36 @@ class AsyncHotProducer(_Calls):
         """Callbacks are ours and only wake a loop; where that is closed nobody waits for an answer any more."""
         while not self._stopping.is_set():
             try:
-                self._producer.poll(POLL_S)
+                self._producer.poll(POLL_INTERVAL_S)
             except RuntimeError:
                 return
 
 
-class AsyncHotConsumer(_Calls):
+class AsyncFailoverConsumer(_Calls):
     """A HotConsumer, with its arguments. `async with AsyncHotConsumer(...)`, and `async for message in consumer`."""
 
     def __init__(self, config: Any, **named: Any) -> None:
-        self._consumer = HotConsumer(config, **named)
+        self._consumer = FailoverConsumer(config, **named)
         super().__init__("consumes")
         self._closed = False
         self._turn = asyncio.Lock()
         self._asked: asyncio.Task[list[tuple[tuple[int, int], Message]]] | None = None
         self._found: list[tuple[tuple[int, int], Message]] = []  # with what held as they were read
-        self._began = Counter[Where | None]()  # how often at a place that was sought, or all of it anew
+        self._began = Counter[TopicPartitionTuple | None]()  # how often at a place that was sought, or all of it anew
         self._returned = deque[Message]()
 
-    async def __aenter__(self) -> AsyncHotConsumer:
+    async def __aenter__(self) -> AsyncFailoverConsumer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def __aiter__(self) -> AsyncHotConsumer:
+    def __aiter__(self) -> AsyncFailoverConsumer:
         return self
 
     async def __anext__(self) -> Message:
         while not self._closed:
-            if (found := await self.poll(POLL_S)) is not None:
+            if (found := await self.poll(POLL_INTERVAL_S)) is not None:
                 return found
         raise StopAsyncIteration
 
@@ -146,16 +146,18 @@ class AsyncHotConsumer(_Calls):
             self._returned.extend(found)
             return found
 
-    async def _call(self, what: Callable[..., Found], *words: Any, **named: Any) -> Found:
+    async def _call(self, what: Callable[..., Result], *words: Any, **named: Any) -> Result:
         """Only what was returned counts as handed out, so that no commit passes what a cancelled call has read."""
 
-        def call() -> Found:
+        def call() -> Result:
             self._consumer.hand_out([self._returned.popleft() for _ in range(len(self._returned))])
             return what(*words, **named)
 
         return await super()._call(call)
 
-    async def _anew(self, where: Where | None, what: Callable[..., None], *words: Any, **named: Any) -> None:
+    async def _anew(
+        self, where: TopicPartitionTuple | None, what: Callable[..., None], *words: Any, **named: Any
+    ) -> None:
         """What was read before is not returned any more."""
 
         def call() -> None:
@@ -189,7 +191,9 @@ class AsyncHotConsumer(_Calls):
     async def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         return await self._call(self._consumer.position, partitions)
 
-    async def committed(self, partitions: Sequence[TopicPartition], timeout: float = ASK_S) -> list[TopicPartition]:
+    async def committed(
+        self, partitions: Sequence[TopicPartition], timeout: float = REQUEST_TIMEOUT_S
+    ) -> list[TopicPartition]:
         return await self._call(self._consumer.committed, partitions, timeout)
 
     def where(self, topic: str) -> str:

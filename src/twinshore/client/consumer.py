@@ -20,31 +20,40 @@ from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, Consumer, Message, TopicPartition
 
-from twinshore.client.core.delivered import Where, since
-from twinshore.client.discovery.routing_topic import Clusters, HomesCentre, Reach, must_be_lease
-from twinshore.client.group_member import ASK_S, Dealing, Dealt, Farewell, Member, Places, Told, behind
-from twinshore.client.sites import Site, Warned, must_have_group, names_of
+from twinshore.client.core.delivered import TopicPartitionTuple, translate_offsets
+from twinshore.client.discovery.routing_topic import Clusters, Discovery, HomeTracker, check_lease
+from twinshore.client.group_member import (
+    REQUEST_TIMEOUT_S,
+    AssignmentCalls,
+    ConsumerCloser,
+    Member,
+    OffsetCommitter,
+    PartitionsCallback,
+    RebalanceCallback,
+    offset_after,
+)
+from twinshore.client.sites import Site, WarningQueue, check_group_id, check_topic_names
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import FIRST_TERM
-from twinshore.config.once import each
+from twinshore.config.repeat_filter import run_all
 from twinshore.kafka.clock import steady_s
-from twinshore.routing.core.followers import LEASE_S, Park, Write
+from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S, Pause, WriteTo
 
-Moving = Callable[[str, str, str], Any]  # topic, from, to
-LOOK_S = 0.05
+MoveCallback = Callable[[str, str, str], Any]  # topic, from, to
+HOME_CHECK_INTERVAL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Functions:
+class RebalanceCallbacks:
     """Functions of the application's own. `on_assign` may change the list that it is given: what is in it then is read,
     from the offsets that it has."""
 
-    on_assign: Dealt | None = None
-    on_revoke: Dealt | None = None
-    on_lost: Dealt | None = None
+    on_assign: PartitionsCallback | None = None
+    on_revoke: PartitionsCallback | None = None
+    on_lost: PartitionsCallback | None = None
 
 
-class ConsumerMoves:
+class ConsumerRouter:
     """`at`: the cluster where each topic is read now; `members`: of the group, by cluster; `arriving`: topics that have
     moved, until partitions are dealt out at the new home; `left`: where topics were read that are between two homes.
     `news` is set when it is to look before its time."""
@@ -52,32 +61,32 @@ class ConsumerMoves:
     def __init__(
         self,
         name: str,
-        reach: Reach,
-        handed: Places,
+        reach: Discovery,
+        handed: OffsetCommitter,
         news: threading.Event,
         *,
         lease_s: float,
-        before: Moving | None,
-        after: Moving | None,
-        warned: Warned,
+        before: MoveCallback | None,
+        after: MoveCallback | None,
+        warned: WarningQueue,
     ) -> None:
         self._name, self._reach, self._handed, self._news = name, reach, handed, news
         self._lease_s, self._before, self._after, self._warned = lease_s, before, after, warned
-        self.centre: HomesCentre | None = None
+        self.centre: HomeTracker | None = None
         self.topics: tuple[str, ...] = ()
         self.at: dict[str, str] = {}
         self.members: dict[str, Member] = {}
         self.arriving: set[str] = set()
         self.left: dict[str, str] = {}
-        self._told = Functions()
+        self._told = RebalanceCallbacks()
         self._left_ids: dict[str, str] = {}
         self._pushed: set[str] = set()  # left for settings that were pushed, which may lead anywhere
-        self._parted: dict[str, Farewell] = {}  # of topics that were left
+        self._parted: dict[str, ConsumerCloser] = {}  # of topics that were left
         self._terms: dict[str, int] = {}
         self._undealt: set[str] = set()  # joined, until partitions are dealt out
         self._looked_s = 0.0
 
-    def begin(self, topics: tuple[str, ...], told: Functions) -> None:
+    def begin(self, topics: tuple[str, ...], told: RebalanceCallbacks) -> None:
         self.topics, self._told = topics, told
         self.centre = self._reach.ask(self._name, topics, self._lease_s)
 
@@ -85,7 +94,7 @@ class ConsumerMoves:
         """Leaves all clusters, whatever an application's function raises at one, and says goodbye."""
         ends = [partial(self._part, cluster) for cluster in self.members]
         try:
-            each([*ends, *([self.centre.stop] if self.centre else [])])
+            run_all([*ends, *([self.centre.stop] if self.centre else [])])
         finally:
             self.at.clear()
             self.topics = ()
@@ -98,20 +107,20 @@ class ConsumerMoves:
         """The cluster that the topic is read on now, or why it waits."""
         if topic in self.at:
             return self.at[topic]
-        order = self.centre.order(topic) if self.centre else Park("", "nothing is subscribed to")
-        return order.why if isinstance(order, Park) else f"about to be read on {order.cluster}"
+        order = self.centre.order(topic) if self.centre else Pause("", "nothing is subscribed to")
+        return order.why if isinstance(order, Pause) else f"about to be read on {order.cluster}"
 
     def term(self, topic: str) -> int:
         return self._terms.get(topic, 0) if topic in self.at else 0
 
     def place_now(self, topic: str, partition: int, place: int, term: int) -> int | None:
         line = self.centre.line(topic) if self.centre else None
-        return since({partition: place}, term, self.term(topic), line).get(partition)
+        return translate_offsets({partition: place}, term, self.term(topic), line).get(partition)
 
     def reader(self, topic: str) -> Member | None:
         """Who reads it; None while it is between two homes, or is about to be read."""
         member = self.members[self.at[topic]] if topic in self.at and topic not in self._undealt else None
-        return None if member is None or member.farewell.is_closing else member
+        return None if member is None or member.closer.is_closing else member
 
     # -- following
 
@@ -121,7 +130,7 @@ class ConsumerMoves:
         if self.centre is None:
             raise RuntimeError(f"{self._name} has subscribed to nothing")
         now_s = steady_s()
-        if not self._news.is_set() and now_s < self._looked_s + LOOK_S:
+        if not self._news.is_set() and now_s < self._looked_s + HOME_CHECK_INTERVAL_S:
             return
         self._news.clear()
         self._looked_s = now_s
@@ -129,21 +138,21 @@ class ConsumerMoves:
         centre = self._take_up() if self._reach.is_due else self.centre
         held = centre.held()  # before the orders: a topic that is held since is not parked, and joined by an older one
         orders = {topic: centre.heard(topic) for topic in self.topics}
-        goes = {topic: order.cluster for topic, order in orders.items() if isinstance(order, Write)}
+        goes = {topic: order.cluster for topic, order in orders.items() if isinstance(order, WriteTo)}
         elsewhere = {topic for topic, at in self.at.items() if goes.get(topic) != at}
         if elsewhere:
             self._leave(elsewhere)
         for topic in held:
-            if isinstance(orders.get(topic), Park) and topic not in self.at and self._has_parted(topic):
+            if isinstance(orders.get(topic), Pause) and topic not in self.at and self._has_parted(topic):
                 centre.parked(topic)
-        free = {topic: order for topic, order in orders.items() if isinstance(order, Write) and topic not in self.at}
+        free = {topic: order for topic, order in orders.items() if isinstance(order, WriteTo) and topic not in self.at}
         wanted = {topic: order for topic, order in free.items() if not self._is_dealt(order.cluster, topic)}
         if wanted:
             self._join(centre, wanted)
         for cluster, member in self.members.items():
-            self._handed.pay(member.consumer, self._read_on(cluster) - self.arriving)
+            self._handed.commit_deferred(member.consumer, self._read_on(cluster) - self.arriving)
 
-    def _take_up(self) -> HomesCentre:
+    def _take_up(self) -> HomeTracker:
         """Leaves all topics, to read on with what was pushed."""
         self._leave(set(self.at))
         self._pushed |= self._left_ids.keys()
@@ -157,7 +166,7 @@ class ConsumerMoves:
 
     def _is_dealt(self, cluster: str, topic: str) -> bool:
         """What is left on the same cluster is dealt anew first."""
-        return cluster in self.members and self.members[cluster].deals(topic)
+        return cluster in self.members and self.members[cluster].is_assigned_topic(topic)
 
     # -- leaving
 
@@ -170,20 +179,20 @@ class ConsumerMoves:
             self._left_ids[topic] = self.centre.cluster_id(self.left[topic]) if self.centre else ""
             self._handed.leave(topic)
         # Whatever an application's function raises at one of them, the others are left as well.
-        each([partial(self._leave_at, cluster, topics) for cluster in {self.left[topic] for topic in topics}])
+        run_all([partial(self._leave_at, cluster, topics) for cluster in {self.left[topic] for topic in topics}])
 
     def _leave_at(self, cluster: str, topics: Collection[str]) -> None:
         member = self.members[cluster]
         places = self._handed.of(member.consumer, topics)
         dealt = member.consumer.assignment()
         self._handed.left((one.topic, one.partition) for one in dealt if one.topic in topics)
-        self._parted |= {topic: member.farewell for topic in topics if self.left[topic] == cluster}
+        self._parted |= {topic: member.closer for topic in topics if self.left[topic] == cluster}
         last = places if member.habits.commits else []
         self._handed.note_committed(((one.topic, one.partition), one.offset) for one in last)
         if stays := self._read_on(cluster):
             member.still(stays)
             if last:
-                member.farewell.commit_soon(last)
+                member.closer.commit_soon(last)
             self._subscribe(cluster)
         else:
             self._part(cluster, last)
@@ -191,7 +200,7 @@ class ConsumerMoves:
     def _part(self, cluster: str, places: Sequence[TopicPartition] = ()) -> None:
         """Where the cluster keeps silent the application is told here of what it loses."""
         try:
-            lost = self.members[cluster].farewell.close(places)
+            lost = self.members[cluster].closer.close(places)
         finally:
             del self.members[cluster]
         told = self._told.on_lost or self._told.on_revoke
@@ -204,7 +213,7 @@ class ConsumerMoves:
 
     # -- joining
 
-    def _join(self, centre: HomesCentre, wanted: Mapping[str, Write]) -> None:
+    def _join(self, centre: HomeTracker, wanted: Mapping[str, WriteTo]) -> None:
         clusters = sorted({order.cluster for order in wanted.values()})
         for cluster in clusters:
             if cluster not in self.members:  # where none can be made nothing has changed yet
@@ -220,7 +229,7 @@ class ConsumerMoves:
             if before and before != order.cluster and self._after:
                 self._after(topic, before, order.cluster)
 
-    def _arrive(self, centre: HomesCentre, topic: str, order: Write) -> None:
+    def _arrive(self, centre: HomeTracker, topic: str, order: WriteTo) -> None:
         term = max(order.term, FIRST_TERM)  # before its first switch no line tells of it
         left_id, pushed = self._left_ids.pop(topic, ""), topic in self._pushed
         self._pushed.discard(topic)
@@ -247,7 +256,7 @@ class ConsumerMoves:
 
     def _assigned(self, cluster: str, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         mine, member = self._read_on(cluster), self.members[cluster]
-        member.stir(one for one in partitions if one.topic in mine)
+        member.resume_reassigned(one for one in partitions if one.topic in mine)
         try:
             if self._told.on_assign is not None:
                 self._told.on_assign(partitions)
@@ -256,26 +265,28 @@ class ConsumerMoves:
             self._undealt -= mine
             here = [one for one in partitions if one.topic in mine]
             self._handed.begin(consumer, partitions, here, member.habits.is_incremental)
-            self._handed.pay(consumer, mine)
+            self._handed.commit_deferred(consumer, mine)
 
-    def _revoked(self, cluster: str, told: Dealt | None, consumer: Consumer, parts: list[TopicPartition]) -> None:
+    def _revoked(
+        self, cluster: str, told: PartitionsCallback | None, consumer: Consumer, parts: list[TopicPartition]
+    ) -> None:
         """Another member may read on there."""
         member = self.members.get(cluster)
-        if member is None or not member.farewell.claim(consumer):
+        if member is None or not member.closer.claim(consumer):
             return
         try:
             if told is not None:
-                member.farewell.tell(partial(told, parts))
+                member.closer.tell(partial(told, parts))
         finally:
             for one in parts:
                 if self.at.get(one.topic) == cluster:
                     self._handed.forget((one.topic, one.partition))
 
 
-SLICE_S = 0.05
+POLL_INTERVAL_S = 0.05
 
 
-class HotConsumer(Dealing):
+class FailoverConsumer(AssignmentCalls):
     """`clusters` and `config` as a HotProducer's, with `group.id`. `before_move(topic, old, "")` is called before the
     member leaves a topic that a switch holds, or for settings that were pushed, `after_move(topic, old, new)` once it
     has joined at the new home; from within poll or consume, as all callbacks. One thread at a time may call it."""
@@ -286,19 +297,19 @@ class HotConsumer(Dealing):
         *,
         clusters: Clusters,
         name: str = "",
-        lease_s: float = LEASE_S,
-        before_move: Moving | None = None,
-        after_move: Moving | None = None,
+        lease_s: float = SUBSCRIPTION_LEASE_S,
+        before_move: MoveCallback | None = None,
+        after_move: MoveCallback | None = None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        must_be_lease(lease_s)
-        self._news, self._warned = threading.Event(), Warned(warn)
+        check_lease(lease_s)
+        self._news, self._warned = threading.Event(), WarningQueue(warn)
         at_once, news = self._warned.at_once, self._news.set
-        self._reach = Reach(clusters, config, ("*",), warn=at_once, check=_must_make, news=news)
+        self._reach = Discovery(clusters, config, ("*",), warn=at_once, check=_must_make, news=news)
         group = self._reach.sites[self._reach.begin].settings()["group.id"]
         self._name = name or str(config.get("client.id") or group)
-        self._handed = Places(self._name, self._warned)
-        self._moves = ConsumerMoves(
+        self._handed = OffsetCommitter(self._name, self._warned)
+        self._moves = ConsumerRouter(
             *(self._name, self._reach, self._handed, self._news),
             lease_s=lease_s,
             before=before_move,
@@ -307,7 +318,7 @@ class HotConsumer(Dealing):
         )
         self._turn = 0
 
-    def __enter__(self) -> HotConsumer:
+    def __enter__(self) -> FailoverConsumer:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -318,18 +329,18 @@ class HotConsumer(Dealing):
     def subscribe(
         self,
         topics: Sequence[str],
-        on_assign: Told[HotConsumer] | None = None,
-        on_revoke: Told[HotConsumer] | None = None,
-        on_lost: Told[HotConsumer] | None = None,
+        on_assign: RebalanceCallback[FailoverConsumer] | None = None,
+        on_revoke: RebalanceCallback[FailoverConsumer] | None = None,
+        on_lost: RebalanceCallback[FailoverConsumer] | None = None,
     ) -> None:
         """As a Consumer's, but that these functions are given this consumer, whichever cluster partitions are dealt out
         on. ConfigError for an expression: topics are followed by name."""
-        names = names_of(topics)
+        names = check_topic_names(topics)
         if wild := [topic for topic in names if topic.startswith("^")]:
             raise ConfigError(f"{wild[0]} is an expression: a HotConsumer follows topics by their names")
         self._moves.end()
         assigned, revoked, lost = self._telling(on_assign, deals=True), self._telling(on_revoke), self._telling(on_lost)
-        self._moves.begin(names, Functions(assigned, revoked, lost))
+        self._moves.begin(names, RebalanceCallbacks(assigned, revoked, lost))
 
     def poll(self, timeout: float | None = None) -> Message | None:
         """The next record, or None where there is none within the time."""
@@ -347,14 +358,14 @@ class HotConsumer(Dealing):
         until_s = steady_s() + timeout if timeout >= 0 else float("inf")
         while True:
             self._moves.follow()
-            left_s = max(0.0, min(SLICE_S, until_s - steady_s()))
+            left_s = max(0.0, min(POLL_INTERVAL_S, until_s - steady_s()))
             found = self._read(num_messages, left_s)
             if found or steady_s() >= until_s:
                 return found
 
     def hand_out(self, found: Iterable[Message]) -> None:
         """From here on they count as read: no commit passes what was not handed out."""
-        last = {(one.topic, one.partition): one for one in map(behind, (one for one in found if not one.error()))}
+        last = {(one.topic, one.partition): one for one in map(offset_after, (one for one in found if not one.error()))}
         self._handed.next |= {where: one.offset for where, one in last.items()}
         for member, some in self._by_reader(last.values()).items():
             member.store(some)
@@ -368,24 +379,24 @@ class HotConsumer(Dealing):
         """Where each topic is read; what is said of a topic between two homes counts when it has arrived. Of what was
         read before a switch by force, only what the new home has as well."""
         if message is not None:
-            offsets = [behind(message)]
+            offsets = [offset_after(message)]
         moves, members = self._moves, self._moves.members
         if offsets is None:
-            self._handed.owe_what_was_left()
+            self._handed.defer_commits_of_left_topics()
             self._handed.note_committed(self._handed.next.items())
             for member in list(members.values()):
                 member.commit(None, asynchronous)
             return
-        known = self._handed.to_commit(offsets)
+        known = self._handed.committable(offsets)
         self._handed.note_committed(((one.topic, one.partition), one.offset) for one in known)
         for one in known:
             if one.topic not in moves.at or one.topic in moves.arriving:
-                self._handed.owe((one.topic, one.partition), one.offset)
+                self._handed.defer_commit((one.topic, one.partition), one.offset)
         for cluster, some in self._by_cluster(one for one in known if one.topic not in moves.arriving).items():
             members[cluster].commit(some, asynchronous)
         for cluster, member in members.items():
             last = [one for one in known if moves.left.get(one.topic) == cluster]
-            if last and member.farewell.is_closing:  # a switch that waits for this member takes the place along
+            if last and member.closer.is_closing:  # a switch that waits for this member takes the place along
                 member.commit(last, asynchronous)
 
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
@@ -397,15 +408,17 @@ class HotConsumer(Dealing):
     def assignment(self) -> list[TopicPartition]:
         return [one for member in self._moves.members.values() for one in member.consumer.assignment()]
 
-    def committed(self, partitions: Sequence[TopicPartition], timeout: float = ASK_S) -> list[TopicPartition]:
+    def committed(
+        self, partitions: Sequence[TopicPartition], timeout: float = REQUEST_TIMEOUT_S
+    ) -> list[TopicPartition]:
         """Where the group stands, where each topic is read. Of a topic between two homes: what this member has
         committed of it, or is to commit where it arrives; below 0 where that is nothing."""
-        there: dict[Where, TopicPartition] = {}
+        there: dict[TopicPartitionTuple, TopicPartition] = {}
         for cluster, some in self._by_cluster(partitions).items():
             for one in self._moves.members[cluster].consumer.committed(some, timeout):
                 there[one.topic, one.partition] = one
         asked = [(one.topic, one.partition) for one in partitions]
-        committed = {where: self._handed.place_committed(where) for where in asked if where not in there}
+        committed = {where: self._handed.committed_offset(where) for where in asked if where not in there}
         return [there[where] if where in there else _place(where, committed[where]) for where in asked]
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
@@ -490,12 +503,12 @@ class HotConsumer(Dealing):
         return found
 
 
-def _place(where: Where, at: int | None) -> TopicPartition:
+def _place(where: TopicPartitionTuple, at: int | None) -> TopicPartition:
     return TopicPartition(*where, OFFSET_INVALID if at is None else at)
 
 
 def _must_make(sites: Mapping[str, Site]) -> None:
     """Raises where a client cannot be made of these settings."""
     for site in sites.values():
-        must_have_group(site)
+        check_group_id(site)
         Consumer(site.settings()).close()

@@ -14,42 +14,42 @@ from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from twinshore.client.core.spool_format import HEADER, Left, mark_of, own_mark
-from twinshore.client.pending import Kept
+from twinshore.client.core.spool_format import SEND_ID_HEADER, EarlierSends, find_own_send_id, find_send_id
+from twinshore.client.pending import PendingSend
 from twinshore.client.sites import Site, client_thread
-from twinshore.config.once import in_words
+from twinshore.config.repeat_filter import describe_error
 from twinshore.kafka.clock import steady_s, wall_ms
-from twinshore.kafka.connection import client_settings
+from twinshore.kafka.connection import librdkafka_settings
 
-BACK_MS = 60_000  # a topic may bear its brokers' time, and clocks differ
-SEARCH_S = 20.0
-ASK_S = 5.0
-FOUND_MAX = 1_000_000
-AT_ONCE, SLICE_S = 500, 0.2
+SEARCH_BACK_MS = 60_000  # a topic may bear its brokers' time, and clocks differ
+SEARCH_TIMEOUT_S = 20.0
+REQUEST_TIMEOUT_S = 5.0
+FOUND_SENDS_MAX = 1_000_000
+MESSAGES_PER_POLL, POLL_TIMEOUT_S = 500, 0.2
 
 Warn = Callable[[str], None]
-Pairs = Sequence[tuple[str, bytes | None]]
+HeaderPairs = Sequence[tuple[str, bytes | None]]
 
 
-def marked(kept: Kept, who: str, now_ms: int) -> Kept:
+def with_send_id(kept: PendingSend, who: str, now_ms: int) -> PendingSend:
     """The call with the header, and with a time by which it can be found. Pure."""
-    header = (HEADER, f"{who}-{kept.number}".encode())
+    header = (SEND_ID_HEADER, f"{who}-{kept.number}".encode())
     return kept._replace(headers=(*kept.headers, header), timestamp=kept.timestamp or now_ms)
 
 
-class Doubt:
+class UnconfirmedTopicSends:
     """Of one topic: calls that may have arrived, and from when on to look for them."""
 
     def __init__(self) -> None:
         self.since_ms: int | None = None
-        self._left: Left | None = None
+        self._left: EarlierSends | None = None
         self._is_awaited: dict[bytes, bool] = {}
 
-    def add(self, mark: bytes, kept: Kept) -> None:
+    def add(self, mark: bytes, kept: PendingSend) -> None:
         self._since(kept.timestamp)
         self._is_awaited[mark] = kept.told is not None
 
-    def add_left(self, left: Left) -> None:
+    def add_left(self, left: EarlierSends) -> None:
         if left.since_ms is not None:
             self._since(left.since_ms)
             self._left = left
@@ -65,37 +65,37 @@ class Doubt:
         return self._is_awaited.get(mark, False)
 
 
-class Doubts:
+class UnconfirmedSends:
     """Of one producer, in the thread that moves. `left`: what an earlier process has left on the disk of each topic,
     and may have sent."""
 
-    def __init__(self, name: str, left: Mapping[str, Left], warn: Warn) -> None:
+    def __init__(self, name: str, left: Mapping[str, EarlierSends], warn: Warn) -> None:
         self._name, self._left, self._warn = name, dict(left), warn
         self._who = token_hex(8)
-        self._doubts: dict[str, Doubt] = {}
-        self._searches: dict[str, Search] = {}
+        self._doubts: dict[str, UnconfirmedTopicSends] = {}
+        self._searches: dict[str, SendSearch] = {}
 
-    def mark(self, kept: Kept) -> Kept:
+    def mark(self, kept: PendingSend) -> PendingSend:
         """In any thread."""
-        return marked(kept, self._who, wall_ms())
+        return with_send_id(kept, self._who, wall_ms())
 
-    def add(self, kept: Kept) -> None:
+    def add(self, kept: PendingSend) -> None:
         """It was sent, and nobody has answered."""
-        if (mark := own_mark(kept.headers, kept.number)) is not None:
-            self._doubts.setdefault(kept.topic, Doubt()).add(mark, kept)
+        if (mark := find_own_send_id(kept.headers, kept.number)) is not None:
+            self._doubts.setdefault(kept.topic, UnconfirmedTopicSends()).add(mark, kept)
             self._end(kept.topic)
 
     def search(self, topic: str, site: Site) -> None:
         """Has it looked for what has arrived there, if any of its calls are in doubt."""
         if (left := self._left.pop(topic, None)) is not None:
-            self._doubts.setdefault(topic, Doubt()).add_left(left)
+            self._doubts.setdefault(topic, UnconfirmedTopicSends()).add_left(left)
         doubt = self._doubts.get(topic)
         if doubt is None or doubt.since_ms is None:
             return
         search = self._searches.get(topic)
         if search is None or search.site.name != site.name:
             self._end(topic)
-            search = self._searches[topic] = Search(site, topic, doubt.since_ms - BACK_MS, doubt)
+            search = self._searches[topic] = SendSearch(site, topic, doubt.since_ms - SEARCH_BACK_MS, doubt)
         if search.is_over and search.why:
             self._warn(
                 f"{self._name}: which calls for topic {topic} had arrived on {site.name} is not known ({search.why}): "
@@ -106,14 +106,14 @@ class Doubts:
         """Whether it is being looked for still: it is not known yet what has arrived."""
         return topic in self._searches and not self._searches[topic].is_over
 
-    def has_arrived(self, kept: Kept) -> bool:
+    def has_arrived(self, kept: PendingSend) -> bool:
         """Whether it lies at the new home."""
-        search, mark = self._searches.get(kept.topic), own_mark(kept.headers, kept.number)
+        search, mark = self._searches.get(kept.topic), find_own_send_id(kept.headers, kept.number)
         return search is not None and mark in search.found
 
-    def record(self, kept: Kept) -> Message | None:
+    def record(self, kept: PendingSend) -> Message | None:
         """As it lies there; None of a call whose answer nobody waits for."""
-        return self._searches[kept.topic].found.get(own_mark(kept.headers, kept.number) or b"")
+        return self._searches[kept.topic].found.get(find_own_send_id(kept.headers, kept.number) or b"")
 
     def forget(self, topic: str) -> None:
         """All that was in doubt is there, or was sent."""
@@ -130,12 +130,12 @@ class Doubts:
             search.stopping.set()
 
 
-class Search:
+class SendSearch:
     """At a topic's log on one cluster, from a time on up to its end now. `found`: those in doubt by their marks, each
     with its record where that is awaited; `why`: it could not be read to its end. Its thread ends there, behind
-    `SEARCH_S`, or once `stopping` is set."""
+    `SEARCH_TIMEOUT_S`, or once `stopping` is set."""
 
-    def __init__(self, site: Site, topic: str, since_ms: int, doubt: Doubt) -> None:
+    def __init__(self, site: Site, topic: str, since_ms: int, doubt: UnconfirmedTopicSends) -> None:
         self.site, self._topic, self._since_ms, self._doubt = site, topic, max(0, since_ms), doubt
         self.found: dict[bytes, Message | None] = {}
         self.is_over, self.why, self.stopping = False, "", threading.Event()
@@ -145,13 +145,13 @@ class Search:
         try:
             self._read()
         except Exception as error:
-            self.why = in_words(error)
+            self.why = describe_error(error)
         self.is_over = True
 
     def _read(self) -> None:
         consumer = Consumer(
             {
-                **client_settings(self.site.cluster),
+                **librdkafka_settings(self.site.cluster),
                 "group.id": "twinshore-looks",  # which it never joins, and where it commits nothing
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
@@ -159,28 +159,28 @@ class Search:
             }
         )
         try:
-            until_s = steady_s() + SEARCH_S
+            until_s = steady_s() + SEARCH_TIMEOUT_S
             left = self._begin(consumer)
             while left and not self.stopping.is_set():
                 if steady_s() >= until_s:
-                    raise TimeoutError(f"its log is not read in {SEARCH_S:g} s")
-                for message in consumer.consume(AT_ONCE, SLICE_S):
+                    raise TimeoutError(f"its log is not read in {SEARCH_TIMEOUT_S:g} s")
+                for message in consumer.consume(MESSAGES_PER_POLL, POLL_TIMEOUT_S):
                     self._take(message, left)
         finally:
             consumer.close()
 
     def _begin(self, consumer: Consumer) -> dict[int, int]:
         """The ends up to which it reads, by partition."""
-        seen = consumer.list_topics(self._topic, timeout=ASK_S).topics[self._topic]
+        seen = consumer.list_topics(self._topic, timeout=REQUEST_TIMEOUT_S).topics[self._topic]
         if seen.error is not None:
             raise KafkaException(seen.error)
         asked = [TopicPartition(self._topic, number, self._since_ms) for number in seen.partitions]
-        begins = consumer.offsets_for_times(asked, timeout=ASK_S)
+        begins = consumer.offsets_for_times(asked, timeout=REQUEST_TIMEOUT_S)
         for one in begins:
             if one.error is not None:
                 raise KafkaException(one.error)
         begins = [one for one in begins if one.offset >= 0]  # else nothing there is so late
-        ends = {one.partition: consumer.get_watermark_offsets(one, timeout=ASK_S)[1] for one in begins}
+        ends = {one.partition: consumer.get_watermark_offsets(one, timeout=REQUEST_TIMEOUT_S)[1] for one in begins}
         consumer.assign(begins)
         return ends
 
@@ -190,9 +190,9 @@ class Search:
             left.pop(number or 0, None)
         elif error is not None:
             raise KafkaException(error)
-        elif (mark := mark_of(cast(Pairs, message.headers() or ()))) is not None and mark in self._doubt:
-            if len(self.found) >= FOUND_MAX:
-                raise TimeoutError(f"its log holds more than {FOUND_MAX:,} such calls")
+        elif (mark := find_send_id(cast(HeaderPairs, message.headers() or ()))) is not None and mark in self._doubt:
+            if len(self.found) >= FOUND_SENDS_MAX:
+                raise TimeoutError(f"its log holds more than {FOUND_SENDS_MAX:,} such calls")
             self.found[mark] = message if self._doubt.is_awaited(mark) else None
         if error is None and (offset or 0) + 1 >= left.get(number or 0, 0):
             left.pop(number or 0, None)

@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from twinshore.client.core.delivered import HandedOut, Where, habits
-from twinshore.client.sites import Warned, client_thread
+from twinshore.client.core.delivered import DeliveredOffsets, TopicPartitionTuple, consumer_mode
+from twinshore.client.sites import WarningQueue, client_thread
 from twinshore.kafka.clock import steady_s
 
 NO_OFFSET = KafkaError._NO_OFFSET
 
 
-def commit(consumer: Consumer, offsets: Sequence[TopicPartition] | None, asynchronous: bool) -> None:
+def commit_offsets(consumer: Consumer, offsets: Sequence[TopicPartition] | None, asynchronous: bool) -> None:
     """Nothing to commit is no error."""
     try:
         asked: dict[str, Any] = {"asynchronous": asynchronous} | ({} if offsets is None else {"offsets": list(offsets)})
@@ -32,35 +32,35 @@ def commit(consumer: Consumer, offsets: Sequence[TopicPartition] | None, asynchr
             raise
 
 
-def commit_further(consumer: Consumer, places: Mapping[tuple[str, int], int], ask_s: float) -> None:
+def commit_forward(consumer: Consumer, places: Mapping[tuple[str, int], int], ask_s: float) -> None:
     """Those behind which the group does not stand yet."""
     if places:
         there = consumer.committed([TopicPartition(*where) for where in places], ask_s)
         further = [(one, places[one.topic, one.partition]) for one in there]
-        commit(
+        commit_offsets(
             consumer, [TopicPartition(one.topic, one.partition, at) for one, at in further if at > one.offset], False
         )
 
 
-def behind(message: Message) -> TopicPartition:
+def offset_after(message: Message) -> TopicPartition:
     """The place that a group has once it is done with the record. KafkaException for one that is an error."""
     if message.error():
         raise KafkaException(message.error())
     return TopicPartition(message.topic() or "", message.partition() or 0, (message.offset() or 0) + 1)
 
 
-def asks_for_the_groups_place(dealt: TopicPartition) -> bool:
+def wants_committed_offset(dealt: TopicPartition) -> bool:
     """Where an application that was told of its partitions gave this one no offset; the beginning or the end is one."""
     return dealt.offset in (OFFSET_INVALID, OFFSET_STORED)
 
 
-ASK_S = 10.0
+REQUEST_TIMEOUT_S = 10.0
 
 
-class Places(HandedOut):
+class OffsetCommitter(DeliveredOffsets):
     """`name` is what sentences call the member."""
 
-    def __init__(self, name: str, warned: Warned) -> None:
+    def __init__(self, name: str, warned: WarningQueue) -> None:
         super().__init__()
         self._name, self._warned = name, warned
 
@@ -77,8 +77,8 @@ class Places(HandedOut):
         application has sought counts before either. `here` are the partitions that are read there, `by_bits` says how
         they are dealt out."""
         sought = self.take_sought([(one.topic, one.partition) for one in here])
-        ours = {(one.topic, one.partition): one for one in here if asks_for_the_groups_place(one)}
-        carried = self.take_carried({one.topic for one in here}, ours)
+        ours = {(one.topic, one.partition): one for one in here if wants_committed_offset(one)}
+        carried = self.take_carried_offsets({one.topic for one in here}, ours)
         for where in sought.keys() & ours.keys():
             ours[where].offset = sought[where]
             self.seek(where, sought[where])
@@ -91,35 +91,43 @@ class Places(HandedOut):
         if still := [one for one in here if (one.topic, one.partition) in self.paused]:
             consumer.pause(still)
 
-    def _place(self, consumer: Consumer, ours: Mapping[Where, TopicPartition], carried: Mapping[Where, int]) -> None:
-        there: dict[Where, int] = {}
+    def _place(
+        self,
+        consumer: Consumer,
+        ours: Mapping[TopicPartitionTuple, TopicPartition],
+        carried: Mapping[TopicPartitionTuple, int],
+    ) -> None:
+        there: dict[TopicPartitionTuple, int] = {}
         try:
             if ours:
-                there = {(one.topic, one.partition): one.offset for one in consumer.committed([*ours.values()], ASK_S)}
+                there = {
+                    (one.topic, one.partition): one.offset
+                    for one in consumer.committed([*ours.values()], REQUEST_TIMEOUT_S)
+                }
         except KafkaException as error:
             self._warned.at_once(f"{self._name} is not told the group's places: {error.args[0].str()}")
         for where, one in ours.items():
             one.offset = self.next[where] = max(there.get(where, 0), carried[where])
 
-    def pay(self, consumer: Consumer, topics: Collection[str]) -> None:
+    def commit_deferred(self, consumer: Consumer, topics: Collection[str]) -> None:
         """Commits what was committed of these topics on their way here."""
-        owed = self.take_owed(topics)
+        owed = self.take_deferred_commits(topics)
         try:
-            commit_further(consumer, owed, ASK_S)
+            commit_forward(consumer, owed, REQUEST_TIMEOUT_S)
             self.note_committed(owed.items())
         except KafkaException as error:
             self._warned.at_once(f"{self._name} cannot commit yet what it was told on the way: {error.args[0].str()}")
             for where, at in owed.items():
-                self.owe(where, at)
+                self.defer_commit(where, at)
 
-    def warn_of_lost(self, sought: Iterable[Where]) -> None:
+    def warn_of_lost(self, sought: Iterable[TopicPartitionTuple]) -> None:
         self._warn_of(sought, "at its new home nobody knows what is there, so the group's place counts")
 
-    def _warn_of(self, sought: Iterable[Where], why: str) -> None:
+    def _warn_of(self, sought: Iterable[TopicPartitionTuple], why: str) -> None:
         for topic, number in sought:
             self._warned.now(f"{self._name} does not read {topic}-{number} on from where it was told to: {why}")
 
-    def to_commit(self, offsets: Iterable[TopicPartition]) -> list[TopicPartition]:
+    def committable(self, offsets: Iterable[TopicPartition]) -> list[TopicPartition]:
         """What of these may be committed, now or once their topics have arrived."""
         return [found for one in offsets if (found := self._known(one)) is not None]
 
@@ -136,8 +144,8 @@ class Places(HandedOut):
         return None if at is None else TopicPartition(*where, at)
 
 
-LEAVE_S = 5.0
-LOOK_S = 0.05
+LEAVE_TIMEOUT_S = 5.0
+POLL_INTERVAL_S = 0.05
 
 
 @dataclass(slots=True, eq=False)
@@ -158,12 +166,13 @@ class _Call:
         self.is_done.set()
 
 
-class Farewell:
+class ConsumerCloser:
     """What a member of a group does on a cluster that it leaves: in a separate thread, since librdkafka waits without
     limit for a cluster that does not answer, and who has left it for another one has work to do there.
 
     To one consumer, which is closed by this alone. `warn` may be called from the thread. That ends once librdkafka
-    has done what it was told: nobody waits for it for longer than `LEAVE_S`, also if its cluster never answers."""
+    has done what it was told: nobody waits for it for longer than `LEAVE_TIMEOUT_S`, also if its cluster never
+    answers."""
 
     def __init__(self, consumer: Consumer, name: str, cluster: str, warn: Callable[[str], None]) -> None:
         self.consumer = consumer
@@ -183,11 +192,11 @@ class Farewell:
         # Within a callback of the close: librdkafka takes it from the thread that closes, which waits in `tell`.
         done = threading.Event()
         self._jobs.put((places, done))
-        done.wait(LEAVE_S)
+        done.wait(LEAVE_TIMEOUT_S)
 
     def _commit(self, places: Sequence[TopicPartition] | None) -> None:
         try:
-            commit(self.consumer, places, asynchronous=False)
+            commit_offsets(self.consumer, places, asynchronous=False)
         except KafkaException as error:
             self._warn(f"{self._leaves} does not take its place: {error.args[0].str()}")
 
@@ -216,7 +225,7 @@ class Farewell:
         self._calls.put(call)
         while not call.is_done.is_set():
             try:
-                places, done = self._jobs.get(timeout=LOOK_S)
+                places, done = self._jobs.get(timeout=POLL_INTERVAL_S)
             except Empty:
                 if not self._waits and not call.has_begun.is_set():
                     return
@@ -265,10 +274,10 @@ class Farewell:
         thread = self._thread = client_thread("leaves", self._whose, run)
         self._waits = True
         thread.start()
-        left_s = LEAVE_S
+        left_s = LEAVE_TIMEOUT_S
         while thread.is_alive() and left_s > 0:
             began_s = steady_s()
-            thread.join(min(LOOK_S, left_s))
+            thread.join(min(POLL_INTERVAL_S, left_s))
             left_s -= steady_s() - began_s
             self._make_calls()
         self._waits = False
@@ -285,19 +294,19 @@ class Member:
 
     def __init__(self, settings: Mapping[str, Any], name: str, cluster: str, warn: Callable[[str], None]) -> None:
         self.consumer = Consumer({**settings, "enable.auto.offset.store": False})
-        self.habits = habits(settings)
-        self.farewell = Farewell(self.consumer, name, cluster, warn)
-        self._stilled: set[Where] = set()  # paused as their topics were left, while others stay
+        self.habits = consumer_mode(settings)
+        self.closer = ConsumerCloser(self.consumer, name, cluster, warn)
+        self._stilled: set[TopicPartitionTuple] = set()  # paused as their topics were left, while others stay
 
-    def deals(self, topic: str) -> bool:
+    def is_assigned_topic(self, topic: str) -> bool:
         """Whether any partition of it is assigned here."""
         return any(one.topic == topic for one in self.consumer.assignment())
 
     def commit(self, offsets: Sequence[TopicPartition] | None, asynchronous: bool) -> None:
-        if self.farewell.is_closing:  # so this is called by a callback
-            self.farewell.commit(offsets)
+        if self.closer.is_closing:  # so this is called by a callback
+            self.closer.commit(offsets)
         else:
-            commit(self.consumer, offsets, asynchronous)
+            commit_offsets(self.consumer, offsets, asynchronous)
 
     def store(self, places: list[TopicPartition]) -> None:
         """What was handed out: the next commit without offsets takes the group there, unless another member has the
@@ -312,7 +321,7 @@ class Member:
         self.consumer.pause(gone)
         self._stilled |= {(one.topic, one.partition) for one in gone}
 
-    def stir(self, dealt: Iterable[TopicPartition]) -> None:
+    def resume_reassigned(self, dealt: Iterable[TopicPartition]) -> None:
         """What is dealt again is read again: librdkafka keeps it paused."""
         stilled = [one for one in dealt if (one.topic, one.partition) in self._stilled]
         if stilled:
@@ -320,12 +329,12 @@ class Member:
             self.consumer.resume(stilled)
 
 
-Ours = TypeVar("Ours")
-Told = Callable[[Ours, list[TopicPartition]], Any]
-Dealt = Callable[[list[TopicPartition]], Any]
+ConsumerType = TypeVar("ConsumerType")
+RebalanceCallback = Callable[[ConsumerType, list[TopicPartition]], Any]
+PartitionsCallback = Callable[[list[TopicPartition]], Any]
 
 
-class Dealing:
+class AssignmentCalls:
     """What an application's `on_assign`, `on_revoke` and `on_lost` are given: always the consumer that they were given
     to, never one of librdkafka's, of which there is one for each cluster. So that functions which were written for one
     of those go on as they are, it has their calls.
@@ -349,7 +358,7 @@ class Dealing:
     def incremental_unassign(self, partitions: Sequence[TopicPartition]) -> None:
         """As `unassign`."""
 
-    def _telling(self, told: Told[Any] | None, *, deals: bool = False) -> Dealt | None:
+    def _telling(self, told: RebalanceCallback[Any] | None, *, deals: bool = False) -> PartitionsCallback | None:
         """This function of the application's, called with this consumer. What it does with partitions that it is dealt
         is in the list that it was given."""
         if told is None:

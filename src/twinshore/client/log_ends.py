@@ -9,45 +9,45 @@ from typing import NamedTuple
 
 from twinshore.client.sites import Site, client_thread
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.leader_queries import OffsetKind
 
-EVERY_S = 0.05
-AGAIN_S = 0.5
-PATIENCE_S = 2.0
+POLL_INTERVAL_S = 0.05
+RETRY_DELAY_S = 0.5
+REQUEST_TIMEOUT_S = 2.0
 
 
-class End(NamedTuple):
+class LogEndAnswer(NamedTuple):
     """The log ended there at the moment `asked_s` or later. A record of an open transaction counts."""
 
     cluster: str
-    named: NamedPartition
+    named: TopicPartition
     offset: int
     asked_s: float
 
 
-class LogEnds:
+class LogEndPoller:
     """One thread at a time may call it. `news` is called from another thread when there are answers. There is one for
     each cluster, from `start` on: `end` ends them, and `stop` waits for them, for a few seconds at most."""
 
     def __init__(self, sites: Mapping[str, Site], name: str, news: Callable[[], None]) -> None:
-        self._asked = {cluster: _Asked(site, name, news) for cluster, site in sites.items()}
+        self._asked = {cluster: _ClusterPoller(site, name, news) for cluster, site in sites.items()}
 
     def start(self) -> None:
         for asked in self._asked.values():
             asked.start()
 
-    def want(self, cluster: str, parts: Iterable[NamedPartition]) -> None:
+    def want(self, cluster: str, parts: Iterable[TopicPartition]) -> None:
         """These are asked soon, at a moment behind this one."""
         self._asked[cluster].want(parts)
 
-    def take_answers(self) -> Iterator[End]:
+    def take_answers(self) -> Iterator[LogEndAnswer]:
         for asked in self._asked.values():
             yield from asked.take_answers()
 
-    def silent_s(self, cluster: str, named: NamedPartition) -> float:
+    def silent_s(self, cluster: str, named: TopicPartition) -> float:
         """For how long the log's end has been asked for in vain; 0 where nothing is due."""
         return self._asked[cluster].silent_s(named)
 
@@ -67,42 +67,42 @@ class LogEnds:
             asked.stop()
 
 
-class Silences:
+class UnansweredTimes:
     """For how long each log's end was asked for in vain. Each try counts for no longer than it may take: a process that
     stood still has not asked meanwhile, and finds a cluster well that it would take for dead."""
 
     def __init__(self) -> None:
-        self._vain_s: dict[NamedPartition, float] = {}
+        self._vain_s: dict[TopicPartition, float] = {}
 
-    def want(self, parts: Iterable[NamedPartition]) -> None:
+    def want(self, parts: Iterable[TopicPartition]) -> None:
         for named in parts:
             self._vain_s.setdefault(named, 0.0)
 
-    def wanted(self) -> list[NamedPartition]:
+    def wanted(self) -> list[TopicPartition]:
         return list(self._vain_s)
 
-    def in_vain(self, parts: Iterable[NamedPartition], took_s: float, at_most_s: float = PATIENCE_S) -> None:
+    def in_vain(self, parts: Iterable[TopicPartition], took_s: float, at_most_s: float = REQUEST_TIMEOUT_S) -> None:
         for named in parts:
             if named in self._vain_s:
                 self._vain_s[named] += min(took_s, at_most_s)
 
-    def answered(self, parts: Iterable[NamedPartition]) -> None:
+    def answered(self, parts: Iterable[TopicPartition]) -> None:
         for named in parts:
             del self._vain_s[named]
 
-    def of(self, named: NamedPartition) -> float:
+    def of(self, named: TopicPartition) -> float:
         return self._vain_s.get(named, 0.0)
 
 
-class _Asked:
+class _ClusterPoller:
     """One cluster. What has no answer is asked for again until it has, so that it is known when the cluster is back."""
 
     def __init__(self, site: Site, name: str, news: Callable[[], None]) -> None:
         self._site, self._name, self._news = site, name, news
         self.refused: KafkaError | None = None
-        self._silences = Silences()
-        self._tried, self._tried_s = list[NamedPartition](), steady_s()
-        self._found: list[End] = []
+        self._silences = UnansweredTimes()
+        self._tried, self._tried_s = list[TopicPartition](), steady_s()
+        self._found: list[LogEndAnswer] = []
         self._guard = threading.Lock()
         self._due, self._stopping = threading.Event(), threading.Event()
         self._thread = client_thread("ends", f"{name} {site.name}", self._run)
@@ -110,18 +110,18 @@ class _Asked:
     def start(self) -> None:
         self._thread.start()
 
-    def want(self, parts: Iterable[NamedPartition]) -> None:
+    def want(self, parts: Iterable[TopicPartition]) -> None:
         with self._guard:
             self._silences.want(parts)
             if self._silences.wanted():
                 self._due.set()
 
-    def take_answers(self) -> list[End]:
+    def take_answers(self) -> list[LogEndAnswer]:
         with self._guard:
             found, self._found = self._found, []
         return found
 
-    def silent_s(self, named: NamedPartition) -> float:
+    def silent_s(self, named: TopicPartition) -> float:
         with self._guard:
             return self._silences.of(named)
 
@@ -131,7 +131,7 @@ class _Asked:
 
     def stop(self) -> None:
         if self._thread.ident is not None:
-            self._thread.join(2 * PATIENCE_S)
+            self._thread.join(2 * REQUEST_TIMEOUT_S)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -142,8 +142,8 @@ class _Asked:
                     self._site.cluster,
                     client_id=f"ends-{self._name}",
                     cluster_id=self._site.cluster_id,
-                    patience_s=PATIENCE_S,
-                    call_s=PATIENCE_S / 2,
+                    patience_s=REQUEST_TIMEOUT_S,
+                    call_s=REQUEST_TIMEOUT_S / 2,
                 )
                 with closing(kafka):
                     self._ask(kafka)
@@ -166,7 +166,7 @@ class _Asked:
             found, failed = kafka.offsets_of_each(parts, OffsetKind.HIGH_WATERMARK)
             with self._guard:
                 for named, offset in found.items():
-                    self._found.append(End(self._site.name, named, offset, asked_s))
+                    self._found.append(LogEndAnswer(self._site.name, named, offset, asked_s))
                 self._silences.answered(found)
                 self._silences.in_vain(failed, steady_s() - asked_s)
                 if failed:
@@ -177,9 +177,9 @@ class _Asked:
             if failed and not found:
                 self._wait_again()
             else:
-                self._stopping.wait(EVERY_S)
+                self._stopping.wait(POLL_INTERVAL_S)
 
-    def _begin(self) -> tuple[list[NamedPartition], float]:
+    def _begin(self) -> tuple[list[TopicPartition], float]:
         """A try: for what it asks, and when it began."""
         with self._guard:
             self._due.clear()
@@ -188,6 +188,6 @@ class _Asked:
 
     def _wait_again(self) -> None:
         began_s = steady_s()
-        self._stopping.wait(AGAIN_S)
+        self._stopping.wait(RETRY_DELAY_S)
         with self._guard:
-            self._silences.in_vain(self._tried, steady_s() - began_s, AGAIN_S)
+            self._silences.in_vain(self._tried, steady_s() - began_s, RETRY_DELAY_S)

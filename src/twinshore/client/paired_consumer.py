@@ -18,49 +18,56 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from twinshore.client.core.delivered import habits
-from twinshore.client.core.pairs import NOWHERE, Held, Pair, name_at, unequal
-from twinshore.client.discovery.routing_topic import Clusters, Reach
-from twinshore.client.group_member import (
-    LEAVE_S,
-    Dealing,
-    Dealt,
-    Farewell,
-    Told,
-    asks_for_the_groups_place,
-    behind,
-    commit,
+from twinshore.client.core.delivered import consumer_mode
+from twinshore.client.core.pairs import (
+    UNKNOWN_POSITION,
+    BufferedRecord,
+    PartitionPair,
+    explain_unequal_assignment,
+    local_topic_name,
 )
-from twinshore.client.log_ends import LogEnds
-from twinshore.client.sites import Site, Warned, must_have_group, names_of
+from twinshore.client.discovery.routing_topic import Clusters, Discovery
+from twinshore.client.group_member import (
+    LEAVE_TIMEOUT_S,
+    AssignmentCalls,
+    ConsumerCloser,
+    PartitionsCallback,
+    RebalanceCallback,
+    commit_offsets,
+    offset_after,
+    wants_committed_offset,
+)
+from twinshore.client.log_ends import LogEndPoller
+from twinshore.client.sites import Site, WarningQueue, check_group_id, check_topic_names
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import NamedPartition
-from twinshore.config.once import in_words
+from twinshore.config.model import TopicPartition
+from twinshore.config.repeat_filter import describe_error
 from twinshore.kafka.clock import steady_s
 
-Log = tuple[str, str, int]  # topic, home, partition
-ASK_S = 10.0
-READ_AT_ONCE = 500
-TAKE_AT_ONCE = 100  # records of one pair, before those of the next
+PairedLog = tuple[str, str, int]  # topic, home, partition
+REQUEST_TIMEOUT_S = 10.0
+RECORDS_PER_READ = 500
+RECORDS_PER_PAIR = 100  # records of one pair, before those of the next
 # What librdkafka holds of a log that is paused is fetched a second time, so it holds little; and a log that is read
 # again does not wait for one whose end was reached.
-FETCHES = {"queued.min.messages": 2_000, "fetch.queue.backoff.ms": 10, "fetch.wait.max.ms": 100}
-STRATEGY = "partition.assignment.strategy"
+FETCH_SETTINGS = {"queued.min.messages": 2_000, "fetch.queue.backoff.ms": 10, "fetch.wait.max.ms": 100}
+ASSIGNMENT_STRATEGY = "partition.assignment.strategy"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PairSubscription:
     """What is read, by whom: `name` is what sentences call it."""
 
     name: str
     topics: tuple[str, ...]
-    on_assign: Dealt | None
-    on_revoke: Dealt | None
-    on_lost: Dealt | None
+    on_assign: PartitionsCallback | None
+    on_revoke: PartitionsCallback | None
+    on_lost: PartitionsCallback | None
     wait_s: float
-    warned: Warned
+    warned: WarningQueue
 
 
 class PairMember:
@@ -68,27 +75,32 @@ class PairMember:
     it is made."""
 
     def __init__(
-        self, at: str, sites: Mapping[str, Site], wish: Wish, carry: Mapping[Log, int], news: Callable[[], None]
+        self,
+        at: str,
+        sites: Mapping[str, Site],
+        wish: PairSubscription,
+        carry: Mapping[PairedLog, int],
+        news: Callable[[], None],
     ) -> None:
         self._at, self._homes, self._wish, self.carry = at, sorted(sites), wish, dict(carry)
         settings = sites[at].settings()
-        self._commits = habits(settings).commits
+        self._commits = consumer_mode(settings).commits
         self._every_s = int(settings.get("auto.commit.interval.ms", 5_000)) / 1_000
         self._committed_s = steady_s()
         self._refused = ""
         self._errors = deque[Message]()
         self._forget()
         # Of two time stamps that are equal the one of the home named first goes first, and homes are sorted here.
-        self.names = {name_at(topic, home, at): (topic, home) for topic in wish.topics for home in self._homes}
+        self.names = {local_topic_name(topic, home, at): (topic, home) for topic in wish.topics for home in self._homes}
         inside: dict[str, Any] = {
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
         }
         inside["on_commit"] = partial(self._answered, settings.get("on_commit"))
-        self.consumer = Consumer({**FETCHES, **settings, STRATEGY: "range", **inside})
-        self._farewell = Farewell(self.consumer, wish.name, at, wish.warned)
-        self._ends = LogEnds(sites, wish.name, news)
+        self.consumer = Consumer({**FETCH_SETTINGS, **settings, ASSIGNMENT_STRATEGY: "range", **inside})
+        self._farewell = ConsumerCloser(self.consumer, wish.name, at, wish.warned)
+        self._ends = LogEndPoller(sites, wish.name, news)
         try:
             self.consumer.subscribe(
                 list(self.names), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
@@ -111,26 +123,26 @@ class PairMember:
     # -- what is dealt out
 
     def _forget(self) -> None:
-        self._pairs: dict[tuple[str, int], Pair[Message]] = {}
+        self._pairs: dict[tuple[str, int], PartitionPair[Message]] = {}
         self._turns = deque[tuple[str, int]]()  # the pairs; records are taken of the first one
         self._streak = 0
-        self._dealt: list[TopicPartition] = []
-        self._logs: dict[tuple[str, int], Log] = {}  # by the name where it reads
-        self._paused: set[Log] = set()
-        self._early: dict[Log, int] = {}  # places that have not crossed to here yet
+        self._dealt: list[ClientTopicPartition] = []
+        self._logs: dict[tuple[str, int], PairedLog] = {}  # by the name where it reads
+        self._paused: set[PairedLog] = set()
+        self._early: dict[PairedLog, int] = {}  # places that have not crossed to here yet
         self._kept: dict[tuple[str, int], int] = {}  # what was committed last by the timer
 
-    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _assigned(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         try:
             if self._wish.on_assign is not None:
                 self._wish.on_assign(partitions)
         finally:
             self._deal(consumer, partitions)
 
-    def _deal(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _deal(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         self._forget()
         dealt = [(one.topic, one.partition) for one in partitions]
-        uneven = unequal(self._wish.topics, self._homes, self._at, dealt)
+        uneven = explain_unequal_assignment(self._wish.topics, self._homes, self._at, dealt)
         self._refused = f"{self._wish.name} is given {uneven}" if uneven else ""
         if self._refused:
             consumer.assign([])
@@ -138,7 +150,7 @@ class PairMember:
         for one in partitions:
             topic, home = self.names[one.topic]
             self._logs[one.topic, one.partition] = topic, home, one.partition
-            self._pairs.setdefault((topic, one.partition), Pair(self._homes))
+            self._pairs.setdefault((topic, one.partition), PartitionPair(self._homes))
         self._turns.extend(self._pairs)
         self._place(consumer, partitions)
         self._dealt = partitions
@@ -151,19 +163,23 @@ class PairMember:
         still = {*self._early, *self._paused}
         consumer.pause([one for one in self._dealt if self._logs[one.topic, one.partition] in still])
 
-    def _place(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _place(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         """At the group's place, or right behind a move at that of the cluster that was left, whichever is further. What
         stands before it in a twin may still have to cross: until it has, nothing is fetched there, since librdkafka
         would take the place for a wrong one and read from the beginning, or not at all."""
-        ours = [one for one in partitions if asks_for_the_groups_place(one)]
+        ours = [one for one in partitions if wants_committed_offset(one)]
         try:
-            there = {(one.topic, one.partition): one.offset for one in consumer.committed(ours, ASK_S)} if ours else {}
+            there = (
+                {(one.topic, one.partition): one.offset for one in consumer.committed(ours, REQUEST_TIMEOUT_S)}
+                if ours
+                else {}
+            )
         except KafkaException as error:
             there = {}
             self._warn_of(f"is not told the group's places on {self._at}", error)
         for one in ours:
             log = self._logs[one.topic, one.partition]
-            place = max(there.get((one.topic, one.partition), NOWHERE), self.carry.get(log, NOWHERE))
+            place = max(there.get((one.topic, one.partition), UNKNOWN_POSITION), self.carry.get(log, UNKNOWN_POSITION))
             if place >= 0:
                 one.offset = place
                 if log[1] != self._at:
@@ -174,7 +190,7 @@ class PairMember:
                 topic, home, number = self._logs[one.topic, one.partition]
                 self._pairs[topic, number].reached(home, one.offset)
 
-    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _revoked(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         if not self._farewell.claim(consumer):
             return
         try:
@@ -185,11 +201,11 @@ class PairMember:
                 self._farewell.commit(self.places())
             self._forget()
 
-    def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _lost(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         if self._farewell.claim(consumer):
             self._tell_lost(partitions)
 
-    def _tell_lost(self, partitions: list[TopicPartition]) -> None:
+    def _tell_lost(self, partitions: list[ClientTopicPartition]) -> None:
         """Another member may have read on already."""
         told = self._wish.on_lost or self._wish.on_revoke
         try:
@@ -203,7 +219,7 @@ class PairMember:
     def read(self, for_s: float) -> None:
         """Some of what is there, waiting for the first for so long at most; and whatever is due besides. Raises where
         it cannot go on as things are."""
-        for _ in range(READ_AT_ONCE):
+        for _ in range(RECORDS_PER_READ):
             message = self.consumer.poll(for_s)
             if message is None:
                 break
@@ -226,7 +242,7 @@ class PairMember:
             found.append(self._errors.popleft())
         for _ in range(len(self._turns)):
             pair = self._pairs[self._turns[0]]
-            while len(found) < count and self._streak < TAKE_AT_ONCE and (held := pair.take()) is not None:
+            while len(found) < count and self._streak < RECORDS_PER_PAIR and (held := pair.take()) is not None:
                 found.append(held.item)
                 self._streak += 1
             if len(found) >= count:
@@ -241,12 +257,14 @@ class PairMember:
 
     def awaits(self) -> list[str]:
         found = [
-            (name_at(topic, home, self._at), number, read, end)
+            (local_topic_name(topic, home, self._at), number, read, end)
             for (topic, number), pair in self._pairs.items()
             for home, (read, end) in pair.awaited().items()
         ]
         said = [f"{name}-{number} is read to {max(0, read)}, and must be to {end}" for name, number, read, end in found]
-        crosses = [(name_at(topic, home, self._at), number, at) for (topic, home, number), at in self._early.items()]
+        crosses = [
+            (local_topic_name(topic, home, self._at), number, at) for (topic, home, number), at in self._early.items()
+        ]
         return [*said, *(f"{name}-{number} has not reached the group's place {at} yet" for name, number, at in crosses)]
 
     def _note(self, message: Message) -> None:
@@ -269,7 +287,7 @@ class PairMember:
                 key, time_ms = message.key(), message.timestamp()[1]
                 size = len(message.value() or b"") + len(key or b"")
                 key = key.encode() if isinstance(key, str) else key
-                pair.fetched(home, Held(offset, time_ms, key, size, steady_s(), message))
+                pair.fetched(home, BufferedRecord(offset, time_ms, key, size, steady_s(), message))
 
     def _hear(self) -> None:
         """A twin's own end counts only while its home does not answer; and for a place that has not crossed yet."""
@@ -278,14 +296,14 @@ class PairMember:
             here = self._logs.get((topic, number)) if end.cluster == self._at else None
             if here is not None and end.offset >= self._early.get(here, end.offset + 1):
                 del self._early[here]
-                self._begin(TopicPartition(topic, number, self._pairs[here[0], number].read_to(here[1])))
+                self._begin(ClientTopicPartition(topic, number, self._pairs[here[0], number].read_to(here[1])))
             if here is not None and here[1] != self._at:
                 if self._is_away(here):
                     self._pairs[here[0], number].ended(here[1], end.offset, end.asked_s)
             elif (topic, number) in self._pairs:
                 self._pairs[topic, number].ended(end.cluster, end.offset, end.asked_s)
 
-    def _begin(self, place: TopicPartition) -> None:
+    def _begin(self, place: ClientTopicPartition) -> None:
         """At a place that has crossed: librdkafka may have met it before, and gone elsewhere. Where auto.offset.reset
         is an error it has stopped, and only what is assigned anew is begun again."""
         try:
@@ -293,71 +311,71 @@ class PairMember:
         except KafkaException:
             for one in self._dealt:
                 topic, home, number = self._logs[one.topic, one.partition]
-                if (reached := self._pairs[topic, number].read_to(home)) != NOWHERE:
+                if (reached := self._pairs[topic, number].read_to(home)) != UNKNOWN_POSITION:
                     one.offset = reached
             self._take_on(self.consumer)
         else:
             self.consumer.resume([place])
 
     def _ask(self) -> None:
-        asked: dict[str, list[NamedPartition]] = {home: [] for home in self._homes}
+        asked: dict[str, list[TopicPartition]] = {home: [] for home in self._homes}
         for (topic, number), pair in self._pairs.items():
             for home in {*pair.wanted(), *pair.awaited()}:
-                asked[home].append(NamedPartition(topic, number))
+                asked[home].append(TopicPartition(topic, number))
                 if home != self._at and self._is_away((topic, home, number)):
-                    asked[self._at].append(NamedPartition(name_at(topic, home, self._at), number))
+                    asked[self._at].append(TopicPartition(local_topic_name(topic, home, self._at), number))
                     self._wish.warned(
                         f"{self._wish.name}: {home} does not say where {topic} ends, so its twin's own end counts, and"
                         f" a newer record of a key may come before one that has not crossed"
                     )
         for topic, home, number in self._early:
-            asked[self._at].append(NamedPartition(name_at(topic, home, self._at), number))
+            asked[self._at].append(TopicPartition(local_topic_name(topic, home, self._at), number))
         for cluster, parts in asked.items():
             self._ends.want(cluster, parts)
 
-    def _is_away(self, log: Log) -> bool:
+    def _is_away(self, log: PairedLog) -> bool:
         topic, home, number = log
-        return self._ends.silent_s(home, NamedPartition(topic, number)) >= self._wish.wait_s
+        return self._ends.silent_s(home, TopicPartition(topic, number)) >= self._wish.wait_s
 
     def _bound(self) -> None:
         """Reads no more of a log that holds as much as it may, until the other one has caught up."""
         for (name, number), log in self._logs.items():
             pair = self._pairs[log[0], number]
             if log not in self._paused and pair.is_full(log[1]):
-                self.consumer.pause([TopicPartition(name, number)])
+                self.consumer.pause([ClientTopicPartition(name, number)])
                 self._paused.add(log)
             elif log in self._paused and pair.has_room(log[1]):
-                self.consumer.resume([TopicPartition(name, number)])
+                self.consumer.resume([ClientTopicPartition(name, number)])
                 self._paused.discard(log)
 
     # -- places
 
-    def places(self) -> list[TopicPartition]:
+    def places(self) -> list[ClientTopicPartition]:
         """Behind what was handed out of each partition, where anything is known of it."""
         found = [
-            TopicPartition(name, number, self._pairs[topic, number].place(home))
+            ClientTopicPartition(name, number, self._pairs[topic, number].place(home))
             for (name, number), (topic, home, _) in self._logs.items()
         ]
-        return [one for one in found if one.offset != NOWHERE]
+        return [one for one in found if one.offset != UNKNOWN_POSITION]
 
-    def all_places(self) -> dict[Log, int]:
+    def all_places(self) -> dict[PairedLog, int]:
         """Also of what other members read, as far as they have committed."""
-        found = dict[Log, int]()
+        found = dict[PairedLog, int]()
         try:
-            there = self.consumer.list_topics(timeout=LEAVE_S).topics
+            there = self.consumer.list_topics(timeout=LEAVE_TIMEOUT_S).topics
             asked = [
-                TopicPartition(name, number)
+                ClientTopicPartition(name, number)
                 for name in self.names
                 if name in there
                 for number in there[name].partitions
             ]
-            for one in self.consumer.committed(asked, LEAVE_S) if asked else []:
+            for one in self.consumer.committed(asked, LEAVE_TIMEOUT_S) if asked else []:
                 if one.offset >= 0:
                     found[(*self.names[one.topic], one.partition)] = one.offset
         except KafkaException as error:
             self._warn_of(f"leaves {self._at}, which does not tell the group's places", error)
         for log, at in self.carry.items():  # of two moves with nothing dealt out between them
-            found[log] = max(at, found.get(log, NOWHERE))
+            found[log] = max(at, found.get(log, UNKNOWN_POSITION))
         return found | {(*self.names[one.topic], one.partition): one.offset for one in self.places()}
 
     def _commit_by_time(self) -> None:
@@ -366,10 +384,10 @@ class PairMember:
             return
         self._committed_s = now_s
         moved = [one for one in self.places() if self._kept.get((one.topic, one.partition)) != one.offset]
-        commit(self.consumer, moved, asynchronous=True)
+        commit_offsets(self.consumer, moved, asynchronous=True)
         self._kept |= {(one.topic, one.partition): one.offset for one in moved}
 
-    def _answered(self, told: Any, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+    def _answered(self, told: Any, error: KafkaError | None, partitions: list[ClientTopicPartition]) -> None:
         """What was not taken is committed again by the timer."""
         for one in partitions:
             if error is not None or one.error is not None:
@@ -377,13 +395,13 @@ class PairMember:
         if told is not None:
             told(error, partitions)
 
-    def commit(self, offsets: Sequence[TopicPartition] | None, asynchronous: bool) -> None:
+    def commit(self, offsets: Sequence[ClientTopicPartition] | None, asynchronous: bool) -> None:
         """No further than was handed out here: by the name that a record had where it was read before, another log is
         called now. While it leaves a cluster, what that does not take is read again."""
         places = self.places()
         if offsets is not None:
             reached = {(one.topic, one.partition): one.offset for one in places}
-            places = [one for one in offsets if one.offset <= reached.get((one.topic, one.partition), NOWHERE)]
+            places = [one for one in offsets if one.offset <= reached.get((one.topic, one.partition), UNKNOWN_POSITION)]
             for one in offsets:
                 if not any(one is other for other in places):
                     self._wish.warned(
@@ -393,19 +411,19 @@ class PairMember:
         if self._farewell.is_closing:
             self._farewell.commit(places)
         else:
-            commit(self.consumer, places, asynchronous)
+            commit_offsets(self.consumer, places, asynchronous)
 
     def _warn_of(self, what: str, error: KafkaException) -> None:
         self._wish.warned(f"{self._wish.name} {what}: {error.args[0].str()}")
 
 
-WAIT_S = 5.0
-SLICE_S = 0.05
-AGAIN_S = 1.0
-SHORT_S = 0.01  # while records wait for answers
+HOME_WAIT_S = 5.0
+POLL_INTERVAL_S = 0.05
+REJOIN_DELAY_S = 1.0
+WAITING_POLL_INTERVAL_S = 0.01  # while records wait for answers
 
 
-class HotPairConsumer(Dealing):
+class FailoverPairConsumer(AssignmentCalls):
     """`clusters` and `config` as a HotConsumer's; the two clusters are called as their links call them, which is what
     twins' names begin with. `cluster`: the one where it reads, without it the first, or the pushed home. `wait_s`: how
     long a home that does not answer is waited for. One thread at a time may call it."""
@@ -417,25 +435,25 @@ class HotPairConsumer(Dealing):
         clusters: Clusters,
         cluster: str = "",
         name: str = "",
-        wait_s: float = WAIT_S,
+        wait_s: float = HOME_WAIT_S,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._news = threading.Event()
-        self._warned, self._wait_s = Warned(warn), wait_s
+        self._warned, self._wait_s = WarningQueue(warn), wait_s
         self._sites: Mapping[str, Site] = {}
         check = partial(self._must_suit, cluster)
-        self._reach = Reach(clusters, config, ("*",), warn=self._warned.at_once, check=check, news=self._news.set)
+        self._reach = Discovery(clusters, config, ("*",), warn=self._warned.at_once, check=check, news=self._news.set)
         self._sites, self._begin = self._reach.sites, self._reach.begin
         self._at = cluster or self._begin
         self._name = name or str(config.get("client.id") or self._sites[self._at].settings()["group.id"])
-        self._wish: Wish | None = None
+        self._wish: PairSubscription | None = None
         self._member: PairMember | None = None
-        self._carry: Mapping[Log, int] = {}  # places of the cluster that was left, until a member has them
+        self._carry: Mapping[PairedLog, int] = {}  # places of the cluster that was left, until a member has them
         self._tried_s = 0.0
         self._twins: dict[str, str] = {}  # where twins of each name are written, wherever it has read
         self._served_s = 0.0
 
-    def __enter__(self) -> HotPairConsumer:
+    def __enter__(self) -> FailoverPairConsumer:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -446,20 +464,20 @@ class HotPairConsumer(Dealing):
     def subscribe(
         self,
         topics: Sequence[str],
-        on_assign: Told[HotPairConsumer] | None = None,
-        on_revoke: Told[HotPairConsumer] | None = None,
-        on_lost: Told[HotPairConsumer] | None = None,
+        on_assign: RebalanceCallback[FailoverPairConsumer] | None = None,
+        on_revoke: RebalanceCallback[FailoverPairConsumer] | None = None,
+        on_lost: RebalanceCallback[FailoverPairConsumer] | None = None,
     ) -> None:
         """To both names of each topic, of which the plain one is given. What `on_assign` gives an offset is read from
         there. Callbacks are given this consumer, whose places are behind what was handed out."""
-        for topic in names_of(topics):
+        for topic in check_topic_names(topics):
             if topic.startswith("^"):
                 raise ConfigError(f"{topic} is an expression: a HotPairConsumer follows topics by their names")
             for home in self._sites:
-                if topic in (name_at(one, home, "") for one in topics):
+                if topic in (local_topic_name(one, home, "") for one in topics):
                     raise ConfigError(f"{topic} is the twin that {home} has of another topic, and is read with it")
         self._leave()
-        self._wish = Wish(
+        self._wish = PairSubscription(
             self._name,
             tuple(dict.fromkeys(topics)),
             self._telling(on_assign, deals=True),
@@ -488,46 +506,53 @@ class HotPairConsumer(Dealing):
             if not self._has_joined():
                 if steady_s() >= until_s:
                     return []
-                self._news.wait(max(0.0, min(SLICE_S, until_s - steady_s())))
+                self._news.wait(max(0.0, min(POLL_INTERVAL_S, until_s - steady_s())))
                 continue
             member, now_s = self._reader(), steady_s()
-            if now_s >= self._served_s + SLICE_S:  # also while there is enough: the group must hear of this member
+            if (
+                now_s >= self._served_s + POLL_INTERVAL_S
+            ):  # also while there is enough: the group must hear of this member
                 self._served_s = now_s
                 member.read(0.0)
             found = member.take(num_messages)
             if found or now_s >= until_s:
                 return found
-            member.read(max(0.0, min(SHORT_S if member.is_waiting() else SLICE_S, until_s - now_s)))
+            member.read(
+                max(0.0, min(WAITING_POLL_INTERVAL_S if member.is_waiting() else POLL_INTERVAL_S, until_s - now_s))
+            )
 
     def commit(
         self,
         message: Message | None = None,
-        offsets: Sequence[TopicPartition] | None = None,
+        offsets: Sequence[ClientTopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> None:
         """What was handed out, without `message` and `offsets`. Names are those of the cluster where it reads, so
         commit before a move: what lies beyond what was handed out there is not committed, and `warn` says so."""
         if message is not None:
-            offsets = [behind(message)]
+            offsets = [offset_after(message)]
         self._reader().commit(offsets, asynchronous)
         self._warned.tell()
 
-    def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+    def position(self, partitions: Sequence[ClientTopicPartition]) -> list[ClientTopicPartition]:
         """Behind the last record that was handed out of each, also before it was dealt anything where it moved to;
         below 0 where nothing is known yet."""
         if self._wish is None:
             raise RuntimeError(f"{self._name} has subscribed to nothing")
         carry, places = (self._member.carry, self._member.places()) if self._member else (self._carry, [])
-        mine = {(name_at(topic, home, self._at), number): at for (topic, home, number), at in carry.items()}
+        mine = {(local_topic_name(topic, home, self._at), number): at for (topic, home, number), at in carry.items()}
         mine |= {(one.topic, one.partition): one.offset for one in places}
         return [
-            TopicPartition(one.topic, one.partition, mine.get((one.topic, one.partition), -1001)) for one in partitions
+            ClientTopicPartition(one.topic, one.partition, mine.get((one.topic, one.partition), -1001))
+            for one in partitions
         ]
 
-    def assignment(self) -> list[TopicPartition]:
+    def assignment(self) -> list[ClientTopicPartition]:
         return [] if self._wish and self._member is None else self._reader().consumer.assignment()
 
-    def committed(self, partitions: Sequence[TopicPartition], timeout: float = 10.0) -> list[TopicPartition]:
+    def committed(
+        self, partitions: Sequence[ClientTopicPartition], timeout: float = 10.0
+    ) -> list[ClientTopicPartition]:
         """Where the group stands on the cluster where it reads."""
         return self._reader().consumer.committed(list(partitions), timeout)
 
@@ -590,7 +615,7 @@ class HotPairConsumer(Dealing):
 
     def _join_again(self) -> None:
         """Where it could not join behind a move, as while a file of certificates is being replaced."""
-        if self._has_joined() or steady_s() < self._tried_s + AGAIN_S:
+        if self._has_joined() or steady_s() < self._tried_s + REJOIN_DELAY_S:
             return
         try:
             self._join()
@@ -636,8 +661,8 @@ class HotPairConsumer(Dealing):
 def _must_be_dealt_alike(site: Site) -> None:
     """ConfigError where one member would not have the same partitions of both names."""
     settings = site.settings()
-    must_have_group(site)
-    for key, needed in (("group.protocol", "classic"), (STRATEGY, "range")):
+    check_group_id(site)
+    for key, needed in (("group.protocol", "classic"), (ASSIGNMENT_STRATEGY, "range")):
         if str(settings.get(key, needed)).lower() != needed:
             raise ConfigError(
                 f"cluster {site.name}: {key} {settings[key]} deals out the two names of a topic apart",
@@ -646,4 +671,4 @@ def _must_be_dealt_alike(site: Site) -> None:
 
 
 def _in_words(error: Exception) -> str:
-    return str(error.args[0].str()) if isinstance(error, KafkaException) else in_words(error)
+    return str(error.args[0].str()) if isinstance(error, KafkaException) else describe_error(error)

@@ -20,24 +20,24 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaError, Message
 
-from twinshore.client.core.spool_format import TOPIC_BYTES_MAX, Headers, SpoolRecord, given_headers
-from twinshore.client.spool.spool import Batch, Spool
+from twinshore.client.core.spool_format import TOPIC_BYTES_MAX, Headers, SpoolRecord, normalize_headers
+from twinshore.client.spool.spool import GroupCommit, Spool
 from twinshore.config.errors import RefusedError
-from twinshore.config.sentences import counted
+from twinshore.config.sentences import count_phrase
 from twinshore.kafka.clock import wall_ms
 
-Delivered = Callable[[KafkaError | None, Message | None], None]
-PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL)
+DeliveryCallback = Callable[[KafkaError | None, Message | None], None]
+PURGE_ERRORS = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL)
 # What librdkafka has against one record. Whatever else it says, the record may be sent later or by another client.
-OF_ONE_RECORD = (
+RECORD_ERRORS = (
     *(KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._UNKNOWN_PARTITION, KafkaError.TOPIC_EXCEPTION),
     KafkaError._INVALID_ARG,
 )
 # A switch keeps all writers from the old home by rules: what was on its way then is not refused for good.
-SHUT_OUT = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+AUTHORIZATION_ERRORS = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
-class Kept(NamedTuple):
+class PendingSend(NamedTuple):
     """A call. `number`: the how-manieth it was. `is_spooled`: it is on the disk too."""
 
     number: int
@@ -45,13 +45,13 @@ class Kept(NamedTuple):
     value: bytes | None
     key: bytes | None
     partition: int
-    told: Delivered | None
+    told: DeliveryCallback | None
     timestamp: int
     headers: Headers
     is_spooled: bool = False
 
 
-class Given(NamedTuple):
+class SendArguments(NamedTuple):
     """Of a call, what is the same wherever it goes."""
 
     value: bytes | None
@@ -61,7 +61,7 @@ class Given(NamedTuple):
     headers: Headers
 
 
-def given(topic: str, value: Any, key: Any, partition: int, timestamp: int, headers: Any) -> Given:
+def check_arguments(topic: str, value: Any, key: Any, partition: int, timestamp: int, headers: Any) -> SendArguments:
     """As a client of librdkafka takes it, and a spool. TypeError or ValueError where either would refuse it: a call
     that has returned cannot be refused any more."""
     if not isinstance(topic, str):
@@ -73,7 +73,7 @@ def given(topic: str, value: Any, key: Any, partition: int, timestamp: int, head
         raise ValueError(f"{partition} is no partition")
     if not -(1 << 63) <= timestamp < 1 << 63:
         raise ValueError(f"{timestamp} is no timestamp")
-    return Given(_encoded(value), _encoded(key), partition, timestamp, given_headers(headers))
+    return SendArguments(_encoded(value), _encoded(key), partition, timestamp, normalize_headers(headers))
 
 
 def _encoded(one: Any) -> bytes | None:
@@ -84,7 +84,7 @@ def _encoded(one: Any) -> bytes | None:
     raise TypeError(f"a value or key is bytes, str or None, not {type(one).__name__}")
 
 
-class KeptCalls(Protocol):
+class PendingQueue(Protocol):
     """`settle`, `prepare` and `tend` are called in the thread that moves, the rest within the producer's gate.
     `outlives`: what is kept is there after the process."""
 
@@ -98,12 +98,12 @@ class KeptCalls(Protocol):
         """From now on its calls wait."""
         ...
 
-    def keep(self, kept: Kept) -> Callable[[], None] | None:
+    def keep(self, kept: PendingSend) -> Callable[[], None] | None:
         """What whoever called must call then, outside of the gate: it returns once the call is safe, and raises
         BufferError where it cannot be. None where there is no room."""
         ...
 
-    def again(self, kept: Kept) -> None:
+    def again(self, kept: PendingSend) -> None:
         """It was sent, and nobody has it."""
         ...
 
@@ -113,7 +113,7 @@ class KeptCalls(Protocol):
 
     def prepare(self, topic: str) -> None: ...
 
-    def head(self, topic: str) -> Kept | None:
+    def head(self, topic: str) -> PendingSend | None:
         """The next one to send; None where none is there now."""
         ...
 
@@ -121,7 +121,7 @@ class KeptCalls(Protocol):
         """The head was."""
         ...
 
-    def answered(self, kept: Kept, error: KafkaError | None) -> None:
+    def answered(self, kept: PendingSend, error: KafkaError | None) -> None:
         """A broker has it, or will not have it."""
         ...
 
@@ -148,15 +148,15 @@ class KeptCalls(Protocol):
     def close(self, *, goodbye: bool) -> None: ...
 
 
-class KeptInMemory:
+class MemoryQueue:
     """No more than `calls_max`."""
 
     outlives = False
 
     def __init__(self, calls_max: int) -> None:
         self._calls_max = calls_max
-        self._calls: dict[str, deque[Kept]] = {}
-        self._came_back: dict[str, list[Kept]] = {}
+        self._calls: dict[str, deque[PendingSend]] = {}
+        self._came_back: dict[str, list[PendingSend]] = {}
         self._count = 0
 
     def topics(self) -> set[str]:
@@ -165,14 +165,14 @@ class KeptInMemory:
     def begin(self, topic: str) -> None:
         self._calls.setdefault(topic, deque())
 
-    def keep(self, kept: Kept) -> Callable[[], None] | None:
+    def keep(self, kept: PendingSend) -> Callable[[], None] | None:
         if self._count >= self._calls_max:
             return None
         self._calls[kept.topic].append(kept)
         self._count += 1
         return _at_once
 
-    def again(self, kept: Kept) -> None:
+    def again(self, kept: PendingSend) -> None:
         self._came_back.setdefault(kept.topic, []).append(kept)
 
     def settle(self) -> None:
@@ -181,9 +181,9 @@ class KeptInMemory:
     def prepare(self, topic: str) -> None:
         pass
 
-    def head(self, topic: str) -> Kept | None:
+    def head(self, topic: str) -> PendingSend | None:
         if back := self._came_back.pop(topic, []):
-            merged = heapq.merge(sorted(back, key=by_number), self._calls.get(topic, ()), key=by_number)
+            merged = heapq.merge(sorted(back, key=send_number), self._calls.get(topic, ()), key=send_number)
             self._calls[topic] = deque(merged)
             self._count += len(back)
         calls = self._calls.get(topic)
@@ -193,7 +193,7 @@ class KeptInMemory:
         self._calls[topic].popleft()
         self._count -= 1
 
-    def answered(self, kept: Kept, error: KafkaError | None) -> None:
+    def answered(self, kept: PendingSend, error: KafkaError | None) -> None:
         pass
 
     def is_empty(self, topic: str) -> bool:
@@ -203,7 +203,7 @@ class KeptInMemory:
         self._calls.pop(topic, None)
 
     def full(self) -> str:
-        return f"{counted(self._calls_max, 'call')} are kept back"
+        return f"{count_phrase(self._calls_max, 'call')} are kept back"
 
     def tend(self) -> None:
         pass
@@ -222,21 +222,21 @@ def _at_once() -> None:
     pass
 
 
-def by_number(kept: Kept) -> int:
+def send_number(kept: PendingSend) -> int:
     return kept.number
 
 
-class Answers:
+class DeliveryReports:
     """Until somebody polls: an application's own functions run in its own threads. One thread adds, any thread
     tells."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[Delivered, KafkaError | None, Message | None]] = deque()
+        self._waiting: deque[tuple[DeliveryCallback, KafkaError | None, Message | None]] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, told: Delivered | None, error: KafkaError | None, message: Message | None) -> None:
+    def add(self, told: DeliveryCallback | None, error: KafkaError | None, message: Message | None) -> None:
         if told is not None:
             self._waiting.append((told, error, message))
 
@@ -258,7 +258,7 @@ class _Refused:
 
     __slots__ = ("_error", "_kept")
 
-    def __init__(self, kept: Kept, error: KafkaError) -> None:
+    def __init__(self, kept: PendingSend, error: KafkaError) -> None:
         self._kept, self._error = kept, error
 
     def __len__(self) -> int:
@@ -299,45 +299,45 @@ class _Refused:
         return None
 
 
-def refused(kept: Kept, error: KafkaError) -> Message:
+def refused_message(kept: PendingSend, error: KafkaError) -> Message:
     """A call that was kept back and that no client took, as its `on_delivery` is given it."""
     return cast(Message, _Refused(kept, error))
 
 
-class Refusal(NamedTuple):
+class RefusedSend(NamedTuple):
     """`heard_s`: when it was; `amid`: behind a hold that ran out."""
 
     cluster: str
-    kept: Kept
+    kept: PendingSend
     error: KafkaError
     message: Message
     heard_s: float
-    amid: bool
+    is_after_hold: bool
 
 
-class ShutOut:
+class RefusedSends:
     """Calls that a topic's home has refused by rules, of one producer, in the thread that moves. A switch says that it
     holds a topic before its rules keep writers out: so such a refusal counts only once that cluster was read behind
     it."""
 
     def __init__(self) -> None:
-        self.waiting: list[Refusal] = []
+        self.waiting: list[RefusedSend] = []
 
     def topics(self) -> set[str]:
         """Nothing may overtake what was refused of them."""
         return {one.kept.topic for one in self.waiting}
 
-    def due(self, is_heard: Callable[[Refusal], bool]) -> list[Refusal]:
+    def due(self, is_heard: Callable[[RefusedSend], bool]) -> list[RefusedSend]:
         """Takes out those that can be judged by now."""
         judged = [(one, is_heard(one)) for one in self.waiting]
         self.waiting = [one for one, is_due in judged if not is_due]
         return [one for one, is_due in judged if is_due]
 
 
-LATE_AT_ONCE = 1_000
+RESPOOL_BATCH_RECORDS = 1_000
 
 
-class KeptOnDisk:
+class DiskQueue:
     """In a spool. Whom to tell of an answer is in memory all the same: of `told_max` calls at most. `follows`: whether
     the producer sends what an earlier one left of a topic."""
 
@@ -351,11 +351,14 @@ class KeptOnDisk:
         self._topics = {topic for topic in left if follows(topic)}
         self._strange = {topic: count for topic, count in left.items() if topic not in self._topics}
         for topic, count in self._strange.items():
-            warn(f"{spool.folder}: {counted(count, 'record')} of topic {topic} stay: this producer does not follow it")
-        self._told: dict[int, Delivered] = {}
-        self._came_back: dict[str, list[Kept]] = {}  # not looked at yet
-        self._in_memory: dict[str, deque[Kept]] = {}  # in order: what the disk did not take
-        self._head: dict[str, Kept] = {}
+            warn(
+                f"{spool.folder}: {count_phrase(count, 'record')} of topic {topic} stay: this producer does not "
+                "follow it"
+            )
+        self._told: dict[int, DeliveryCallback] = {}
+        self._came_back: dict[str, list[PendingSend]] = {}  # not looked at yet
+        self._in_memory: dict[str, deque[PendingSend]] = {}  # in order: what the disk did not take
+        self._head: dict[str, PendingSend] = {}
 
     def topics(self) -> set[str]:
         return {*self._topics, *self._came_back, *self._in_memory}
@@ -363,7 +366,7 @@ class KeptOnDisk:
     def begin(self, topic: str) -> None:
         self._topics.add(topic)
 
-    def keep(self, kept: Kept) -> Callable[[], None] | None:
+    def keep(self, kept: PendingSend) -> Callable[[], None] | None:
         if kept.told is not None and len(self._told) >= self._told_max:
             return None
         batch = self._spool.keep([_record(kept)])
@@ -373,14 +376,14 @@ class KeptOnDisk:
             self._told[kept.number] = kept.told
         return lambda: self._commit(kept, batch)
 
-    def _commit(self, kept: Kept, batch: Batch) -> None:
+    def _commit(self, kept: PendingSend, batch: GroupCommit) -> None:
         try:
             self._spool.commit(batch)
         except BufferError:
             self._told.pop(kept.number, None)
             raise
 
-    def again(self, kept: Kept) -> None:
+    def again(self, kept: PendingSend) -> None:
         if not kept.is_spooled:
             self._came_back.setdefault(kept.topic, []).append(kept)
             return
@@ -396,16 +399,16 @@ class KeptOnDisk:
             self._topics.add(topic)
             self._head.pop(topic, None)
             back = [*self._in_memory.pop(topic, ()), *self._came_back.get(topic, ())]
-            self._in_memory[topic] = deque(sorted(back, key=by_number))
+            self._in_memory[topic] = deque(sorted(back, key=send_number))
             self._came_back.pop(topic, None)
             self._in_memory[topic] = self._write(topic, self._in_memory[topic])
             if not self._in_memory[topic]:
                 del self._in_memory[topic]
 
-    def _write(self, topic: str, back: deque[Kept]) -> deque[Kept]:
+    def _write(self, topic: str, back: deque[PendingSend]) -> deque[PendingSend]:
         """What stays in memory of it, in order."""
-        stays: deque[Kept] = deque()
-        size = LATE_AT_ONCE
+        stays: deque[PendingSend] = deque()
+        size = RESPOOL_BATCH_RECORDS
         while back:
             part = list(islice(back, size))
             try:
@@ -423,7 +426,7 @@ class KeptOnDisk:
                 back.popleft()
         return stays
 
-    def _write_part(self, part: Sequence[Kept]) -> None:
+    def _write_part(self, part: Sequence[PendingSend]) -> None:
         batch = self._spool.keep([_record(one) for one in part], beyond=True)
         assert batch is not None, "there is always room beyond the bound"
         self._spool.commit(batch)
@@ -435,7 +438,7 @@ class KeptOnDisk:
         with self._told_of():
             self._spool.prepare(topic)
 
-    def head(self, topic: str) -> Kept | None:
+    def head(self, topic: str) -> PendingSend | None:
         if topic in self._came_back:
             return None  # it is not settled where that stands
         if (found := self._head.get(topic)) is None:
@@ -463,7 +466,7 @@ class KeptOnDisk:
         self._told.pop(kept.number, None)
         self._spool.handed_out(topic, kept.number)
 
-    def answered(self, kept: Kept, error: KafkaError | None) -> None:
+    def answered(self, kept: PendingSend, error: KafkaError | None) -> None:
         if not kept.is_spooled:
             return
         if error is None or kept.told is not None:
@@ -483,8 +486,8 @@ class KeptOnDisk:
 
     def full(self) -> str:
         if len(self._told) >= self._told_max:
-            return f"{counted(self._told_max, 'call')} that want to be told of their answer are kept back"
-        return f"the spool {self._spool.folder} may hold {counted(self._spool.bytes_max, 'byte')}"
+            return f"{count_phrase(self._told_max, 'call')} that want to be told of their answer are kept back"
+        return f"the spool {self._spool.folder} may hold {count_phrase(self._spool.bytes_max, 'byte')}"
 
     def tend(self) -> None:
         with self._told_of():
@@ -508,7 +511,7 @@ class KeptOnDisk:
                 self._spool.close(mark=goodbye)
         if goodbye and (lost := self._only_in_memory()):
             self._warn(
-                f"{counted(lost, 'call')} that the spool {self._spool.folder} does not take end with the producer"
+                f"{count_phrase(lost, 'call')} that the spool {self._spool.folder} does not take end with the producer"
             )
 
     @contextmanager
@@ -520,7 +523,7 @@ class KeptOnDisk:
             self._warn(f"the spool {self._spool.folder}: {error}")
 
 
-def _record(kept: Kept) -> SpoolRecord:
+def _record(kept: PendingSend) -> SpoolRecord:
     now_ms = wall_ms()
     timestamp = kept.timestamp or now_ms
     return SpoolRecord(
@@ -528,8 +531,8 @@ def _record(kept: Kept) -> SpoolRecord:
     )
 
 
-def _kept(record: SpoolRecord, told: Delivered | None) -> Kept:
-    return Kept(
+def _kept(record: SpoolRecord, told: DeliveryCallback | None) -> PendingSend:
+    return PendingSend(
         record.number,
         record.topic,
         record.value,

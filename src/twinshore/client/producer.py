@@ -19,26 +19,34 @@ from typing import Any, Literal
 
 from confluent_kafka import KafkaException
 
-from twinshore.client.core.spool_format import Left
-from twinshore.client.dedupe import Doubts
-from twinshore.client.discovery.routing_topic import Clusters, Reach, must_be_lease
-from twinshore.client.pending import Delivered, Given, Kept, KeptCalls, KeptInMemory, KeptOnDisk, given
-from twinshore.client.producer_routing import TURN_S, Moves, Straight, must_make
-from twinshore.client.sites import Warned, names_of
-from twinshore.client.spool.spool import HOMES, SPOOL_BYTES_MAX, Spool
+from twinshore.client.core.spool_format import EarlierSends
+from twinshore.client.dedupe import UnconfirmedSends
+from twinshore.client.discovery.routing_topic import Clusters, Discovery, check_lease
+from twinshore.client.pending import (
+    DeliveryCallback,
+    DiskQueue,
+    MemoryQueue,
+    PendingQueue,
+    PendingSend,
+    SendArguments,
+    check_arguments,
+)
+from twinshore.client.producer_routing import LOOP_INTERVAL_S, DirectSend, ProducerRouter, check_settings
+from twinshore.client.sites import WarningQueue, check_topic_names
+from twinshore.client.spool.spool import HOMES_FILE, SPOOL_BYTES_MAX, Spool
 from twinshore.config.errors import ConfigError
 from twinshore.kafka.clock import steady_s
-from twinshore.routing.core.followers import LEASE_S, Park, Write, covered
+from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S, Pause, WriteTo, any_pattern_matches
 
 MAX_BLOCK_S = 60.0
-KEPT_MAX = 100_000
-CLOSE_S = 30.0
-VAIN_S = 0.5
-PLAIN = frozenset((bytes, str, type(None)))  # what librdkafka takes of values and keys, and a spool as well
-_ALL: weakref.WeakSet[HotProducer] = weakref.WeakSet()
+PENDING_SENDS_MAX = 100_000
+CLOSE_TIMEOUT_S = 30.0
+FLUSH_INTERVAL_S = 0.5
+PLAIN_TYPES = frozenset((bytes, str, type(None)))  # what librdkafka takes of values and keys, and a spool as well
+_ALL: weakref.WeakSet[FailoverProducer] = weakref.WeakSet()
 
 
-class HotProducer:
+class FailoverProducer:
     """`clusters`: each by its name, with the settings by which a client of confluent-kafka reaches it, or the pushes of
     a configuration centre; `config` holds for all. The first is where topics are written of which no cluster says where
     they are at home. `topics`: what it
@@ -57,8 +65,8 @@ class HotProducer:
         topics: Iterable[str] = ("*",),
         name: str = "",
         max_block_s: float = MAX_BLOCK_S,
-        kept_max: int = KEPT_MAX,
-        lease_s: float = LEASE_S,
+        kept_max: int = PENDING_SENDS_MAX,
+        lease_s: float = SUBSCRIPTION_LEASE_S,
         spool: str | Path | Spool | None = None,
         spool_bytes_max: int = SPOOL_BYTES_MAX,
         when_full: Literal["wait", "tell"] = "wait",
@@ -69,30 +77,30 @@ class HotProducer:
         _must_make_sense(when_full, kept_max, max_block_s, recognise, warn)
         if spool is None and spool_bytes_max != SPOOL_BYTES_MAX:
             raise ConfigError("spool_bytes_max is set, and no spool", hint="spool= names its folder")
-        must_be_lease(lease_s)
+        check_lease(lease_s)
         self._tells_at_once = when_full == "tell"
-        self._topics = names_of(topics)
+        self._topics = check_topic_names(topics)
         self._max_block_s, self._kept_max = max_block_s, kept_max
         self._name = name or str(config.get("client.id", "producer"))
-        warned = Warned(warn)
+        warned = WarningQueue(warn)
         self._process = os.getpid()
         self._killed = False
-        wake, check = threading.Event(), partial(must_make, self._name, lease_s)
-        reach = Reach(clusters, config, self._topics, warn=warned.at_once, check=check, news=wake.set)
-        waiting: KeptCalls = KeptInMemory(kept_max)
-        first_number, left = 0, dict[str, Left]()
+        wake, check = threading.Event(), partial(check_settings, self._name, lease_s)
+        reach = Discovery(clusters, config, self._topics, warn=warned.at_once, check=check, news=wake.set)
+        waiting: PendingQueue = MemoryQueue(kept_max)
+        first_number, left = 0, dict[str, EarlierSends]()
         if spool is not None:
             try:
                 opened = _opened(spool, spool_bytes_max, warned.at_once)
             except BaseException:
                 reach.stop()
                 raise
-            reach.memory = opened.folder / HOMES
-            waiting = KeptOnDisk(opened, kept_max, self._follows, warned)
+            reach.memory = opened.folder / HOMES_FILE
+            waiting = DiskQueue(opened, kept_max, self._follows, warned)
             warned.tell()
             first_number, left = opened.next_number, opened.left
         self._numbers = count(first_number)
-        self._moves = Moves(
+        self._moves = ProducerRouter(
             *(self._name, self._topics, reach, waiting),
             lease_s=lease_s,
             answers_max=kept_max,
@@ -100,7 +108,7 @@ class HotProducer:
             wake=wake,
         )
         if recognise:
-            self._moves.doubts = Doubts(self._name, left, warned)
+            self._moves.doubts = UnconfirmedSends(self._name, left, warned)
         _ALL.add(self)
         try:
             self._moves.start()
@@ -109,7 +117,7 @@ class HotProducer:
             waiting.close(goodbye=False)
             raise
 
-    def __enter__(self) -> HotProducer:
+    def __enter__(self) -> FailoverProducer:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -123,22 +131,28 @@ class HotProducer:
         value: bytes | str | None = None,
         key: bytes | str | None = None,
         partition: int = -1,
-        on_delivery: Delivered | None = None,
+        on_delivery: DeliveryCallback | None = None,
         timestamp: int = 0,
         headers: Any = None,
         *,
-        callback: Delivered | None = None,
+        callback: DeliveryCallback | None = None,
     ) -> None:
         """As a Producer's, whose TypeError and ValueError it raises for what no record can be. BufferError where there
         is no room for as long as `max_block_s`, or the spool cannot be written; ConfigError for a topic that is none of
         `topics`."""
         told, moves = on_delivery or callback, self._moves
-        if headers is None and not timestamp and partition == -1 and type(value) in PLAIN and type(key) in PLAIN:
+        if (
+            headers is None
+            and not timestamp
+            and partition == -1
+            and type(value) in PLAIN_TYPES
+            and type(key) in PLAIN_TYPES
+        ):
             try:
                 with moves.gate:
                     way = moves.routes.get(topic)
-                    if way is not None and steady_s() < moves.straight_until_s:
-                        straight = way.free.pop() if way.free else Straight(way)
+                    if way is not None and steady_s() < moves.direct_until_s:
+                        straight = way.free.pop() if way.free else DirectSend(way)
                         straight.number, straight.told = next(self._numbers), told
                         way.sent += 1  # whoever is interrupted here counts one too many: a hold waits, and loses none
                         try:
@@ -149,9 +163,9 @@ class HotProducer:
             except Exception:
                 pass  # it is met there again
         self._must_be_ours()
-        return self._with_care(topic, given(topic, value, key, partition, timestamp, headers), told)
+        return self._with_care(topic, check_arguments(topic, value, key, partition, timestamp, headers), told)
 
-    def _with_care(self, topic: str, what: Given, told: Delivered | None) -> None:
+    def _with_care(self, topic: str, what: SendArguments, told: DeliveryCallback | None) -> None:
         moves, waits_until_s = self._moves, 0.0
         while True:
             moves.hear()
@@ -179,7 +193,7 @@ class HotProducer:
                     waits_until_s = waits_until_s or steady_s() + self._max_block_s
                     if tells or steady_s() >= waits_until_s:
                         raise BufferError(self._why(topic, at_once=tells))
-                    moves.room.wait(TURN_S)
+                    moves.room.wait(LOOP_INTERVAL_S)
             if safe is not None:
                 return safe()  # outside of the gate: several calls share a write to the disk
 
@@ -187,7 +201,7 @@ class HotProducer:
         """Calls the `on_delivery` of what has been answered, for so long at most; how many."""
         until_s = steady_s() + timeout
         while not (called := self._tell()) and (left_s := until_s - steady_s()) > 0:
-            self._moves.stopping.wait(min(left_s, TURN_S))
+            self._moves.stopping.wait(min(left_s, LOOP_INTERVAL_S))
         return called
 
     def _tell(self) -> int:
@@ -204,7 +218,7 @@ class HotProducer:
             left = len(self)
             if not left or steady_s() >= until_s:
                 return left
-            self._moves.stopping.wait(TURN_S / 2)
+            self._moves.stopping.wait(LOOP_INTERVAL_S / 2)
 
     def __len__(self) -> int:
         """Calls that have no answer yet, or whose `on_delivery` has not been called."""
@@ -214,9 +228,9 @@ class HotProducer:
     def where(self, topic: str) -> str:
         """The cluster that the topic is written to now, or why it waits."""
         order = self._moves.centre.order(topic)
-        return order.cluster if isinstance(order, Write) else order.why
+        return order.cluster if isinstance(order, WriteTo) else order.why
 
-    def close(self, timeout: float = CLOSE_S) -> int:
+    def close(self, timeout: float = CLOSE_TIMEOUT_S) -> int:
         """Sends what is left, for so long at most, and says goodbye; how many calls were never answered. With a spool:
         how many are left there for the next producer, and it waits for no answer while no cluster is heard."""
         if self._is_forked():
@@ -231,12 +245,12 @@ class HotProducer:
     def _flushed(self, timeout: float) -> int:
         until_s = steady_s() + timeout
         while True:
-            left = self.flush(max(0.0, min(VAIN_S, until_s - steady_s())))
+            left = self.flush(max(0.0, min(FLUSH_INTERVAL_S, until_s - steady_s())))
             if not left or steady_s() >= until_s:
                 return left
             moves = self._moves
             with moves.gate:
-                if moves.waiting.outlives and moves.centre.is_deaf() and not moves.on_their_way():
+                if moves.waiting.outlives and moves.centre.is_every_cluster_unavailable() and not moves.on_their_way():
                     return left
 
     def kill(self) -> None:
@@ -254,12 +268,12 @@ class HotProducer:
 
     # -- within the gate
 
-    def _numbered(self, topic: str, what: Given, told: Delivered | None) -> Kept:
+    def _numbered(self, topic: str, what: SendArguments, told: DeliveryCallback | None) -> PendingSend:
         value, key, partition, timestamp, headers = what
-        kept = Kept(next(self._numbers), topic, value, key, partition, told, timestamp, headers)
+        kept = PendingSend(next(self._numbers), topic, value, key, partition, told, timestamp, headers)
         return self._moves.doubts.mark(kept) if self._moves.doubts is not None else kept
 
-    def _keep(self, kept: Kept) -> Callable[[], None] | None:
+    def _keep(self, kept: PendingSend) -> Callable[[], None] | None:
         topic = kept.topic
         if topic not in self._moves.waiting.topics():
             if not self._follows(topic):
@@ -272,12 +286,12 @@ class HotProducer:
         return self._moves.waiting.keep(kept)
 
     def _follows(self, topic: str) -> bool:
-        return covered(topic, self._topics)
+        return any_pattern_matches(topic, self._topics)
 
     def _why(self, topic: str, *, at_once: bool) -> str:
         order = self._moves.centre.order(topic)
-        why = order.why if isinstance(order, Park) else f"{order.cluster} takes less than is written"
-        if isinstance(order, Park) and (trouble := self._moves.centre.trouble()):
+        why = order.why if isinstance(order, Pause) else f"{order.cluster} takes less than is written"
+        if isinstance(order, Pause) and (trouble := self._moves.centre.trouble()):
             why = f"{why} ({trouble})"
         if len(self._moves.answers) > self._kept_max:
             why = "answers wait for somebody who calls poll or flush"

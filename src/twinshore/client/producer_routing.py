@@ -21,55 +21,59 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from twinshore.client.dedupe import Doubts
-from twinshore.client.discovery.routing_topic import Reach
+from twinshore.client.dedupe import UnconfirmedSends
+from twinshore.client.discovery.routing_topic import Discovery
 from twinshore.client.pending import (
-    OF_ONE_RECORD,
-    PURGED,
-    SHUT_OUT,
-    Answers,
-    Delivered,
-    Kept,
-    KeptCalls,
-    Refusal,
-    ShutOut,
-    refused,
+    AUTHORIZATION_ERRORS,
+    PURGE_ERRORS,
+    RECORD_ERRORS,
+    DeliveryCallback,
+    DeliveryReports,
+    PendingQueue,
+    PendingSend,
+    RefusedSend,
+    RefusedSends,
+    refused_message,
 )
-from twinshore.client.sites import Site, Warned, client_thread
-from twinshore.config.once import each, in_words
+from twinshore.client.sites import Site, WarningQueue, client_thread
+from twinshore.config.repeat_filter import describe_error, run_all
 from twinshore.kafka.clock import steady_s
-from twinshore.routing.core.followers import Write
+from twinshore.routing.core.subscribers import WriteTo
 
-OURS: Mapping[str, Any] = {
+DEFAULT_SETTINGS: Mapping[str, Any] = {
     "acks": "all",
     "enable.idempotence": True,
     "partitioner": "murmur2_random",  # as Java's clients do it
 }
 # Each answer is heard of: else nobody knows what a dead home did not take. What was given up might still arrive.
-HELD_TO: Mapping[str, Any] = {
+FORCED_SETTINGS: Mapping[str, Any] = {
     "delivery.report.only.error": False,
     **dict.fromkeys(("message.timeout.ms", "delivery.timeout.ms"), 0),
     **dict.fromkeys(("retries", "message.send.max.retries"), (1 << 31) - 1),
 }
-HEARD_S = 1.0
-LOOK_S = 1.0
-LEFT_ALONE_S = 0.02  # so soon behind another thread the one that moves does not hear of answers as well
+SETTLE_FLUSH_TIMEOUT_S = 1.0
+WARM_UP_TIMEOUT_S = 1.0
+POLL_SPACING_S = 0.02  # so soon behind another thread the one that moves does not hear of answers as well
 
-Heard = Callable[[Kept, KafkaError | None, Message], None]
+SendResult = Callable[[PendingSend, KafkaError | None, Message], None]
 
 
-class Client:
+class ClusterProducer:
     """`answers` get those of calls that were acknowledged; `heard` is told in the thread that moves of those that were
     not, or were on the disk. A client is silent once its cluster has answered nothing for `silent_s` though something
     is on its way. `is_dead`: it has met a fatal error, and sends nothing any more."""
 
-    def __init__(self, settings: Mapping[str, Any], answers: Answers, heard: Heard, silent_s: float) -> None:
-        self._producer = Producer({**OURS, **settings, **HELD_TO})
+    def __init__(
+        self, settings: Mapping[str, Any], answers: DeliveryReports, heard: SendResult, silent_s: float
+    ) -> None:
+        self._producer = Producer({**DEFAULT_SETTINGS, **settings, **FORCED_SETTINGS})
         self._heard, self._silent_s = heard, silent_s
         self.answers = answers
         self.is_dead = False
-        self.ways: dict[str, Way] = {}
-        self.came: deque[tuple[Way, Kept, KafkaError | None, Message]] = deque()  # which the thread that moves looks at
+        self.ways: dict[str, ProducerRoute] = {}
+        self.came: deque[tuple[ProducerRoute, PendingSend, KafkaError | None, Message]] = (
+            deque()
+        )  # which the thread that moves looks at
         self._hearing = threading.Lock()
         self._raised: Exception | None = None
         self._answers_then = 0
@@ -82,8 +86,8 @@ class Client:
     def __bool__(self) -> bool:
         return True
 
-    def way(self, topic: str) -> Way:
-        return self.ways.get(topic) or self.ways.setdefault(topic, Way(self, topic, self._producer.produce))
+    def way(self, topic: str) -> ProducerRoute:
+        return self.ways.get(topic) or self.ways.setdefault(topic, ProducerRoute(self, topic, self._producer.produce))
 
     def on_its_way(self, topic: str) -> int:
         """Of this topic, what has no answer yet."""
@@ -109,7 +113,7 @@ class Client:
     # -- the thread that moves
 
     def poll(self) -> None:
-        if steady_s() >= self._heard_s + LEFT_ALONE_S:
+        if steady_s() >= self._heard_s + POLL_SPACING_S:
             self.hear()
         self.settle()
         answered = sum(way.answered for way in self.ways.values())
@@ -146,7 +150,7 @@ class Client:
         """The first record must not wait for connections."""
         for topic in topics:
             try:
-                self._producer.list_topics(topic, timeout=LOOK_S)
+                self._producer.list_topics(topic, timeout=WARM_UP_TIMEOUT_S)
             except Exception:
                 break
 
@@ -166,22 +170,22 @@ class Client:
         before = self.on_their_way() + 1
         while len(self._producer) and self.on_their_way() != before:
             before = self.on_their_way()
-            self.flush(HEARD_S)
+            self.flush(SETTLE_FLUSH_TIMEOUT_S)
         self.settle()
 
 
-class Way:
+class ProducerRoute:
     """To a topic on a cluster. A call goes by `produce`, librdkafka's own, with one of `free` to hear of its answer; or
     it goes by `send`. `sent`: how many did; `answered`: of them."""
 
     __slots__ = ("answered", "client", "free", "produce", "sent", "topic")
 
-    def __init__(self, client: Client, topic: str, produce: Callable[..., None]) -> None:
+    def __init__(self, client: ClusterProducer, topic: str, produce: Callable[..., None]) -> None:
         self.client, self.topic, self.produce = client, topic, produce
-        self.free: list[Straight] = []
+        self.free: list[DirectSend] = []
         self.sent = self.answered = 0
 
-    def send(self, kept: Kept) -> None:
+    def send(self, kept: PendingSend) -> None:
         """BufferError where there is no room; KafkaException where the client does not take the call."""
         told = partial(self._answered, kept)
         self.sent += 1  # its answer may be heard before this returns
@@ -194,7 +198,7 @@ class Way:
                 self.client.is_dead = True
             raise
 
-    def _answered(self, kept: Kept, error: KafkaError | None, message: Message) -> None:
+    def _answered(self, kept: PendingSend, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.client.answers.add(kept.told, None, message)
         if error is not None or kept.is_spooled:
@@ -203,24 +207,24 @@ class Way:
             self.answered += 1
 
 
-class Straight:
+class DirectSend:
     """A call that went straight, until its answer is heard; then it serves another one, since objects that are made and
     forgotten by the hundred thousand cost more than the calls themselves. The call named no partition and no
     time, which librdkafka gives back of no record that has failed, and had no headers."""
 
     __slots__ = ("number", "told", "way")
 
-    def __init__(self, way: Way) -> None:
+    def __init__(self, way: ProducerRoute) -> None:
         self.way = way
         self.number = -1
-        self.told: Delivered | None = None
+        self.told: DeliveryCallback | None = None
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
         way = self.way
         if error is not None:
             value, key = message.value(), message.key()
             assert not isinstance(value, str) and not isinstance(key, str)
-            kept = Kept(self.number, way.topic, value, key, -1, self.told, 0, ())
+            kept = PendingSend(self.number, way.topic, value, key, -1, self.told, 0, ())
             way.client.came.append((way, kept, error, message))
         else:
             if self.told is not None:
@@ -230,17 +234,21 @@ class Straight:
         way.free.append(self)
 
 
-TURN_S = 0.01
-SEND_AT_ONCE = 2_000  # calls that were kept back; other topics' calls wait meanwhile
-PUSHED_S = 5.0  # so long what is on its way may be answered before it is sent with other settings, or elsewhere
-LATE_S = 2.0  # what a client that was given up had sent may still arrive so long after its connections were closed
-SETTLE_S = 1.0  # writers to topics that stay wait no longer for what is on its way to one that moves
-AGAIN_S = 1.0
-SLICE_S = 0.1
-HEAR_S = 0.001  # so often whoever calls hears of answers
+LOOP_INTERVAL_S = 0.01
+SENDS_PER_TURN = 2_000  # calls that were kept back; other topics' calls wait meanwhile
+RECONFIGURE_TIMEOUT_S = (
+    5.0  # so long what is on its way may be answered before it is sent with other settings, or elsewhere
+)
+LATE_WRITES_S = (
+    2.0  # what a client that was given up had sent may still arrive so long after its connections were closed
+)
+MOVE_FLUSH_TIMEOUT_S = 1.0  # writers to topics that stay wait no longer for what is on its way to one that moves
+RETRY_DELAY_S = 1.0
+FLUSH_INTERVAL_S = 0.1
+DIRECT_SEND_S = 0.001  # so often whoever calls hears of answers
 
 
-class Moves:
+class ProducerRouter:
     """`gate` is held by whoever makes a call: a call goes by `routes`, or is kept in `waiting`. `warned` is told what
     an operator should know. All else is the thread's own, which begins with `start` and has ended when `stop`
     returns."""
@@ -249,29 +257,29 @@ class Moves:
         self,
         name: str,
         topics: Iterable[str],
-        reach: Reach,
-        waiting: KeptCalls,
+        reach: Discovery,
+        waiting: PendingQueue,
         *,
         lease_s: float,
         answers_max: int,
-        warned: Warned,
+        warned: WarningQueue,
         wake: threading.Event,
     ) -> None:
         self._name, self._topics, self._reach = name, tuple(topics), reach
         self._lease_s, self._warned = lease_s, warned
         self.waiting = waiting
-        self.doubts: Doubts | None = None
+        self.doubts: UnconfirmedSends | None = None
         self.gate = threading.Lock()  # between a call and whoever parks its topic
         self.room = threading.Condition(self.gate)
-        self.routes: dict[str, Way] = {}
-        self.until_s = self.straight_until_s = self._not_before_s = self._replaced_s = 0.0
-        self.answers, self._answers_max = Answers(), answers_max
+        self.routes: dict[str, ProducerRoute] = {}
+        self.until_s = self.direct_until_s = self._not_before_s = self._replaced_s = 0.0
+        self.answers, self._answers_max = DeliveryReports(), answers_max
         self.stopping, self.wake = threading.Event(), wake
         self._never_heard = 0
         self._at: dict[str, str] = {}
         self._late_until_s: dict[str, float] = {}  # by cluster: until then what was given up may land there
-        self._shut_out = ShutOut()
-        self._clients: dict[str, Client] = {}
+        self._shut_out = RefusedSends()
+        self._clients: dict[str, ClusterProducer] = {}
         self._thread = client_thread("moves", name, self._run)
 
     def start(self) -> None:
@@ -284,7 +292,7 @@ class Moves:
         self._reach.stop()
         with self.gate:
             self.stopping.set()
-            self.straight_until_s = 0.0
+            self.direct_until_s = 0.0
         self.wake.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()  # until then clients, the centre and what is kept are its own
@@ -292,7 +300,7 @@ class Moves:
         all_ends = [client.give_up if killed or len(client) else client.settle for client in clients]
         ends = partial(self.centre.stop, goodbye=goodbye), partial(self.waiting.close, goodbye=goodbye)
         try:
-            each([*all_ends, self._judge, *ends])
+            run_all([*all_ends, self._judge, *ends])
         finally:
             if self.doubts is not None:
                 self.doubts.stop()
@@ -311,29 +319,29 @@ class Moves:
     def close_all(self) -> None:
         """In a process that was forked: its threads are not there, and what they held stays so for ever."""
         self.gate = threading.Lock()
-        self.straight_until_s = 0.0
+        self.direct_until_s = 0.0
 
     # -- answers
 
     def hear(self) -> None:
-        """In any thread, of what was answered meanwhile; for `HEAR_S` calls go straight from then on."""
+        """In any thread, of what was answered meanwhile; for `DIRECT_SEND_S` calls go straight from then on."""
         for client in list(self._clients.values()):
             client.hear()
         with self.gate:
             if not self.stopping.is_set() and self.has_room() and self.doubts is None:
-                self.straight_until_s = min(self.until_s, steady_s() + HEAR_S)
+                self.direct_until_s = min(self.until_s, steady_s() + DIRECT_SEND_S)
 
     def has_room(self) -> bool:
         """For answers, which wait for somebody who polls."""
         return len(self.answers) <= self._answers_max
 
-    def _delivered(self, cluster: str, kept: Kept, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, cluster: str, kept: PendingSend, error: KafkaError | None, message: Message) -> None:
         """In the thread that moves: of what has not arrived, which is sent again where it was thrown away for another
         home, or what was on the disk."""
-        if error is not None and error.code() in SHUT_OUT:
-            refusal = Refusal(cluster, kept, error, message, steady_s(), self._ran_out(kept.topic))
+        if error is not None and error.code() in AUTHORIZATION_ERRORS:
+            refusal = RefusedSend(cluster, kept, error, message, steady_s(), self._ran_out(kept.topic))
             self._shut_out.waiting.append(refusal)
-            if refusal.amid:
+            if refusal.is_after_hold:
                 self._warned(
                     f"{self._name}: {cluster} keeps writers out of topic {kept.topic} for a switch whose hold ran out:"
                     " calls wait until somebody ends it (`twinshore switch status`)"
@@ -345,7 +353,7 @@ class Moves:
         for cluster, kept, error, message, _, amid in self._shut_out.due(self._is_heard):
             self._judged(cluster, kept, error, message, amid)
 
-    def _is_heard(self, one: Refusal) -> bool:
+    def _is_heard(self, one: RefusedSend) -> bool:
         topic = one.kept.topic
         if self.stopping.is_set() or not self._is_at_home(topic, one.cluster):
             return True
@@ -355,7 +363,9 @@ class Moves:
         line = self.centre.line(topic)
         return line is not None and line.ran_out
 
-    def _judged(self, cluster: str, kept: Kept, error: KafkaError | None, message: Message, amid: bool = False) -> None:
+    def _judged(
+        self, cluster: str, kept: PendingSend, error: KafkaError | None, message: Message, amid: bool = False
+    ) -> None:
         if error is not None and self._is_sent_again(cluster, kept.topic, error.code(), amid):
             self.waiting.again(kept)
             if self.doubts is not None:
@@ -372,11 +382,11 @@ class Moves:
         keeps writers out."""
         if self.stopping.is_set() and not self.waiting.outlives:
             return False
-        return code in PURGED or (code in SHUT_OUT and (amid or not self._is_at_home(topic, cluster)))
+        return code in PURGE_ERRORS or (code in AUTHORIZATION_ERRORS and (amid or not self._is_at_home(topic, cluster)))
 
     def _is_at_home(self, topic: str, cluster: str) -> bool:
         order = self.centre.order(topic)
-        return isinstance(order, Write) and order.cluster == cluster
+        return isinstance(order, WriteTo) and order.cluster == cluster
 
     # -- the thread
 
@@ -385,9 +395,9 @@ class Moves:
             try:
                 self.turn()
             except Exception as error:  # whoever ended here would leave calls waiting for ever, and nobody told
-                self._warned(f"{self._name}: {in_words(error)}")
+                self._warned(f"{self._name}: {describe_error(error)}")
             self._warned.tell()
-            self.wake.wait(TURN_S)
+            self.wake.wait(LOOP_INTERVAL_S)
             self.wake.clear()
 
     def turn(self) -> None:
@@ -407,12 +417,12 @@ class Moves:
         with self.gate:
             topics = {*self.routes, *self.waiting.topics(), *self._at}
         orders = {topic: self.centre.order(topic) for topic in topics}
-        goes = {one: order.cluster for one, order in orders.items() if isinstance(order, Write)}
+        goes = {one: order.cluster for one, order in orders.items() if isinstance(order, WriteTo)}
         with self.gate:
             for topic in (self.routes.keys() - goes.keys()) | (self.routes.keys() & self._shut_out.topics()):
                 del self.routes[topic]
             self.until_s = min((until_s[cluster] for cluster in goes.values()), default=0.0)
-            self.straight_until_s = min(self.straight_until_s, self.until_s)
+            self.direct_until_s = min(self.direct_until_s, self.until_s)
         self._settle(topics, held)
         for topic, cluster in goes.items():
             if topic not in self._shut_out.topics():
@@ -440,8 +450,8 @@ class Moves:
             return
         if client is not None:
             self._close_routes(client)
-        if client is not None and client.flush(SETTLE_S):
-            self._not_before_s = steady_s() + AGAIN_S
+        if client is not None and client.flush(MOVE_FLUSH_TIMEOUT_S):
+            self._not_before_s = steady_s() + RETRY_DELAY_S
         else:
             for topic in held:
                 self.centre.parked(topic)
@@ -480,10 +490,10 @@ class Moves:
                 self.wake.set()  # the next turn goes on with it at once
         return None
 
-    def _send_kept(self, way: Way) -> bool:
+    def _send_kept(self, way: ProducerRoute) -> bool:
         """A portion of it; whether the client would have taken more."""
         topic = way.topic
-        for _ in range(SEND_AT_ONCE):
+        for _ in range(SENDS_PER_TURN):
             if steady_s() >= self.until_s:
                 return False  # as after the machine has slept
             kept = self.waiting.head(topic)
@@ -497,39 +507,39 @@ class Moves:
             except BufferError:
                 return False
             except KafkaException as error:
-                if error.args[0].code() not in OF_ONE_RECORD:
+                if error.args[0].code() not in RECORD_ERRORS:
                     why = error.args[0].str()
                     self._warned(f"{self._name}: what was kept of topic {topic} cannot be sent and waits: {why}")
                     return False
                 self._set_aside(kept, error.args[0])
             except Exception as error:  # as of a record that an earlier version has kept
-                self._set_aside(kept, KafkaError(KafkaError._INVALID_ARG, in_words(error)))
+                self._set_aside(kept, KafkaError(KafkaError._INVALID_ARG, describe_error(error)))
             else:
                 self.waiting.sent(topic)
         return True
 
-    def _pass_over(self, kept: Kept, record: Message | None) -> None:
+    def _pass_over(self, kept: PendingSend, record: Message | None) -> None:
         """The head, which its old home had taken and sent on before it died."""
         self.waiting.sent(kept.topic)
         self.waiting.answered(kept, None)
         self.answers.add(kept.told, None, record)
 
-    def _set_aside(self, kept: Kept, error: KafkaError) -> None:
+    def _set_aside(self, kept: PendingSend, error: KafkaError) -> None:
         """The head, which would be refused for ever: its call has returned long ago."""
         self.waiting.sent(kept.topic)
         self.waiting.answered(kept, error)
-        self.answers.add(kept.told, error, refused(kept, error))
+        self.answers.add(kept.told, error, refused_message(kept, error))
         self._warn_of_refusal(kept, "after it was kept back", error)
 
-    def _warn_of_refusal(self, kept: Kept, where: str, error: KafkaError) -> None:
+    def _warn_of_refusal(self, kept: PendingSend, where: str, error: KafkaError) -> None:
         """An operator is told where nobody else is. Of a spool it is told there; of calls that a producer which is
         closed throws away `close` gives the number."""
-        if kept.told is None and not kept.is_spooled and error.code() not in PURGED:
+        if kept.told is None and not kept.is_spooled and error.code() not in PURGE_ERRORS:
             self._warned(f"{self._name}: a record of topic {kept.topic} is refused {where}: {error.str()}")
 
-    def _replace(self, cluster: str, client: Client) -> None:
+    def _replace(self, cluster: str, client: ClusterProducer) -> None:
         """A fatal error is the client's own: another one may go on where it stopped."""
-        if steady_s() >= self._replaced_s + AGAIN_S:
+        if steady_s() >= self._replaced_s + RETRY_DELAY_S:
             self._replaced_s = steady_s()
             self._warned(f"{self._name}: the client of {cluster} met a fatal error, and another one goes on")
             self._give_up(cluster, client)
@@ -548,7 +558,7 @@ class Moves:
         if not is_answered:
             self._give_up(cluster, client)
 
-    def _give_up(self, cluster: str, client: Client) -> None:
+    def _give_up(self, cluster: str, client: ClusterProducer) -> None:
         """All that it has not acknowledged is sent again, by another client: its numbers have a gap now."""
         self._close_routes(client)
         is_late = client.on_their_way() > 0
@@ -556,23 +566,23 @@ class Moves:
             client.give_up()
         finally:
             if is_late:
-                self._late_until_s[cluster] = steady_s() + LATE_S
+                self._late_until_s[cluster] = steady_s() + LATE_WRITES_S
             with self.gate:
                 del self._clients[cluster]
                 self._never_heard += client.ends()
         self.waiting.settle()
 
-    def _close_routes(self, client: Client) -> None:
+    def _close_routes(self, client: ClusterProducer) -> None:
         """Calls to topics that went there are kept back from now on."""
         with self.gate:
             for topic in [one for one, route in self.routes.items() if route.client is client]:
                 del self.routes[topic]
                 self.waiting.begin(topic)
 
-    def client(self, cluster: str) -> Client:
+    def client(self, cluster: str) -> ClusterProducer:
         if cluster not in self._clients:
             settings = {"client.id": self._name, **self._reach.sites[cluster].settings()}
-            made = Client(settings, self.answers, partial(self._delivered, cluster), self._lease_s)
+            made = ClusterProducer(settings, self.answers, partial(self._delivered, cluster), self._lease_s)
             with self.gate:
                 self._clients[cluster] = made
         return self._clients[cluster]
@@ -581,7 +591,7 @@ class Moves:
         """What is on its way is waited for; calls are kept back until the clusters that count now were asked."""
         for cluster, client in list(self._clients.items()):
             self._close_routes(client)
-            if self._wait_for_answers(client, PUSHED_S) and not self.stopping.is_set():
+            if self._wait_for_answers(client, RECONFIGURE_TIMEOUT_S) and not self.stopping.is_set():
                 self._give_up(cluster, client)
         if self.stopping.is_set():
             return
@@ -589,15 +599,15 @@ class Moves:
         with self.gate:
             self._never_heard += sum(client.ends() for client in self._clients.values())
             self._clients.clear()
-            self.until_s = self.straight_until_s = 0.0
+            self.until_s = self.direct_until_s = 0.0
         self._at.clear()
         if not self.stopping.is_set():
             self.centre = self._reach.ask(self._name, self._topics, self._lease_s)
 
-    def _wait_for_answers(self, client: Client, for_s: float) -> bool:
+    def _wait_for_answers(self, client: ClusterProducer, for_s: float) -> bool:
         """Whether some of it is still on its way then; it may be told sooner where the producer is closed."""
         until_s = steady_s() + for_s
-        while client.flush(max(0.0, min(SLICE_S, until_s - steady_s()))):
+        while client.flush(max(0.0, min(FLUSH_INTERVAL_S, until_s - steady_s()))):
             if self.stopping.is_set() or steady_s() >= until_s:
                 return True
         return False
@@ -608,7 +618,7 @@ class Moves:
             self.client(cluster).warm_up(list(self._at)[:10])
 
 
-def must_make(name: str, lease_s: float, sites: Mapping[str, Site]) -> None:
+def check_settings(name: str, lease_s: float, sites: Mapping[str, Site]) -> None:
     """Raises where a client cannot be made of these settings."""
     for site in sites.values():
-        Client({"client.id": name, **site.settings()}, Answers(), lambda *_: None, lease_s)
+        ClusterProducer({"client.id": name, **site.settings()}, DeliveryReports(), lambda *_: None, lease_s)

@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from twinshore.config.errors import ConfigError, NotYetError
+from twinshore.config.errors import ConfigError, UnsupportedError
 from twinshore.config.model import Cluster, SaslMechanism, Secret, Security
 from twinshore.kafka.clock import steady_s
-from twinshore.kafka.connection import client_settings
+from twinshore.kafka.connection import librdkafka_settings
 from twinshore.kafka.pool import parse_address
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -34,7 +34,7 @@ _KNOWN = (
 
 
 @dataclass(frozen=True)
-class OwnSecret(Secret):
+class InlineSecret(Secret):
     """A secret that the application holds itself: it is read nowhere, and never shown."""
 
     value: str = field(default="", repr=False)
@@ -61,7 +61,7 @@ class Site:
 
     def settings(self) -> dict[str, Any]:
         """For a client of confluent-kafka. Holds secrets: never log it."""
-        return {**client_settings(self.cluster), **self.clients}
+        return {**librdkafka_settings(self.cluster), **self.clients}
 
 
 def sites_of(given: Mapping[str, Mapping[str, Any] | Cluster], shared: Mapping[str, Any]) -> dict[str, Site]:
@@ -72,7 +72,7 @@ def sites_of(given: Mapping[str, Mapping[str, Any] | Cluster], shared: Mapping[s
     return {name: _site(name, one, shared) for name, one in given.items()}
 
 
-def names_of(topics: Iterable[str]) -> tuple[str, ...]:
+def check_topic_names(topics: Iterable[str]) -> tuple[str, ...]:
     """TypeError for one word, whose letters would be taken for names; ConfigError for what no topic can meet."""
     if isinstance(topics, str):
         raise TypeError(f"topics are given as a list of names, not as {topics!r}")
@@ -85,7 +85,7 @@ def names_of(topics: Iterable[str]) -> tuple[str, ...]:
     return named
 
 
-def must_have_group(site: Site) -> None:
+def check_group_id(site: Site) -> None:
     """ConfigError where its consumers would be no members of a group."""
     if not site.settings().get("group.id"):
         raise ConfigError(f"cluster {site.name}: group.id is not set")
@@ -94,7 +94,7 @@ def must_have_group(site: Site) -> None:
 def _site(name: str, given: Mapping[str, Any] | Cluster, shared: Mapping[str, Any]) -> Site:
     every = dict(shared) if isinstance(given, Cluster) else {**shared, **given}
     if "transactional.id" in every:
-        raise NotYetError(
+        raise UnsupportedError(
             f"cluster {name}: a producer of transactions cannot follow its topics yet", hint="stop it for the switch"
         )
     _must_be_answered(name, every)
@@ -141,11 +141,11 @@ def _security(name: str, given: Mapping[str, Any]) -> Security:
         ca_file=str(given.get("ssl.ca.location", "")),
         cert_file=str(given.get("ssl.certificate.location", "")),
         key_file=str(given.get("ssl.key.location", "")),
-        key_password=OwnSecret(value=str(given.get("ssl.key.password", ""))),
+        key_password=InlineSecret(value=str(given.get("ssl.key.password", ""))),
         check_hostname=str(given.get("ssl.endpoint.identification.algorithm", "https")) != "none",
         sasl=sasl,
         username=str(given.get("sasl.username", "")),
-        password=OwnSecret(value=str(given.get("sasl.password", ""))),
+        password=InlineSecret(value=str(given.get("sasl.password", ""))),
     )
 
 
@@ -161,12 +161,12 @@ def _mechanism(name: str, given: Mapping[str, Any]) -> SaslMechanism:
     )
 
 
-PREFIX = "twinshore"
+THREAD_NAME_PREFIX = "twinshore"
 
 
 def thread_name(does: str, whose: str = "") -> str:
     """By which whoever looks at an application's threads knows ours."""
-    return f"{PREFIX}-{does} {whose}".rstrip()
+    return f"{THREAD_NAME_PREFIX}-{does} {whose}".rstrip()
 
 
 def client_thread(does: str, whose: str, run: Callable[[], object]) -> threading.Thread:
@@ -174,14 +174,14 @@ def client_thread(does: str, whose: str, run: Callable[[], object]) -> threading
     return threading.Thread(target=run, name=thread_name(does, whose), daemon=True)
 
 
-NEWS_S = 60.0
-SENTENCES_MAX = 100
+WARN_AGAIN_AFTER_S = 60.0
+WARNINGS_KEPT_MAX = 100
 
 
-class Warned:
+class WarningQueue:
     """Called with a sentence it keeps it for `tell`, which whoever holds no lock calls. A trouble that goes on is told
     once; one that was not heard of for a minute is news again. Any thread may call it. So nobody else in this room
-    keeps in mind what he has said; but who knows when his trouble is over has `config.once` for it."""
+    keeps in mind what he has said; but who knows when his trouble is over has `config.repeat_filter` for it."""
 
     def __init__(self, warn: Callable[[str], None], clock: Callable[[], float] = steady_s) -> None:
         self._warn, self._clock = warn, clock
@@ -193,9 +193,9 @@ class Warned:
         before_s = self._heard_s.pop(sentence, None)
         self._heard_s[sentence] = now_s
         with suppress(KeyError, RuntimeError, StopIteration):  # another thread may do the same
-            while len(self._heard_s) > SENTENCES_MAX:
+            while len(self._heard_s) > WARNINGS_KEPT_MAX:
                 del self._heard_s[next(iter(self._heard_s))]
-        if before_s is None or now_s >= before_s + NEWS_S:
+        if before_s is None or now_s >= before_s + WARN_AGAIN_AFTER_S:
             self._waiting.append(sentence)
 
     def tell(self) -> None:

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SettingSpec:
     """What a setting means and what it may be."""
 
     meaning: str
@@ -22,38 +22,38 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SettingRow:
     """One key of a section. `default` is None where the setting is required."""
 
     name: str
     kind: Any
     default: Any
     required: bool
-    rule: Rule
+    rule: SettingSpec
 
 
 def setting(default: T, meaning: str, *, low: float | None = None, high: float | None = None) -> T:
     """Declares a setting with a default inside a section."""
-    spec: Any = field(default=default, metadata={"rule": Rule(meaning, low, high)})
+    spec: Any = field(default=default, metadata={"rule": SettingSpec(meaning, low, high)})
     declared: T = spec
     return declared
 
 
 def required(meaning: str) -> Any:
     """Declares a setting that has no default."""
-    return field(metadata={"rule": Rule(meaning)})
+    return field(metadata={"rule": SettingSpec(meaning)})
 
 
-def rows(section: type) -> Iterator[Row]:
+def setting_rows(section: type) -> Iterator[SettingRow]:
     """The keys of one section, in the order they are written."""
     hints = get_type_hints(section)
     for spec in fields(section):
         rule = spec.metadata.get("rule")
-        if isinstance(rule, Rule):
+        if isinstance(rule, SettingSpec):
             bare = spec.default is MISSING
-            yield Row(spec.name, hints[spec.name], None if bare else spec.default, bare, rule)
+            yield SettingRow(spec.name, hints[spec.name], None if bare else spec.default, bare, rule)
 
 
-def shared(section: Any, kind: type) -> dict[str, Any]:
+def shared_fields(section: Any, kind: type) -> dict[str, Any]:
     """What the section says of the fields of another class, by name."""
     return {spec.name: getattr(section, spec.name) for spec in fields(kind) if hasattr(section, spec.name)}

@@ -32,7 +32,7 @@ class RefusedError(TwinshoreError):
     """Twinshore will not do this, because it would lose or mix data. Nothing was touched."""
 
 
-class NotYetError(RefusedError):
+class UnsupportedError(RefusedError):
     """A real case that this version does not handle yet."""
 
 

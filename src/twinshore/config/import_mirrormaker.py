@@ -21,17 +21,17 @@ from twinshore.config.model import SaslMechanism
 from twinshore.config.schema import did_you_mean
 
 
-class Fate(StrEnum):
+class ImportOutcome(StrEnum):
     """BECAME: the proposal holds it. NEEDLESS: nothing is lost. DIFFERS: look at this before you move."""
 
-    BECAME = "became"
-    NEEDLESS = "needless"
+    CONVERTED = "became"
+    UNNEEDED = "needless"
     DIFFERS = "differs"
     UNKNOWN = "unknown"
 
 
-class Meaning(NamedTuple):
-    fate: Fate
+class PropertyMeaning(NamedTuple):
+    fate: ImportOutcome
     sentence: str
 
 
@@ -43,147 +43,176 @@ _SOON = "Twinshore looks every few seconds: [mirror] refresh_s, and every_s of t
 _CUSTOM = "a class of your own: say the same with the link's topics, exclude and control"
 
 # Properties of a link, also written without a link for all of them.
-OF_LINKS: dict[str, Meaning] = {
-    "enabled": Meaning(Fate.BECAME, "the link is proposed"),
-    "topics": Meaning(Fate.BECAME, "topics"),
-    "topics.exclude": Meaning(Fate.BECAME, "exclude"),
-    "topics.blacklist": Meaning(Fate.BECAME, "exclude"),
-    "groups": Meaning(Fate.BECAME, "groups in the section control"),
-    "groups.exclude": Meaning(Fate.BECAME, "exclude_groups in the section control"),
-    "groups.blacklist": Meaning(Fate.BECAME, "exclude_groups in the section control"),
-    "replication.factor": Meaning(Fate.BECAME, "replication_factor"),
-    "replication.policy.class": Meaning(Fate.BECAME, "naming"),
-    "replication.policy.separator": Meaning(Fate.BECAME, "naming: a dot, as Twinshore writes it"),
-    "sync.topic.acls.enabled": Meaning(Fate.BECAME, "acls in the section follow"),
-    "sync.topic.configs.enabled": Meaning(Fate.BECAME, "settings_exclude in the section follow"),
-    "config.properties.exclude": Meaning(Fate.BECAME, "settings_exclude in the section follow"),
-    "config.properties.blacklist": Meaning(Fate.BECAME, "settings_exclude in the section follow"),
-    "use.defaults.from": Meaning(
-        Fate.DIFFERS, "a setting that follows has the value in force on the source, from topic or broker"
+LINK_PROPERTIES: dict[str, PropertyMeaning] = {
+    "enabled": PropertyMeaning(ImportOutcome.CONVERTED, "the link is proposed"),
+    "topics": PropertyMeaning(ImportOutcome.CONVERTED, "topics"),
+    "topics.exclude": PropertyMeaning(ImportOutcome.CONVERTED, "exclude"),
+    "topics.blacklist": PropertyMeaning(ImportOutcome.CONVERTED, "exclude"),
+    "groups": PropertyMeaning(ImportOutcome.CONVERTED, "groups in the section control"),
+    "groups.exclude": PropertyMeaning(ImportOutcome.CONVERTED, "exclude_groups in the section control"),
+    "groups.blacklist": PropertyMeaning(ImportOutcome.CONVERTED, "exclude_groups in the section control"),
+    "replication.factor": PropertyMeaning(ImportOutcome.CONVERTED, "replication_factor"),
+    "replication.policy.class": PropertyMeaning(ImportOutcome.CONVERTED, "naming"),
+    "replication.policy.separator": PropertyMeaning(ImportOutcome.CONVERTED, "naming: a dot, as Twinshore writes it"),
+    "sync.topic.acls.enabled": PropertyMeaning(ImportOutcome.CONVERTED, "acls in the section follow"),
+    "sync.topic.configs.enabled": PropertyMeaning(ImportOutcome.CONVERTED, "settings_exclude in the section follow"),
+    "config.properties.exclude": PropertyMeaning(ImportOutcome.CONVERTED, "settings_exclude in the section follow"),
+    "config.properties.blacklist": PropertyMeaning(ImportOutcome.CONVERTED, "settings_exclude in the section follow"),
+    "use.defaults.from": PropertyMeaning(
+        ImportOutcome.DIFFERS, "a setting that follows has the value in force on the source, from topic or broker"
     ),
-    "use.incremental.alter.configs": Meaning(Fate.NEEDLESS, "settings are always changed one by one"),
-    "sync.group.offsets.enabled": Meaning(Fate.BECAME, "enabled in the section groups, which is on unless it is false"),
-    "sync.group.offsets.interval.seconds": Meaning(
-        Fate.NEEDLESS, "groups follow once a second, or as every_s in the section groups says"
+    "use.incremental.alter.configs": PropertyMeaning(ImportOutcome.UNNEEDED, "settings are always changed one by one"),
+    "sync.group.offsets.enabled": PropertyMeaning(
+        ImportOutcome.CONVERTED, "enabled in the section groups, which is on unless it is false"
     ),
-    "emit.checkpoints.enabled": Meaning(Fate.NEEDLESS, _OFFSETS),
-    "emit.checkpoints.interval.seconds": Meaning(Fate.NEEDLESS, _OFFSETS),
-    "emit.offset-syncs.enabled": Meaning(Fate.NEEDLESS, _OFFSETS),
-    "offset.lag.max": Meaning(Fate.NEEDLESS, _OFFSETS),
-    "offset-syncs.topic.location": Meaning(Fate.NEEDLESS, _OFFSETS),
-    "offset-syncs.topic.replication.factor": Meaning(Fate.NEEDLESS, _OFFSETS),
-    "checkpoints.topic.replication.factor": Meaning(Fate.NEEDLESS, _OFFSETS),
-    "emit.heartbeats.enabled": Meaning(Fate.NEEDLESS, "each link says by itself that it runs"),
-    "emit.heartbeats.interval.seconds": Meaning(Fate.NEEDLESS, "each link says by itself that it runs"),
-    "heartbeats.topic.replication.factor": Meaning(Fate.NEEDLESS, "each link says by itself that it runs"),
-    "heartbeats.replication.enabled": Meaning(Fate.NEEDLESS, "each link says by itself that it runs"),
-    "refresh.topics.enabled": Meaning(Fate.DIFFERS, "new topics that the filters admit are always found"),
-    "refresh.topics.interval.seconds": Meaning(Fate.NEEDLESS, _SOON),
-    "refresh.groups.enabled": Meaning(Fate.NEEDLESS, _SOON),
-    "refresh.groups.interval.seconds": Meaning(Fate.NEEDLESS, _SOON),
-    "sync.topic.configs.interval.seconds": Meaning(Fate.NEEDLESS, _SOON),
-    "sync.topic.acls.interval.seconds": Meaning(Fate.NEEDLESS, _SOON),
-    "tasks.max": Meaning(Fate.NEEDLESS, "lanes in [mirror], chosen from the machine's cores"),
-    "exactly.once.source.support": Meaning(Fate.NEEDLESS, "a batch lands at its own offset once or not at all"),
-    "exactly.once.support": Meaning(Fate.NEEDLESS, "a batch lands at its own offset once or not at all"),
-    "transaction.boundary": Meaning(Fate.NEEDLESS, "a batch lands at its own offset once or not at all"),
-    "consumer.poll.timeout.ms": Meaning(Fate.NEEDLESS, _CLIENTS),
-    "consumer.isolation.level": Meaning(Fate.NEEDLESS, "only what is committed on the source crosses"),
-    "consumer.auto.offset.reset": Meaning(
-        Fate.DIFFERS, "a twin begins where its source's log begins, whatever a consumer would do"
+    "sync.group.offsets.interval.seconds": PropertyMeaning(
+        ImportOutcome.UNNEEDED, "groups follow once a second, or as every_s in the section groups says"
     ),
-    "add.source.alias.to.metrics": Meaning(Fate.NEEDLESS, "every metric carries the link's name"),
-    "provenance.header.enable": Meaning(Fate.DIFFERS, f"{_BYTES}, so no header is added"),
-    "transforms": Meaning(
-        Fate.DIFFERS, f"{_BYTES}: a link that transforms cannot be exact; leave its topics to MirrorMaker"
+    "emit.checkpoints.enabled": PropertyMeaning(ImportOutcome.UNNEEDED, _OFFSETS),
+    "emit.checkpoints.interval.seconds": PropertyMeaning(ImportOutcome.UNNEEDED, _OFFSETS),
+    "emit.offset-syncs.enabled": PropertyMeaning(ImportOutcome.UNNEEDED, _OFFSETS),
+    "offset.lag.max": PropertyMeaning(ImportOutcome.UNNEEDED, _OFFSETS),
+    "offset-syncs.topic.location": PropertyMeaning(ImportOutcome.UNNEEDED, _OFFSETS),
+    "offset-syncs.topic.replication.factor": PropertyMeaning(ImportOutcome.UNNEEDED, _OFFSETS),
+    "checkpoints.topic.replication.factor": PropertyMeaning(ImportOutcome.UNNEEDED, _OFFSETS),
+    "emit.heartbeats.enabled": PropertyMeaning(ImportOutcome.UNNEEDED, "each link says by itself that it runs"),
+    "emit.heartbeats.interval.seconds": PropertyMeaning(
+        ImportOutcome.UNNEEDED, "each link says by itself that it runs"
     ),
-    "predicates": Meaning(Fate.DIFFERS, f"{_BYTES}: see transforms"),
-    "topic.filter.class": Meaning(Fate.DIFFERS, _CUSTOM),
-    "group.filter.class": Meaning(Fate.DIFFERS, _CUSTOM),
-    "config.property.filter.class": Meaning(Fate.DIFFERS, _CUSTOM),
-    "forwarding.admin.class": Meaning(Fate.DIFFERS, "topics are made and changed over Kafka's own protocol alone"),
-    "key.converter": Meaning(Fate.NEEDLESS, _BYTES),
-    "value.converter": Meaning(Fate.NEEDLESS, _BYTES),
-    "header.converter": Meaning(Fate.NEEDLESS, _BYTES),
+    "heartbeats.topic.replication.factor": PropertyMeaning(
+        ImportOutcome.UNNEEDED, "each link says by itself that it runs"
+    ),
+    "heartbeats.replication.enabled": PropertyMeaning(ImportOutcome.UNNEEDED, "each link says by itself that it runs"),
+    "refresh.topics.enabled": PropertyMeaning(
+        ImportOutcome.DIFFERS, "new topics that the filters admit are always found"
+    ),
+    "refresh.topics.interval.seconds": PropertyMeaning(ImportOutcome.UNNEEDED, _SOON),
+    "refresh.groups.enabled": PropertyMeaning(ImportOutcome.UNNEEDED, _SOON),
+    "refresh.groups.interval.seconds": PropertyMeaning(ImportOutcome.UNNEEDED, _SOON),
+    "sync.topic.configs.interval.seconds": PropertyMeaning(ImportOutcome.UNNEEDED, _SOON),
+    "sync.topic.acls.interval.seconds": PropertyMeaning(ImportOutcome.UNNEEDED, _SOON),
+    "tasks.max": PropertyMeaning(ImportOutcome.UNNEEDED, "lanes in [mirror], chosen from the machine's cores"),
+    "exactly.once.source.support": PropertyMeaning(
+        ImportOutcome.UNNEEDED, "a batch lands at its own offset once or not at all"
+    ),
+    "exactly.once.support": PropertyMeaning(
+        ImportOutcome.UNNEEDED, "a batch lands at its own offset once or not at all"
+    ),
+    "transaction.boundary": PropertyMeaning(
+        ImportOutcome.UNNEEDED, "a batch lands at its own offset once or not at all"
+    ),
+    "consumer.poll.timeout.ms": PropertyMeaning(ImportOutcome.UNNEEDED, _CLIENTS),
+    "consumer.isolation.level": PropertyMeaning(ImportOutcome.UNNEEDED, "only what is committed on the source crosses"),
+    "consumer.auto.offset.reset": PropertyMeaning(
+        ImportOutcome.DIFFERS, "a twin begins where its source's log begins, whatever a consumer would do"
+    ),
+    "add.source.alias.to.metrics": PropertyMeaning(ImportOutcome.UNNEEDED, "every metric carries the link's name"),
+    "provenance.header.enable": PropertyMeaning(ImportOutcome.DIFFERS, f"{_BYTES}, so no header is added"),
+    "transforms": PropertyMeaning(
+        ImportOutcome.DIFFERS, f"{_BYTES}: a link that transforms cannot be exact; leave its topics to MirrorMaker"
+    ),
+    "predicates": PropertyMeaning(ImportOutcome.DIFFERS, f"{_BYTES}: see transforms"),
+    "topic.filter.class": PropertyMeaning(ImportOutcome.DIFFERS, _CUSTOM),
+    "group.filter.class": PropertyMeaning(ImportOutcome.DIFFERS, _CUSTOM),
+    "config.property.filter.class": PropertyMeaning(ImportOutcome.DIFFERS, _CUSTOM),
+    "forwarding.admin.class": PropertyMeaning(
+        ImportOutcome.DIFFERS, "topics are made and changed over Kafka's own protocol alone"
+    ),
+    "key.converter": PropertyMeaning(ImportOutcome.UNNEEDED, _BYTES),
+    "value.converter": PropertyMeaning(ImportOutcome.UNNEEDED, _BYTES),
+    "header.converter": PropertyMeaning(ImportOutcome.UNNEEDED, _BYTES),
 }
 # Properties of one cluster, written after its alias; those of a login become its section security.
-OF_CLUSTERS: dict[str, Meaning] = {
-    "bootstrap.servers": Meaning(Fate.BECAME, "bootstrap"),
-    "security.protocol": Meaning(Fate.BECAME, "tls and sasl in the section security"),
-    "sasl.mechanism": Meaning(Fate.BECAME, "sasl in the section security"),
-    "sasl.jaas.config": Meaning(Fate.BECAME, "username in the section security; the password is for you to place"),
-    "sasl.oauthbearer.token.endpoint.url": Meaning(Fate.BECAME, "token_url in the section security"),
-    "sasl.login.callback.handler.class": Meaning(Fate.NEEDLESS, "tokens are fetched from token_url"),
-    "sasl.client.callback.handler.class": Meaning(Fate.DIFFERS, "a class of your own: use token_file for its token"),
-    "ssl.truststore.location": Meaning(Fate.BECAME, "ca_file in the section security"),
-    "ssl.truststore.password": Meaning(Fate.NEEDLESS, "a PEM file of authorities has no password"),
-    "ssl.truststore.type": Meaning(Fate.BECAME, "ca_file is PEM"),
-    "ssl.truststore.certificates": Meaning(
-        Fate.DIFFERS, "write these certificates to a PEM file and name it as ca_file"
+CLUSTER_PROPERTIES: dict[str, PropertyMeaning] = {
+    "bootstrap.servers": PropertyMeaning(ImportOutcome.CONVERTED, "bootstrap"),
+    "security.protocol": PropertyMeaning(ImportOutcome.CONVERTED, "tls and sasl in the section security"),
+    "sasl.mechanism": PropertyMeaning(ImportOutcome.CONVERTED, "sasl in the section security"),
+    "sasl.jaas.config": PropertyMeaning(
+        ImportOutcome.CONVERTED, "username in the section security; the password is for you to place"
     ),
-    "ssl.keystore.location": Meaning(Fate.BECAME, "cert_file and key_file in the section security"),
-    "ssl.keystore.password": Meaning(Fate.NEEDLESS, "a PEM file of certificates has no password"),
-    "ssl.keystore.type": Meaning(Fate.BECAME, "cert_file and key_file are PEM"),
-    "ssl.keystore.key": Meaning(Fate.DIFFERS, "write this key to a PEM file and name it as key_file"),
-    "ssl.keystore.certificate.chain": Meaning(
-        Fate.DIFFERS, "write these certificates to a PEM file and name it as cert_file"
+    "sasl.oauthbearer.token.endpoint.url": PropertyMeaning(
+        ImportOutcome.CONVERTED, "token_url in the section security"
     ),
-    "ssl.key.password": Meaning(Fate.BECAME, "key_password_env in the section security"),
-    "ssl.endpoint.identification.algorithm": Meaning(Fate.BECAME, "check_hostname in the section security"),
-    "ssl.protocol": Meaning(Fate.NEEDLESS, "the newest TLS that both sides know is spoken"),
-    "ssl.enabled.protocols": Meaning(Fate.NEEDLESS, "the newest TLS that both sides know is spoken"),
-    "config.providers": Meaning(Fate.DIFFERS, "secrets come from environment variables or files: *_env, *_file"),
-    "group.id": Meaning(Fate.NEEDLESS, _PROCESS),
-    "client.id": Meaning(Fate.NEEDLESS, "brokers see clients named twinshore"),
+    "sasl.login.callback.handler.class": PropertyMeaning(ImportOutcome.UNNEEDED, "tokens are fetched from token_url"),
+    "sasl.client.callback.handler.class": PropertyMeaning(
+        ImportOutcome.DIFFERS, "a class of your own: use token_file for its token"
+    ),
+    "ssl.truststore.location": PropertyMeaning(ImportOutcome.CONVERTED, "ca_file in the section security"),
+    "ssl.truststore.password": PropertyMeaning(ImportOutcome.UNNEEDED, "a PEM file of authorities has no password"),
+    "ssl.truststore.type": PropertyMeaning(ImportOutcome.CONVERTED, "ca_file is PEM"),
+    "ssl.truststore.certificates": PropertyMeaning(
+        ImportOutcome.DIFFERS, "write these certificates to a PEM file and name it as ca_file"
+    ),
+    "ssl.keystore.location": PropertyMeaning(ImportOutcome.CONVERTED, "cert_file and key_file in the section security"),
+    "ssl.keystore.password": PropertyMeaning(ImportOutcome.UNNEEDED, "a PEM file of certificates has no password"),
+    "ssl.keystore.type": PropertyMeaning(ImportOutcome.CONVERTED, "cert_file and key_file are PEM"),
+    "ssl.keystore.key": PropertyMeaning(ImportOutcome.DIFFERS, "write this key to a PEM file and name it as key_file"),
+    "ssl.keystore.certificate.chain": PropertyMeaning(
+        ImportOutcome.DIFFERS, "write these certificates to a PEM file and name it as cert_file"
+    ),
+    "ssl.key.password": PropertyMeaning(ImportOutcome.CONVERTED, "key_password_env in the section security"),
+    "ssl.endpoint.identification.algorithm": PropertyMeaning(
+        ImportOutcome.CONVERTED, "check_hostname in the section security"
+    ),
+    "ssl.protocol": PropertyMeaning(ImportOutcome.UNNEEDED, "the newest TLS that both sides know is spoken"),
+    "ssl.enabled.protocols": PropertyMeaning(ImportOutcome.UNNEEDED, "the newest TLS that both sides know is spoken"),
+    "config.providers": PropertyMeaning(
+        ImportOutcome.DIFFERS, "secrets come from environment variables or files: *_env, *_file"
+    ),
+    "group.id": PropertyMeaning(ImportOutcome.UNNEEDED, _PROCESS),
+    "client.id": PropertyMeaning(ImportOutcome.UNNEEDED, "brokers see clients named twinshore"),
 }
 # Of the process, whatever stands before.
-PATTERNS: tuple[tuple[re.Pattern[str], Meaning], ...] = (
-    (re.compile(r"clusters"), Meaning(Fate.BECAME, "one section for each cluster")),
+PROPERTY_PATTERNS: tuple[tuple[re.Pattern[str], PropertyMeaning], ...] = (
+    (re.compile(r"clusters"), PropertyMeaning(ImportOutcome.CONVERTED, "one section for each cluster")),
     (
         re.compile(r"(.*\.)?transforms\..*|(.*\.)?predicates\..*"),
-        Meaning(Fate.DIFFERS, f"{_BYTES}: see transforms"),
+        PropertyMeaning(ImportOutcome.DIFFERS, f"{_BYTES}: see transforms"),
     ),
-    (re.compile(r".*consumer\.auto\.offset\.reset"), OF_LINKS["consumer.auto.offset.reset"]),
-    (re.compile(r".*consumer\.isolation\.level"), OF_LINKS["consumer.isolation.level"]),
-    (re.compile(r".*(key|value|header)\.converter\..*"), Meaning(Fate.NEEDLESS, _BYTES)),
-    (re.compile(r"(.*\.)?(consumer|producer|admin)\..*"), Meaning(Fate.NEEDLESS, _CLIENTS)),
-    (re.compile(r"(.*\.)?(config|offset|status)\.storage\..*"), Meaning(Fate.NEEDLESS, _PROCESS)),
-    (re.compile(r"(.*\.)?config\.providers\..*"), OF_CLUSTERS["config.providers"]),
-    (re.compile(r"(.*\.)?(metric\.reporters|metrics\..*)"), Meaning(Fate.NEEDLESS, "docs/metrics.md has the metrics")),
+    (re.compile(r".*consumer\.auto\.offset\.reset"), LINK_PROPERTIES["consumer.auto.offset.reset"]),
+    (re.compile(r".*consumer\.isolation\.level"), LINK_PROPERTIES["consumer.isolation.level"]),
+    (re.compile(r".*(key|value|header)\.converter\..*"), PropertyMeaning(ImportOutcome.UNNEEDED, _BYTES)),
+    (re.compile(r"(.*\.)?(consumer|producer|admin)\..*"), PropertyMeaning(ImportOutcome.UNNEEDED, _CLIENTS)),
+    (re.compile(r"(.*\.)?(config|offset|status)\.storage\..*"), PropertyMeaning(ImportOutcome.UNNEEDED, _PROCESS)),
+    (re.compile(r"(.*\.)?config\.providers\..*"), CLUSTER_PROPERTIES["config.providers"]),
+    (
+        re.compile(r"(.*\.)?(metric\.reporters|metrics\..*)"),
+        PropertyMeaning(ImportOutcome.UNNEEDED, "docs/metrics.md has the metrics"),
+    ),
     (
         re.compile(r"dedicated\.mode\..*|rest\..*|listeners.*|plugin\..*|name|topic\.creation\..*|errors\..*"),
-        Meaning(Fate.NEEDLESS, _PROCESS),
+        PropertyMeaning(ImportOutcome.UNNEEDED, _PROCESS),
     ),
     (
         re.compile(r"(.*\.)?(offset\.flush\..*|task\..*|rebalance\..*|scheduled\..*|access\.control\..*|worker\..*)"),
-        Meaning(Fate.NEEDLESS, _PROCESS),
+        PropertyMeaning(ImportOutcome.UNNEEDED, _PROCESS),
     ),
 )
 
 
-def by_pattern(key: str) -> Meaning | None:
+def match_property(key: str) -> PropertyMeaning | None:
     """The meaning of a property that belongs to neither a link nor a cluster."""
-    return next((meaning for pattern, meaning in PATTERNS if pattern.fullmatch(key)), None)
+    return next((meaning for pattern, meaning in PROPERTY_PATTERNS if pattern.fullmatch(key)), None)
 
 
 SOURCE_CONNECTOR = "MirrorSourceConnector"
 CONNECTORS = (SOURCE_CONNECTOR, "MirrorCheckpointConnector", "MirrorHeartbeatConnector")
 # What belongs to the connector as a thing of Connect's, and not to the link.
-OF_CONNECT = ("connector.class", "name", "source.cluster.alias", "target.cluster.alias")
+CONNECT_PROPERTIES = ("connector.class", "name", "source.cluster.alias", "target.cluster.alias")
 _PARTS = re.compile(r"((?:\\.|[^\\=: \t])*)[ \t]*[=:]?[ \t]*(.*)", re.DOTALL)
 _ESCAPED = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class PropertyValue:
     """A property and where it stands."""
 
     value: str
     place: str
 
 
-Properties = dict[str, Written]
+Properties = dict[str, PropertyValue]
 
 
 def read_properties(text: str, name: str) -> Properties:
@@ -195,7 +224,7 @@ def read_properties(text: str, name: str) -> Properties:
         key, value = _parted(line)
         if not key:
             raise ConfigError(f"{name}, line {number}: a property without a name: {line.strip()!r}")
-        found[key] = Written(value, f"line {number}")
+        found[key] = PropertyValue(value, f"line {number}")
     if not found:
         raise ConfigError(
             f"{name} holds no property", hint="name the file that connect-mirror-maker.sh is started with"
@@ -249,7 +278,7 @@ def _from_connect(text: str, name: str) -> Properties:
         for alias in _one_connector(config, place, name, found):
             if alias not in clusters:
                 clusters.append(alias)
-    found["clusters"] = Written(",".join(clusters), name)
+    found["clusters"] = PropertyValue(",".join(clusters), name)
     return found
 
 
@@ -270,16 +299,16 @@ def _one_connector(config: dict[str, Any], place: str, name: str, found: Propert
         key = f"{source}->{target}.enabled"
         # Several connectors may share a pair's topics; one that runs is enough.
         if key not in found or is_true(enabled):
-            found[key] = Written(enabled, place)
+            found[key] = PropertyValue(enabled, place)
     for key, value in config.items():
         # Without the source's connector the others carry nothing, whatever they say of themselves.
-        if key in OF_CONNECT or key == "enabled":
+        if key in CONNECT_PROPERTIES or key == "enabled":
             continue
         where = f"{source}->{target}.{key}"
         for side, alias in (("source", source), ("target", target)):
             if key.startswith(f"{side}.cluster."):
                 where = f"{alias}.{key.removeprefix(f'{side}.cluster.')}"
-        found.setdefault(where, Written(_text_of(value), place))
+        found.setdefault(where, PropertyValue(_text_of(value), place))
     return source, target
 
 
@@ -298,7 +327,7 @@ PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
 
 
 @dataclass(slots=True)
-class Login:
+class ClusterLogin:
     """`values` are the section's; `steps` is what the operator must do by hand; `wrong` is what cannot be said."""
 
     values: dict[str, str | bool] = field(default_factory=dict)
@@ -306,9 +335,9 @@ class Login:
     wrong: list[str] = field(default_factory=list)
 
 
-def login(cluster: str, given: Mapping[str, Written]) -> Login:
+def build_login(cluster: str, given: Mapping[str, PropertyValue]) -> ClusterLogin:
     """The section of one cluster, out of its properties without their alias."""
-    found = Login()
+    found = ClusterLogin()
     texts = {key: one.value for key, one in given.items()}
     protocol = texts.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
@@ -321,12 +350,12 @@ def login(cluster: str, given: Mapping[str, Written]) -> Login:
     return found
 
 
-def variable(cluster: str, what: str) -> str:
+def secret_variable(cluster: str, what: str) -> str:
     """The environment variable that is to hold a secret of this cluster."""
     return re.sub(r"[^A-Z0-9]", "_", f"{cluster}_{what}".upper())
 
 
-def _tls(cluster: str, texts: Mapping[str, str], found: Login) -> None:
+def _tls(cluster: str, texts: Mapping[str, str], found: ClusterLogin) -> None:
     found.values["tls"] = True
     trusted = texts.get("ssl.truststore.location", "")
     if trusted:
@@ -336,7 +365,7 @@ def _tls(cluster: str, texts: Mapping[str, str], found: Login) -> None:
         pem = _pem(cluster, ours, texts.get("ssl.keystore.type", ""), "cert", found)
         found.values |= {"cert_file": pem, "key_file": pem}
         if texts.get("ssl.key.password"):
-            name = variable(cluster, "key_password")
+            name = secret_variable(cluster, "key_password")
             found.values["key_password_env"] = name
             found.steps.append(f"put the key's password of {cluster} into the environment variable {name}")
     # Java's way to say so is to leave it empty.
@@ -344,7 +373,7 @@ def _tls(cluster: str, texts: Mapping[str, str], found: Login) -> None:
         found.values["check_hostname"] = False
 
 
-def _pem(cluster: str, location: str, kind: str, what: str, found: Login) -> str:
+def _pem(cluster: str, location: str, kind: str, what: str, found: ClusterLogin) -> str:
     path = PurePosixPath(location)
     if kind.upper() == "PEM" or path.suffix in (".pem", ".crt", ".cer"):
         return location
@@ -353,7 +382,7 @@ def _pem(cluster: str, location: str, kind: str, what: str, found: Login) -> str
     return pem
 
 
-def _sasl(cluster: str, texts: Mapping[str, str], found: Login) -> None:
+def _sasl(cluster: str, texts: Mapping[str, str], found: ClusterLogin) -> None:
     mechanism = texts.get("sasl.mechanism", "GSSAPI")
     if mechanism not in {one.value for one in SaslMechanism}:
         known = ", ".join(one.value for one in SaslMechanism)
@@ -370,7 +399,7 @@ def _sasl(cluster: str, texts: Mapping[str, str], found: Login) -> None:
         user = "TO-BE-WRITTEN"
     if user:
         found.values["username"] = user
-    name = variable(cluster, "password")
+    name = secret_variable(cluster, "password")
     if mechanism == SaslMechanism.OAUTHBEARER:
         url = texts.get("sasl.oauthbearer.token.endpoint.url", "")
         if url.startswith("file:"):
@@ -394,17 +423,17 @@ TOPICS_DEFAULT = ".*"
 # Both of its default lists, the older and the newer, and what it makes for itself.
 EXCLUDE_DEFAULT = r".*[\-\.]internal, .*\.replica, __.*"
 GROUPS_EXCLUDE_DEFAULT = "console-consumer-.*, connect-.*, __.*"
-IDENTITY, PREFIX = "IdentityReplicationPolicy", "DefaultReplicationPolicy"
-ARROW = re.compile(r"(?P<source>.+?)->(?P<target>[^.]+)\.(?P<rest>.+)")
+IDENTITY_POLICY, DEFAULT_POLICY = "IdentityReplicationPolicy", "DefaultReplicationPolicy"
+LINK_PROPERTY = re.compile(r"(?P<source>.+?)->(?P<target>[^.]+)\.(?P<rest>.+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PropertyFinding:
     """What one property became."""
 
     key: str
     place: str
-    fate: Fate
+    fate: ImportOutcome
     sentence: str
 
 
@@ -413,7 +442,7 @@ class Proposal:
     """`text` is a settings file. `steps` is what is left to do by hand."""
 
     text: str
-    findings: tuple[Finding, ...]
+    findings: tuple[PropertyFinding, ...]
     steps: tuple[str, ...]
     links: tuple[str, ...]
 
@@ -423,28 +452,28 @@ def propose(text: str, name: str) -> Proposal:
     given = read_properties(text, name)
     clusters = _clusters(given, name)
     pairs = _pairs(given, clusters, name)
-    findings: list[Finding] = []
+    findings: list[PropertyFinding] = []
     steps: list[str] = []
     links = [_link(given, source, target, findings, steps) for source, target in pairs]
     used = [cluster for cluster in clusters if any(cluster in pair for pair in pairs)]
     logins = {}
     for cluster in used:
         ours = _of_cluster(given, cluster)
-        found = login(cluster, ours)
+        found = build_login(cluster, ours)
         logins[cluster] = found.values
         steps += found.steps
         for wrong in found.wrong:
             key = wrong.split(":")[0]
             place = ours[key].place if key in ours else name
-            findings.append(Finding(f"{cluster}.{key}", place, Fate.DIFFERS, wrong.split(": ", 1)[1]))
+            findings.append(PropertyFinding(f"{cluster}.{key}", place, ImportOutcome.DIFFERS, wrong.split(": ", 1)[1]))
     told = {finding.key for finding in findings}
     findings += [_finding(key, one, clusters, pairs) for key, one in given.items() if key not in told]
     for key, one in given.items():
         if PLACEHOLDER.search(one.value) and "jaas" not in key and "password" not in key:
             steps.append(f"{key} ({one.place}) is fetched by a config provider: write its value into the proposal")
     addresses = {cluster: _listed(given[f"{cluster}.bootstrap.servers"].value) for cluster in used}
-    findings.sort(key=lambda finding: (list(Fate).index(finding.fate), finding.key))
-    body = render(name, addresses, logins, links, steps)
+    findings.sort(key=lambda finding: (list(ImportOutcome).index(finding.fate), finding.key))
+    body = render_settings(name, addresses, logins, links, steps)
     return Proposal(body, tuple(findings), tuple(dict.fromkeys(steps)), tuple(f"{a}->{b}" for a, b in pairs))
 
 
@@ -467,7 +496,7 @@ def _clusters(given: Properties, name: str) -> list[str]:
 def _pairs(given: Properties, clusters: list[str], name: str) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     for key, one in given.items():
-        found = ARROW.fullmatch(key)
+        found = LINK_PROPERTY.fullmatch(key)
         if not found:
             continue
         for side in (found["source"], found["target"]):
@@ -481,7 +510,9 @@ def _pairs(given: Properties, clusters: list[str], name: str) -> list[tuple[str,
     return pairs
 
 
-def _link(given: Properties, source: str, target: str, findings: list[Finding], steps: list[str]) -> ProposedLink:
+def _link(
+    given: Properties, source: str, target: str, findings: list[PropertyFinding], steps: list[str]
+) -> ProposedLink:
     def say(key: str, default: str = "") -> str:
         return _value(given, source, target, key, default)
 
@@ -507,17 +538,17 @@ def _link(given: Properties, source: str, target: str, findings: list[Finding], 
     )
 
 
-def _naming(given: Properties, source: str, target: str, findings: list[Finding]) -> str:
-    policy = _value(given, source, target, "replication.policy.class", PREFIX).rsplit(".", 1)[-1].strip()
+def _naming(given: Properties, source: str, target: str, findings: list[PropertyFinding]) -> str:
+    policy = _value(given, source, target, "replication.policy.class", DEFAULT_POLICY).rsplit(".", 1)[-1].strip()
     key, one = _where(given, source, target, "replication.policy.class")
-    if one and policy not in (IDENTITY, PREFIX):
-        sentence = f"a class of your own: proposed is prefix; Twinshore knows {PREFIX} and {IDENTITY}"
-        findings.append(Finding(key, one.place, Fate.DIFFERS, sentence))
+    if one and policy not in (IDENTITY_POLICY, DEFAULT_POLICY):
+        sentence = f"a class of your own: proposed is prefix; Twinshore knows {DEFAULT_POLICY} and {IDENTITY_POLICY}"
+        findings.append(PropertyFinding(key, one.place, ImportOutcome.DIFFERS, sentence))
     key, one = _where(given, source, target, "replication.policy.separator")
-    if one and one.value != "." and policy != IDENTITY:
+    if one and one.value != "." and policy != IDENTITY_POLICY:
         sentence = f"twins are called {source}.topic, with a dot, not {one.value!r}: readers must be told"
-        findings.append(Finding(key, one.place, Fate.DIFFERS, sentence))
-    return "same" if policy == IDENTITY else "prefix"
+        findings.append(PropertyFinding(key, one.place, ImportOutcome.DIFFERS, sentence))
+    return "same" if policy == IDENTITY_POLICY else "prefix"
 
 
 def _value(given: Properties, source: str, target: str, key: str, default: str) -> str:
@@ -525,7 +556,7 @@ def _value(given: Properties, source: str, target: str, key: str, default: str) 
     return one.value if one else default
 
 
-def _where(given: Properties, source: str, target: str, key: str) -> tuple[str, Written | None]:
+def _where(given: Properties, source: str, target: str, key: str) -> tuple[str, PropertyValue | None]:
     """The link's own property, or else the one for all links."""
     for name in (f"{source}->{target}.{key}", key):
         if name in given:
@@ -533,39 +564,46 @@ def _where(given: Properties, source: str, target: str, key: str) -> tuple[str, 
     return key, None
 
 
-def _of_cluster(given: Properties, cluster: str) -> dict[str, Written]:
+def _of_cluster(given: Properties, cluster: str) -> dict[str, PropertyValue]:
     """The cluster's own properties; those without an alias stand for all clusters."""
-    shared = {key: one for key, one in given.items() if key in OF_CLUSTERS}
+    shared = {key: one for key, one in given.items() if key in CLUSTER_PROPERTIES}
     head = f"{cluster}."
     return shared | {key.removeprefix(head): one for key, one in given.items() if key.startswith(head)}
 
 
-def _finding(key: str, one: Written, clusters: list[str], pairs: list[tuple[str, str]]) -> Finding:
-    arrow = ARROW.fullmatch(key)
+def _finding(key: str, one: PropertyValue, clusters: list[str], pairs: list[tuple[str, str]]) -> PropertyFinding:
+    arrow = LINK_PROPERTY.fullmatch(key)
     if arrow and (arrow["source"], arrow["target"]) not in pairs:
         link = f"{arrow['source']}->{arrow['target']}"
         off = "" if arrow["rest"] == "enabled" else f", since {link}.enabled is not true"
-        return Finding(key, one.place, Fate.NEEDLESS, f"link {link} is off and not proposed{off}")
+        return PropertyFinding(key, one.place, ImportOutcome.UNNEEDED, f"link {link} is off and not proposed{off}")
     meaning = _meaning(key, clusters)
-    return Finding(key, one.place, meaning.fate, meaning.sentence)
+    return PropertyFinding(key, one.place, meaning.fate, meaning.sentence)
 
 
-def _meaning(key: str, clusters: list[str]) -> Meaning:
-    arrow = ARROW.fullmatch(key)
+def _meaning(key: str, clusters: list[str]) -> PropertyMeaning:
+    arrow = LINK_PROPERTY.fullmatch(key)
     bare = arrow["rest"] if arrow else key
-    known: Mapping[str, Meaning] = OF_LINKS
+    known: Mapping[str, PropertyMeaning] = LINK_PROPERTIES
     if not arrow:
         alias = next((one for one in clusters if key.startswith(f"{one}.")), "")
         bare = key.removeprefix(f"{alias}.") if alias else key
-        known = OF_CLUSTERS if alias else {**OF_LINKS, **OF_CLUSTERS}
+        known = CLUSTER_PROPERTIES if alias else {**LINK_PROPERTIES, **CLUSTER_PROPERTIES}
     # One of a client, in front of what is a cluster's: consumer.ssl.truststore.location.
     plain = re.sub(r"^(source\.|target\.)?(consumer|producer|admin)\.(?=ssl|sasl|security)", "", bare)
     found = (
-        known.get(bare) or (OF_CLUSTERS.get(plain) if plain != bare else None) or by_pattern(bare) or by_pattern(key)
+        known.get(bare)
+        or (CLUSTER_PROPERTIES.get(plain) if plain != bare else None)
+        or match_property(bare)
+        or match_property(key)
     )
     if found and plain != bare:
-        return Meaning(Fate.DIFFERS, "Twinshore has one login for each cluster: write it in the section security")
-    return found or Meaning(Fate.UNKNOWN, f"not a property of MirrorMaker 2{did_you_mean(bare, known)}")
+        return PropertyMeaning(
+            ImportOutcome.DIFFERS, "Twinshore has one login for each cluster: write it in the section security"
+        )
+    return found or PropertyMeaning(
+        ImportOutcome.UNKNOWN, f"not a property of MirrorMaker 2{did_you_mean(bare, known)}"
+    )
 
 
 def _listed(text: str) -> list[str]:
@@ -585,7 +623,7 @@ def _patterns(text: str, key: str, steps: list[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-Value = str | bool | int | Sequence[str]
+SettingValue = str | bool | int | Sequence[str]
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -606,7 +644,7 @@ class ProposedLink:
     groups_follow: bool = True
 
 
-def render(
+def render_settings(
     name: str,
     addresses: Mapping[str, Sequence[str]],
     logins: Mapping[str, Mapping[str, str | bool]],
@@ -661,7 +699,7 @@ def _key(name: str) -> str:
     return name if _BARE.fullmatch(name) else _text(name)
 
 
-def _text(value: Value) -> str:
+def _text(value: SettingValue) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):

@@ -39,7 +39,7 @@ PRIORITY_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
+class LinkControl:
     """What holds until the store says otherwise, which is changed while the mirror runs. Besides: `topic_throttles`,
     bytes per second, and `priorities`, 1 to 100, both tables from expression to number; the first that matches counts.
     """
@@ -76,20 +76,20 @@ def first_match(pairs: tuple[tuple[str, int], ...], topic: str, default: int) ->
     return next((number for pattern, number in pairs if re.fullmatch(pattern, topic)), default)
 
 
-UNCONTROLLED = Control()
+DEFAULT_CONTROL = LinkControl()
 
 # Where each link says that it runs; crosses under the source's name whatever the naming.
-HEARTBEATS = "twinshore.heartbeats"
+HEARTBEATS_TOPIC = "twinshore.heartbeats"
 # Where each target says which of its topics are twins.
 TWINS_TOPIC = "twinshore.twins"
 # Where each cluster says where topics are at home, and where clients say that they follow it.
 HOMES_TOPIC = "twinshore.homes"
-FOLLOWERS_TOPIC = "twinshore.followers"
+SUBSCRIBERS_TOPIC = "twinshore.followers"
 # Where the home of a topic keeps the records that an old home took and never sent.
 RESCUED_TOPIC = "twinshore.rescued"
-NOTES_TOPICS = (TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC, RESCUED_TOPIC)
+STATE_TOPICS = (TWINS_TOPIC, HOMES_TOPIC, SUBSCRIBERS_TOPIC, RESCUED_TOPIC)
 # What has a home as topics have: all groups of the clients of proxies. No topic is called so.
-GROUPS_HOME = "twinshore.groups"
+GROUPS_HOME_NAME = "twinshore.groups"
 SourceOffset = NewType("SourceOffset", int)
 TargetOffset = NewType("TargetOffset", int)
 
@@ -162,7 +162,7 @@ class Cluster:
     site: str = ""
 
 
-class Deleted(StrEnum):
+class DeletedTopicPolicy(StrEnum):
     """What becomes of a twin whose source topic was deleted."""
 
     KEEP = "keep"
@@ -170,7 +170,7 @@ class Deleted(StrEnum):
     DELETE = "delete"
 
 
-class Recreated(StrEnum):
+class RecreatedTopicPolicy(StrEnum):
     """What becomes of a twin whose source topic was deleted and made again."""
 
     STOP = "stop"
@@ -178,7 +178,7 @@ class Recreated(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Follow:
+class SyncRules:
     """What follows a link besides records."""
 
     every_s: float = setting(5.0, "how often both clusters are compared", low=0.5, high=3600)
@@ -195,9 +195,11 @@ class Follow:
         "the mirror's user as the target sees it, like `User:mirror`; empty: by its SASL username. No ACL that"
         " shuts it out is written",
     )
-    deleted: Deleted = setting(Deleted.KEEP, "a twin whose source topic is deleted: `keep`, `archive` or `delete` it")
-    recreated: Recreated = setting(
-        Recreated.STOP,
+    deleted: DeletedTopicPolicy = setting(
+        DeletedTopicPolicy.KEEP, "a twin whose source topic is deleted: `keep`, `archive` or `delete` it"
+    )
+    recreated: RecreatedTopicPolicy = setting(
+        RecreatedTopicPolicy.STOP,
         "a twin whose source topic was deleted and made again: `stop`, or delete the twin and `begin again`",
     )
     delete_after_s: float = setting(
@@ -242,7 +244,7 @@ class QueuePolicy(StrEnum):
     dropped."""
 
     KEEP = "keep"
-    FRESH = "fresh"
+    DROP_OLDEST = "fresh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +262,7 @@ class QueueRules:
 
     @property
     def fresh(self) -> bool:
-        return self.policy is QueuePolicy.FRESH
+        return self.policy is QueuePolicy.DROP_OLDEST
 
     @property
     def sentence(self) -> str:
@@ -271,21 +273,21 @@ class QueueRules:
         return f"its queue is fresh: beyond {self.high_bytes >> 20:,} MB the oldest goes{age}; new twins are mapped"
 
 
-class Naming(StrEnum):
+class TwinNaming(StrEnum):
     """What a twin is called: as its source topic, or with the source cluster's name before it."""
 
     SAME = "same"
     PREFIX = "prefix"
 
 
-class Mode(StrEnum):
+class OffsetMode(StrEnum):
     """Whether a topic that holds data on the target already may be carried on, at offsets of its own."""
 
     EXACT = "exact"
     MAPPED = "mapped"
 
 
-class MappedFrom(StrEnum):
+class MappedStart(StrEnum):
     """Where in the source such a topic goes on: where MirrorMaker 2 stopped, at its log start, or at its end."""
 
     MIRRORMAKER = "mirrormaker"
@@ -304,13 +306,13 @@ class Link:
     exclude: tuple[str, ...] = ()
     replication_factor: int = 0
     topic_settings: tuple[tuple[str, str], ...] = field(default=())
-    follow: Follow = Follow()
-    naming: Naming = Naming.SAME
+    follow: SyncRules = SyncRules()
+    naming: TwinNaming = TwinNaming.SAME
     chain: bool = False
-    control: Control = UNCONTROLLED
+    control: LinkControl = DEFAULT_CONTROL
     groups: GroupRules = GroupRules()
-    mode: Mode = Mode.EXACT
-    mapped_from: MappedFrom = MappedFrom.MIRRORMAKER
+    mode: OffsetMode = OffsetMode.EXACT
+    mapped_from: MappedStart = MappedStart.MIRRORMAKER
     broadcast: str = ""
     queue: QueueRules = QueueRules()
 
@@ -320,23 +322,23 @@ class Link:
 
     def twin_of(self, topic: str) -> str:
         """What the topic's twin is called on the target."""
-        if self.naming is Naming.PREFIX or is_heartbeats(topic):
+        if self.naming is TwinNaming.PREFIX or is_heartbeats_topic(topic):
             return f"{self.source}.{topic}"
         return topic
 
 
-def is_heartbeats(topic: str) -> bool:
+def is_heartbeats_topic(topic: str) -> bool:
     """Whether it holds a cluster's heartbeats, its own or those that came from others."""
-    return topic == HEARTBEATS or topic.endswith(f".{HEARTBEATS}")
+    return topic == HEARTBEATS_TOPIC or topic.endswith(f".{HEARTBEATS_TOPIC}")
 
 
-def is_twinshores(topic: str) -> bool:
+def is_internal_topic(topic: str) -> bool:
     """Whether it is one of Twinshore's own topics."""
-    return topic in NOTES_TOPICS or is_heartbeats(topic)
+    return topic in STATE_TOPICS or is_heartbeats_topic(topic)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class NamedPartition:
+class TopicPartition:
     """A partition as Kafka names it."""
 
     topic: str
@@ -346,10 +348,10 @@ class NamedPartition:
         return f"{self.topic}-{self.partition}"
 
 
-SEQUENCES = 2**31
+SEQUENCE_SPAN = 2**31
 
 
-class Extent(NamedTuple):
+class OffsetRun(NamedTuple):
     """A mapped twin's records from `source` on lie from `target` on: `length` of them, one behind the other.
 
     `sequence` is the link's own of the first one. Length 0: nothing yet, the next record goes to `target` or behind it.
@@ -361,40 +363,40 @@ class Extent(NamedTuple):
     sequence: int
 
 
-def source_end(extent: Extent) -> SourceOffset:
+def source_end(extent: OffsetRun) -> SourceOffset:
     """The offset of the source behind its last record."""
     return SourceOffset(extent.source + extent.length)
 
 
-def target_end(extent: Extent) -> TargetOffset:
+def target_end(extent: OffsetRun) -> TargetOffset:
     """The offset of the twin behind its last record."""
     return TargetOffset(extent.target + extent.length)
 
 
-def without_first(extent: Extent, count: int) -> Extent:
+def drop_first_records(extent: OffsetRun, count: int) -> OffsetRun:
     """The extent without its first records."""
     source, target = SourceOffset(extent.source + count), TargetOffset(extent.target + count)
-    return Extent(source, target, extent.length - count, (extent.sequence + count) % SEQUENCES)
+    return OffsetRun(source, target, extent.length - count, (extent.sequence + count) % SEQUENCE_SPAN)
 
 
-def joined(first: Extent, second: Extent) -> Extent | None:
+def join_runs(first: OffsetRun, second: OffsetRun) -> OffsetRun | None:
     """Both as one, where the second begins right behind the first on either side; else None."""
     if source_end(first) == second.source and target_end(first) == second.target:
         return first._replace(length=first.length + second.length)
     return None
 
 
-def follow_on(known: Extent | None, fresh: Iterable[Extent]) -> list[Extent]:
+def append_runs(known: OffsetRun | None, fresh: Iterable[OffsetRun]) -> list[OffsetRun]:
     """What stands from the last known extent on, after those gained since; given in order. What reaches no further than
     what is known is a repetition."""
-    standing: list[Extent] = [] if known is None else [known]
+    standing: list[OffsetRun] = [] if known is None else [known]
     for one in fresh:
         last = standing[-1] if standing else None
         if last is not None and source_end(last) > one.source:
-            one = without_first(one, min(one.length, source_end(last) - one.source))
+            one = drop_first_records(one, min(one.length, source_end(last) - one.source))
         if not one.length and standing:
             continue
-        together = joined(last, one) if last is not None else None
+        together = join_runs(last, one) if last is not None else None
         if together is not None:
             standing[-1] = together
         elif last is not None and not last.length and last.source == one.source:
@@ -404,7 +406,7 @@ def follow_on(known: Extent | None, fresh: Iterable[Extent]) -> list[Extent]:
     return standing
 
 
-class Step(Protocol):
+class PlanStep(Protocol):
     """One change, as a value."""
 
     def sentence(self, *, done: bool) -> str:
@@ -412,7 +414,7 @@ class Step(Protocol):
         ...
 
 
-S_co = TypeVar("S_co", bound=Step, covariant=True)
+S_co = TypeVar("S_co", bound=PlanStep, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,8 +428,8 @@ class Plan(Generic[S_co]):
     refused: TwinshoreError | None = None
 
 
-HOLD_S = 10.0  # so long writers may wait
-WAVE_TOPICS = 50  # so many move at once where all topics of a link do
+WRITE_PAUSE_S = 10.0  # so long writers may wait
+TOPICS_PER_WAVE = 50  # so many move at once where all topics of a link do
 
 # A topic's first home, which was seen and not decided.
 FIRST_TERM = 1

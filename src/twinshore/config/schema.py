@@ -21,7 +21,7 @@ from typing import Any, Generic, Literal, TypeVar, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from twinshore.config import sections
-from twinshore.config.declaration import Row, rows
+from twinshore.config.declaration import SettingRow, setting_rows
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Secret
 
@@ -32,9 +32,9 @@ Member = TypeVar("Member", bound=StrEnum)
 _CHOICE = re.compile(r"'([^']*)'")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOTHING: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False}
-NEAR = 0.6
+SUGGESTION_CUTOFF = 0.6
 _MODELS: dict[type, type[BaseModel]] = {}
-SECRETS = ("password", "key_password", "token", "secret", "client_secret")
+SECRET_KEYS = ("password", "key_password", "token", "secret", "client_secret")
 
 _SENTENCES = {
     "missing": "is required",
@@ -76,13 +76,13 @@ class Complaints:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A clause with the nearest known word, or with all of them when none is near."""
     choices = list(known)
-    near = get_close_matches(word, choices, n=1, cutoff=NEAR)
+    near = get_close_matches(word, choices, n=1, cutoff=SUGGESTION_CUTOFF)
     if near:
         return f"; did you mean {near[0]}?"
     return f"; known: {', '.join(choices)}" if choices else ""
 
 
-def one_of(kind: type[Member], option: str, word: str) -> Member:
+def parse_member(kind: type[Member], option: str, word: str) -> Member:
     """The member of this value; ConfigError with the nearest one."""
     try:
         return kind(word)
@@ -90,18 +90,18 @@ def one_of(kind: type[Member], option: str, word: str) -> Member:
         raise ConfigError(f"--{option} is {word!r}{did_you_mean(word, [one.value for one in kind])}") from None
 
 
-def edge_model(section: type) -> type[BaseModel]:
+def pydantic_model(section: type) -> type[BaseModel]:
     """The pydantic model of one section of the table. It is made once: that takes a hundred times as long as its use,
     and there is a section for each link."""
     if (made := _MODELS.get(section)) is not None:
         return made
-    spec: dict[str, Any] = {row.name: (row.kind, _pydantic_field(row)) for row in rows(section)}
+    spec: dict[str, Any] = {row.name: (row.kind, _pydantic_field(row)) for row in setting_rows(section)}
     config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     made = _MODELS[section] = create_model(section.__name__, __config__=config, **spec)
     return made
 
 
-def _pydantic_field(row: Row) -> Any:
+def _pydantic_field(row: SettingRow) -> Any:
     limits: dict[str, Any] = {"ge": row.rule.low, "le": row.rule.high}
     if row.kind not in (int, float, str, bool) and get_origin(row.kind) is not Literal:
         limits["strict"] = False
@@ -118,13 +118,17 @@ def read_section(
     if not isinstance(raw, Mapping):
         complaints.add(place, f"must be a section with keys, not {raw!r}")
         return None
-    model = edge_model(section)
+    model = pydantic_model(section)
     try:
         checked = model.model_validate(dict(raw))
     except ValidationError as error:
-        known = [row.name for row in rows(section)]
+        known = [row.name for row in setting_rows(section)]
         wrong = {str(detail["loc"][0]) for detail in error.errors(include_url=False)}
-        meant = {near for name in wrong - set(known) for near in get_close_matches(name, known, n=1, cutoff=NEAR)}
+        meant = {
+            near
+            for name in wrong - set(known)
+            for near in get_close_matches(name, known, n=1, cutoff=SUGGESTION_CUTOFF)
+        }
         complaints.unreadable(place, list(_sentences(error, [*known, *beside])), (wrong | meant) & set(known))
         return _readable(section, model, raw, wrong)
     return section(**{name: getattr(checked, name) for name in model.model_fields})
@@ -133,7 +137,9 @@ def read_section(
 def _readable(section: type[S], model: type[BaseModel], raw: Mapping[str, Any], wrong: set[str]) -> S | None:
     """The section without its wrong keys; what is required of them is empty."""
     given = {name: value for name, value in raw.items() if name not in wrong}
-    empty = {row.name: _NOTHING.get(row.kind, ()) for row in rows(section) if row.required and row.name not in given}
+    empty = {
+        row.name: _NOTHING.get(row.kind, ()) for row in setting_rows(section) if row.required and row.name not in given
+    }
     try:
         checked = model.model_validate(given | empty)
     except ValidationError:
@@ -144,7 +150,7 @@ def _readable(section: type[S], model: type[BaseModel], raw: Mapping[str, Any], 
 def _sentences(error: ValidationError, known: list[str]) -> Iterator[str]:
     details = error.errors(include_url=False)
     unknown = [str(detail["loc"][0]) for detail in details if detail["type"] == "extra_forbidden"]
-    misspelt = {near for name in unknown for near in get_close_matches(name, known, n=1, cutoff=NEAR)}
+    misspelt = {near for name in unknown for near in get_close_matches(name, known, n=1, cutoff=SUGGESTION_CUTOFF)}
     for detail in details:
         if detail["type"] == "missing" and detail["loc"][0] in misspelt:
             continue  # The misspelt key says it already.
@@ -154,7 +160,7 @@ def _sentences(error: ValidationError, known: list[str]) -> Iterator[str]:
 def _sentence(detail: Any, known: list[str]) -> str:
     name = str(detail["loc"][0])
     if detail["type"] == "extra_forbidden":
-        if name in SECRETS and f"{name}_env" in known:
+        if name in SECRET_KEYS and f"{name}_env" in known:
             return f"{name}: a secret never stands in the settings; use {name}_env or {name}_file"
         return f"{name}: unknown{did_you_mean(name, known)}"
     if detail["type"] in ("enum", "literal_error") and isinstance(detail["input"], str):
@@ -167,7 +173,7 @@ def _sentence(detail: Any, known: list[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class RawSection:
     """What somebody wrote as a section. `place` is what complaints call it, like `[store]`. `before`: the values of
     the sections of a lower order, by name."""
 
@@ -192,7 +198,7 @@ class Section(Generic[T]):
     name: str
     order: int
     tables: tuple[tuple[str, type], ...]
-    read: Callable[[Written, Complaints], T]
+    read: Callable[[RawSection, Complaints], T]
     overridden: bool = False
 
     @property
@@ -202,7 +208,7 @@ class Section(Generic[T]):
 
 
 @cache
-def declared() -> tuple[Section[Any], ...]:
+def all_sections() -> tuple[Section[Any], ...]:
     """Every section that there is, in its order."""
     modules = pkgutil.iter_modules(sections.__path__)
     found = [importlib.import_module(f"{sections.__name__}.{one.name}").SECTION for one in modules]
@@ -210,11 +216,11 @@ def declared() -> tuple[Section[Any], ...]:
 
 
 # Names of topics, where `*` stands for any characters.
-TOPICS = re.compile(r"[A-Za-z0-9._*-]+")
-Numbers = tuple[tuple[str, int], ...]
+TOPIC_WILDCARD = re.compile(r"[A-Za-z0-9._*-]+")
+PatternNumbers = tuple[tuple[str, int], ...]
 
 
-def why_not_pattern(pattern: str) -> str:
+def pattern_error(pattern: str) -> str:
     """What is wrong with a regular expression; empty when nothing is."""
     try:
         re.compile(pattern)
@@ -226,12 +232,12 @@ def why_not_pattern(pattern: str) -> str:
 
 def check_pattern(pattern: str, name: str, place: str, complaints: Complaints) -> None:
     """Complains of an expression under the key `name` that is none."""
-    reason = why_not_pattern(pattern)
+    reason = pattern_error(pattern)
     if reason:
         complaints.add(place, f"{name}: {reason}")
 
 
-def read_numbers(table: object, name: str, low: int, high: int, place: str, complaints: Complaints) -> Numbers:
+def read_numbers(table: object, name: str, low: int, high: int, place: str, complaints: Complaints) -> PatternNumbers:
     """Pairs of expression and whole number, as written: the first that matches counts."""
     if not isinstance(table, Mapping):
         complaints.add(place, f'{name}: must be a table like {{ "orders.*" = 1000 }}, not {table!r}')
@@ -248,12 +254,12 @@ def read_numbers(table: object, name: str, low: int, high: int, place: str, comp
     return tuple(found)
 
 
-def flat(table: Mapping[str, object], prefix: str = "") -> tuple[tuple[str, str], ...]:
+def flatten_table(table: Mapping[str, object], prefix: str = "") -> tuple[tuple[str, str], ...]:
     """Pairs of dotted names and text: TOML makes tables of names that hold dots and stand without quotes."""
     pairs: list[tuple[str, str]] = []
     for key, value in table.items():
         if isinstance(value, Mapping):
-            pairs.extend(flat(value, f"{prefix}{key}."))
+            pairs.extend(flatten_table(value, f"{prefix}{key}."))
         elif isinstance(value, bool):
             pairs.append((prefix + key, "true" if value else "false"))
         else:
@@ -268,7 +274,7 @@ def read_secret(env: str, file: str, name: str, place: str, complaints: Complain
     return Secret(env=env, file=file)
 
 
-def why_not_network(text: str) -> str:
+def network_error(text: str) -> str:
     """Why it is no network; empty where it is one."""
     try:
         ipaddress.ip_network(text)

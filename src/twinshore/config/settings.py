@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from twinshore.config.declaration import Row, rows
+from twinshore.config.declaration import SettingRow, setting_rows
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster, Link
-from twinshore.config.schema import Complaints, Section, Written, declared, did_you_mean
+from twinshore.config.schema import Complaints, RawSection, Section, all_sections, did_you_mean
 from twinshore.config.sections import clusters, delay, mirror, proof, safety, store
 from twinshore.config.sections import links as section_of_links
-from twinshore.config.sections.broadcasts import where_written, with_links
+from twinshore.config.sections.broadcasts import expand_broadcasts, restore_places
 
 T = TypeVar("T")
 # Kubernetes tells each pod of a Service called twinshore-mirror by such variables.
@@ -88,7 +88,7 @@ class Settings:
     def chosen(self, names: Sequence[str]) -> list[Link]:
         """The links of these names; all of them when none is named. `east..west` is east->west, for whoever may not
         pass a ">" on."""
-        return [self.link(with_arrow(name)) for name in names] if names else list(self.links)
+        return [self.link(parse_link_name(name)) for name in names] if names else list(self.links)
 
     def only(self, names: Sequence[str]) -> Link:
         """The one link that is meant: what a word lets go on one link must not go on another unasked."""
@@ -109,7 +109,7 @@ class Settings:
         return self.clusters[name]
 
 
-def with_arrow(name: str) -> str:
+def parse_link_name(name: str) -> str:
     """A link's name, as settings have it: `east..west` is east->west."""
     return name if "->" in name else name.replace("..", "->", 1)
 
@@ -125,7 +125,7 @@ def load_settings(path: Path, env: Mapping[str, str]) -> Settings:
     except UnicodeDecodeError as error:
         raise ConfigError(f"settings file {path} is not UTF-8 text, at byte {error.start}") from error
     found = parse_settings(text, name=str(path), env=env)
-    whole = found.having(store.SECTION, replace(found.store, url=store.beside(found.store.url, path)))
+    whole = found.having(store.SECTION, replace(found.store, url=store.absolute_store_url(found.store.url, path)))
     return replace(whole, file=path.absolute())
 
 
@@ -138,18 +138,18 @@ def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
     except (RecursionError, ValueError) as error:  # the parser's own limits
         raise ConfigError(f"{name} is not TOML that can be read: {error}", hint="is it a settings file?") from error
     complaints = Complaints()
-    names = [one.name for one in declared()]
+    names = [one.name for one in all_sections()]
     for name_of_section in raw:
         if name_of_section not in names:
             complaints.add(f"[{name_of_section}]", f"unknown{did_you_mean(name_of_section, names)}")
-    written = with_environment(raw, env, complaints)
-    raw = with_links(written, complaints)
+    written = apply_environment(raw, env, complaints)
+    raw = expand_broadcasts(written, complaints)
     values: dict[str, Any] = {}
-    for one in declared():
-        values[one.name] = one.read(Written(raw.get(one.name, {}), f"[{one.name}]", values), complaints)
+    for one in all_sections():
+        values[one.name] = one.read(RawSection(raw.get(one.name, {}), f"[{one.name}]", values), complaints)
     if complaints.lines:
         raise ConfigError(
-            _all_of(where_written(complaints.lines, written), name), hint="docs/settings.md lists every setting"
+            _all_of(restore_places(complaints.lines, written), name), hint="docs/settings.md lists every setting"
         )
     return Settings(values, link_sections=raw.get("links", {}))
 
@@ -168,21 +168,21 @@ def _all_of(lines: list[str], name: str) -> str:
     return f"{name}: {len(lines)} settings are wrong\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def variable(section: str, name: str) -> str:
+def environment_variable(section: str, name: str) -> str:
     """The environment variable that overrides a setting."""
     return f"TWINSHORE_{section}_{name}".upper()
 
 
-def with_environment(raw: Mapping[str, Any], env: Mapping[str, str], complaints: Complaints) -> dict[str, Any]:
+def apply_environment(raw: Mapping[str, Any], env: Mapping[str, str], complaints: Complaints) -> dict[str, Any]:
     """The settings with the environment's values laid over them."""
     merged = dict(raw)
-    named_as_secrets = set(_secret_variables(raw)) | {env.get(variable("store", "password_env"), "")}
-    for one in declared():
+    named_as_secrets = set(_secret_variables(raw)) | {env.get(environment_variable("store", "password_env"), "")}
+    for one in all_sections():
         if not one.overridden:
             continue
         section = one.name
-        table = {variable(section, row.name): row for row in rows(one.keys)}
-        prefix = variable(section, "")
+        table = {environment_variable(section, row.name): row for row in setting_rows(one.keys)}
+        prefix = environment_variable(section, "")
         for key in sorted(env):
             if not key.startswith(prefix) or key in named_as_secrets or _is_of_a_service(key, env[key], table):
                 continue
@@ -207,7 +207,7 @@ def _is_of_a_service(key: str, value: str, names: Collection[str]) -> bool:
     return key not in names and _SERVICE.fullmatch(key) is not None
 
 
-def _value(row: Row, text: str) -> object:
+def _value(row: SettingRow, text: str) -> object:
     if row.kind is bool:
         if text.lower() not in ("true", "false"):
             raise ValueError(text)
@@ -229,7 +229,7 @@ def _secret_variables(raw: object) -> Iterator[str]:
             yield from _secret_variables(value)
 
 
-EXAMPLE = """\
+SETTINGS_EXAMPLE = """\
 [store]
 url = "sqlite:///twinshore.db"
 
@@ -271,15 +271,15 @@ _KINDS: dict[Any, str] = {
 
 def render_settings_page() -> str:
     """The whole page as Markdown."""
-    overridden = [one.name for one in declared() if one.overridden]
-    variables = ", ".join(f"`{variable(section, '')}<NAME>`" for section in overridden)
+    overridden = [one.name for one in all_sections() if one.overridden]
+    variables = ", ".join(f"`{environment_variable(section, '')}<NAME>`" for section in overridden)
     parts = [
         "# Settings",
         "",
         "One TOML file. A key that is not listed here is refused, with the nearest one that is; all that is wrong is",
         "said at once, before anything is touched.",
         "",
-        f"```toml\n{EXAMPLE}```",
+        f"```toml\n{SETTINGS_EXAMPLE}```",
         "",
         "**Secrets** never stand in the file: `*_env` names an environment variable, `*_file` a file. A file is read",
         "again at each new connection, so a secret in a file is changed without a restart. A process keeps the",
@@ -287,7 +287,7 @@ def render_settings_page() -> str:
         "reads it, Spark's workers included.",
         "",
         f"**The environment** overrides some sections: {variables}.",
-        f"So `{variable('store', 'url')}` stands for `[store] url`. Parts of a list are parted by commas.",
+        f"So `{environment_variable('store', 'url')}` stands for `[store] url`. Parts of a list are parted by commas.",
         "",
         "**What needs a restart**: everything here, of each process that reads it, but for two things. Secrets,",
         "certificates and the proxy's users in files are one. The other is `[safety]`: a running mirror reads its",
@@ -302,14 +302,14 @@ def render_settings_page() -> str:
         "**Paths** that are relative start where the process was started; only the file of a store in SQLite is",
         "relative to the folder of the settings file, so that it is one store wherever a process is started.",
     ]
-    for place, section in [table for one in declared() for table in one.tables]:
+    for place, section in [table for one in all_sections() for table in one.tables]:
         parts += ["", f"## `{place}`", "", (section.__doc__ or "").strip(), ""]
         parts += ["| setting | kind | default | limits | meaning |", "| --- | --- | --- | --- | --- |"]
-        parts += [_line(row) for row in rows(section)]
+        parts += [_line(row) for row in setting_rows(section)]
     return "\n".join(parts) + "\n"
 
 
-def _line(row: Row) -> str:
+def _line(row: SettingRow) -> str:
     kind = "text" if row.kind is str or isinstance(row.default, str) else _KINDS.get(row.kind, "table of text")
     default = "required" if row.required else f"`{'{}' if kind == 'table of text' else _toml(row.default)}`"
     low, high = row.rule.low, row.rule.high

@@ -8,74 +8,90 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from typing import Protocol
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import NamedPartition
-from twinshore.groups.core.progress import Book, Entry, Turn, Wish, words_of
-from twinshore.groups.core.rules import PLAIN, Decision, Rules, Scope, Spot, State, decide
-from twinshore.kafka.groups import NOT_THERE, GroupListing, Listed, Located, always
-from twinshore.kafka.protocol.errors import describe
-from twinshore.kafka.protocol.offsets import GroupPlaces, Place, Where
-from twinshore.kafka.questions import OffsetKind
+from twinshore.config.model import TopicPartition
+from twinshore.groups.core.commit_rules import (
+    DEFAULT_RULES,
+    CommitDecision,
+    CommitRules,
+    GroupSyncStatus,
+    SyncScope,
+    TranslatedOffset,
+    decide_commit,
+)
+from twinshore.groups.core.sync_state import DirectionResult, GroupState, PlannedCommit, SyncState, describe_code
+from twinshore.kafka.consumer_groups import (
+    COORDINATOR_UNAVAILABLE_CODES,
+    GroupCoordinators,
+    GroupListing,
+    GroupListings,
+    always_allowed,
+)
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.error_codes import error_kind
+from twinshore.kafka.protocol.offsets import CommittedOffset, GroupOffsets, TopicPartitionTuple
 
-ByCoordinator = Mapping[int, Mapping[str, Iterable[Where] | None]]
+GroupsByCoordinator = Mapping[int, Mapping[str, Iterable[TopicPartitionTuple] | None]]
 # The group has members now: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, STALE_MEMBER_EPOCH.
 # NON_EMPTY_GROUP is what a share group's coordinator says.
 _LIVE = frozenset({25, 22, 27, 113, 68})
 ROUNDS_UNTIL_GONE = 3
 # A place that was read longer ago may have been passed by somebody's reading: nothing is committed by it.
-FRESH_S = 2.0
+TARGET_READ_MAX_AGE_S = 2.0
 # One of the reading side is older by the time in which ends are asked for; it may have been set back meanwhile.
-HEARD_S = 10.0
-AT_ONCE_MAX = 500
+SOURCE_READ_MAX_AGE_S = 10.0
+GROUPS_PER_COMMIT_MAX = 500
 # A topic whose ends cannot be had is not asked for again so soon: each question takes a client's whole patience.
-ENDLESS_S = 15.0
+UNKNOWN_END_RETRY_S = 15.0
 
 
-class Reader(Protocol):
+class OffsetReader(Protocol):
     """Says where groups stand."""
 
     @property
     def name(self) -> str: ...
 
     def places(
-        self, wanted: ByCoordinator, known: Mapping[str, GroupPlaces]
-    ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]: ...
+        self, wanted: GroupsByCoordinator, known: Mapping[str, GroupOffsets]
+    ) -> tuple[dict[str, GroupOffsets], dict[int, KafkaError]]: ...
 
 
-class ClusterGroups(Reader, Protocol):
+class OffsetClient(OffsetReader, Protocol):
     """A cluster's groups, as `kafka.groups.Groups` asks and commits them."""
 
     @property
     def asked(self) -> Counter[str]: ...
 
-    def located(self, groups: Sequence[str]) -> Located: ...
+    def located(self, groups: Sequence[str]) -> GroupCoordinators: ...
 
     def commit(
-        self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]], still: Callable[[], bool] = ...
-    ) -> dict[str, dict[Where, int]]: ...
+        self,
+        places: Mapping[int, Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]],
+        still: Callable[[], bool] = ...,
+    ) -> dict[str, dict[TopicPartitionTuple, int]]: ...
 
 
-class Logs(Protocol):
+class LogEndSource(Protocol):
     """The cluster whose logs end somewhere."""
 
     def offsets_of_each(
-        self, parts: Iterable[NamedPartition], which: OffsetKind
-    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]: ...
+        self, parts: Iterable[TopicPartition], which: OffsetKind
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]: ...
 
 
-Decide = Callable[..., Decision]
+DecideCommit = Callable[..., CommitDecision]
 
 
-class Direction:
+class SyncDirection:
     """`reader` is asked where groups stand, `writer` is told. `held`: groups whose places the reader keeps back."""
 
     def __init__(
         self,
-        reader: Reader,
-        writer: ClusterGroups,
-        written: Logs,
-        book: Book,
-        rule: Decide = decide,
-        rules: Rules = PLAIN,
+        reader: OffsetReader,
+        writer: OffsetClient,
+        written: LogEndSource,
+        book: SyncState,
+        rule: DecideCommit = decide_commit,
+        rules: CommitRules = DEFAULT_RULES,
         *,
         held: Callable[[], Collection[str]] = frozenset,
         clock: Callable[[], float] = time.monotonic,
@@ -85,11 +101,11 @@ class Direction:
         self._rule, self.rules = rule, rules
         self._clock = clock
         # How many groups are read and committed together: fewer where a coordinator is slow to say where they stand.
-        self._at_once = AT_ONCE_MAX
+        self._at_once = GROUPS_PER_COMMIT_MAX
         # Told of each commit: whoever looks the other way must not take it for somebody's reading.
-        self.echo: Callable[[str, Where, int], None] | None = None
-        self._known: dict[str, GroupPlaces] = {}
-        self._ends: dict[Where, int] = {}
+        self.echo: Callable[[str, TopicPartitionTuple, int], None] | None = None
+        self._known: dict[str, GroupOffsets] = {}
+        self._ends: dict[TopicPartitionTuple, int] = {}
         self._ends_until_s = 0.0
         self._endless: dict[str, float] = {}
         self._missed: dict[str, int] = {}
@@ -97,18 +113,18 @@ class Direction:
 
     def turn(
         self,
-        scope: Scope,
-        reading: Listed,
-        writing: Listed,
+        scope: SyncScope,
+        reading: GroupListings,
+        writing: GroupListings,
         admits: Callable[[GroupListing], bool],
         now_s: float,
         *,
-        may: Callable[[], bool] = always,
-        holds: Callable[[], bool] = always,
-    ) -> Turn:
+        may: Callable[[], bool] = always_allowed,
+        holds: Callable[[], bool] = always_allowed,
+    ) -> DirectionResult:
         """One round. `may`: whether the link is still ours to act for. `holds`: whether the scope still does; asked
         once the ends are known, since no place up to such an end is a wrong one."""
-        turn, book = Turn(), self.book
+        turn, book = DirectionResult(), self.book
         if scope is not book.scope or now_s >= self._ends_until_s:
             # An end is trusted to grow only, and only for a while: a twin's log can be lost as any other.
             self._ends.clear()
@@ -129,7 +145,7 @@ class Direction:
             wishes = self._wishes(due, spots, theirs, now_s)
             done = True
             if wishes:
-                may_now = self._clock() - heard_at_s < HEARD_S and holds() and may()
+                may_now = self._clock() - heard_at_s < SOURCE_READ_MAX_AGE_S and holds() and may()
                 # Asked last: the store that the others ask may have been slow.
                 done = may_now and self._fresh(node, read_at_s, turn)
                 if done:
@@ -140,7 +156,7 @@ class Direction:
         turn.groups = len(book.entries)
         return turn
 
-    def _over(self, some: Iterable[tuple[str, Entry]], now_s: float, wishes: Container[str] = ()) -> None:
+    def _over(self, some: Iterable[tuple[str, GroupState]], now_s: float, wishes: Container[str] = ()) -> None:
         """Marks these groups as compared. Where an end is not known, the next round compares the group again."""
         for name, entry in some:
             if entry.renews and name not in wishes:
@@ -161,12 +177,12 @@ class Direction:
                 start += len(some)
                 yield node, some
 
-    def _fresh(self, node: int, read_at_s: float, turn: Turn) -> bool:
+    def _fresh(self, node: int, read_at_s: float, turn: DirectionResult) -> bool:
         """Whether what was read of the groups there is young enough to commit by. This process may have been paused."""
-        fresh = self._clock() - read_at_s < FRESH_S
-        self._at_once = min(AT_ONCE_MAX, self._at_once * 2) if fresh else max(1, self._at_once // 2)
+        fresh = self._clock() - read_at_s < TARGET_READ_MAX_AGE_S
+        self._at_once = min(GROUPS_PER_COMMIT_MAX, self._at_once * 2) if fresh else max(1, self._at_once // 2)
         if not fresh:
-            took = f"it took longer than {FRESH_S:g} s to say where groups stand"
+            took = f"it took longer than {TARGET_READ_MAX_AGE_S:g} s to say where groups stand"
             turn.told[f"broker {node} of {self._writer.name}"] = (
                 f"{took}: nothing is committed by that, they are asked anew"
             )
@@ -174,7 +190,9 @@ class Direction:
 
     # -- the reading side
 
-    def _listen(self, reading: Listed, admits: Callable[[GroupListing], bool], now_s: float, turn: Turn) -> None:
+    def _listen(
+        self, reading: GroupListings, admits: Callable[[GroupListing], bool], now_s: float, turn: DirectionResult
+    ) -> None:
         wanted: dict[int, dict[str, None]] = {}
         names: set[str] = set()
         for one in reading.groups.values():
@@ -187,12 +205,12 @@ class Direction:
         refused = {name: said for name, said in found.items() if said.error}
         for name, said in refused.items():
             del found[name]
-            if said.error not in NOT_THERE:
-                turn.told[f"group {name}"] = f"cannot be read on {self._reader.name}: {words_of(said.error)}"
+            if said.error not in COORDINATOR_UNAVAILABLE_CODES:
+                turn.told[f"group {name}"] = f"cannot be read on {self._reader.name}: {describe_code(said.error)}"
         self._unread = {
             name: (self._unread.get(name, (now_s, ""))[0], turn.told[f"group {name}"])
             for name, said in refused.items()
-            if said.error not in NOT_THERE
+            if said.error not in COORDINATOR_UNAVAILABLE_CODES
         }
         turn.changed = sum(self._known.get(name) is not said for name, said in found.items())
         self._known.update(found)
@@ -210,7 +228,7 @@ class Direction:
         for name in over:
             del self._known[name]
 
-    def _see_members(self, writing: Listed) -> None:
+    def _see_members(self, writing: GroupListings) -> None:
         entries = self.book.entries
         absent = []
         for name, entry in entries.items():
@@ -231,11 +249,13 @@ class Direction:
 
     # -- what should be
 
-    def _spots(self, due: Mapping[str, Entry], now_s: float, turn: Turn) -> dict[str, dict[Where, tuple[Spot, int]]]:
+    def _spots(
+        self, due: Mapping[str, GroupState], now_s: float, turn: DirectionResult
+    ) -> dict[str, dict[TopicPartitionTuple, tuple[TranslatedOffset, int]]]:
         """For each group and partition: where the group would stand on the other side, and where the log there ends. A
         place that cannot be further on is not asked for. Where no end is known, the group gets no place yet."""
-        spots: dict[str, dict[Where, Spot]] = {}
-        short: set[Where] = set()
+        spots: dict[str, dict[TopicPartitionTuple, TranslatedOffset]] = {}
+        short: set[TopicPartitionTuple] = set()
         parts = self.book.scope.parts
         for name, entry in due.items():
             ours = spots[name] = {}
@@ -243,7 +263,7 @@ class Direction:
                 twin, translation = parts[where]
                 spot = translation.forward(entry.said.places[where].offset)
                 if spot is None:
-                    self.book.stands(entry, where, State.UNKNOWN, 0, now_s)
+                    self.book.stands(entry, where, GroupSyncStatus.UNKNOWN, 0, now_s)
                     entry.open.discard(where)
                     continue
                 ours[where] = spot
@@ -253,7 +273,7 @@ class Direction:
         for name, ours in spots.items():
             for where in ours:
                 if parts[where][0] not in self._ends and where not in due[name].standing:
-                    self.book.stands(due[name], where, State.AWAY, 0, now_s)
+                    self.book.stands(due[name], where, GroupSyncStatus.AWAY, 0, now_s)
         return {
             name: {
                 where: (spot, self._ends[parts[where][0]])
@@ -263,19 +283,19 @@ class Direction:
             for name, ours in spots.items()
         }
 
-    def _stands(self, entry: Entry, where: Where, spot: Spot) -> bool:
+    def _stands(self, entry: GroupState, where: TopicPartitionTuple, spot: TranslatedOffset) -> bool:
         """Whether it stands where the twin ends, and the twin has not grown."""
         goal = min(spot.offset, self._ends[self.book.scope.parts[where][0]])
         memory = self.book.memory_of(entry, where)
         whole = spot.reached and goal == spot.offset
         if whole or memory.agreed != goal or entry.said.places[where].offset < memory.high:
             return False
-        state, _, since_s = entry.standing.get(where, (State.BEHIND, 0, 0.0))
+        state, _, since_s = entry.standing.get(where, (GroupSyncStatus.BEHIND, 0, 0.0))
         entry.standing[where] = (state, spot.offset - goal, since_s)
         return True
 
-    def _ask_ends(self, short: Iterable[Where], turn: Turn) -> None:
-        named = {NamedPartition(*where): where for where in short if self._clock() >= self._endless.get(where[0], 0.0)}
+    def _ask_ends(self, short: Iterable[TopicPartitionTuple], turn: DirectionResult) -> None:
+        named = {TopicPartition(*where): where for where in short if self._clock() >= self._endless.get(where[0], 0.0)}
         if not named:
             return
         self._writer.asked["ListOffsets"] += 1
@@ -286,33 +306,33 @@ class Direction:
         self._ends.update((named[one], end) for one, end in found.items())
         # One partition without a leader, or one topic that is refused, must not hold up the groups of all others.
         for one, why in failed.items():
-            self._endless[one.topic] = self._clock() + ENDLESS_S
+            self._endless[one.topic] = self._clock() + UNKNOWN_END_RETRY_S
             turn.told[f"topic {one.topic} of {self._writer.name}"] = f"its groups wait: {why.message}"
 
     # -- the writing side
 
     def _theirs(
-        self, node: int, spots: Mapping[str, Mapping[Where, object]], now_s: float, turn: Turn
-    ) -> dict[str, Mapping[Where, Place]]:
+        self, node: int, spots: Mapping[str, Mapping[TopicPartitionTuple, object]], now_s: float, turn: DirectionResult
+    ) -> dict[str, Mapping[TopicPartitionTuple, CommittedOffset]]:
         """The places that these groups have there now; what cannot be asked for is left out until the next round. A
         group that is not listed is asked for all the same: its coordinator may just be moving."""
         parts = self.book.scope.parts
         # Whether a group has any place there matters where none is made.
-        wanted: dict[str, list[Where] | None] = {
+        wanted: dict[str, list[TopicPartitionTuple] | None] = {
             name: [parts[where][0] for where in ours] if self.rules.makes else None for name, ours in spots.items()
         }
-        theirs: dict[str, Mapping[Where, Place]] = {}
+        theirs: dict[str, Mapping[TopicPartitionTuple, CommittedOffset]] = {}
         found, away = self._writer.places({node: wanted}, {})
         for broker, error in away.items():
             turn.told[f"broker {broker} of {self._writer.name}"] = error.message
         for name in spots:
             said = found.get(name)
-            if said is None or said.error in NOT_THERE:
+            if said is None or said.error in COORDINATOR_UNAVAILABLE_CODES:
                 self.book.silent(self.book.entries[name], spots[name], now_s)
             elif not said.error:
                 theirs[name] = said.places
             else:
-                sentence = f"cannot be read on {self._writer.name}: {words_of(said.error)}"
+                sentence = f"cannot be read on {self._writer.name}: {describe_code(said.error)}"
                 for where in spots[name]:
                     self.book.refuses(self.book.entries[name], where, sentence, 0, now_s)
                 turn.told[f"group {name}"] = sentence
@@ -320,17 +340,17 @@ class Direction:
 
     def _wishes(
         self,
-        due: Mapping[str, Entry],
-        spots: Mapping[str, Mapping[Where, tuple[Spot, int]]],
-        theirs: Mapping[str, Mapping[Where, Place]],
+        due: Mapping[str, GroupState],
+        spots: Mapping[str, Mapping[TopicPartitionTuple, tuple[TranslatedOffset, int]]],
+        theirs: Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]],
         now_s: float,
-    ) -> dict[str, dict[Where, Wish]]:
+    ) -> dict[str, dict[TopicPartitionTuple, PlannedCommit]]:
         """What to commit, by group and place on the writing side. All else is settled here."""
         parts, book = self.book.scope.parts, self.book
-        wishes: dict[str, dict[Where, Wish]] = {}
+        wishes: dict[str, dict[TopicPartitionTuple, PlannedCommit]] = {}
         for name, there in theirs.items():
             entry = due[name]
-            book.see_notes(name, there.values())
+            book.note_metadata(name, there.values())
             rules = book.rules_for(name, self.rules)._replace(makes=self.rules.makes or bool(there))
             for where, (spot, end) in spots[name].items():
                 twin = parts[where][0]
@@ -344,11 +364,16 @@ class Direction:
                 if to is None:
                     book.settle(entry, where, decision, behind, now_s)
                 else:
-                    wishes.setdefault(name, {})[twin] = Wish(where, decision, to, behind)
+                    wishes.setdefault(name, {})[twin] = PlannedCommit(where, decision, to, behind)
         return wishes
 
     def _commit(
-        self, node: int, wishes: Mapping[str, Mapping[Where, Wish]], now_s: float, turn: Turn, may: Callable[[], bool]
+        self,
+        node: int,
+        wishes: Mapping[str, Mapping[TopicPartitionTuple, PlannedCommit]],
+        now_s: float,
+        turn: DirectionResult,
+        may: Callable[[], bool],
     ) -> None:
         places = {name: {twin: wish.place for twin, wish in ours.items()} for name, ours in wishes.items()}
         for name, ours in wishes.items():
@@ -366,22 +391,24 @@ class Direction:
                 self.book.renewed(entry, now_s)
         turn.commits += len(answers)
 
-    def _answered(self, name: str, entry: Entry, wish: Wish, code: int, now_s: float, turn: Turn) -> None:
+    def _answered(
+        self, name: str, entry: GroupState, wish: PlannedCommit, code: int, now_s: float, turn: DirectionResult
+    ) -> None:
         if not code:
             turn.moved[wish.decision.state] += 1
             self.book.settle(entry, wish.where, wish.decision, wish.behind, now_s)
         elif code in _LIVE:
             entry.live = True
             self.book.sends(entry, wish.where, None)
-        elif code not in NOT_THERE:
-            sentence = f"{self._writer.name} refuses its place in {wish.where[0]}: {words_of(code)}"
+        elif code not in COORDINATOR_UNAVAILABLE_CODES:
+            sentence = f"{self._writer.name} refuses its place in {wish.where[0]}: {describe_code(code)}"
             self.book.refuses(entry, wish.where, sentence, wish.behind, now_s)
-            if not describe(code).retriable:
+            if not error_kind(code).retriable:
                 entry.open.discard(wish.where)
                 turn.told[f"group {name}"] = sentence
 
     def _nodes(
-        self, names: Sequence[str], listed: Mapping[str, GroupListing], now_s: float, turn: Turn
+        self, names: Sequence[str], listed: Mapping[str, GroupListing], now_s: float, turn: DirectionResult
     ) -> dict[str, int]:
         found = {name: listed[name].coordinator for name in names if name in listed}
         new = [name for name in names if name not in listed]

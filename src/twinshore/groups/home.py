@@ -8,43 +8,43 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import GROUPS_HOME
+from twinshore.config.model import GROUPS_HOME_NAME
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.routing.core.records import HomeLine, HomeLog
-from twinshore.routing.topic import HomeNotes
-from twinshore.state.core.values import Remembered
+from twinshore.routing.core.home_records import HomeLog, HomeRecord
+from twinshore.routing.homes_topic import HomesTopic
+from twinshore.state.core.values import LinkStateRow
 from twinshore.state.store import Store
 
-KIND = "groups' home"
-LOOK_S = 5.0
+GROUPS_HOME_KIND = "groups' home"
+CHECK_INTERVAL_S = 5.0
 
 
-def remembered(store: Store) -> HomeLine | None:
+def load_home(store: Store) -> HomeRecord | None:
     """The line that was said last; None where groups have never moved."""
     log = HomeLog()
-    for row in store.memories.of(GROUPS_HOME, KIND):
+    for row in store.link_states.of(GROUPS_HOME_NAME, GROUPS_HOME_KIND):
         log.take(row.subject.encode(), row.value.encode())
-    return log.homes.get(GROUPS_HOME)
+    return log.homes.get(GROUPS_HOME_NAME)
 
 
-def remember(store: Store, line: HomeLine) -> None:
+def save_home(store: Store, line: HomeRecord) -> None:
     """Keeps the line, unless a later one is kept."""
-    before = remembered(store)
+    before = load_home(store)
     if before is None or before.word < line.word:
         key, value = line.line()
-        row = Remembered(GROUPS_HOME, KIND, key.decode(), (value or b"").decode(), "", line.since_ms)
-        store.memories.remember([row])
+        row = LinkStateRow(GROUPS_HOME_NAME, GROUPS_HOME_KIND, key.decode(), (value or b"").decode(), "", line.since_ms)
+        store.link_states.remember([row])
 
 
-class HomeRelay:
+class GroupsHomeAnnouncer:
     """Says the kept line to these clusters, once each time that another one is kept or `again` is called. Use it from
     one thread."""
 
     def __init__(self, store: Store, clusters: Iterable[KafkaCluster], log: Callable[[str], None]) -> None:
         self._store, self._log = store, log
-        self._notes = {one.name: HomeNotes(one) for one in clusters}
-        self._said: dict[str, HomeLine] = {}
+        self._notes = {one.name: HomesTopic(one) for one in clusters}
+        self._said: dict[str, HomeRecord] = {}
         self._looked_s = float("-inf")
 
     def again(self) -> None:
@@ -53,10 +53,10 @@ class HomeRelay:
 
     def turn(self, now_s: float) -> None:
         """Looks every few seconds. A cluster that does not answer is asked again with the next look."""
-        if now_s - self._looked_s < LOOK_S:
+        if now_s - self._looked_s < CHECK_INTERVAL_S:
             return
         self._looked_s = now_s
-        line = remembered(self._store)
+        line = load_home(self._store)
         for name, notes in self._notes.items():
             if line is not None and self._said.get(name) != line:
                 try:
@@ -67,8 +67,8 @@ class HomeRelay:
                     continue
                 self._said[name] = line
 
-    def _say(self, name: str, notes: HomeNotes, line: HomeLine) -> None:
-        there = notes.read().get(GROUPS_HOME)
+    def _say(self, name: str, notes: HomesTopic, line: HomeRecord) -> None:
+        there = notes.read().get(GROUPS_HOME_NAME)
         if there is None or there.word < line.word:
             notes.make()
             notes.say([line], wall_ms())

@@ -13,33 +13,33 @@ from dataclasses import dataclass, replace
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Link
 from twinshore.config.settings import Settings
-from twinshore.groups.cluster_groups import ClusterGroups
-from twinshore.groups.core.goals import Goal, GroupSeen, goals_of
-from twinshore.groups.core.rules import MARK
-from twinshore.groups.sync import Rounds
-from twinshore.groups.view import look
+from twinshore.groups.cluster_groups import OffsetClient
+from twinshore.groups.core.commit_rules import COMMIT_MARK
+from twinshore.groups.core.goals import GroupOnBothSides, OffsetGoal, build_goals
+from twinshore.groups.sync import GroupSync
+from twinshore.groups.view import view_groups
 from twinshore.kafka.clock import wall_ms
-from twinshore.kafka.protocol.errors import UNANSWERED, describe
-from twinshore.kafka.protocol.offsets import Place, Where
-from twinshore.replication.links import of_all_settings, standing
+from twinshore.kafka.protocol.error_codes import UNKNOWN_ERROR, error_kind
+from twinshore.kafka.protocol.offsets import CommittedOffset, TopicPartitionTuple
+from twinshore.replication.links import effective_links, load_all_links
 from twinshore.state.core.values import AuditRow
-from twinshore.state.log import is_refusal, refusal
+from twinshore.state.log import is_refused_outcome, refused_outcome
 from twinshore.state.store import Store
 
-TRIES_MAX = 5
-AGAIN_S = 0.5
+ATTEMPTS_MAX = 5
+RETRY_DELAY_S = 0.5
 DONE, NOT_DONE = "done", "not done"
-MEMBERLESS = ("Empty", "Dead", "none")
+STATES_WITHOUT_MEMBERS = ("Empty", "Dead", "none")
 
 
 # Each place to commit, with the one that is there now.
-Wishes = dict[Where, tuple[int | None, Place]]
+WantedOffsets = dict[TopicPartitionTuple, tuple[int | None, CommittedOffset]]
 # Groups by name, with the goals of each.
-Moves = Mapping[str, Sequence[Goal]]
+GoalsByGroup = Mapping[str, Sequence[OffsetGoal]]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class OffsetStep:
     """A place that was, or would be, committed."""
 
     link: str
@@ -54,7 +54,7 @@ class Step:
     @property
     def refused(self) -> bool:
         """Asked for, and not done as far as is known."""
-        return is_refusal(self.outcome)
+        return is_refused_outcome(self.outcome)
 
     def sentence(self, *, done: bool) -> str:
         was = "no place" if self.before is None else str(self.before)
@@ -72,144 +72,152 @@ class Step:
 
 def commit_offsets(
     store: Store,
-    writer: ClusterGroups,
+    writer: OffsetClient,
     link: str,
-    wanted: Mapping[str, Wishes],
+    wanted: Mapping[str, WantedOffsets],
     *,
     by: str,
     lower: bool = False,
-) -> dict[str, list[Step]]:
+) -> dict[str, list[OffsetStep]]:
     """Commits these groups' places, those of one coordinator in one go, and writes to the audit what came of each. A
     place that has gone on since it was seen is not set back. `lower`: where that was asked for, it is refused."""
-    outcomes: dict[str, dict[Where, str]] = {}
+    outcomes: dict[str, dict[TopicPartitionTuple, str]] = {}
     left = {name: wishes for name, wishes in wanted.items() if wishes}
     try:
-        for number in range(TRIES_MAX if left else 0):
+        for number in range(ATTEMPTS_MAX if left else 0):
             if number:
-                time.sleep(AGAIN_S)
+                time.sleep(RETRY_DELAY_S)
             outcomes |= _commit_once(writer, left, lower=lower)
             left = {name: wishes for name, wishes in left.items() if name not in outcomes}
             if not left:
                 break
-        said = refusal("its coordinator does not answer")
+        said = refused_outcome("its coordinator does not answer")
     except KafkaError as error:
-        said = refusal(error.message)
+        said = refused_outcome(error.message)
     outcomes |= {name: dict.fromkeys(wishes, said) for name, wishes in left.items()}
-    steps = {name: steps_of(link, writer.name, name, wanted[name], some) for name, some in outcomes.items()}
+    steps = {name: build_offset_steps(link, writer.name, name, wanted[name], some) for name, some in outcomes.items()}
     now_ms = wall_ms()
     store.audit.add([step.row(now_ms, by) for some in steps.values() for step in some])
     return steps
 
 
-def _commit_once(writer: ClusterGroups, wanted: Mapping[str, Wishes], *, lower: bool) -> dict[str, dict[Where, str]]:
+def _commit_once(
+    writer: OffsetClient, wanted: Mapping[str, WantedOffsets], *, lower: bool
+) -> dict[str, dict[TopicPartitionTuple, str]]:
     """What came of each group's places; a group of which nobody said anything is left out."""
     nodes, refused = writer.located(list(wanted))
-    outcomes = {name: dict.fromkeys(wanted[name], refusal(error.message)) for name, error in refused.items()}
-    asked: dict[int, dict[str, list[Where]]] = {}
+    outcomes = {name: dict.fromkeys(wanted[name], refused_outcome(error.message)) for name, error in refused.items()}
+    asked: dict[int, dict[str, list[TopicPartitionTuple]]] = {}
     for name, node in nodes.items():
         asked.setdefault(node, {})[name] = list(wanted[name])
     places = writer.places(asked, {})[0]
-    rest: dict[int, dict[str, dict[Where, Place]]] = {}
-    gone_on: dict[str, dict[Where, str]] = {}
+    rest: dict[int, dict[str, dict[TopicPartitionTuple, CommittedOffset]]] = {}
+    gone_on: dict[str, dict[TopicPartitionTuple, str]] = {}
     for name, node in nodes.items():
         said = places.get(name)
         if said is None or said.error:
             continue
-        gone_on[name] = gone_on_since(wanted[name], said.places, lower=lower)
+        gone_on[name] = find_newer_offsets(wanted[name], said.places, lower=lower)
         goals = {where: place for where, (_, place) in wanted[name].items() if where not in gone_on[name]}
         if goals:
             rest.setdefault(node, {})[name] = goals
         else:
             outcomes[name] = gone_on[name]
     for name, codes in (writer.commit(rest) if rest else {}).items():
-        told = {where: _outcome(codes.get(where, UNANSWERED)) for where in wanted[name]}
+        told = {where: _outcome(codes.get(where, UNKNOWN_ERROR)) for where in wanted[name]}
         outcomes[name] = told | gone_on[name]
     return outcomes
 
 
-def gone_on_since(wishes: Wishes, places: Mapping[Where, Place], *, lower: bool) -> dict[Where, str]:
+def find_newer_offsets(
+    wishes: WantedOffsets, places: Mapping[TopicPartitionTuple, CommittedOffset], *, lower: bool
+) -> dict[TopicPartitionTuple, str]:
     """The outcome of each place that is not committed, as the group does not stand any more where it was seen, and
     would be set back by it."""
-    found: dict[Where, str] = {}
+    found: dict[TopicPartitionTuple, str] = {}
     for where, (before, goal) in wishes.items():
         now = places[where].offset if where in places else None
         # Where it stands at its goal, an answer to us was lost perhaps: it is committed again.
         if now != before and now is not None and now > goal.offset:
             stands = f"it stands at {now} by now"
-            found[where] = refusal(stands) if lower else f"{NOT_DONE}: {stands}"
+            found[where] = refused_outcome(stands) if lower else f"{NOT_DONE}: {stands}"
     return found
 
 
-def steps_of(link: str, cluster: str, group: str, wishes: Wishes, outcomes: Mapping[Where, str]) -> list[Step]:
-    return [Step(link, cluster, group, *where, has, to.offset, outcomes[where]) for where, (has, to) in wishes.items()]
+def build_offset_steps(
+    link: str, cluster: str, group: str, wishes: WantedOffsets, outcomes: Mapping[TopicPartitionTuple, str]
+) -> list[OffsetStep]:
+    return [
+        OffsetStep(link, cluster, group, *where, has, to.offset, outcomes[where]) for where, (has, to) in wishes.items()
+    ]
 
 
 def _outcome(code: int) -> str:
-    return refusal(describe(code).sentence) if code else DONE
+    return refused_outcome(error_kind(code).sentence) if code else DONE
 
 
 def links_between(settings: Settings, store: Store, one: str, other: str) -> list[Link]:
     """The links between two clusters, whichever way they lead: those too that a switch has added a moment ago."""
-    known = [at.link for at in standing(of_all_settings(settings, store), store).values()]
+    known = [at.link for at in effective_links(load_all_links(settings, store), store).values()]
     return [link for link in known if {link.source, link.target} == {one, other}]
 
 
-def see(links: Iterable[Link], settings: Settings, store: Store, group: str, new: str) -> GroupSeen:
+def inspect_group(links: Iterable[Link], settings: Settings, store: Store, group: str, new: str) -> GroupOnBothSides:
     """How the group stands, and where it would stand on `new`; changes nothing."""
-    return see_all(links, settings, store, re.escape(group), new, stable=True).get(group, GroupSeen())
+    return inspect_groups(links, settings, store, re.escape(group), new, stable=True).get(group, GroupOnBothSides())
 
 
-def see_all(
+def inspect_groups(
     links: Iterable[Link], settings: Settings, store: Store, pattern: str, new: str, *, stable: bool
-) -> dict[str, GroupSeen]:
-    """The same of all whose whole name matches. `stable`: as `look` has it."""
-    found: dict[str, GroupSeen] = {}
+) -> dict[str, GroupOnBothSides]:
+    """The same of all whose whole name matches. `stable`: as `view_groups` has it."""
+    found: dict[str, GroupOnBothSides] = {}
     for link in links:
         back = link.source == new
-        for view in look(link, settings, store, pattern, stable=stable, back=back):
-            before = found.get(view.group, GroupSeen())
+        for view in view_groups(link, settings, store, pattern, stable=stable, back=back):
+            before = found.get(view.group, GroupOnBothSides())
             if view.why or view.said_s_ago is not None:
                 found[view.group] = replace(before, unheard=view.why or f"{link.source} does not answer")
                 continue
             states = (view.target_state, view.source_state) if back else (view.source_state, view.target_state)
-            goals, lost = goals_of(link, view, back=back)
+            goals, lost = build_goals(link, view, back=back)
             found[view.group] = replace(
                 before,
                 goals=(*before.goals, *goals),
-                old_live=before.old_live or states[0] not in MEMBERLESS,
-                new_live=before.new_live or states[1] not in MEMBERLESS,
+                old_live=before.old_live or states[0] not in STATES_WITHOUT_MEMBERS,
+                new_live=before.new_live or states[1] not in STATES_WITHOUT_MEMBERS,
                 lost=(*before.lost, *lost),
             )
     return found
 
 
-def set_places(
+def set_offsets(
     links: Iterable[Link],
     settings: Settings,
     store: Store,
-    moves: Moves,
+    moves: GoalsByGroup,
     by: str,
     *,
     mark: bool = False,
     notes: bool = True,
     lower: bool = False,
-) -> dict[str, list[Step]]:
+) -> dict[str, list[OffsetStep]]:
     """Commits these places, those of a link in one go; what became of each is in the audit, and is told by group.
     `mark`: on twins the mirror moves them from now on. `notes`: looks first, and marks none of a group whose consumers
     leave notes. `lower`: as `commit_offsets` has it."""
-    steps: dict[str, list[Step]] = {}
+    steps: dict[str, list[OffsetStep]] = {}
     for link in links:
         ours = {name: [one for one in some if one.link == link.name] for name, some in moves.items()}
         if not any(ours.values()):
             continue
         at_source = next(one.back for some in ours.values() for one in some)
         marks = mark and link.groups.marks and not at_source
-        with closing(Rounds(link, settings, store, retention_s=1.0)) as rounds:
+        with closing(GroupSync(link, settings, store, retention_s=1.0)) as rounds:
             if notes:
                 rounds.begin(time.monotonic())
-            writer = rounds.at_source if at_source else rounds.at_target
+            writer = rounds.source_groups if at_source else rounds.target_groups
             wished = {
-                name: wishes_of(some, MARK if marks and not rounds.rules_for(name).notes else "")
+                name: build_wanted_offsets(some, COMMIT_MARK if marks and not rounds.rules_for(name).notes else "")
                 for name, some in ours.items()
             }
             for name, done in commit_offsets(store, writer, link.name, wished, by=by, lower=lower).items():
@@ -217,11 +225,13 @@ def set_places(
     return steps
 
 
-def wishes_of(goals: Iterable[Goal], note: str = "") -> Wishes:
-    return {(one.topic, one.partition): (one.has, Place(one.within, note)) for one in goals}
+def build_wanted_offsets(goals: Iterable[OffsetGoal], note: str = "") -> WantedOffsets:
+    return {(one.topic, one.partition): (one.has, CommittedOffset(one.within, note)) for one in goals}
 
 
-def set_back(links: Iterable[Link], settings: Settings, store: Store, moves: Moves, by: str) -> dict[str, list[Step]]:
+def restore_offsets(
+    links: Iterable[Link], settings: Settings, store: Store, moves: GoalsByGroup, by: str
+) -> dict[str, list[OffsetStep]]:
     """As they were before; a twin's follow the home again. Where it had none it keeps what it has: none is deleted."""
     before = {
         name: [
@@ -229,12 +239,12 @@ def set_back(links: Iterable[Link], settings: Settings, store: Store, moves: Mov
         ]
         for name, goals in moves.items()
     }
-    return set_places(links, settings, store, before, by, mark=True)
+    return set_offsets(links, settings, store, before, by, mark=True)
 
 
-def follow_again(
-    links: Iterable[Link], settings: Settings, store: Store, moves: Moves, by: str
-) -> dict[str, list[Step]]:
+def resume_sync(
+    links: Iterable[Link], settings: Settings, store: Store, moves: GoalsByGroup, by: str
+) -> dict[str, list[OffsetStep]]:
     """The places on twins that groups leave for their home: from now on the mirror moves them as the groups read on."""
     left = {
         name: [
@@ -244,4 +254,4 @@ def follow_again(
         ]
         for name, goals in moves.items()
     }
-    return set_places(links, settings, store, left, by, mark=True, lower=True)
+    return set_offsets(links, settings, store, left, by, mark=True, lower=True)

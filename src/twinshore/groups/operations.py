@@ -16,19 +16,26 @@ from typing import Any
 
 from twinshore.config.errors import ConfigError, KafkaError
 from twinshore.config.model import Link, Plan
-from twinshore.config.schema import did_you_mean, why_not_pattern
-from twinshore.config.sentences import counted, listed
+from twinshore.config.schema import did_you_mean, pattern_error
+from twinshore.config.sentences import count_phrase, join_names
 from twinshore.config.settings import Settings
-from twinshore.groups.core.goals import Goal, goals_of
-from twinshore.groups.core.rules import Spot, State
-from twinshore.groups.offset_move import MEMBERLESS, NOT_DONE, Step, set_places, steps_of, wishes_of
-from twinshore.groups.view import AWAY, GroupView, Translator, known_ends, look, open_translator
-from twinshore.kafka.protocol.offsets import Where
+from twinshore.groups.core.commit_rules import GroupSyncStatus, TranslatedOffset
+from twinshore.groups.core.goals import OffsetGoal, build_goals
+from twinshore.groups.offset_move import (
+    NOT_DONE,
+    STATES_WITHOUT_MEMBERS,
+    OffsetStep,
+    build_offset_steps,
+    build_wanted_offsets,
+    set_offsets,
+)
+from twinshore.groups.view import AWAY_STATE, GroupView, OffsetTranslator, open_translator, stored_log_ends, view_groups
+from twinshore.kafka.protocol.offsets import TopicPartitionTuple
 from twinshore.state.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class GroupNotMoved:
     """A group that is not moved, or not with all its places: why, and what would move it."""
 
     link: str
@@ -46,7 +53,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MoveGroupOffsets:
     """Groups whose whole name matches: from the source's side to the target's, or `back`. `lower`: also where the place
     there is further on."""
 
@@ -62,39 +69,44 @@ class GroupMove:
 
     link: Link
     group: str
-    left: tuple[Left, ...]
-    goals: Sequence[Goal] = ()
+    left: tuple[GroupNotMoved, ...]
+    goals: Sequence[OffsetGoal] = ()
 
-    def steps(self) -> tuple[Step | Left, ...]:
+    def steps(self) -> tuple[OffsetStep | GroupNotMoved, ...]:
         """With nothing done yet."""
         cluster = self.link.source if any(one.back for one in self.goals) else self.link.target
-        wishes = wishes_of(self.goals)
-        return (*self.left, *steps_of(self.link.name, cluster, self.group, wishes, dict.fromkeys(wishes, NOT_DONE)))
+        wishes = build_wanted_offsets(self.goals)
+        return (
+            *self.left,
+            *build_offset_steps(self.link.name, cluster, self.group, wishes, dict.fromkeys(wishes, NOT_DONE)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Moving(Plan[Step | Left]):
+class GroupMovePlan(Plan[OffsetStep | GroupNotMoved]):
     """The steps by group."""
 
-    asked: Move | None = None
+    asked: MoveGroupOffsets | None = None
     groups: tuple[GroupMove, ...] = ()
 
 
-def plan(asked: Move, settings: Settings, store: Store) -> Moving:
+def plan_move(asked: MoveGroupOffsets, settings: Settings, store: Store) -> GroupMovePlan:
     """Asks both clusters of each link; ConfigError where no group is meant."""
-    reason = why_not_pattern(asked.group)
+    reason = pattern_error(asked.group)
     if reason:
         raise ConfigError(f"GROUP: {reason}")
     links = settings.chosen(asked.links)
     groups = tuple(one for link in links for one in _moves_of_link(asked, link, settings, store))
     steps = tuple(step for one in groups for step in one.steps())
     if steps:
-        return Moving(steps, asked=asked, groups=groups)
-    known = {view.group for link in links for view in look(link, settings, store)}
-    return Moving(shown=(nothing_moved(asked.group, known),), asked=asked)
+        return GroupMovePlan(steps, asked=asked, groups=groups)
+    known = {view.group for link in links for view in view_groups(link, settings, store)}
+    return GroupMovePlan(shown=(describe_nothing_moved(asked.group, known),), asked=asked)
 
 
-def act(planned: Moving, settings: Settings, store: Store, *, by: str) -> Iterator[Step | Left]:
+def move_groups(
+    planned: GroupMovePlan, settings: Settings, store: Store, *, by: str
+) -> Iterator[OffsetStep | GroupNotMoved]:
     """Each step is in the audit by the time it is given out. A group that has gone on meanwhile is not set back."""
     asked = planned.asked
     if asked is None:
@@ -102,67 +114,69 @@ def act(planned: Moving, settings: Settings, store: Store, *, by: str) -> Iterat
     for link, groups in groupby(planned.groups, lambda one: one.link):
         ours = list(groups)
         goals = {one.group: one.goals for one in ours}
-        done = set_places([link], settings, store, goals, by, mark=True, notes=False, lower=asked.lower)
+        done = set_offsets([link], settings, store, goals, by, mark=True, notes=False, lower=asked.lower)
         for one in ours:
             yield from one.left
             yield from done.get(one.group, ())
 
 
-def _moves_of_link(asked: Move, link: Link, settings: Settings, store: Store) -> Iterator[GroupMove]:
-    for view in look(link, settings, store, asked.group, stable=True, back=asked.back):
+def _moves_of_link(asked: MoveGroupOffsets, link: Link, settings: Settings, store: Store) -> Iterator[GroupMove]:
+    for view in view_groups(link, settings, store, asked.group, stable=True, back=asked.back):
         if view.said_s_ago is not None:
             raise KafkaError(f"{link.source} does not answer", retriable=True)
         if view.why:
-            yield GroupMove(link, view.group, (Left(link.name, view.group, view.why),))
+            yield GroupMove(link, view.group, (GroupNotMoved(link.name, view.group, view.why),))
             continue
-        goals = [one for one in goals_of(link, view, back=asked.back)[0] if one.moves]
-        whys = whys_left(link, view, goals, back=asked.back, lower=asked.lower, named=is_name(asked.group))
-        left = tuple(Left(link.name, view.group, why) for why in whys)
-        live = (view.source_state if asked.back else view.target_state) not in MEMBERLESS
+        goals = [one for one in build_goals(link, view, back=asked.back)[0] if one.moves]
+        whys = reasons_not_moved(
+            link, view, goals, back=asked.back, lower=asked.lower, named=is_literal_name(asked.group)
+        )
+        left = tuple(GroupNotMoved(link.name, view.group, why) for why in whys)
+        live = (view.source_state if asked.back else view.target_state) not in STATES_WITHOUT_MEMBERS
         meant = () if live else [one for one in goals if asked.lower or not one.ahead]
         yield GroupMove(link, view.group, left, meant)
 
 
-def whys_left(
-    link: Link, view: GroupView, goals: Sequence[Goal], *, back: bool, lower: bool, named: bool
+def reasons_not_moved(
+    link: Link, view: GroupView, goals: Sequence[OffsetGoal], *, back: bool, lower: bool, named: bool
 ) -> tuple[str, ...]:
     """Why the group is not moved, or not with all its places. `named`: it was asked for by its name, so that it is told
     too if it has nothing that could be moved this way."""
     reads, writes = (link.target, link.source) if back else (link.source, link.target)
     state = view.source_state if back else view.target_state
-    if goals and state not in MEMBERLESS:
+    if goals and state not in STATES_WITHOUT_MEMBERS:
         return (f"has members on {writes} ({state}) and is left alone there: stop them, then move it",)
     whys = []
     ahead = [one.ahead for one in goals if one.ahead]
     if ahead and not lower:
-        by = f"{sum(ahead)} offsets ({counted(len(ahead), 'place')})"
+        by = f"{sum(ahead)} offsets ({count_phrase(len(ahead), 'place')})"
         whys.append(f"is further on on {writes} than on {reads}, by {by}, and is left alone: `--backwards` moves it")
     stands = [(part.target if back else part.source) is not None for part in view.parts]
     unknown = [part for part, there in zip(view.parts, stands, strict=True) if there and part.expected is None]
     if unknown:
-        many = f"{counted(len(unknown), 'place')}, as in {unknown[0].topic}-{unknown[0].partition}"
+        many = f"{count_phrase(len(unknown), 'place')}, as in {unknown[0].topic}-{unknown[0].partition}"
         whys.append(f"stands where the link carried nothing ({many}): set it by hand")
     endless = [part for part in view.parts if part.end is None]
     if endless:
-        many = f"{counted(len(endless), 'place')}, as in {endless[0].twin}-{endless[0].partition}"
+        many = f"{count_phrase(len(endless), 'place')}, as in {endless[0].twin}-{endless[0].partition}"
         whys.append(f"is not moved where {writes} does not say how far its log reaches ({many}): try again later")
     if named and not all(stands) and not goals:
         way = "without `--back` it moves" if back else "`--back` moves it"
-        whys.append(f"stands on {writes} alone ({counted(stands.count(False), 'place')}): {way} to {reads}")
+        whys.append(f"stands on {writes} alone ({count_phrase(stands.count(False), 'place')}): {way} to {reads}")
     return tuple(whys)
 
 
-def is_name(pattern: str) -> bool:
+def is_literal_name(pattern: str) -> bool:
     """Whether it names one group, as far as can be seen."""
     return not set(pattern) & set("*+?[](){}|^$\\")
 
 
-def nothing_moved(pattern: str, known: Collection[str]) -> str:
+def describe_nothing_moved(pattern: str, known: Collection[str]) -> str:
     """What is said where no place was moved or left alone; raises where no group is meant. `known`: every group that
     has a place in the links' topics."""
     if any(re.fullmatch(pattern, name) for name in known):
         return "nothing to move: each such group stands where it should, or as far on as the log there reaches"
-    if not known and not is_name(pattern):
+    if not known and not is_literal_name(pattern):
         return "nothing to move: no group has a place in a topic that these links carry"
     near = did_you_mean(pattern, sorted(known)).removeprefix("; ")
     hint = near if near.startswith("did") else "`twinshore groups` lists those that have"
@@ -170,17 +184,17 @@ def nothing_moved(pattern: str, known: Collection[str]) -> str:
 
 
 # So many reasons why a side says nothing are shown, and so many groups for each.
-SILENT_MAX = 5
+UNAVAILABLE_SHOWN_MAX = 5
 
 
 def check_pattern(pattern: str) -> None:
     """ConfigError where it is no expression for groups."""
-    reason = why_not_pattern(pattern)
+    reason = pattern_error(pattern)
     if reason:
         raise ConfigError(f"--group: {reason}")
 
 
-def group_views(
+def read_group_views(
     pattern: str, links: Sequence[str], settings: Settings, store: Store
 ) -> tuple[list[GroupView], list[str]]:
     """Groups whose whole name matches, and a sentence for each link whose target does not answer; asks both clusters of
@@ -191,7 +205,7 @@ def group_views(
     chosen = settings.chosen(links)
     for link in chosen:
         try:
-            views += look(link, settings, store, pattern)
+            views += view_groups(link, settings, store, pattern)
         except KafkaError as error:
             if not error.retriable:
                 raise
@@ -201,7 +215,7 @@ def group_views(
     return views, [f"{name} is not shown, as its target does not answer: {one.message}" for name, one in silent.items()]
 
 
-def as_values(view: GroupView, *, partitions: bool) -> dict[str, Any]:
+def view_as_values(view: GroupView, *, partitions: bool) -> dict[str, Any]:
     """For programs; `partitions`: every partition's places too."""
     values = asdict(view)
     parts = values.pop("parts")
@@ -213,10 +227,10 @@ def as_values(view: GroupView, *, partitions: bool) -> dict[str, Any]:
     return values
 
 
-def remarks(views: Sequence[GroupView]) -> list[str]:
+def view_remarks(views: Sequence[GroupView]) -> list[str]:
     """Which sides say nothing, and which groups read on the target on their own."""
     found = []
-    for name in sorted({view.link for view in views if view.source_state == AWAY and not view.why}):
+    for name in sorted({view.link for view in views if view.source_state == AWAY_STATE and not view.why}):
         ago_s = next(view.said_s_ago for view in views if view.link == name)
         when = "the mirror never compared them" if ago_s is None else f"what stands here was so {ago_s:,.0f} s ago"
         found.append(f"{name}: the source does not answer; {when}")
@@ -224,10 +238,10 @@ def remarks(views: Sequence[GroupView]) -> list[str]:
     for view in views:
         if view.why:
             silent.setdefault((view.link, view.why), []).append(view.group)
-    for (name, why), groups in list(silent.items())[:SILENT_MAX]:
-        found.append(f"{name}: {listed(groups, SILENT_MAX)}: {why}")
-    if len(silent) > SILENT_MAX:
-        found.append(f"and {len(silent) - SILENT_MAX} groups more, of which one side says nothing either")
+    for (name, why), groups in list(silent.items())[:UNAVAILABLE_SHOWN_MAX]:
+        found.append(f"{name}: {join_names(groups, UNAVAILABLE_SHOWN_MAX)}: {why}")
+    if len(silent) > UNAVAILABLE_SHOWN_MAX:
+        found.append(f"and {len(silent) - UNAVAILABLE_SHOWN_MAX} groups more, of which one side says nothing either")
     return [*found, *filter(None, (_left_alone(view) for view in views)), *_read_again(views)]
 
 
@@ -236,18 +250,21 @@ def _read_again(views: Sequence[GroupView]) -> Iterator[str]:
     again: Counter[str] = Counter()
     for view in views:
         source, _, target = view.link.partition("->")
-        for part in view.parts if view.source_state != AWAY and not view.why else ():
+        for part in view.parts if view.source_state != AWAY_STATE and not view.why else ():
             again[source] += max(0, part.behind or 0)
             # On a twin a place counts where its group reads there.
             again[target] += max(0, -(part.behind or 0))
-    if counts := [f"{counted(many, 'record')} if {name} died now" for name, many in sorted(again.items()) if many]:
-        yield f"groups would read again {listed(counts, SILENT_MAX)}, and they went on at the other cluster"
+    if counts := [f"{count_phrase(many, 'record')} if {name} died now" for name, many in sorted(again.items()) if many]:
+        yield (
+            f"groups would read again {join_names(counts, UNAVAILABLE_SHOWN_MAX)}, and they went on at the other "
+            "cluster"
+        )
 
 
 def _left_alone(view: GroupView) -> str:
     """Who reads on the target without following, since when, and the remedy; empty where nobody does."""
-    parts = [part for part in view.parts if part.state == State.OWN]
-    if not parts or view.source_state == AWAY:
+    parts = [part for part in view.parts if part.state == GroupSyncStatus.OWN]
+    if not parts or view.source_state == AWAY_STATE:
         return ""
     target = view.link.partition("->")[2]
     since = "" if view.behind_s is None else f", for {view.behind_s:,.0f} s by now"
@@ -257,7 +274,7 @@ def _left_alone(view: GroupView) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Translate:
+class TranslationRequest:
     """A group, or with a `topic` the offset of one partition. `back`: from the target's side to the source's."""
 
     what: str
@@ -268,7 +285,7 @@ class Translate:
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
+class TranslationResult:
     """`offset` of one side is `to` on the other, None: nowhere known. `reached`: it has crossed. `end`: where the log
     that is asked about ends, as far as the link knows."""
 
@@ -301,7 +318,7 @@ class Translated:
         return f"; when last seen, the log of {log} ended at {self.end}"
 
 
-def translate(asked: Translate, settings: Settings, store: Store) -> list[Translated]:
+def translate_offsets(asked: TranslationRequest, settings: Settings, store: Store) -> list[TranslationResult]:
     """On each link; ConfigError where none keeps a place of it."""
     found = [one for link in settings.chosen(asked.links) for one in _of_link(asked, link, settings, store)]
     if not found:
@@ -309,17 +326,17 @@ def translate(asked: Translate, settings: Settings, store: Store) -> list[Transl
     return found
 
 
-def _of_link(asked: Translate, link: Link, settings: Settings, store: Store) -> Iterator[Translated]:
+def _of_link(asked: TranslationRequest, link: Link, settings: Settings, store: Store) -> Iterator[TranslationResult]:
     if asked.topic and not asked.what.isdecimal():
         raise ConfigError(f"{asked.what!r} is not an offset", hint="leave --topic away to translate a group")
-    translator, ends = open_translator(settings, link.name, store), known_ends(store, link, back=asked.back)
+    translator, ends = open_translator(settings, link.name, store), stored_log_ends(store, link, back=asked.back)
     if asked.topic:
         where, offset = (asked.topic, asked.partition), int(asked.what)
         spot = _spot(translator, where, offset, back=asked.back)
         to_topic = translator.source_topic(asked.topic) if asked.back else link.twin_of(asked.topic)
         yield _translated(link, where, offset, to_topic, spot, ends, back=asked.back)
         return
-    for view in look(link, settings, store, re.escape(asked.what)):
+    for view in view_groups(link, settings, store, re.escape(asked.what)):
         for part in view.parts:
             topic, to_topic = (part.twin, part.topic) if asked.back else (part.topic, part.twin)
             offset_there = part.target if asked.back else part.source
@@ -329,12 +346,21 @@ def _of_link(asked: Translate, link: Link, settings: Settings, store: Store) -> 
                 yield _translated(link, where, offset_there, to_topic, spot, ends, back=asked.back)
 
 
-def _spot(translator: Translator, where: Where, offset: int, *, back: bool) -> Spot | None:
+def _spot(
+    translator: OffsetTranslator, where: TopicPartitionTuple, offset: int, *, back: bool
+) -> TranslatedOffset | None:
     return (translator.back if back else translator.forward)(*where, offset)
 
 
 def _translated(
-    link: Link, where: Where, offset: int, to_topic: str, spot: Spot | None, ends: Mapping[Where, int], *, back: bool
-) -> Translated:
+    link: Link,
+    where: TopicPartitionTuple,
+    offset: int,
+    to_topic: str,
+    spot: TranslatedOffset | None,
+    ends: Mapping[TopicPartitionTuple, int],
+    *,
+    back: bool,
+) -> TranslationResult:
     to, reached = (spot.offset, spot.reached) if spot else (None, False)
-    return Translated(link.name, *where, offset, to_topic, to, reached, ends.get(where), back)
+    return TranslationResult(link.name, *where, offset, to_topic, to, reached, ends.get(where), back)

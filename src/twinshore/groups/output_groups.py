@@ -7,38 +7,38 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import Link, NamedPartition
-from twinshore.config.sections.links import unmet
-from twinshore.config.sentences import listed
-from twinshore.groups.cluster_groups import ByCoordinator, Reader
-from twinshore.groups.core.rules import (
-    NOWHERE,
-    ByExtents,
-    Moment,
+from twinshore.config.model import Link, TopicPartition
+from twinshore.config.sections.links import unmatched_outputs
+from twinshore.config.sentences import join_names
+from twinshore.groups.cluster_groups import GroupsByCoordinator, OffsetReader
+from twinshore.groups.core.commit_rules import (
+    EMPTY_SCOPE,
+    OffsetSnapshot,
     OutputRules,
-    Scope,
-    came,
-    left_of,
-    outputs_of,
-    shortened,
-    waits_for,
-    within,
+    RunTranslation,
+    SyncScope,
+    added_topics,
+    drop_replicated,
+    lower_ends,
+    output_patterns,
+    output_topics,
+    releasable_offsets,
 )
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.offsets import GroupPlaces, Where
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.offsets import GroupOffsets, TopicPartitionTuple
 from twinshore.replication.core.filters import admits
 
 # After so long the ends that are waited for are asked for anew: a source can lose what was to cross.
-ASKED_ANEW_S = 30.0
-NAMED_MAX = 3
-LAGS = "that has not crossed"
-NO_END = "the source does not say where that ends"
+ENDS_REFRESH_INTERVAL_S = 30.0
+NAMES_SHOWN_MAX = 3
+NOT_REPLICATED = "that has not crossed"
+UNKNOWN_END = "the source does not say where that ends"
 NO_TWIN = "the link keeps no twin of that now, or its leader does not answer"
 
 
-class Wait(NamedTuple):
+class OutputWait(NamedTuple):
     """`in_vain`: no crossing of records alone will end it."""
 
     since_s: float
@@ -46,40 +46,46 @@ class Wait(NamedTuple):
     in_vain: bool
 
 
-class Crossing(Protocol):
+class OutputReplication(Protocol):
     """The link's topics on both sides."""
 
-    def scope(self) -> Scope:
+    def scope(self) -> SyncScope:
         """Of which there are twins now."""
 
     def topics(self) -> Mapping[str, int]:
         """Those of the source that the link may carry, and how many partitions each has: none of it, where the topic is
         at home elsewhere, and what is written there need not cross."""
 
-    def ends(self, parts: Sequence[Where]) -> dict[Where, int]:
+    def ends(self, parts: Sequence[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
         """Where these logs of the source end now; those that cannot be asked for are left out."""
 
-    def crossed(self, parts: Sequence[Where]) -> dict[Where, int]:
+    def crossed(self, parts: Sequence[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
         """How far each has crossed, by its twin's end and by the receipts; those without a twin are left out."""
 
 
-class KeptTogether:
+class OutputAwareGroups:
     """`reader` with the places of some groups held back. One thread's. `waiting`: since when
-    each group waits, and for what. `unmet`: expressions of the rules that met no topic when that was last seen."""
+    each group waits, and for what. `unmatched_outputs`: expressions of the rules that met no topic when that was last
+    seen."""
 
     def __init__(
-        self, reader: Reader, rules: OutputRules, crossing: Crossing, *, clock: Callable[[], float] = time.monotonic
+        self,
+        reader: OffsetReader,
+        rules: OutputRules,
+        crossing: OutputReplication,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reader, self._rules, self._crossing, self._clock = reader, rules, crossing, clock
-        self.waiting: dict[str, Wait] = {}
-        self.unmet: dict[str, str] = {}
-        self._scope = NOWHERE
+        self.waiting: dict[str, OutputWait] = {}
+        self.unmatched: dict[str, str] = {}
+        self._scope = EMPTY_SCOPE
         self._bound: dict[str, bool] = {}
-        self._raw: dict[str, GroupPlaces] = {}
-        self._taken: dict[str, GroupPlaces] = {}
-        self._moments: dict[str, Moment] = {}
-        self._released: dict[str, GroupPlaces] = {}
-        self._given: dict[str, GroupPlaces] = {}
+        self._raw: dict[str, GroupOffsets] = {}
+        self._taken: dict[str, GroupOffsets] = {}
+        self._moments: dict[str, OffsetSnapshot] = {}
+        self._released: dict[str, GroupOffsets] = {}
+        self._given: dict[str, GroupOffsets] = {}
 
     @property
     def name(self) -> str:
@@ -90,8 +96,8 @@ class KeptTogether:
         return frozenset(self._raw.keys() - self._released.keys())
 
     def places(
-        self, wanted: ByCoordinator, known: Mapping[str, GroupPlaces]
-    ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]:
+        self, wanted: GroupsByCoordinator, known: Mapping[str, GroupOffsets]
+    ) -> tuple[dict[str, GroupOffsets], dict[int, KafkaError]]:
         """The places that the reader tells. A group that waits for its outputs is given its places of an earlier
         moment; where there was no such moment yet, the group is left out (`held`)."""
         if not self._rules:
@@ -111,7 +117,7 @@ class KeptTogether:
             # The groups that write nowhere go on meanwhile.
             for name in self._moments.keys() | (bound.keys() - self._taken.keys()):
                 since_s = self.waiting[name].since_s if name in self.waiting else now_s
-                self.waiting[name] = Wait(since_s, f"its places wait: {error.message}", in_vain=False)
+                self.waiting[name] = OutputWait(since_s, f"its places wait: {error.message}", in_vain=False)
         free = {name: said for name, said in found.items() if name not in bound}
         known_now = {name: self._known(said) for name, said in bound.items() if name in self._released}
         return free | known_now, away
@@ -131,10 +137,10 @@ class KeptTogether:
             for name in kept.keys() - names:
                 del kept[name]
 
-    def _rescope(self, scope: Scope) -> None:
+    def _rescope(self, scope: SyncScope) -> None:
         """Forgets what was given out, and what waits, of groups with places in topics that have gone or come: others
         have moved these groups meanwhile. Such a group is known again once what it has written by now has crossed."""
-        topics = came(self._scope, scope) | came(scope, self._scope)
+        topics = added_topics(self._scope, scope) | added_topics(scope, self._scope)
         self._scope = scope
         said = (self._raw, self._taken, self._released) if topics else ()
         names = {name for some in said for name, one in some.items() if any(topic in topics for topic, _ in one.places)}
@@ -145,17 +151,17 @@ class KeptTogether:
     def _is_bound(self, group: str) -> bool:
         known = self._bound.get(group)
         if known is None:
-            known = self._bound[group] = bool(waits_for(self._rules, group))
+            known = self._bound[group] = bool(output_patterns(self._rules, group))
         return known
 
-    def _take(self, groups: Mapping[str, GroupPlaces], now_s: float) -> None:
+    def _take(self, groups: Mapping[str, GroupOffsets], now_s: float) -> None:
         """Asks where the logs end that these write to, after their places were read."""
         new = {name: said for name, said in groups.items() if self._taken.get(name) is not said}
         if not new:
             return
         topics = self._crossing.topics()
-        self.unmet = dict(unmet(self._rules, topics.keys()))
-        written = {name: outputs_of(self._rules, name, topics) for name in new}
+        self.unmatched = dict(unmatched_outputs(self._rules, topics.keys()))
+        written = {name: output_topics(self._rules, name, topics) for name in new}
         every = {topic for some in written.values() for topic in some}
         parts = [(topic, number) for topic in sorted(every) for number in range(topics[topic])]
         ends = self._crossing.ends(parts) if parts else {}
@@ -163,52 +169,56 @@ class KeptTogether:
             ours = [(topic, number) for topic in written[name] for number in range(topics[topic])]
             mute = [where for where in ours if where not in ends]
             if mute:
-                self._waits(name, mute, NO_END, now_s)
+                self._waits(name, mute, UNKNOWN_END, now_s)
                 continue
             self._taken[name] = said
             # Where nothing was ever written there is nothing to wait for.
-            self._moments[name] = Moment(said, {where: ends[where] for where in ours if ends[where]}, now_s)
+            self._moments[name] = OffsetSnapshot(said, {where: ends[where] for where in ours if ends[where]}, now_s)
 
     def _look(self, now_s: float) -> None:
         """Lets go of the groups of which all has crossed."""
-        old = {name: one for name, one in self._moments.items() if now_s - one.asked_s >= ASKED_ANEW_S}
+        old = {name: one for name, one in self._moments.items() if now_s - one.asked_s >= ENDS_REFRESH_INTERVAL_S}
         if old:
             topics = self._crossing.topics()
             parts = sorted({where for one in old.values() for where in one.ends})
             there = {where for where in parts if where[1] < topics.get(where[0], 0)}
             ends = self._crossing.ends(sorted(there)) if there else {}
-            self._moments |= {name: shortened(one, {**one.ends, **ends}, there, now_s) for name, one in old.items()}
+            self._moments |= {name: lower_ends(one, {**one.ends, **ends}, there, now_s) for name, one in old.items()}
         parts = sorted({where for one in self._moments.values() for where in one.ends})
         crossed = self._crossing.crossed(parts) if parts else {}
         for name, moment in list(self._moments.items()):
-            left = self._moments[name] = left_of(moment, crossed)
+            left = self._moments[name] = drop_replicated(moment, crossed)
             if left.ends:
                 without = [where for where in left.ends if where not in crossed]
-                why = NO_TWIN if without else LAGS
+                why = NO_TWIN if without else NOT_REPLICATED
                 self._waits(name, without or list(left.ends), why, now_s, in_vain=bool(without))
             else:
                 self._released[name] = moment.said
                 del self._moments[name]
                 self.waiting.pop(name, None)
 
-    def _known(self, said: GroupPlaces) -> GroupPlaces:
+    def _known(self, said: GroupOffsets) -> GroupOffsets:
         released = self._released[said.group]
-        places = within(released, said)
+        places = releasable_offsets(released, said)
         if places != released.places:
             # Set back, a group writes anew what it then reads: it climbs again only with what it writes now.
             self._released[said.group] = released._replace(places=places)
         given = self._given.get(said.group)
         if given is None or given.places != places:
-            given = self._given[said.group] = GroupPlaces(said.group, 0, places, said.failed, said.raw)
+            given = self._given[said.group] = GroupOffsets(said.group, 0, places, said.failed, said.raw)
         return given
 
-    def _waits(self, name: str, parts: Sequence[Where], why: str, now_s: float, *, in_vain: bool = True) -> None:
+    def _waits(
+        self, name: str, parts: Sequence[TopicPartitionTuple], why: str, now_s: float, *, in_vain: bool = True
+    ) -> None:
         since_s = self.waiting[name].since_s if name in self.waiting else now_s
-        topics = listed(sorted({topic for topic, _ in parts}), NAMED_MAX)
-        self.waiting[name] = Wait(since_s, f"its places wait for what its readers wrote to {topics}: {why}", in_vain)
+        topics = join_names(sorted({topic for topic, _ in parts}), NAMES_SHOWN_MAX)
+        self.waiting[name] = OutputWait(
+            since_s, f"its places wait for what its readers wrote to {topics}: {why}", in_vain
+        )
 
 
-class LinkCrossing:
+class LinkOutputReplication:
     """How far the topics of a link have crossed: by the ends that both clusters tell now, and by the store's receipts.
     `link` and `scope` give what holds now; `receipted`: how far each partition has crossed, by the store; `elsewhere`:
     which topics are at home on the target."""
@@ -218,8 +228,8 @@ class LinkCrossing:
         source: KafkaCluster,
         target: KafkaCluster,
         link: Callable[[], Link],
-        scope: Callable[[], Scope],
-        receipted: Callable[[], Mapping[Where, int]],
+        scope: Callable[[], SyncScope],
+        receipted: Callable[[], Mapping[TopicPartitionTuple, int]],
         elsewhere: Callable[[], Container[str]] = frozenset,
     ) -> None:
         self._source, self._target = source, target
@@ -227,7 +237,7 @@ class LinkCrossing:
         self._ids: dict[str, str] = {}
         self._counts: dict[str, int] = {}
 
-    def scope(self) -> Scope:
+    def scope(self) -> SyncScope:
         return self._scope()
 
     def topics(self) -> Mapping[str, int]:
@@ -251,15 +261,17 @@ class LinkCrossing:
         away = self._elsewhere()
         return {name: 0 if name in away else count for name, count in counts.items()}
 
-    def ends(self, parts: Sequence[Where]) -> dict[Where, int]:
+    def ends(self, parts: Sequence[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
         # The end of the log, not the high watermark: what is written is to be waited for, replicated or not.
         return _ends(self._source, {where: where for where in parts}, OffsetKind.LOG_END)
 
-    def crossed(self, parts: Sequence[Where]) -> dict[Where, int]:
+    def crossed(self, parts: Sequence[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
         scope = self._scope()
         same = {topic for topic, _, source_id, _ in scope.names if self._ids.get(topic) == source_id}
         kept = [where for where in parts if where in scope.parts and where[0] in same]
-        exact = {where: scope.parts[where][0] for where in kept if not isinstance(scope.parts[where][1], ByExtents)}
+        exact = {
+            where: scope.parts[where][0] for where in kept if not isinstance(scope.parts[where][1], RunTranslation)
+        }
         receipted = self._receipted()
         found = {where: receipted.get(where, 0) for where in kept if where not in exact}
         # Nothing below the last stable offset waits for the end of a transaction. What lies beyond our receipts is
@@ -268,8 +280,10 @@ class LinkCrossing:
         return found | {where: min(end, receipted.get(where, 0)) for where, end in ends.items()}
 
 
-def _ends(cluster: KafkaCluster, parts: Mapping[Where, Where], which: OffsetKind) -> dict[Where, int]:
+def _ends(
+    cluster: KafkaCluster, parts: Mapping[TopicPartitionTuple, TopicPartitionTuple], which: OffsetKind
+) -> dict[TopicPartitionTuple, int]:
     """By each name, the end of the log that is called as its value there."""
-    named = {NamedPartition(*there): where for where, there in parts.items()}
+    named = {TopicPartition(*there): where for where, there in parts.items()}
     found, _ = cluster.offsets_of_each(list(named), which) if named else ({}, {})
     return {named[one]: end for one, end in found.items()}

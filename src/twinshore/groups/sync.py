@@ -12,75 +12,88 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import Extent, Link
+from twinshore.config.model import Link, OffsetRun
 from twinshore.config.settings import Settings
-from twinshore.groups.cluster_groups import Direction
-from twinshore.groups.core.progress import TOLD_AFTER_S, Book, Entry, Turn, refusals_in_words
-from twinshore.groups.core.rules import (
-    NOWHERE,
-    ByExtents,
-    Rules,
-    Scope,
-    State,
-    Translation,
-    decide,
-    decide_back,
-    has_note,
-    scope_of,
+from twinshore.groups.cluster_groups import SyncDirection
+from twinshore.groups.core.commit_rules import (
+    EMPTY_SCOPE,
+    CommitRules,
+    GroupSyncStatus,
+    OffsetTranslation,
+    RunTranslation,
+    SyncScope,
+    build_scope,
+    decide_commit,
+    decide_commit_back,
+    has_metadata,
 )
-from twinshore.groups.output_groups import KeptTogether, LinkCrossing
+from twinshore.groups.core.sync_state import (
+    REPORT_REFUSAL_AFTER_S,
+    DirectionResult,
+    GroupState,
+    SyncState,
+    describe_refusals,
+)
+from twinshore.groups.output_groups import LinkOutputReplication, OutputAwareGroups
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed, ShareGroups, always
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.offsets import Place, Where
-from twinshore.replication.core.link_config import in_force
-from twinshore.replication.core.ownership import counterpart, elsewhere, pair_of
-from twinshore.replication.links import known
-from twinshore.runtime.endpoints import PATIENT, Ends, hold_to
-from twinshore.state.core.values import Asked, Remembered
-from twinshore.state.log import LINKS
+from twinshore.kafka.consumer_groups import (
+    SHARE_TYPE,
+    ConsumerGroups,
+    GroupListing,
+    GroupListings,
+    ShareGroups,
+    always_allowed,
+)
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.offsets import CommittedOffset, TopicPartitionTuple
+from twinshore.replication.core.link_config import effective_link
+from twinshore.replication.core.ownership import find_reverse_link, homes_elsewhere, pair_name
+from twinshore.replication.links import load_links
+from twinshore.runtime.endpoints import LONG_TIMEOUT_CONNECTIONS, LinkClients, pin_cluster_ids
+from twinshore.state.core.values import LinkStateRow, MirrorRequest
+from twinshore.state.log import LINKS_SUBJECT
 from twinshore.state.store import Store
 
 # Beyond so many that a store should not be bothered with them none is kept.
 NAMES_MAX = 20_000
 # Kept once marks are left: the groups whose places without one may be the link's all the same.
-MARKS_KIND = "groups marked"
+UNMARKED_GROUPS_KIND = "groups marked"
 # The groups whose consumers leave notes, and which get no marks for that.
-NOTES_KIND = "groups with notes"
-EVERYBODY = "\0"  # no group is called so
-SCOPE_S = 5.0
-RECEIPTS_S = 3.0
-SHARE_S = 5.0
+GROUPS_WITH_METADATA_KIND = "groups with notes"
+ALL_GROUPS = "\0"  # no group is called so
+SCOPE_INTERVAL_S = 5.0
+PROGRESS_TIMEOUT_S = 3.0
+SHARE_GROUPS_INTERVAL_S = 5.0
 RETENTION_DEFAULT_S = 7 * 86_400.0
 # Where the target's setting cannot be read: shorter than anybody sets it without knowing why.
 RETENTION_UNKNOWN_S = 3_600.0
 RENEWALS_IN_RETENTION = 4
 RENEW_S_MIN = 2.0
-WORST_FIRST = (
-    State.REFUSED,
-    State.AWAY,
-    State.UNKNOWN,
-    State.AHEAD,
-    State.OWN,
-    State.SETTING_BACK,
-    State.SET_BACK,
-    State.BEHIND,
-    State.WAITS,
-    State.MOVES,
-    State.SAME,
-    State.LIVE,
+STATUSES_WORST_FIRST = (
+    GroupSyncStatus.REFUSED,
+    GroupSyncStatus.AWAY,
+    GroupSyncStatus.UNKNOWN,
+    GroupSyncStatus.AHEAD,
+    GroupSyncStatus.OWN,
+    GroupSyncStatus.SETTING_BACK,
+    GroupSyncStatus.SET_BACK,
+    GroupSyncStatus.BEHIND,
+    GroupSyncStatus.WAITS,
+    GroupSyncStatus.MOVES,
+    GroupSyncStatus.SAME,
+    GroupSyncStatus.LIVE,
 )
 
 
-def names_row(link: str, kind: str, names: Collection[str], now_ms: int) -> Remembered:
+def group_names_row(link: str, kind: str, names: Collection[str], now_ms: int) -> LinkStateRow:
     """The row that keeps them."""
     listed = sorted(names) if len(names) <= NAMES_MAX else []
     value = base64.b85encode(zlib.compress(json.dumps(listed).encode())).decode()
-    return Remembered(link, kind, "", value, kind, now_ms)
+    return LinkStateRow(link, kind, "", value, kind, now_ms)
 
 
-def names_in(rows: Iterable[Remembered]) -> frozenset[str]:
+def parse_group_names(rows: Iterable[LinkStateRow]) -> frozenset[str]:
     """What such a row keeps; nothing without one, or where its value is empty."""
     for row in rows:
         return frozenset(json.loads(zlib.decompress(base64.b85decode(row.value))) if row.value else ())
@@ -95,7 +108,7 @@ class _Asks(TypedDict):
 
 
 @dataclass(slots=True)
-class Round:
+class SyncRoundResult:
     """What one round did and took; `asked` are requests by their names, on both clusters."""
 
     groups: int = 0
@@ -106,7 +119,7 @@ class Round:
     took_s: float = 0.0
     told: dict[str, str] = field(default_factory=dict)
 
-    def add(self, turn: Turn, prefix: str = "") -> None:
+    def add(self, turn: DirectionResult, prefix: str = "") -> None:
         self.groups += turn.groups
         self.changed += turn.changed
         self.commits += turn.commits
@@ -114,9 +127,9 @@ class Round:
         self.told.update(turn.told)
 
 
-class Rounds:
+class GroupSync:
     """One link's. `close` ends its connections. `leaves`: topics that a switch has the link let go are left alone.
-    `stable`: as `Groups` has it."""
+    `stable`: as `ConsumerGroups` has it."""
 
     def __init__(
         self,
@@ -129,76 +142,83 @@ class Rounds:
         stable: bool = False,
     ) -> None:
         self.link, self._begins, self._store = link, link, store
-        self._ends = Ends(link, settings, patience_s=5.0, shared=PATIENT)
+        self._ends = LinkClients(link, settings, patience_s=5.0, shared=LONG_TIMEOUT_CONNECTIONS)
         self.source, self.target = self._ends.source, self._ends.target
-        self.at_source, self.at_target = Groups(self.source, stable=stable), Groups(self.target, stable=stable)
-        crossing = LinkCrossing(
+        self.source_groups, self.target_groups = (
+            ConsumerGroups(self.source, stable=stable),
+            ConsumerGroups(self.target, stable=stable),
+        )
+        crossing = LinkOutputReplication(
             *(self.source, self.target),
             lambda: self.link,
             lambda: self.scope,
             self._crossed,
             lambda: self._elsewhere,
         )
-        self._together = KeptTogether(self.at_source, link.groups.outputs, crossing)
+        self._together = OutputAwareGroups(self.source_groups, link.groups.outputs, crossing)
         self._retention_s = retention_s
         self._held = False
-        self.scope = self._scope_back = NOWHERE
+        self.scope = self._scope_back = EMPTY_SCOPE
         self._scoped_at_s = float("-inf")
         self._leaves, self._left, self._switching_version = leaves, frozenset[str](), -1
         self._elsewhere = frozenset[str]()
         self._control_version = -1
         self._admitted: dict[str, bool] = {}
-        self._positions: Mapping[Where, int] | None = None
-        self._carried: dict[Where, int] = {}
-        self._receipts_until_s = time.monotonic() + RECEIPTS_S
-        self._forward: Direction | None = None
-        self._back: Direction | None = None
+        self._positions: Mapping[TopicPartitionTuple, int] | None = None
+        self._carried: dict[TopicPartitionTuple, int] = {}
+        self._receipts_until_s = time.monotonic() + PROGRESS_TIMEOUT_S
+        self._forward: SyncDirection | None = None
+        self._back: SyncDirection | None = None
         self._settings, self._links_revision = settings, -1
-        self._shares: Direction | None = None
+        self._shares: SyncDirection | None = None
         self._shared_at_s = float("-inf")
         self._kept: dict[str, frozenset[str]] = {}
 
     def close(self) -> None:
-        for one in (self.at_source, self.at_target, self._ends):
+        for one in (self.source_groups, self.target_groups, self._ends):
             one.close()
 
-    def run(self, now_s: float, *, may: Callable[[], bool] = always) -> Round:
+    def run(self, now_s: float, *, may: Callable[[], bool] = always_allowed) -> SyncRoundResult:
         """One round. `may` is asked before each commit: the link may have become another process's since it began."""
         begun_s = time.perf_counter()
-        done = Round()
+        done = SyncRoundResult()
         self._positions = None
-        self.at_source.asked.clear()
-        self.at_target.asked.clear()
+        self.source_groups.asked.clear()
+        self.target_groups.asked.clear()
         self.begin(now_s)
         asks: _Asks = {"may": may, "holds": self._holds}
-        reading, writing = self.at_source.listed(), self.at_target.listed()
+        reading, writing = self.source_groups.listed(), self.target_groups.listed()
         if self._forward is not None:
             turn = self._forward.turn(self.scope, reading, writing, self._by_offsets, now_s, **asks)
             done.add(turn)
             for name, wait in self._together.waiting.items():
-                if now_s - wait.since_s >= TOLD_AFTER_S:
+                if now_s - wait.since_s >= REPORT_REFUSAL_AFTER_S:
                     done.told[f"group {name}"] = wait.words
-            done.told |= {f"outputs: {expression!r}": said for expression, said in self._together.unmet.items()}
+            done.told |= {f"outputs: {expression!r}": said for expression, said in self._together.unmatched.items()}
             self._keep_names(self._forward.book, turn)
         if self._back is not None:
             done.add(self._back.turn(self._scope_back, writing, reading, self._by_offsets, now_s, **asks), "back: ")
         self._share(reading, writing, now_s, done, asks)
-        done.asked = self.at_source.asked + self.at_target.asked
+        done.asked = self.source_groups.asked + self.target_groups.asked
         done.took_s = time.perf_counter() - begun_s
         return done
 
-    def _share(self, reading: Listed, writing: Listed, now_s: float, done: Round, asks: _Asks) -> None:
+    def _share(
+        self, reading: GroupListings, writing: GroupListings, now_s: float, done: SyncRoundResult, asks: _Asks
+    ) -> None:
         """Starts of share groups, now and then: they move only as whole runs of records are done with."""
-        if now_s - self._shared_at_s < SHARE_S or not any(one.kind == SHARE for one in reading.groups.values()):
+        if now_s - self._shared_at_s < SHARE_GROUPS_INTERVAL_S or not any(
+            one.kind == SHARE_TYPE for one in reading.groups.values()
+        ):
             return
         self._shared_at_s = now_s
         if self._shares is None:
-            reader, writer = ShareGroups(self.source, self.at_source), ShareGroups(self.target, self.at_target)
+            reader, writer = ShareGroups(self.source, self.source_groups), ShareGroups(self.target, self.target_groups)
             # Not renewed: to set a start again is to forget what was acknowledged above it.
-            book = Book(self.link.groups.verify_s, float("inf"))
+            book = SyncState(self.link.groups.verify_s, float("inf"))
             # A share group's start has no room for a mark.
-            rules = Rules(self.link.groups.resets, marks=False)
-            self._shares = Direction(reader, writer, self.target, book, decide, rules)
+            rules = CommitRules(self.link.groups.resets, marks=False)
+            self._shares = SyncDirection(reader, writer, self.target, book, decide_commit, rules)
         try:
             turn = self._shares.turn(self.scope, reading, writing, self._shared, now_s, **asks)
             done.add(turn, "share: ")
@@ -209,9 +229,9 @@ class Rounds:
         return one.reads_by_offsets and self.admits(one.group)
 
     def _shared(self, one: GroupListing) -> bool:
-        return one.kind == SHARE and self.admits(one.group)
+        return one.kind == SHARE_TYPE and self.admits(one.group)
 
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, GroupState]:
         """What is remembered of the groups whose places go to the target."""
         shared = self._shares.book.entries if self._shares else {}
         return {**shared, **self._forward.book.entries} if self._forward else {}
@@ -226,29 +246,29 @@ class Rounds:
         ways = [one for one in (self._shares, self._back, self._forward) if one is not None]
         found = {name: one for way in ways for name, one in way.refusals().items()}
         waits = {name: (one.since_s, one.words) for name, one in self._together.waiting.items() if one.in_vain}
-        return refusals_in_words({**waits, **found}, now_s)
+        return describe_refusals({**waits, **found}, now_s)
 
     def begin(self, now_s: float, *, source_gone: bool = False) -> None:
         """Learns what holds now: the operators' filters, and every few seconds which twins there are. Where the source
         is gone, its topics are believed to be those of which the twins are."""
-        self._held = self._held or hold_to(self.link, self._store, self.source, self.target)
+        self._held = self._held or pin_cluster_ids(self.link, self._store, self.source, self.target)
         version = self._store.controls.version(self.link.name)
         if version != self._control_version:
-            self.link = in_force(self._begins, self._store.controls.of(self.link.name)).link
+            self.link = effective_link(self._begins, self._store.controls.of(self.link.name)).link
             self._admitted.clear()
             self._control_version = version  # only now is it heard
         if self._forward is None:
             rules = self.link.groups
             renew_s = max(RENEW_S_MIN, self._retention() / RENEWALS_IN_RETENTION)
-            book = Book(rules.verify_s, renew_s)
+            book = SyncState(rules.verify_s, renew_s)
             self._know_names(book)
-            ways = Rules(rules.resets, marks=rules.marks)
-            self._forward = Direction(
-                self._together, self.at_target, self.target, book, decide, ways, held=self._together.held
+            ways = CommitRules(rules.resets, marks=rules.marks)
+            self._forward = SyncDirection(
+                self._together, self.target_groups, self.target, book, decide_commit, ways, held=self._together.held
             )
         self._see_ways(self._forward)
         self._hear_switches()
-        if now_s - self._scoped_at_s >= SCOPE_S:
+        if now_s - self._scoped_at_s >= SCOPE_INTERVAL_S:
             scope = self._look(source_gone=source_gone)
             # Only now: where a side did not answer, the next round looks again, and goes by nothing older until then.
             self._scoped_at_s = now_s
@@ -256,20 +276,22 @@ class Rounds:
                 self.scope, self._scope_back = scope, scope.reversed()
                 self._carried.clear()
 
-    def _see_ways(self, forward: Direction) -> None:
+    def _see_ways(self, forward: SyncDirection) -> None:
         """Whether what groups read at the target comes to the source: as links change, where no setting says it."""
-        revision = self._store.revisions.of(LINKS)
+        revision = self._store.revisions.of(LINKS_SUBJECT)
         if revision == self._links_revision:
             return
         self._links_revision = revision
         returns = self.link.groups.back
         if returns is None:
-            returns = counterpart(self.link, known(self._settings, self._store).links) is not None
+            returns = find_reverse_link(self.link, load_links(self._settings, self._store).links) is not None
         forward.rules = forward.rules._replace(returns=returns)
         if returns and self._back is None:
             # The source's brokers keep what the source's groups commit; renewing it is not this link's to do.
-            book = Book(self.link.groups.verify_s, float("inf"))
-            self._back = Direction(self.at_target, self.at_source, self.source, book, decide_back, Rules(makes=False))
+            book = SyncState(self.link.groups.verify_s, float("inf"))
+            self._back = SyncDirection(
+                self.target_groups, self.source_groups, self.source, book, decide_commit_back, CommitRules(makes=False)
+            )
             forward.echo = book.expect
         elif not returns:
             self._back, forward.echo = None, None
@@ -277,51 +299,51 @@ class Rounds:
     def _hear_switches(self) -> None:
         """Which topics are let go, and at once whether one has changed homes: where it is written now, other records
         come to have the offsets that groups read at the old home."""
-        pair = pair_of(self.link)
-        version = self._store.switching.version(pair)
+        pair = pair_name(self.link)
+        version = self._store.topics_in_switch.version(pair)
         if version != self._switching_version:
             self._scoped_at_s = float("-inf")
-            rows = self._store.switching.of(pair) if self._leaves else ()
-            self._left = frozenset(row.topic for row in rows if row.asked is Asked.LET_GO)
-            self._elsewhere = frozenset(elsewhere(self.link, self._store.homes.of(pair)))
+            rows = self._store.topics_in_switch.of(pair) if self._leaves else ()
+            self._left = frozenset(row.topic for row in rows if row.asked is MirrorRequest.STOP_REPLICATION)
+            self._elsewhere = frozenset(homes_elsewhere(self.link, self._store.homes.of(pair)))
             self._switching_version = version
 
     def _holds(self) -> bool:
         """Whether no topic has changed homes since this round began."""
-        return self._store.switching.version(pair_of(self.link)) == self._switching_version
+        return self._store.topics_in_switch.version(pair_name(self.link)) == self._switching_version
 
-    def rules_for(self, group: str, *sides: Mapping[Where, Place]) -> Rules:
+    def rules_for(self, group: str, *sides: Mapping[TopicPartitionTuple, CommittedOffset]) -> CommitRules:
         """What holds for the group's places, which are these on the two sides."""
         if self._forward is None:
-            return Rules()
+            return CommitRules()
         rules = self._forward.book.rules_for(group, self._forward.rules)
-        return rules._replace(notes=rules.notes or any(has_note(place) for one in sides for place in one.values()))
+        return rules._replace(notes=rules.notes or any(has_metadata(place) for one in sides for place in one.values()))
 
-    def _know_names(self, book: Book) -> None:
+    def _know_names(self, book: SyncState) -> None:
         """What the processes before have learned. Where the link left no marks, any place may be its own."""
         name = self.link.name
-        book.noted = set(names_in(self._store.memories.of(name, NOTES_KIND)))
-        marked = self._store.memories.of(name, MARKS_KIND)
-        owed = names_in(marked)
-        book.owed = None if EVERYBODY in owed else set(owed)
-        self._kept = {NOTES_KIND: frozenset(book.noted)}
+        book.noted = set(parse_group_names(self._store.link_states.of(name, GROUPS_WITH_METADATA_KIND)))
+        marked = self._store.link_states.of(name, UNMARKED_GROUPS_KIND)
+        owed = parse_group_names(marked)
+        book.owed = None if ALL_GROUPS in owed else set(owed)
+        self._kept = {GROUPS_WITH_METADATA_KIND: frozenset(book.noted)}
         if marked:
-            self._kept[MARKS_KIND] = owed
+            self._kept[UNMARKED_GROUPS_KIND] = owed
 
-    def _keep_names(self, book: Book, turn: Turn) -> None:
+    def _keep_names(self, book: SyncState, turn: DirectionResult) -> None:
         """What the next process must know. Until every coordinator was heard nobody knows which groups there are."""
         if not self.link.groups.marks:
             book.owed = None  # Should marks be left one day, places that were moved until then have none.
         elif book.owed is not None or turn.unheard is not None:
             book.confirm(turn.unheard or ())
-        names = {NOTES_KIND: frozenset(book.noted)}
+        names = {GROUPS_WITH_METADATA_KIND: frozenset(book.noted)}
         if book.owed is not None or not self.link.groups.marks:
-            names[MARKS_KIND] = frozenset((EVERYBODY,) if book.owed is None else book.owed)
+            names[UNMARKED_GROUPS_KIND] = frozenset((ALL_GROUPS,) if book.owed is None else book.owed)
         now_ms = wall_ms()
         changed = {kind: some for kind, some in names.items() if self._kept.get(kind) != some}
-        rows = [names_row(self.link.name, kind, some, now_ms) for kind, some in changed.items()]
+        rows = [group_names_row(self.link.name, kind, some, now_ms) for kind, some in changed.items()]
         if rows:
-            self._store.memories.remember(rows)
+            self._store.link_states.remember(rows)
             self._kept |= names
 
     def admits(self, group: str) -> bool:
@@ -331,33 +353,33 @@ class Rounds:
             known = self._admitted[group] = self.link.control.admits_group(group)
         return known
 
-    def _look(self, *, source_gone: bool) -> Scope:
+    def _look(self, *, source_gone: bool) -> SyncScope:
         """Which twins there are now, as the store and both clusters say."""
         rows = [row for row in self._store.twins.of(self.link.name) if row.topic not in self._left]
         topics = sorted({row.topic for row in rows})
         twins = sorted({self.link.twin_of(topic) for topic in topics})
         mapped = {where: self._by_extents(where) for where in self._store.extents.reached(self.link.name)}
         ids = {row.topic: row.source_topic_id for row in rows} if source_gone else _ids(self.source, topics)
-        return scope_of(self.link, rows, mapped, ids, _ids(self.target, twins), self._carried_to)
+        return build_scope(self.link, rows, mapped, ids, _ids(self.target, twins), self._carried_to)
 
-    def _by_extents(self, where: Where) -> Translation:
+    def _by_extents(self, where: TopicPartitionTuple) -> OffsetTranslation:
         known = self.scope.parts.get(where)
-        if known is not None and isinstance(known[1], ByExtents):
+        if known is not None and isinstance(known[1], RunTranslation):
             return known[1]
-        return extents_of(self._store, self.link.name, where, lambda: self._crossed().get(where, 0))
+        return build_run_translation(self._store, self.link.name, where, lambda: self._crossed().get(where, 0))
 
-    def _carried_to(self, where: Where, offset: int) -> int:
+    def _carried_to(self, where: TopicPartitionTuple, offset: int) -> int:
         """How far the link carried the partition; asked again, once a round, where that is below the offset. Receipts
         are written a little after what they tell of: whoever looks once waits for them."""
         if self._carried.get(where, -1) < offset:
             self._carried.update(self._crossed())
         while not self._leaves and self._carried.get(where, 0) < offset and time.monotonic() < self._receipts_until_s:
-            time.sleep(RECEIPTS_S / 20)
+            time.sleep(PROGRESS_TIMEOUT_S / 20)
             self._positions = None
             self._carried.update(self._crossed())
         return self._carried.get(where, 0)
 
-    def _crossed(self) -> Mapping[Where, int]:
+    def _crossed(self) -> Mapping[TopicPartitionTuple, int]:
         """How far the source has crossed, as it was at some moment of this round."""
         if self._positions is None:
             known = self._store.receipts.positions(self.link.name)
@@ -381,24 +403,26 @@ class Rounds:
         return self._retention_s
 
 
-def extents_of(store: Store, link: str, where: Where, crossed: Callable[[], int]) -> ByExtents:
+def build_run_translation(
+    store: Store, link: str, where: TopicPartitionTuple, crossed: Callable[[], int]
+) -> RunTranslation:
     """The translation of a mapped partition, by what the store keeps; `crossed`: how far the source has crossed."""
     topic, partition = where
 
-    def around(offset: int, on_target: bool) -> tuple[Extent | None, Extent | None]:
+    def around(offset: int, on_target: bool) -> tuple[OffsetRun | None, OffsetRun | None]:
         return store.extents.around(link, topic, partition, offset, on_target=on_target)
 
-    return ByExtents(around, crossed)
+    return RunTranslation(around, crossed)
 
 
-def standing(entry: Entry) -> tuple[State, int, float]:
+def worst_status(entry: GroupState) -> tuple[GroupSyncStatus, int, float]:
     """The group as a whole: the worst of its places, records that it is behind by, since when; since -1: never."""
     if entry.live:
-        return State.LIVE, 0, -1.0
+        return GroupSyncStatus.LIVE, 0, -1.0
     if not entry.standing:
-        return State.SAME, 0, -1.0
+        return GroupSyncStatus.SAME, 0, -1.0
     states = [state for state, _, _ in entry.standing.values()]
-    worst = next(state for state in WORST_FIRST if state in states)
+    worst = next(state for state in STATUSES_WORST_FIRST if state in states)
     behind = sum(max(0, count) for _, count, _ in entry.standing.values())
     return worst, behind, min(since_s for _, _, since_s in entry.standing.values())
 

@@ -13,55 +13,78 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from twinshore.config.errors import ConfigError, KafkaError
-from twinshore.config.model import Link, NamedPartition
+from twinshore.config.model import Link, TopicPartition
 from twinshore.config.schema import did_you_mean
 from twinshore.config.settings import Settings
-from twinshore.groups.cluster_groups import ClusterGroups
-from twinshore.groups.core.progress import words_of
-from twinshore.groups.core.rules import AS_IS, NOTHING, Rules, Scope, Spot, State, Translation, decide
-from twinshore.groups.sync import WORST_FIRST, Rounds, extents_of, names_in
-from twinshore.groups.task import COMPARED_KIND, last_said, own_in, refused_in, waits_in, word_in
+from twinshore.groups.cluster_groups import OffsetClient
+from twinshore.groups.core.commit_rules import (
+    EXACT_TRANSLATION,
+    NO_MEMORY,
+    CommitRules,
+    GroupSyncStatus,
+    OffsetTranslation,
+    SyncScope,
+    TranslatedOffset,
+    decide_commit,
+)
+from twinshore.groups.core.sync_state import describe_code
+from twinshore.groups.sync import STATUSES_WORST_FIRST, GroupSync, build_run_translation, parse_group_names
+from twinshore.groups.sync_service import (
+    COMPARED_KIND,
+    is_waiting_in,
+    last_compared_status,
+    own_offsets_in,
+    read_status,
+    refused_offsets_in,
+)
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.groups import NOT_THERE, GroupListing, Listed, Located
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.offsets import GroupPlaces, Place, Where
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.consumer_groups import (
+    COORDINATOR_UNAVAILABLE_CODES,
+    GroupCoordinators,
+    GroupListing,
+    GroupListings,
+)
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.offsets import CommittedOffset, GroupOffsets, TopicPartitionTuple
 from twinshore.state.store import Store
 
-ONLY_THERE = "only on the target"
-PARTLY_THERE = "partly only there"
-NONE = "none"
-AWAY = State.AWAY.value
+ONLY_ON_TARGET = "only on the target"
+PARTLY_ONLY_ON_TARGET = "partly only there"
+NO_GROUP = "none"
+AWAY_STATE = GroupSyncStatus.AWAY.value
 # What the mirror would do, were it not refused.
-DOING = frozenset({State.MOVES, State.BEHIND, State.SETTING_BACK, State.SET_BACK})
+STATUSES_TO_COMMIT = frozenset(
+    {GroupSyncStatus.MOVES, GroupSyncStatus.BEHIND, GroupSyncStatus.SETTING_BACK, GroupSyncStatus.SET_BACK}
+)
 
 
-class Silence(NamedTuple):
+class UnavailableGroup(NamedTuple):
     """Nothing is known of a group there: `state` says how it is shown, `why` the reason."""
 
-    state: State
+    state: GroupSyncStatus
     why: str
 
 
-class Sight(NamedTuple):
+class GroupsSnapshot(NamedTuple):
     """What one side of a link says of groups, and of which of them it says nothing: that is not the same as no place.
     `listed`: every group that the side names. `places`: those of the groups that were asked for; a group without any
     has an empty table. `silent`: the groups whose places the side does not say."""
 
-    listed: Listed
-    places: Mapping[str, Mapping[Where, Place]]
-    silent: Mapping[str, Silence]
+    listed: GroupListings
+    places: Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]
+    silent: Mapping[str, UnavailableGroup]
 
 
-def sight_of(side: ClusterGroups, listed: Listed, names: Iterable[str]) -> Sight:
+def read_snapshot(side: OffsetClient, listed: GroupListings, names: Iterable[str]) -> GroupsSnapshot:
     """What the cluster says of these groups. A group that the cluster does not list is asked for all the same: its
     coordinator may be away, or may hide the group from this user."""
-    silent: dict[str, Silence] = {}
+    silent: dict[str, UnavailableGroup] = {}
     wanted: dict[int, dict[str, None]] = {}
     names = sorted(names)
     new = [name for name in names if name not in listed.groups]
-    nodes, refused = side.located(new) if new else Located({}, {})
+    nodes, refused = side.located(new) if new else GroupCoordinators({}, {})
     for name in names:
         one = listed.groups.get(name)
         if one is not None:
@@ -70,11 +93,11 @@ def sight_of(side: ClusterGroups, listed: Listed, names: Iterable[str]) -> Sight
         elif name in nodes:
             wanted.setdefault(nodes[name], {})[name] = None
         elif name in refused:
-            silent[name] = Silence(State.REFUSED, str(refused[name]))
+            silent[name] = UnavailableGroup(GroupSyncStatus.REFUSED, str(refused[name]))
         else:
             silent[name] = _away(side)
     found, away = side.places(wanted, {})
-    places: dict[str, Mapping[Where, Place]] = {}
+    places: dict[str, Mapping[TopicPartitionTuple, CommittedOffset]] = {}
     for node, groups in wanted.items():
         for name in groups:
             said = found.get(name)
@@ -83,28 +106,34 @@ def sight_of(side: ClusterGroups, listed: Listed, names: Iterable[str]) -> Sight
                 silent[name] = silence
             elif said is not None:
                 places[name] = said.places
-    return Sight(listed, places, silent)
+    return GroupsSnapshot(listed, places, silent)
 
 
-def _silence(side: ClusterGroups, said: GroupPlaces | None, error: KafkaError | None) -> Silence | None:
+def _silence(side: OffsetClient, said: GroupOffsets | None, error: KafkaError | None) -> UnavailableGroup | None:
     if said is None:
         return _away(side, error)
-    if said.error in NOT_THERE:
+    if said.error in COORDINATOR_UNAVAILABLE_CODES:
         return _away(side)
     if Code.UNSTABLE_OFFSET_COMMIT in said.failed.values():
-        return Silence(State.WAITS, f"a transaction is open on {side.name} that has sent offsets of it")
-    return Silence(State.REFUSED, f"cannot be read on {side.name}: {words_of(said.error)}") if said.error else None
+        return UnavailableGroup(
+            GroupSyncStatus.WAITS, f"a transaction is open on {side.name} that has sent offsets of it"
+        )
+    return (
+        UnavailableGroup(GroupSyncStatus.REFUSED, f"cannot be read on {side.name}: {describe_code(said.error)}")
+        if said.error
+        else None
+    )
 
 
-def _away(side: ClusterGroups, error: KafkaError | None = None) -> Silence:
+def _away(side: OffsetClient, error: KafkaError | None = None) -> UnavailableGroup:
     because = f" ({error.message})" if error is not None else ""
-    return Silence(
-        State.AWAY, f"its coordinator on {side.name} does not answer{because}: its places there are not known"
+    return UnavailableGroup(
+        GroupSyncStatus.AWAY, f"its coordinator on {side.name} does not answer{because}: its places there are not known"
     )
 
 
 @dataclass(frozen=True, slots=True)
-class PartView:
+class PartitionView:
     """One partition: the source's place, the same on the target, what the target has. None: no place, or unknown.
     `end`: where the twin ends, which may be unknown too. Where it was looked `back`, `expected` is the target's place
     on the source, and `end` where that log ends."""
@@ -139,12 +168,12 @@ class GroupView:
     behind: int | None
     missing: int | None
     behind_s: float | None
-    parts: tuple[PartView, ...]
+    parts: tuple[PartitionView, ...]
     said_s_ago: float | None = None
     why: str = ""
 
 
-def look(
+def view_groups(
     link: Link, settings: Settings, store: Store, pattern: str = ".*", *, stable: bool = False, back: bool = False
 ) -> list[GroupView]:
     """Every group whose whole name matches and that the link's filters admit, by name.
@@ -152,7 +181,7 @@ def look(
     Where the source does not answer, the target's side, and how both stood when the mirror last compared them.
     `stable`: of a group whose offsets an open transaction is about to move nothing is known. `back`: where
     places of the target would be on the source."""
-    rounds = Rounds(link, settings, store, retention_s=1.0, stable=stable)
+    rounds = GroupSync(link, settings, store, retention_s=1.0, stable=stable)
     wanted = re.compile(pattern)
 
     def admits(name: str) -> bool:
@@ -161,18 +190,18 @@ def look(
     try:
         gone = not _answers(rounds.source)
         rounds.begin(time.monotonic(), source_gone=gone)
-        reading = Listed({}, {}) if gone else rounds.at_source.listed()
-        writing = rounds.at_target.listed()
+        reading = GroupListings({}, {}) if gone else rounds.source_groups.listed()
+        writing = rounds.target_groups.listed()
         known = {**reading.groups, **writing.groups}.values()
         names = {one.group for one in known if one.reads_by_offsets and admits(one.group)}
-        here = Sight(reading, {}, {}) if gone else sight_of(rounds.at_source, reading, names)
-        there = sight_of(rounds.at_target, writing, names)
+        here = GroupsSnapshot(reading, {}, {}) if gone else read_snapshot(rounds.source_groups, reading, names)
+        there = read_snapshot(rounds.target_groups, writing, names)
         twins = {twin for twin, _ in rounds.scope.parts.values()}
-        named = {NamedPartition(*twin): twin for twin in twins} if here.places or there.places else {}
+        named = {TopicPartition(*twin): twin for twin in twins} if here.places or there.places else {}
         found, _ = rounds.target.offsets_of_each(named, OffsetKind.HIGH_WATERMARK)
         ends = {named[one]: end for one, end in found.items()}
-        word = word_in(store, link.name, fresh=not gone)
-        compared = names_in(store.memories.of(link.name, COMPARED_KIND)) if gone else frozenset()
+        word = read_status(store, link.name, fresh=not gone)
+        compared = parse_group_names(store.link_states.of(link.name, COMPARED_KIND)) if gone else frozenset()
         views = []
         for name in sorted(here.places.keys() | there.places.keys()):
             rules = rounds.rules_for(name, *(side.places.get(name, {}) for side in (here, there)))
@@ -196,31 +225,31 @@ def _answers(cluster: KafkaCluster) -> bool:
 
 
 def _as_last_said(view: GroupView, word: Mapping[str, Any], compared: Collection[str]) -> GroupView:
-    state, behind = last_said(word, compared, view.group)
+    state, behind = last_compared_status(word, compared, view.group)
     age_s = (wall_ms() - word["at_ms"]) / 1000 if word else None
-    return replace(view, source_state=AWAY, state=state, behind=behind, behind_s=None, said_s_ago=age_s)
+    return replace(view, source_state=AWAY_STATE, state=state, behind=behind, behind_s=None, said_s_ago=age_s)
 
 
 def _view(
     link: str,
     name: str,
-    sides: tuple[Sight, Sight],
-    scope: Scope,
-    ends: Mapping[Where, int],
+    sides: tuple[GroupsSnapshot, GroupsSnapshot],
+    scope: SyncScope,
+    ends: Mapping[TopicPartitionTuple, int],
     word: Mapping[str, Any],
-    rules: Rules,
+    rules: CommitRules,
 ) -> GroupView:
     here, there = (side.listed.groups.get(name) for side in sides)
     source, target = (side.silent.get(name) for side in sides)
     silence = target or source
     places = [side.places.get(name, {}) for side in sides]
-    parts = tuple(_parts(places[0], places[1], scope, ends, rules, own_in(word, name)))
-    refused = refused_in(word, name)
+    parts = tuple(_parts(places[0], places[1], scope, ends, rules, own_offsets_in(word, name)))
+    refused = refused_offsets_in(word, name)
     parts = tuple(_not_known(part, silence) if silence else _as_refused(part, refused) for part in parts)
-    parts = tuple(map(_as_waiting, parts)) if waits_in(word, name) else parts
+    parts = tuple(map(_as_waiting, parts)) if is_waiting_in(word, name) else parts
     any_listing = here or there
     since_ms = word.get("differ", {}).get(name, [None, 0, None])[2]
-    same = all(part.state == State.SAME for part in parts)
+    same = all(part.state == GroupSyncStatus.SAME for part in parts)
     behind_s = None
     if word and not silence:
         behind_s = 0.0 if same or since_ms is None else max(0.0, (wall_ms() - since_ms) / 1000)
@@ -228,10 +257,10 @@ def _view(
     return GroupView(
         link,
         name,
-        any_listing.kind if any_listing else NONE,
+        any_listing.kind if any_listing else NO_GROUP,
         _state_of(here, source),
         _state_of(there, target),
-        State.LIVE.value if live else _worst(part.state for part in parts),
+        GroupSyncStatus.LIVE.value if live else _worst(part.state for part in parts),
         None if silence else sum(part.behind or 0 for part in parts),
         None if silence else sum(part.target is None for part in parts),
         behind_s,
@@ -240,9 +269,9 @@ def _view(
     )
 
 
-def _back(view: GroupView, scope: Scope, source: KafkaCluster) -> GroupView:
+def _back(view: GroupView, scope: SyncScope, source: KafkaCluster) -> GroupView:
     """Where its places on the target would be on the source. KafkaError where a log's end is not told."""
-    named = {NamedPartition(part.topic, part.partition): part for part in view.parts}
+    named = {TopicPartition(part.topic, part.partition): part for part in view.parts}
     ends = source.list_offsets(named, OffsetKind.HIGH_WATERMARK) if named else {}
     parts = []
     for where, part in named.items():
@@ -252,31 +281,31 @@ def _back(view: GroupView, scope: Scope, source: KafkaCluster) -> GroupView:
     return replace(view, parts=tuple(parts))
 
 
-def _not_known(part: PartView, silence: Silence) -> PartView:
+def _not_known(part: PartitionView, silence: UnavailableGroup) -> PartitionView:
     """A place of a group of which one side says nothing: only what the other says is true."""
     return replace(part, expected=None if part.source is None else part.expected, state=silence.state.value)
 
 
-def _as_refused(part: PartView, refused: Collection[Where]) -> PartView:
+def _as_refused(part: PartitionView, refused: Collection[TopicPartitionTuple]) -> PartitionView:
     """What the mirror tried in vain does not move."""
-    if (part.topic, part.partition) in refused and part.state in DOING:
-        return replace(part, state=State.REFUSED.value)
+    if (part.topic, part.partition) in refused and part.state in STATUSES_TO_COMMIT:
+        return replace(part, state=GroupSyncStatus.REFUSED.value)
     return part
 
 
-def _as_waiting(part: PartView) -> PartView:
+def _as_waiting(part: PartitionView) -> PartitionView:
     """What the mirror holds back does not move before what the group's readers wrote has crossed."""
-    return replace(part, state=State.WAITS.value) if part.state == State.MOVES else part
+    return replace(part, state=GroupSyncStatus.WAITS.value) if part.state == GroupSyncStatus.MOVES else part
 
 
 def _parts(
-    here: Mapping[Where, Place],
-    there: Mapping[Where, Place],
-    scope: Scope,
-    ends: Mapping[Where, int],
-    rules: Rules,
-    own: Collection[Where],
-) -> Iterator[PartView]:
+    here: Mapping[TopicPartitionTuple, CommittedOffset],
+    there: Mapping[TopicPartitionTuple, CommittedOffset],
+    scope: SyncScope,
+    ends: Mapping[TopicPartitionTuple, int],
+    rules: CommitRules,
+    own: Collection[TopicPartitionTuple],
+) -> Iterator[PartitionView]:
     for where, (twin, translation) in sorted(scope.parts.items(), key=lambda item: item[0]):
         place, has = here.get(where), there.get(twin)
         if place is None and has is None:
@@ -284,49 +313,49 @@ def _parts(
         target = has.offset if has else None
         if place is None:
             back = translation.back(has.offset) if has else None
-            yield PartView(*where, None, twin[0], back.offset if back else None, target, ONLY_THERE)
+            yield PartitionView(*where, None, twin[0], back.offset if back else None, target, ONLY_ON_TARGET)
             continue
         spot = translation.forward(place.offset)
         if spot is None:
-            yield PartView(*where, place.offset, twin[0], None, target, State.UNKNOWN.value)
+            yield PartitionView(*where, place.offset, twin[0], None, target, GroupSyncStatus.UNKNOWN.value)
             continue
         end = ends.get(twin)
         if end is None:
-            yield PartView(*where, place.offset, twin[0], spot.offset, target, AWAY, None)
+            yield PartitionView(*where, place.offset, twin[0], spot.offset, target, AWAY_STATE, None)
             continue
         # What the mirror's memory alone tells: whose a place is that carries no mark.
-        memory = NOTHING._replace(own=where in own)
-        state = decide(place, spot, end, has, memory, rules).state
-        yield PartView(*where, place.offset, twin[0], spot.offset, target, state.value, end)
+        memory = NO_MEMORY._replace(own=where in own)
+        state = decide_commit(place, spot, end, has, memory, rules).state
+        yield PartitionView(*where, place.offset, twin[0], spot.offset, target, state.value, end)
 
 
-def _state_of(listing: GroupListing | None, silence: Silence | None) -> str:
+def _state_of(listing: GroupListing | None, silence: UnavailableGroup | None) -> str:
     if listing is not None:
         return listing.state
-    return silence.state.value if silence else NONE
+    return silence.state.value if silence else NO_GROUP
 
 
 def _worst(states: Iterable[str]) -> str:
     """The group as a whole. What differs on one partition comes before what is the same on all others."""
     seen = set(states)
-    if seen == {State.SAME.value, ONLY_THERE}:
-        return PARTLY_THERE
-    return next((state.value for state in WORST_FIRST if state.value in seen), ONLY_THERE)
+    if seen == {GroupSyncStatus.SAME.value, ONLY_ON_TARGET}:
+        return PARTLY_ONLY_ON_TARGET
+    return next((state.value for state in STATUSES_WORST_FIRST if state.value in seen), ONLY_ON_TARGET)
 
 
-class Translator:
+class OffsetTranslator:
     """`parts`: how each partition of the source translates. Topics are called as on the side whose offset is given."""
 
-    def __init__(self, link: Link, parts: dict[Where, Translation]) -> None:
+    def __init__(self, link: Link, parts: dict[TopicPartitionTuple, OffsetTranslation]) -> None:
         self.link = link
         self._parts = parts
         self._twins = {(link.twin_of(topic), partition): (topic, partition) for topic, partition in parts}
 
-    def forward(self, topic: str, partition: int, offset: int) -> Spot | None:
+    def forward(self, topic: str, partition: int, offset: int) -> TranslatedOffset | None:
         """An offset of the source, on the target; None before the first record that the link carried."""
         return self._parts[self._known((topic, partition), self._parts, self.link.source)].forward(offset)
 
-    def back(self, topic: str, partition: int, offset: int) -> Spot | None:
+    def back(self, topic: str, partition: int, offset: int) -> TranslatedOffset | None:
         """An offset of the target, on the source."""
         return self._parts[self._twins[self._known((topic, partition), self._twins, self.link.target)]].back(offset)
 
@@ -337,7 +366,9 @@ class Translator:
                 return topic
         raise ConfigError(f"link {self.link.name} keeps no twin called {twin}")
 
-    def _known(self, where: Where, known: Iterable[Where], side: str) -> Where:
+    def _known(
+        self, where: TopicPartitionTuple, known: Iterable[TopicPartitionTuple], side: str
+    ) -> TopicPartitionTuple:
         if where not in known:
             topics = sorted({topic for topic, _ in known})
             nearest = did_you_mean(where[0], topics).removeprefix("; ") if where[0] not in topics else ""
@@ -348,31 +379,31 @@ class Translator:
         return where
 
 
-def open_translator(settings: Settings, link_name: str, store: Store) -> Translator:
+def open_translator(settings: Settings, link_name: str, store: Store) -> OffsetTranslator:
     """The link's, by what its mirror left in the store. Keep the store open as long as you use it."""
     link = settings.link(link_name)
     mapped = store.extents.reached(link.name)
-    parts: dict[Where, Translation] = {}
+    parts: dict[TopicPartitionTuple, OffsetTranslation] = {}
     for row in store.twins.of(link.name):
         where = (row.topic, row.partition)
-        parts[where] = AS_IS
+        parts[where] = EXACT_TRANSLATION
         if where in mapped:
-            parts[where] = extents_of(store, link.name, where, partial(_crossed, store, link.name, where))
-    return Translator(link, parts)
+            parts[where] = build_run_translation(store, link.name, where, partial(_crossed, store, link.name, where))
+    return OffsetTranslator(link, parts)
 
 
-def _crossed(store: Store, link: str, where: Where) -> int:
+def _crossed(store: Store, link: str, where: TopicPartitionTuple) -> int:
     known = store.receipts.positions(link)
     return next((one.to_offset for one in known if (one.topic, one.partition) == where), 0)
 
 
-def known_ends(store: Store, link: Link, *, back: bool) -> dict[Where, int]:
+def stored_log_ends(store: Store, link: Link, *, back: bool) -> dict[TopicPartitionTuple, int]:
     """Where each log of the source ended when the mirror last said so; `back`: how far it has carried each twin."""
     known = store.receipts.positions(link.name)
     if not back:
         return {(one.topic, one.partition): one.source_end for one in known}
     mapped = store.extents.reached(link.name)
-    ends: dict[Where, int] = {}
+    ends: dict[TopicPartitionTuple, int] = {}
     for one in known:
         last = mapped.get((one.topic, one.partition))
         ends[link.twin_of(one.topic), one.partition] = last.target + last.length if last else one.to_offset

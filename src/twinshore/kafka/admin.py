@@ -53,14 +53,14 @@ from kio.static.primitive import f64, i8, i16, i32, i32Timedelta
 from twinshore.config.errors import KafkaError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
-from twinshore.kafka.protocol.errors import Code, kafka_error
-from twinshore.kafka.protocol.rights import Acl, Operation, QuotaEntity, ScramUser
+from twinshore.kafka.protocol.access_control import Acl, AclOperation, QuotaEntity, ScramUser
+from twinshore.kafka.protocol.error_codes import Code, kafka_error
 
-TOPIC, BROKER = i8(2), i8(4)
-SET, DELETE = i8(0), i8(1)
-DESCRIBED_AT_ONCE = 200
+TOPIC_RESOURCE, BROKER_RESOURCE = i8(2), i8(4)
+SET_OPERATION, DELETE_OPERATION = i8(0), i8(1)
+TOPICS_PER_DESCRIBE_CONFIGS = 200
 # Where a value was set, as Kafka numbers it.
-SOURCES: Final = {
+CONFIG_SOURCES: Final = {
     1: "DYNAMIC_TOPIC_CONFIG",
     2: "DYNAMIC_BROKER_CONFIG",
     3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
@@ -70,11 +70,11 @@ SOURCES: Final = {
     7: "DYNAMIC_CLIENT_METRICS_CONFIG",
     8: "DYNAMIC_GROUP_CONFIG",
 }
-DEFAULT = 5
+DEFAULT_CONFIG_SOURCE = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ConfigEntry:
     """`value` is None for a secret. `source` is Kafka's name for where it was set."""
 
     name: str
@@ -156,10 +156,12 @@ class Admin:
         if not changes:
             return
         configs = tuple(
-            AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
+            AlterableConfig(
+                name=key, config_operation=DELETE_OPERATION if value is None else SET_OPERATION, value=value
+            )
             for key, value in changes.items()
         )
-        resource = AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=configs)
+        resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configs=configs)
         what = f"change settings of topic {name}"
 
         def ask(line: Connection, timeout_s: float) -> None:
@@ -169,7 +171,7 @@ class Admin:
 
         self._cluster.change(what, ask, {name: topic_id})
 
-    def topic_settings(self, names: Iterable[str]) -> dict[str, dict[str, Setting]]:
+    def topic_settings(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
         """The settings of each topic that are not Kafka's own defaults; the first that is refused is a KafkaError."""
         found, refused = self.readable_settings(names)
         for error in refused.values():
@@ -178,15 +180,15 @@ class Admin:
 
     def readable_settings(
         self, names: Iterable[str], keys: Sequence[str] = ()
-    ) -> tuple[dict[str, dict[str, Setting]], dict[str, KafkaError]]:
+    ) -> tuple[dict[str, dict[str, ConfigEntry]], dict[str, KafkaError]]:
         """The same of those topics that may be asked about, and why the others may not: none hinders another. With
         `keys` these settings alone, and Kafka's own defaults as well."""
-        found: dict[str, dict[str, Setting]] = {}
+        found: dict[str, dict[str, ConfigEntry]] = {}
         refused: dict[str, KafkaError] = {}
         wanted = list(dict.fromkeys(names))
-        for start in range(0, len(wanted), DESCRIBED_AT_ONCE):
-            some = wanted[start : start + DESCRIBED_AT_ONCE]
-            for one in self._cluster.anybody("settings of topics", _describing(TOPIC, some, keys)):
+        for start in range(0, len(wanted), TOPICS_PER_DESCRIBE_CONFIGS):
+            some = wanted[start : start + TOPICS_PER_DESCRIBE_CONFIGS]
+            for one in self._cluster.anybody("settings of topics", _describing(TOPIC_RESOURCE, some, keys)):
                 name = one.resource_name
                 if one.error_code:
                     place = f"{self._name}: read settings of topic {name}"
@@ -196,10 +198,10 @@ class Admin:
                     found[name] = _settings(one, defaults=bool(keys))
         return found, refused
 
-    def broker_settings(self, node_id: int, keys: Sequence[str] = ()) -> dict[str, Setting]:
+    def broker_settings(self, node_id: int, keys: Sequence[str] = ()) -> dict[str, ConfigEntry]:
         """The settings of a broker that are not Kafka's own defaults; with `keys` these alone, defaults as well. Only
         it can tell them."""
-        asking = _describing(BROKER, [str(node_id)], keys)
+        asking = _describing(BROKER_RESOURCE, [str(node_id)], keys)
         (found,) = self._cluster.at(node_id, f"settings of broker {node_id}", asking)
         what = f"read settings of broker {node_id}"
         self._check(found.error_code, what, found.error_message, "DescribeConfigs on the cluster")
@@ -231,17 +233,17 @@ def _describing(
     return ask
 
 
-def _settings(answer: DescribeConfigsResult, *, defaults: bool) -> dict[str, Setting]:
+def _settings(answer: DescribeConfigsResult, *, defaults: bool) -> dict[str, ConfigEntry]:
     return {
-        one.name: Setting(
+        one.name: ConfigEntry(
             one.name,
             None if one.is_sensitive else one.value,
-            SOURCES.get(int(one.config_source), f"SOURCE_{int(one.config_source)}"),
+            CONFIG_SOURCES.get(int(one.config_source), f"SOURCE_{int(one.config_source)}"),
             one.is_sensitive,
             one.read_only,
         )
         for one in answer.configs
-        if defaults or int(one.config_source) != DEFAULT
+        if defaults or int(one.config_source) != DEFAULT_CONFIG_SOURCE
     }
 
 
@@ -250,10 +252,10 @@ def _wait(timeout_s: float) -> i32Timedelta:
     return i32Timedelta.parse(datetime.timedelta(milliseconds=int(800 * timeout_s)))
 
 
-ANY = i8(1)
-AT_ONCE = 500
-SCRAM = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-Refused = dict[Acl, KafkaError]
+MATCH_ANY = i8(1)
+ACLS_PER_REQUEST = 500
+SCRAM_MECHANISM_NAMES = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+RefusedAcls = dict[Acl, KafkaError]
 
 
 def read_acls(cluster: KafkaCluster, broker: int | None = None) -> frozenset[Acl] | None:
@@ -262,13 +264,13 @@ def read_acls(cluster: KafkaCluster, broker: int | None = None) -> frozenset[Acl
 
     def ask(connection: Connection, timeout_s: float) -> frozenset[Acl] | None:
         request = DescribeAclsRequest(
-            resource_type_filter=ANY,
+            resource_type_filter=MATCH_ANY,
             resource_name_filter=None,
-            pattern_type_filter=ANY,
+            pattern_type_filter=MATCH_ANY,
             principal_filter=None,
             host_filter=None,
-            operation=ANY,
-            permission_type=ANY,
+            operation=MATCH_ANY,
+            permission_type=MATCH_ANY,
         )
         answer = connection.call(request, DescribeAclsResponse, timeout_s=timeout_s)
         if int(answer.error_code) == Code.SECURITY_DISABLED:
@@ -291,7 +293,7 @@ def read_acls(cluster: KafkaCluster, broker: int | None = None) -> frozenset[Acl
     return cluster.anybody("ACLs", ask) if broker is None else cluster.at(broker, f"ACLs of broker {broker}", ask)
 
 
-def may_alter(cluster: KafkaCluster) -> bool:
+def may_alter_acls(cluster: KafkaCluster) -> bool:
     """Whether we may change its ACLs."""
 
     def ask(connection: Connection, timeout_s: float) -> bool:
@@ -300,17 +302,17 @@ def may_alter(cluster: KafkaCluster) -> bool:
         if int(answer.error_code) == Code.CLUSTER_AUTHORIZATION_FAILED:
             return False
         _check(answer.error_code, cluster, "ask what we may do", answer.error_message, "Describe on the cluster")
-        return bool(int(answer.cluster_authorized_operations) & (1 << Operation.ALTER))
+        return bool(int(answer.cluster_authorized_operations) & (1 << AclOperation.ALTER))
 
     return cluster.anybody("what we may do", ask)
 
 
-def create_acls(cluster: KafkaCluster, acls: Sequence[Acl]) -> Refused:
+def create_acls(cluster: KafkaCluster, acls: Sequence[Acl]) -> RefusedAcls:
     """Adds them; what is there already stays. Returns those that were refused, each with its error."""
     return _in_parts(cluster, acls, "add", _create)
 
 
-def delete_acls(cluster: KafkaCluster, acls: Sequence[Acl]) -> Refused:
+def delete_acls(cluster: KafkaCluster, acls: Sequence[Acl]) -> RefusedAcls:
     """Removes exactly these; what is not there is no error. Returns those that were refused."""
     return _in_parts(cluster, acls, "remove", _delete)
 
@@ -320,10 +322,10 @@ def _in_parts(
     acls: Sequence[Acl],
     verb: str,
     act: Callable[[Sequence[Acl], Connection, float], list[tuple[int, str | None]]],
-) -> Refused:
-    refused: Refused = {}
-    for start in range(0, len(acls), AT_ONCE):
-        part = acls[start : start + AT_ONCE]
+) -> RefusedAcls:
+    refused: RefusedAcls = {}
+    for start in range(0, len(acls), ACLS_PER_REQUEST):
+        part = acls[start : start + ACLS_PER_REQUEST]
         results = cluster.change(f"{verb} ACLs", partial(act, part))
         for acl, (code, message) in zip(part, results, strict=True):
             if code:
@@ -416,7 +418,9 @@ def read_scram_users(cluster: KafkaCluster) -> frozenset[ScramUser]:
         answer = connection.call(request, DescribeUserScramCredentialsResponse, timeout_s=timeout_s)
         _check(answer.error_code, cluster, "read SCRAM users", answer.error_message, "Describe on the cluster")
         return frozenset(
-            ScramUser(one.user, SCRAM.get(int(info.mechanism), str(info.mechanism)), int(info.iterations))
+            ScramUser(
+                one.user, SCRAM_MECHANISM_NAMES.get(int(info.mechanism), str(info.mechanism)), int(info.iterations)
+            )
             for one in answer.results
             for info in one.credential_infos
         )
@@ -426,7 +430,7 @@ def read_scram_users(cluster: KafkaCluster) -> frozenset[ScramUser]:
 
 def set_scram_password(cluster: KafkaCluster, user: ScramUser, password: str) -> None:
     """Makes the user, or gives it this password."""
-    numbers = {name: number for number, name in SCRAM.items()}
+    numbers = {name: number for number, name in SCRAM_MECHANISM_NAMES.items()}
     salt = secrets.token_bytes(32)
     digest = user.mechanism.removeprefix("SCRAM-SHA-")
     salted = hashlib.pbkdf2_hmac(f"sha{digest}", password.encode(), salt, user.iterations)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-FIRST_S = 0.05
-LONGEST_S = 2.0
+FIRST_DELAY_S = 0.05
+DELAY_MAX_S = 2.0
 
 
-def delay_s(failures: int, rng: Random, *, first_s: float = FIRST_S, longest_s: float = LONGEST_S) -> float:
+def delay_s(failures: int, rng: Random, *, first_s: float = FIRST_DELAY_S, longest_s: float = DELAY_MAX_S) -> float:
     """The wait after so many failures in a row: full jitter under a doubling ceiling, never above `longest_s`.
 
     Full jitter spreads clients that failed together. A tenth of the ceiling is the floor, so that no loop spins.

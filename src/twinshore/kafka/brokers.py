@@ -14,13 +14,13 @@ from kio.schema.list_partition_reassignments.v0 import (
 from kio.static.primitive import i32Timedelta
 
 from twinshore import __version__
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
-from twinshore.kafka.protocol.errors import kafka_error
+from twinshore.kafka.protocol.error_codes import kafka_error
 
 
-class Move(NamedTuple):
+class PartitionReassignment(NamedTuple):
     """Replicas that a partition gets, and those that it is rid of once it has them. Until a new one has caught up,
     metadata names old and new ones alike."""
 
@@ -28,7 +28,7 @@ class Move(NamedTuple):
     removing: tuple[int, ...]
 
 
-def ask_moves(line: Connection, timeout_s: float) -> dict[NamedPartition, Move]:
+def read_reassignments(line: Connection, timeout_s: float) -> dict[TopicPartition, PartitionReassignment]:
     """Of the whole cluster. Its controller knows, and so does any broker where the controller is none of them."""
     wait = i32Timedelta.parse(datetime.timedelta(milliseconds=int(800 * timeout_s)))
     request = ListPartitionReassignmentsRequest(timeout=wait, topics=None)
@@ -38,7 +38,7 @@ def ask_moves(line: Connection, timeout_s: float) -> dict[NamedPartition, Move]:
         detail = answer.error_message or ""
         raise kafka_error(int(answer.error_code), place, detail=detail, right="Describe on the cluster")
     return {
-        NamedPartition(str(topic.name), int(one.partition_index)): Move(
+        TopicPartition(str(topic.name), int(one.partition_index)): PartitionReassignment(
             tuple(map(int, one.adding_replicas)), tuple(map(int, one.removing_replicas))
         )
         for topic in answer.topics
@@ -46,11 +46,11 @@ def ask_moves(line: Connection, timeout_s: float) -> dict[NamedPartition, Move]:
     }
 
 
-METADATA_VERSION: Final = "metadata.version"
-ELIGIBLE_REPLICAS: Final = "eligible.leader.replicas.version"
+METADATA_VERSION_FEATURE: Final = "metadata.version"
+ELIGIBLE_REPLICAS_FEATURE: Final = "eligible.leader.replicas.version"
 
 
-class Features(NamedTuple):
+class BrokerFeatures(NamedTuple):
     """metadata.version rises with each release: `supports` is the highest that the broker knows, `finalized` the one
     that its cluster works by; 0 where it does not tell. `eligible`: the cluster elects eligible leader replicas
     (KIP-966)."""
@@ -60,22 +60,26 @@ class Features(NamedTuple):
     eligible: bool = False
 
 
-def ask_features(line: Connection, timeout_s: float) -> Features:
+def read_features(line: Connection, timeout_s: float) -> BrokerFeatures:
     """Of the broker at the other end."""
     request = ApiVersionsRequest(client_software_name="twinshore", client_software_version=__version__)
     answer = line.call(request, ApiVersionsResponse, timeout_s=timeout_s)
     if answer.error_code:
         raise kafka_error(int(answer.error_code), f"{line.place}: its versions")
-    supports = [int(one.max_version) for one in answer.supported_features if one.name == METADATA_VERSION]
-    finalized = [int(one.max_version_level) for one in answer.finalized_features if one.name == METADATA_VERSION]
-    eligible = any(one.name == ELIGIBLE_REPLICAS and one.max_version_level > 0 for one in answer.finalized_features)
-    return Features(max(supports, default=0), max(finalized, default=0), eligible)
+    supports = [int(one.max_version) for one in answer.supported_features if one.name == METADATA_VERSION_FEATURE]
+    finalized = [
+        int(one.max_version_level) for one in answer.finalized_features if one.name == METADATA_VERSION_FEATURE
+    ]
+    eligible = any(
+        one.name == ELIGIBLE_REPLICAS_FEATURE and one.max_version_level > 0 for one in answer.finalized_features
+    )
+    return BrokerFeatures(max(supports, default=0), max(finalized, default=0), eligible)
 
 
-CALL_S = 5.0
+LOG_DIRS_TIMEOUT_S = 5.0
 
 
-class Disk(NamedTuple):
+class LogDir(NamedTuple):
     """A log directory of one broker, and the volume it is on."""
 
     node_id: int
@@ -88,16 +92,16 @@ class Disk(NamedTuple):
         return 100.0 * self.usable_bytes / max(1, self.total_bytes)
 
 
-def read_disks(cluster: KafkaCluster, node_id: int) -> list[Disk]:
+def read_log_dirs(cluster: KafkaCluster, node_id: int) -> list[LogDir]:
     """The broker's log directories, as it tells since Kafka 3.3; those that failed, or whose room is unknown, are
     left out."""
     # No topics: what is asked about is the disks, not what lies on them.
     request = DescribeLogDirsRequest(topics=())
-    answer = cluster.connection_to(node_id).call(request, DescribeLogDirsResponse, timeout_s=CALL_S)
+    answer = cluster.connection_to(node_id).call(request, DescribeLogDirsResponse, timeout_s=LOG_DIRS_TIMEOUT_S)
     if answer.error_code:
         raise kafka_error(int(answer.error_code), f"{cluster.name}: disks of broker {node_id}", right="Describe")
     return [
-        Disk(node_id, one.log_dir, int(one.total_bytes), int(one.usable_bytes))
+        LogDir(node_id, one.log_dir, int(one.total_bytes), int(one.usable_bytes))
         for one in answer.results
         if not one.error_code and one.total_bytes > 0
     ]

@@ -10,34 +10,34 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import Cluster, NamedPartition
+from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.connection import Connection
-from twinshore.kafka.metadata import NO_LEADER, ClusterMetadata, Memory, PartitionMetadata, ask_metadata
-from twinshore.kafka.pool import Nodes, Patience, Pool
-from twinshore.kafka.protocol.errors import Code, kafka_error
-from twinshore.kafka.protocol.fetch import FetchedPartition
-from twinshore.kafka.protocol.record_batch import BatchHeader
-from twinshore.kafka.questions import (
-    Leaders,
+from twinshore.kafka.leader_queries import (
+    LeaderPartition,
+    LeaderQuerier,
+    LeaderQuery,
     OffsetKind,
     ProducerState,
-    Question,
-    Wanted,
-    absence,
-    ask_batch,
-    ask_cut,
-    ask_epoch_end,
-    ask_offsets,
-    ask_producer_id,
-    ask_producers,
-    ask_records,
+    delete_records,
+    describe_producers,
+    fetch_batch,
+    fetch_records,
+    init_producer_id,
+    list_offsets,
+    offset_for_leader_epoch,
+    partition_error_code,
 )
+from twinshore.kafka.metadata import NO_LEADER, ClusterMetadata, MetadataCache, PartitionMetadata, read_metadata
+from twinshore.kafka.pool import ConnectionPool, NodeConnections, RetryPolicy
+from twinshore.kafka.protocol.error_codes import Code, kafka_error
+from twinshore.kafka.protocol.fetch import FetchedPartitionById
+from twinshore.kafka.protocol.record_batch import BatchHeader
 
 if TYPE_CHECKING:
     from twinshore.kafka.admin import Admin
 
-PATIENCE_S = 30.0
-CALL_S = 10.0
+API_TIMEOUT_S = 30.0
+REQUEST_TIMEOUT_S = 10.0
 _SHARES_MAX = 3
 
 Value = TypeVar("Value")
@@ -58,22 +58,22 @@ class KafkaCluster:
         *,
         client_id: str = "twinshore",
         cluster_id: str = "",
-        patience_s: float = PATIENCE_S,
-        call_s: float = CALL_S,
+        patience_s: float = API_TIMEOUT_S,
+        call_s: float = REQUEST_TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         rng: Random | None = None,
-        pool: Pool | None = None,
+        pool: ConnectionPool | None = None,
     ) -> None:
         self.cluster = cluster
         self.name = cluster.name
         self._call_s = call_s
         chance = rng or Random()
-        self._nodes = Nodes(cluster, client_id, clock, chance, call_s=call_s, pool=pool)
+        self._nodes = NodeConnections(cluster, client_id, clock, chance, call_s=call_s, pool=pool)
         ways = (clock, sleep, chance, self._nodes.silence.gave_up, ", ".join(cluster.bootstrap))
-        self._patience = Patience(cluster.name, patience_s, *ways)
-        self._memory = Memory(cluster.name, cluster_id)
-        self._leaders = Leaders(
+        self._patience = RetryPolicy(cluster.name, patience_s, *ways)
+        self._memory = MetadataCache(cluster.name, cluster_id)
+        self._leaders = LeaderQuerier(
             place=cluster.name,
             patience=self._patience,
             metadata=self._look,
@@ -103,19 +103,19 @@ class KafkaCluster:
         """The cluster's own identity; the same for all its bootstrap addresses."""
         return self._memory.cluster_id or self.metadata([], refresh=True).cluster_id
 
-    def must_be(self, cluster_id: str) -> None:
+    def expect_cluster_id(self, cluster_id: str) -> None:
         """From now on it must be this cluster; KafkaError where another was seen before."""
         self._memory.same(cluster_id)
 
     def metadata(self, topics: Sequence[str] | None = None, *, refresh: bool = True) -> ClusterMetadata:
         """Of these topics, or of all. With `refresh=False` what was seen before will do, if it covers the question."""
-        return self._patience.persist("metadata", lambda: self._look(topics, refresh))
+        return self._patience.retry("metadata", lambda: self._look(topics, refresh))
 
-    def partition_of(self, named: NamedPartition, *, refresh: bool = False) -> PartitionMetadata:
+    def partition_of(self, named: TopicPartition, *, refresh: bool = False) -> PartitionMetadata:
         """The partition's leader, epoch and replicas; KafkaError where it does not exist."""
         return self._find(named, refresh=refresh, led=False)
 
-    def leader_of(self, named: NamedPartition) -> int:
+    def leader_of(self, named: TopicPartition) -> int:
         """The node that leads the partition; KafkaError (retriable) while none does."""
         return self._find(named, refresh=False, led=True).leader
 
@@ -139,101 +139,103 @@ class KafkaCluster:
             raise
         return connection
 
-    def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]:
+    def list_offsets(self, parts: Iterable[TopicPartition], which: OffsetKind) -> dict[TopicPartition, int]:
         """One end of each log. All or nothing: the first partition that cannot be read is a KafkaError."""
-        ask = self._timed(ask_offsets, asked=which.value)
-        return self._leaders.ask(parts, Question(_end_in_words(which), "Describe", ask))
+        ask = self._timed(list_offsets, asked=which.value)
+        return self._leaders.ask(parts, LeaderQuery(_end_in_words(which), "Describe", ask))
 
     def offsets_of_each(
-        self, parts: Iterable[NamedPartition], which: OffsetKind
-    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
+        self, parts: Iterable[TopicPartition], which: OffsetKind
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
         """One end of each log that can be read now, and why the others cannot: none waits for another. KafkaError where
         the cluster itself does not answer."""
-        question = Question(_end_in_words(which), "Describe", self._timed(ask_offsets, asked=which.value))
-        return self._patience.persist(question.what, lambda: self._leaders.each(parts, question))
+        question = LeaderQuery(_end_in_words(which), "Describe", self._timed(list_offsets, asked=which.value))
+        return self._patience.retry(question.what, lambda: self._leaders.each(parts, question))
 
-    def first_since(self, named: NamedPartition, timestamp_ms: int) -> int:
+    def first_since(self, named: TopicPartition, timestamp_ms: int) -> int:
         """The offset below which no record has a time stamp that is as late; -1 where no record has."""
         # Of several that bear one time stamp a broker's index may name a later one; of the time before it names none.
         asked = (max(0, timestamp_ms - 1), *OffsetKind.HIGH_WATERMARK.value[1:])
-        question = Question("first offset since a time", "Describe", self._timed(ask_offsets, asked=asked))
+        question = LeaderQuery("first offset since a time", "Describe", self._timed(list_offsets, asked=asked))
         return self._leaders.ask([named], question)[named]
 
     def first_since_each(
-        self, parts: Iterable[NamedPartition], timestamp_ms: int
-    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
+        self, parts: Iterable[TopicPartition], timestamp_ms: int
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
         """The first offset whose record has a time stamp that is as late, -1 where none has, of each partition that can
         be asked now, and why the others cannot."""
         asked = (max(0, timestamp_ms), *OffsetKind.HIGH_WATERMARK.value[1:])
-        question = Question("first offset since a time", "Describe", self._timed(ask_offsets, asked=asked))
-        return self._patience.persist(question.what, lambda: self._leaders.each(parts, question))
+        question = LeaderQuery("first offset since a time", "Describe", self._timed(list_offsets, asked=asked))
+        return self._patience.retry(question.what, lambda: self._leaders.each(parts, question))
 
-    def describe_producers(self, parts: Iterable[NamedPartition]) -> dict[NamedPartition, list[ProducerState]]:
+    def describe_producers(self, parts: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
         """Who wrote to these partitions, as their leaders remember; it speaks of the log end."""
-        ask = self._timed(ask_producers)
-        return self._leaders.ask(parts, Question("producers", "Read", ask))
+        ask = self._timed(describe_producers)
+        return self._leaders.ask(parts, LeaderQuery("producers", "Read", ask))
 
-    def cut_logs(self, before: Mapping[NamedPartition, int], ids: Mapping[str, bytes]) -> dict[NamedPartition, int]:
+    def delete_records(
+        self, before: Mapping[TopicPartition, int], ids: Mapping[str, bytes]
+    ) -> dict[TopicPartition, int]:
         """Cuts each log below the offset, on its leader; returns the new log starts. `ids`: which topic each name must
         still mean, asked over the same connection right before."""
         return self._leaders.ask(before, self._cut(before, ids))
 
-    def cut_each(
-        self, before: Mapping[NamedPartition, int], ids: Mapping[str, bytes]
-    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
+    def delete_records_of_each(
+        self, before: Mapping[TopicPartition, int], ids: Mapping[str, bytes]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
         """The same of those logs that can be cut now, and why the others cannot: none waits for another."""
         question = self._cut(before, ids)
-        return self._patience.persist(question.what, lambda: self._leaders.each(before, question))
+        return self._patience.retry(question.what, lambda: self._leaders.each(before, question))
 
-    def _cut(self, before: Mapping[NamedPartition, int], ids: Mapping[str, bytes]) -> Question[int]:
+    def _cut(self, before: Mapping[TopicPartition, int], ids: Mapping[str, bytes]) -> LeaderQuery[int]:
         wrong = {named.topic for named in before} - ids.keys()
         if wrong:
             raise ValueError(f"no topic id is given for {', '.join(sorted(wrong))}")
 
-        def ask(connection: Connection, wanted: Sequence[Wanted]) -> dict[NamedPartition, tuple[int, int]]:
+        def ask(connection: Connection, wanted: Sequence[LeaderPartition]) -> dict[TopicPartition, tuple[int, int]]:
             self._vouch(connection, {one.named.topic: ids[one.named.topic] for one in wanted})
-            return ask_cut(connection, wanted, timeout_s=self._time_s(), before=before)
+            return delete_records(connection, wanted, timeout_s=self._time_s(), before=before)
 
-        return Question("deletion of records", "Delete", ask)
+        return LeaderQuery("deletion of records", "Delete", ask)
 
-    def epoch_ends(self, epochs: Mapping[NamedPartition, int]) -> dict[NamedPartition, tuple[int, int]]:
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
         """(The largest leader epoch up to the one given that wrote there, where it ended); (-1, -1) where the leader
         does not know."""
-        ask = self._timed(ask_epoch_end, epochs=epochs)
-        return self._leaders.ask(epochs, Question("end of a leader epoch", "Describe", ask))
+        ask = self._timed(offset_for_leader_epoch, epochs=epochs)
+        return self._leaders.ask(epochs, LeaderQuery("end of a leader epoch", "Describe", ask))
 
-    def read_tail_batch(self, named: NamedPartition, offset: int) -> BatchHeader | None:
+    def read_tail_batch(self, named: TopicPartition, offset: int) -> BatchHeader | None:
         """The header of the batch that covers `offset`; None while it is above the high watermark."""
         found = self.read_batch(named, offset)
         return found[1] if found else None
 
-    def read_batch(self, named: NamedPartition, offset: int) -> tuple[bytes, BatchHeader] | None:
+    def read_batch(self, named: TopicPartition, offset: int) -> tuple[bytes, BatchHeader] | None:
         """The batch that covers `offset`, its CRC not checked; None while it is above the high watermark, or gone."""
 
         def ask(
-            connection: Connection, wanted: Sequence[Wanted]
-        ) -> dict[NamedPartition, tuple[int, tuple[bytes, BatchHeader] | None]]:
-            return {one.named: ask_batch(connection, one, offset, timeout_s=self._time_s()) for one in wanted}
+            connection: Connection, wanted: Sequence[LeaderPartition]
+        ) -> dict[TopicPartition, tuple[int, tuple[bytes, BatchHeader] | None]]:
+            return {one.named: fetch_batch(connection, one, offset, timeout_s=self._time_s()) for one in wanted}
 
-        return self._leaders.ask([named], Question(f"batch at offset {offset}", "Read", ask))[named]
+        return self._leaders.ask([named], LeaderQuery(f"batch at offset {offset}", "Read", ask))[named]
 
-    def read_from(self, named: NamedPartition, offset: int, *, bytes_max: int, committed: bool) -> FetchedPartition:
+    def read_from(self, named: TopicPartition, offset: int, *, bytes_max: int, committed: bool) -> FetchedPartitionById:
         """Batches from the one on that covers `offset`, as far as a consumer may read; never less than one whole."""
 
         def ask(
-            connection: Connection, wanted: Sequence[Wanted]
-        ) -> dict[NamedPartition, tuple[int, FetchedPartition | None]]:
-            read = partial(ask_records, bytes_max=bytes_max, committed=committed)
+            connection: Connection, wanted: Sequence[LeaderPartition]
+        ) -> dict[TopicPartition, tuple[int, FetchedPartitionById | None]]:
+            read = partial(fetch_records, bytes_max=bytes_max, committed=committed)
             return {one.named: read(connection, one, offset, timeout_s=self._time_s()) for one in wanted}
 
-        found = self._leaders.ask([named], Question(f"records from offset {offset}", "Read", ask))[named]
+        found = self._leaders.ask([named], LeaderQuery(f"records from offset {offset}", "Read", ask))[named]
         assert found is not None
         return found
 
     def init_producer_id(self) -> tuple[int, int]:
         """A new producer id and its epoch."""
-        return self._patience.persist(
-            "a new producer id", lambda: self._anybody(partial(ask_producer_id, place=self.name))
+        return self._patience.retry(
+            "a new producer id", lambda: self._anybody(partial(init_producer_id, place=self.name))
         )
 
     def anybody(self, what: str, ask: Callable[[Connection, float], Value]) -> Value:
@@ -242,11 +244,11 @@ class KafkaCluster:
         def once(connection: Connection, *, timeout_s: float) -> Value:
             return ask(connection, timeout_s)
 
-        return self._patience.persist(what, lambda: self._anybody(once))
+        return self._patience.retry(what, lambda: self._anybody(once))
 
     def at(self, node_id: int, what: str, ask: Callable[[Connection, float], Value]) -> Value:
         """What this broker answers."""
-        return self._patience.persist(what, lambda: ask(self.connection_to(node_id), self._time_s()))
+        return self._patience.retry(what, lambda: ask(self.connection_to(node_id), self._time_s()))
 
     def change(
         self, what: str, ask: Callable[[Connection, float], Value], ids: Mapping[str, bytes] | None = None
@@ -265,7 +267,7 @@ class KafkaCluster:
                     self._note_failure(controller)
                 raise
 
-        return self._patience.persist(what, attempt)
+        return self._patience.retry(what, attempt)
 
     def _vouch(self, connection: Connection, ids: Mapping[str, bytes]) -> None:
         """Whoever is at the connection's other end is the right cluster, and has these topics under these ids."""
@@ -284,7 +286,7 @@ class KafkaCluster:
 
     def _recognised(self, connection: Connection, topics: Sequence[str] | None, *, timeout_s: float) -> ClusterMetadata:
         """What the other end says of the topics; KafkaError where it is another cluster."""
-        seen = ask_metadata(connection, topics, timeout_s=timeout_s)
+        seen = read_metadata(connection, topics, timeout_s=timeout_s)
         connection.cluster_id = seen.cluster_id
         self._same(connection, seen.cluster_id)
         return seen
@@ -297,14 +299,14 @@ class KafkaCluster:
             self._nodes.leads_elsewhere(connection)
             raise
 
-    def _find(self, named: NamedPartition, *, refresh: bool, led: bool) -> PartitionMetadata:
+    def _find(self, named: TopicPartition, *, refresh: bool, led: bool) -> PartitionMetadata:
         stale = refresh
 
         def attempt() -> PartitionMetadata:
             nonlocal stale
             topic = self._look([named.topic], stale).topics.get(named.topic)
             stale = True
-            code = absence(topic, named.partition)
+            code = partition_error_code(topic, named.partition)
             if topic is not None and not code:
                 found = topic.partitions[named.partition]
                 if not led or found.leader != NO_LEADER:
@@ -312,7 +314,7 @@ class KafkaCluster:
                 code = Code.LEADER_NOT_AVAILABLE
             raise kafka_error(code, f"{self.name}: {named}", right=f"Describe on topic {named.topic}")
 
-        return self._patience.persist(f"partition {named}", attempt)
+        return self._patience.retry(f"partition {named}", attempt)
 
     def _look(self, topics: Sequence[str] | None, refresh: bool) -> ClusterMetadata:
         """One attempt at metadata: from memory where that will do, else from the first broker that answers."""
@@ -331,7 +333,7 @@ class KafkaCluster:
 
     def _whoever(self, ask: Callable[..., Value]) -> Value:
         last: KafkaError | None = None
-        addresses = self._nodes.somebody()
+        addresses = self._nodes.bootstrap_order()
         for number, address in enumerate(addresses):
             if last is not None and self._patience.left_s() <= 0:
                 break
@@ -349,9 +351,9 @@ class KafkaCluster:
         raise last
 
     def _timed(
-        self, ask: Callable[..., dict[NamedPartition, tuple[int, Value]]], **more: Any
-    ) -> Callable[[Connection, Sequence[Wanted]], dict[NamedPartition, tuple[int, Value]]]:
-        def timed(connection: Connection, wanted: Sequence[Wanted]) -> dict[NamedPartition, tuple[int, Value]]:
+        self, ask: Callable[..., dict[TopicPartition, tuple[int, Value]]], **more: Any
+    ) -> Callable[[Connection, Sequence[LeaderPartition]], dict[TopicPartition, tuple[int, Value]]]:
+        def timed(connection: Connection, wanted: Sequence[LeaderPartition]) -> dict[TopicPartition, tuple[int, Value]]:
             return ask(connection, wanted, timeout_s=self._time_s(), **more)
 
         return timed

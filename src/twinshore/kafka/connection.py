@@ -24,17 +24,25 @@ from twinshore import __version__
 from twinshore.config.errors import ConfigError, KafkaError, WireError
 from twinshore.config.model import Cluster, SaslMechanism, Security
 from twinshore.kafka.oauth import fetch_token
-from twinshore.kafka.protocol.apis import API_VERSIONS, SPOKEN, api_name
-from twinshore.kafka.protocol.errors import Code, describe
-from twinshore.kafka.protocol.framing import Answer, AnswerOrderError, Exchange, Learnt, Talk, forget_sent, offered
-from twinshore.kafka.protocol.handshake import Software
-from twinshore.kafka.protocol.primitives import PAST_END, Buffer
-from twinshore.kafka.protocol.sasl import Credentials, choose, log_in
-from twinshore.kafka.protocol.shapes import checked
+from twinshore.kafka.protocol.apis import API_VERSIONS, HANDWRITTEN_VERSIONS, api_name
+from twinshore.kafka.protocol.error_codes import Code, error_kind
+from twinshore.kafka.protocol.framing import (
+    Dialogue,
+    InFlightRequests,
+    Response,
+    ResponseOrderError,
+    Result,
+    drop_sent,
+    negotiate_versions,
+)
+from twinshore.kafka.protocol.handshake import ClientSoftware
+from twinshore.kafka.protocol.primitives import PAST_END_ERRORS, Buffer
+from twinshore.kafka.protocol.response_check import check_response
+from twinshore.kafka.protocol.sasl import Credentials, authenticate, negotiate_mechanism
 from twinshore.kafka.transport import Transport, dial
 
-TIMEOUT_S = 10.0
-LEFT_S_MIN = 0.1
+CONNECT_TIMEOUT_S = 10.0
+REQUEST_TIMEOUT_MIN_S = 0.1
 Payload = TypeVar("Payload", bound=ResponsePayload)
 Value = TypeVar("Value")
 
@@ -57,7 +65,7 @@ class Connection:
         # One for each call that waits for its turn, or for its answer.
         self.callers: deque[None] = deque()
         self.timeout_s = timeout_s
-        self._exchange = Exchange(client_id)
+        self._exchange = InFlightRequests(client_id)
         self._versions: Mapping[int, tuple[int, int]] = {}
         self._turn = threading.Lock()
         self._retired = False
@@ -79,9 +87,9 @@ class Connection:
             finally:
                 self._turn.release()
 
-    def spoken(self, api_key: int) -> int:
+    def handwritten_version(self, api_key: int) -> int:
         """The version in which to send what is written here by hand."""
-        lowest_ours, highest_ours = SPOKEN[api_key]
+        lowest_ours, highest_ours = HANDWRITTEN_VERSIONS[api_key]
         return self.api_version(api_key, highest_ours, lowest_ours)
 
     def api_version(self, api_key: int, highest_ours: int, lowest_ours: int = 0) -> int:
@@ -135,7 +143,7 @@ class Connection:
         except (WireError, LookupError, struct.error, ValueError, OverflowError) as error:
             raise self._unreadable(api_key, error) from error
 
-    def hand_over(self, client_id: str) -> Exchange:
+    def hand_over(self, client_id: str) -> InFlightRequests:
         """For callers that drive the transport themselves after the handshake: what was agreed, asked and received."""
         self._exchange.client_id = client_id
         return self._exchange
@@ -145,7 +153,7 @@ class Connection:
         try:
             self._exchange.framer.lend(buffer)
         except WireError as error:
-            raise explain_wire_error(error, self.place) from error
+            raise protocol_violation_error(error, self.place) from error
 
     def begin(self, api_key: int, version: int, parts: Sequence[Buffer], *, timeout_s: float) -> None:
         """Sends a request whose answer is to be had by `finish`."""
@@ -154,16 +162,16 @@ class Connection:
         while waiting:
             taken = self.transport.sendv(waiting)
             if taken > 0:
-                forget_sent(waiting, taken)
+                drop_sent(waiting, taken)
             elif not self.transport.wait(writable=True, deadline=deadline_s):
                 raise self._late(api_key)
 
-    def finish(self, timeout_s: float | None = None) -> Answer:
+    def finish(self, timeout_s: float | None = None) -> Response:
         """The answer to the oldest request that was begun, within the time that this had, or so much from now: who
         asked ahead may have been busy meanwhile. Any error is the end of the connection."""
         exchange = self._exchange
         if timeout_s is not None:
-            exchange.put_off(time.monotonic() + timeout_s)
+            exchange.extend_deadline(time.monotonic() + timeout_s)
         framer, asked = exchange.framer, exchange.oldest
         try:
             while (answer := exchange.answer()) is None:
@@ -178,15 +186,15 @@ class Connection:
                         hint="if this repeats: does the listener want TLS or SASL?",
                     )
                 if framer.lacks:
-                    self.transport.owes(framer.lacks)
+                    self.transport.expect_bytes(framer.lacks)
                 if not self.transport.wait(deadline=asked.deadline_s):
                     raise self._late(asked.api.key)
         except WireError as error:
-            raise explain_wire_error(error, self.place) from error
-        self.transport.owes(1)
+            raise protocol_violation_error(error, self.place) from error
+        self.transport.expect_bytes(1)
         return answer
 
-    def hold(self, talk: Talk[Learnt], *, timeout_s: float) -> Learnt:
+    def hold(self, talk: Dialogue[Result], *, timeout_s: float) -> Result:
         """Asks what the talk wants to know, all within this time; what it learnt."""
         deadline = time.monotonic() + timeout_s
         key = API_VERSIONS
@@ -196,38 +204,38 @@ class Connection:
                 key = question.key
                 if self._versions and key != API_VERSIONS:
                     self.api_version(key, question.version, question.version)
-                left_s = max(LEFT_S_MIN, deadline - time.monotonic())
+                left_s = max(REQUEST_TIMEOUT_MIN_S, deadline - time.monotonic())
                 question = talk.send(self.call_raw(*question, timeout_s=left_s))
         except StopIteration as end:
-            learnt: Learnt = end.value
+            learnt: Result = end.value
             return learnt
         except WireError as error:
             raise self._unreadable(key, error) from error
 
     def handshake(self, *, timeout_s: float) -> None:
         """Learns which API versions the broker offers."""
-        answer = self.hold(offered(Software("twinshore", __version__)), timeout_s=timeout_s)
+        answer = self.hold(negotiate_versions(ClientSoftware("twinshore", __version__)), timeout_s=timeout_s)
         if answer.error:
-            name = describe(answer.error).name
+            name = error_kind(answer.error).name
             raise KafkaError(f"{self.place}: ApiVersions answered {name}", code=answer.error)
         self._versions = {offer.key: (offer.lowest, offer.highest) for offer in answer.offers}
 
     def _decode(self, body: memoryview, answer: type[Payload], api_key: int) -> Payload:
         try:
-            entity, _ = entity_reader(answer)(checked(body.toreadonly(), answer), 0)
+            entity, _ = entity_reader(answer)(check_response(body.toreadonly(), answer), 0)
         except (SerialError, WireError, LookupError, struct.error, ValueError, OverflowError) as error:
             raise self._unreadable(api_key, error) from error
         return entity
 
     def _unreadable(self, api_key: int, error: Exception) -> KafkaError:
         self.retire()
-        reason = "it ends too early" if isinstance(error, PAST_END) else getattr(error, "message", str(error))
+        reason = "it ends too early" if isinstance(error, PAST_END_ERRORS) else getattr(error, "message", str(error))
         return KafkaError(
             f"{self.place}: the answer to {api_name(api_key)} cannot be read: {reason}",
             hint="is this a Kafka broker, and not newer than this version of Twinshore?",
         )
 
-    def _take_turn(self, api_key: int, version: int, body: bytes, timeout_s: float | None) -> Answer:
+    def _take_turn(self, api_key: int, version: int, body: bytes, timeout_s: float | None) -> Response:
         limit_s = self.timeout_s if timeout_s is None else timeout_s
         until_s = time.monotonic() + limit_s
         self.callers.append(None)
@@ -235,13 +243,13 @@ class Connection:
             if not self._turn.acquire(timeout=max(0.0, limit_s)):
                 raise self._late(api_key)
             try:
-                return self._call(api_key, version, body, max(LEFT_S_MIN, until_s - time.monotonic()))
+                return self._call(api_key, version, body, max(REQUEST_TIMEOUT_MIN_S, until_s - time.monotonic()))
             finally:
                 self._turn.release()
         finally:
             self.callers.pop()
 
-    def _call(self, api_key: int, version: int, body: bytes, limit_s: float) -> Answer:
+    def _call(self, api_key: int, version: int, body: bytes, limit_s: float) -> Response:
         if self.closed:
             raise KafkaError(f"{self.place}: the connection is closed", retriable=True)
         try:
@@ -258,9 +266,9 @@ class Connection:
         return KafkaError(f"{self.place}: no answer to {api_name(api_key)} in time", retriable=True)
 
 
-def explain_wire_error(error: WireError, place: str) -> KafkaError:
+def protocol_violation_error(error: WireError, place: str) -> KafkaError:
     """What an operator is told of a peer that does not keep to the protocol."""
-    return KafkaError(f"{place}: {error.message}", retriable=isinstance(error, AnswerOrderError), hint=error.hint)
+    return KafkaError(f"{place}: {error.message}", retriable=isinstance(error, ResponseOrderError), hint=error.hint)
 
 
 def _encode(request: RequestPayload) -> bytes:
@@ -278,7 +286,7 @@ def open_connection(
     security: Security,
     *,
     client_id: str = "twinshore",
-    timeout_s: float = TIMEOUT_S,
+    timeout_s: float = CONNECT_TIMEOUT_S,
     call_s: float | None = None,
     cluster: str = "",
     given: str = "",
@@ -308,13 +316,13 @@ def _authenticate(
     def left_s() -> float:
         return max(0.1, deadline - time.monotonic())
 
-    connection.hold(choose(mechanism, connection.place), timeout_s=left_s())
-    credentials = credentials_of(security, mechanism, left_s(), given)
-    lifetime_s = connection.hold(log_in(credentials, connection.place), timeout_s=left_s())
+    connection.hold(negotiate_mechanism(mechanism, connection.place), timeout_s=left_s())
+    credentials = read_credentials(security, mechanism, left_s(), given)
+    lifetime_s = connection.hold(authenticate(credentials, connection.place), timeout_s=left_s())
     return time.monotonic() + lifetime_s * _LIFETIME_PART if lifetime_s > 0 else math.inf
 
 
-def credentials_of(security: Security, mechanism: SaslMechanism, timeout_s: float, given: str = "") -> Credentials:
+def read_credentials(security: Security, mechanism: SaslMechanism, timeout_s: float, given: str = "") -> Credentials:
     """Read now, so a rotated secret counts at the next connection; a password or a token that was `given` needs no
     reading."""
     if mechanism is SaslMechanism.OAUTHBEARER:
@@ -328,7 +336,7 @@ _TOKEN_TIMEOUT_S = 10.0
 _TOKEN_LIFETIME_S = 300.0
 
 
-def client_settings(cluster: Cluster) -> dict[str, Any]:
+def librdkafka_settings(cluster: Cluster) -> dict[str, Any]:
     """For a Producer, Consumer or AdminClient. Holds secrets as they stand now: never log it, never keep it."""
     security = cluster.security
     settings: dict[str, Any] = {

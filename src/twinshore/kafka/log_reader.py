@@ -17,18 +17,25 @@ from typing import NamedTuple
 import numpy as np
 
 from twinshore.config.errors import KafkaError, WireError
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.backoff import delay_s
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
-from twinshore.kafka.pool import may_pass
-from twinshore.kafka.protocol.errors import Code, kafka_error
-from twinshore.kafka.protocol.fetch import FETCH_KEY, FetchedPartition, FetchPartition, encode_fetch, parse_fetch
-from twinshore.kafka.protocol.framing import Framer
-from twinshore.kafka.protocol.join import compiled_loops
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.pool import is_retriable
+from twinshore.kafka.protocol.batch_join import compiled_loops
+from twinshore.kafka.protocol.error_codes import Code, kafka_error
+from twinshore.kafka.protocol.fetch import (
+    FETCH_KEY,
+    FetchedPartitionById,
+    FetchPartitionById,
+    encode_fetch_by_id,
+    parse_fetch_by_id,
+)
+from twinshore.kafka.protocol.framing import FrameReader
 from twinshore.kafka.protocol.record_batch import (
-    CONTROL,
-    TIMESTAMP_APPEND,
+    CONTROL_FLAG,
+    LOG_APPEND_TIME_FLAG,
     BatchHeader,
     Record,
     check_crc,
@@ -36,37 +43,38 @@ from twinshore.kafka.protocol.record_batch import (
     split_batches,
 )
 from twinshore.kafka.protocol.rewrite import REWRITE_BYTES_MAX
-from twinshore.kafka.protocol.visibility import Aborted, Content, Dated, spans
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.protocol.visibility import AbortedTransactions, DatedContent, RecordContent, visible_spans
 
 FETCH_BYTES = 4 << 20
 # How far below control records the last record is looked for, in offsets.
-MARKERS_PASSED = (16, 256, 4096)
+LOOKBACK_OFFSETS = (16, 256, 4096)
 Batch = tuple[memoryview, BatchHeader]
 
 
-def batches(cluster: KafkaCluster, named: NamedPartition, offset: int, end: int, *, committed: bool) -> Iterator[Batch]:
+def read_batches(
+    cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool
+) -> Iterator[Batch]:
     """The batches that hold offsets from `offset` up to `end`, as far as a consumer may read."""
     for view, header, _ in _fetched(cluster, named, offset, end, committed=committed):
         yield view, header
 
 
-def bounds(cluster: KafkaCluster, named: NamedPartition) -> tuple[int, int]:
+def read_log_bounds(cluster: KafkaCluster, named: TopicPartition) -> tuple[int, int]:
     """Where the log begins and ends."""
     start, end = (cluster.list_offsets([named], kind)[named] for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END))
     return start, end
 
 
-def seen_runs(cluster: KafkaCluster, named: NamedPartition, offset: int) -> Iterator[tuple[int, int]]:
+def read_visible_runs(cluster: KafkaCluster, named: TopicPartition, offset: int) -> Iterator[tuple[int, int]]:
     """The offsets [first, end) from `offset` on that a consumer of committed records sees, in order."""
     at = offset
     for view, header, aborted in _fetched(cluster, named, offset, sys.maxsize, committed=True):
         check_crc(view, header)
-        yield from ((first, end) for first, end, seen in spans(view, header, at, aborted) if seen)
+        yield from ((first, end) for first, end, seen in visible_spans(view, header, at, aborted) if seen)
         at = header.last_offset + 1
 
 
-def lacking(
+def find_missing_runs(
     ours: Iterable[tuple[int, int]], theirs: Iterable[tuple[int, int]], begin: int, end: int
 ) -> list[tuple[int, int]]:
     """Where in [begin, end) one log shows nothing and the other something, by the runs of offsets that they show, in
@@ -85,44 +93,44 @@ def lacking(
     return found
 
 
-def contents(
-    cluster: KafkaCluster, named: NamedPartition, offset: int, end: int, *, committed: bool = False
-) -> Iterator[tuple[int, Content]]:
+def read_contents(
+    cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool = False
+) -> Iterator[tuple[int, RecordContent]]:
     """Offset and content of each record in [offset, end); with `committed`, without those of aborted transactions."""
     for record, _ in _records(cluster, named, offset, end, committed=committed):
-        yield record.offset, Content(record.key, record.value, record.headers)
+        yield record.offset, RecordContent(record.key, record.value, record.headers)
 
 
-def copies(
-    cluster: KafkaCluster, named: NamedPartition, offset: int, end: int, *, committed: bool, theirs: bool
-) -> Iterator[tuple[int, Dated]]:
-    """As `contents`, with time stamps. `theirs`: as consumers of the source are told them, whoever gave them."""
+def read_dated_contents(
+    cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool, theirs: bool
+) -> Iterator[tuple[int, DatedContent]]:
+    """As `read_contents`, with time stamps. `theirs`: as consumers of the source are told them, whoever gave them."""
     for record, by_broker in _records(cluster, named, offset, end, committed=committed):
         told = None if by_broker and not theirs else record.timestamp
-        yield record.offset, Dated(Content(record.key, record.value, record.headers), told)
+        yield record.offset, DatedContent(RecordContent(record.key, record.value, record.headers), told)
 
 
 def _records(
-    cluster: KafkaCluster, named: NamedPartition, offset: int, end: int, *, committed: bool
+    cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool
 ) -> Iterator[tuple[Record, bool]]:
     """Each record in [offset, end), and whether its broker gave it its time stamp."""
     for view, header, aborted in _fetched(cluster, named, offset, end, committed=committed):
-        hidden = aborted.hides(view, header) if committed else bool(header.attributes & CONTROL)
+        hidden = aborted.hides(view, header) if committed else bool(header.attributes & CONTROL_FLAG)
         for record in () if hidden else iter_records(view, header, limit_bytes=REWRITE_BYTES_MAX):
             if offset <= record.offset < end:
-                yield record, bool(header.attributes & TIMESTAMP_APPEND)
+                yield record, bool(header.attributes & LOG_APPEND_TIME_FLAG)
 
 
 def _fetched(
-    cluster: KafkaCluster, named: NamedPartition, offset: int, end: int, *, committed: bool
-) -> Iterator[tuple[memoryview, BatchHeader, Aborted]]:
+    cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool
+) -> Iterator[tuple[memoryview, BatchHeader, AbortedTransactions]]:
     """Each batch that holds offsets from `offset` up to `end`, and what its fetch said of aborted transactions.
 
     The last fetch may bring some behind `end`.
     """
     while offset < end:
         fetched = cluster.read_from(named, offset, bytes_max=FETCH_BYTES, committed=committed)
-        aborted, before = Aborted(fetched.aborted), offset
+        aborted, before = AbortedTransactions(fetched.aborted), offset
         for view, header in split_batches(fetched.records):
             if header.last_offset >= offset:
                 yield view, header, aborted
@@ -131,37 +139,39 @@ def _fetched(
             return
 
 
-def seen_record(cluster: KafkaCluster, named: NamedPartition, offset: int) -> Content | None:
+def read_visible_record(cluster: KafkaCluster, named: TopicPartition, offset: int) -> RecordContent | None:
     """The record at `offset`; None where there is none."""
     found = cluster.read_batch(named, offset)
     if found is None:
         return None
     for record in iter_records(*found, limit_bytes=REWRITE_BYTES_MAX):
         if record.offset == offset:
-            return Content(record.key, record.value, record.headers)
+            return RecordContent(record.key, record.value, record.headers)
     return None
 
 
-def last_record(cluster: KafkaCluster, named: NamedPartition, low: int, end: int, *, committed: bool = False) -> int:
+def find_last_record(
+    cluster: KafkaCluster, named: TopicPartition, low: int, end: int, *, committed: bool = False
+) -> int:
     """The offset of the last record below `end`, past control records; -1 where there is none, or none near. With
     `committed`, past those of aborted transactions too."""
-    for width in MARKERS_PASSED:
+    for width in LOOKBACK_OFFSETS:
         begin = max(low, end - width)
-        at = max((offset for offset, _ in contents(cluster, named, begin, end, committed=committed)), default=-1)
+        at = max((offset for offset, _ in read_contents(cluster, named, begin, end, committed=committed)), default=-1)
         if at >= 0 or begin == low:
             return at
     return -1
 
 
 # So long topics are asked for one by one after all together could not be answered for; the others stay unseen.
-ONE_BY_ONE_S = 6.0
+TOPIC_BY_TOPIC_TIMEOUT_S = 6.0
 
 
 @dataclass(frozen=True, slots=True)
 class LogEnds:
     """`gone`: topics that the cluster does not have. `mute`: those that it does not answer for now."""
 
-    of: dict[NamedPartition, int]
+    of: dict[TopicPartition, int]
     gone: frozenset[str] = frozenset()
     mute: frozenset[str] = frozenset()
 
@@ -171,17 +181,17 @@ class LogEnds:
         return LogEnds(found, self.gone, self.mute | {named.topic for named in self.of if named.topic in topics})
 
 
-def starts_of(cluster: KafkaCluster, topics: Collection[str]) -> dict[NamedPartition, int]:
+def read_log_starts(cluster: KafkaCluster, topics: Collection[str]) -> dict[TopicPartition, int]:
     """Where the logs of these topics begin: nothing of them has crossed."""
     if not topics:
         return {}
     seen = cluster.metadata(sorted(topics), refresh=True).topics
-    parts = [NamedPartition(name, part.partition) for name, topic in seen.items() for part in topic.partitions]
+    parts = [TopicPartition(name, part.partition) for name, topic in seen.items() for part in topic.partitions]
     found, _ = cluster.offsets_of_each(parts, OffsetKind.EARLIEST)
     return {named: found.get(named, 0) for named in parts}
 
 
-def still_there(cluster: KafkaCluster, parts: Collection[NamedPartition]) -> tuple[NamedPartition, ...]:
+def find_existing_partitions(cluster: KafkaCluster, parts: Collection[TopicPartition]) -> tuple[TopicPartition, ...]:
     """Those whose topic the cluster has: about one that is deleted every other question takes seconds."""
     topics = sorted({named.topic for named in parts})
     seen = cluster.metadata(topics, refresh=True).topics
@@ -189,8 +199,8 @@ def still_there(cluster: KafkaCluster, parts: Collection[NamedPartition]) -> tup
     return tuple(named for named in parts if named.topic not in gone)
 
 
-def log_ends(
-    cluster: KafkaCluster, parts: Collection[NamedPartition], which: OffsetKind = OffsetKind.HIGH_WATERMARK
+def read_log_ends(
+    cluster: KafkaCluster, parts: Collection[TopicPartition], which: OffsetKind = OffsetKind.HIGH_WATERMARK
 ) -> LogEnds:
     """This end of each log; KafkaError where nobody answers. One topic's trouble leaves it out, and no other."""
     if not parts:
@@ -204,14 +214,14 @@ def log_ends(
     return LogEnds(found | doubtful.of, doubtful.gone, doubtful.mute | mute)
 
 
-def _one_by_one(cluster: KafkaCluster, parts: Iterable[NamedPartition], which: OffsetKind) -> LogEnds:
-    by_topic: dict[str, list[NamedPartition]] = {}
+def _one_by_one(cluster: KafkaCluster, parts: Iterable[TopicPartition], which: OffsetKind) -> LogEnds:
+    by_topic: dict[str, list[TopicPartition]] = {}
     for named in parts:
         by_topic.setdefault(named.topic, []).append(named)
-    found: dict[NamedPartition, int] = {}
+    found: dict[TopicPartition, int] = {}
     gone: set[str] = set()
     mute: set[str] = set()
-    until_s = time.monotonic() + ONE_BY_ONE_S
+    until_s = time.monotonic() + TOPIC_BY_TOPIC_TIMEOUT_S
     for topic, ours in by_topic.items():
         if time.monotonic() >= until_s:
             mute.add(topic)
@@ -223,7 +233,7 @@ def _one_by_one(cluster: KafkaCluster, parts: Iterable[NamedPartition], which: O
     return LogEnds(found, frozenset(gone), frozenset(mute))
 
 
-class Pace:
+class ReadThrottle:
     """Bytes per second, held to by pauses. After each read it waits until so many bytes are due; 0: no bound. What was
     not used is not saved up."""
 
@@ -250,15 +260,17 @@ class Pace:
         return wanted if not self._bytes_s else int(min(wanted, max(16 << 10, self._bytes_s / 4)))
 
 
-PATIENCE_S = 45.0
-EMPTY_S = 10.0  # A new leader may show less than was there, until its followers have told it how far they are.
-ANSWER_S = 30.0
-WAIT_MS = 500
-COMMITTED = 1
+NO_PROGRESS_TIMEOUT_S = 45.0
+EMPTY_FETCH_TIMEOUT_S = (
+    10.0  # A new leader may show less than was there, until its followers have told it how far they are.
+)
+FETCH_TIMEOUT_S = 30.0
+FETCH_MAX_WAIT_MS = 500
+READ_COMMITTED = 1
 _MOVED = frozenset({Code.FENCED_LEADER_EPOCH, Code.UNKNOWN_LEADER_EPOCH, Code.UNKNOWN_TOPIC_ID})
 
 
-class Fetched(NamedTuple):
+class FetchedRange(NamedTuple):
     """A stretch up to `end`, from where the one before it ended: whole batches, and perhaps the beginning of another.
 
     `aborted`: producer id and first offset of each transaction among them that was aborted.
@@ -276,10 +288,10 @@ class LogReader:
     def __init__(
         self,
         kafka: KafkaCluster,
-        named: NamedPartition,
+        named: TopicPartition,
         position: int,
         end: int,
-        pace: Pace | None = None,
+        pace: ReadThrottle | None = None,
         *,
         client_id: str,
     ) -> None:
@@ -287,15 +299,15 @@ class LogReader:
         self.read_bytes = 0
         self.skipped_to = -1
         self._kafka, self._named, self._end = kafka, named, end
-        self._pace, self._client_id = pace or Pace(0), client_id
+        self._pace, self._client_id = pace or ReadThrottle(0), client_id
         self._line: Connection | None = None
-        self._framer = Framer()
+        self._framer = FrameReader()
         self._asked_at = -1
         self._buffers = [bytearray(1 << 16), bytearray(1 << 16)]
         self._turn = 0
         self._rng = Random()
 
-    def fetches(self) -> Iterator[Fetched]:
+    def fetches(self) -> Iterator[FetchedRange]:
         """What each fetch brought, without a gap, to `end` or beyond; each is good until the next is asked for."""
         progress_s = time.monotonic()
         failures = 0
@@ -307,7 +319,7 @@ class LogReader:
                     continue
                 if fetched.error:
                     raise kafka_error(fetched.error, f"{self._kafka.name}: {self._named}", right="Read on the topic")
-                behind = max(self.position, offset_behind(fetched.records))
+                behind = max(self.position, end_of_last_batch(fetched.records))
                 if behind == self.position and len(fetched.records):
                     raise WireError(f"{self._kafka.name}: {self._named}: no batch at offset {self.position} is whole")
                 if behind > self.position:
@@ -318,9 +330,9 @@ class LogReader:
                 self._lose(error, progress_s, failures)
                 continue
             if behind > self.position:
-                yield Fetched(behind, fetched.records, fetched.aborted)
+                yield FetchedRange(behind, fetched.records, fetched.aborted)
                 self.position = behind
-            elif time.monotonic() - progress_s > EMPTY_S:
+            elif time.monotonic() - progress_s > EMPTY_FETCH_TIMEOUT_S:
                 raise KafkaError(
                     f"{self._kafka.name}: {self._named}: nothing to read at offset {self.position}, below its end",
                     hint="has its end been cut off, by an unclean election or a topic made again?",
@@ -332,7 +344,7 @@ class LogReader:
             self._line = None
         self._asked_at = -1
 
-    def _skip(self) -> Fetched:
+    def _skip(self) -> FetchedRange:
         """The log begins later by now: so far nobody sees anything."""
         self.close()
         start = self._kafka.list_offsets([self._named], OffsetKind.EARLIEST)[self._named]
@@ -343,30 +355,30 @@ class LogReader:
                 hint="was the topic made again, or its end cut off by an unclean election?",
             )
         self.position = self.skipped_to = start
-        return Fetched(start, memoryview(b""), [])
+        return FetchedRange(start, memoryview(b""), [])
 
     def _lose(self, error: KafkaError, progress_s: float, failures: int) -> None:
         self.close()
-        if not may_pass(error) and error.code not in _MOVED:
+        if not is_retriable(error) and error.code not in _MOVED:
             raise error
-        if time.monotonic() - progress_s > PATIENCE_S:
+        if time.monotonic() - progress_s > NO_PROGRESS_TIMEOUT_S:
             raise error
         time.sleep(delay_s(failures, self._rng))
         self._kafka.partition_of(self._named, refresh=True)
 
-    def _fetched(self) -> FetchedPartition:
+    def _fetched(self) -> FetchedPartitionById:
         """The answer to the fetch at `position`."""
         if self._asked_at != self.position:
             self._ask(self.position)
         assert self._line is not None
         try:
-            got = self._line.finish(ANSWER_S)
+            got = self._line.finish(FETCH_TIMEOUT_S)
         finally:
             self._asked_at = -1
         self._buffers[self._turn] = self._framer.buffer
         self.read_bytes += len(got.view)
         self._pace.taken(len(got.view))
-        answer = parse_fetch(got.view, got.position)
+        answer = parse_fetch_by_id(got.view, got.position)
         if answer.error or not answer.partitions:
             raise kafka_error(answer.error or Code.UNKNOWN_TOPIC_ID, f"{self._kafka.name}: {self._named}")
         return answer.partitions[0]
@@ -379,28 +391,28 @@ class LogReader:
         if self._line is None:
             self._line = self._kafka.dial(self._kafka.leader_of(self._named))
             self._framer = self._line.hand_over(self._client_id).framer
-        version = self._line.spoken(FETCH_KEY)
+        version = self._line.handwritten_version(FETCH_KEY)
         topic_id = self._kafka.metadata([self._named.topic], refresh=False).topics[self._named.topic].topic_id
         most = self._pace.most(FETCH_BYTES)
-        body = encode_fetch(
-            max_wait_ms=WAIT_MS,
+        body = encode_fetch_by_id(
+            max_wait_ms=FETCH_MAX_WAIT_MS,
             min_bytes=1,
             max_bytes=most,
-            isolation=COMMITTED,
-            partitions=[FetchPartition(topic_id, self._named.partition, position, found.leader_epoch, -1, most)],
+            isolation=READ_COMMITTED,
+            partitions=[FetchPartitionById(topic_id, self._named.partition, position, found.leader_epoch, -1, most)],
         )
         # What the fetch before it brought may be in use still.
         self._turn ^= 1
         self._line.lend(self._buffers[self._turn])
-        self._line.begin(FETCH_KEY, version, [body], timeout_s=ANSWER_S)
+        self._line.begin(FETCH_KEY, version, [body], timeout_s=FETCH_TIMEOUT_S)
         self._asked_at = position
 
 
-def offset_behind(records: memoryview) -> int:
+def end_of_last_batch(records: memoryview) -> int:
     """The offset behind the last complete batch of a fetch, -1 where none is complete."""
     compiled = compiled_loops()
     if compiled is not None and len(records):
-        after, place = compiled.last_of(np.frombuffer(records.toreadonly(), dtype=np.uint8), 0)
+        after, place = compiled.get_last_judged_ms(np.frombuffer(records.toreadonly(), dtype=np.uint8), 0)
         if place == len(records):
             return int(after)
         rest = split_batches(records[place:])

@@ -14,7 +14,7 @@ from kio.schema.types import TopicName
 
 from twinshore.config.errors import KafkaError
 from twinshore.kafka.connection import Connection
-from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.error_codes import Code
 
 NO_LEADER = -1
 NO_TOPIC_ID = bytes(16)
@@ -59,7 +59,7 @@ class ClusterMetadata:
     topics: dict[str, TopicMetadata]
 
 
-def ask_metadata(connection: Connection, topics: Sequence[str] | None, *, timeout_s: float) -> ClusterMetadata:
+def read_metadata(connection: Connection, topics: Sequence[str] | None, *, timeout_s: float) -> ClusterMetadata:
     """Of these topics, or of all. Never creates a topic."""
     wanted = None if topics is None else tuple(MetadataRequestTopic(topic_id=None, name=TopicName(t)) for t in topics)
     request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False)
@@ -100,7 +100,7 @@ def _partition(answer: MetadataResponsePartition) -> PartitionMetadata:
     )
 
 
-class Memory:
+class MetadataCache:
     """Safe for several threads."""
 
     def __init__(self, place: str, cluster_id: str = "") -> None:

@@ -26,10 +26,10 @@ from twinshore.config.model import Cluster, Security
 from twinshore.kafka.backoff import delay_s
 from twinshore.kafka.connection import Connection, open_connection
 from twinshore.kafka.metadata import BrokerAddress
-from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.error_codes import Code
 
 
-class Wait(NamedTuple):
+class ClusterWait(NamedTuple):
     """A question to a cluster that has no answer yet, and since when."""
 
     cluster: str
@@ -37,39 +37,39 @@ class Wait(NamedTuple):
     since_s: float
 
 
-_NOW: dict[object, Wait] = {}
+_NOW: dict[object, ClusterWait] = {}
 
 
 @contextmanager
-def waiting(cluster: str, at: str) -> Iterator[None]:
+def track_wait(cluster: str, at: str) -> Iterator[None]:
     """Around a question with all its attempts. Safe for several threads."""
     key = object()
-    _NOW[key] = Wait(cluster, at, time.monotonic())
+    _NOW[key] = ClusterWait(cluster, at, time.monotonic())
     try:
         yield
     finally:
         del _NOW[key]
 
 
-def waits() -> list[Wait]:
+def current_waits() -> list[ClusterWait]:
     """Those of all threads, by `time.monotonic`."""
     return list(_NOW.values())
 
 
 # A topic that was just created may be unknown to some broker for a moment; one that does not exist stays unknown.
-UNKNOWN_TOPIC_S = 3.0
+UNKNOWN_TOPIC_TIMEOUT_S = 3.0
 # Our knowledge of the topic is out of date, and fresh metadata mends it.
 _STALE = frozenset({Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID})
 Value = TypeVar("Value")
 
 
-def may_pass(error: KafkaError) -> bool:
+def is_retriable(error: KafkaError) -> bool:
     """Trying again, with fresh metadata, may succeed."""
     return error.retriable or error.code in _STALE
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """`limit_s` bounds the whole of one errand of a thread: its attempts, its pauses, and the errands within it, as far
     as every call takes no more than `left_s`. `gave_up` hears that nobody answered in that time; `at`: where `place` is
     asked, for people."""
@@ -102,11 +102,11 @@ class Patience:
     def _deadline(self) -> float:
         return float(getattr(self._errands, "deadline", math.inf))
 
-    def persist(self, what: str, attempt: Callable[[], Value]) -> Value:
+    def retry(self, what: str, attempt: Callable[[], Value]) -> Value:
         """Attempts until one succeeds, fails for good, or time is up."""
         started = self.clock()
         failures = 0
-        with self.errand(), waiting(self.place, self.at):
+        with self.errand(), track_wait(self.place, self.at):
             while True:
                 try:
                     return attempt()
@@ -116,12 +116,12 @@ class Patience:
 
     def pause(self, what: str, error: KafkaError, failures: int, started: float) -> None:
         """Waits before the next attempt; raises when another would not help or would come too late."""
-        if not may_pass(error):
+        if not is_retriable(error):
             raise error
         wait_s = delay_s(failures, self.rng)
-        if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION and self.clock() + wait_s - started >= UNKNOWN_TOPIC_S:
+        if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION and self.clock() + wait_s - started >= UNKNOWN_TOPIC_TIMEOUT_S:
             raise error
-        if wait_s >= self.left_s() or isinstance(error, SilentError):
+        if wait_s >= self.left_s() or isinstance(error, ClusterUnavailableError):
             message = (
                 f"{self.place}: no answer about {what} within {self.limit_s:g} s; the last failure: {error.message}"
             )
@@ -133,15 +133,15 @@ class Patience:
         self.sleep(wait_s)
 
 
-GATE_AFTER_S = 3.0
-PROBE_AGAIN_S = 0.25
+UNAVAILABLE_AFTER_S = 3.0
+PROBE_INTERVAL_S = 0.25
 
 
-class SilentError(KafkaError):
+class ClusterUnavailableError(KafkaError):
     """The cluster was not asked: it has been silent for a while, and somebody else asks already."""
 
 
-class Silence:
+class ClusterAvailability:
     """Of one cluster, for all that ask it. Safe for several threads. A silence begins when no broker of it answers."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -166,7 +166,7 @@ class Silence:
         the question is what the others hear."""
         with self._guard:
             if self._gated():
-                if self._prober is not None or self._clock() - self._probed_s < PROBE_AGAIN_S:
+                if self._prober is not None or self._clock() - self._probed_s < PROBE_INTERVAL_S:
                     raise self._refusal()
                 self._prober = threading.get_ident()
         try:
@@ -190,16 +190,16 @@ class Silence:
             self._last = silent
 
     def _gated(self) -> bool:
-        return self._last is not None and self._clock() - self._since_s >= GATE_AFTER_S
+        return self._last is not None and self._clock() - self._since_s >= UNAVAILABLE_AFTER_S
 
-    def _refusal(self) -> SilentError:
+    def _refusal(self) -> ClusterUnavailableError:
         assert self._last is not None
-        refusal = SilentError(self._last.message, retriable=True, hint=self._last.hint)
+        refusal = ClusterUnavailableError(self._last.message, retriable=True, hint=self._last.hint)
         refusal.cause = self._last.cause
         return refusal
 
 
-class AskedOnce(Silence):
+class FailFastAvailability(ClusterAvailability):
     """Of a command that looks once: when one of its askers has waited for the cluster in vain, no other waits."""
 
     def __init__(self) -> None:
@@ -227,7 +227,7 @@ class AskedOnce(Silence):
         return self._gave_up and self._last is not None
 
 
-class Unheard(Silence):
+class UntrackedAvailability(ClusterAvailability):
     """Where nobody shares a cluster, nobody is spared."""
 
     def check(self) -> None:
@@ -239,11 +239,11 @@ class Unheard(Silence):
         yield
 
 
-Key = tuple[tuple[str, int], Security]
-UNHEARD = Unheard()
+ConnectionKey = tuple[tuple[str, int], Security]
+UNTRACKED = UntrackedAvailability()
 
 
-class Pool:
+class ConnectionPool:
     """Connections that are kept for whoever asks: some to each address, lent to many at once, who take turns on them.
     Safe for several threads. At most `each` are kept to one address for one user. A connection is kept for as long as
     one of those that asked by it is there."""
@@ -252,22 +252,22 @@ class Pool:
         """`spares`: a cluster that is silent is asked by one of its askers only, for all of them. `once`: after one of
         them has waited in vain, by none."""
         self._each, self._spares, self._once = each, spares, once
-        self._silences: dict[object, Silence] = {}
-        self._kept: dict[Key, list[Connection]] = {}
-        self._askers: dict[Key, set[object]] = {}
-        self._dialling: Counter[Key] = Counter()
+        self._silences: dict[object, ClusterAvailability] = {}
+        self._kept: dict[ConnectionKey, list[Connection]] = {}
+        self._askers: dict[ConnectionKey, set[object]] = {}
+        self._dialling: Counter[ConnectionKey] = Counter()
         self._guard = threading.Lock()
 
-    def silence_of(self, cluster: object) -> Silence:
+    def availability_of(self, cluster: object) -> ClusterAvailability:
         """Of the cluster that all who give the same value ask."""
         if not self._spares and not self._once:
-            return UNHEARD
+            return UNTRACKED
         with self._guard:
             if cluster not in self._silences:
-                self._silences[cluster] = AskedOnce() if self._once else Silence()
+                self._silences[cluster] = FailFastAvailability() if self._once else ClusterAvailability()
             return self._silences[cluster]
 
-    def lend(self, key: Key, asker: object, dial: Callable[[], Connection]) -> Connection:
+    def lend(self, key: ConnectionKey, asker: object, dial: Callable[[], Connection]) -> Connection:
         """A connection on which nobody waits for an answer; a new one while there is room, else the one on which the
         fewest do."""
         with self._guard:
@@ -294,7 +294,7 @@ class Pool:
         for one in left:
             one.retire()
 
-    def _dialled(self, key: Key, asker: object, dial: Callable[[], Connection]) -> Connection:
+    def _dialled(self, key: ConnectionKey, asker: object, dial: Callable[[], Connection]) -> Connection:
         try:
             fresh = dial()
         finally:
@@ -314,7 +314,7 @@ class Pool:
             raise KafkaError(f"{fresh.place}: this client was closed")
         return usable[0] if usable else fresh
 
-    def _sorted(self, key: Key) -> tuple[list[Connection], list[Connection]]:
+    def _sorted(self, key: ConnectionKey) -> tuple[list[Connection], list[Connection]]:
         """Those that can be used, the least busy first, which alone are kept from now on; and the others."""
         kept = self._kept.get(key, [])
         usable = sorted((one for one in kept if one.usable), key=lambda one: len(one.callers))
@@ -324,10 +324,10 @@ class Pool:
 
 
 Address = tuple[str, int]
-ELSEWHERE_S = 5.0
+MISROUTED_CONNECTION_S = 5.0
 
 
-class Nodes:
+class NodeConnections:
     """Safe for several threads."""
 
     def __init__(
@@ -338,7 +338,7 @@ class Nodes:
         rng: Random,
         *,
         call_s: float,
-        pool: Pool | None = None,
+        pool: ConnectionPool | None = None,
     ) -> None:
         self._cluster = cluster
         self._call_s = call_s
@@ -349,8 +349,8 @@ class Nodes:
         if not self._bootstrap:
             raise ConfigError(f"cluster {cluster.name} has no bootstrap address")
         self._known: dict[int, BrokerAddress] = {}
-        self._pool = pool or Pool()
-        self.silence = self._pool.silence_of((frozenset(self._bootstrap), cluster.security))
+        self._pool = pool or ConnectionPool()
+        self.silence = self._pool.availability_of((frozenset(self._bootstrap), cluster.security))
         self._failed_at: dict[Address, float] = {}
         self._closed = False
         self._guard = threading.Lock()
@@ -368,7 +368,7 @@ class Nodes:
             broker = self._known.get(node_id)
         return (broker.host, broker.port) if broker else None
 
-    def somebody(self) -> list[Address]:
+    def bootstrap_order(self) -> list[Address]:
         """Addresses to ask what every broker knows: brokers first, then bootstrap; those that failed lately last."""
         with self._guard:
             known = [(broker.host, broker.port) for broker in self._known.values()]
@@ -412,7 +412,7 @@ class Nodes:
     def leads_elsewhere(self, connection: Connection) -> None:
         """The connection is kept for some seconds only, as its address may be set right again, and the address is
         asked after the others. It is not closed at once: else the wrong broker would be dialled at each question."""
-        connection.expires_at = min(connection.expires_at, time.monotonic() + ELSEWHERE_S)
+        connection.expires_at = min(connection.expires_at, time.monotonic() + MISROUTED_CONNECTION_S)
         self.note_failure(connection.address)
 
     def close(self) -> None:

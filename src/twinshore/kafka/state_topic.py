@@ -10,44 +10,50 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from twinshore.config.errors import KafkaError, WireError
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.backoff import delay_s
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
-from twinshore.kafka.pool import may_pass
-from twinshore.kafka.protocol.errors import Code, kafka_error
-from twinshore.kafka.protocol.fetch import FETCH_KEY, FETCH_VERSION, FetchPartition, encode_fetch, parse_fetch
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.pool import is_retriable
+from twinshore.kafka.protocol.error_codes import Code, kafka_error
+from twinshore.kafka.protocol.fetch import (
+    FETCH_KEY,
+    FETCH_VERSION,
+    FetchPartitionById,
+    encode_fetch_by_id,
+    parse_fetch_by_id,
+)
 from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
 from twinshore.kafka.protocol.record_batch import Record, decode_batch, encode_batch, split_batches
-from twinshore.kafka.questions import OffsetKind
 
-TIMES_MAX = 4
-PAUSE_S = 0.2
-TIME_S_MIN = 0.01
-IDLE_MAX = 20
+APPEND_ATTEMPTS_MAX = 4
+RETRY_DELAY_S = 0.2
+REQUEST_TIMEOUT_MIN_S = 0.01
+EMPTY_FETCHES_MAX = 20
 READ_BYTES = 1 << 20
-BATCH_BYTES_MAX = 1 << 26  # unpacked
+UNPACKED_BATCH_BYTES_MAX = 1 << 26  # unpacked
 BATCH_HEAD_BYTES = 61
-APPEND_BYTES = 1 << 18
+APPEND_BYTES_MAX = 1 << 18
 
 Value = TypeVar("Value")
-Line = tuple[bytes, bytes | None]
+KeyValue = tuple[bytes, bytes | None]
 
 
-class Note(NamedTuple):
+class StateRecord(NamedTuple):
     offset: int
     timestamp: int
     key: bytes | None
     value: bytes | None
 
 
-def portions(lines: Iterable[Line]) -> Iterator[list[Line]]:
+def split_into_batches(lines: Iterable[KeyValue]) -> Iterator[list[KeyValue]]:
     """In the order given, in batches that any broker takes: what fits into one batch stands whole or not at all."""
-    some: list[Line] = []
+    some: list[KeyValue] = []
     size = 0
     for key, value in lines:
         more = len(key) + len(value or b"")
-        if some and size + more > APPEND_BYTES:
+        if some and size + more > APPEND_BYTES_MAX:
             yield some
             some, size = [], 0
         some.append((key, value))
@@ -56,14 +62,14 @@ def portions(lines: Iterable[Line]) -> Iterator[list[Line]]:
         yield some
 
 
-class Notebook:
+class StateTopic:
     """One topic. `exists` is asked of the cluster each time; nothing is created unless `make` is called."""
 
     def __init__(
         self, cluster: KafkaCluster, topic: str, *, call_s: float = 5.0, rng: random.Random | None = None
     ) -> None:
         self._cluster = cluster
-        self._named = NamedPartition(topic, 0)
+        self._named = TopicPartition(topic, 0)
         self._call_s = call_s
         self._rng = rng or random.Random()
 
@@ -95,14 +101,14 @@ class Notebook:
             if error.code != Code.TOPIC_ALREADY_EXISTS:
                 raise
 
-    def append(self, entries: Sequence[Line], now_ms: int) -> None:
+    def append(self, entries: Sequence[KeyValue], now_ms: int) -> None:
         """Adds keys and values in one batch; after a lost answer they may be there twice."""
         records = [Record(index, now_ms, key, value) for index, (key, value) in enumerate(entries)]
         batch = encode_batch(records)
         head, body = batch[:BATCH_HEAD_BYTES], batch[BATCH_HEAD_BYTES:]
 
         def ask(connection: Connection, *, topic_id: bytes) -> None:
-            version = connection.spoken(PRODUCE_KEY)
+            version = connection.handwritten_version(PRODUCE_KEY)
             request = encode_produce(version, [(self._named.topic, topic_id, [(0, head, body)])], timeout_ms=5000)
             error = connection.ask(
                 PRODUCE_KEY,
@@ -123,9 +129,9 @@ class Notebook:
         """Where it ends now."""
         return self._bound(OffsetKind.HIGH_WATERMARK)
 
-    def read(self, offset: int, bounds: tuple[int, int] | None = None) -> tuple[list[Note], int]:
+    def read(self, offset: int, bounds: tuple[int, int] | None = None) -> tuple[list[StateRecord], int]:
         """The notes from `offset` on as far as the log goes now, or as `bounds` say, and where to go on."""
-        found: list[Note] = []
+        found: list[StateRecord] = []
         bounds = bounds or self.bounds()
         position = max(offset, bounds[0])
         for some, reached in self.pages(offset, bounds):
@@ -133,18 +139,18 @@ class Notebook:
             found += some
         return found, position
 
-    def pages(self, offset: int, bounds: tuple[int, int] | None = None) -> Iterator[tuple[list[Note], int]]:
+    def pages(self, offset: int, bounds: tuple[int, int] | None = None) -> Iterator[tuple[list[StateRecord], int]]:
         """The same piece by piece, for a log that may be too large to be held whole."""
         start, end = bounds or self.bounds()
         position = max(offset, start)
         idle = 0
-        while position < end and idle < IDLE_MAX:
+        while position < end and idle < EMPTY_FETCHES_MAX:
             before = position
             some, position = self._persist(partial(self._some, position=before))
             yield some, position
             idle = idle + 1 if position == before else 0
 
-    def last(self, count: int = 1) -> list[Note]:
+    def last(self, count: int = 1) -> list[StateRecord]:
         """The newest notes, oldest first; fewer when there are not so many."""
         end = self.end()
         notes, _ = self.read(max(0, end - count))
@@ -153,9 +159,9 @@ class Notebook:
     def _bound(self, kind: OffsetKind) -> int:
         return self._cluster.list_offsets([self._named], kind)[self._named]
 
-    def _some(self, connection: Connection, *, topic_id: bytes, position: int) -> tuple[list[Note], int]:
-        wanted = FetchPartition(topic_id, 0, position, -1, -1, READ_BYTES)
-        body = encode_fetch(max_wait_ms=100, min_bytes=1, max_bytes=READ_BYTES, partitions=[wanted])
+    def _some(self, connection: Connection, *, topic_id: bytes, position: int) -> tuple[list[StateRecord], int]:
+        wanted = FetchPartitionById(topic_id, 0, position, -1, -1, READ_BYTES)
+        body = encode_fetch_by_id(max_wait_ms=100, min_bytes=1, max_bytes=READ_BYTES, partitions=[wanted])
         error, records = connection.ask(FETCH_KEY, FETCH_VERSION, body, _fetched, timeout_s=self._time_s())
         self._check(error, "read", "Read")
         try:
@@ -171,10 +177,10 @@ class Notebook:
 
     def _time_s(self) -> float:
         """How long one call may take, so that what it belongs to ends in time."""
-        return max(TIME_S_MIN, min(self._call_s, self._cluster.left_s()))
+        return max(REQUEST_TIMEOUT_MIN_S, min(self._call_s, self._cluster.left_s()))
 
     def _persist(self, ask: Callable[..., Value]) -> Value:
-        for times in range(TIMES_MAX):
+        for times in range(APPEND_ATTEMPTS_MAX):
             try:
                 part = self._cluster.partition_of(self._named, refresh=times > 0)
                 topic = self._cluster.metadata([self._named.topic], refresh=False).topics.get(self._named.topic)
@@ -182,8 +188,8 @@ class Notebook:
                     return ask(self._cluster.connection_to(part.leader), topic_id=topic.topic_id)
                 self._check(Code.UNKNOWN_TOPIC_OR_PARTITION, "find", "Describe")  # deleted between the two
             except KafkaError as error:
-                wait_s = delay_s(times + 1, self._rng, first_s=PAUSE_S)
-                if not may_pass(error) or times == TIMES_MAX - 1 or wait_s >= self._cluster.left_s():
+                wait_s = delay_s(times + 1, self._rng, first_s=RETRY_DELAY_S)
+                if not is_retriable(error) or times == APPEND_ATTEMPTS_MAX - 1 or wait_s >= self._cluster.left_s():
                     raise
                 time.sleep(wait_s)
         raise AssertionError("unreachable")
@@ -195,15 +201,15 @@ def _appended(version: int, view: memoryview) -> int:
 
 
 def _fetched(view: memoryview) -> tuple[int, memoryview]:
-    answer = parse_fetch(view, 0)
+    answer = parse_fetch_by_id(view, 0)
     if answer.error:
         return answer.error, memoryview(b"")
     (part,) = answer.partitions
     return part.error, part.records
 
 
-def _notes(records: memoryview, position: int) -> tuple[list[Note], int]:
-    found: list[Note] = []
+def _notes(records: memoryview, position: int) -> tuple[list[StateRecord], int]:
+    found: list[StateRecord] = []
     onward = position
     for data, header in split_batches(records):
         onward = header.last_offset + 1
@@ -211,6 +217,6 @@ def _notes(records: memoryview, position: int) -> tuple[list[Note], int]:
             continue
         # Whoever may write there may write a batch that cannot be read: it hides no line behind it.
         with suppress(WireError):
-            some = decode_batch(data, header, limit_bytes=BATCH_BYTES_MAX)
-            found += [Note(*record[:4]) for record in some if record.offset >= position]
+            some = decode_batch(data, header, limit_bytes=UNPACKED_BATCH_BYTES_MAX)
+            found += [StateRecord(*record[:4]) for record in some if record.offset >= position]
     return found, onward

@@ -20,7 +20,7 @@ from twinshore.config.model import Security
 WOULD_BLOCK = -1
 BUFFER_BYTES = 4 << 20
 # A peer that vanished without a word is noticed within this time, idle or not.
-SILENCE_S = 20
+DEAD_PEER_TIMEOUT_S = 20
 _IOV_MAX = 512
 _TLS_CHUNK_BYTES = 256 << 10
 # Half of what the least of Linux's receive buffers holds when it has grown.
@@ -51,12 +51,12 @@ class Transport:
         kernel goes on delivering it, long after another writer may have taken over."""
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
-    def give_up_after(self, silence_s: float) -> None:
+    def set_ack_timeout(self, silence_s: float) -> None:
         """What the peer has not acknowledged for so long is never delivered, even while this process is stopped."""
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * silence_s))
 
-    def owes(self, size: int, bulk: int = _BULK) -> None:
+    def expect_bytes(self, size: int, bulk: int = _BULK) -> None:
         """The peer is to send at least so many bytes more: until a bulk of them is there nobody need be woken. With 1,
         or an end of the stream, all is as it was."""
         low = min(bulk, size)
@@ -149,7 +149,7 @@ def dial(
     *,
     connect_timeout_s: float = 10.0,
     buffer_bytes: int = BUFFER_BYTES,
-    silence_s: int = SILENCE_S,
+    silence_s: int = DEAD_PEER_TIMEOUT_S,
     cluster: str = "",
 ) -> Transport:
     """A connected, non-blocking transport. Certificates are read from their files now, so a new one counts at once.

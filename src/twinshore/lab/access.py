@@ -11,8 +11,8 @@ from pathlib import Path
 
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster, SaslMechanism, Secret, Security
+from twinshore.lab.certificates import CertificateAuthority, TokenIssuer, replace_secret_file
 from twinshore.lab.clients import alter_brokers, set_scram_password
-from twinshore.lab.keys import Authority, TokenIssuer, write_whole
 
 ADMIN = "admin"
 
@@ -57,7 +57,7 @@ _SINCE = {
 _AUTHORIZER_SINCE = (3, 3)
 
 
-class Access:
+class LabAccess:
     """The security of one cluster. Users are known by name; `admin` is there from the start and may do everything."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Access:
         self._folder = folder
         folder.mkdir(parents=True, mode=0o700)
         if self.tls:
-            self._authority = Authority(folder, self._cluster)
+            self._authority = CertificateAuthority(folder, self._cluster)
             self._broker_keys = self._authority.issue("broker")
         if self.kind is LabSecurity.SASL_OAUTHBEARER:
             self._tokens = TokenIssuer(folder)
@@ -158,7 +158,7 @@ class Access:
 
     def renew_token(self, name: str, *, life_s: float = _TOKEN_LIFE_S) -> None:
         """A new bearer token in the user's token file."""
-        write_whole(self._token_file(name), self._tokens.token(name, life_s=life_s).encode())
+        replace_secret_file(self._token_file(name), self._tokens.token(name, life_s=life_s).encode())
 
     def rotate_certificates(self) -> str:
         """New pairs for brokers and users from the same authority, in the same files; brokers are told of theirs.
@@ -198,7 +198,7 @@ class Access:
         return Security(tls=self.tls, ca_file=ca_file)
 
     def _give(self, name: str, password: str) -> None:
-        write_whole(self._password_file(name), password.encode())
+        replace_secret_file(self._password_file(name), password.encode())
         if self.kind is LabSecurity.MTLS:
             self._authority.issue(name)
         if self.kind is LabSecurity.SASL_OAUTHBEARER:

@@ -23,9 +23,9 @@ from pathlib import Path
 
 from twinshore.lab.broker import LabBroker
 from twinshore.lab.broker_settings import BrokerPorts, broker_settings
+from twinshore.lab.cache import cache_folder, hold_cache_lock, make_once, print_notice
 from twinshore.lab.errors import LabError
-from twinshore.lab.home import cache_folder, locked, made_once, tell
-from twinshore.lab.jars import ONE_COMPILER, java, kafka_classpath
+from twinshore.lab.jars import ONE_COMPILER_FLAG, fetch_kafka_classpath, find_java
 from twinshore.lab.ports import free_port
 
 _IDENTITY = re.compile(r"^(cluster\.id|node\.id|directory\.id)=.*$", re.MULTILINE)
@@ -50,7 +50,7 @@ def format_storage(version: str, data: Path, *, cluster_id: str, node_id: int) -
 
 def _template(version: str) -> Path:
     folder = cache_folder() / "formatted" / version
-    return made_once(folder, "format", lambda data: _run_storage_tool(version, kafka_classpath(version), data))
+    return make_once(folder, "format", lambda data: _run_storage_tool(version, fetch_kafka_classpath(version), data))
 
 
 def _run_storage_tool(version: str, classpath: str, data: Path) -> None:
@@ -60,7 +60,7 @@ def _run_storage_tool(version: str, classpath: str, data: Path) -> None:
         properties = Path(scratch, "server.properties")
         properties.write_text("\n".join(f"{name}={value}" for name, value in settings.items()), encoding="utf-8")
         tool = ["kafka.tools.StorageTool", "format", "-t", new_cluster_id(), "-c", str(properties)]
-        command = [java(), ONE_COMPILER, "-Xmx128m", "-cp", classpath, *tool]
+        command = [find_java(), ONE_COMPILER_FLAG, "-Xmx128m", "-cp", classpath, *tool]
         said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if said.returncode or not (data / "meta.properties").exists():
             raise LabError(f"Kafka {version} could not format its storage: {said.stderr[-2000:] or said.stdout}")
@@ -71,11 +71,11 @@ _HEAP_MB = 256
 
 def archive_flags(version: str) -> tuple[str, ...]:
     """What a JVM needs to be told to start a broker of this version from its archive."""
-    archive = cache_folder() / "classes" / f"kafka-{version}-{_identity(kafka_classpath(version))}.jsa"
+    archive = cache_folder() / "classes" / f"kafka-{version}-{_identity(fetch_kafka_classpath(version))}.jsa"
     if not archive.exists():
-        with locked("classes"):
+        with hold_cache_lock("classes"):
             if not archive.exists():
-                tell(f"preparing Kafka {version} for quick starts (once)")
+                print_notice(f"preparing Kafka {version} for quick starts (once)")
                 archive.parent.mkdir(parents=True, exist_ok=True)
                 _make(version, archive)
     # An empty one says that it could not be made, so that nobody tries again.
@@ -84,8 +84,8 @@ def archive_flags(version: str) -> tuple[str, ...]:
 
 @functools.cache
 def _identity(classpath: str) -> str:
-    said = subprocess.run([java(), "-version"], capture_output=True, timeout=60, check=False)
-    return hashlib.sha256(said.stderr + said.stdout + java().encode() + classpath.encode()).hexdigest()[:12]
+    said = subprocess.run([find_java(), "-version"], capture_output=True, timeout=60, check=False)
+    return hashlib.sha256(said.stderr + said.stdout + find_java().encode() + classpath.encode()).hexdigest()[:12]
 
 
 def _make(version: str, archive: Path) -> None:
@@ -100,7 +100,7 @@ def _make(version: str, archive: Path) -> None:
             node_id=1,
             port=ports.client,
             folder=folder,
-            classpath=kafka_classpath(version),
+            classpath=fetch_kafka_classpath(version),
             settings=settings,
             heap_mb=_HEAP_MB,
             jvm_flags=(f"-XX:ArchiveClassesAtExit={made}",),

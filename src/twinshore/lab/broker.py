@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from twinshore.lab.errors import LabError, log_tail
-from twinshore.lab.jars import java
-from twinshore.lab.processes import Child, ProcessMark, start_child
+from twinshore.lab.jars import find_java
+from twinshore.lab.processes import ChildProcess, ProcessIdentity, start_child
 
 _READY = b"Kafka Server started"
 _READY_WITHIN_S = 90.0
@@ -32,10 +32,10 @@ _JVM = (
 )
 
 
-def read_mark(folder: Path) -> ProcessMark | None:
+def read_process_identity(folder: Path) -> ProcessIdentity | None:
     """The process that was last started in a broker's folder."""
     try:
-        return ProcessMark.from_json(json.loads((folder / _MARK).read_text(encoding="ascii")))
+        return ProcessIdentity.from_json(json.loads((folder / _MARK).read_text(encoding="ascii")))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -63,7 +63,7 @@ class LabBroker:
         self.log = folder / "broker.log"
         self._registered = registered
         self._detached = detached
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._paused = False
         self._settings_file = folder / "server.properties"
         self._heap_mb = heap_mb
@@ -72,10 +72,10 @@ class LabBroker:
 
     def runs(self, classpath: str, jvm_flags: Sequence[str]) -> None:
         """From its next start on this is its program."""
-        self._command = [java(), *_JVM, f"-Xmx{self._heap_mb}m", *jvm_flags, "-cp", classpath, "kafka.Kafka"]
+        self._command = [find_java(), *_JVM, f"-Xmx{self._heap_mb}m", *jvm_flags, "-cp", classpath, "kafka.Kafka"]
 
     @property
-    def child(self) -> Child:
+    def child(self) -> ChildProcess:
         """The process that runs, or ran last."""
         if self._child is None:
             raise LabError(f"broker {self.node_id} was never started")

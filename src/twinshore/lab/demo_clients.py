@@ -20,26 +20,27 @@ from itertools import pairwise
 from pathlib import Path
 
 import psutil
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, Message
+from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from twinshore.config.model import Cluster, NamedPartition
+from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.clock import wall_ms
-from twinshore.lab.clients import client_settings, committed
+from twinshore.lab.clients import client_settings, read_group_offsets
 from twinshore.lab.demo_stage import DemoMirror
 from twinshore.lab.errors import LabError
 from twinshore.lab.mirror_process import own_code
 from twinshore.lab.produce import Workload
-from twinshore.switch.core.steps import Deed
-from twinshore.switch.rescue import read_origin, read_saved
+from twinshore.switch.core.steps import SwitchStep
+from twinshore.switch.rescue_steps import read_origin, read_rescued_file
 
 RECORDS_PER_S = 300.0
-ENDS_WITHIN_S = 240.0
-UNCROSSED = 100
+VERB_TIMEOUT_S = 240.0
+UNREPLICATED_RECORDS = 100
 _QUIET: dict[str, str | int] = {"log_level": 0}
-_A_DEED = re.compile(r"(?!commit|hold)(" + "|".join(deed.value for deed in Deed) + "): ")
+_A_DEED = re.compile(r"(?!commit|hold)(" + "|".join(deed.value for deed in SwitchStep) + "): ")
 
 
-class Writers:
+class DemoWriters:
     """One for each topic: a stock producer that knows one address, and nothing of switches."""
 
     def __init__(self, topics: Iterable[str], address: Cluster) -> None:
@@ -84,13 +85,13 @@ class Writers:
         return sum([one.stop() for one in self._writers])
 
 
-class Stopped:
+class PausedWorkers:
     """While it lasts the mirror's workers stand still, also one that waits for its next tide: nothing crosses."""
 
     def __init__(self, mirror: DemoMirror) -> None:
         self._pumps: Sequence[psutil.Process] = mirror.workers()
 
-    def __enter__(self) -> Stopped:
+    def __enter__(self) -> PausedWorkers:
         self._send(signal.SIGSTOP)
         return self
 
@@ -111,7 +112,7 @@ def run_verb(mirror: DemoMirror, words: Sequence[str], say: Callable[[str], None
     child = subprocess.Popen(
         command, env={**os.environ, **own_code()}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    overdue = threading.Timer(ENDS_WITHIN_S, child.kill)
+    overdue = threading.Timer(VERB_TIMEOUT_S, child.kill)
     overdue.start()
     try:
         assert child.stdout is not None
@@ -129,11 +130,11 @@ def run_verb(mirror: DemoMirror, words: Sequence[str], say: Callable[[str], None
 
 
 # When its producer made it, key and value: a producer that asks again changes none of them.
-Identity = tuple[int, bytes | str | None, bytes | str | None]
+RecordIdentity = tuple[int, bytes | str | None, bytes | str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class DemoAccount:
     """What clients were acknowledged in the demo, accounted for: each record is on both sides, or was saved from the
     lost one. A saved record whose producer asked again is in both places, and counts once. `again`: of those that were
     saved, how many stand on both sides too."""
@@ -153,15 +154,15 @@ class Account:
         return f"acknowledged: {self.acknowledged:,} records; {self.on_both:,} are on both sides{more}{twice}"
 
 
-class Rescued:
+class DemoRescuedRecords:
     """The records that a fail-back saved: the writers of the demo write no two alike to a topic in one moment."""
 
     def __init__(self, folder: Path) -> None:
-        self._left: dict[str, set[Identity]] = {}
+        self._left: dict[str, set[RecordIdentity]] = {}
         self.count = self.again = 0
         for path in sorted(folder.glob("*.jsonl")) if folder.exists() else ():
             topic = self._left.setdefault(read_origin(path).topic, set())
-            for one in read_saved(path):
+            for one in read_rescued_file(path):
                 topic.add((one.record.timestamp, one.record.key, one.record.value))
                 self.count += 1
 
@@ -199,8 +200,8 @@ class TwinTail:
         )
         self._lock = threading.Lock()
         self._delays_ms: list[int] = []
-        self._heard_s: dict[NamedPartition, float] = {}
-        self._silence_s: dict[NamedPartition, float] = {}
+        self._heard_s: dict[TopicPartition, float] = {}
+        self._silence_s: dict[TopicPartition, float] = {}
         self._closed = threading.Event()
         places = [(topic, partition) for topic, partitions in topics.items() for partition in range(partitions)]
         self._consumer.assign([self._at_end(topic, partition) for topic, partition in places])
@@ -218,7 +219,7 @@ class TwinTail:
         with self._lock:
             self._silence_s = dict.fromkeys(self._heard_s, 0.0)
 
-    def silences_s(self) -> dict[NamedPartition, float]:
+    def silences_s(self) -> dict[TopicPartition, float]:
         """The longest silence of each partition since `begin_watch`; one that lasts still counts up to now."""
         now_s = time.monotonic()
         with self._lock:
@@ -236,9 +237,9 @@ class TwinTail:
         self._thread.join(timeout=10)
         self._consumer.close()
 
-    def _at_end(self, topic: str, partition: int) -> TopicPartition:
-        _, end = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
-        return TopicPartition(topic, partition, end)
+    def _at_end(self, topic: str, partition: int) -> ClientTopicPartition:
+        _, end = self._consumer.get_watermark_offsets(ClientTopicPartition(topic, partition), timeout=10)
+        return ClientTopicPartition(topic, partition, end)
 
     def _work(self) -> None:
         while not self._closed.is_set():
@@ -252,7 +253,7 @@ class TwinTail:
             for message in messages:
                 topic, partition = message.topic(), message.partition()
                 if message.error() is None and topic is not None and partition is not None:
-                    heard.add(NamedPartition(topic, partition))
+                    heard.add(TopicPartition(topic, partition))
                     delays.append(now_ms - message.timestamp()[1])
             with self._lock:
                 self._delays_ms = (self._delays_ms + delays)[-_DELAYS_KEPT:]
@@ -274,18 +275,18 @@ class GroupReader:
     """A member of the group, in a separate thread from the start of each topic, until `leave`."""
 
     def __init__(self, cluster: Cluster, topics: Mapping[str, int]) -> None:
-        self._next = {NamedPartition(topic, one): 0 for topic, count in topics.items() for one in range(count)}
+        self._next = {TopicPartition(topic, one): 0 for topic, count in topics.items() for one in range(count)}
         self._consumer = _member(cluster, "earliest")
         self._consumer.subscribe(list(topics))
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._work, name="demo-group", daemon=True)
         self._thread.start()
 
-    def leave(self) -> dict[NamedPartition, int]:
+    def leave(self) -> dict[TopicPartition, int]:
         """Commits, leaves the group, and says where it stands: what it reads next of each partition."""
         self._leaving.set()
         self._thread.join(timeout=30)
-        places = [TopicPartition(one.topic, one.partition, offset) for one, offset in self._next.items()]
+        places = [ClientTopicPartition(one.topic, one.partition, offset) for one, offset in self._next.items()]
         self._consumer.commit(offsets=places, asynchronous=False)
         self._consumer.close()
         return dict(self._next)
@@ -303,22 +304,24 @@ class GroupReader:
                     self._next[named] = offset + 1
 
 
-def places_on(cluster: Cluster, stood: Mapping[NamedPartition, int]) -> dict[NamedPartition, int]:
+def read_demo_group_offsets(cluster: Cluster, stood: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Where the group stands on this cluster; below 0: nowhere."""
     counts = Counter(one.topic for one in stood)
     return {
-        NamedPartition(topic, number): place
+        TopicPartition(topic, number): place
         for topic, count in counts.items()
-        for number, place in enumerate(committed(cluster, GROUP, topic, range(count)))
+        for number, place in enumerate(read_group_offsets(cluster, GROUP, topic, range(count)))
     }
 
 
-def read_on(cluster: Cluster, stood: Mapping[NamedPartition, int], ends: Mapping[NamedPartition, int]) -> int:
+def read_group_to_ends(
+    cluster: Cluster, stood: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> int:
     """Joins the group here and reads to these ends; how many records. LabError where the first record of a partition
     is not the one that comes next, or any later one is not. A switch leaves one marker in each partition that it
     moves, which no consumer is given: so one offset of each partition may be passed over."""
     consumer = _member(cluster, "error")
-    expected, passed = dict(stood), set[NamedPartition]()
+    expected, passed = dict(stood), set[TopicPartition]()
     read, heard_s = 0, time.monotonic() + _JOINED_WITHIN_S - _SILENT_S_MAX
     try:
         consumer.subscribe(sorted({one.topic for one in stood}))
@@ -355,7 +358,7 @@ def _member(cluster: Cluster, reset: str) -> Consumer:
     )
 
 
-def _place(message: Message) -> tuple[NamedPartition, int]:
+def _place(message: Message) -> tuple[TopicPartition, int]:
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     assert topic is not None and partition is not None and offset is not None
-    return NamedPartition(topic, partition), offset
+    return TopicPartition(topic, partition), offset

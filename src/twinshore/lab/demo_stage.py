@@ -21,10 +21,10 @@ from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import LabError, log_tail
-from twinshore.lab.jars import ONE_COMPILER, kafka_classpath
+from twinshore.lab.jars import ONE_COMPILER_FLAG, fetch_kafka_classpath
 from twinshore.lab.mirror_process import MirrorProcess, VerbProcess, settings_of
-from twinshore.lab.ports import run_of_ports
-from twinshore.lab.processes import ProcessMark, mark_of, start_child
+from twinshore.lab.ports import free_port_range
+from twinshore.lab.processes import ProcessIdentity, get_process_identity, start_child
 from twinshore.lab.produce import Workload
 
 STOP_PATIENCE_S = 15.0
@@ -36,7 +36,7 @@ _SERVES = "serves clients of"
 def proxy_section(clusters: Sequence[Cluster]) -> tuple[int, list[str]]:
     """The port where clients begin, and the settings' lines of a proxy before these clusters."""
     names = ", ".join(f'"{one.name}"' for one in clusters)
-    port = run_of_ports(1 + NODES * len(clusters))
+    port = free_port_range(1 + NODES * len(clusters))
     return port, [
         "[proxy]",
         'advertised_host = "127.0.0.1"',
@@ -66,7 +66,7 @@ class DemoMirror(MirrorProcess):
         start = partial(start_child, tied=not detached)
         super().__init__(folder, "\n".join([text, *more, ""]), target_ports=ports, start=start)
 
-    def kill_a_pump(self) -> int:
+    def kill_one_worker(self) -> int:
         """kill -9 for one worker that carries a lane; its process id."""
         pumps = self.pumps()
         if not pumps:
@@ -115,7 +115,7 @@ class DemoStage:
 
     def start_clusters(self) -> None:
         """Both at the same time; returns when both serve."""
-        kafka_classpath()
+        fetch_kafka_classpath()
         with ThreadPoolExecutor(2) as pool:
             for cluster in (self.east, self.west):
                 self._started.append(cluster)
@@ -212,7 +212,9 @@ class DemoStage:
     def _cluster(self, name: str) -> LabCluster:
         folder = self.folder / name
         folder.mkdir()
-        return LabCluster(name, folder=folder, heap_mb=BROKER_HEAP_MB, jvm_flags=(ONE_COMPILER,), detached=self.keep)
+        return LabCluster(
+            name, folder=folder, heap_mb=BROKER_HEAP_MB, jvm_flags=(ONE_COMPILER_FLAG,), detached=self.keep
+        )
 
 
 def end_kept(folder: Path) -> int:
@@ -220,7 +222,7 @@ def end_kept(folder: Path) -> int:
     file = folder / KEPT_FILE
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
-        marks = [ProcessMark.from_json(one) for one in raw["processes"]]
+        marks = [ProcessIdentity.from_json(one) for one in raw["processes"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{folder} is not the folder of a demo that was left running: {file.name} cannot be read",
@@ -232,7 +234,7 @@ def end_kept(folder: Path) -> int:
     with contextlib.suppress(psutil.Error):
         if mirror.alive():
             children = psutil.Process(mirror.pid).children(recursive=True)
-            below = [mark_of(child.pid) for child in children]
+            below = [get_process_identity(child.pid) for child in children]
     mirror.end(patience_s=STOP_PATIENCE_S)
     for mark in below:
         mark.end(patience_s=2.0)

@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from twinshore.config.errors import ConfigError
+from twinshore.lab.cache import cache_folder, make_once, print_notice
 from twinshore.lab.errors import LabError
-from twinshore.lab.home import cache_folder, made_once, tell
 
-JAVA_OLDEST = 17
+JAVA_VERSION_MIN = 17
 # For what lives for seconds or minutes: the JVM's second compiler would cost more than it saves.
-ONE_COMPILER = "-XX:TieredStopAtLevel=1"
+ONE_COMPILER_FLAG = "-XX:TieredStopAtLevel=1"
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
-def java() -> str:
+def find_java() -> str:
     """Path of a java of at least Java 17: JAVA_HOME's if it fits, else the first on PATH."""
     return _find(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
 
@@ -41,12 +41,12 @@ def _find(java_home: str, path: str) -> str:
     seen = []
     for candidate in candidates:
         version = _java_version(candidate)
-        if version >= JAVA_OLDEST:
+        if version >= JAVA_VERSION_MIN:
             return candidate
         seen.append(f"{candidate} is Java {version}" if version else f"{candidate} does not run")
     raise ConfigError(
-        f"Java {JAVA_OLDEST} or newer is needed, but {' and '.join(seen) or 'there is no java on PATH'}",
-        hint=f"install a Java {JAVA_OLDEST}+ runtime, or point JAVA_HOME at one",
+        f"Java {JAVA_VERSION_MIN} or newer is needed, but {' and '.join(seen) or 'there is no java on PATH'}",
+        hint=f"install a Java {JAVA_VERSION_MIN}+ runtime, or point JAVA_HOME at one",
     )
 
 
@@ -74,7 +74,7 @@ _TELL_EVERY_S = 5.0
 _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 
 
-class Module(NamedTuple):
+class MavenModule(NamedTuple):
     """A module as Maven names it."""
 
     group: str
@@ -82,15 +82,15 @@ class Module(NamedTuple):
     version: str
 
 
-class Seen(NamedTuple):
+class IvyProgress(NamedTuple):
     """What Ivy has said so far: modules that it found, files that it fetched."""
 
     modules: int = 0
     files: int = 0
 
-    def after(self, line: str) -> Seen:
+    def after(self, line: str) -> IvyProgress:
         found, fetched_it = line.startswith("\tfound "), "[SUCCESSFUL ]" in line and ".jar" in line
-        return Seen(self.modules + found, self.files + fetched_it)
+        return IvyProgress(self.modules + found, self.files + fetched_it)
 
     def __str__(self) -> str:
         if not self.files:
@@ -99,55 +99,57 @@ class Seen(NamedTuple):
 
 
 # It needs no more than Java to run, where `javac` would ask for a whole JDK.
-_COMPILER = Module("org.eclipse.jdt", "ecj", "3.38.0")
+_COMPILER = MavenModule("org.eclipse.jdt", "ecj", "3.38.0")
 
 # Kafka's jars bring the logging facade alone; this binding logs every Kafka from 3.0 to 4.x to standard error.
-_LOGGING = Module("org.slf4j", "slf4j-simple", "1.7.36")
+_LOGGING = MavenModule("org.slf4j", "slf4j-simple", "1.7.36")
 
 
-def kafka_classpath(version: str = KAFKA_NEWEST) -> str:
+def fetch_kafka_classpath(version: str = KAFKA_NEWEST) -> str:
     """The class path of a broker of this version; fetched at the first call on this machine."""
-    core = fetched(f"Kafka {version}", Module("org.apache.kafka", "kafka_2.13", version))
-    return _class_path(core, fetched("the brokers' logger", _LOGGING))
+    core = fetch_jars(f"Kafka {version}", MavenModule("org.apache.kafka", "kafka_2.13", version))
+    return _class_path(core, fetch_jars("the brokers' logger", _LOGGING))
 
 
-def connect_mirror_classpath() -> str:
+def fetch_mirrormaker_classpath() -> str:
     """The class path of MirrorMaker 2: its connectors, the Connect runtime and all they need."""
-    mirror = fetched(f"MirrorMaker {KAFKA_NEWEST}", Module("org.apache.kafka", "connect-mirror", KAFKA_NEWEST))
-    return _class_path(mirror, fetched("the brokers' logger", _LOGGING))
+    mirror = fetch_jars(f"MirrorMaker {KAFKA_NEWEST}", MavenModule("org.apache.kafka", "connect-mirror", KAFKA_NEWEST))
+    return _class_path(mirror, fetch_jars("the brokers' logger", _LOGGING))
 
 
-def tools_classpath(version: str = KAFKA_NEWEST) -> str:
+def fetch_tools_classpath(version: str = KAFKA_NEWEST) -> str:
     """The class path of Kafka's command-line tools: what `kafka-acls.sh` and its like run."""
-    tools = fetched(f"Kafka's tools {version}", Module("org.apache.kafka", "kafka-tools", version))
-    core = fetched(f"Kafka {version}", Module("org.apache.kafka", "kafka_2.13", version))
-    return _class_path(tools, core, fetched("the brokers' logger", _LOGGING))
+    tools = fetch_jars(f"Kafka's tools {version}", MavenModule("org.apache.kafka", "kafka-tools", version))
+    core = fetch_jars(f"Kafka {version}", MavenModule("org.apache.kafka", "kafka_2.13", version))
+    return _class_path(tools, core, fetch_jars("the brokers' logger", _LOGGING))
 
 
-def streams_classpath() -> str:
+def fetch_streams_classpath() -> str:
     """The class path of an application of Kafka Streams, with its store of states."""
-    streams = fetched(f"Kafka Streams {KAFKA_NEWEST}", Module("org.apache.kafka", "kafka-streams", KAFKA_NEWEST))
-    return _class_path(streams, fetched("the brokers' logger", _LOGGING))
+    streams = fetch_jars(
+        f"Kafka Streams {KAFKA_NEWEST}", MavenModule("org.apache.kafka", "kafka-streams", KAFKA_NEWEST)
+    )
+    return _class_path(streams, fetch_jars("the brokers' logger", _LOGGING))
 
 
-def compiled(source: Path, classpath: str, folder: Path) -> str:
+def compile_java(source: Path, classpath: str, folder: Path) -> str:
     """Compiles a source of Java into the folder; the class path with what was made of it."""
-    jars = fetched("a compiler of Java", _COMPILER, with_dependencies=False)
+    jars = fetch_jars("a compiler of Java", _COMPILER, with_dependencies=False)
     words = ["-source", "17", "-target", "17", "-classpath", classpath, "-d", str(folder), str(source)]
-    command = [java(), ONE_COMPILER, "-jar", _class_path(jars), *words]
+    command = [find_java(), ONE_COMPILER_FLAG, "-jar", _class_path(jars), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:
         raise LabError(f"{source.name} cannot be compiled: {(done.stderr or done.stdout).strip()[-2000:]}")
     return os.pathsep.join([str(folder), classpath])
 
 
-def fetched(what: str, module: Module, *, with_dependencies: bool = True) -> Path:
+def fetch_jars(what: str, module: MavenModule, *, with_dependencies: bool = True) -> Path:
     """The folder that holds the module's jars; complete if it exists. `what` names it in the progress line."""
     folder = cache_folder() / "jars" / f"{module.artifact}-{module.version}"
-    return made_once(folder, "ivy", lambda target: _fetch(what, module, target, with_dependencies=with_dependencies))
+    return make_once(folder, "ivy", lambda target: _fetch(what, module, target, with_dependencies=with_dependencies))
 
 
-def ivy_jar() -> Path:
+def find_ivy_jar() -> Path:
     """The Ivy inside the installed PySpark, found without importing it."""
     spec = importlib.util.find_spec("pyspark")
     places = spec.submodule_search_locations if spec else None
@@ -165,20 +167,20 @@ def _class_path(*folders: Path) -> str:
     return os.pathsep.join(str(jar) for jar in jars.values())
 
 
-def _fetch(what: str, module: Module, target: Path, *, with_dependencies: bool) -> None:
-    tell(f"fetching {what} (once; kept in {target.parent})")
+def _fetch(what: str, module: MavenModule, target: Path, *, with_dependencies: bool) -> None:
+    print_notice(f"fetching {what} (once; kept in {target.parent})")
     started_s = time.monotonic()
     said = ""
     for attempt in range(1, _TRIES + 1):
         code, said = _ivy(what, module, target, with_dependencies=with_dependencies)
         jars = list(target.iterdir())
         if code == 0 and jars:
-            tell(f"fetched {what}: {len(jars)} jars in {time.monotonic() - started_s:.0f} s")
+            print_notice(f"fetched {what}: {len(jars)} jars in {time.monotonic() - started_s:.0f} s")
             return
         for jar in jars:
             jar.unlink()
         if attempt < _TRIES:
-            tell(f"fetching {what} failed, trying again ({attempt} of {_TRIES})")
+            print_notice(f"fetching {what} failed, trying again ({attempt} of {_TRIES})")
             # A half-written entry of Ivy's own cache would fail the same way for ever.
             shutil.rmtree(cache_folder() / "ivy", ignore_errors=True)
             time.sleep(attempt)
@@ -189,15 +191,15 @@ def _fetch(what: str, module: Module, target: Path, *, with_dependencies: bool) 
     )
 
 
-def _ivy(what: str, module: Module, target: Path, *, with_dependencies: bool) -> tuple[int, str]:
+def _ivy(what: str, module: MavenModule, target: Path, *, with_dependencies: bool) -> tuple[int, str]:
     settings = os.environ.get("TWINSHORE_IVY_SETTINGS") or str(Path(__file__).with_name("ivysettings.xml"))
-    command = [java(), ONE_COMPILER, "-jar", str(ivy_jar()), "-settings", settings]
+    command = [find_java(), ONE_COMPILER_FLAG, "-jar", str(find_ivy_jar()), "-settings", settings]
     command += ["-cache", str(cache_folder() / "ivy"), "-dependency", *module, "-confs", "default"]
     command += ["-types", "jar", "bundle", "-retrieve", str(target / _PATTERN)]
     if not with_dependencies:
         command.append("-notransitive")
     lines = []
-    seen = Seen()
+    seen = IvyProgress()
     told_s = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
@@ -206,7 +208,7 @@ def _ivy(what: str, module: Module, target: Path, *, with_dependencies: bool) ->
             seen = seen.after(line)
             if time.monotonic() - told_s > _TELL_EVERY_S:
                 told_s = time.monotonic()
-                tell(f"  {what}: {seen}")
+                print_notice(f"  {what}: {seen}")
     return process.returncode, "".join(lines[-400:])
 
 
@@ -221,18 +223,18 @@ def _reason(said: str) -> str:
 _WITHIN_S = 600.0
 
 
-def packages(*pinned: str) -> Path:
+def fetch_python_packages(*pinned: str) -> Path:
     """The folder to put on a Python's path, with these packages (as `name==version`) and what they need.
 
     Wheels alone, so nothing is built. LabError where one cannot be had.
     """
     digest = hashlib.sha256(" ".join((sys.implementation.cache_tag or "", *pinned)).encode()).hexdigest()[:8]
     folder = cache_folder() / "wheels" / f"{'+'.join(pinned).replace('==', '-')}-{digest}"
-    return made_once(folder, "wheels", lambda target: _pip(pinned, target))
+    return make_once(folder, "wheels", lambda target: _pip(pinned, target))
 
 
 def _pip(pinned: tuple[str, ...], target: Path) -> None:
-    tell(f"fetching {', '.join(pinned)} (once; kept in {target.parent})")
+    print_notice(f"fetching {', '.join(pinned)} (once; kept in {target.parent})")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     command += ["--only-binary", ":all:", "--target", str(target), *pinned]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_WITHIN_S, check=False)

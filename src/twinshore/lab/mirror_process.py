@@ -18,7 +18,7 @@ import psutil
 import twinshore
 from twinshore.config.model import Cluster
 from twinshore.lab.errors import LabError, log_tail
-from twinshore.lab.processes import Child, ProcessMark, mark_of, start_child
+from twinshore.lab.processes import ChildProcess, ProcessIdentity, get_process_identity, start_child
 
 COMMAND = "twinshore.cli"
 STOP_PATIENCE_S = 30.0
@@ -81,12 +81,12 @@ class VerbProcess:
         log: Path,
         *,
         command: str = COMMAND,
-        start: Callable[..., Child] = start_child,
+        start: Callable[..., ChildProcess] = start_child,
     ) -> None:
         """`command`: the module that is run. `start`: as `start_child` does."""
         self.settings, self.log = settings, log
         self._words, self._command, self._start = words, command, start
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
 
     def start(self, *arguments: str) -> None:
         """Starts it and returns at once."""
@@ -94,13 +94,13 @@ class VerbProcess:
         self._child = self._start(command, folder=self.settings.parent, log=self.log, environment=own_code())
 
     @property
-    def child(self) -> Child:
+    def child(self) -> ChildProcess:
         if self._child is None:
             raise LabError(f"twinshore {' '.join(self._words)} was never started")
         return self._child
 
     @property
-    def mark(self) -> ProcessMark:
+    def mark(self) -> ProcessIdentity:
         return self.child.mark
 
     @property
@@ -136,7 +136,7 @@ class MirrorProcess(VerbProcess):
         *,
         target_ports: Iterable[int] = (),
         command: str = COMMAND,
-        start: Callable[..., Child] = start_child,
+        start: Callable[..., ChildProcess] = start_child,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -144,7 +144,7 @@ class MirrorProcess(VerbProcess):
         file.write_text(settings, encoding="utf-8")
         super().__init__(("mirror", "run"), file, folder / "mirror.log", command=command, start=start)
         self._target_ports = set(target_ports)
-        self._tree: dict[int, ProcessMark] = {}
+        self._tree: dict[int, ProcessIdentity] = {}
 
     def workers(self) -> list[psutil.Process]:
         """The Spark Python workers, whether or not they carry something just now, and whoever would start another."""
@@ -164,7 +164,7 @@ class MirrorProcess(VerbProcess):
             found = psutil.Process(self.child.pid).children(recursive=True)
             for process in found:
                 with contextlib.suppress(psutil.Error):
-                    self._tree[process.pid] = mark_of(process.pid)
+                    self._tree[process.pid] = get_process_identity(process.pid)
             return list(found)
         return []
 

@@ -30,7 +30,7 @@ def free_port() -> int:
     raise OSError(f"no free port between {_FIRST} and {_LAST}")
 
 
-def run_of_ports(count: int) -> int:
+def free_port_range(count: int) -> int:
     """The first of so many ports in a row that nobody listens on now."""
     for _ in range(100):
         first = free_port()

@@ -35,7 +35,7 @@ _ENDED = ("Z", "X", "x")
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessMark:
+class ProcessIdentity:
     """A process of ours, past doubt: a pid is used again, the pair with its start is not.
 
     `start` is the boot and its ticks until then, which no correction of the clock moves; where the kernel does not tell
@@ -46,7 +46,7 @@ class ProcessMark:
     start: str
 
     @classmethod
-    def from_json(cls, raw: Any) -> ProcessMark:
+    def from_json(cls, raw: Any) -> ProcessIdentity:
         """What `as_json` wrote; ValueError or TypeError for anything else."""
         pid, start = raw
         return cls(int(pid), start if isinstance(start, str) else repr(float(start)))
@@ -85,19 +85,19 @@ class ProcessMark:
         _gone(self, 30.0)
 
 
-def own_mark() -> ProcessMark:
+def get_own_identity() -> ProcessIdentity:
     """This process's."""
-    return mark_of(os.getpid())
+    return get_process_identity(os.getpid())
 
 
-def mark_of(pid: int) -> ProcessMark:
+def get_process_identity(pid: int) -> ProcessIdentity:
     """The mark of the process that has this number now; psutil.NoSuchProcess where none has."""
     if not _boot_id():
-        return ProcessMark(pid, repr(psutil.Process(pid).create_time()))
+        return ProcessIdentity(pid, repr(psutil.Process(pid).create_time()))
     seen = _kernel_says(pid)
     if seen is None:
         raise psutil.NoSuchProcess(pid)
-    return ProcessMark(pid, seen[0])
+    return ProcessIdentity(pid, seen[0])
 
 
 @functools.cache
@@ -119,8 +119,8 @@ def _kernel_says(pid: int) -> tuple[str, str] | None:
     return f"{_boot_id()}:{fields[19]}", fields[0]
 
 
-class Started(Protocol):
-    """What `Child` asks of a process that it reaps: `subprocess.Popen` is one."""
+class ReapableProcess(Protocol):
+    """What `ChildProcess` asks of a process that it reaps: `subprocess.Popen` is one."""
 
     @property
     def pid(self) -> int: ...
@@ -140,14 +140,14 @@ class Started(Protocol):
     def kill(self) -> None: ...
 
 
-class Child:
+class ChildProcess:
     """A running server that we started. `ending` makes later calls harmless."""
 
-    def __init__(self, process: Started, *, tied: bool, death_signal: signal.Signals) -> None:
+    def __init__(self, process: ReapableProcess, *, tied: bool, death_signal: signal.Signals) -> None:
         self._process = process
         self._death_signal = death_signal
         self.pid = process.pid
-        self.mark = mark_of(process.pid)
+        self.mark = get_process_identity(process.pid)
         if tied:
             _living[self.pid] = self
 
@@ -214,16 +214,18 @@ def start_child(
     tied: bool = True,
     death_signal: signal.Signals = signal.SIGKILL,
     pipes: bool = False,
-) -> Child:
+) -> ChildProcess:
     """Starts a server in a separate session; its output is appended to `log`.
 
     `tied`: it dies with us, by `death_signal`. `user_id`: it runs as this user (only root may ask). `pipes`: stdin and
     stdout are ours.
     """
-    launch = launched(command, user_id=user_id, parent=os.getpid() if tied else 0, death_signal=death_signal)
+    launch = build_launch_command(
+        command, user_id=user_id, parent=os.getpid() if tied else 0, death_signal=death_signal
+    )
     full_environment = {**os.environ, **(environment or {})}
 
-    def fork() -> Child:
+    def fork() -> ChildProcess:
         with (log or Path(os.devnull)).open("ab") as output:
             process = subprocess.Popen(
                 launch,
@@ -235,12 +237,12 @@ def start_child(
                 start_new_session=True,
                 bufsize=0,
             )
-        return Child(process, tied=tied, death_signal=death_signal)
+        return ChildProcess(process, tied=tied, death_signal=death_signal)
 
     return fork() if not tied else _forker().run(fork)
 
 
-def launched(
+def build_launch_command(
     command: Sequence[str], *, user_id: int, parent: int = 0, death_signal: signal.Signals = signal.SIGKILL
 ) -> list[str]:
     """The command behind the launcher, which drops rights before it runs it."""
@@ -252,11 +254,11 @@ class _Forker:
 
     def __init__(self) -> None:
         self.owner = os.getpid()
-        self._jobs: queue.SimpleQueue[tuple[object, Future[Child]]] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[object, Future[ChildProcess]]] = queue.SimpleQueue()
         threading.Thread(target=self._work, name="lab-forker", daemon=True).start()
 
-    def run(self, fork: object) -> Child:
-        done: Future[Child] = Future()
+    def run(self, fork: object) -> ChildProcess:
+        done: Future[ChildProcess] = Future()
         self._jobs.put((fork, done))
         return done.result()
 
@@ -270,7 +272,7 @@ class _Forker:
                 done.set_exception(error)
 
 
-_living: dict[int, Child] = {}
+_living: dict[int, ChildProcess] = {}
 _forkers: list[_Forker] = []
 _guard = threading.Lock()
 
@@ -291,7 +293,7 @@ def _end_all() -> None:
             child.end()
 
 
-def _gone(mark: ProcessMark, patience_s: float) -> bool:
+def _gone(mark: ProcessIdentity, patience_s: float) -> bool:
     deadline = time.monotonic() + patience_s
     while mark.alive():
         if time.monotonic() > deadline:
@@ -310,9 +312,9 @@ def scratch_folder(kind: str) -> Path:
     swept by the next."""
     if not _swept.is_set():
         _swept.set()
-        sweep(Path(tempfile.gettempdir()))
+        sweep_scratch_folders(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{kind}-"))
-    (folder / _OWNER).write_text(json.dumps([*own_mark().as_json(), _numbering()]), encoding="ascii")
+    (folder / _OWNER).write_text(json.dumps([*get_own_identity().as_json(), _numbering()]), encoding="ascii")
     return folder
 
 
@@ -324,7 +326,7 @@ def _numbering() -> str:
         return ""
 
 
-def sweep(where: Path) -> list[Path]:
+def sweep_scratch_folders(where: Path) -> list[Path]:
     """Removes the folders whose owners are gone; returns them. Other people's are left alone."""
     removed = []
     for owner in where.glob(f"{_PREFIX}*/{_OWNER}"):
@@ -332,7 +334,7 @@ def sweep(where: Path) -> list[Path]:
             if owner.stat().st_uid != os.getuid():
                 continue
             *mark, numbering = json.loads(owner.read_text(encoding="ascii"))
-            alive = ProcessMark.from_json(mark).alive()
+            alive = ProcessIdentity.from_json(mark).alive()
         except (OSError, ValueError, TypeError):
             # Just being written or removed.
             continue

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from twinshore.config.model import Cluster
-from twinshore.lab.clients import admin_of, client_settings, create_topic
+from twinshore.lab.clients import client_settings, create_admin_client, create_topic
 from twinshore.lab.errors import LabError
 
 COMPRESSIONS = ("none", "gzip", "lz4", "zstd", "snappy")
@@ -23,7 +23,7 @@ _SLICE_S = 0.02
 _DELIVERY_MS_MAX = 120_000
 _FLUSH_S_MAX = 150.0
 _POOL = 64
-Written = tuple[bytes | None, bytes | None, int]
+ProducedRecord = tuple[bytes | None, bytes | None, int]
 
 
 class Workload:
@@ -175,23 +175,23 @@ _ANSWER_S = 60.0
 _POLL_EVERY = 1_000
 
 
-def fill(cluster: Cluster, topic: str, *, records: int, partitions: int) -> int:
+def fill_topic(cluster: Cluster, topic: str, *, records: int, partitions: int) -> int:
     """Appends records to the topic, which is made if it is not there; returns its number of partitions. Each record is
     small JSON with a key, and so the next call appends as many more."""
-    found = admin_of(cluster).list_topics(timeout=_ANSWER_S).topics.get(topic)
+    found = create_admin_client(cluster).list_topics(timeout=_ANSWER_S).topics.get(topic)
     if found is None:
         create_topic(cluster, topic, partitions=partitions)
-    write(cluster, topic, map(_filling, range(records)), {"linger.ms": 20})
+    produce_records(cluster, topic, map(_filling, range(records)), {"linger.ms": 20})
     return len(found.partitions) if found is not None else partitions
 
 
-def _filling(number: int) -> Written:
+def _filling(number: int) -> ProducedRecord:
     value = json.dumps({"number": number, "item": f"item {number % 97}", "amount": number % 1_000 / 10})
     return str(number % 1_000).encode(), value.encode(), -1
 
 
-def write(
-    cluster: Cluster, topic: str, records: Iterable[Written], settings: Mapping[str, str | int] | None = None
+def produce_records(
+    cluster: Cluster, topic: str, records: Iterable[ProducedRecord], settings: Mapping[str, str | int] | None = None
 ) -> None:
     """Key, value and partition of each; -1: which one its key decides. LabError where some are not acknowledged."""
     producer = Producer({**client_settings(cluster), "enable.idempotence": True, "linger.ms": 5, **(settings or {})})

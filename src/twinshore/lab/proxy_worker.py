@@ -25,7 +25,7 @@ _RESET = struct.pack("ii", 1, 0)
 _FORWARD, _CUT, _HALF_OPEN = "forward", "cut", "half-open"
 
 
-class Lane:
+class ProxyDirection:
     """One direction, over all connections or of one: what it carried, and when its line is free again."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Lane:
         self.free_at_s = 0.0
 
 
-class Network:
+class NetworkConditions:
     """What the link does to bytes now."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Network:
         self.bytes_per_s = 0.0
         self.for_each = False
 
-    def due_s(self, lane: Lane, size: int, now_s: float) -> float:
+    def due_s(self, lane: ProxyDirection, size: int, now_s: float) -> float:
         """When `size` bytes read now arrive: after those before them on a slow line, and after the way."""
         if self.bytes_per_s:
             lane.free_at_s = max(lane.free_at_s, now_s) + size / self.bytes_per_s
@@ -56,7 +56,7 @@ class Network:
         return int(min(_QUEUE_BYTES_MAX, max(_CHUNK_BYTES, self.bytes_per_s * (self.delay_s + 0.2))))
 
 
-class Buffers:
+class ReceiveBuffers:
     """Receive buffers used again: a fresh one for each read costs more than the copy into it."""
 
     def __init__(self) -> None:
@@ -70,12 +70,12 @@ class Buffers:
             self._spare.append(buffer)
 
 
-class Flow:
+class ProxyStream:
     """The bytes of one connection in one direction."""
 
-    def __init__(self, source: socket.socket, target: socket.socket, lane: Lane) -> None:
+    def __init__(self, source: socket.socket, target: socket.socket, lane: ProxyDirection) -> None:
         self.source, self.target, self.lane = source, target, lane
-        self.alone = Lane()
+        self.alone = ProxyDirection()
         self.queue: collections.deque[tuple[float, memoryview, bytearray | None]] = collections.deque()
         self.queued_bytes = 0
         self.ended = False
@@ -86,30 +86,32 @@ class Flow:
         return not self.ended and self.queued_bytes < bytes_max
 
 
-class Pair:
+class ProxyConnection:
     """A client's connection and ours to the target."""
 
-    def __init__(self, client: socket.socket, upstream: socket.socket, lanes: tuple[Lane, Lane]) -> None:
+    def __init__(
+        self, client: socket.socket, upstream: socket.socket, lanes: tuple[ProxyDirection, ProxyDirection]
+    ) -> None:
         self.client, self.upstream = client, upstream
-        self.up = Flow(client, upstream, lanes[0])
-        self.down = Flow(upstream, client, lanes[1])
+        self.up = ProxyStream(client, upstream, lanes[0])
+        self.down = ProxyStream(upstream, client, lanes[1])
         self.connected = False
         self.lost_bytes = False
         self.dead = False
         self.masks: dict[socket.socket, int] = {client: 0, upstream: 0}
 
 
-class Proxy:
+class TcpProxy:
     """One thread, one selector."""
 
     def __init__(self, listen_port: int, target: tuple[str, int]) -> None:
         self.selector = selectors.DefaultSelector()
-        self.network = Network()
-        self.lanes = (Lane(), Lane())
-        self.buffers = Buffers()
-        self.pairs: set[Pair] = set()
-        self.waiting: set[Flow] = set()
-        self.owner: dict[Flow, Pair] = {}
+        self.network = NetworkConditions()
+        self.lanes = (ProxyDirection(), ProxyDirection())
+        self.buffers = ReceiveBuffers()
+        self.pairs: set[ProxyConnection] = set()
+        self.waiting: set[ProxyStream] = set()
+        self.owner: dict[ProxyStream, ProxyConnection] = {}
         self.port, self.target = listen_port, target
         self.listener: socket.socket | None = None
         self.commands = b""
@@ -165,7 +167,7 @@ class Proxy:
         for one in (client, upstream):
             one.setblocking(False)
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        pair = Pair(client, upstream, self.lanes)
+        pair = ProxyConnection(client, upstream, self.lanes)
         self.pairs.add(pair)
         self.owner[pair.up] = self.owner[pair.down] = pair
         if self.network.mode == _HALF_OPEN:
@@ -175,7 +177,7 @@ class Proxy:
             upstream.connect_ex(self.target)
         self._watch(pair)
 
-    def _watch(self, pair: Pair) -> None:
+    def _watch(self, pair: ProxyConnection) -> None:
         if pair.dead:
             return
         bytes_max = self.network.queue_bytes_max()
@@ -198,7 +200,7 @@ class Proxy:
                 else:
                     self.selector.unregister(one)
 
-    def _serve(self, pair: Pair, ready: object, mask: int) -> None:
+    def _serve(self, pair: ProxyConnection, ready: object, mask: int) -> None:
         try:
             if ready is pair.upstream and not pair.connected and not pair.lost_bytes:
                 if pair.upstream.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
@@ -216,7 +218,7 @@ class Proxy:
         except OSError:
             self.reset(pair)
 
-    def _receive(self, pair: Pair, flow: Flow) -> None:
+    def _receive(self, pair: ProxyConnection, flow: ProxyStream) -> None:
         for _ in range(_ROUNDS_PER_WAKE):
             buffer = self.buffers.take()
             try:
@@ -242,7 +244,7 @@ class Proxy:
             if size < _CHUNK_BYTES or not flow.wants_read(self.network.queue_bytes_max()):
                 return
 
-    def _enqueue(self, flow: Flow, buffer: bytearray, size: int) -> None:
+    def _enqueue(self, flow: ProxyStream, buffer: bytearray, size: int) -> None:
         lane = flow.alone if self.network.for_each else flow.lane
         due_s = self.network.due_s(lane, size, time.monotonic())
         if flow.queue and flow.queue[-1][0] > due_s:
@@ -256,7 +258,7 @@ class Proxy:
         flow.queued_bytes += size
         self.waiting.add(flow)
 
-    def _deliver(self, flow: Flow) -> None:
+    def _deliver(self, flow: ProxyStream) -> None:
         now_s = time.monotonic()
         if self.network.mode == _HALF_OPEN:
             self._swallow(flow)
@@ -283,7 +285,7 @@ class Proxy:
                 flow.closed = True
                 flow.target.shutdown(socket.SHUT_WR)
 
-    def _swallow(self, flow: Flow) -> None:
+    def _swallow(self, flow: ProxyStream) -> None:
         if flow.queue or flow.ended:
             self.owner[flow].lost_bytes = True
         flow.queue.clear()
@@ -301,17 +303,17 @@ class Proxy:
             except OSError:
                 self.reset(pair)
 
-    def _retire(self, pair: Pair) -> None:
+    def _retire(self, pair: ProxyConnection) -> None:
         if pair.up.closed and pair.down.closed:
             self._forget(pair)
 
-    def reset(self, pair: Pair) -> None:
+    def reset(self, pair: ProxyConnection) -> None:
         """Both sides hear at once that the connection is gone."""
         for one in (pair.client, pair.upstream):
             one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._forget(pair)
 
-    def _forget(self, pair: Pair) -> None:
+    def _forget(self, pair: ProxyConnection) -> None:
         if pair.dead:
             return
         pair.dead = True
@@ -364,7 +366,7 @@ class Proxy:
 
 def main(arguments: list[str]) -> None:
     """arguments: port to listen on, host and port of the target."""
-    Proxy(int(arguments[0]), (arguments[1], int(arguments[2]))).run()
+    TcpProxy(int(arguments[0]), (arguments[1], int(arguments[2]))).run()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Where logs begin and end, as stock clients see it: for whoever asks again and again until something is so.
 
 A new consumer costs a broker some ten milliseconds of CPU each time: asked twenty times a second on two clusters, that
-is half a core, taken from what is waited for. So one is kept for each cluster, and thread, until `close_kept`.
+is half a core, taken from what is waited for. So one is kept for each cluster, and thread, until
+`close_kept_consumers`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from twinshore.config.model import Cluster, NamedPartition
-from twinshore.lab.clients import admin_of, client_settings
+from twinshore.config.model import Cluster, TopicPartition
+from twinshore.lab.clients import client_settings, create_admin_client
 
-NOBODY_SAYS = (-1, -1)
+NO_WATERMARKS = (-1, -1)
 _ANSWER_S = 5.0
 _LOOK_S = 10.0
 # By its default a client says where the first open transaction begins, and calls that the end; and it waits for up to
@@ -31,7 +33,7 @@ _LOOKING = {
 _kept: dict[tuple[int, Cluster], Consumer] = {}
 
 
-def watermarks(cluster: Cluster, topic: str, partitions: int) -> list[tuple[int, int]]:
+def read_watermarks(cluster: Cluster, topic: str, partitions: int) -> list[tuple[int, int]]:
     """Start and end of each partition, open transactions included; (-1, -1) where it is not there or nobody answers."""
     consumer = _consumer(cluster)
     try:
@@ -41,11 +43,11 @@ def watermarks(cluster: Cluster, topic: str, partitions: int) -> list[tuple[int,
         # It may have asked a broker that hangs, and would ask it again.
         del _kept[threading.get_ident(), cluster]
         consumer.close()
-        return [NOBODY_SAYS] * partitions
-    return [_of(consumer, TopicPartition(topic, number)) for number in range(partitions)]
+        return [NO_WATERMARKS] * partitions
+    return [_of(consumer, ClientTopicPartition(topic, number)) for number in range(partitions)]
 
 
-def close_kept() -> None:
+def close_kept_consumers() -> None:
     """Before their clusters go, or whoever takes their ports is asked. No thread may be asking meanwhile."""
     while _kept:
         _kept.popitem()[1].close()
@@ -58,25 +60,25 @@ def _consumer(cluster: Cluster) -> Consumer:
     return _kept[place]
 
 
-def _of(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+def _of(consumer: Consumer, place: ClientTopicPartition) -> tuple[int, int]:
     try:
         start, end = consumer.get_watermark_offsets(place, timeout=_ANSWER_S)
     except KafkaException:
-        return NOBODY_SAYS
+        return NO_WATERMARKS
     return start, end
 
 
-def ends(cluster: Cluster, topic: str, partitions: int) -> list[int]:
+def read_end_offsets(cluster: Cluster, topic: str, partitions: int) -> list[int]:
     """Where each partition ends, open transactions included; -1 where nobody says."""
-    return [end for _, end in watermarks(cluster, topic, partitions)]
+    return [end for _, end in read_watermarks(cluster, topic, partitions)]
 
 
-class TopicEnd:
+class TopicEndReader:
     """Asks one cluster for one topic's end; a topic that is not there yet ends at 0."""
 
     def __init__(self, cluster: Cluster, topic: str, partitions: int) -> None:
-        self._admin = admin_of(cluster)
-        self._places = [TopicPartition(topic, number) for number in range(partitions)]
+        self._admin = create_admin_client(cluster)
+        self._places = [ClientTopicPartition(topic, number) for number in range(partitions)]
 
     def records(self) -> int:
         """Offsets in use, all partitions together. A partition that does not answer counts 0."""
@@ -91,19 +93,19 @@ class TopicEnd:
             time.sleep(0.05)
 
 
-class LogEnds:
+class LogEndReader:
     """Where topics end on one cluster, which may not all be there yet. Asks again at each `read`."""
 
     def __init__(self, cluster: Cluster, topics: Mapping[str, int]) -> None:
-        self._admin = admin_of(cluster)
+        self._admin = create_admin_client(cluster)
         self._missing = set(topics)
-        self._places: list[TopicPartition] = []
+        self._places: list[ClientTopicPartition] = []
 
-    def read(self) -> dict[NamedPartition, int]:
+    def read(self) -> dict[TopicPartition, int]:
         """The high watermarks; partitions that do not exist, or cannot answer, are not in it."""
         if self._missing:
             self._look()
-        return {NamedPartition(one.topic, one.partition): end for one, end in _answers(self._admin, self._places)}
+        return {TopicPartition(one.topic, one.partition): end for one, end in _answers(self._admin, self._places)}
 
     def _look(self) -> None:
         # Asked about several topics before all of them are there, the client goes on to call the late ones unknown.
@@ -112,10 +114,10 @@ class LogEnds:
             partitions = known[topic].partitions
             if partitions and all(one.leader >= 0 for one in partitions.values()):
                 self._missing.discard(topic)
-                self._places += [TopicPartition(topic, partition) for partition in partitions]
+                self._places += [ClientTopicPartition(topic, partition) for partition in partitions]
 
 
-def _answers(admin: AdminClient, places: Iterable[TopicPartition]) -> Iterator[tuple[TopicPartition, int]]:
+def _answers(admin: AdminClient, places: Iterable[ClientTopicPartition]) -> Iterator[tuple[ClientTopicPartition, int]]:
     """The high watermarks of those that answer."""
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     question = dict.fromkeys(places, latest)

@@ -23,52 +23,52 @@ from prometheus_client.registry import Collector
 from twinshore.config.errors import ConfigError, StoreError
 from twinshore.config.model import Link
 from twinshore.config.sections.delay import DelaySection
-from twinshore.config.sentences import counted
+from twinshore.config.sentences import count_phrase
 from twinshore.config.settings import Settings
 from twinshore.monitoring.core.alerts import (
-    STORE,
+    STORE_ALARM_KEY,
     AlarmKey,
     AlarmKind,
-    Sign,
-    away_signs,
-    root,
-    unproven_signs,
-    window_signs,
+    AlertCondition,
+    check_away_clusters,
+    check_unproven_partitions,
+    check_windows,
+    find_root_cause,
 )
-from twinshore.monitoring.core.link_state import LinkState
-from twinshore.monitoring.notify import STORE_AGAIN_S, StandingAlarms, alarms_of
-from twinshore.monitoring.sampler import Expected, Sample, Sampler
+from twinshore.monitoring.core.monitored_link import MonitoredLink
+from twinshore.monitoring.notify import STORE_RETRY_INTERVAL_S, AlarmManager, open_alarm_manager
+from twinshore.monitoring.sampler import ExpectedNames, LinkSample, Sampler
 from twinshore.monitoring.watchers import (
     WATCHER,
     WATCHES_LINKS,
     WATCHES_WATCHERS,
-    Silences,
-    ended,
-    judge,
-    mirror_silent_s,
-    name_of,
-    replaced_by,
+    SilenceTimers,
+    build_last_watch_rows,
+    build_monitor_name,
+    check_watchers,
+    find_replaced_watches,
+    get_mirror_silence_limit_s,
 )
-from twinshore.monitoring.windows import Engine, open_engine
+from twinshore.monitoring.windows import WindowEngine, open_window_engine
 from twinshore.replication.core.filters import admits
 from twinshore.runtime import process
-from twinshore.runtime.endpoints import Ends
+from twinshore.runtime.endpoints import LinkClients
 from twinshore.runtime.http import MetricsServer
-from twinshore.state.core.values import WatchRow
+from twinshore.state.core.values import WatcherRow
 from twinshore.state.store import Store, open_store
 
 
-class Watching(Protocol):
+class MonitorState(Protocol):
     """What the metrics need of a monitor."""
 
-    states: dict[str, LinkState]
+    states: dict[str, MonitoredLink]
     sampled_ms: dict[str, int]
 
 
 class DelayCollector(Collector):
     """Keeps no figures of its own."""
 
-    def __init__(self, monitor: Watching, alarms: StandingAlarms) -> None:
+    def __init__(self, monitor: MonitorState, alarms: AlarmManager) -> None:
         self._monitor, self._alarms = monitor, alarms
 
     def collect(self) -> Iterator[Metric]:
@@ -96,7 +96,7 @@ class DelayCollector(Collector):
             if state.beat_seen_ms:
                 late.add_metric([name], state.beat_late_ms / 1000)
         standing = {key: one for key, one in list(self._alarms.book.items()) if one.raised_ms is not None}
-        heads = {key for key, one in standing.items() if root(key, standing, beyond=one.beyond) == key}
+        heads = {key for key, one in standing.items() if find_root_cause(key, standing, beyond=one.beyond) == key}
         for family, some in ((alarms, heads), (parts, standing.keys() - heads)):
             for (link, kind), number in Counter((key.link, key.kind.value) for key in some).items():
                 family.add_metric([link, kind], number)
@@ -107,7 +107,7 @@ def _gauge(name: str, says: str, *labels: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, says, labels=["link", *labels])
 
 
-def _by_topic(state: LinkState) -> Mapping[str, tuple[int, float]]:
+def _by_topic(state: MonitoredLink) -> Mapping[str, tuple[int, float]]:
     """Of topics that the last reading could see whole: no figure is better than one of old that looks like today's."""
     found: dict[str, tuple[int, float]] = {}
     read, failures = state.read, state.failures
@@ -119,7 +119,7 @@ def _by_topic(state: LinkState) -> Mapping[str, tuple[int, float]]:
 
 
 @contextmanager
-def serve(section: DelaySection, monitor: Watching, alarms: StandingAlarms) -> Iterator[MetricsServer]:
+def serve_metrics(section: DelaySection, monitor: MonitorState, alarms: AlarmManager) -> Iterator[MetricsServer]:
     """Serves both while the context lasts."""
 
     def links() -> dict[str, Any]:
@@ -133,17 +133,17 @@ def serve(section: DelaySection, monitor: Watching, alarms: StandingAlarms) -> I
         server.close()
 
 
-PATIENCE_S = 2.0
-TURN_S = 0.1
-BEAT_S = 1.0
-WAITING_MAX = 100
-FORGET_ROWS_MS = 600_000
+CLUSTER_TIMEOUT_S = 2.0
+SAMPLE_WAIT_S = 0.1
+MONITOR_BEAT_INTERVAL_S = 1.0
+QUEUED_SAMPLES_MAX = 100
+STALE_ROWS_KEPT_MS = 600_000
 # Below what makes others, who go by the machine's clock, miss a monitor.
-OFF_S_MAX = 2.0
-TAKEN_OVER_BEATS = 3
-KINDS = tuple(kind for kind in AlarmKind if kind is not AlarmKind.MONITOR)
+CLOCK_OFFSET_MAX_S = 2.0
+BEATS_BEFORE_TAKEOVER = 3
+MONITOR_ALARM_KINDS = tuple(kind for kind in AlarmKind if kind is not AlarmKind.MONITOR)
 # How long a mirror may be silent until what follows from that waits for the verdict on it.
-SUSPECT_S = 3.0
+MIRROR_SUSPECT_S = 3.0
 
 
 class Clock:
@@ -159,7 +159,7 @@ class Clock:
     def settle(self) -> int:
         """Takes over the machine's clock where it was set, or went on while the machine slept: by how much."""
         off_s = self._wall() - self._steady() - self._base
-        if abs(off_s) <= OFF_S_MAX:
+        if abs(off_s) <= CLOCK_OFFSET_MAX_S:
             return 0
         self._base += off_s
         return int(off_s * 1000)
@@ -176,18 +176,18 @@ class Monitor:
         self._section = settings.delay.section
         self._stop = threading.Event()
         self._clock = Clock()
-        self._silences = Silences()
-        self._samples: queue.Queue[Sample] = queue.Queue(WAITING_MAX * len(links))
+        self._silences = SilenceTimers()
+        self._samples: queue.Queue[LinkSample] = queue.Queue(QUEUED_SAMPLES_MAX * len(links))
         self._owner = f"{socket.gethostname()} process {os.getpid()}"
-        self._name = name_of([link.name for link in links])
+        self._name = build_monitor_name([link.name for link in links])
         self._beats, self._beaten_s, self._saved_ms, self._store_again_s = 0, 0.0, 0, 0.0
         now_ms = self._clock()
-        self.states = {link.name: LinkState(link.name, now_ms) for link in links}
+        self.states = {link.name: MonitoredLink(link.name, now_ms) for link in links}
         self._alarmed: frozenset[AlarmKey] = frozenset()
         # A mirror is suspected before it is missed: what follows from its silence waits for that.
         receipts_s = settings.mirror.receipts_s
-        self._mirror_s = mirror_silent_s(receipts_s)
-        self._suspect_s = min(self._mirror_s, max(SUSPECT_S, 3 * receipts_s))
+        self._mirror_s = get_mirror_silence_limit_s(receipts_s)
+        self._suspect_s = min(self._mirror_s, max(MIRROR_SUSPECT_S, 3 * receipts_s))
         self._served: MetricsServer | None = None
         self.sampled_ms = dict.fromkeys(self.states, now_ms)
 
@@ -196,18 +196,18 @@ class Monitor:
 
     def run(self) -> None:
         """Until `stop`, SIGINT, SIGTERM or SIGHUP."""
-        process.hear(self.stop)
+        process.on_shutdown_signal(self.stop)
         with ExitStack() as stack:
             store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))
-            alarms = alarms_of(self._rules, store, stack, self._log, mirror_s=self._mirror_s - self._suspect_s)
+            alarms = open_alarm_manager(self._rules, store, stack, self._log, mirror_s=self._mirror_s - self._suspect_s)
             self._load(alarms)
             for state in self.states.values():
                 state.restore(store.delay.places(state.link))
             self._alarmed = frozenset(alarms.book)
             if self._section.metrics_port:
-                self._served = stack.enter_context(serve(self._section, self, alarms))
-            engine = stack.enter_context(open_engine(self._rules, Path(self._section.folder), self._log))
-            for name in replaced_by(self.states.keys(), store.delay.watches()):
+                self._served = stack.enter_context(serve_metrics(self._section, self, alarms))
+            engine = stack.enter_context(open_window_engine(self._rules, Path(self._section.folder), self._log))
+            for name in find_replaced_watches(self.states.keys(), store.delay.watches()):
                 # It was killed, and watched these links under another name: nobody else would ever end it.
                 store.delay.end_watch(name)
                 self._log(f"takes the place of {name}")
@@ -218,15 +218,15 @@ class Monitor:
             while not self._stop.is_set():
                 self._turn(store, engine, alarms)
             for thread in threads:
-                thread.join(timeout=PATIENCE_S * 2)
+                thread.join(timeout=CLUSTER_TIMEOUT_S * 2)
             self._leave(store)
         self._log("stopped in good order")
 
-    def _load(self, alarms: StandingAlarms) -> None:
+    def _load(self, alarms: AlarmManager) -> None:
         clusters = {cluster for link in self._links for cluster in (link.source, link.target)}
-        alarms.load({*self.states, *clusters, WATCHER, STORE.link}, (*KINDS, AlarmKind.MONITOR))
+        alarms.load({*self.states, *clusters, WATCHER, STORE_ALARM_KEY.link}, (*MONITOR_ALARM_KINDS, AlarmKind.MONITOR))
 
-    def _turn(self, store: Store, engine: Engine, alarms: StandingAlarms) -> None:
+    def _turn(self, store: Store, engine: WindowEngine, alarms: AlarmManager) -> None:
         moved_ms = self._clock.settle()
         if moved_ms:
             self._move(alarms, moved_ms)
@@ -241,14 +241,14 @@ class Monitor:
                 if state.rulings and not before:
                     self._log(f"the windows judge {name}")
             if tick >= 0:
-                found = window_signs(judged, self._section.period_s, self._resting())
+                found = check_windows(judged, self._section.period_s, self._resting())
                 alarms.judge([sign for sign in found if self.states[sign.key.link].vouches(sign)], now_ms)
         for name in {sample.link for sample in samples}:
             alarms.judge([*self._away(), *self._signs(self.states[name], now_ms)], now_ms)
         self._alarmed = frozenset(alarms.book)
         self._keep(store, alarms, now_ms)
 
-    def _move(self, alarms: StandingAlarms, moved_ms: int) -> None:
+    def _move(self, alarms: AlarmManager, moved_ms: int) -> None:
         self._log(f"the machine's clock moved by {moved_ms / 1000:+.0f} s; ages go on as they were")
         self._waiting()
         now_ms = self._clock()
@@ -258,16 +258,16 @@ class Monitor:
         alarms.move(moved_ms)
         self._saved_ms = 0
 
-    def _waiting(self) -> list[Sample]:
+    def _waiting(self) -> list[LinkSample]:
         """All that came since: after a turn that took long they are judged together, as things stand now."""
-        found: list[Sample] = []
+        found: list[LinkSample] = []
         with suppress(queue.Empty):
-            found.append(self._samples.get(timeout=TURN_S))
+            found.append(self._samples.get(timeout=SAMPLE_WAIT_S))
             while True:
                 found.append(self._samples.get_nowait())
         return found
 
-    def _signs(self, state: LinkState, now_ms: int) -> list[Sign]:
+    def _signs(self, state: MonitoredLink, now_ms: int) -> list[AlertCondition]:
         ours = self._section
         bounds = {"heartbeat_s": ours.heartbeat_s, "blind_s": ours.blind_s, "period_s": ours.period_s}
         return state.signs(now_ms, self._rules.recovery_point_s, **bounds)
@@ -276,9 +276,9 @@ class Monitor:
         """By link and topic."""
         return {(name, topic): on for name, state in self.states.items() for topic, on in state.resting.items()}
 
-    def _away(self) -> list[Sign]:
+    def _away(self) -> list[AlertCondition]:
         """Of clusters that were asked by now."""
-        return away_signs(
+        return check_away_clusters(
             {
                 link.name: {name: self.states[link.name].away.get(name, "") for name in (link.source, link.target)}
                 for link in self._links
@@ -286,7 +286,7 @@ class Monitor:
             }
         )
 
-    def _take(self, sample: Sample, engine: Engine) -> None:
+    def _take(self, sample: LinkSample, engine: WindowEngine) -> None:
         state = self.states[sample.link]
         state.take(sample.readings, sample.failures, sample.at_ms, sample.over, sample.deleted)
         state.away, state.stopped, state.resting = sample.away, sample.stopped, sample.resting
@@ -301,9 +301,9 @@ class Monitor:
             if sample.readings:
                 engine.give(sample.tick, sample.readings)
 
-    def _keep(self, store: Store, alarms: StandingAlarms, now_ms: int) -> None:
+    def _keep(self, store: Store, alarms: AlarmManager, now_ms: int) -> None:
         """The store may be away for a while: nothing stops for that, and the next time brings it all."""
-        if time.monotonic() - self._beaten_s < BEAT_S:
+        if time.monotonic() - self._beaten_s < MONITOR_BEAT_INTERVAL_S:
             return
         self._beaten_s = time.monotonic()
         self._beats += 1
@@ -313,22 +313,22 @@ class Monitor:
             # Also where no sample comes any more: that is what blindness is.
             alarms.judge([*self._away(), *self._signs(state, now_ms)], now_ms)
             over = [(key, state.knows_no_more(key, now_ms)) for key in alarms.book]
-            alarms.judge([Sign(key, False, why) for key, why in over if why], now_ms)
+            alarms.judge([AlertCondition(key, False, why) for key, why in over if why], now_ms)
         if self._beaten_s < self._store_again_s:
             return
         oldest_ms = min(self.sampled_ms.values())
         says = f"watches {', '.join(map(_in_words, self.states.values()))}; {_stand(len(alarms.book))}"
         try:
-            when = (self._beats, int(BEAT_S * 1000), now_ms, oldest_ms)
-            store.delay.beat_watch(WatchRow(self._name, WATCHES_LINKS, self._owner, *when, says, tuple(self.states)))
+            when = (self._beats, int(MONITOR_BEAT_INTERVAL_S * 1000), now_ms, oldest_ms)
+            store.delay.beat_watch(WatcherRow(self._name, WATCHES_LINKS, self._owner, *when, says, tuple(self.states)))
             if now_ms - self._saved_ms >= self._section.period_s * 1000:
                 for state in self.states.values():
-                    store.delay.save_places(state.rows())
+                    store.delay.save_partitions(state.rows())
                     if state.left:
                         store.delay.forget_topics(state.link, state.left)
-                    if not state.unseen(now_ms, FORGET_ROWS_MS / 2) and not state.failures:
+                    if not state.unseen(now_ms, STALE_ROWS_KEPT_MS / 2) and not state.failures:
                         # Last figures of what is out of sight are all that anybody has.
-                        store.delay.forget_places(state.link, now_ms - FORGET_ROWS_MS)
+                        store.delay.forget_partitions(state.link, now_ms - STALE_ROWS_KEPT_MS)
                 if self._settings.proof.read_again_h:
                     alarms.judge([sign for link in self._links for sign in self._unproven(store, link, now_ms)], now_ms)
                 alarms.refresh()
@@ -336,38 +336,42 @@ class Monitor:
             alarms.save()
             watchers = [row for row in store.delay.watches() if row.kind == WATCHES_WATCHERS]
             words = [word for word in store.links.statuses() if word.link in self.states]
-            if self._beats == TAKEN_OVER_BEATS:
+            if self._beats == BEATS_BEFORE_TAKEOVER:
                 # Whoever watched the mirrors until it heard of this monitor may have missed one meanwhile.
                 self._load(alarms)
         except StoreError as error:
             self._log(f"the store cannot be written: {error.message}")
             away = f"the store cannot be written, so nobody else knows what is seen here: {error.message}."
-            alarms.judge([Sign(STORE, True, away)], now_ms)
-            self._store_again_s = time.monotonic() + STORE_AGAIN_S
-            self._silences.deaf(time.monotonic())
+            alarms.judge([AlertCondition(STORE_ALARM_KEY, True, away)], now_ms)
+            self._store_again_s = time.monotonic() + STORE_RETRY_INTERVAL_S
+            self._silences.restart_timers(time.monotonic())
             return
         now_s, standing = time.monotonic(), tuple(alarms.book)
         suspect_s = self._suspect_s
-        signs = judge(self._silences, watchers, words, now_s, own=self._name, word_s=suspect_s, standing=standing)
-        alarms.judge([Sign(STORE, False), *signs], now_ms)
+        signs = check_watchers(
+            self._silences, watchers, words, now_s, own=self._name, word_s=suspect_s, standing=standing
+        )
+        alarms.judge([AlertCondition(STORE_ALARM_KEY, False), *signs], now_ms)
 
-    def _unproven(self, store: Store, link: Link, now_ms: int) -> list[Sign]:
+    def _unproven(self, store: Store, link: Link, now_ms: int) -> list[AlertCondition]:
         """Of what the link carries, and what it proves without carrying it."""
         carried = [one for one in store.twins.carried(link.name) if admits(link, one.topic)]
         left = {one.topic for one in store.twins.of(link.name)} - {one.topic for one in carried}
         rows = [row for row in store.proofs.of(link.name) if row.topic not in left and admits(link, row.topic)]
-        return unproven_signs(link.name, rows, carried, now_ms, self._settings.proof.read_again_h)
+        return check_unproven_partitions(link.name, rows, carried, now_ms, self._settings.proof.read_again_h)
 
     def _leave(self, store: Store) -> None:
         try:
-            store.memories.remember(ended(self.states, self._clock()))
+            store.link_states.remember(build_last_watch_rows(self.states, self._clock()))
             store.delay.end_watch(self._name)
         except StoreError as error:
             self._log(f"this monitor ends, and the store could not be told: {error.message}")
 
     def _sample(self, link: Link, store: Store) -> None:
         """A link's thread: a cluster that does not answer delays no other link."""
-        ends = Ends(link, self._settings, client_id="twinshore-delay", patience_s=PATIENCE_S, call_s=PATIENCE_S)
+        ends = LinkClients(
+            link, self._settings, client_id="twinshore-delay", patience_s=CLUSTER_TIMEOUT_S, call_s=CLUSTER_TIMEOUT_S
+        )
         expected = partial(self._expected, link.name)
         sampler = Sampler(link, ends.source, ends.target, store, groups=self._section.groups, expected=expected)
         period_ms = max(1, int(self._section.period_s * 1000))
@@ -380,23 +384,25 @@ class Monitor:
                     sample = sampler.sample(self._clock, tick if tick != last else -1)
                 except Exception as error:
                     # Whatever it is, the next reading may be well; until then the link is blind, and that is told.
-                    sample = Sample(link.name, self._clock(), -1, (), failures={"": f"{type(error).__name__}: {error}"})
+                    sample = LinkSample(
+                        link.name, self._clock(), -1, (), failures={"": f"{type(error).__name__}: {error}"}
+                    )
                 if sample.tick >= 0 and "" not in sample.failures:
                     last = tick
                 self._samples.put(sample)
         finally:
             sampler.close()
 
-    def _expected(self, link: str) -> Expected:
+    def _expected(self, link: str) -> ExpectedNames:
         """Asked from the link's thread: topics that were seen before, or are late."""
         late = [key for key in self._alarmed if key.link == link and key.topic]
         topics = self.states[link].topics | {key.topic for key in late}
-        return Expected(topics, frozenset(key.group for key in late if key.group))
+        return ExpectedNames(topics, frozenset(key.group for key in late if key.group))
 
 
-def _in_words(state: LinkState) -> str:
+def _in_words(state: MonitoredLink) -> str:
     return f"{state.link} (heartbeats take {state.beat_late_ms / 1000:.1f} s)" if state.beat_seen_ms else state.link
 
 
 def _stand(alarms: int) -> str:
-    return f"{counted(alarms, 'alarm')} {'stands' if alarms == 1 else 'stand'}"
+    return f"{count_phrase(alarms, 'alarm')} {'stands' if alarms == 1 else 'stand'}"

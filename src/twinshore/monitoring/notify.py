@@ -20,23 +20,23 @@ from twinshore.config.errors import StoreError
 from twinshore.config.model import Secret
 from twinshore.config.sections.delay import DelaySection, DelaySettings, QuietTime, is_quiet, parse_quiet
 from twinshore.monitoring.core.alerts import (
+    ActiveAlarm,
+    AlarmEvent,
     AlarmKey,
     AlarmKind,
-    Event,
-    Happening,
-    Manner,
-    Sign,
-    Standing,
-    in_words,
-    moved,
-    turn,
+    AlarmTiming,
+    AlarmTransition,
+    AlertCondition,
+    describe_event,
+    shift_alarm_clock,
+    update_alarms,
 )
 from twinshore.state.core.values import AlarmRow
 from twinshore.state.store import Store
 
-WAITING_MAX = 1000
-TIMES_MAX = 4
-PAUSE_S = 1.0
+QUEUED_EVENTS_MAX = 1000
+DELIVERY_ATTEMPTS_MAX = 4
+DELIVERY_RETRY_DELAY_S = 1.0
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -51,13 +51,13 @@ class Webhook:
 
     def __init__(self, url: str, token: Secret, timeout_s: float, log: Callable[[str], None]) -> None:
         self._url, self._token, self._timeout_s, self._log = url, token, timeout_s, log
-        self._waiting: queue.Queue[Event | None] = queue.Queue(WAITING_MAX)
+        self._waiting: queue.Queue[AlarmEvent | None] = queue.Queue(QUEUED_EVENTS_MAX)
         self._closed = threading.Event()
         self._opener = urllib.request.build_opener(NoRedirects)
         self._thread = threading.Thread(target=self._work, name="webhook", daemon=True)
         self._thread.start()
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: AlarmEvent) -> None:
         try:
             self._waiting.put_nowait(event)
         except queue.Full:
@@ -79,22 +79,22 @@ class Webhook:
             if event is not None:
                 self._deliver(event)
 
-    def _deliver(self, event: Event) -> None:
+    def _deliver(self, event: AlarmEvent) -> None:
         why = ""
-        for number in range(TIMES_MAX):
+        for number in range(DELIVERY_ATTEMPTS_MAX):
             why = self._post(event)
-            if not why or self._closed.wait(PAUSE_S * 2**number):
+            if not why or self._closed.wait(DELIVERY_RETRY_DELAY_S * 2**number):
                 break
         if why:
             self._log(f"the webhook was not reached ({why}); not told: {event.sentence}")
 
-    def _post(self, event: Event) -> str:
+    def _post(self, event: AlarmEvent) -> str:
         """Why it did not work; empty when it did."""
         headers = {"Content-Type": "application/json"}
         try:
             if self._token:
                 headers["Authorization"] = f"Bearer {self._token.read()}"
-            request = urllib.request.Request(self._url, as_json(event), headers, method="POST")
+            request = urllib.request.Request(self._url, encode_event(event), headers, method="POST")
             with self._opener.open(request, timeout=self._timeout_s):
                 return ""
         except urllib.error.HTTPError as error:
@@ -115,11 +115,11 @@ def _refusal(error: urllib.error.HTTPError) -> str:
     return f"it answers {error.code}, a redirect to {where}, which is not followed: set webhook_url to where it leads"
 
 
-def as_json(event: Event) -> bytes:
+def encode_event(event: AlarmEvent) -> bytes:
     """The body; `text` is what chat services show."""
     key = event.key
     body = {
-        "text": f"{event.happening.upper()}: {in_words(event)}",
+        "text": f"{event.happening.upper()}: {describe_event(event)}",
         "happening": event.happening,
         "link": key.link,
         "kind": key.kind,
@@ -134,59 +134,59 @@ def as_json(event: Event) -> bytes:
 
 
 # A store that is away may take ten seconds to say so; meanwhile nothing is judged.
-STORE_AGAIN_S = 5.0
+STORE_RETRY_INTERVAL_S = 5.0
 # Silence and blindness have had their own time to rise.
-AT_ONCE = frozenset({AlarmKind.BLIND, AlarmKind.HEARTBEAT, AlarmKind.MONITOR, AlarmKind.MIRROR})
+IMMEDIATE_KINDS = frozenset({AlarmKind.BLIND, AlarmKind.HEARTBEAT, AlarmKind.MONITOR, AlarmKind.MIRROR})
 # Causes: what may pass by itself within seconds is none yet, and what follows from it waits for as long.
-CAUSE_S = 10.0
+CAUSE_RISE_S = 10.0
 # Windows judge three periods, and begin anew where readings were missing.
-PERIODS_WITH = 6
-WITH_S = 30.0
-CAUSES = frozenset({AlarmKind.CLUSTER, AlarmKind.STORE, AlarmKind.STOPPED})
+GROUPING_PERIODS = 6
+GROUPING_MARGIN_S = 30.0
+CAUSE_KINDS = frozenset({AlarmKind.CLUSTER, AlarmKind.STORE, AlarmKind.STOPPED})
 
 
-def manners_of(section: DelaySection, *, mirror_s: float = 0.0) -> dict[AlarmKind, Manner]:
+def build_alarm_timings(section: DelaySection, *, mirror_s: float = 0.0) -> dict[AlarmKind, AlarmTiming]:
     """How each kind behaves, as the settings say. `mirror_s`: for how long a mirror may stay suspected of silence."""
-    rise_s = {kind: 0.0 if kind in AT_ONCE else section.rise_s for kind in AlarmKind}
-    rise_s |= dict.fromkeys(CAUSES, CAUSE_S) | {AlarmKind.MIRROR: mirror_s}
+    rise_s = {kind: 0.0 if kind in IMMEDIATE_KINDS else section.rise_s for kind in AlarmKind}
+    rise_s |= dict.fromkeys(CAUSE_KINDS, CAUSE_RISE_S) | {AlarmKind.MIRROR: mirror_s}
     # By then all that a cause stops has been late for long enough to say so.
-    bound_s = max(section.blind_s, section.heartbeat_s, section.recovery_point_s, PERIODS_WITH * section.period_s)
-    with_s = bound_s + section.rise_s + WITH_S
-    return {kind: Manner(rise_s[kind], section.clear_s, section.repeat_s, with_s) for kind in AlarmKind}
+    bound_s = max(section.blind_s, section.heartbeat_s, section.recovery_point_s, GROUPING_PERIODS * section.period_s)
+    with_s = bound_s + section.rise_s + GROUPING_MARGIN_S
+    return {kind: AlarmTiming(rise_s[kind], section.clear_s, section.repeat_s, with_s) for kind in AlarmKind}
 
 
-def alarms_of(
+def open_alarm_manager(
     settings: DelaySettings, store: Store, stack: ExitStack, log: Callable[[str], None], *, mirror_s: float = 0.0
-) -> StandingAlarms:
+) -> AlarmManager:
     """Those that a process judges by these settings. They are told where these say, until the stack ends; `mirror_s` as
-    of `manners_of`."""
+    of `build_alarm_timings`."""
     section, url = settings.section, settings.hook_url
-    tell: Callable[[Event], None] = lambda _event: None  # noqa: E731  # nobody to be told
+    tell: Callable[[AlarmEvent], None] = lambda _event: None  # noqa: E731  # nobody to be told
     if url:
         hook = Webhook(url, settings.token, section.webhook_timeout_s, log)
         stack.callback(hook.close)
         tell = hook.tell
     quiet = [parse_quiet(one) for one in section.quiet]
-    return StandingAlarms(store, manners_of(section, mirror_s=mirror_s), quiet, tell, log)
+    return AlarmManager(store, build_alarm_timings(section, mirror_s=mirror_s), quiet, tell, log)
 
 
-class StandingAlarms:
+class AlarmManager:
     """Of some links and kinds; `tell` gets what operators shall hear, `log` every event."""
 
     def __init__(
         self,
         store: Store,
-        manners: Mapping[AlarmKind, Manner],
+        manners: Mapping[AlarmKind, AlarmTiming],
         quiet: Collection[QuietTime],
-        tell: Callable[[Event], None],
+        tell: Callable[[AlarmEvent], None],
         log: Callable[[str], None],
     ) -> None:
         self._store, self._manners, self._quiet = store, manners, tuple(quiet)
         self._tell, self._log = tell, log
         self._ids: dict[AlarmKey, AlarmRow] = {}
-        self._unsaved: list[Event] = []
+        self._unsaved: list[AlarmEvent] = []
         self._again_s = 0.0
-        self.book: dict[AlarmKey, Standing] = {}
+        self.book: dict[AlarmKey, ActiveAlarm] = {}
 
     def leave(self, kind: AlarmKind, links: Collection[str]) -> None:
         """Another process has these from now on: nothing of them is over."""
@@ -203,19 +203,19 @@ class StandingAlarms:
             if key in self.book:
                 continue
             self._ids[key] = row
-            self.book[key] = Standing(key, row.raised_ms, row.sentence, row.raised_ms, row.told_ms, row.times_told)
+            self.book[key] = ActiveAlarm(key, row.raised_ms, row.sentence, row.raised_ms, row.told_ms, row.times_told)
 
     def move(self, by_ms: int) -> None:
         """After the clock was set: what has lasted so long goes on to last."""
-        self.book = {key: moved(one, by_ms) for key, one in self.book.items()}
+        self.book = {key: shift_alarm_clock(one, by_ms) for key, one in self.book.items()}
 
-    def judge(self, signs: Iterable[Sign], now_ms: int) -> list[Event]:
+    def judge(self, signs: Iterable[AlertCondition], now_ms: int) -> list[AlarmEvent]:
         """What happened by these signs; it is told at once and saved as soon as the store can be written."""
         quiet = is_quiet(self._quiet, now_ms)
-        self.book, events = turn(self.book, signs, now_ms, self._manners, quiet=quiet)
+        self.book, events = update_alarms(self.book, signs, now_ms, self._manners, quiet=quiet)
         for event in events:
             hushed = "" if event.tell else " (quiet time)" if quiet else " (not told by itself)"
-            self._log(f"alarm {event.happening}{hushed}: {in_words(event)}")
+            self._log(f"alarm {event.happening}{hushed}: {describe_event(event)}")
             if event.tell:
                 self._tell(event)
         self._unsaved += events
@@ -230,7 +230,7 @@ class StandingAlarms:
                 self._keep(self._unsaved[0])
             except StoreError as error:
                 self._log(f"the history of alarms waits for the store: {error.message}")
-                self._again_s = time.monotonic() + STORE_AGAIN_S
+                self._again_s = time.monotonic() + STORE_RETRY_INTERVAL_S
                 return
             self._unsaved.pop(0)
 
@@ -247,9 +247,9 @@ class StandingAlarms:
                 self._ids[key] = self._store.delay.raise_alarm(again)
             elif row.sentence != one.sentence:
                 self._ids[key] = replace(row, sentence=one.sentence)
-                self._store.delay.tell_alarm(self._ids[key])
+                self._store.delay.mark_alarm_reported(self._ids[key])
 
-    def _keep(self, event: Event) -> None:
+    def _keep(self, event: AlarmEvent) -> None:
         key = event.key
         row = self._ids.get(key)
         if row is None:
@@ -258,10 +258,10 @@ class StandingAlarms:
                 key.link, key.kind, key.topic, key.group, event.sentence, event.raised_ms, told_ms, int(event.tell)
             )
             row = self._ids[key] = self._store.delay.raise_alarm(new)
-        elif event.happening is Happening.REPEATED:
+        elif event.happening is AlarmTransition.REPEATED:
             row = replace(row, told_ms=event.at_ms, times_told=row.times_told + 1, sentence=event.sentence)
-            self._store.delay.tell_alarm(row)
+            self._store.delay.mark_alarm_reported(row)
             self._ids[key] = row
-        if event.happening is Happening.CLEARED:
+        if event.happening is AlarmTransition.CLEARED:
             self._store.delay.clear_alarm(row.id, event.at_ms)
             del self._ids[key]

@@ -15,43 +15,43 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from twinshore.config.errors import KafkaError, StoreError
-from twinshore.config.incidents import Effect, IncidentKind
-from twinshore.config.model import HEARTBEATS, Extent, Link, NamedPartition, is_heartbeats
+from twinshore.config.incident_policy import IncidentEffect, IncidentKind
+from twinshore.config.model import HEARTBEATS_TOPIC, Link, OffsetRun, TopicPartition, is_heartbeats_topic
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.groups import Groups
+from twinshore.kafka.consumer_groups import ConsumerGroups
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.metadata import ClusterMetadata
-from twinshore.kafka.protocol.offsets import GroupPlaces
-from twinshore.kafka.questions import OffsetKind
-from twinshore.kafka.state_topic import Notebook
-from twinshore.monitoring.core.lag import (
-    BEATS,
-    CUT,
-    GROUPS,
-    Axis,
-    Reading,
-    Sought,
-    WatchedPlace,
-    carried_to,
-    group_named,
-    sought,
+from twinshore.kafka.protocol.offsets import GroupOffsets
+from twinshore.kafka.state_topic import StateTopic
+from twinshore.monitoring.core.partition_lag import (
+    DIGEST_SEPARATOR,
+    GROUPS_PART,
+    HEARTBEATS_PART,
+    LagReading,
+    MissingTopic,
+    MonitoredPartition,
+    OffsetRelation,
+    explain_missing_topic,
+    get_mapped_end,
+    shorten_group_id,
 )
 from twinshore.replication.core.filters import admits
-from twinshore.replication.core.incident_kinds import rests
-from twinshore.replication.core.link_config import in_force
-from twinshore.replication.core.ownership import at_home_in_words, elsewhere, pair_of
-from twinshore.runtime.endpoints import hold_to
-from twinshore.state.core.values import HomeRow, LedgerRow
+from twinshore.replication.core.incident_kinds import stops_replication
+from twinshore.replication.core.link_config import effective_link
+from twinshore.replication.core.ownership import explain_homed_elsewhere, homes_elsewhere, pair_name
+from twinshore.runtime.endpoints import pin_cluster_ids
+from twinshore.state.core.values import HomeRow, IncidentRow
 from twinshore.state.store import Store
 
-REFRESH_S = 2.0
+METADATA_REFRESH_S = 2.0
 # A store that is away may take ten seconds to say so, and readings do not wait for it each time.
-STORE_AGAIN_S = 30.0
-MIRROR_MAKERS_HEARTBEATS = "heartbeats"
-Ends = dict[NamedPartition, int]
+STORE_RETRY_INTERVAL_S = 30.0
+MIRRORMAKER_HEARTBEATS_TOPIC = "heartbeats"
+PartitionEnds = dict[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class LastHeartbeat:
     """The newest that arrived on the target: where it lies, and when it was written, by its writer's clock."""
 
     offset: int
@@ -59,7 +59,7 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class LinkSample:
     """A link at one moment. `tick` is -1 between the windows' periods. `failures`: topics and parts that could not be
     read, the whole link as "". `over`: topics that nobody expects to be carried any more, and why; `deleted`: those of
     them that the source has no more, and how far each of their partitions is known to have crossed. `away`: clusters
@@ -69,8 +69,8 @@ class Sample:
     link: str
     at_ms: int
     tick: int
-    readings: tuple[Reading, ...]
-    heartbeat: Heartbeat | None = None
+    readings: tuple[LagReading, ...]
+    heartbeat: LastHeartbeat | None = None
     failures: Mapping[str, str] = field(default_factory=dict)
     over: Mapping[str, str] = field(default_factory=dict)
     deleted: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Sample:
     took_s: float = 0.0
 
 
-class Expected(NamedTuple):
+class ExpectedNames(NamedTuple):
     """Topics that were watched before or are late, and groups that are late."""
 
     topics: frozenset[str] = frozenset()
@@ -94,7 +94,7 @@ class _Told:
 
     link: Link
     twins: Mapping[tuple[str, int], str]
-    reached: Mapping[tuple[str, int], Extent]
+    reached: Mapping[tuple[str, int], OffsetRun]
     receipted: Mapping[tuple[str, int], int]  # how far, on the source
     stopped: Mapping[str, str] = field(default_factory=dict)
     resting: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -115,10 +115,10 @@ class Sampler:
         store: Store,
         *,
         groups: bool,
-        expected: Callable[[], Expected] = Expected,
+        expected: Callable[[], ExpectedNames] = ExpectedNames,
     ) -> None:
         self._link, self._source, self._target, self._store = link, source, target, store
-        self._groups = (Groups(source), Groups(target)) if groups and link.groups.enabled else None
+        self._groups = (ConsumerGroups(source), ConsumerGroups(target)) if groups and link.groups.enabled else None
         self._told = _Told(link, {}, {}, {}, old=True)
         self._expected = expected
         self._unseen: dict[str, str] = {}
@@ -128,7 +128,7 @@ class Sampler:
         self._topics: dict[str, tuple[str, str, str, int, bool]] = {}  # twin, both ids, partitions, all of them
         self._look_again_s = self._ask_again_s = 0.0
         self._heard_store = False
-        self._beats: Notebook | None = None
+        self._beats: StateTopic | None = None
 
     def close(self) -> None:
         for groups in self._groups or ():
@@ -136,11 +136,11 @@ class Sampler:
         self._source.close()
         self._target.close()
 
-    def sample(self, now_ms: Callable[[], int], tick: int) -> Sample:
+    def sample(self, now_ms: Callable[[], int], tick: int) -> LinkSample:
         """The link now; groups and the heartbeat only where a tick asks for them."""
         began_s = time.monotonic()
         failures: dict[str, str] = {}
-        readings: list[Reading] = []
+        readings: list[LagReading] = []
         heartbeat = None
         try:
             if began_s >= self._look_again_s:
@@ -151,12 +151,12 @@ class Sampler:
             failures[""] = error.message
         if tick >= 0 and "" not in failures:
             # Each by itself: whoever may not read groups still hears of ends and heartbeats.
-            with _noting(failures, GROUPS):
+            with _noting(failures, GROUPS_PART):
                 readings += self._group_places(readings, failures)
-            with _noting(failures, BEATS):
+            with _noting(failures, HEARTBEATS_PART):
                 heartbeat = self._heartbeat()
         took_s = time.monotonic() - began_s
-        return Sample(
+        return LinkSample(
             self._link.name,
             now_ms(),
             tick,
@@ -179,10 +179,10 @@ class Sampler:
         shared = _shared(link, source, target)
         self._topics = {name: one for name, one in shared if name not in self._told.elsewhere}
         self._seek()
-        names = (f"{link.source}.{HEARTBEATS}", f"{link.source}.{MIRROR_MAKERS_HEARTBEATS}")
+        names = (f"{link.source}.{HEARTBEATS_TOPIC}", f"{link.source}.{MIRRORMAKER_HEARTBEATS_TOPIC}")
         there = next((name for name in names if name in target.topics and not target.topics[name].error), None)
-        self._beats = Notebook(self._target, there, call_s=2.0) if there else None
-        self._look_again_s = time.monotonic() + REFRESH_S
+        self._beats = StateTopic(self._target, there, call_s=2.0) if there else None
+        self._look_again_s = time.monotonic() + METADATA_REFRESH_S
 
     def _both(self) -> tuple[ClusterMetadata, ClusterMetadata]:
         """The source and the target. Each is asked whatever the other says: whether it is away is told of each."""
@@ -221,9 +221,9 @@ class Sampler:
         found = {}
         for name in names:
             mine, twin = ours.get(name), theirs.get(link.twin_of(name))
-            found[name] = sought(link, name, mine.error if mine else None, twin.error if twin else None)
+            found[name] = explain_missing_topic(link, name, mine.error if mine else None, twin.error if twin else None)
             if name in self._told.elsewhere:
-                found[name] = Sought(True, at_home_in_words(name, self._told.elsewhere[name], link))
+                found[name] = MissingTopic(True, explain_homed_elsewhere(name, self._told.elsewhere[name], link))
         self._unseen = {name: one.why for name, one in found.items() if not one.over}
         self._over = {name: one.why for name, one in found.items() if one.over}
         self._deleted = frozenset(name for name, one in found.items() if one.deleted)
@@ -238,26 +238,26 @@ class Sampler:
             return
         name = self._link.name
         try:
-            hold_to(self._link, self._store, self._source, self._target)
-            link = in_force(self._link, self._store.controls.of(name)).link
+            pin_cluster_ids(self._link, self._store, self._source, self._target)
+            link = effective_link(self._link, self._store.controls.of(name)).link
             twins = {(row.topic, row.partition): row.target_topic_id for row in self._store.twins.of(name)}
             receipted = {(at.topic, at.partition): at.to_offset for at in self._store.receipts.positions(name)}
             rows = self._store.ledger.rows(name, open_only=True)
-            away = left_alone(link, self._store, rows)
-            stopped, resting = resting_of(link, (row for row in rows if row.incident.topic not in away))
+            away = find_reversed_topics(link, self._store, rows)
+            stopped, resting = find_stopped_partitions(link, (row for row in rows if row.incident.topic not in away))
             reached = self._store.extents.reached(name)
             self._told = _Told(link, twins, reached, receipted, stopped, resting, away)
         except StoreError:
             if not self._heard_store:
                 raise
             self._told = replace(self._told, old=True)
-            self._ask_again_s = time.monotonic() + STORE_AGAIN_S
+            self._ask_again_s = time.monotonic() + STORE_RETRY_INTERVAL_S
         self._heard_store = True
 
-    def _ends(self, now_ms: Callable[[], int], failures: dict[str, str]) -> list[Reading]:
+    def _ends(self, now_ms: Callable[[], int], failures: dict[str, str]) -> list[LagReading]:
         topics = self._topics
-        wanted = [NamedPartition(name, n) for name, (*_, count, _) in topics.items() for n in range(count)]
-        twins = [NamedPartition(topics[one.topic][0], one.partition) for one in wanted]
+        wanted = [TopicPartition(name, n) for name, (*_, count, _) in topics.items() for n in range(count)]
+        twins = [TopicPartition(topics[one.topic][0], one.partition) for one in wanted]
         # The target first: a record that crosses in between makes the lag larger than it is, never smaller than 0.
         target_ends = _read(self._target, twins, failures, {topics[name][0]: name for name in topics})
         source_ends = _read(self._source, wanted, failures, {name: name for name in topics})
@@ -268,24 +268,24 @@ class Sampler:
             if one in source_ends and twin in target_ends
         ]
 
-    def _reading(self, one: NamedPartition, at_ms: int, source_end: int, target_end: int) -> Reading:
+    def _reading(self, one: TopicPartition, at_ms: int, source_end: int, target_end: int) -> LagReading:
         _, source_id, target_id, *_ = self._topics[one.topic]
         where, told = (one.topic, one.partition), self._told
-        axis, carried = Axis.FOREIGN, -1
+        axis, carried = OffsetRelation.FOREIGN, -1
         if where in told.reached:
             # An extent of old says nothing of what has crossed since.
             if not told.old:
-                axis = Axis.MAPPED
-                carried = carried_to(told.reached[where], target_end, told.receipted.get(where, 0))
+                axis = OffsetRelation.MAPPED
+                carried = get_mapped_end(told.reached[where], target_end, told.receipted.get(where, 0))
         elif told.twins.get(where) == target_id:
-            axis = Axis.EXACT
-        place = WatchedPlace(self._link.name, one.topic, one.partition)
+            axis = OffsetRelation.EXACT
+        place = MonitoredPartition(self._link.name, one.topic, one.partition)
         paused = self._told.link.control.pauses(one.topic)
-        return Reading(
+        return LagReading(
             place, at_ms, source_end, target_end, source_id, target_id, axis=axis, carried=carried, paused=paused
         )
 
-    def _group_places(self, readings: Iterable[Reading], failures: dict[str, str]) -> list[Reading]:
+    def _group_places(self, readings: Iterable[LagReading], failures: dict[str, str]) -> list[LagReading]:
         if self._groups is None:
             return []
         ours, theirs = self._groups
@@ -297,12 +297,14 @@ class Sampler:
             if one.reads_by_offsets and control.admits_group(one.group)
         }
         if silent:
-            failures[GROUPS] = next(iter(silent.values())).message
-        expected = self._expected().groups - {group_named(group) for group in listed}
-        unlisted = sorted(group for group in expected if CUT not in group)  # Only whole ids can be asked for.
+            failures[GROUPS_PART] = next(iter(silent.values())).message
+        expected = self._expected().groups - {shorten_group_id(group) for group in listed}
+        unlisted = sorted(
+            group for group in expected if DIGEST_SEPARATOR not in group
+        )  # Only whole ids can be asked for.
         # A list leaves out groups that its asker may not describe; asked by name each is refused.
         for why in list(ours.located(unlisted)[1].values())[:1] if unlisted else ():
-            failures[GROUPS] = why.message
+            failures[GROUPS_PART] = why.message
         if not wanted:
             return []
         found, away = ours.places(_by_broker(wanted), {})
@@ -312,14 +314,14 @@ class Sampler:
             untold = sorted(group for group in wanted if group not in told or told[group].error)
             if untold:
                 more = f" and {len(untold) - 1} more" if untold[1:] else ""
-                failures.setdefault(GROUPS, f"{name} does not tell the places of {untold[0]}{more}")
+                failures.setdefault(GROUPS_PART, f"{name} does not tell the places of {untold[0]}{more}")
         for why in [*refused.values(), *away.values(), *away_there.values()][:1]:
-            failures[GROUPS] = why.message
+            failures[GROUPS_PART] = why.message
         return list(self._placed(readings, found, there))
 
     def _placed(
-        self, readings: Iterable[Reading], found: Mapping[str, GroupPlaces], there: Mapping[str, GroupPlaces]
-    ) -> Iterable[Reading]:
+        self, readings: Iterable[LagReading], found: Mapping[str, GroupOffsets], there: Mapping[str, GroupOffsets]
+    ) -> Iterable[LagReading]:
         ends = {(reading.place.topic, reading.place.partition): reading for reading in readings}
         for group, places in found.items():
             # What could not be read is no place where the group stands still.
@@ -334,36 +336,38 @@ class Sampler:
                     continue
                 other = there[group].places.get(twin)
                 yield reading._replace(
-                    place=reading.place._replace(group=group_named(group)),
+                    place=reading.place._replace(group=shorten_group_id(group)),
                     source_commit=mine.offset,
                     target_commit=other.offset if other else None,
                 )
 
-    def _heartbeat(self) -> Heartbeat | None:
+    def _heartbeat(self) -> LastHeartbeat | None:
         notes = self._beats.last() if self._beats else []
         if not notes:
             return None
         found = re.search(rb'"at_ms":(\d+)', notes[-1].value or b"")
-        return Heartbeat(notes[-1].offset, int(found[1]) if found else notes[-1].timestamp)
+        return LastHeartbeat(notes[-1].offset, int(found[1]) if found else notes[-1].timestamp)
 
 
-def left_alone(link: Link, store: Store, rows: Iterable[LedgerRow]) -> dict[str, HomeRow]:
+def find_reversed_topics(link: Link, store: Store, rows: Iterable[IncidentRow]) -> dict[str, HomeRow]:
     """The topics that the link the other way carries, and whose delay is shown there. One that was made again away from
     its home is carried by nobody: the ledger says so of this link, which shows it. What else the ledger says of such a
     topic was said before it moved. `rows`: the open ones."""
-    away = elsewhere(link, store.homes.of(pair_of(link)))
+    away = homes_elsewhere(link, store.homes.of(pair_name(link)))
     strayed = {row.incident.topic for row in rows if row.incident.kind is IncidentKind.HOME_UNDECIDED}
     return {topic: row for topic, row in away.items() if topic not in strayed}
 
 
-def resting_of(link: Link, rows: Iterable[LedgerRow]) -> tuple[dict[str, str], dict[str, frozenset[int]]]:
+def find_stopped_partitions(
+    link: Link, rows: Iterable[IncidentRow]
+) -> tuple[dict[str, str], dict[str, frozenset[int]]]:
     """Topics of which something rests, with a sentence, and the partitions that do: -1 for all of a topic."""
     said: dict[str, str] = {}
     resting: dict[str, frozenset[int]] = {}
     for one in (row.incident for row in rows):
-        if one.topic and rests(one.kind, one.policy) and admits(link, one.topic):
+        if one.topic and stops_replication(one.kind, one.policy) and admits(link, one.topic):
             said[one.topic] = one.sentence
-            number = -1 if one.policy.effect is Effect.TOPIC else one.partition
+            number = -1 if one.policy.effect is IncidentEffect.TOPIC else one.partition
             resting[one.topic] = resting.get(one.topic, frozenset()) | {number}
     return said, resting
 
@@ -380,7 +384,7 @@ def _shared(
     link: Link, source: ClusterMetadata, target: ClusterMetadata
 ) -> Iterable[tuple[str, tuple[str, str, str, int, bool]]]:
     for name, topic in sorted(source.topics.items()):
-        if topic.error or topic.internal or is_heartbeats(name) or not admits(link, name):
+        if topic.error or topic.internal or is_heartbeats_topic(name) or not admits(link, name):
             continue
         twin = target.topics.get(link.twin_of(name))
         if twin is not None and not twin.error:
@@ -390,8 +394,8 @@ def _shared(
 
 
 def _read(
-    cluster: KafkaCluster, parts: list[NamedPartition], failures: dict[str, str], named: Mapping[str, str]
-) -> Ends:
+    cluster: KafkaCluster, parts: list[TopicPartition], failures: dict[str, str], named: Mapping[str, str]
+) -> PartitionEnds:
     """The ends of all; where that fails, of each topic that can be read. `named`: the source's name of a topic."""
     try:
         found, failed = cluster.offsets_of_each(parts, OffsetKind.HIGH_WATERMARK)

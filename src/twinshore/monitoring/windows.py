@@ -28,17 +28,17 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from twinshore.config.sections.delay import DelaySettings
 from twinshore.kafka.clock import wall_ms
-from twinshore.monitoring.core.alerts import Judged
-from twinshore.monitoring.core.lag import (
-    Axis,
-    Guarded,
-    Offsets,
-    Reading,
+from twinshore.monitoring.core.alerts import WindowVerdict
+from twinshore.monitoring.core.partition_lag import (
+    DelayVerdict,
+    DelayWindow,
+    LagReading,
+    MonitoredPartition,
+    OffsetRelation,
     Thresholds,
-    Verdict,
-    WatchedPlace,
-    Window,
-    observe,
+    TickOffsets,
+    WindowState,
+    apply_reading,
 )
 from twinshore.runtime.spark import start_session
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
-KEEP_FILES = 400
+JOURNAL_FILES_KEPT = 400
 _SUFFIX = ".jsonl"
 
 
@@ -60,16 +60,16 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
         self._last = max(self.numbers(), default=0)
 
-    def append(self, tick: int, readings: Iterable[Reading]) -> int:
+    def append(self, tick: int, readings: Iterable[LagReading]) -> int:
         """Keeps a tick's readings under the number that it returns, and forgets those of long ago."""
         # By the clock, so that numbers go on growing even where somebody emptied the folder.
         self._last = max(self._last + 1, wall_ms())
         path = self._path(self._last)
         unfinished = path.with_suffix(".unfinished")
         with unfinished.open("w", encoding="utf-8") as file:
-            file.writelines(f"{to_line(tick, one)}\n" for one in readings)
+            file.writelines(f"{encode_reading(tick, one)}\n" for one in readings)
         unfinished.replace(path)
-        for old in self.numbers()[:-KEEP_FILES]:
+        for old in self.numbers()[:-JOURNAL_FILES_KEPT]:
             self._path(old).unlink(missing_ok=True)
         return self._last
 
@@ -88,84 +88,86 @@ class Journal:
         return self.folder / f"{number:020d}{_SUFFIX}"
 
 
-def to_line(tick: int, one: Reading) -> str:
+def encode_reading(tick: int, one: LagReading) -> str:
     return json.dumps([tick, list(one.place), *one[1:]], separators=(",", ":"))
 
 
-def from_line(line: str) -> tuple[int, Reading]:
+def decode_reading(line: str) -> tuple[int, LagReading]:
     """The tick and what was read."""
     tick, place, *rest = json.loads(line)
-    reading = Reading(WatchedPlace(*place), *rest)
-    return tick, reading._replace(axis=Axis(reading.axis))
+    reading = LagReading(MonitoredPartition(*place), *rest)
+    return tick, reading._replace(axis=OffsetRelation(reading.axis))
 
 
-AGAIN_S = 10.0
-UNREAD_MAX = 1000
-Verdicts = list[tuple[int, list[Judged]]]
+QUERY_RESTART_DELAY_S = 10.0
+UNREAD_TICKS_MAX = 1000
+VerdictsByTick = list[tuple[int, list[WindowVerdict]]]
 
 
-class Engine(Protocol):
+class WindowEngine(Protocol):
     """Takes a link's readings of a tick, and gives verdicts when it has them."""
 
-    def give(self, tick: int, readings: Sequence[Reading]) -> None:
+    def give(self, tick: int, readings: Sequence[LagReading]) -> None:
         """Keeps or judges them."""
 
-    def verdicts(self) -> Verdicts:
+    def verdicts(self) -> VerdictsByTick:
         """What was judged since the last call, by tick."""
 
 
-class Rules:
+class ThresholdRules:
     """Thresholds by topic; a value that Spark can carry to its workers."""
 
     def __init__(self, settings: DelaySettings) -> None:
         self._settings = settings
 
-    def __call__(self, place: WatchedPlace) -> Thresholds:
+    def __call__(self, place: MonitoredPartition) -> Thresholds:
         return Thresholds(self._settings.latest_threshold(place.topic), self._settings.consume_threshold(place.topic))
 
 
-class PlainEngine:
+class LocalWindowEngine:
     """In memory: a restart begins every window anew."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: ThresholdRules) -> None:
         self._rules = rules
-        self._windows: dict[WatchedPlace, Guarded] = {}
-        self._found: Verdicts = []
+        self._windows: dict[MonitoredPartition, WindowState] = {}
+        self._found: VerdictsByTick = []
 
-    def give(self, tick: int, readings: Sequence[Reading]) -> None:
+    def give(self, tick: int, readings: Sequence[LagReading]) -> None:
         judged = []
         for reading in readings:
-            before = self._windows.get(reading.place, Guarded())
-            after, verdict = observe(before, reading, tick, self._rules(reading.place))
+            before = self._windows.get(reading.place, WindowState())
+            after, verdict = apply_reading(before, reading, tick, self._rules(reading.place))
             self._windows[reading.place] = after
-            judged.append(Judged(reading.place, tick, verdict, after.why))
+            judged.append(WindowVerdict(reading.place, tick, verdict, after.why))
         self._found.append((tick, judged))
-        if tick % UNREAD_MAX == 0:
-            self._windows = {place: one for place, one in self._windows.items() if abs(tick - one.tick) < UNREAD_MAX}
+        if tick % UNREAD_TICKS_MAX == 0:
+            self._windows = {
+                place: one for place, one in self._windows.items() if abs(tick - one.tick) < UNREAD_TICKS_MAX
+            }
 
-    def verdicts(self) -> Verdicts:
+    def verdicts(self) -> VerdictsByTick:
         found, self._found = self._found, []
         return found
 
 
-class SparkEngine:
+class SparkWindowEngine:
     """A query that is started again when it ends; readings wait for it in the journal."""
 
     def __init__(self, settings: DelaySettings, folder: Path, log: Callable[[str], None]) -> None:
         self._settings, self._folder, self._log = settings, folder, log
         self._journal = Journal(folder / "journal")
-        self._heard: queue.SimpleQueue[list[Judged]] = queue.SimpleQueue()
+        self._heard: queue.SimpleQueue[list[WindowVerdict]] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._work, name="delay windows", daemon=True)
         self._thread.start()
 
-    def give(self, tick: int, readings: Sequence[Reading]) -> None:
+    def give(self, tick: int, readings: Sequence[LagReading]) -> None:
         self._journal.append(tick, readings)
 
-    def verdicts(self) -> Verdicts:
-        found: Verdicts = []
+    def verdicts(self) -> VerdictsByTick:
+        found: VerdictsByTick = []
         while not self._heard.empty():
-            found += by_tick(self._heard.get())
+            found += group_by_tick(self._heard.get())
         return found
 
     def close(self) -> None:
@@ -181,17 +183,19 @@ class SparkEngine:
                 # Spark raises a different one for every reason; the windows' silence is an alarm of its own.
                 lines = [line for line in str(error).splitlines() if line.strip()]
                 self._log(f"the windows' query has ended: {(lines or [type(error).__name__])[0][:300]}")
-                self._closed.wait(AGAIN_S)
+                self._closed.wait(QUERY_RESTART_DELAY_S)
 
     def _watch(self) -> None:
         from twinshore.runtime.spark import stop_quietly
 
-        session = open_session(self._settings.section.master, self._closed)
+        session = open_spark_session(self._settings.section.master, self._closed)
         if session is None:
             return
         try:
             every_s = min(0.5, self._settings.section.period_s / 4)
-            query = start_windows(session, self._folder, Rules(self._settings), self._heard.put, every_s=every_s)
+            query = start_windows(
+                session, self._folder, ThresholdRules(self._settings), self._heard.put, every_s=every_s
+            )
             self._log("the windows' query runs")
             while query.isActive and not self._closed.is_set():
                 time.sleep(0.2)
@@ -204,33 +208,33 @@ class SparkEngine:
 
 
 @contextmanager
-def open_engine(settings: DelaySettings, folder: Path, log: Callable[[str], None]) -> Iterator[Engine]:
+def open_window_engine(settings: DelaySettings, folder: Path, log: Callable[[str], None]) -> Iterator[WindowEngine]:
     """The one that the settings name."""
     if settings.section.windows == "plain":
-        yield PlainEngine(Rules(settings))
+        yield LocalWindowEngine(ThresholdRules(settings))
         return
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    engine = SparkEngine(settings, folder.absolute(), log)
+    engine = SparkWindowEngine(settings, folder.absolute(), log)
     try:
         yield engine
     finally:
         engine.close()
 
 
-def by_tick(judged: Iterable[Judged]) -> Verdicts:
+def group_by_tick(judged: Iterable[WindowVerdict]) -> VerdictsByTick:
     """Verdicts of a batch, in the order of their ticks."""
-    ticks: dict[int, list[Judged]] = {}
+    ticks: dict[int, list[WindowVerdict]] = {}
     for one in judged:
         ticks.setdefault(one.tick, []).append(one)
     return sorted(ticks.items())
 
 
-SCHEMA = "place string, line string"
+READINGS_SCHEMA = "place string, line string"
 STATE_SCHEMA = "place string, state string, verdicts string"
 STATES_KEPT = 3
 # A place that so many batches have not read is gone; if it comes back, its window begins anew, as it must anyway.
-Rule = Callable[[WatchedPlace], Thresholds]
+ThresholdRule = Callable[[MonitoredPartition], Thresholds]
 
 
 class FilePartition(InputPartition):
@@ -260,7 +264,7 @@ class TickReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[tuple[str, str]]:
         assert isinstance(partition, FilePartition)
         for line in self._journal.lines(partition.number):
-            yield json.dumps(list(from_line(line)[1].place)), line
+            yield json.dumps(list(decode_reading(line)[1].place)), line
 
     def commit(self, end: dict[str, int]) -> None:
         """The journal forgets by age."""
@@ -274,13 +278,13 @@ class TickSource(DataSource):
         return "twinshore-ticks"
 
     def schema(self) -> str:
-        return SCHEMA
+        return READINGS_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002  # Spark's signature
         return TickReader(self.options["path"])
 
 
-def open_session(master: str, stop: threading.Event) -> SparkSession | None:
+def open_spark_session(master: str, stop: threading.Event) -> SparkSession | None:
     """A small session of the monitor's own; None when `stop` came first."""
     return start_session("twinshore delay", master, {"spark.sql.shuffle.partitions": "1"}, "[delay]", stop)
 
@@ -288,8 +292,8 @@ def open_session(master: str, stop: threading.Event) -> SparkSession | None:
 def start_windows(
     session: SparkSession,
     folder: Path,
-    rules: Rule,
-    hear: Callable[[list[Judged]], None],
+    rules: ThresholdRule,
+    hear: Callable[[list[WindowVerdict]], None],
     *,
     every_s: float = 1.0,
 ) -> StreamingQuery:
@@ -310,7 +314,9 @@ def start_windows(
     )
 
 
-def judge_batch(session: SparkSession, batch: DataFrame, number: int, states: Path, rules: Rule) -> list[Judged]:
+def judge_batch(
+    session: SparkSession, batch: DataFrame, number: int, states: Path, rules: ThresholdRule
+) -> list[WindowVerdict]:
     """The batch's verdicts; the state after it is kept under its number."""
     readings = batch.rdd.map(lambda row: (row.place, row.line))
     before = _state(session, states, number - 1)
@@ -330,40 +336,42 @@ def _state(session: SparkSession, states: Path, number: int) -> RDD[Any]:
     return frame.rdd.map(lambda row: (row.place, row.state))
 
 
-def _judge(place: str, both: tuple[Iterable[str], Iterable[str]], rules: Rule) -> Iterator[tuple[str, str, str]]:
+def _judge(
+    place: str, both: tuple[Iterable[str], Iterable[str]], rules: ThresholdRule
+) -> Iterator[tuple[str, str, str]]:
     """The place's row after this batch; none where it has not been read for long."""
     lines, states = both
     idle, _, text = next(iter(states), "").partition(" ")
-    state = from_state(text) if text else Guarded()
-    thresholds = rules(WatchedPlace(*json.loads(place)))
+    state = decode_window_state(text) if text else WindowState()
+    thresholds = rules(MonitoredPartition(*json.loads(place)))
     verdicts = []
     # By the time of reading: ticks of two periods are no order.
-    for tick, reading in sorted(map(from_line, lines), key=lambda pair: (pair[1].at_ms, pair[0])):
-        state, verdict = observe(state, reading, tick, thresholds)
+    for tick, reading in sorted(map(decode_reading, lines), key=lambda pair: (pair[1].at_ms, pair[0])):
+        state, verdict = apply_reading(state, reading, tick, thresholds)
         verdicts.append([tick, list(verdict), state.why])
     unread = 0 if verdicts else int(idle) + 1
-    if unread <= UNREAD_MAX:
-        yield place, f"{unread} {to_state(state)}", json.dumps(verdicts, separators=(",", ":"))
+    if unread <= UNREAD_TICKS_MAX:
+        yield place, f"{unread} {encode_window_state(state)}", json.dumps(verdicts, separators=(",", ":"))
 
 
-def _verdicts(place: str, text: str) -> Iterator[Judged]:
-    where = WatchedPlace(*json.loads(place))
+def _verdicts(place: str, text: str) -> Iterator[WindowVerdict]:
+    where = MonitoredPartition(*json.loads(place))
     for tick, verdict, why in json.loads(text):
-        yield Judged(where, tick, Verdict(*verdict), why)
+        yield WindowVerdict(where, tick, DelayVerdict(*verdict), why)
 
 
-def to_state(state: Guarded) -> str:
+def encode_window_state(state: WindowState) -> str:
     values = state._asdict() | {"window": list(state.window), "last": list(state.last) if state.last else None}
     return json.dumps(values, separators=(",", ":"))
 
 
-def from_state(text: str) -> Guarded:
+def decode_window_state(text: str) -> WindowState:
     values: Mapping[str, Any] = json.loads(text)
     times, *rings = values["window"]
     a_max, b_max, a_consume, b_consume = (tuple(ring) for ring in rings)
-    window = Window(times, a_max, b_max, a_consume, b_consume)
-    last = Offsets(*values["last"]) if values["last"] else None
-    return Guarded(**{**values, "window": window, "last": last})
+    window = DelayWindow(times, a_max, b_max, a_consume, b_consume)
+    last = TickOffsets(*values["last"]) if values["last"] else None
+    return WindowState(**{**values, "window": window, "last": last})
 
 
 def _forget(states: Path, number: int) -> None:

@@ -10,22 +10,22 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 from twinshore.config.settings import Settings
-from twinshore.proof.core.model import Proven, Stretch
+from twinshore.proof.core.model import CompareRange, CompareResult
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-LOOK_S = 1.0
+STOP_POLL_INTERVAL_S = 1.0
 RunBundle = Callable[[str, str], list[str]]
 
 
 @contextlib.contextmanager
-def runner(
+def open_bundle_runner(
     settings: Settings, *, here: bool, stop: threading.Event, log: Callable[[str], None]
 ) -> Iterator[RunBundle | None]:
     """`here`: without Spark. None where `stop` came while Spark was starting, which takes some seconds."""
     if here:
-        yield in_this_process
+        yield run_bundle_in_process
         return
     from twinshore.runtime.spark import open_session, stop_quietly
 
@@ -36,7 +36,7 @@ def runner(
         yield None
         return
     try:
-        yield on_spark(session.sparkContext)
+        yield spark_bundle_runner(session.sparkContext)
     finally:
         stop_quietly(session.stop)
 
@@ -47,11 +47,11 @@ def prove_bundle(bundles: Iterable[str]) -> Iterator[str]:
     from twinshore.proof.prover import prove_all
 
     for bundle in bundles:
-        for found in prove_all(Stretch.from_json(text) for text in json.loads(bundle)):
+        for found in prove_all(CompareRange.from_json(text) for text in json.loads(bundle)):
             yield found.to_json()
 
 
-def on_spark(context: SparkContext) -> RunBundle:
+def spark_bundle_runner(context: SparkContext) -> RunBundle:
     """Runs a bundle as a job of a single task, in a separate pool beside the lanes'."""
 
     def run(bundle: str, name: str) -> list[str]:
@@ -62,17 +62,17 @@ def on_spark(context: SparkContext) -> RunBundle:
     return run
 
 
-def in_this_process(bundle: str, _name: str) -> list[str]:
+def run_bundle_in_process(bundle: str, _name: str) -> list[str]:
     """Runs a bundle right here."""
     return list(prove_bundle([bundle]))
 
 
 def run_bundles(
-    run: RunBundle, bundles: Iterable[Sequence[Stretch]], tasks: int, stopped: Callable[[], bool]
-) -> Iterator[list[Proven]]:
+    run: RunBundle, bundles: Iterable[Sequence[CompareRange]], tasks: int, stopped: Callable[[], bool]
+) -> Iterator[list[CompareResult]]:
     """The answers, bundle by bundle, in the order in which they end; no new one is begun once it is `stopped`, which
     is asked every second. What a task that died had to prove comes back as trouble."""
-    waiting: dict[Future[list[str]], Sequence[Stretch]] = {}
+    waiting: dict[Future[list[str]], Sequence[CompareRange]] = {}
     coming = iter(bundles)
     with ThreadPoolExecutor(tasks, thread_name_prefix="proof") as pool:
         while True:
@@ -84,16 +84,16 @@ def run_bundles(
                 waiting[pool.submit(run, order, f"proof of {bundle[0].named} from {bundle[0].start}")] = bundle
             if not waiting:
                 return
-            for done in wait(waiting, LOOK_S, return_when=FIRST_COMPLETED).done:
-                yield answers_of(done, waiting.pop(done))
+            for done in wait(waiting, STOP_POLL_INTERVAL_S, return_when=FIRST_COMPLETED).done:
+                yield read_results(done, waiting.pop(done))
 
 
-def answers_of(done: Future[list[str]], bundle: Sequence[Stretch]) -> list[Proven]:
+def read_results(done: Future[list[str]], bundle: Sequence[CompareRange]) -> list[CompareResult]:
     """What a bundle came to, once it is done; trouble for each stretch where its task died."""
     try:
-        return [Proven.from_json(text) for text in done.result()]
+        return [CompareResult.from_json(text) for text in done.result()]
     except Exception as error:
         # Spark raises a different one for every reason: the task, its worker or its executor is gone.
         lines = [line.strip() for line in str(error).splitlines() if "Error" in line or "Exception" in line]
         reason = f"its task died: {(lines or [type(error).__name__])[0][:200]}"
-        return [Proven(one.number, one.start, one.start, trouble=reason, hint="prove again") for one in bundle]
+        return [CompareResult(one.number, one.start, one.start, trouble=reason, hint="prove again") for one in bundle]

@@ -11,26 +11,26 @@ from typing import Any
 from twinshore.config.errors import ConfigError, TwinshoreError
 from twinshore.config.model import Link
 from twinshore.config.schema import did_you_mean
-from twinshore.config.sections.proof import ProofSettings, overdrawn
-from twinshore.config.sentences import listed
+from twinshore.config.sections.proof import ProofSettings, budget_error
+from twinshore.config.sentences import join_names
 from twinshore.config.settings import Settings
-from twinshore.proof.core.model import Way
-from twinshore.proof.core.planning import Wishes, pass_in_words, whole_pass
-from twinshore.proof.core.report import as_values, exit_code, in_words
+from twinshore.proof.core.model import CompareMode
+from twinshore.proof.core.planning import ProofOptions, describe_reread_pass, measure_reread_pass
+from twinshore.proof.core.report import as_values, describe_report, exit_code
 from twinshore.proof.jobs import RunBundle
-from twinshore.proof.rounds import Proving, Report
-from twinshore.proof.service import Rereading, keep_proving, wishes_beside, wishes_of
-from twinshore.proof.survey import UNSEEN
-from twinshore.runtime.endpoints import Ends, hold_to
+from twinshore.proof.link_scan import OR_NO_DESCRIBE_RIGHT
+from twinshore.proof.rounds import ProofReport, ProofRounds
+from twinshore.proof.service import Rereader, proof_options, proof_options_beside_reread, run_proof_rounds
+from twinshore.runtime.endpoints import LinkClients, pin_cluster_ids
 from twinshore.state.store import Store
 
-LOOK_S = 5.0
-PLACES_MAX = 3
-MEANT = "did you mean"
+TOPIC_CHECK_TIMEOUT_S = 5.0
+CLUSTERS_NAMED_MAX = 3
+DID_YOU_MEAN = "did you mean"
 
 
 @dataclass(frozen=True, slots=True)
-class Prove:
+class ProofRequest:
     """`topics`: only these of the source. `again`: from the beginning of the logs. `sample`: only this part of all
     offsets, drawn by `seed`; 0: all, and another each time. `way`: empty for each topic's own. `throttle_mb_s`: below 0
     as the settings say. `every_s`: the pause between the rounds of a `continuous` proof; 0: as the settings say.
@@ -51,30 +51,30 @@ class Prove:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedProof:
     """What is asked, checked; nothing is opened for it. `seed` draws the same sample again."""
 
-    asked: Prove
+    asked: ProofRequest
     links: tuple[Link, ...]
-    way: Way | None
-    wishes: Wishes
+    way: CompareMode | None
+    wishes: ProofOptions
     every_s: float
     seed: int
 
 
-def prepare(asked: Prove, settings: Settings) -> Prepared:
+def prepare(asked: ProofRequest, settings: Settings) -> PreparedProof:
     """ConfigError where something asked for makes no sense."""
     way = _way(asked.way)
-    wishes = wishes_asked(asked, settings.proof)
+    wishes = resolve_proof_options(asked, settings.proof)
     links = settings.chosen(asked.links)
     if asked.sample and asked.behind_max >= 0:
         raise ConfigError("--behind-max: a sample goes through no offset", hint="leave --sample out, or this")
     if not links:
         raise ConfigError("no link to prove", hint='name one in the settings: [links."east->west"]')
-    return Prepared(asked, tuple(links), way, wishes, asked.every_s or settings.proof.every_s, wishes.seed)
+    return PreparedProof(asked, tuple(links), way, wishes, asked.every_s or settings.proof.every_s, wishes.seed)
 
 
-def check_topics(prepared: Prepared, settings: Settings, store: Store) -> None:
+def check_topics(prepared: PreparedProof, settings: Settings, store: Store) -> None:
     """ConfigError where a topic that is asked for by name is on the source of no link, and none began with it: nobody
     is to wait for Spark to hear of a slip of the pen. A topic that is to be proven for ever may be made later; and
     where a source does not say what it has, the proof says why."""
@@ -84,36 +84,36 @@ def check_topics(prepared: Prepared, settings: Settings, store: Store) -> None:
     known: set[str] = set()
     try:
         for link in prepared.links:
-            with Ends(link, settings, patience_s=LOOK_S, call_s=LOOK_S) as ends:
-                hold_to(link, store, ends.source, ends.target)
+            with LinkClients(link, settings, patience_s=TOPIC_CHECK_TIMEOUT_S, call_s=TOPIC_CHECK_TIMEOUT_S) as ends:
+                pin_cluster_ids(link, store, ends.source, ends.target)
                 known |= {name for name, one in ends.source.metadata().topics.items() if not one.error}
             known |= {row.topic for row in store.twins.of(link.name)}
     except TwinshoreError:
         return
     if lacking := [topic for topic in asked.topics if topic not in known]:
         near = did_you_mean(lacking[0], sorted(known))
-        places = listed(sorted({link.source for link in prepared.links}), PLACES_MAX)
+        places = join_names(sorted({link.source for link in prepared.links}), CLUSTERS_NAMED_MAX)
         # All that there are would be pages.
-        meant = near if MEANT in near else ""
-        raise ConfigError(f"there is no topic {lacking[0]} on {places}{UNSEEN}{meant}")
+        meant = near if DID_YOU_MEAN in near else ""
+        raise ConfigError(f"there is no topic {lacking[0]} on {places}{OR_NO_DESCRIBE_RIGHT}{meant}")
 
 
 def prove(
-    prepared: Prepared,
+    prepared: PreparedProof,
     settings: Settings,
     store: Store,
     run: RunBundle,
     *,
-    tell: Callable[[Report], None],
+    tell: Callable[[ProofReport], None],
     stopped: Callable[[], bool],
     log: Callable[[str], None],
 ) -> int:
     """One round, or rounds until `stopped`, which is asked often; `tell` gets each report. The exit code of the last
     round. What was proven until somebody stopped a single round is told all the same."""
     asked, wishes, tasks = prepared.asked, prepared.wishes, settings.proof.tasks
-    proving = Proving(settings, store, run, wishes=wishes, tasks=tasks, way=prepared.way, stopped=stopped, log=log)
+    proving = ProofRounds(settings, store, run, wishes=wishes, tasks=tasks, way=prepared.way, stopped=stopped, log=log)
 
-    def one_round(*, again: bool = False) -> Report:
+    def one_round(*, again: bool = False) -> ProofReport:
         report = proving.round(prepared.links, asked.topics, again=again)
         return replace(report, behind_max=asked.behind_max)
 
@@ -122,59 +122,64 @@ def prove(
         tell(report)
         return exit_code(report)
     with _again(proving, settings, store, run, wishes, log) as between:
-        return keep_proving(one_round, tell, prepared.every_s, stopped, log, between)
+        return run_proof_rounds(one_round, tell, prepared.every_s, stopped, log, between)
 
 
-def values_of(report: Report, prepared: Prepared, settings: Settings) -> dict[str, Any]:
+def values_of(report: ProofReport, prepared: PreparedProof, settings: Settings) -> dict[str, Any]:
     """For programs: the report, how long a pass over all that is proven takes, and the seed of a sample."""
-    found = whole_pass([one.row for one in report.partitions], settings.proof.reread_mb_s * 1e6)
+    found = measure_reread_pass([one.row for one in report.partitions], settings.proof.reread_mb_s * 1e6)
     values = as_values(report) | {"pass": found._asdict() if found else None}
     return values | ({"seed": prepared.seed} if prepared.asked.sample else {})
 
 
 def sentences_of(
-    report: Report, prepared: Prepared, settings: Settings, *, everything: bool, now_ms: int
+    report: ProofReport, prepared: PreparedProof, settings: Settings, *, everything: bool, now_ms: int
 ) -> Iterator[str]:
     """The verdict first, then what differs. `everything`: the identical partitions too, as for a sample."""
     rows, sample = [one.row for one in report.partitions], bool(prepared.asked.sample)
-    yield from in_words(report, everything=everything or sample)
+    yield from describe_report(report, everything=everything or sample)
     section, going = settings.proof, (prepared.asked.continuous and not sample) or settings.proof.beside_mirror
-    yield from pass_in_words(rows, section.reread_mb_s * 1e6, section.read_again_h, now_ms, going=going)
+    yield from describe_reread_pass(rows, section.reread_mb_s * 1e6, section.read_again_h, now_ms, going=going)
     if sample:
         yield f"the same sample again: --seed {prepared.seed}"
 
 
-def wishes_asked(asked: Prove, section: ProofSettings) -> Wishes:
+def resolve_proof_options(asked: ProofRequest, section: ProofSettings) -> ProofOptions:
     """The settings' with what is asked instead. Where something is read again at the same time, both together stay
     within the throttle."""
-    section, beside = throttled(section, asked.throttle_mb_s), asked.continuous and not asked.sample
-    if beside and (refused := overdrawn(section)):
+    section, beside = with_throttle(section, asked.throttle_mb_s), asked.continuous and not asked.sample
+    if beside and (refused := budget_error(section)):
         raise ConfigError(f"--throttle: {refused}")
-    wishes = (wishes_beside if beside else wishes_of)(section)
+    wishes = (proof_options_beside_reread if beside else proof_options)(section)
     seed = asked.seed or random.SystemRandom().randrange(1, 1_000_000)
     return replace(wishes, sample=asked.sample, seed=seed, digest=wishes.digest and asked.digest)
 
 
-def throttled(section: ProofSettings, throttle_mb_s: float) -> ProofSettings:
+def with_throttle(section: ProofSettings, throttle_mb_s: float) -> ProofSettings:
     """The settings with this throttle instead; below 0 with their own."""
     return replace(section, throttle_mb_s=throttle_mb_s) if throttle_mb_s >= 0 else section
 
 
 @contextlib.contextmanager
 def _again(
-    proving: Proving, settings: Settings, store: Store, run: RunBundle, wishes: Wishes, log: Callable[[str], None]
+    proving: ProofRounds,
+    settings: Settings,
+    store: Store,
+    run: RunBundle,
+    wishes: ProofOptions,
+    log: Callable[[str], None],
 ) -> Iterator[Callable[[], None]]:
     """What reads again what was proven, to be called between rounds."""
-    rereading = Rereading(settings, store, run, wishes, looks=proving.seen, keep=proving.keep, log=log)
+    rereading = Rereader(settings, store, run, wishes, looks=proving.seen, keep=proving.keep, log=log)
     try:
         yield (lambda: None) if wishes.sample else rereading.turn
     finally:
         rereading.close()
 
 
-def _way(name: str) -> Way | None:
+def _way(name: str) -> CompareMode | None:
     if not name:
         return None
-    if name not in list(Way):
-        raise ConfigError(f"--way: there is no way {name!r}{did_you_mean(name, [one.value for one in Way])}")
-    return Way(name)
+    if name not in list(CompareMode):
+        raise ConfigError(f"--way: there is no way {name!r}{did_you_mean(name, [one.value for one in CompareMode])}")
+    return CompareMode(name)

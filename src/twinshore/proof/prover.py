@@ -16,57 +16,73 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from twinshore.config.errors import KafkaError, TwinshoreError, WireError
-from twinshore.config.model import Cluster, NamedPartition
+from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.log_reader import LogReader, Pace
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.log_reader import LogReader, ReadThrottle
 from twinshore.kafka.protocol.record_batch import Record
-from twinshore.kafka.questions import OffsetKind
 from twinshore.proof.core.compare import (
-    AHEAD,
-    Latest,
-    Lone,
-    Tally,
-    beginning,
+    LOOKAHEAD_RECORDS,
+    CompareProgress,
+    OneSidedKeys,
+    OneSidedRecord,
+    compare_by_offset,
     compare_compacted,
     compare_content,
-    compare_placed,
+    find_common_start,
+    find_missing_tombstones,
     first_difference,
-    still_shown,
 )
-from twinshore.proof.core.keys import HASHES_MAX, KEYS_MAX, KnownKeys, LiveKeys, Slice, Suspects, Work, hashed
-from twinshore.proof.core.model import Difference, DifferenceKind, OwedKey, Proven, Stretch, Way
-from twinshore.proof.core.records import (
-    ByExtents,
+from twinshore.proof.core.keys import (
+    HASHES_MAX,
+    KEYS_MAX,
+    HashPass,
+    HashSlice,
+    KeyFinder,
+    KeyHashSet,
+    LiveKeys,
+    hash_chunk_keys,
+)
+from twinshore.proof.core.model import (
+    CompareMode,
+    CompareRange,
+    CompareResult,
+    DifferenceKind,
+    MissingTombstone,
+    ProofDifference,
+)
+from twinshore.proof.core.record_rows import (
     Chunk,
     Chunker,
-    Extent,
-    Placement,
+    MappedAlignment,
+    MappedRun,
+    OffsetAlignment,
     as_text,
-    nothing,
+    empty_chunk,
+    exclude_ranges,
     record_at,
-    without,
 )
 
 CLIENT_ID = "twinshore-proof"
-KEPT = 1_000
+KEYS_REPORTED_MAX = 1_000
 # What a pump has fetched before the source's cleaner came lands within this, as a rule.
 SETTLE_S = 2.0
-LOOKS_MAX = 3
-BEGINNING_RECORDS = 2_000
+ATTEMPTS_MAX = 3
+COMMON_START_RECORDS = 2_000
 
 
 @dataclass(slots=True)
 class BothSides:
     """`read_bytes` is all that came, within the stretch's bound of bytes per second."""
 
-    stretch: Stretch
+    stretch: CompareRange
     source: KafkaCluster
     target: KafkaCluster
     read_bytes: int = 0
-    _pace: Pace = field(init=False)
+    _pace: ReadThrottle = field(init=False)
 
     def __post_init__(self) -> None:
-        self._pace = Pace(self.stretch.bytes_s)
+        self._pace = ReadThrottle(self.stretch.bytes_s)
 
     def beside(
         self, at: int, target_at: int, end: int, target_end: int, compare: Callable[[LogReader, LogReader], bool]
@@ -81,22 +97,22 @@ class BothSides:
     def records(
         self,
         kafka: KafkaCluster,
-        named: NamedPartition,
+        named: TopicPartition,
         at: int,
         end: int,
         most: int,
-        placement: Placement | None = None,
+        placement: OffsetAlignment | None = None,
         dropped: Sequence[tuple[int, int]] = (),
     ) -> list[Record]:
         """The first records from `at` on, below `end`, but for what was dropped; at the source's offsets where a
         placement says so."""
         with self.reading(kafka, named, at, end) as reader:
-            chunks = without(named_chunks(reader, kafka), dropped)
+            chunks = exclude_ranges(named_chunks(reader, kafka), dropped)
             placed = placement.placed(chunks) if placement else chunks
             return list(islice(_seen(placed, reader, at, end), most))
 
     @contextlib.contextmanager
-    def reading(self, kafka: KafkaCluster, named: NamedPartition, at: int, end: int) -> Iterator[LogReader]:
+    def reading(self, kafka: KafkaCluster, named: TopicPartition, at: int, end: int) -> Iterator[LogReader]:
         """A reader whose bytes are counted; it is closed behind the block."""
         reader = LogReader(kafka, named, at, end, self._pace, client_id=CLIENT_ID)
         try:
@@ -123,7 +139,7 @@ def chunks_of(reader: LogReader) -> Iterator[Chunk]:
         if len(fetched.records):
             yield from chunker.chunks(fetched.records, fetched.aborted)
         else:
-            yield nothing(fetched.end)
+            yield empty_chunk(fetched.end)
 
 
 def named_chunks(reader: LogReader, kafka: KafkaCluster) -> Iterator[Chunk]:
@@ -139,22 +155,22 @@ def named_chunks(reader: LogReader, kafka: KafkaCluster) -> Iterator[Chunk]:
         yield chunk
 
 
-def look_at_keys(stretch: Stretch, source: KafkaCluster, target: KafkaCluster) -> Proven:
+def compare_keys(stretch: CompareRange, source: KafkaCluster, target: KafkaCluster) -> CompareResult:
     """The owed keys of one partition. Never raises what an operator can mend: that is `trouble`."""
-    look = KeyLook(stretch, source, target)
+    look = KeyComparison(stretch, source, target)
     try:
         return look.run()
     except TwinshoreError as error:
-        return Proven(stretch.number, 0, 0, bytes=look.read_bytes, trouble=error.message, hint=error.hint)
+        return CompareResult(stretch.number, 0, 0, bytes=look.read_bytes, trouble=error.message, hint=error.hint)
 
 
-def written_between(reader: LogReader, keys: Iterable[bytes]) -> set[bytes]:
+def find_written_keys(reader: LogReader, keys: Iterable[bytes]) -> set[bytes]:
     """Those of the keys of which the reader meets a record; it is read no further than where all are met."""
     absent, found = dict.fromkeys(keys, 0), set[bytes]()
-    suspects = Suspects(absent)
+    suspects = KeyFinder(absent)
     if absent:
         for chunk in read_chunks(reader):
-            found.update(key for key, _, _ in suspects.among(chunk))
+            found.update(key for key, _, _ in suspects.find_in(chunk))
             if len(found) == len(absent):
                 break
     return found
@@ -172,10 +188,10 @@ def read_chunks(reader: LogReader) -> Iterator[Chunk]:
 
 
 @dataclass(slots=True)
-class KeyLook:
+class KeyComparison:
     """One partition of a compacted topic, both sides read whole. The two clusters are the caller's to close."""
 
-    stretch: Stretch
+    stretch: CompareRange
     source: KafkaCluster
     target: KafkaCluster
     settle_s: float = SETTLE_S
@@ -186,19 +202,19 @@ class KeyLook:
     span: tuple[int, int] = (-1, -1)
     end: int = 0
     _first: list[tuple[int, bytes]] = field(default_factory=list, init=False)
-    _pace: Pace = field(default_factory=lambda: Pace(0), init=False)
+    _pace: ReadThrottle = field(default_factory=lambda: ReadThrottle(0), init=False)
 
-    def run(self) -> Proven:
+    def run(self) -> CompareResult:
         """All slices of all keys, one reading of both logs for each."""
-        self._pace = Pace(self.stretch.bytes_s)
-        todo = [Slice()]
+        self._pace = ReadThrottle(self.stretch.bytes_s)
+        todo = [HashSlice()]
         while todo:
-            work = Work(todo.pop())
+            work = HashPass(todo.pop())
             self._slice(work)
             todo += work.left
         # A heap of the lowest offsets is one of the highest negative ones.
-        keys = tuple(OwedKey(-at, as_text(key) or "") for at, key in sorted(self._first, reverse=True))
-        return Proven(
+        keys = tuple(MissingTombstone(-at, as_text(key) or "") for at, key in sorted(self._first, reverse=True))
+        return CompareResult(
             self.stretch.number,
             0,
             self.end,
@@ -209,12 +225,12 @@ class KeyLook:
             owed_keys=keys,
         )
 
-    def _slice(self, work: Work) -> None:
+    def _slice(self, work: HashPass) -> None:
         named, twin = self.stretch.named, self.stretch.twin_named
         self.end = _end(self.source, named)
-        known = KnownKeys(work, self.hashes_max)
+        known = KeyHashSet(work, self.hashes_max)
         for chunk in self._chunks(self.source, named, _start(self.source, named), self.end):
-            known.add(hashed(chunk)[0])
+            known.add(hash_chunk_keys(chunk)[0])
         alive = LiveKeys(work, self.keys_max)
         upto = min(self.end, _end(self.target, twin))
         for chunk in self._chunks(self.target, twin, _start(self.target, twin), upto):
@@ -232,16 +248,16 @@ class KeyLook:
         time.sleep(self.settle_s)
         named, twin = self.stretch.named, self.stretch.twin_named
         end = _end(self.source, named)
-        suspects = Suspects(keys)
+        suspects = KeyFinder(keys)
         absent = dict(keys)
         for chunk in self._chunks(self.source, named, _start(self.source, named), end):
-            for key, _, _ in suspects.among(chunk):
+            for key, _, _ in suspects.find_in(chunk):
                 absent.pop(key, None)
         alive: dict[bytes, int] = {}
-        suspects = Suspects(absent)
+        suspects = KeyFinder(absent)
         first, last = min(absent.values(), default=0), _end(self.target, twin)
         for chunk in self._chunks(self.target, twin, max(first, _start(self.target, twin)), last if absent else 0):
-            for key, at, tombstone in suspects.among(chunk):
+            for key, at, tombstone in suspects.find_in(chunk):
                 if tombstone:
                     alive.pop(key, None)
                 else:
@@ -254,9 +270,9 @@ class KeyLook:
         self.count += 1
         low, high = self.span
         self.span = (at if low < 0 else min(low, at), max(high, at + 1))
-        (heapq.heappush if len(self._first) < KEPT else heapq.heappushpop)(self._first, (-at, key))
+        (heapq.heappush if len(self._first) < KEYS_REPORTED_MAX else heapq.heappushpop)(self._first, (-at, key))
 
-    def _chunks(self, kafka: KafkaCluster, named: NamedPartition, start: int, end: int) -> Iterator[Chunk]:
+    def _chunks(self, kafka: KafkaCluster, named: TopicPartition, start: int, end: int) -> Iterator[Chunk]:
         reader = LogReader(kafka, named, start, end, self._pace, client_id=CLIENT_ID)
         try:
             yield from read_chunks(reader)
@@ -264,15 +280,15 @@ class KeyLook:
             self.read_bytes += reader.read_bytes
 
 
-def _start(kafka: KafkaCluster, named: NamedPartition) -> int:
+def _start(kafka: KafkaCluster, named: TopicPartition) -> int:
     return kafka.list_offsets([named], OffsetKind.EARLIEST)[named]
 
 
-def _end(kafka: KafkaCluster, named: NamedPartition) -> int:
+def _end(kafka: KafkaCluster, named: TopicPartition) -> int:
     return kafka.list_offsets([named], OffsetKind.LAST_STABLE)[named]
 
 
-def prove_all(stretches: Iterable[Stretch]) -> Iterator[Proven]:
+def prove_all(stretches: Iterable[CompareRange]) -> Iterator[CompareResult]:
     """What became of each, over the same connections. Never raises what an operator can mend: that is `trouble`."""
     met: dict[tuple[Cluster, str], KafkaCluster] = {}
     try:
@@ -288,12 +304,12 @@ def prove_all(stretches: Iterable[Stretch]) -> Iterator[Proven]:
             kafka.close()
 
 
-def _prove(stretch: Stretch, source: KafkaCluster, target: KafkaCluster) -> Proven:
+def _prove(stretch: CompareRange, source: KafkaCluster, target: KafkaCluster) -> CompareResult:
     began_s, began_cpu_s = time.monotonic(), time.thread_time()
     prover = Prover(stretch, source, target)
     try:
         _check_topics(stretch, source, target)
-        found = look_at_keys(stretch, source, target) if stretch.keys else _looked_twice(prover)
+        found = compare_keys(stretch, source, target) if stretch.keys else _looked_twice(prover)
         if found.difference is not None or found.owed:
             _check_topics(stretch, source, target)
     except TwinshoreError as error:
@@ -301,7 +317,7 @@ def _prove(stretch: Stretch, source: KafkaCluster, target: KafkaCluster) -> Prov
     return replace(found, seconds=time.monotonic() - began_s, cpu_s=time.thread_time() - began_cpu_s)
 
 
-def _check_topics(stretch: Stretch, source: KafkaCluster, target: KafkaCluster) -> None:
+def _check_topics(stretch: CompareRange, source: KafkaCluster, target: KafkaCluster) -> None:
     """KafkaError where a topic is another one than was looked at."""
     sides = (source, stretch.named.topic), (target, stretch.twin)
     for (kafka, name), wanted in zip(sides, stretch.topic_ids, strict=True):
@@ -310,7 +326,7 @@ def _check_topics(stretch: Stretch, source: KafkaCluster, target: KafkaCluster) 
             raise KafkaError(f"topic {name} on {kafka.name} was deleted and made again meanwhile", hint="prove again")
 
 
-def _looked_twice(prover: Prover) -> Proven:
+def _looked_twice(prover: Prover) -> CompareResult:
     """A batch is corrupt that is so at two looks: the first may have been some line's or disk's bad moment."""
     try:
         return prover.run()
@@ -327,38 +343,38 @@ def _looked_twice(prover: Prover) -> Proven:
 class Prover:
     """The two clusters are the caller's to close."""
 
-    stretch: Stretch
+    stretch: CompareRange
     source: KafkaCluster
     target: KafkaCluster
     start: int = 0
-    tally: Tally = field(default_factory=lambda: Tally(0))
+    tally: CompareProgress = field(default_factory=lambda: CompareProgress(0))
     sides: BothSides = field(init=False)
 
     def __post_init__(self) -> None:
         self.sides = BothSides(self.stretch, self.source, self.target)
 
-    def run(self) -> Proven:
+    def run(self) -> CompareResult:
         """Compares as the stretch wants it."""
         wanted = self.stretch
         earliest = self.source.list_offsets([wanted.named], OffsetKind.EARLIEST)[wanted.named]
         self._begin(min(wanted.end, max(wanted.start, earliest)))
-        if wanted.way is Way.CONTENT:
+        if wanted.way is CompareMode.CONTENT:
             return self._by_content()
-        if wanted.way is Way.COMPACTED:
+        if wanted.way is CompareMode.COMPACTED:
             return self._compacted()
         return self._placed()
 
     def account(
         self,
         *,
-        difference: Difference | None = None,
+        difference: ProofDifference | None = None,
         trouble: str = "",
         hint: str = "",
         owed: int = 0,
-    ) -> Proven:
+    ) -> CompareResult:
         """What has been proven so far."""
         tally = self.tally
-        return Proven(
+        return CompareResult(
             self.stretch.number,
             self.start,
             tally.at,
@@ -373,27 +389,27 @@ class Prover:
             owed=owed,
         )
 
-    def trouble(self, error: TwinshoreError) -> Proven:
+    def trouble(self, error: TwinshoreError) -> CompareResult:
         return self.account(trouble=error.message, hint=error.hint)
 
-    def corrupt(self, error: WireError) -> Difference:
-        return Difference(DifferenceKind.CORRUPT, self.tally.at, error.message, None, None)
+    def corrupt(self, error: WireError) -> ProofDifference:
+        return ProofDifference(DifferenceKind.CORRUPT, self.tally.at, error.message, None, None)
 
     def _begin(self, start: int) -> None:
         self.start = start
-        self.tally = Tally(start, self.stretch.target_start)
+        self.tally = CompareProgress(start, self.stretch.target_start)
 
     # Where offsets count
 
-    def _placed(self) -> Proven:
+    def _placed(self) -> CompareResult:
         wanted, placement = self.stretch, self._placement()
-        for _ in range(LOOKS_MAX):
+        for _ in range(ATTEMPTS_MAX):
             skipped: list[int] = []
 
             def compare(ours: LogReader, theirs: LogReader, skipped: list[int] = skipped) -> bool:
-                chunks = without(named_chunks(ours, self.source), wanted.dropped)
+                chunks = exclude_ranges(named_chunks(ours, self.source), wanted.dropped)
                 peers = placement.placed(named_chunks(theirs, self.target))
-                same = compare_placed(chunks, peers, self.tally, wanted.end, digest=wanted.digest)
+                same = compare_by_offset(chunks, peers, self.tally, wanted.end, digest=wanted.digest)
                 skipped.append(max(ours.skipped_to, placement.source_from(theirs.skipped_to)))
                 return same
 
@@ -414,22 +430,24 @@ class Prover:
     def _bound(self) -> int:
         """How far the target may be read: what lies beyond is never asked for."""
         wanted = self.stretch
-        if wanted.way is Way.EXACT:
+        if wanted.way is CompareMode.EXACT:
             return wanted.end
         return max((target + length for _, target, length in wanted.extents), default=0)
 
-    def _placement(self) -> Placement:
-        if self.stretch.way is Way.EXACT:
-            return Placement()
-        return ByExtents([Extent(*extent) for extent in self.stretch.extents], self.stretch.end)
+    def _placement(self) -> OffsetAlignment:
+        if self.stretch.way is CompareMode.EXACT:
+            return OffsetAlignment()
+        return MappedAlignment([MappedRun(*extent) for extent in self.stretch.extents], self.stretch.end)
 
-    def _look_again(self, placement: Placement, *, beyond: bool) -> Difference | None:
+    def _look_again(self, placement: OffsetAlignment, *, beyond: bool) -> ProofDifference | None:
         """Both sides read anew where they parted. None: that was the source's cleaner or retention at work."""
         wanted, at = self.stretch, self.tally.at
         end = wanted.target_end if beyond else wanted.end
-        ours = self.sides.records(self.source, wanted.named, at, wanted.end, AHEAD, dropped=wanted.dropped)
-        bound = end if wanted.way is Way.EXACT else self._bound()
-        theirs = self.sides.records(self.target, wanted.twin_named, placement.target_of(at), bound, AHEAD, placement)
+        ours = self.sides.records(self.source, wanted.named, at, wanted.end, LOOKAHEAD_RECORDS, dropped=wanted.dropped)
+        bound = end if wanted.way is CompareMode.EXACT else self._bound()
+        theirs = self.sides.records(
+            self.target, wanted.twin_named, placement.target_of(at), bound, LOOKAHEAD_RECORDS, placement
+        )
         theirs = [record for record in theirs if record.offset >= at]
         starts = self.target.list_offsets([wanted.twin_named], OffsetKind.EARLIEST)
         earliest = self.source.list_offsets([wanted.named], OffsetKind.EARLIEST)[wanted.named]
@@ -438,13 +456,13 @@ class Prover:
             self._begin(min(kept_from, wanted.end))
             return None
         # Of two windows with as many records the shorter one says how far both are known.
-        full = [side[-1].offset + 1 for side in (ours, theirs) if len(side) == AHEAD]
+        full = [side[-1].offset + 1 for side in (ours, theirs) if len(side) == LOOKAHEAD_RECORDS]
         return self._ranged(first_difference(ours, theirs, end=min([end, *full])))
 
-    def _ranged(self, found: Difference | None) -> Difference | None:
+    def _ranged(self, found: ProofDifference | None) -> ProofDifference | None:
         """Of records that a twin lacks because its log begins above them, all are named at once."""
         wanted = self.stretch
-        if found is None or found.kind is not DifferenceKind.MISSING or wanted.way is not Way.EXACT:
+        if found is None or found.kind is not DifferenceKind.MISSING or wanted.way is not CompareMode.EXACT:
             return found
         begins = self.target.list_offsets([wanted.twin_named], OffsetKind.EARLIEST)[wanted.twin_named]
         if begins <= found.offset:
@@ -454,7 +472,7 @@ class Prover:
 
     # Where only order counts
 
-    def _by_content(self) -> Proven:
+    def _by_content(self) -> CompareResult:
         wanted = self.stretch
         last = wanted.target_end >= 0
         target_end = wanted.target_end
@@ -464,7 +482,7 @@ class Prover:
             self.tally.target_at = -1  # The source's retention was here: where it begins now lies elsewhere there.
             if self.start >= wanted.end:
                 return self.account()
-        for _ in range(LOOKS_MAX):
+        for _ in range(ATTEMPTS_MAX):
             if self.tally.target_at < 0 and not self._find_beginning(target_end):
                 return self.account()
             skipped: list[int] = []
@@ -484,12 +502,12 @@ class Prover:
                 return self.account()
         return self.account(trouble="retention takes records faster than they are read", hint="try again")
 
-    def _parted(self, target_end: int) -> Proven:
+    def _parted(self, target_end: int) -> CompareResult:
         """Of both sides read anew where they part."""
         wanted = self.stretch
         at, target_at = self.tally.at, self.tally.target_at
-        ours = self.sides.records(self.source, wanted.named, at, wanted.end, AHEAD)
-        theirs = self.sides.records(self.target, wanted.twin_named, target_at, target_end, AHEAD)
+        ours = self.sides.records(self.source, wanted.named, at, wanted.end, LOOKAHEAD_RECORDS)
+        theirs = self.sides.records(self.target, wanted.twin_named, target_at, target_end, LOOKAHEAD_RECORDS)
         found = first_difference(ours, theirs, placed=False)
         if found is None:
             return self.account(trouble=f"the records at offset {at} are others at each look", hint="try again")
@@ -498,18 +516,18 @@ class Prover:
     def _find_beginning(self, target_end: int) -> bool:
         """Sets where both begin; False when the target has nothing yet."""
         wanted = self.stretch
-        ours = self.sides.records(self.source, wanted.named, self.start, wanted.end, BEGINNING_RECORDS)
+        ours = self.sides.records(self.source, wanted.named, self.start, wanted.end, COMMON_START_RECORDS)
         twin = wanted.twin_named
         first = self.target.list_offsets([twin], OffsetKind.EARLIEST)[twin]
-        theirs = self.sides.records(self.target, twin, first, target_end, BEGINNING_RECORDS)
+        theirs = self.sides.records(self.target, twin, first, target_end, COMMON_START_RECORDS)
         if not theirs:
             if not ours:  # Nobody sees anything on either side.
                 self.tally.at = wanted.end
             return False
-        found = beginning(ours, theirs)
+        found = find_common_start(ours, theirs)
         if found is None:
             raise TwinshoreError(
-                f"{wanted.named} has no common beginning on both sides, among {BEGINNING_RECORDS} records of each",
+                f"{wanted.named} has no common beginning on both sides, among {COMMON_START_RECORDS} records of each",
                 hint="was the target filled from elsewhere, or has one side lost its beginning to retention?",
             )
         self._begin(ours[found[0]].offset)
@@ -518,12 +536,12 @@ class Prover:
 
     # Compacted topics
 
-    def _compacted(self) -> Proven:
+    def _compacted(self) -> CompareResult:
         wanted = self.stretch
-        before: Difference | None = None
-        for _ in range(LOOKS_MAX):
+        before: ProofDifference | None = None
+        for _ in range(ATTEMPTS_MAX):
             self._begin(self.start)
-            latest = Latest()
+            latest = OneSidedKeys()
             same = self._compare_compacted(wanted.end, latest)
             owed = self._settle(latest)
             lacking = self._lacking(latest)
@@ -541,7 +559,7 @@ class Prover:
             before = found
         return self.account(trouble="both sides are being cleaned: no two looks agree", hint="try again later")
 
-    def _compare_compacted(self, end: int, latest: Latest) -> bool:
+    def _compare_compacted(self, end: int, latest: OneSidedKeys) -> bool:
         def compare(ours: LogReader, theirs: LogReader) -> bool:
             chunks, peers = named_chunks(ours, self.source), named_chunks(theirs, self.target)
             return compare_compacted(chunks, peers, self.tally, end, latest)
@@ -552,9 +570,9 @@ class Prover:
         """What both sides share below a difference: what was counted behind it is counted once it is proven."""
         if to < self.tally.at:
             self._begin(self.start)
-            self._compare_compacted(to, Latest())
+            self._compare_compacted(to, OneSidedKeys())
 
-    def _settle(self, latest: Latest) -> int:
+    def _settle(self, latest: OneSidedKeys) -> int:
         """Takes out what one side lacks rightly, however much is written meanwhile. That is what has been written anew
         since: a cleaner takes no record before a later one of its key is there. The twin's cleaner knows of those below
         the twin's end alone, the source's of all; and what is on the target was on the source before. It is also what
@@ -577,21 +595,21 @@ class Prover:
     def _written(self, start: int, end: int, keys: Collection[bytes]) -> set[bytes]:
         """Those of the keys of which the source has a record there."""
         with self.sides.reading(self.source, self.stretch.named, start, max(start, end)) as reader:
-            return written_between(reader, keys)
+            return find_written_keys(reader, keys)
 
-    def _lacking(self, latest: Latest) -> list[Lone]:
+    def _lacking(self, latest: OneSidedKeys) -> list[OneSidedRecord]:
         """Latest records that one side lacks for good, by offset. Nothing could take a tombstone and leave what it
         deletes, so one is missed where the other side still shows that."""
         alive = self._alive(latest, on_source=True) + self._alive(latest, on_source=False)
         return sorted(latest.open() + alive)
 
-    def _alone(self, lone: Lone) -> Difference | None:
+    def _alone(self, lone: OneSidedRecord) -> ProofDifference | None:
         at, wanted = lone.offset, self.stretch
         if lone.on_source:
             return first_difference(self.sides.records(self.source, wanted.named, at, at + 1, 1), [])
         return first_difference([], self.sides.records(self.target, wanted.twin_named, at, at + 1, 1))
 
-    def _beyond(self) -> Difference | None:
+    def _beyond(self) -> ProofDifference | None:
         """What the target shows beyond the source's end, where that is asked for."""
         wanted = self.stretch
         if wanted.target_end <= wanted.end:
@@ -599,7 +617,7 @@ class Prover:
         theirs = self.sides.records(self.target, wanted.twin_named, wanted.end, wanted.target_end, 1)
         return first_difference([], theirs)
 
-    def _alive(self, latest: Latest, *, on_source: bool) -> list[Lone]:
+    def _alive(self, latest: OneSidedKeys, *, on_source: bool) -> list[OneSidedRecord]:
         """Tombstones that this side alone has, of keys that the other still shows. It is read from its beginning: the
         value may lie before the stretch, and what every key shows would not fit into memory."""
         deletes = latest.deletes(on_source=on_source)
@@ -608,9 +626,9 @@ class Prover:
         kafka, named = (self.target, self.stretch.twin_named) if on_source else (self.source, self.stretch.named)
         first = kafka.list_offsets([named], OffsetKind.EARLIEST)[named]
         with self.sides.reading(kafka, named, first, max(found.offset for found in deletes.values())) as reader:
-            return still_shown(named_chunks(reader, kafka), deletes)
+            return find_missing_tombstones(named_chunks(reader, kafka), deletes)
 
-    def _both_at(self, at: int) -> Difference | None:
+    def _both_at(self, at: int) -> ProofDifference | None:
         wanted = self.stretch
         ours = self.sides.records(self.source, wanted.named, at, at + 1, 1)
         theirs = self.sides.records(self.target, wanted.twin_named, at, at + 1, 1)

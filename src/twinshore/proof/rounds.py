@@ -7,67 +7,84 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import Link, NamedPartition
+from twinshore.config.model import Link, TopicPartition
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.proof.core.borders import GONE, PARTED, PartitionLook, difference_of, gone, incident_of, mended
-from twinshore.proof.core.compare import KIND, row_of
-from twinshore.proof.core.keys import Keys, due, looked, marked, overtaken, owed_incident, retention_of, stands_ms
-from twinshore.proof.core.model import Proven, Stretch, Way
+from twinshore.proof.core.compare import NOT_COMPARED_KIND, not_compared_row
+from twinshore.proof.core.keys import (
+    KeyCheck,
+    find_outdated_incidents,
+    is_key_check_due,
+    lag_age_ms,
+    mark_keys_checked,
+    missing_tombstones_incident,
+    parse_delete_retention_ms,
+    update_key_marks,
+)
+from twinshore.proof.core.model import CompareMode, CompareRange, CompareResult
+from twinshore.proof.core.partition_scan import (
+    DELETED_BY_RETENTION,
+    DIVERGENCE_KINDS,
+    PartitionScan,
+    difference_of,
+    find_expired_incidents,
+    find_resolved_incidents,
+    incident_of,
+)
 from twinshore.proof.core.planning import (
-    OFFSETS_COUNT,
-    Wishes,
-    bundled,
-    meeting,
-    outcome,
-    rested,
-    sampled_outcome,
-    stretch_of,
-    stretches,
+    OFFSET_MODES,
+    ProofOptions,
+    apply_results,
+    apply_sample_results,
+    build_range,
+    bundle_ranges,
+    plan_ranges,
+    rebase_scan,
+    refresh_idle_proof,
 )
 from twinshore.proof.jobs import RunBundle, run_bundles
-from twinshore.proof.survey import Lack, Survey, Surveyor, away, mapped
-from twinshore.replication.links import standing
-from twinshore.runtime.endpoints import Ends, hold_to
-from twinshore.state.core.values import KeyLookRow, LedgerRow, ProofRow, ProofState
+from twinshore.proof.link_scan import LinkScan, LinkScanner, NotCompared, add_offset_runs, link_not_compared
+from twinshore.replication.links import effective_links
+from twinshore.runtime.endpoints import LinkClients, pin_cluster_ids
+from twinshore.state.core.values import IncidentRow, KeyCheckRow, ProofRow, ProofState
 from twinshore.state.store import Store
 
-Place = tuple[str, str, int]
-Refold = Callable[[Place, ProofRow | None], ProofRow | None]
+LinkPartition = tuple[str, str, int]
+MergeRow = Callable[[LinkPartition, ProofRow | None], ProofRow | None]
 # A new leader may show less than was there, until its followers have told it how far they are.
 SETTLE_S = 10.0
-LOOK_S = 0.5
-HEED_S = 0.1
-STOPPED = "it was stopped before all was compared"
-GO_ON = "`twinshore prove` goes on from here, without --again"
+RESCAN_INTERVAL_S = 0.5
+STOP_POLL_INTERVAL_S = 0.1
+STOPPED_BEFORE_END = "it was stopped before all was compared"
+RESUME_HINT = "`twinshore prove` goes on from here, without --again"
 
 
-def place_of(row: ProofRow) -> Place:
+def link_partition_of(row: ProofRow) -> LinkPartition:
     """Which partition of which link it is about."""
     return row.link, row.topic, row.partition
 
 
-class Keeping:
+class ProofRecorder:
     """One store's."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def save(self, rows: Mapping[Place, ProofRow], refold: Refold) -> dict[Place, ProofRow]:
+    def save(self, rows: Mapping[LinkPartition, ProofRow], refold: MergeRow) -> dict[LinkPartition, ProofRow]:
         """Saves each row if what stands is as it was read. Else it saves what `refold` makes of the row that stands,
         None: that one is left. Returns what was saved."""
-        kept: dict[Place, ProofRow] = {}
+        kept: dict[LinkPartition, ProofRow] = {}
         turn = dict(rows)
         while turn:
-            refused = {place_of(row) for row in self._store.proofs.save(list(turn.values()))}
+            refused = {link_partition_of(row) for row in self._store.proofs.save(list(turn.values()))}
             kept |= {
                 place: replace(row, revision=row.revision + 1) for place, row in turn.items() if place not in refused
             }
             turn = self._refolded(self._store, refused, refold)
         self.tell([*rows.values(), *kept.values()])
         for link in {row.link for row in kept.values()}:
-            for number in mended(self._store.ledger.rows(link, open_only=True), kept.values()):
+            for number in find_resolved_incidents(self._store.ledger.rows(link, open_only=True), kept.values()):
                 self._store.ledger.close(number, now_ms=wall_ms())
         return kept
 
@@ -77,15 +94,15 @@ class Keeping:
             self._store.ledger.add(incident, now_ms=wall_ms())
 
     @staticmethod
-    def _refolded(store: Store, refused: Collection[Place], refold: Refold) -> dict[Place, ProofRow]:
+    def _refolded(store: Store, refused: Collection[LinkPartition], refold: MergeRow) -> dict[LinkPartition, ProofRow]:
         links = sorted({link for link, *_ in refused})
-        stands = {place_of(row): row for link in links for row in store.proofs.of(link)}
+        stands = {link_partition_of(row): row for link in links for row in store.proofs.of(link)}
         found = {place: refold(place, stands.get(place)) for place in refused}
         return {place: row for place, row in found.items() if row is not None}
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRounds:
+class KeyCheckRounds:
     """Looks at the keys of compacted sides, in a round of proving."""
 
     settings: Settings
@@ -96,33 +113,33 @@ class KeyRounds:
     stopped: Callable[[], bool]
 
     def round(
-        self, link: Link, looks: Sequence[PartitionLook], seen_ms: int, forced: Collection[NamedPartition]
-    ) -> dict[NamedPartition, Keys]:
+        self, link: Link, looks: Sequence[PartitionScan], seen_ms: int, forced: Collection[TopicPartition]
+    ) -> dict[TopicPartition, KeyCheck]:
         """What is known of the keys of compacted sides, after looks at those whose turn it is and at the `forced` ones.
         Both sides' ends were asked for at `seen_ms` or later."""
-        looks = [look for look in looks if look.way is Way.COMPACTED]
+        looks = [look for look in looks if look.way is CompareMode.COMPACTED]
         if not looks:
             return {}
         retentions = self._retentions(link, {look.named.topic for look in looks})
-        before = {(row.topic, row.partition): row for row in self.store.key_looks.of(link.name)}
-        found: dict[NamedPartition, Keys] = {}
-        turn: list[PartitionLook] = []
+        before = {(row.topic, row.partition): row for row in self.store.key_checks.of(link.name)}
+        found: dict[TopicPartition, KeyCheck] = {}
+        turn: list[PartitionScan] = []
         for look in looks:
             now_ms = wall_ms()
             old = before.get((look.named.topic, look.named.partition))
-            row = marked(old, look, retentions[look.named.topic], seen_ms, now_ms)
-            found[look.named] = Keys(row, stands_ms(row, look, now_ms))
-            if look.named in forced or due(row, look, now_ms):
+            row = update_key_marks(old, look, retentions[look.named.topic], seen_ms, now_ms)
+            found[look.named] = KeyCheck(row, lag_age_ms(row, look, now_ms))
+            if look.named in forced or is_key_check_due(row, look, now_ms):
                 turn.append(look)
-        self.store.key_looks.save([keys.row for keys in found.values()])
+        self.store.key_checks.save([keys.row for keys in found.values()])
         self._look(link, turn, found)
         return found
 
-    def _look(self, link: Link, turn: Sequence[PartitionLook], found: dict[NamedPartition, Keys]) -> None:
+    def _look(self, link: Link, turn: Sequence[PartitionScan], found: dict[TopicPartition, KeyCheck]) -> None:
         clusters = self.settings.cluster(link.source), self.settings.cluster(link.target)
-        wishes = Wishes(bytes_s=self.bytes_s)
+        wishes = ProofOptions(bytes_s=self.bytes_s)
         wanted = [
-            replace(stretch_of(look, clusters, wishes, 0, 0), number=at, keys=True) for at, look in enumerate(turn)
+            replace(build_range(look, clusters, wishes, 0, 0), number=at, keys=True) for at, look in enumerate(turn)
         ]
         for answers in run_bundles(self.run, [[one] for one in wanted], self.tasks, self.stopped):
             for answer in answers:
@@ -131,12 +148,12 @@ class KeyRounds:
                 if found[look.named].looked:
                     self._tell(link, found[look.named].row)
 
-    def _tell(self, link: Link, row: KeyLookRow) -> None:
-        self.store.key_looks.save([row])
+    def _tell(self, link: Link, row: KeyCheckRow) -> None:
+        self.store.key_checks.save([row])
         opened = self.store.ledger.rows(link.name, open_only=True)
-        for number, came_to in overtaken(opened, {(row.link, row.topic, row.partition): row}):
+        for number, came_to in find_outdated_incidents(opened, {(row.link, row.topic, row.partition): row}):
             self.store.ledger.close(number, now_ms=wall_ms(), came_to=came_to)
-        incident = owed_incident(row)
+        incident = missing_tombstones_incident(row)
         if incident is not None:
             self.store.ledger.add(incident, now_ms=wall_ms())
 
@@ -147,13 +164,13 @@ class KeyRounds:
         finally:
             source.close()
         values = {name: settings.get(name, {}).get("delete.retention.ms") for name in topics}
-        return {name: retention_of(value.value if value else None) for name, value in values.items()}
+        return {name: parse_delete_retention_ms(value.value if value else None) for name, value in values.items()}
 
 
-def _after(keys: Keys, look: PartitionLook, answer: Proven) -> Keys:
+def _after(keys: KeyCheck, look: PartitionScan, answer: CompareResult) -> KeyCheck:
     if answer.trouble:
         return replace(keys, trouble=(f"its keys were not compared: {answer.trouble}", answer.hint))
-    return replace(keys, row=looked(keys.row, look, answer, wall_ms()), looked=True, keys=answer.owed_keys)
+    return replace(keys, row=mark_keys_checked(keys.row, look, answer, wall_ms()), looked=True, keys=answer.owed_keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,15 +185,15 @@ class PartitionReport:
     cpu_s: float
     troubles: tuple[tuple[str, str], ...] = ()
     sampled: bool = False
-    opened: tuple[LedgerRow, ...] = ()
-    keys: Keys | None = None
+    opened: tuple[IncidentRow, ...] = ()
+    keys: KeyCheck | None = None
     answered: int = 0
-    look: PartitionLook | None = None
+    look: PartitionScan | None = None
 
     @property
     def dropped(self) -> int:
         """How many offsets of what is proven a fresh queue dropped: they are left out."""
-        row, some = self.row, self.look.dropped if self.look is not None and self.look.way in OFFSETS_COUNT else ()
+        row, some = self.row, self.look.dropped if self.look is not None and self.look.way in OFFSET_MODES else ()
         return sum(max(0, min(end, row.to_offset) - max(begin, row.from_offset)) for begin, end in some)
 
     @property
@@ -196,7 +213,7 @@ class PartitionReport:
 
     @property
     def differs(self) -> bool:
-        parted = any(row.incident.kind in PARTED for row in self.opened)
+        parted = any(row.incident.kind in DIVERGENCE_KINDS for row in self.opened)
         return self.row.state == "differs" or parted or bool(self.owed)
 
     @property
@@ -219,11 +236,11 @@ class PartitionReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ProofReport:
     """One round over some links."""
 
     partitions: tuple[PartitionReport, ...]
-    lacks: tuple[Lack, ...]
+    lacks: tuple[NotCompared, ...]
     seconds: float
     # So many offsets the source may have beyond what was compared; below 0: any number.
     behind_max: int = -1
@@ -256,45 +273,45 @@ class _Work:
     is in `asked`. `revision` is the stored row's. `barred`: another process has found a difference since the look, so
     only a later look goes past it. `overtaken`: what stands is not of these topics, or by another way."""
 
-    look: PartitionLook
+    look: PartitionScan
     row: ProofRow
     revision: int = 0
-    asked: list[Stretch] = field(default_factory=list)
-    results: list[Proven] = field(default_factory=list)
-    earlier: list[Proven] = field(default_factory=list)
-    keys: Keys | None = None
+    asked: list[CompareRange] = field(default_factory=list)
+    results: list[CompareResult] = field(default_factory=list)
+    earlier: list[CompareResult] = field(default_factory=list)
+    keys: KeyCheck | None = None
     begun: bool = False
     barred: bool = False
     overtaken: bool = False
 
     @property
-    def counted(self) -> list[Proven]:
+    def counted(self) -> list[CompareResult]:
         """The results that say something of what stands."""
         return [one for one in self.results if one.difference] if self.barred else self.results
 
     def meets(self, stands: ProofRow | None) -> bool:
         """Goes on from what another process has written; False where nothing of this can be added to that."""
-        look = meeting(self.look, stands)
+        look = rebase_scan(self.look, stands)
         self.overtaken = look is None or stands is None
         if look is None or stands is None:
             return False
         self.look, self.revision = look, stands.revision
         self.barred = self.barred or stands.state is ProofState.DIFFERS
-        self.row = outcome(look, [], [], stands.proven_ms)
+        self.row = apply_results(look, [], [], stands.proven_ms)
         return True
 
     def goes_on(self) -> bool:
         """Where only order counts, the next stretch is known when the one before has ended."""
         if self.barred or self.overtaken:
             return False
-        whole = [one for one in self.asked if one.target_end < 0 and one.way is Way.CONTENT]
+        whole = [one for one in self.asked if one.target_end < 0 and one.way is CompareMode.CONTENT]
         return bool(whole) and [one.to for one in self.results if not one.difference] == [one.end for one in whole]
 
     def report(self, *, sampled: bool, stopped: bool) -> PartitionReport:
         found = self.earlier + self.results
         short = stopped and (not self.begun or len(self.results) < len(self.asked))
         troubles = [(one.trouble, one.hint) for one in found] + ([self.keys.trouble] if self.keys else [])
-        troubles += [(STOPPED, GO_ON)] if short else []
+        troubles += [(STOPPED_BEFORE_END, RESUME_HINT)] if short else []
         return PartitionReport(
             self.row,
             sum(one.records for one in found),
@@ -302,14 +319,14 @@ class _Work:
             sum(one.cpu_s for one in found),
             tuple(dict.fromkeys(trouble for trouble in troubles if trouble[0])),
             sampled,
-            self.look.open_over,
+            self.look.open_incidents,
             self.keys,
             sum(not one.trouble for one in found),
             self.look,
         )
 
 
-class Proving:
+class ProofRounds:
     """Rounds over links. `stopped` ends a round between two stretches."""
 
     def __init__(
@@ -318,9 +335,9 @@ class Proving:
         store: Store,
         run: RunBundle,
         *,
-        wishes: Wishes,
+        wishes: ProofOptions,
         tasks: int,
-        way: Way | None = None,
+        way: CompareMode | None = None,
         stopped: Callable[[], bool] = lambda: False,
         log: Callable[[str], None] = lambda _: None,
         settle_s: float = SETTLE_S,
@@ -328,62 +345,64 @@ class Proving:
         self._settings, self._store, self._run, self._way = settings, store, run, way
         self._wishes = wishes.per_task(tasks)
         self._tasks, self._stopped, self._log, self._settle_s = tasks, stopped, log, settle_s
-        self._keeping = Keeping(store)
+        self._keeping = ProofRecorder(store)
         self.keep = self._keeping.save
-        self._seen: dict[str, tuple[Link, tuple[PartitionLook, ...]]] = {}
+        self._seen: dict[str, tuple[Link, tuple[PartitionScan, ...]]] = {}
 
-    def round(self, links: Sequence[Link], topics: Iterable[str] = (), *, again: bool = False) -> Report:
+    def round(self, links: Sequence[Link], topics: Iterable[str] = (), *, again: bool = False) -> ProofReport:
         """Compares what these links' partitions have gained since the last proof, or, `again`, all that they hold."""
         began_s = time.monotonic()
         asked = tuple(topics)
         reports: list[PartitionReport] = []
-        lacks: list[Lack] = []
+        lacks: list[NotCompared] = []
         for link in links:
             works: list[_Work] = []
-            lacking: list[Lack] = []
+            lacking: list[NotCompared] = []
             try:
                 self._link(self._as_it_holds(link), asked, works, lacking, again=again)
             except KafkaError as error:
                 # A cluster that is away is what is to be told of this link; the others are proven.
-                lacking.append(away(link.name, error))
+                lacking.append(link_not_compared(link.name, error))
             lacks += lacking
             stopped = self._stopped()
             if not asked and not stopped:
                 self._tell_lacking(link.name, lacking)
             reports += [work.report(sampled=self._samples(work), stopped=stopped) for work in works]
-        return Report(tuple(reports), tuple(lacks), time.monotonic() - began_s)
+        return ProofReport(tuple(reports), tuple(lacks), time.monotonic() - began_s)
 
     def _as_it_holds(self, link: Link) -> Link:
         """With what operators have said since, as the mirror carries it."""
-        return standing(self._settings.links, self._store)[link.name].link
+        return effective_links(self._settings.links, self._store)[link.name].link
 
-    def _tell_lacking(self, link: str, lacks: Sequence[Lack]) -> None:
+    def _tell_lacking(self, link: str, lacks: Sequence[NotCompared]) -> None:
         """For whoever looks at the link."""
-        row = row_of(link, lacks, wall_ms())
+        row = not_compared_row(link, lacks, wall_ms())
         if lacks:
-            self._store.memories.remember([row])
-        elif self._store.memories.of(link, KIND):
-            self._store.memories.forget([row])
+            self._store.link_states.remember([row])
+        elif self._store.link_states.of(link, NOT_COMPARED_KIND):
+            self._store.link_states.forget([row])
 
-    def _link(self, link: Link, asked: Sequence[str], works: list[_Work], lacks: list[Lack], *, again: bool) -> None:
+    def _link(
+        self, link: Link, asked: Sequence[str], works: list[_Work], lacks: list[NotCompared], *, again: bool
+    ) -> None:
         """Proves one link, and adds to both lists: what can be compared, and what cannot."""
         if self._stopped():
-            raise KafkaError(STOPPED, hint=GO_ON)
+            raise KafkaError(STOPPED_BEFORE_END, hint=RESUME_HINT)
         seen_ms = wall_ms()
-        with Ends(link, self._settings, sleep=self._wait) as ends:
-            hold_to(link, self._store, ends.source, ends.target)
+        with LinkClients(link, self._settings, sleep=self._wait) as ends:
+            pin_cluster_ids(link, self._store, ends.source, ends.target)
             links = self._settings.links
-            surveyor = Surveyor(link, self._store, ends.source, ends.target, self._way, links)
+            surveyor = LinkScanner(link, self._store, ends.source, ends.target, self._way, links)
             survey = self._survey(surveyor, asked)
         self._seen[link.name] = link, survey.looks
-        self._store.memories.remember(survey.cleaned)
+        self._store.link_states.remember(survey.cleaned)
         lacks += survey.lacks
         looks = list(survey.looks)
         if again:  # All of it is compared anew; what was found to differ is not forgotten before that has gone past it.
-            looks = [replace(look, stored=None, remembered=look.resumes) for look in looks]
+            looks = [replace(look, stored=None, remembered=look.resumable_proof) for look in looks]
         before = [look.stored for look in survey.looks]
         works += (
-            _Work(look, outcome(look, [], [], wall_ms()), row.revision if row else 0)
+            _Work(look, apply_results(look, [], [], wall_ms()), row.revision if row else 0)
             for look, row in zip(looks, before, strict=True)
         )
         self._prove(link, works)
@@ -394,18 +413,18 @@ class Proving:
         until_s = time.monotonic() + pause_s
         while (left_s := until_s - time.monotonic()) > 0:
             if self._stopped():
-                raise KafkaError(STOPPED, hint=GO_ON)
-            time.sleep(min(HEED_S, left_s))
+                raise KafkaError(STOPPED_BEFORE_END, hint=RESUME_HINT)
+            time.sleep(min(STOP_POLL_INTERVAL_S, left_s))
 
-    def seen(self) -> list[tuple[Link, PartitionLook]]:
+    def seen(self) -> list[tuple[Link, PartitionScan]]:
         """The partitions that the last round could compare."""
         return [(link, look) for link, looks in self._seen.values() for look in looks]
 
-    def _survey(self, surveyor: Surveyor, asked: Sequence[str]) -> Survey:
+    def _survey(self, surveyor: LinkScanner, asked: Sequence[str]) -> LinkScan:
         """What is there. A log that ends before what was proven of it is looked at again before it is believed."""
         survey, until_s = surveyor.look(asked), time.monotonic() + self._settle_s
-        while any(look.shrunk for look in survey.looks) and time.monotonic() < until_s and not self._stopped():
-            time.sleep(LOOK_S)
+        while any(look.log_shrunk for look in survey.looks) and time.monotonic() < until_s and not self._stopped():
+            time.sleep(RESCAN_INTERVAL_S)
             survey = surveyor.look(asked)
         return survey
 
@@ -414,7 +433,7 @@ class Proving:
         met = {work.look.named for work in works if any(one.owed for one in work.earlier + work.results)}
         forced = {work.look.named for work in works} if again else met
         bytes_s, looks = self._wishes.bytes_s, [work.look for work in works]
-        rounds = KeyRounds(self._settings, self._store, self._run, bytes_s, self._tasks, self._stopped)
+        rounds = KeyCheckRounds(self._settings, self._store, self._run, bytes_s, self._tasks, self._stopped)
         found = rounds.round(link, looks, seen_ms, forced)
         for work in works:
             work.keys = found.get(work.look.named)
@@ -433,18 +452,18 @@ class Proving:
     def _turn(self, link: Link, works: Sequence[_Work]) -> None:
         source, target = (self._settings.cluster(name) for name in (link.source, link.target))
         owners: list[_Work] = []
-        wanted: list[Stretch] = []
+        wanted: list[CompareRange] = []
         for work in works:
             work.begun = True
-            for stretch in stretches(work.look, source, target, self._wishes):
+            for stretch in plan_ranges(work.look, source, target, self._wishes):
                 work.asked.append(replace(stretch, number=len(wanted)))
                 wanted.append(work.asked[-1])
                 owners.append(work)
         # A quiet partition's proof does not grow old: it was looked at, and there was nothing more.
         quiet = [work for work in works if not work.asked and not self._samples(work)]
-        self._save(quiet, lambda work: rested(work.look, wall_ms()))
-        known = (mapped(self._store, link.name, stretch) for stretch in wanted)
-        bundles = bundled(known, self._wishes.stretch_records)
+        self._save(quiet, lambda work: refresh_idle_proof(work.look, wall_ms()))
+        known = (add_offset_runs(self._store, link.name, stretch) for stretch in wanted)
+        bundles = bundle_ranges(known, self._wishes.stretch_records)
         for answers in run_bundles(self._run, bundles, self._tasks, self._stopped):
             touched = {}
             for answer in answers:
@@ -458,9 +477,9 @@ class Proving:
 
     def _save(self, works: Collection[_Work], row_of: Callable[[_Work], ProofRow | None]) -> None:
         """What each of these comes to is saved, folded into what other proofs have found meanwhile."""
-        ours = {place_of(work.row): work for work in works if not work.overtaken}
+        ours = {link_partition_of(work.row): work for work in works if not work.overtaken}
 
-        def refold(place: Place, stands: ProofRow | None) -> ProofRow | None:
+        def refold(place: LinkPartition, stands: ProofRow | None) -> ProofRow | None:
             return found(ours[place]) if ours[place].meets(stands) else None
 
         def found(work: _Work) -> ProofRow | None:
@@ -477,23 +496,23 @@ class Proving:
 
     def _outcome(self, work: _Work) -> ProofRow | None:
         if self._samples(work):
-            return sampled_outcome(work.look, work.counted, wall_ms())
-        return outcome(work.look, work.asked, work.counted, wall_ms())
+            return apply_sample_results(work.look, work.counted, wall_ms())
+        return apply_results(work.look, work.asked, work.counted, wall_ms())
 
     def _tell_gone(self, link: Link, works: Sequence[_Work]) -> None:
         """Of what is no more nobody can speak: it is not proven any longer. Where both sides have lost it, neither does
         it differ."""
         looks = [work.look for work in works]
         below = {(link.name, look.named.topic, look.named.partition): look.gone_below for look in looks}
-        for number in gone(self._store.ledger.rows(link.name, open_only=True), below):
-            self._store.ledger.close(number, now_ms=wall_ms(), came_to=GONE)
-        self._save(works, lambda work: work.row if work.look.voided else None)
+        for number in find_expired_incidents(self._store.ledger.rows(link.name, open_only=True), below):
+            self._store.ledger.close(number, now_ms=wall_ms(), came_to=DELETED_BY_RETENTION)
+        self._save(works, lambda work: work.row if work.look.proof_invalidated else None)
 
     def _samples(self, work: _Work) -> bool:
-        return bool(self._wishes.sample) and work.look.way in OFFSETS_COUNT
+        return bool(self._wishes.sample) and work.look.way in OFFSET_MODES
 
 
-def _known(stored: ProofRow | None, answer: Proven) -> bool:
+def _known(stored: ProofRow | None, answer: CompareResult) -> bool:
     """The last proof told this difference already."""
     told = difference_of(stored) if stored is not None else None
     if stored is None or told is None or answer.difference is None:

@@ -23,29 +23,36 @@ from twinshore.config.model import Link
 from twinshore.config.sections.proof import ProofSettings
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
-from twinshore.proof.core.borders import PartitionLook
-from twinshore.proof.core.model import Proven
-from twinshore.proof.core.planning import Errand, Wishes, errands, folded, refusal, whole_pass
-from twinshore.proof.core.report import COULD_NOT, exit_code, verdict
-from twinshore.proof.jobs import RunBundle, answers_of, on_spark
-from twinshore.proof.rounds import Place, Proving, Refold, Report, place_of
-from twinshore.proof.survey import mapped
-from twinshore.runtime.endpoints import Beside, Companion
+from twinshore.proof.core.model import CompareResult
+from twinshore.proof.core.partition_scan import PartitionScan
+from twinshore.proof.core.planning import (
+    ProofOptions,
+    Reread,
+    apply_reread,
+    explain_unreachable_age,
+    measure_reread_pass,
+    plan_rereads,
+)
+from twinshore.proof.core.report import CANNOT_TELL, exit_code, verdict
+from twinshore.proof.jobs import RunBundle, read_results, spark_bundle_runner
+from twinshore.proof.link_scan import add_offset_runs
+from twinshore.proof.rounds import LinkPartition, MergeRow, ProofReport, ProofRounds, link_partition_of
+from twinshore.runtime.endpoints import LinkContext, LinkService
 from twinshore.runtime.http import MetricsServer
-from twinshore.runtime.scheduler import LeftBehind, keep_on
+from twinshore.runtime.scheduler import DaemonExecutor, supervise
 from twinshore.state.core.values import ProofRow
 from twinshore.state.store import Store
 
 # A task reads for about so long: so soon may it end in good order, and so often is what it found kept.
-TASK_S = 5.0
+REREAD_TASK_S = 5.0
 # What was just read is not read again at once, however little there is.
-REST_S = 60.0
-IDLE_S = 1.0
-TURN_S = 0.2
-JOIN_S = 10.0
+REREAD_PAUSE_S = 60.0
+IDLE_INTERVAL_S = 1.0
+POLL_INTERVAL_S = 0.2
+JOIN_TIMEOUT_S = 10.0
 
 
-class Rereading:
+class Rereader:
     """`looks` are those that the last round saw; `keep` saves proofs, and tells the ledger. All happens in `turn`, but
     for the reading itself, which is another thread's, or Spark's."""
 
@@ -54,20 +61,20 @@ class Rereading:
         settings: Settings,
         store: Store,
         run: RunBundle,
-        wishes: Wishes,
+        wishes: ProofOptions,
         *,
-        looks: Callable[[], Sequence[tuple[Link, PartitionLook]]],
-        keep: Callable[[Mapping[Place, ProofRow], Refold], object],
+        looks: Callable[[], Sequence[tuple[Link, PartitionScan]]],
+        keep: Callable[[Mapping[LinkPartition, ProofRow], MergeRow], object],
         log: Callable[[str], None],
-        rest_s: float = REST_S,
+        rest_s: float = REREAD_PAUSE_S,
     ) -> None:
         self._settings, self._store, self._run, self._looks, self._keep = settings, store, run, looks, keep
         self._bytes_s = settings.proof.reread_mb_s * 1e6
         self._wishes = replace(wishes, bytes_s=self._bytes_s, sample=0.0)
         self._log, self._rest_s = log, rest_s
         # A small budget makes its pauses long: no process waits for them at its end.
-        self._reader: LeftBehind[list[str]] = LeftBehind("proof again")
-        self._busy: tuple[Future[list[str]], list[Errand], int] | None = None
+        self._reader: DaemonExecutor[list[str]] = DaemonExecutor("proof again")
+        self._busy: tuple[Future[list[str]], list[Reread], int] | None = None
         self._failed: dict[tuple[str, int], float] = {}
         self._idle_until_s = 0.0
         self._refused = ""
@@ -90,16 +97,16 @@ class Rereading:
     def _begin(self) -> None:
         now_ms, now_s = wall_ms(), time.monotonic()
         self._failed = {place: until_s for place, until_s in self._failed.items() if until_s > now_s}
-        stored = {place_of(row): row for row in self._store.proofs.of()}
-        looks: dict[Link, list[PartitionLook]] = {}
+        stored = {link_partition_of(row): row for row in self._store.proofs.of()}
+        looks: dict[Link, list[PartitionScan]] = {}
         for link, look in self._looks():
             row = stored.get((look.link, look.named.topic, look.named.partition))
             looks.setdefault(link, []).append(replace(look, stored=row))
         self._refuse([row for ours in looks.values() for look in ours if (row := look.stored)])
         # Of all links the one that waits longest; a task reads from one pair of clusters.
-        most, before_ms = self._bytes_s * TASK_S, now_ms - int(self._rest_s * 1000)
+        most, before_ms = self._bytes_s * REREAD_TASK_S, now_ms - int(self._rest_s * 1000)
         found = [
-            errands(
+            plan_rereads(
                 ours,
                 (self._settings.cluster(link.source), self._settings.cluster(link.target)),
                 self._wishes,
@@ -111,63 +118,65 @@ class Rereading:
         ]
         chosen = min((one for one in found if one), key=lambda one: one[0].read_ms, default=[])
         if not chosen:
-            self._idle_until_s = now_s + IDLE_S
+            self._idle_until_s = now_s + IDLE_INTERVAL_S
             return
         wanted = [
-            errand._replace(stretch=replace(mapped(self._store, errand.look.link, errand.stretch), number=number))
+            errand._replace(
+                stretch=replace(add_offset_runs(self._store, errand.look.link, errand.stretch), number=number)
+            )
             for number, errand in enumerate(chosen)
         ]
         order = json.dumps([errand.stretch.to_json() for errand in wanted])
         name = f"proof again of {wanted[0].look.named} from {wanted[0].stretch.start}"
         self._busy = (self._reader.submit(partial(self._run, order, name)), wanted, now_ms)
 
-    def _take(self, done: Future[list[str]], wanted: Sequence[Errand], read_ms: int) -> None:
-        stored = {place_of(row): row for row in self._store.proofs.of()}
-        found: dict[Place, tuple[Errand, Proven]] = {}
-        for result in answers_of(done, [errand.stretch for errand in wanted]):
+    def _take(self, done: Future[list[str]], wanted: Sequence[Reread], read_ms: int) -> None:
+        stored = {link_partition_of(row): row for row in self._store.proofs.of()}
+        found: dict[LinkPartition, tuple[Reread, CompareResult]] = {}
+        for result in read_results(done, [errand.stretch for errand in wanted]):
             errand = wanted[result.number]
             self.read_bytes += result.bytes
             self._say(errand, result)
             found[errand.look.link, errand.look.named.topic, errand.look.named.partition] = errand, result
 
-        def fold(place: Place, stands: ProofRow | None) -> ProofRow | None:
-            return folded(stands, *found[place], read_ms, wall_ms()) if stands is not None else None
+        def fold(place: LinkPartition, stands: ProofRow | None) -> ProofRow | None:
+            return apply_reread(stands, *found[place], read_ms, wall_ms()) if stands is not None else None
 
         self._keep({place: row for place in found if (row := fold(place, stored.get(place))) is not None}, fold)
 
-    def _say(self, errand: Errand, result: Proven) -> None:
+    def _say(self, errand: Reread, result: CompareResult) -> None:
         look, difference = errand.look, result.difference
         if difference is not None:
             where = f"{look.named} at offset {difference.offset}"
             self._log(f"{look.link}: read again, {where}: {difference.kind}: {difference.sentence}")
         if result.to < errand.stretch.end:
-            self._failed[f"{look.link} {look.named}", errand.stretch.start] = time.monotonic() + REST_S
+            self._failed[f"{look.link} {look.named}", errand.stretch.start] = time.monotonic() + REREAD_PAUSE_S
             if result.trouble:
                 self._log(f"{look.link}: {look.named} could not be read again: {result.trouble}")
 
     def _refuse(self, rows: Sequence[ProofRow]) -> None:
         """Says it once when the age that was asked for cannot be kept, and again when the figure is another."""
-        found = whole_pass(rows, self._bytes_s)
-        refused = refusal(found, self._bytes_s, self._settings.proof.read_again_h) if found else ""
+        found = measure_reread_pass(rows, self._bytes_s)
+        refused = explain_unreachable_age(found, self._bytes_s, self._settings.proof.read_again_h) if found else ""
         if refused and not self._refused:
             self._log(refused)
         self._refused = refused
 
 
-def wishes_of(settings: ProofSettings) -> Wishes:
+def proof_options(settings: ProofSettings) -> ProofOptions:
     """As the settings want it."""
-    return Wishes(settings.stretch_records, settings.throttle_mb_s * 1e6, settings.digest)
+    return ProofOptions(settings.stretch_records, settings.throttle_mb_s * 1e6, settings.digest)
 
 
-def wishes_beside(settings: ProofSettings) -> Wishes:
+def proof_options_beside_reread(settings: ProofSettings) -> ProofOptions:
     """For what is new, where something is read again at the same time: both together are within the throttle."""
-    wishes = wishes_of(settings)
+    wishes = proof_options(settings)
     return replace(wishes, bytes_s=max(0.0, wishes.bytes_s - settings.reread_mb_s * 1e6)) if wishes.bytes_s else wishes
 
 
-def keep_proving(
-    one_round: Callable[[], Report],
-    tell: Callable[[Report], None],
+def run_proof_rounds(
+    one_round: Callable[[], ProofReport],
+    tell: Callable[[ProofReport], None],
     every_s: float,
     stopped: Callable[[], bool],
     log: Callable[[str], None],
@@ -175,13 +184,13 @@ def keep_proving(
 ) -> int:
     """Rounds with a pause between them until `stopped`, which is asked often; the exit code of the last whole one. One
     that fails is told, and the next may succeed. `between` is called often in the pauses."""
-    code = COULD_NOT
+    code = CANNOT_TELL
     while not stopped():
         try:
             report = one_round()
         except TwinshoreError as error:
             log(f"not proven: {error}")
-            code = COULD_NOT
+            code = CANNOT_TELL
         else:
             if not stopped():
                 tell(report)
@@ -189,7 +198,7 @@ def keep_proving(
         next_s = time.monotonic() + every_s
         while not stopped() and time.monotonic() < next_s:
             _turn(between, log)
-            time.sleep(min(TURN_S, every_s))
+            time.sleep(min(POLL_INTERVAL_S, every_s))
     return code
 
 
@@ -200,55 +209,55 @@ def _turn(between: Callable[[], None], log: Callable[[str], None]) -> None:
         log(f"nothing is read again: {error}")
 
 
-class Nobody:
+class NoProofService:
     """Where nothing is to be proven beside the mirror."""
 
     def close(self) -> None:
         """Nothing to end."""
 
 
-def begin(beside: Beside) -> Companion:
+def start_proof_service(beside: LinkContext) -> LinkService:
     """Starts what the settings ask for."""
     settings = beside.settings.proof
-    return ProofBeside(beside, settings) if settings.beside_mirror else Nobody()
+    return ProofService(beside, settings) if settings.beside_mirror else NoProofService()
 
 
-class ProofBeside:
+class ProofService:
     """Proves one link while this process mirrors it, in a separate thread."""
 
-    def __init__(self, beside: Beside, settings: ProofSettings) -> None:
+    def __init__(self, beside: LinkContext, settings: ProofSettings) -> None:
         self._beside, self._settings = beside, settings
         self._stop = threading.Event()
         self._last = ""
-        self._thread = keep_on(self._work, f"proof of {beside.link.name}")
+        self._thread = supervise(self._work, f"proof of {beside.link.name}")
 
     def close(self) -> None:
         """Begins nothing more, and waits a little for what is on its way."""
         self._stop.set()
-        self._thread.join(JOIN_S)
+        self._thread.join(JOIN_TIMEOUT_S)
 
     def _work(self) -> None:
         beside, settings = self._beside, self._settings
-        proving = Proving(
+        proving = ProofRounds(
             beside.settings,
             beside.store,
             _on_the_mirrors_spark,
-            wishes=wishes_beside(settings),
+            wishes=proof_options_beside_reread(settings),
             tasks=settings.tasks,
             stopped=self._stop.is_set,
             log=beside.log,
         )
-        again = Rereading(
+        again = Rereader(
             beside.settings,
             beside.store,
             _on_the_mirrors_spark,
-            wishes_of(settings),
+            proof_options(settings),
             looks=proving.seen,
             keep=proving.keep,
             log=beside.log,
         )
         next_s = time.monotonic() + settings.every_s
-        while not self._stop.wait(TURN_S):
+        while not self._stop.wait(POLL_INTERVAL_S):
             if not beside.active():
                 continue
             if time.monotonic() < next_s:
@@ -261,7 +270,7 @@ class ProofBeside:
             next_s = time.monotonic() + settings.every_s
         again.close()
 
-    def _tell(self, report: Report) -> None:
+    def _tell(self, report: ProofReport) -> None:
         said = verdict(report)
         word = said.partition(":")[0]
         if word != self._last:
@@ -272,19 +281,21 @@ class ProofBeside:
 def _on_the_mirrors_spark(bundle: str, name: str) -> list[str]:
     from pyspark import SparkContext
 
-    return on_spark(SparkContext.getOrCreate())(bundle, name)
+    return spark_bundle_runner(SparkContext.getOrCreate())(bundle, name)
 
 
 LABELS = ("link", "topic", "partition")
-OWED = "twinshore_proof_owed_deletions"
-READ_AGE = "twinshore_proof_read_age_seconds"
-TABLE = {
+MISSING_TOMBSTONES_METRIC = "twinshore_proof_owed_deletions"
+READ_AGE_METRIC = "twinshore_proof_read_age_seconds"
+METRIC_HELP = {
     "twinshore_proof_offset": "Both sides hold the same records up to, not including, this offset of the source.",
     "twinshore_proof_behind_records": "Offsets of the source that were there but not proven, at the last proof.",
     "twinshore_proof_age_seconds": "How long ago that was proven, or seen to be all that there is.",
     "twinshore_proof_differs": "1 where both sides were found to differ.",
-    READ_AGE: "How long ago the oldest part of what is proven was read from both sides; none where nobody knows.",
-    OWED: "Keys that the source has deleted and the compacted twin still shows, at the last look at its keys.",
+    READ_AGE_METRIC: "How long ago the oldest part of what is proven was read from both sides; none where nobody "
+    "knows.",
+    MISSING_TOMBSTONES_METRIC: "Keys that the source has deleted and the compacted twin still shows, at the last "
+    "look at its keys.",
 }
 
 
@@ -295,18 +306,20 @@ class ProofCollector(Collector):
         self._store, self._now_s = store, now_s
 
     def collect(self) -> Iterator[Metric]:
-        families = {name: GaugeMetricFamily(name, says, labels=LABELS) for name, says in TABLE.items()}
+        families = {name: GaugeMetricFamily(name, says, labels=LABELS) for name, says in METRIC_HELP.items()}
         try:
-            rows, looks = self._store.proofs.of(), self._store.key_looks.of()
+            rows, looks = self._store.proofs.of(), self._store.key_checks.of()
         except StoreError:
             rows, looks = (), ()
         for look in looks:
-            families[OWED].add_metric([look.link, look.topic, str(look.partition)], look.owed)
-        of_rows = [family for name, family in families.items() if name not in (OWED, READ_AGE)]
+            families[MISSING_TOMBSTONES_METRIC].add_metric([look.link, look.topic, str(look.partition)], look.owed)
+        of_rows = [
+            family for name, family in families.items() if name not in (MISSING_TOMBSTONES_METRIC, READ_AGE_METRIC)
+        ]
         for row in rows:
             labels = [row.link, row.topic, str(row.partition)]
             if row.read_ms:
-                families[READ_AGE].add_metric(labels, max(0.0, self._now_s() - row.read_ms / 1000))
+                families[READ_AGE_METRIC].add_metric(labels, max(0.0, self._now_s() - row.read_ms / 1000))
             values = (
                 row.to_offset,
                 max(0, row.source_end - row.to_offset),
@@ -319,7 +332,7 @@ class ProofCollector(Collector):
 
     def describe(self) -> list[Metric]:
         """The registry asks at the start; the store need not answer then."""
-        return [GaugeMetricFamily(name, says, labels=LABELS) for name, says in TABLE.items()]
+        return [GaugeMetricFamily(name, says, labels=LABELS) for name, says in METRIC_HELP.items()]
 
     def links(self) -> dict[str, Any]:
         """How each link stands, for whoever looks at /health."""
@@ -333,7 +346,7 @@ class ProofCollector(Collector):
 
 
 @contextlib.contextmanager
-def served(port: int, store: Store) -> Iterator[Callable[[], None]]:
+def serve_proof_metrics(port: int, store: Store) -> Iterator[Callable[[], None]]:
     """Serves /metrics and /health on this port, 0: on none. What is yielded is called by whatever must not stand
     still."""
     if not port:

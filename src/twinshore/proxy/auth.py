@@ -17,18 +17,25 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 from twinshore.config.declaration import setting
 from twinshore.config.errors import ConfigError, KafkaError, TwinshoreError
 from twinshore.config.model import Cluster, SaslMechanism, Secret
-from twinshore.config.once import Once
+from twinshore.config.repeat_filter import RepeatFilter
 from twinshore.config.schema import Complaints, read_secret, read_section
-from twinshore.config.sections.proxy import OWN, SAME, ProxySettings
+from twinshore.config.sections.proxy import OWN_CREDENTIALS, SAME_CREDENTIALS, ProxySettings
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.connection import open_connection
 from twinshore.kafka.pool import parse_address
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.sasl import ScramKeys, keys_of, read_keys
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.sasl import ScramKeys, derive_scram_keys, parse_scram_keys
 from twinshore.kafka.transport import client_context
-from twinshore.proxy.broker_connection import DIAL_S, Access, Tokens
-from twinshore.proxy.core.login import Answer, Enter, Judge, Login, Refuse, Who
-from twinshore.proxy.core.model import HangUp, Parts, Ranges
+from twinshore.proxy.broker_connection import CONNECT_TIMEOUT_S, BrokerAccess, TokenCache
+from twinshore.proxy.core.login import (
+    AcceptLogin,
+    CheckCredentials,
+    ClientLogin,
+    ClientPrincipal,
+    ContinueLogin,
+    RefuseLogin,
+)
+from twinshore.proxy.core.model import ApiVersionRanges, DisconnectClient, Parts
 
 T = TypeVar("T")
 _Stamp: TypeAlias = list[tuple[int, int, int] | None]
@@ -53,27 +60,27 @@ _SHORT: Final = {
     "domainComponent": "DC",
     "userId": "UID",
 }
-LOGIN_S: Final = 30.0
+LOGIN_TIMEOUT_S: Final = 30.0
 # As brokers make a client wait whose login they refuse (connection.failed.authentication.delay.ms), and longer.
-PAUSE_S: Final = 0.5
+LOGIN_FAILURE_DELAY_S: Final = 0.5
 # As many as Kafka's own tool takes where it is not told.
-ITERATIONS: Final = 4096
+SCRAM_ITERATIONS: Final = 4096
 SALT_BYTES: Final = 24
 _DIGEST_BYTES: Final = 64
 _MECHANISM: Final = SaslMechanism.SCRAM_SHA_512
 # So many logins are tried at once.
-JUDGES = 4
-LOCAL = ("127.0.0.1", "::1", "localhost")
+LOGIN_CHECK_THREADS = 4
+LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 _WRONG = (Code.SASL_AUTHENTICATION_FAILED, Code.UNSUPPORTED_SASL_MECHANISM)
 
 
-class Watched(Generic[T]):
+class ReloadedFile(Generic[T]):
     """What is made of files, and made anew when they change: certificates, users. `value` is as of the files' last good
     state: what cannot be made of them is said, and what was made before stays. The first time that is a ConfigError.
     `what` is whose sentences these are."""
 
     def __init__(self, what: str, files: Sequence[str], make: Callable[[], T], log: Callable[[str], None]) -> None:
-        self._what, self._make, self._log, self._told = what, make, log, Once(log)
+        self._what, self._make, self._log, self._told = what, make, log, RepeatFilter(log)
         self._files = [Path(file) for file in files if file]
         self._good = self._stamp()
         self._bad: _Stamp = []
@@ -112,20 +119,20 @@ def _stamp_of(file: Path) -> tuple[int, int, int] | None:
 class _Inside(ssl.SSLObject):
     """A connection that remembers by which name the client came."""
 
-    name_asked = ""
+    sni_hostname = ""
 
 
 def _remember(inside: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> None:
     if isinstance(inside, _Inside):
-        inside.name_asked = name or ""
+        inside.sni_hostname = name or ""
 
 
-def name_asked(inside: object) -> str:
+def get_sni_hostname(inside: object) -> str:
     """The name that the client has asked for in its handshake (SNI); empty where it came by an address."""
-    return inside.name_asked if isinstance(inside, _Inside) else ""
+    return inside.sni_hostname if isinstance(inside, _Inside) else ""
 
 
-def server_context(asked: ProxySettings) -> ssl.SSLContext:
+def create_server_context(asked: ProxySettings) -> ssl.SSLContext:
     """For clients' connections, of the files as they are now; ConfigError where they cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -148,7 +155,7 @@ def server_context(asked: ProxySettings) -> ssl.SSLContext:
     return context
 
 
-def subject_of(certificate: Mapping[str, Any] | None) -> str:
+def format_subject(certificate: Mapping[str, Any] | None) -> str:
     """The subject as Kafka names a principal: `CN=app,O=corp`, the narrowest part first; empty without one."""
     parts = [
         "+".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in part)
@@ -162,7 +169,7 @@ def _escaped(value: str) -> str:
     return f"\\{text}" if text[:1] in ("#", " ") else text
 
 
-def why_no_handshake(error: Exception) -> str:
+def describe_handshake_failure(error: Exception) -> str:
     """Why a client is hung up on; empty where it went by itself, as what only looks whether a port is open does."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
@@ -186,13 +193,13 @@ def _spoken(reason: str) -> str:
     return reason.replace("_", " ").lower()
 
 
-class Host(Protocol):
+class LoginHandler(Protocol):
     """Who lets the client in."""
 
     def say(self, frame: Parts) -> None:
         """Sends this."""
 
-    def let_in(self, who: Who) -> None:
+    def let_in(self, who: ClientPrincipal) -> None:
         """From now on it is served."""
 
     def see_out(self, frame: Parts, why: str) -> None:
@@ -202,20 +209,20 @@ class Host(Protocol):
         """At once."""
 
 
-class Entry:
+class SaslHandshake:
     """A client before it is served: it logs in, or it is refused, after a pause that makes guessing slow. That of one
     client. While `busy` nothing more of it is read. `judge` says why somebody is not who he says; empty where he is;
     None where nobody can be asked. `refuses` says why somebody is not let in who is who he says."""
 
     def __init__(
         self,
-        login: Login,
-        judge: Callable[[Who], Awaitable[str | None]],
+        login: ClientLogin,
+        judge: Callable[[ClientPrincipal], Awaitable[str | None]],
         now_s: float,
-        refuses: Callable[[Who], str] = lambda _: "",
+        refuses: Callable[[ClientPrincipal], str] = lambda _: "",
     ) -> None:
         self._login, self._judge, self._refuses = login, judge, refuses
-        self._until_s = now_s + LOGIN_S
+        self._until_s = now_s + LOGIN_TIMEOUT_S
         self._pause: asyncio.TimerHandle | None = None
         self._judging: asyncio.Task[None] | None = None
 
@@ -232,22 +239,22 @@ class Entry:
         """Whether the client has had time enough."""
         return now_s > self._until_s
 
-    def take(self, frame: memoryview, offers: Ranges, host: Host) -> None:
+    def take(self, frame: memoryview, offers: ApiVersionRanges, host: LoginHandler) -> None:
         """One frame of the client's. WireError where it cannot be read."""
         match self._login.step(frame, offers):
-            case Answer(said):
+            case ContinueLogin(said):
                 host.say(said)
-            case Enter(who, said, refused):
+            case AcceptLogin(who, said, refused):
                 if why := self._refuses(who):
                     self._refuse(refused, why, host)
                 else:
                     host.say(said)
                     host.let_in(who)
-            case Refuse(why, said):
+            case RefuseLogin(why, said):
                 self._refuse(said, why, host)
-            case Judge() as asked:
+            case CheckCredentials() as asked:
                 self._judging = asyncio.get_running_loop().create_task(self._ask(asked, host))
-            case HangUp(why):
+            case DisconnectClient(why):
                 host.hang_up(why)
 
     def close(self) -> None:
@@ -257,10 +264,10 @@ class Entry:
         if self._judging is not None:
             self._judging.cancel()
 
-    def _refuse(self, said: Parts, why: str, host: Host) -> None:
-        self._pause = asyncio.get_running_loop().call_later(PAUSE_S, host.see_out, said, why)
+    def _refuse(self, said: Parts, why: str, host: LoginHandler) -> None:
+        self._pause = asyncio.get_running_loop().call_later(LOGIN_FAILURE_DELAY_S, host.see_out, said, why)
 
-    async def _ask(self, asked: Judge, host: Host) -> None:
+    async def _ask(self, asked: CheckCredentials, host: LoginHandler) -> None:
         why = await self._judge(asked.who)
         if why == "":
             why = self._refuses(asked.who)
@@ -275,7 +282,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserSection:
+class ProxyUserSection:
     """One user."""
 
     scram_sha_512: str = setting("", "the salted password, as Kafka keeps it: `salt=...,stored_key=...,...`")
@@ -312,7 +319,7 @@ class UsersOfFile:
         if not plain:
             return self._of_nobody(user)
         if found.keys is None or not hmac.compare_digest(plain.encode(), found.plain.encode()):
-            found.keys = keys_of(plain, _MECHANISM, self._drawn(user, SALT_BYTES), ITERATIONS)
+            found.keys = derive_scram_keys(plain, _MECHANISM, self._drawn(user, SALT_BYTES), SCRAM_ITERATIONS)
             found.plain = plain
         return found.keys
 
@@ -320,14 +327,14 @@ class UsersOfFile:
         """As one of the salted users has them, if there are any; they are the same each time."""
         number = int.from_bytes(self._drawn(user, 4))
         like = self._salted[number % len(self._salted)] if self._salted else None
-        size, iterations = (len(like.salt), like.iterations) if like else (SALT_BYTES, ITERATIONS)
+        size, iterations = (len(like.salt), like.iterations) if like else (SALT_BYTES, SCRAM_ITERATIONS)
         drawn = self._drawn(user, size + 2 * _DIGEST_BYTES)
         return ScramKeys(drawn[:size], iterations, drawn[size:-_DIGEST_BYTES], drawn[-_DIGEST_BYTES:])
 
     def _drawn(self, user: str, size: int) -> bytes:
         return hashlib.shake_256(self._seal + user.encode()).digest(size)
 
-    def knows(self, user: str, password: str) -> bool:
+    def check_password(self, user: str, password: str) -> bool:
         found = self._users.get(user)
         if found is not None and found.password:
             plain = _read(found.password)
@@ -339,7 +346,7 @@ class UsersOfFile:
         sealed = hashlib.blake2b(password.encode(), key=self._seal).digest()
         if hmac.compare_digest(sealed, found.proven):
             return True
-        tried = keys_of(password, _MECHANISM, found.keys.salt, found.keys.iterations)
+        tried = derive_scram_keys(password, _MECHANISM, found.keys.salt, found.keys.iterations)
         if not hmac.compare_digest(tried.stored_key, found.keys.stored_key):
             return False
         found.proven = sealed
@@ -371,7 +378,7 @@ def read_users(file: str) -> UsersOfFile:
 
 
 def _user(raw: object, place: str, complaints: Complaints) -> _User:
-    section = read_section(UserSection, raw, place, complaints) or UserSection()
+    section = read_section(ProxyUserSection, raw, place, complaints) or ProxyUserSection()
     password = read_secret(section.password_env, section.password_file, "password", place, complaints)
     if bool(section.scram_sha_512) == bool(password):
         complaints.add(place, "needs scram_sha_512, or password_env or password_file")
@@ -379,13 +386,13 @@ def _user(raw: object, place: str, complaints: Complaints) -> _User:
     try:
         if password:
             password.read()
-        return _User(read_keys(section.scram_sha_512, _MECHANISM) if section.scram_sha_512 else None, password)
+        return _User(parse_scram_keys(section.scram_sha_512, _MECHANISM) if section.scram_sha_512 else None, password)
     except ConfigError as error:
         complaints.add(place, f"{'scram_sha_512: ' if section.scram_sha_512 else ''}{error}")
         return _User(None, password)
 
 
-class Gate:
+class Authenticator:
     """That of a process; without settings anybody comes in, by plain TCP. ConfigError where a file cannot be used."""
 
     def __init__(
@@ -396,17 +403,21 @@ class Gate:
     ) -> None:
         self._asked = asked = asked or ProxySettings()
         self._clusters = {one.name: one for one in clusters}
-        self._tls_context: Watched[ssl.SSLContext] | None = None
-        self._users: Watched[UsersOfFile] | None = None
+        self._tls_context: ReloadedFile[ssl.SSLContext] | None = None
+        self._users: ReloadedFile[UsersOfFile] | None = None
         if asked.certificate_file:
             files = (asked.certificate_file, asked.key_file, asked.client_ca_file)
-            self._tls_context = Watched("[proxy] certificate_file", files, lambda: server_context(asked), log)
+            self._tls_context = ReloadedFile(
+                "[proxy] certificate_file", files, lambda: create_server_context(asked), log
+            )
         if asked.users_file:
-            self._users = Watched("[proxy] users_file", (asked.users_file,), lambda: read_users(asked.users_file), log)
+            self._users = ReloadedFile(
+                "[proxy] users_file", (asked.users_file,), lambda: read_users(asked.users_file), log
+            )
         self._contexts = {one.name: _context_of(one, log) for one in clusters if one.security.tls}
-        self._tokens = Tokens()
-        self._judges = ThreadPoolExecutor(JUDGES, "judge")
-        if asked.sasl and not asked.certificate_file and asked.address not in LOCAL:
+        self._tokens = TokenCache()
+        self._judges = ThreadPoolExecutor(LOGIN_CHECK_THREADS, "judge")
+        if asked.sasl and not asked.certificate_file and asked.address not in LOOPBACK_HOSTS:
             log("without [proxy] certificate_file anybody on the way can read what clients send, passwords too")
 
     def look(self) -> None:
@@ -429,45 +440,47 @@ class Gate:
         """Whether any side speaks it."""
         return self._tls_context is not None or bool(self._contexts)
 
-    def entry(self) -> Entry | None:
+    def entry(self) -> SaslHandshake | None:
         """How a client logs in; None where nobody need do so."""
         if not self._asked.sasl:
             return None
-        login = Login(self._scram_keys, self._asked.sasl, lambda: secrets.token_urlsafe(24))
-        return Entry(login, self._judge, steady_s(), self.refuses)
+        login = ClientLogin(self._scram_keys, self._asked.sasl, lambda: secrets.token_urlsafe(24))
+        return SaslHandshake(login, self._judge, steady_s(), self.refuses)
 
-    def refuses(self, who: Who) -> str:
+    def refuses(self, who: ClientPrincipal) -> str:
         """Why this principal is not let in, whatever it has proven; empty where it is."""
         known = {principal for principal, _ in self._asked.logins}
-        if not known or who.name in known or self._asked.credentials_else == OWN:
+        if not known or who.name in known or self._asked.credentials_else == OWN_CREDENTIALS:
             return ""
         return f"principal {who.name!r:.80} has no table in [proxy.credentials]"
 
     def _scram_keys(self, user: str) -> ScramKeys:
         return (self._users.value if self._users else UsersOfFile({})).scram_keys(user)
 
-    def who(self, transport: asyncio.BaseTransport) -> Who:
+    def who(self, transport: asyncio.BaseTransport) -> ClientPrincipal:
         """Whom a client's certificate names."""
-        return Who(subject_of(transport.get_extra_info("peercert")) if self._asked.client_ca_file else "")
+        return ClientPrincipal(
+            format_subject(transport.get_extra_info("peercert")) if self._asked.client_ca_file else ""
+        )
 
-    def access(self, cluster: str, who: Who) -> Access:
+    def access(self, cluster: str, who: ClientPrincipal) -> BrokerAccess:
         """How this client is led to the cluster's brokers."""
         known = self._clusters.get(cluster) or Cluster(cluster, ())
         context = self._contexts[cluster].value if cluster in self._contexts else None
         security = known.security
-        if security.sasl and self._asked.credentials == SAME:
+        if security.sasl and self._asked.credentials == SAME_CREDENTIALS:
             named = replace(known, security=replace(security, username=who.name))
-            return Access(named, self._tokens, context, who.password)
+            return BrokerAccess(named, self._tokens, context, who.password)
         if (login := self._asked.logins.get((who.name, cluster))) is not None:
             security = replace(security, username=login.username, password=login.password)
-        return Access(replace(known, security=security), self._tokens, context)
+        return BrokerAccess(replace(known, security=security), self._tokens, context)
 
-    async def _judge(self, who: Who) -> str | None:
+    async def _judge(self, who: ClientPrincipal) -> str | None:
         """By the users file; without one by what the first cluster says that asks for logins and answers. Whoever tries
         many passwords waits for his like, and holds up nobody who is known."""
         loop = asyncio.get_running_loop()
         if self._users is not None:
-            known = await loop.run_in_executor(self._judges, self._users.value.knows, who.name, who.password)
+            known = await loop.run_in_executor(self._judges, self._users.value.check_password, who.name, who.password)
             return "" if known else f"there is no user {who.name!r:.80} with this password"
         for one in self._clusters.values():
             if one.security.sasl:
@@ -477,19 +490,21 @@ class Gate:
         return None
 
 
-def _context_of(cluster: Cluster, log: Callable[[str], None]) -> Watched[ssl.SSLContext]:
+def _context_of(cluster: Cluster, log: Callable[[str], None]) -> ReloadedFile[ssl.SSLContext]:
     security = cluster.security
     files = (security.ca_file, security.cert_file, security.key_file)
-    return Watched(f"[clusters.{cluster.name}.security]", files, lambda: client_context(security), log)
+    return ReloadedFile(f"[clusters.{cluster.name}.security]", files, lambda: client_context(security), log)
 
 
-def _try(cluster: Cluster, who: Who) -> str | None:
+def _try(cluster: Cluster, who: ClientPrincipal) -> str | None:
     """Why the cluster does not let in whoever this is; empty where it does, None where it does not answer."""
     security = replace(cluster.security, username=who.name)
     for text in cluster.bootstrap:
         address = parse_address(text, cluster.name)
         try:
-            open_connection(address, security, timeout_s=DIAL_S, cluster=cluster.name, given=who.password).close()
+            open_connection(
+                address, security, timeout_s=CONNECT_TIMEOUT_S, cluster=cluster.name, given=who.password
+            ).close()
         except KafkaError as error:
             if error.code in _WRONG:
                 return error.message

@@ -21,27 +21,27 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
 from twinshore.config.errors import KafkaError, TwinshoreError, WireError
 from twinshore.config.model import Cluster, SaslMechanism, Security
 from twinshore.kafka.clock import steady_s, wall_ms
-from twinshore.kafka.connection import credentials_of
+from twinshore.kafka.connection import read_credentials
 from twinshore.kafka.oauth import Token, fetch_token
-from twinshore.kafka.protocol.apis import answer_bytes_max, api_name, shape_of
-from twinshore.kafka.protocol.framing import Framer, Question, Talk, read_response_header
-from twinshore.kafka.protocol.framing import frame as framed
+from twinshore.kafka.protocol.apis import api_format, api_name, response_bytes_max
+from twinshore.kafka.protocol.framing import Dialogue, FrameReader, RequestBody, read_response_header
+from twinshore.kafka.protocol.framing import frame_request as framed
 from twinshore.kafka.protocol.primitives import I32, Buffer
-from twinshore.kafka.protocol.sasl import choose, log_in
-from twinshore.kafka.transport import SILENCE_S, explain_tls_error
-from twinshore.proxy.core.model import Broker, Place
+from twinshore.kafka.protocol.sasl import authenticate, negotiate_mechanism
+from twinshore.kafka.transport import DEAD_PEER_TIMEOUT_S, explain_tls_error
+from twinshore.proxy.core.model import BrokerEndpoint, BrokerId
 
 # One that does not say when it ends serves so long.
-OPAQUE_S: Final = 10.0
+OPAQUE_TOKEN_LIFETIME_S: Final = 10.0
 # As long as a connection may take to be there, with all that is said before the first request.
-DIAL_S: Final = 10.0
+CONNECT_TIMEOUT_S: Final = 10.0
 # Log in again before the broker ends the session.
-LIFETIME_PART: Final = 0.8
+REAUTHENTICATE_AT_FRACTION: Final = 0.8
 # As much as one record of TLS holds.
 _TLS_BYTES: Final = 16 << 10
 CLIENT_ID = "twinshore-proxy"
 # A broker that lets logins end at once would be logged in to without end.
-SESSION_S_MIN = 0.1
+SESSION_LIFETIME_MIN_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class _Kept:
     until_s: float
 
 
-class Tokens:
+class TokenCache:
     """Tokens of an endpoint, for all connections of a cluster's user: thousands of clients must not fetch one each.
     Those of a process. A token serves for half of its life: then a session that it opens lasts as long again. One in a
     file is read each time. Safe for several threads; who comes while one is fetched waits for it."""
@@ -75,41 +75,41 @@ class Tokens:
             kept, now_s = self._kept.get(security), self._now_s()
             if kept is None or now_s >= kept.until_s:
                 token = self._fetch(security, timeout_s)
-                lasts_s = (token.expires_s - now_s) / 2 if token.expires_s else OPAQUE_S
+                lasts_s = (token.expires_s - now_s) / 2 if token.expires_s else OPAQUE_TOKEN_LIFETIME_S
                 kept = self._kept[security] = _Kept(token, now_s + lasts_s)
             return kept.token.text
 
 
-Learnt = TypeVar("Learnt")
-Asking = Callable[[Question], Awaitable[memoryview]]
+LoginResult = TypeVar("LoginResult")
+SendQuestion = Callable[[RequestBody], Awaitable[memoryview]]
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class BrokerAccess:
     """How a broker is reached: plainly, by TLS, with a login of the cluster's own user or of the client's. To the
     brokers of a cluster. `given`: a password that the client showed, in place of one that is kept."""
 
     cluster: Cluster
-    tokens: Tokens
+    tokens: TokenCache
     context: ssl.SSLContext | None = None
     given: str = field(default="", repr=False)
 
-    async def log_in(self, broker: Broker, ask: Asking) -> float:
+    async def log_in(self, broker: BrokerEndpoint, ask: SendQuestion) -> float:
         """After so many seconds it must log in again; 0 for never. KafkaError where it is refused."""
         security = self.cluster.security
         mechanism = security.sasl
         if mechanism is None:
             return 0.0
         place = self._place(broker)
-        await _hold(choose(mechanism, place), ask)
+        await _hold(negotiate_mechanism(mechanism, place), ask)
         # Tokens are fetched, files are read, and a proof of SCRAM takes long: other clients go on meanwhile.
         given = self.given
         if mechanism is SaslMechanism.OAUTHBEARER:
-            given = await asyncio.to_thread(self.tokens.of, security, DIAL_S)
-        credentials = await asyncio.to_thread(credentials_of, security, mechanism, DIAL_S, given)
-        return LIFETIME_PART * await _hold(log_in(credentials, place), ask)
+            given = await asyncio.to_thread(self.tokens.of, security, CONNECT_TIMEOUT_S)
+        credentials = await asyncio.to_thread(read_credentials, security, mechanism, CONNECT_TIMEOUT_S, given)
+        return REAUTHENTICATE_AT_FRACTION * await _hold(authenticate(credentials, place), ask)
 
-    def why(self, error: Exception, broker: Broker) -> str:
+    def why(self, error: Exception, broker: BrokerEndpoint) -> str:
         """Why the broker is not reached."""
         if isinstance(error, TwinshoreError):
             return str(error)
@@ -117,28 +117,32 @@ class Access:
             return str(explain_tls_error(error, self._place(broker)))
         reason = getattr(error, "strerror", "") or str(error)
         if not reason:
-            reason = f"no answer within {DIAL_S:g} s" if isinstance(error, TimeoutError) else "it closed the connection"
+            reason = (
+                f"no answer within {CONNECT_TIMEOUT_S:g} s"
+                if isinstance(error, TimeoutError)
+                else "it closed the connection"
+            )
         return f"{self._place(broker)} cannot be reached: {reason}"
 
-    def _place(self, broker: Broker) -> str:
+    def _place(self, broker: BrokerEndpoint) -> str:
         return f"{self.cluster.name} {broker.host}:{broker.port}"
 
 
 @dataclass(frozen=True, slots=True)
-class _End(Generic[Learnt]):
+class _End(Generic[LoginResult]):
     """What a talk came to."""
 
-    learnt: Learnt
+    learnt: LoginResult
 
 
-def _step(talk: Talk[Learnt], answer: memoryview | None) -> Question | _End[Learnt]:
+def _step(talk: Dialogue[LoginResult], answer: memoryview | None) -> RequestBody | _End[LoginResult]:
     try:
         return next(talk) if answer is None else talk.send(answer)
     except StopIteration as end:
         return _End(end.value)
 
 
-async def _hold(talk: Talk[Learnt], ask: Asking) -> Learnt:
+async def _hold(talk: Dialogue[LoginResult], ask: SendQuestion) -> LoginResult:
     answer: memoryview | None = None
     while True:
         found = await asyncio.to_thread(_step, talk, answer)
@@ -147,27 +151,27 @@ async def _hold(talk: Talk[Learnt], ask: Asking) -> Learnt:
         answer = await ask(found)
 
 
-def spare_tls_buffers() -> None:
+def shrink_tls_buffers() -> None:
     """Python's own loop receives into a buffer of each TLS connection, of a quarter of a megabyte: of thousands of
     clients that are idle it is most of what they take. It is what they receive at once, and no more."""
     sslproto.SSLProtocol.max_size = _TLS_BYTES
 
 
-def tune(transport: asyncio.BaseTransport) -> None:
-    """An idle peer that vanished without a word is noticed within `SILENCE_S`. One that reads slowly is left alone, so
-    what waits to be sent has no such limit."""
+def set_socket_options(transport: asyncio.BaseTransport) -> None:
+    """An idle peer that vanished without a word is noticed within `DEAD_PEER_TIMEOUT_S`. One that reads slowly is left
+    alone, so what waits to be sent has no such limit."""
     sock = transport.get_extra_info("socket")
     if sock is None:
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    every_s = max(1, SILENCE_S // 4)
+    every_s = max(1, DEAD_PEER_TIMEOUT_S // 4)
     for name, value in (("TCP_KEEPIDLE", every_s), ("TCP_KEEPINTVL", every_s), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def has_left(transport: asyncio.BaseTransport) -> bool:
+def is_closed_by_peer(transport: asyncio.BaseTransport) -> bool:
     """Whether the peer has closed a connection that is not read just now."""
     sock = transport.get_extra_info("socket")
     if sock is None or sock.fileno() < 0:
@@ -179,13 +183,13 @@ def has_left(transport: asyncio.BaseTransport) -> bool:
     return bool(asked.poll(0))
 
 
-def keeps_buffers(loop: asyncio.AbstractEventLoop) -> bool:
+def retains_write_buffers(loop: asyncio.AbstractEventLoop) -> bool:
     """Whether a transport keeps what it cannot send at once where it lies. Python's own copied it before 3.12, so that
     the buffer can be received into again at once."""
     return sys.version_info >= (3, 12) or not isinstance(loop, asyncio.SelectorEventLoop)
 
 
-class Asked(NamedTuple):
+class PendingBrokerRequest(NamedTuple):
     """A request that the broker has not answered yet. `done` gets the answer's frame, which is good until it returns;
     None where there will be none."""
 
@@ -195,34 +199,34 @@ class Asked(NamedTuple):
     done: Callable[[memoryview | None], None]
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """Whose connection it is."""
 
-    def choked(self, upstream: Upstream) -> None:
+    def choked(self, upstream: BrokerConnection) -> None:
         """It takes no more for now."""
 
-    def flows(self, upstream: Upstream) -> None:
+    def flows(self, upstream: BrokerConnection) -> None:
         """It takes more."""
 
-    def lost(self, upstream: Upstream) -> None:
+    def lost(self, upstream: BrokerConnection) -> None:
         """It is gone; whatever was asked hears so next."""
 
 
-class Upstream(asyncio.BufferedProtocol):
-    """`framer` is whose last frame `done` was given; `ended_by` is why it is gone, and `shut_out` whether that was for
-    its login or its TLS."""
+class BrokerConnection(asyncio.BufferedProtocol):
+    """`framer` is whose last frame `done` was given; `end_reason` is why it is gone, and `was_refused` whether that
+    was for its login or its TLS."""
 
-    def __init__(self, place: Place, owner: Owner, access: Access) -> None:
-        self.place, self.framer, self.bytes_in = place, Framer(), 0
+    def __init__(self, place: BrokerId, owner: ConnectionOwner, access: BrokerAccess) -> None:
+        self.place, self.framer, self.bytes_in = place, FrameReader(), 0
         self._owner, self._access = owner, access
         # Lists, as few are under way at once, and an empty deque takes ten times as much of each idle client.
-        self._asked: list[Asked] = []
-        self._early: list[tuple[Asked | None, bytes]] = []
+        self._asked: list[PendingBrokerRequest] = []
+        self._early: list[tuple[PendingBrokerRequest | None, bytes]] = []
         self._transport: asyncio.Transport | None = None
         self._dialling: asyncio.Task[None] | None = None
         self._session_ends: asyncio.TimerHandle | None = None
         self._numbers = count(1)
-        self.ended_by, self.shut_out = "", False
+        self.end_reason, self.was_refused = "", False
         self._open = self._ended = self._slow = self._held = self._expired = self._logging_in = False
 
     @property
@@ -236,7 +240,7 @@ class Upstream(asyncio.BufferedProtocol):
         """Whether what is written now goes out soon."""
         return self._open and not self._slow
 
-    def dial(self, broker: Broker) -> None:
+    def dial(self, broker: BrokerEndpoint) -> None:
         """Until the connection is there, what is asked waits."""
         self._broker = broker
         self._dialling = asyncio.get_running_loop().create_task(self._dial())
@@ -245,7 +249,7 @@ class Upstream(asyncio.BufferedProtocol):
         loop, broker, context = asyncio.get_running_loop(), self._broker, self._access.context
         named = broker.host if context is not None else None
         try:
-            async with asyncio.timeout(DIAL_S):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await loop.create_connection(lambda: self, broker.host, broker.port, ssl=context, server_hostname=named)
                 await self._log_in()
         except (OSError, TimeoutError, TwinshoreError) as error:
@@ -261,7 +265,7 @@ class Upstream(asyncio.BufferedProtocol):
         self._logging_in = False
         self._pace()
         if lasts_s:
-            lasts_s = max(lasts_s, SESSION_S_MIN)
+            lasts_s = max(lasts_s, SESSION_LIFETIME_MIN_S)
             self._session_ends = asyncio.get_running_loop().call_later(lasts_s, self._expire)
 
     def _expire(self) -> None:
@@ -277,7 +281,7 @@ class Upstream(asyncio.BufferedProtocol):
 
     async def _log_in_again(self) -> None:
         try:
-            async with asyncio.timeout(DIAL_S):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await self._log_in()
         except (OSError, TimeoutError, TwinshoreError) as error:
             self._fail("it could not log in again: ", error)
@@ -286,12 +290,12 @@ class Upstream(asyncio.BufferedProtocol):
 
     def _fail(self, what: str, error: Exception) -> None:
         # A broker that speaks no TLS, or another, hangs up in the middle of the handshake.
-        self.shut_out = isinstance(error, ssl.SSLError | TwinshoreError | ConnectionResetError)
+        self.was_refused = isinstance(error, ssl.SSLError | TwinshoreError | ConnectionResetError)
         self._end(what + self._access.why(error, self._broker))
 
-    async def _ask_first(self, question: Question) -> memoryview:
+    async def _ask_first(self, question: RequestBody) -> memoryview:
         """A question of the login's, behind which nothing else is asked."""
-        transport, shape, number = self._transport, shape_of(question.key, question.version), next(self._numbers)
+        transport, shape, number = self._transport, api_format(question.key, question.version), next(self._numbers)
         assert transport is not None
         heard: asyncio.Future[memoryview | None] = asyncio.get_running_loop().create_future()
 
@@ -299,14 +303,14 @@ class Upstream(asyncio.BufferedProtocol):
             if not heard.done():
                 heard.set_result(None if found is None else memoryview(bytes(found)))
 
-        self._asked.append(Asked(question.key, number, deadline(DIAL_S), done))
+        self._asked.append(PendingBrokerRequest(question.key, number, deadline_after(CONNECT_TIMEOUT_S), done))
         body = [question.body]
         parts = framed(question.key, question.version, number, CLIENT_ID, body, shape.tags_in_request)
         transport.write(b"".join(parts))
         found = await heard
         if found is None:
-            raise KafkaError(self.ended_by, retriable=True)
-        return found[read_response_header(found, shape.tags_in_answer)[1] :]
+            raise KafkaError(self.end_reason, retriable=True)
+        return found[read_response_header(found, shape.tags_in_response)[1] :]
 
     def _begin(self) -> None:
         """Sends what waited, and takes more."""
@@ -321,7 +325,7 @@ class Upstream(asyncio.BufferedProtocol):
         if self.takes:
             self._owner.flows(self)
 
-    def ask(self, asked: Asked | None, frame: Sequence[Buffer]) -> None:
+    def ask(self, asked: PendingBrokerRequest | None, frame: Sequence[Buffer]) -> None:
         """Sends a whole frame; without `asked` it has no answer. The buffers are the caller's again afterwards."""
         if not self._open or self._transport is None:
             self._early.append((asked, b"".join(frame)))
@@ -363,7 +367,7 @@ class Upstream(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # as every loop's is
-        tune(transport)
+        set_socket_options(transport)
         if self._ended:
             self._transport.abort()
             return
@@ -387,7 +391,7 @@ class Upstream(asyncio.BufferedProtocol):
                     raise WireError(f"it sent {self.framer.waiting} bytes unasked")
                 return
             asked = self._asked[0]
-            frame = self.framer.next(answer_bytes_max(asked.key))
+            frame = self.framer.next(response_bytes_max(asked.key))
             if frame is None:
                 return
             (number,) = I32.unpack_from(frame)
@@ -428,7 +432,7 @@ class Upstream(asyncio.BufferedProtocol):
     def _end(self, why: str) -> None:
         if self._ended:
             return
-        waiting, self.ended_by = [*self._asked, *(asked for asked, _ in self._early if asked is not None)], why
+        waiting, self.end_reason = [*self._asked, *(asked for asked, _ in self._early if asked is not None)], why
         self.close()
         self._owner.lost(self)
         for asked in waiting:
@@ -436,6 +440,6 @@ class Upstream(asyncio.BufferedProtocol):
         self._owner.flows(self)
 
 
-def deadline(wait_s: float) -> float:
+def deadline_after(wait_s: float) -> float:
     """So long from now."""
     return steady_s() + wait_s

@@ -8,33 +8,33 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from twinshore.kafka.protocol.apis import API_VERSIONS, shape_of
-from twinshore.kafka.protocol.framing import frame, read_response_header
-from twinshore.proxy.broker_connection import Asked, Upstream, deadline
-from twinshore.proxy.context import House
-from twinshore.proxy.core.login import Who
-from twinshore.proxy.core.model import ANSWER_S, ANY, Ask, Place, Said
+from twinshore.kafka.protocol.apis import API_VERSIONS, api_format
+from twinshore.kafka.protocol.framing import frame_request, read_response_header
+from twinshore.proxy.broker_connection import BrokerConnection, PendingBrokerRequest, deadline_after
+from twinshore.proxy.context import ProxyContext
+from twinshore.proxy.core.login import ClientPrincipal
+from twinshore.proxy.core.model import ANY_BROKER, RESPONSE_TIMEOUT_S, BrokerId, BrokerRequest, BrokerResponse
 
 # A broker may still write what it had received of a connection that has ended.
-LATE_S: Final = 2.0
+ARRIVAL_GRACE_S: Final = 2.0
 
 
-class Writing:
+class InFlightWrites:
     """What one client has on its way to brokers, so that a switch learns when nothing more arrives at an old home.
     `ask` has a broker answer something behind all that it was sent, and calls back once it has."""
 
-    def __init__(self, house: House, ask: Callable[[Place, Callable[[], None]], None]) -> None:
+    def __init__(self, house: ProxyContext, ask: Callable[[BrokerId, Callable[[], None]], None]) -> None:
         self._house, self._ask = house, ask
         self._open: dict[tuple[str, ...], int] = {}
-        self._unanswered: dict[Place, set[str]] = {}
-        self._asked: set[Place] = set()
+        self._unanswered: dict[BrokerId, set[str]] = {}
+        self._asked: set[BrokerId] = set()
 
     def begins(self, topics: tuple[str, ...]) -> None:
         """A request to write there goes out."""
         self._open[topics] = self._open.get(topics, 0) + 1
         self._house.writes(topics)
 
-    def is_under_way(self, topics: frozenset[str]) -> bool:
+    def has_in_flight(self, topics: frozenset[str]) -> bool:
         """Whether an answer is waited for that is about one of these."""
         return any(not topics.isdisjoint(some) for some in self._open)
 
@@ -46,11 +46,11 @@ class Writing:
         else:
             self._open.pop(topics, None)
         if lost:
-            asyncio.get_running_loop().call_later(LATE_S, self._house.written, topics)
+            asyncio.get_running_loop().call_later(ARRIVAL_GRACE_S, self._house.written, topics)
         else:
             self._house.written(topics)
 
-    def blindly(self, place: Place, topics: Iterable[str]) -> None:
+    def begin_unacknowledged(self, place: BrokerId, topics: Iterable[str]) -> None:
         """A request that is never answered goes out."""
         sent = self._unanswered.setdefault(place, set())
         new = set(topics) - sent
@@ -60,11 +60,11 @@ class Writing:
     def prove(self) -> None:
         """Asks behind requests that are never answered, where their topics wait."""
         for place, topics in self._unanswered.items():
-            if place not in self._asked and any(map(self._house.seen.must_wait, topics)):
+            if place not in self._asked and any(map(self._house.seen.writes_paused, topics)):
                 self._asked.add(place)
                 self._ask(place, partial(self._proven, place))
 
-    def _proven(self, place: Place) -> None:
+    def _proven(self, place: BrokerId) -> None:
         """Brokers answer in order, so they have taken all of it."""
         self._asked.discard(place)
         self._house.written(self._unanswered.pop(place, set()))
@@ -76,22 +76,22 @@ class Writing:
         self._open.clear()
         self._unanswered.clear()
         if late:
-            asyncio.get_running_loop().call_later(LATE_S, self._house.written, late)
+            asyncio.get_running_loop().call_later(ARRIVAL_GRACE_S, self._house.written, late)
 
 
-class Brokers:
+class BrokerConnections:
     """`pace` is called where one takes no more for now, `go_on` where it takes more. `who`: as what it has shown
     itself."""
 
-    def __init__(self, house: House, pace: Callable[[], None], go_on: Callable[[], None]) -> None:
+    def __init__(self, house: ProxyContext, pace: Callable[[], None], go_on: Callable[[], None]) -> None:
         self._house, self._pace, self._go_on = house, pace, go_on
-        self._lines: dict[Place, Upstream] = {}
-        self._choked: dict[Place, None] = {}
+        self._lines: dict[BrokerId, BrokerConnection] = {}
+        self._choked: dict[BrokerId, None] = {}
         self._paused = False
-        self.who = Who()
+        self.who = ClientPrincipal()
 
     @property
-    def take_no_more(self) -> bool:
+    def is_congested(self) -> bool:
         """Whether one of them takes no more for now."""
         return bool(self._choked)
 
@@ -111,9 +111,9 @@ class Brokers:
             line.close()
         self._lines.clear()
 
-    def to(self, place: Place) -> Upstream | None:
+    def to(self, place: BrokerId) -> BrokerConnection | None:
         """The client's own connection there, dialled where it has none; None where there is no such broker now."""
-        if place.node == ANY:
+        if place.node == ANY_BROKER:
             place = self._anybody(place.cluster)
         known = self._lines.get(place)
         if known is not None:
@@ -121,28 +121,28 @@ class Brokers:
         broker = self._house.seen.clusters[place.cluster].brokers.get(place.node)
         if broker is None:
             return None
-        made = self._lines[place] = Upstream(place, self, self._house.gate.access(place.cluster, self.who))
+        made = self._lines[place] = BrokerConnection(place, self, self._house.gate.access(place.cluster, self.who))
         made.dial(broker)
         if self._paused:
             made.pause(True)
         return made
 
-    def _anybody(self, cluster: str) -> Place:
+    def _anybody(self, cluster: str) -> BrokerId:
         """A broker of the cluster, one to which there is a connection already where there is one."""
         for place in self._lines:
             if place.cluster == cluster:
                 return place
         nodes = list(self._house.seen.clusters[cluster].brokers)
-        return Place(cluster, random.choice(nodes) if nodes else ANY)
+        return BrokerId(cluster, random.choice(nodes) if nodes else ANY_BROKER)
 
-    def ask(self, ask: Ask, client_id: str, wait_s: float, heard: Callable[[Said], None]) -> None:
+    def ask(self, ask: BrokerRequest, client_id: str, wait_s: float, heard: Callable[[BrokerResponse], None]) -> None:
         """Asks in the client's name, over its own connection to that broker."""
         line = self.to(ask.place)
         if line is None:
             # Not at once: the errand has more to ask before it hears anything.
             asyncio.get_running_loop().call_soon(heard, None)
             return
-        shape = shape_of(ask.key, ask.version)
+        shape = api_format(ask.key, ask.version)
         number = self._house.number()
 
         def done(found: memoryview | None) -> None:
@@ -150,38 +150,38 @@ class Brokers:
                 heard(None)
                 return
             # The next answer of that broker comes into the same buffer.
-            heard(memoryview(bytes(found[read_response_header(found, shape.tags_in_answer)[1] :])))
+            heard(memoryview(bytes(found[read_response_header(found, shape.tags_in_response)[1] :])))
 
-        asked = Asked(ask.key, number, deadline(wait_s), done)
-        line.ask(asked, frame(ask.key, ask.version, number, client_id, ask.body, shape.tags_in_request))
+        asked = PendingBrokerRequest(ask.key, number, deadline_after(wait_s), done)
+        line.ask(asked, frame_request(ask.key, ask.version, number, client_id, ask.body, shape.tags_in_request))
 
-    def ask_behind(self, place: Place, heard: Callable[[], None]) -> None:
+    def ask_after_writes(self, place: BrokerId, heard: Callable[[], None]) -> None:
         """Has the broker answer something behind all that it was sent; once it is gone, what it was sent may still
         arrive for a while."""
         line = self._lines.get(place)
         if line is None:
-            asyncio.get_running_loop().call_later(LATE_S, heard)
+            asyncio.get_running_loop().call_later(ARRIVAL_GRACE_S, heard)
             return
 
         def done(found: memoryview | None) -> None:
             if found is not None:
                 heard()
             else:
-                asyncio.get_running_loop().call_later(LATE_S, heard)
+                asyncio.get_running_loop().call_later(ARRIVAL_GRACE_S, heard)
 
         number = self._house.number()
-        asked = Asked(API_VERSIONS, number, deadline(ANSWER_S), done)
-        line.ask(asked, frame(API_VERSIONS, 0, number, "", [], False))
+        asked = PendingBrokerRequest(API_VERSIONS, number, deadline_after(RESPONSE_TIMEOUT_S), done)
+        line.ask(asked, frame_request(API_VERSIONS, 0, number, "", [], False))
 
-    def choked(self, upstream: Upstream) -> None:
+    def choked(self, upstream: BrokerConnection) -> None:
         self._choked[upstream.place] = None
         self._pace()
 
-    def flows(self, upstream: Upstream) -> None:
+    def flows(self, upstream: BrokerConnection) -> None:
         self._choked.pop(upstream.place, None)
         self._go_on()
 
-    def lost(self, upstream: Upstream) -> None:
-        self._house.lost(upstream.ended_by if upstream.shut_out else "")
+    def lost(self, upstream: BrokerConnection) -> None:
+        self._house.lost(upstream.end_reason if upstream.was_refused else "")
         if self._lines.get(upstream.place) is upstream:
             del self._lines[upstream.place]

@@ -12,51 +12,72 @@ from functools import partial
 from typing import Final, assert_never, cast
 
 from twinshore.config.errors import WireError
-from twinshore.config.once import in_words
+from twinshore.config.repeat_filter import describe_error
 from twinshore.kafka.clock import steady_s
-from twinshore.kafka.protocol.apis import PRODUCE, api_name, shape_of
-from twinshore.kafka.protocol.framing import SIZE_BYTES, Framer, frame, read_response_header
+from twinshore.kafka.protocol.apis import PRODUCE, api_format, api_name
+from twinshore.kafka.protocol.framing import SIZE_BYTES, FrameReader, frame_request, read_response_header
 from twinshore.kafka.protocol.primitives import I16, Buffer
-from twinshore.kafka.protocol.server import Request, answer_frame, read_request
-from twinshore.proxy.auth import LOGIN_S
-from twinshore.proxy.broker_connection import Asked, Upstream, deadline, has_left, keeps_buffers, tune
-from twinshore.proxy.broker_connections import Brokers, Writing
-from twinshore.proxy.context import House, Present
-from twinshore.proxy.core.breakers import Fusebox
-from twinshore.proxy.core.limits import Budget
-from twinshore.proxy.core.login import BYTES_MAX, Who
-from twinshore.proxy.core.messages import what_it_sent
-from twinshore.proxy.core.model import Ask, Drop, Errand, HangUp, Hold, Later, Move, Parts, Pass, Place, Run, Said, Say
-from twinshore.proxy.core.traffic import waited
-from twinshore.state.core.proxy_values import Flow, FuseKind
+from twinshore.kafka.protocol.requests import Request, read_request, response_frame
+from twinshore.proxy.auth import LOGIN_TIMEOUT_S
+from twinshore.proxy.broker_connection import (
+    BrokerConnection,
+    PendingBrokerRequest,
+    deadline_after,
+    is_closed_by_peer,
+    retains_write_buffers,
+    set_socket_options,
+)
+from twinshore.proxy.broker_connections import BrokerConnections, InFlightWrites
+from twinshore.proxy.context import ConnectedClient, ProxyContext
+from twinshore.proxy.core.breakers import CircuitBreakers
+from twinshore.proxy.core.limits import RequestMemory
+from twinshore.proxy.core.login import LOGIN_REQUEST_BYTES_MAX, ClientPrincipal
+from twinshore.proxy.core.message_codec import describe_wire_error
+from twinshore.proxy.core.model import (
+    BrokerId,
+    BrokerRequest,
+    BrokerResponse,
+    DiscardRequest,
+    DisconnectClient,
+    FanOut,
+    FanOutSteps,
+    ForwardRequest,
+    ParkRequest,
+    Parts,
+    RequestDecision,
+    RespondLater,
+    RespondNow,
+)
+from twinshore.proxy.core.traffic import record_latency
+from twinshore.state.core.proxy_values import BreakerKind, TrafficCounter
 
 # As much as brokers take by default (socket.request.max.bytes).
 REQUEST_BYTES_MAX: Final = 100 << 20
 # No other request carries records; each is read as a whole, while all clients wait.
-OTHERS_BYTES_MAX: Final = 1 << 20
-FIRST_BYTES: Final = 64 << 10
-HALF_REQUEST_S: Final = 30.0
+SMALL_REQUEST_BYTES_MAX: Final = 1 << 20
+INITIAL_BUFFER_BYTES: Final = 64 << 10
+PARTIAL_REQUEST_TIMEOUT_S: Final = 30.0
 # A client that sends so slowly keeps room from others.
-SLOW_S: Final = 120.0
+SLOW_REQUEST_TIMEOUT_S: Final = 120.0
 # What nobody has is never counted there.
-_NOBODYS: Final = Flow()
-UNANSWERED_MAX: Final = 64
-IDLE_S: Final = 11 * 60.0
-UNREAD_S: Final = 300.0
+_NOBODYS: Final = TrafficCounter()
+IN_FLIGHT_REQUESTS_MAX: Final = 64
+IDLE_TIMEOUT_S: Final = 11 * 60.0
+UNREAD_RESPONSE_TIMEOUT_S: Final = 300.0
 # A request that a switch holds is refused after that, so that its client asks again before it takes it for lost.
-HELD_S: Final = 15.0
+PARKED_REQUEST_TIMEOUT_S: Final = 15.0
 _SMALL_BYTES: Final = 16 << 10
 
 
-class Intake(Framer):
+class RequestFramer(FrameReader):
     """What one client sends, until each request is whole. Only the first bytes of a large one are believed: for the
     rest it must have room in the budget that all clients share, and its API must allow so much. `waits`: whether a
     request that has begun has no room yet; `go_on` is called once it has."""
 
     __slots__ = ("_budget", "_charged", "_go_on", "_paused_s", "_reserved", "_since_s", "waits")
 
-    def __init__(self, budget: Budget, go_on: Callable[[], None]) -> None:
-        super().__init__(FIRST_BYTES)
+    def __init__(self, budget: RequestMemory, go_on: Callable[[], None]) -> None:
+        super().__init__(INITIAL_BUFFER_BYTES)
         self._budget, self._go_on = budget, go_on
         self._charged = self._reserved = 0
         self._since_s, self._paused_s, self.waits = 0.0, -math.inf, False
@@ -66,9 +87,9 @@ class Intake(Framer):
         found = self.next(bytes_max)
         if found is not None:
             self._reserved = 0
-            if len(found) > OTHERS_BYTES_MAX:
+            if len(found) > SMALL_REQUEST_BYTES_MAX:
                 _must_be_allowed(found, len(found))
-        elif self.waiting >= FIRST_BYTES and not self._reserved:
+        elif self.waiting >= INITIAL_BUFFER_BYTES and not self._reserved:
             _must_be_allowed(self.begun, self.wanted)
             self._reserve(self.wanted)
         return found
@@ -91,7 +112,7 @@ class Intake(Framer):
         if self._charged and self._budget.is_short:
             self.rest()
         held = len(self.buffer)
-        keeps = max(self._reserved, held if held > FIRST_BYTES else 0)
+        keeps = max(self._reserved, held if held > INITIAL_BUFFER_BYTES else 0)
         if keeps < self._charged and not self.waits:
             charged, self._charged = self._charged, keeps
             self._budget.give(charged - keeps)
@@ -105,11 +126,11 @@ class Intake(Framer):
         if paused or not self._reserved:
             self._since_s = now_s
         quiet_s = min(quiet_s, now_s - self._paused_s)
-        if not busy and self.waiting and quiet_s > HALF_REQUEST_S:
-            return f"it sent half a request, and then nothing for {HALF_REQUEST_S:g} s"
-        if now_s - self._since_s > SLOW_S:
-            return f"it has not sent a request to its end within {SLOW_S:g} s"
-        if not busy and quiet_s > 1 and len(self.buffer) > FIRST_BYTES:
+        if not busy and self.waiting and quiet_s > PARTIAL_REQUEST_TIMEOUT_S:
+            return f"it sent half a request, and then nothing for {PARTIAL_REQUEST_TIMEOUT_S:g} s"
+        if now_s - self._since_s > SLOW_REQUEST_TIMEOUT_S:
+            return f"it has not sent a request to its end within {SLOW_REQUEST_TIMEOUT_S:g} s"
+        if not busy and quiet_s > 1 and len(self.buffer) > INITIAL_BUFFER_BYTES:
             self.let_go()
         self.settle()
         return ""
@@ -123,30 +144,30 @@ class Intake(Framer):
 
 def _must_be_allowed(begun: memoryview, size: int) -> None:
     (key,) = I16.unpack_from(begun)
-    if key != PRODUCE and size > OTHERS_BYTES_MAX:
-        raise WireError(f"{api_name(key)} has {size} bytes: {OTHERS_BYTES_MAX} are taken at most")
+    if key != PRODUCE and size > SMALL_REQUEST_BYTES_MAX:
+        raise WireError(f"{api_name(key)} has {size} bytes: {SMALL_REQUEST_BYTES_MAX} are taken at most")
 
 
-Done = Callable[[memoryview | None], None]
+OnResponse = Callable[[memoryview | None], None]
 
 
-def timed(done: Done, box: Fusebox, move: Pass, client: str | None) -> Done:
+def with_breaker_timing(done: OnResponse, box: CircuitBreakers, move: ForwardRequest, client: str | None) -> OnResponse:
     """The same, and the counts and the box hear how long it took."""
 
     def told(took_ms: float) -> None:
-        waited(move.flows, took_ms)
+        record_latency(move.flows, took_ms)
         if box.times:
-            box.waited(FuseKind.PRODUCE, move.topics, client or "", took_ms)
+            box.waited(BreakerKind.PRODUCE, move.topics, client or "", took_ms)
 
     return _clocked(done, told) if move.topics else done
 
 
-def counted(done: Done, flows: Sequence[Flow]) -> Done:
+def with_flow_timing(done: OnResponse, flows: Sequence[TrafficCounter]) -> OnResponse:
     """The same, and the counts hear how long it took."""
-    return _clocked(done, partial(waited, flows)) if flows else done
+    return _clocked(done, partial(record_latency, flows)) if flows else done
 
 
-def _clocked(done: Done, told: Callable[[float], None]) -> Done:
+def _clocked(done: OnResponse, told: Callable[[float], None]) -> OnResponse:
     """From now until it is called; `told` hears it first, in milliseconds."""
     began_s = steady_s()
 
@@ -157,20 +178,20 @@ def _clocked(done: Done, told: Callable[[float], None]) -> Done:
     return heard
 
 
-class Going:
+class RunningFanOut:
     """An errand under way: its questions go out together, and it goes on once all of them are answered or lost. `ask`
     asks a broker, and calls back once, later. `done` gets the answer for the client, and whether a broker was not
     heard; `failed` why there is none."""
 
     def __init__(
         self,
-        errand: Errand,
-        ask: Callable[[Ask, Callable[[Said], None]], None],
+        errand: FanOutSteps,
+        ask: Callable[[BrokerRequest, Callable[[BrokerResponse], None]], None],
         done: Callable[[Parts, bool], None],
         failed: Callable[[str], None],
     ) -> None:
         self._errand, self._ask, self._done, self._failed = errand, ask, done, failed
-        self._found: list[Said] = []
+        self._found: list[BrokerResponse] = []
         self._left = 0
         self._over = self._unheard = False
 
@@ -183,20 +204,20 @@ class Going:
         self._over = True
         self._errand.close()
 
-    def _step(self, said: Sequence[Said] | None) -> None:
+    def _step(self, said: Sequence[BrokerResponse] | None) -> None:
         try:
             asks = next(self._errand) if said is None else self._errand.send(said)
         except StopIteration as end:
             self._done(end.value, self._unheard)
             return
         except Exception as error:  # a client whose errand ended here would wait for ever
-            self._failed(f"an answer of a broker cannot be used: {in_words(error)}")
+            self._failed(f"an answer of a broker cannot be used: {describe_error(error)}")
             return
         self._found, self._left = [None] * len(asks), len(asks)
         for index, ask in enumerate(asks):
-            self._ask(ask, counted(partial(self._heard, index), ask.flows))
+            self._ask(ask, with_flow_timing(partial(self._heard, index), ask.flows))
 
-    def _heard(self, index: int, body: Said) -> None:
+    def _heard(self, index: int, body: BrokerResponse) -> None:
         if self._over:
             return
         self._found[index] = body
@@ -206,13 +227,13 @@ class Going:
             self._step(self._found)
 
 
-class Held:
+class ParkedRequest:
     """The one request of a client that waits: for a switch to end, or to hear where its topic is."""
 
-    def __init__(self, guest: Present, house: House) -> None:
+    def __init__(self, guest: ConnectedClient, house: ProxyContext) -> None:
         self._guest, self._house = guest, house
         self.whole: memoryview | None = None
-        self._move = Hold(None)
+        self._move = ParkRequest(None)
         self._since_s = 0.0
 
     def __bool__(self) -> bool:
@@ -224,7 +245,7 @@ class Held:
         assert self.whole is not None
         return read_request(self.whole[SIZE_BYTES:])
 
-    def keep(self, whole: memoryview, move: Hold) -> None:
+    def keep(self, whole: memoryview, move: ParkRequest) -> None:
         """It waits from now on; or goes on to wait, for another reason perhaps."""
         if self.whole is None:
             self.whole, self._since_s = memoryview(bytes(whole)), steady_s()
@@ -232,7 +253,7 @@ class Held:
             self._house.counts.held += 1
         self._move = move
 
-    def waits_longer(self, than_s: float) -> bool:
+    def is_parked_longer(self, than_s: float) -> bool:
         """Whether its client may take it for lost."""
         return self.whole is not None and steady_s() - self._since_s > than_s
 
@@ -248,7 +269,7 @@ class Held:
         return whole
 
 
-class Turn:
+class ResponseSlot:
     """The place of an answer among those that are due."""
 
     __slots__ = ("parts", "request")
@@ -258,25 +279,25 @@ class Turn:
         self.parts: Parts | None = None
 
 
-class Turns:
+class ResponseOrderer:
     """The order of answers: each waits for those of earlier requests, whoever gives it. Those of one client. They are
     few, and an empty list is a tenth of what an empty deque takes."""
 
     __slots__ = ("_due",)
 
     def __init__(self) -> None:
-        self._due: list[Turn] = []
+        self._due: list[ResponseSlot] = []
 
     def __len__(self) -> int:
         return len(self._due)
 
-    def begin(self, request: Request) -> Turn:
+    def begin(self, request: Request) -> ResponseSlot:
         """The place of its answer, behind all others."""
-        turn = Turn(request)
+        turn = ResponseSlot(request)
         self._due.append(turn)
         return turn
 
-    def take(self, turn: Turn, parts: Parts) -> bool:
+    def take(self, turn: ResponseSlot, parts: Parts) -> bool:
         """Whether these may be sent now. Else they are copied, and come up in their turn."""
         if self._due and self._due[0] is turn:
             del self._due[0]
@@ -295,12 +316,12 @@ class Turns:
         self._due.clear()
 
 
-class Spending:
+class ClientQuota:
     """What one client has had: counted with what all had, and above its quota nothing more of it is read for a while.
     `go_on` is called once it may have more; `slowed`: whether it may not. `software`: what it said of itself before it
     logged in."""
 
-    def __init__(self, house: House, go_on: Callable[[], None]) -> None:
+    def __init__(self, house: ProxyContext, go_on: Callable[[], None]) -> None:
         self._house, self._go_on = house, go_on
         self._client, self._flow = "", _NOBODYS
         self._there = False
@@ -338,20 +359,20 @@ class Spending:
         self._go_on()
 
 
-class Guest(asyncio.BufferedProtocol):
+class ClientConnection(asyncio.BufferedProtocol):
     """`place`: the broker that its port stands for. `address`: where the client is, if a balancer says it. `is_in`: it
     was let in already, and is counted."""
 
-    def __init__(self, place: Place | None, house: House, address: str = "", *, is_in: bool = False) -> None:
+    def __init__(self, place: BrokerId | None, house: ProxyContext, address: str = "", *, is_in: bool = False) -> None:
         self._house, self._told_address, self._is_in = house, address, is_in
         self._session = house.session(place)
         self._entry = house.gate.entry()
-        self._framer, self._turns = Intake(house.budget, self._go_on), Turns()
-        self._spending = Spending(house, self._go_on)
-        self._brokers = Brokers(house, self._pace, self._flows)
-        self._errand: Going | None = None
-        self._held = Held(self, house)
-        self._writing = Writing(house, self._brokers.ask_behind)
+        self._framer, self._turns = RequestFramer(house.budget, self._go_on), ResponseOrderer()
+        self._spending = ClientQuota(house, self._go_on)
+        self._brokers = BrokerConnections(house, self._pace, self._flows)
+        self._errand: RunningFanOut | None = None
+        self._held = ParkedRequest(self, house)
+        self._writing = InFlightWrites(house, self._brokers.ask_after_writes)
         self._transport: asyncio.Transport | None = None
         self._kept = True
         self._reading = self._paused = self._unread = self._draining = self._leaving = False
@@ -360,21 +381,21 @@ class Guest(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # as every loop's is
         self._address = self.peer
-        if not self._is_in and not self._house.lets_in(self._address):
+        if not self._is_in and not self._house.admit_client(self._address):
             self._transport.abort()
             self._transport = None
             return
         self._session.comes_from(self._address)
-        self._kept = self._house.gate.tls or keeps_buffers(asyncio.get_running_loop())
+        self._kept = self._house.gate.tls or retains_write_buffers(asyncio.get_running_loop())
         self._brokers.who = self._house.gate.who(transport)
-        tune(transport)
+        set_socket_options(transport)
         self._house.came(self)
         if self._entry is None and (why := self._house.gate.refuses(self._brokers.who)):
             self.hang_up(why)
             return
         self._read()  # behind a handshake of TLS something may have come already
 
-    def stands_before(self, place: Place | None) -> None:
+    def set_broker(self, place: BrokerId | None) -> None:
         """The client came by the name of this broker, as its handshake has said."""
         self._session.place = place
 
@@ -425,18 +446,18 @@ class Guest(asyncio.BufferedProtocol):
         """Once a second: ends what takes too long, and gives back memory."""
         if self._brokers.look(now_s):
             return
-        if self._held.waits_longer(HELD_S):
+        if self._held.is_parked_longer(PARKED_REQUEST_TIMEOUT_S):
             self._refuse_held()
             self._go_on()
         quiet_s = now_s - self._heard_s
-        if self._unread and now_s - self._unread_since_s > UNREAD_S:
-            self.hang_up(f"it has read nothing for {UNREAD_S:g} s")
+        if self._unread and now_s - self._unread_since_s > UNREAD_RESPONSE_TIMEOUT_S:
+            self.hang_up(f"it has read nothing for {UNREAD_RESPONSE_TIMEOUT_S:g} s")
         elif why := self._framer.look(now_s, quiet_s, paused=self._paused, busy=bool(self._turns)):
             self.hang_up(why)
         elif self._entry is not None and self._entry.late(now_s):
-            self.hang_up(f"it has not logged in within {LOGIN_S:g} s")
-        elif not self._turns and quiet_s > IDLE_S:
-            self.hang_up(f"it has asked nothing for {IDLE_S:g} s")
+            self.hang_up(f"it has not logged in within {LOGIN_TIMEOUT_S:g} s")
+        elif not self._turns and quiet_s > IDLE_TIMEOUT_S:
+            self.hang_up(f"it has asked nothing for {IDLE_TIMEOUT_S:g} s")
 
     def _read(self) -> None:
         """Takes what was received, one request after another. What one of them leads to may end the connection."""
@@ -449,14 +470,14 @@ class Guest(asyncio.BufferedProtocol):
                     break
                 self._take(found)
         except WireError as error:
-            self.hang_up(what_it_sent(error))
+            self.hang_up(describe_wire_error(error))
         finally:
             self._reading = False
         self._pace()
 
     @property
     def _bytes_max(self) -> int:
-        return REQUEST_BYTES_MAX if self._entry is None else BYTES_MAX
+        return REQUEST_BYTES_MAX if self._entry is None else LOGIN_REQUEST_BYTES_MAX
 
     @property
     def _full(self) -> bool:
@@ -470,8 +491,8 @@ class Guest(asyncio.BufferedProtocol):
             or self._draining
             or self._unread
             or self._spending.slowed
-            or self._brokers.take_no_more
-            or len(self._turns) >= UNANSWERED_MAX
+            or self._brokers.is_congested
+            or len(self._turns) >= IN_FLIGHT_REQUESTS_MAX
         )
 
     def _pace(self) -> None:
@@ -504,18 +525,18 @@ class Guest(asyncio.BufferedProtocol):
             return
         request = read_request(found)
         self._spending.asks(request, len(found))
-        self._carry_out(request, self._session.move(request, self._house.known()), self._framer.with_size(found))
+        self._carry_out(request, self._session.move(request, self._house.known()), self._framer.frame_with_size(found))
 
     def judge_again(self) -> None:
         """Of the request that was held: more is known now."""
         if not self._held or self._transport is None:
             return
-        if has_left(self._transport):
+        if is_closed_by_peer(self._transport):
             self.hang_up("it left while its request was held")
             return
         request = self._held.request
         move = self._session.move(request, self._house.known())
-        if isinstance(move, Hold):
+        if isinstance(move, ParkRequest):
             self._held.keep(request.view, move)
         elif (whole := self._held.let_go()) is not None:
             self._carry_out(request, move, whole)
@@ -524,7 +545,7 @@ class Guest(asyncio.BufferedProtocol):
     def prove(self, torn: frozenset[str]) -> None:
         """Brokers prove what nobody acknowledges. What is under way to homes left by force counts no more."""
         self._writing.prove()
-        if torn and self._writing.is_under_way(torn):
+        if torn and self._writing.has_in_flight(torn):
             self.hang_up("its topic left by force a home that has not answered it")
 
     def _refuse_held(self) -> None:
@@ -537,26 +558,28 @@ class Guest(asyncio.BufferedProtocol):
             else:
                 self._answer(self._turns.begin(request), refusal)
 
-    def _carry_out(self, request: Request, move: Move, whole: memoryview) -> None:
+    def _carry_out(self, request: Request, move: RequestDecision, whole: memoryview) -> None:
         match move:
-            case Pass():
+            case ForwardRequest():
                 self._pass_on(request, move, whole)
-            case Say(body):
+            case RespondNow(body):
                 self._answer(self._turns.begin(request), body)
-            case Later(body, wait_s):
+            case RespondLater(body, wait_s):
                 turn = self._turns.begin(request)
                 asyncio.get_running_loop().call_later(wait_s, self._answer, turn, body)
-            case Run(errand, wait_s, topics):
+            case FanOut(errand, wait_s, topics):
                 self._house.counts.errands += 1
                 self._writing.begins(topics)
                 back = partial(self._come_back, self._turns.begin(request), topics, self._house.leases(topics))
-                self._errand = Going(errand, partial(self._ask, request.client_id or "", wait_s), back, self.hang_up)
+                self._errand = RunningFanOut(
+                    errand, partial(self._ask, request.client_id or "", wait_s), back, self.hang_up
+                )
                 self._errand.begin()
-            case Hold():
+            case ParkRequest():
                 self._held.keep(whole, move)
-            case HangUp(why):
+            case DisconnectClient(why):
                 self.hang_up(why)
-            case Drop():
+            case DiscardRequest():
                 pass
             case _:
                 assert_never(move)
@@ -564,7 +587,7 @@ class Guest(asyncio.BufferedProtocol):
     def say(self, frame: Parts) -> None:
         self._write(frame, None)
 
-    def let_in(self, who: Who) -> None:
+    def let_in(self, who: ClientPrincipal) -> None:
         self._spending.software = self._session.is_made_with(self._entry.software if self._entry else "")
         self._entry, self._brokers.who = None, who
         self._go_on()
@@ -577,7 +600,7 @@ class Guest(asyncio.BufferedProtocol):
         self._end()
 
     def _come_back(
-        self, turn: Turn, topics: tuple[str, ...], leases: Mapping[str, int], body: Parts, lost: bool
+        self, turn: ResponseSlot, topics: tuple[str, ...], leases: Mapping[str, int], body: Parts, lost: bool
     ) -> None:
         self._errand = None
         self._writing.ends(topics, lost=lost)
@@ -587,12 +610,12 @@ class Guest(asyncio.BufferedProtocol):
     def _may_tell(self, leases: Mapping[str, int]) -> bool:
         """Whether what was written counts. While no switch waited for this proxy, as when it stood still, the topic may
         have moved: what its old home took then is nowhere else, and the client is to send it again."""
-        if self._house.held_since(leases):
+        if self._house.leases_unbroken_since(leases):
             return True
         self.hang_up("it wrote while no switch waited for this proxy")
         return False
 
-    def _pass_on(self, request: Request, move: Pass, whole: memoryview) -> None:
+    def _pass_on(self, request: Request, move: ForwardRequest, whole: memoryview) -> None:
         upstream = self._brokers.to(move.place)
         if upstream is None:
             self.hang_up(f"{move.place.cluster} has no broker {move.place.node} now")
@@ -607,23 +630,28 @@ class Guest(asyncio.BufferedProtocol):
                 move,
                 self._house.leases(move.topics, move.place.cluster),
             )
-            heard = timed(done, self._house.fuses, move, request.client_id)
-            asked = Asked(request.key, request.number, deadline(move.wait_s), heard)
+            heard = with_breaker_timing(done, self._house.fuses, move, request.client_id)
+            asked = PendingBrokerRequest(request.key, request.number, deadline_after(move.wait_s), heard)
         else:
-            self._writing.blindly(upstream.place, move.topics)
+            self._writing.begin_unacknowledged(upstream.place, move.topics)
         sent: Sequence[Buffer] = [whole]
         if move.body is not None:
-            tags = shape_of(request.key, request.version).tags_in_request
-            sent = frame(request.key, request.version, request.number, request.client_id or "", move.body, tags)
+            tags = api_format(request.key, request.version).tags_in_request
+            sent = frame_request(request.key, request.version, request.number, request.client_id or "", move.body, tags)
         upstream.ask(asked, sent)
         if self._kept and upstream.unsent:
             self._framer.let_go()
 
     def _passed_back(
-        self, turn: Turn, upstream: Upstream, move: Pass, leases: Mapping[str, int], found: memoryview | None
+        self,
+        turn: ResponseSlot,
+        upstream: BrokerConnection,
+        move: ForwardRequest,
+        leases: Mapping[str, int],
+        found: memoryview | None,
     ) -> None:
         if found is None:
-            self.hang_up(f"its broker {upstream.place.node} of {upstream.place.cluster} is gone: {upstream.ended_by}")
+            self.hang_up(f"its broker {upstream.place.node} of {upstream.place.cluster} is gone: {upstream.end_reason}")
             return
         request = turn.request
         self._writing.ends(move.topics)
@@ -631,23 +659,23 @@ class Guest(asyncio.BufferedProtocol):
             return
         self._spending.spend(request, len(found))
         try:
-            tags = shape_of(request.key, request.version).tags_in_answer
+            tags = api_format(request.key, request.version).tags_in_response
             parts = move.rewrite(found, read_response_header(found, tags)[1]) if move.rewrite else None
         except Exception as error:  # the client would wait for its answer for ever
-            self.hang_up(f"an answer of its broker cannot be used: {in_words(error)}")
+            self.hang_up(f"an answer of its broker cannot be used: {describe_error(error)}")
             return
-        if isinstance(parts, Later):
+        if isinstance(parts, RespondLater):
             asyncio.get_running_loop().call_later(parts.wait_s, self._answer, turn, parts.body)
         elif parts is None:
-            self._finish(turn, [upstream.framer.with_size(found)], upstream)
+            self._finish(turn, [upstream.framer.frame_with_size(found)], upstream)
         else:
-            self._finish(turn, answer_frame(request.key, request.version, request.number, parts), upstream)
+            self._finish(turn, response_frame(request.key, request.version, request.number, parts), upstream)
 
-    def _answer(self, turn: Turn, body: Parts) -> None:
+    def _answer(self, turn: ResponseSlot, body: Parts) -> None:
         request = turn.request
-        self._finish(turn, answer_frame(request.key, request.version, request.number, body), None)
+        self._finish(turn, response_frame(request.key, request.version, request.number, body), None)
 
-    def _finish(self, turn: Turn, parts: Sequence[Buffer], owner: Upstream | None) -> None:
+    def _finish(self, turn: ResponseSlot, parts: Sequence[Buffer], owner: BrokerConnection | None) -> None:
         """The answer goes out in its turn. `owner`: whose buffer it may lie in."""
         if not self._turns.take(turn, parts):
             return
@@ -659,7 +687,7 @@ class Guest(asyncio.BufferedProtocol):
         elif self._draining:
             self._end_if_drained()
 
-    def _write(self, parts: Sequence[Buffer], owner: Upstream | None) -> None:
+    def _write(self, parts: Sequence[Buffer], owner: BrokerConnection | None) -> None:
         transport = self._transport
         if transport is None:
             return
@@ -672,7 +700,7 @@ class Guest(asyncio.BufferedProtocol):
         if owner is not None and self._kept and transport.get_write_buffer_size():
             owner.framer.let_go()
 
-    def _ask(self, client: str, wait_s: float, ask: Ask, heard: Callable[[Said], None]) -> None:
+    def _ask(self, client: str, wait_s: float, ask: BrokerRequest, heard: Callable[[BrokerResponse], None]) -> None:
         self._brokers.ask(ask, client, wait_s, heard)
 
     def _end_if_drained(self) -> None:

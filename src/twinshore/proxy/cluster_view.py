@@ -19,55 +19,60 @@ from functools import partial
 from typing import Final
 
 from twinshore import __version__
-from twinshore.client.discovery.routing_topic import HomesCentre
+from twinshore.client.discovery.routing_topic import HomeTracker
 from twinshore.client.sites import Site
 from twinshore.config.errors import KafkaError, StoreError
-from twinshore.config.model import Cluster, Link, NamedPartition
-from twinshore.config.once import Once, in_words
-from twinshore.config.sentences import listed
+from twinshore.config.model import Cluster, Link, TopicPartition
+from twinshore.config.repeat_filter import RepeatFilter, describe_error
+from twinshore.config.sentences import join_names
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
-from twinshore.kafka.protocol.framing import offered as asks_offered
-from twinshore.kafka.protocol.handshake import Software, VersionsAnswer
-from twinshore.proxy.core.leader_cluster import Heard, led_by_copies, not_believed
-from twinshore.proxy.core.model import (
-    Broker,
-    ClusterSeen,
-    Crossed,
-    Layout,
-    Lead,
-    Ranges,
-    Seen,
-    Wrote,
-    doubtful,
-    leads_of,
-    wrote_of,
+from twinshore.kafka.protocol.framing import negotiate_versions as asks_offered
+from twinshore.kafka.protocol.handshake import ApiVersionsResponse, ClientSoftware
+from twinshore.proxy.core.api_versions import (
+    compute_offered_versions,
+    intersect_versions,
+    supports_consumer_protocol,
+    without_consumer_protocol,
 )
-from twinshore.proxy.core.offers import has_newer_groups, offered, shared, without_newer_groups
-from twinshore.proxy.late_store import NO_STORE, LateStore, ask_crossed, doubts
-from twinshore.proxy.offset_reset import Stored, pairs_of, same_named, stored_homes
-from twinshore.routing.core.followers import LEASE_S
-from twinshore.routing.core.leader_cluster import Decision, Lacks, Leader, NoLeader
-from twinshore.routing.core.leader_cluster import in_words as led_in_words
-from twinshore.routing.topic import TwinNotes
+from twinshore.proxy.core.leader_table import KnownHomes, choose_leader_clusters, find_doubted_leaders
+from twinshore.proxy.core.model import (
+    ApiVersionRanges,
+    BrokerAddressing,
+    BrokerEndpoint,
+    HomeRoute,
+    ProducerTail,
+    ProxiedCluster,
+    ReplicatedTails,
+    RoutingTable,
+    assume_unknown_tails,
+    build_producer_tails,
+    build_routes,
+)
+from twinshore.proxy.lazy_store import NO_STORE_MESSAGE, LazyStore, describe_unknown_tails, read_replicated_tails
+from twinshore.proxy.offset_reset_run import StoredHomes, list_cluster_pairs, read_stored_homes, select_same_named_links
+from twinshore.routing.core.leader_cluster import Leader, LeaderDecision, NoLeader, NoLeaderReason
+from twinshore.routing.core.leader_cluster import describe_decision as led_in_words
+from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S
+from twinshore.routing.homes_topic import TwinsTopic
 
 # A client gives up a record after two minutes by default; what its producer wrote before is of no use long after that.
-KEPT_S: Final = 900.0
-FOLLOWS_PATIENCE_S: Final = 2.0
-FOLLOWS_NAMED_MAX: Final = 5
+PRODUCER_STATES_KEPT_S: Final = 900.0
+PRODUCER_STATES_TIMEOUT_S: Final = 2.0
+TOPICS_NAMED_MAX: Final = 5
 
-WroteBy = Mapping[tuple[str, int], Mapping[int, Wrote]]
+ProducerTails = Mapping[tuple[str, int], Mapping[int, ProducerTail]]
 
 
 @dataclass(frozen=True, slots=True)
-class Led:
+class HomesUpdate:
     """What is known of homes by now. `learns`: topics of which is being asked who wrote what last. `unsure`: partitions
     of which not all is known that had crossed by force. `until_s`: how long a switch waits for this proxy before it
     moves topics of each cluster. `unheard`: clusters whose words were not read yet."""
 
-    leads: Mapping[str, Lead] = field(default_factory=dict)
-    wrote: WroteBy = field(default_factory=dict)
+    leads: Mapping[str, HomeRoute] = field(default_factory=dict)
+    wrote: ProducerTails = field(default_factory=dict)
     learns: frozenset[str] = frozenset()
     unsure: Mapping[tuple[str, int], int] = field(default_factory=dict)
     until_s: Mapping[str, float] = field(default_factory=dict)
@@ -79,25 +84,25 @@ class _Learnt:
     """Of one topic in one term, since then: who wrote what last to each partition, and where not all is known."""
 
     since_s: float
-    wrote: WroteBy = field(default_factory=dict)
+    wrote: ProducerTails = field(default_factory=dict)
     unsure: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
-class Follows:
+class HomeWatcher:
     """`changed` is called in the event loop with what is known by now. `store`: who knows what had crossed of topics
     that come by force."""
 
     def __init__(
-        self, name: str, clusters: Sequence[Cluster], log: Callable[[str], None], store: LateStore | None = None
+        self, name: str, clusters: Sequence[Cluster], log: Callable[[str], None], store: LazyStore | None = None
     ) -> None:
-        self.changed: Callable[[Led], None] = lambda _: None
+        self.changed: Callable[[HomesUpdate], None] = lambda _: None
         self._clusters = {one.name: one for one in clusters}
         self._log = log
         sites = {one.name: Site(one) for one in clusters}
-        self._centre = HomesCentre(name, ["*"], sites, clusters[0].name, news=self._heard, warn=log)
-        self._led = Led()
+        self._centre = HomeTracker(name, ["*"], sites, clusters[0].name, news=self._heard, warn=log)
+        self._led = HomesUpdate()
         self._heard_then: object = None
-        self._wrote: WroteBy = {}
+        self._wrote: ProducerTails = {}
         self._unsure: Mapping[tuple[str, int], int] = {}
         self._has_learnt = False
         self._began_s = -math.inf
@@ -135,20 +140,20 @@ class Follows:
         """Groups have members who were told to gather, and have not yet; these are some of them."""
         self._centre.busy(groups)
 
-    def has_heard(self) -> bool:
+    def has_read_home_records(self) -> bool:
         """Whether the words of all clusters were read; or those of some, and the others were waited for."""
         unheard = self._centre.unheard()
-        waited = unheard < self._clusters.keys() and steady_s() >= self._began_s + LEASE_S
+        waited = unheard < self._clusters.keys() and steady_s() >= self._began_s + SUBSCRIPTION_LEASE_S
         return not unheard or waited
 
     def trouble(self) -> str:
         """Why writers wait though no switch holds them; empty where they do not."""
         now_s = steady_s()
         silent = sorted(name for name, until_s in self._led.until_s.items() if now_s >= until_s)
-        if not silent or now_s < self._began_s + 2 * LEASE_S:
+        if not silent or now_s < self._began_s + 2 * SUBSCRIPTION_LEASE_S:
             return ""
         return (
-            f"{listed(silent, FOLLOWS_NAMED_MAX)} was not read, or told that this proxy follows switches, for some"
+            f"{join_names(silent, TOPICS_NAMED_MAX)} was not read, or told that this proxy follows switches, for some"
             " seconds: writers to topics there wait"
         )
 
@@ -168,9 +173,9 @@ class Follows:
             self._tell(self._led.leads)
             return
         self._heard_then = heard
-        leads = leads_of(heard[1], ids, self._led.leads, wall_ms() - int(KEPT_S * 1000))
-        come: dict[tuple[str, str], dict[str, Lead]] = {}
-        torn: dict[str, dict[str, Lead]] = {}
+        leads = build_routes(heard[1], ids, self._led.leads, wall_ms() - int(PRODUCER_STATES_KEPT_S * 1000))
+        come: dict[tuple[str, str], dict[str, HomeRoute]] = {}
+        torn: dict[str, dict[str, HomeRoute]] = {}
         for topic, lead in leads.items():
             knows = (topic, lead.term) in self._known or (topic, lead.term) in self._learning
             if knows or lead.cluster not in self._clusters:
@@ -185,17 +190,17 @@ class Follows:
             self._begin(self._learn_torn(link, topics), topics)
         self._tell(leads)
 
-    def _begin(self, learning: Coroutine[None, None, None], topics: Mapping[str, Lead]) -> None:
+    def _begin(self, learning: Coroutine[None, None, None], topics: Mapping[str, HomeRoute]) -> None:
         assert self._loop is not None
         task = self._loop.create_task(learning)
         self._learning |= {(topic, lead.term): task for topic, lead in topics.items()}
 
-    def _tell(self, leads: Mapping[str, Lead]) -> None:
+    def _tell(self, leads: Mapping[str, HomeRoute]) -> None:
         now_s = steady_s()
         gone = [
             key
             for key, learnt in self._known.items()
-            if key[0] not in leads or leads[key[0]].term != key[1] or now_s > learnt.since_s + KEPT_S
+            if key[0] not in leads or leads[key[0]].term != key[1] or now_s > learnt.since_s + PRODUCER_STATES_KEPT_S
         ]
         for topic, term in gone:
             if topic in leads and leads[topic].term == term:
@@ -208,13 +213,13 @@ class Follows:
             self._has_learnt = False
         learns = frozenset(topic for topic, term in self._learning if topic in leads and leads[topic].term == term)
         until_s = {name: self._centre.until_s(name) for name in self._clusters}
-        self._led = Led(leads, self._wrote, learns, self._unsure, until_s, self._centre.unheard())
+        self._led = HomesUpdate(leads, self._wrote, learns, self._unsure, until_s, self._centre.unheard())
         self.changed(self._led)
 
-    async def _learn(self, old: str, new: str, topics: Mapping[str, Lead]) -> None:
+    async def _learn(self, old: str, new: str, topics: Mapping[str, HomeRoute]) -> None:
         """Who wrote what last to these topics, where nothing more of producers arrives: at their old home, and at the
         new one in earlier terms. Writers wait for it, so all is asked at once, and not for long."""
-        found: dict[str, WroteBy] = {topic: {} for topic in topics}
+        found: dict[str, ProducerTails] = {topic: {} for topic in topics}
         try:
             assert self._loop is not None
             asked = [self._loop.run_in_executor(self._threads, self._ask, name, list(topics)) for name in (old, new)]
@@ -222,47 +227,52 @@ class Follows:
             for topic, lead in topics.items():
                 told = [one.get(topic, {}) for one in states]
                 found[topic] = {
-                    (topic, number): wrote_of([state for one in told for state in one.get(number, ())], lead)
+                    (topic, number): build_producer_tails(
+                        [state for one in told for state in one.get(number, ())], lead
+                    )
                     for number in {number for one in told for number in one}
                 }
         except Exception as error:  # the topics' writers would wait for ever
-            names = listed(sorted(topics), FOLLOWS_NAMED_MAX)
+            names = join_names(sorted(topics), TOPICS_NAMED_MAX)
             self._log(
-                f"{old} or {new} does not say who wrote to {names} there: {in_words(error)}; a batch whose"
+                f"{old} or {new} does not say who wrote to {names} there: {describe_error(error)}; a batch whose"
                 f" acknowledgement was lost may be written twice"
             )
         finally:
             self._learnt(topics, {topic: _Learnt(steady_s(), wrote) for topic, wrote in found.items()})
 
-    async def _learn_torn(self, link: str, topics: Mapping[str, Lead]) -> None:
+    async def _learn_torn(self, link: str, topics: Mapping[str, HomeRoute]) -> None:
         """What of these topics had crossed, as the mirror told the store: nobody else can be asked."""
-        found = {topic: doubtful(topic, lead) for topic, lead in topics.items()}
+        found = {topic: assume_unknown_tails(topic, lead) for topic, lead in topics.items()}
         try:
             found = await self._crossed(link, topics)
-            if why := doubts(found):
+            if why := describe_unknown_tails(found):
                 self._log(why)
         except Exception as error:  # the topics' writers would wait for ever
-            names = listed(sorted(topics), FOLLOWS_NAMED_MAX)
+            names = join_names(sorted(topics), TOPICS_NAMED_MAX)
             self._log(
-                f"{names} came by force, and what had crossed is not known: {in_words(error)}; what their producers had"
+                f"{names} came by force, and what had crossed is not known: {describe_error(error)}; what their "
+                "producers had"
                 f" sent before, and send again, may be written twice"
             )
         finally:
             learnt = {topic: _Learnt(steady_s(), one.wrote, one.unsure) for topic, one in found.items()}
             self._learnt(topics, learnt)
 
-    async def _crossed(self, link: str, topics: Mapping[str, Lead]) -> dict[str, Crossed]:
+    async def _crossed(self, link: str, topics: Mapping[str, HomeRoute]) -> dict[str, ReplicatedTails]:
         """A store that hangs is not waited for."""
         if self._store is None or self._loop is None:
-            raise StoreError(NO_STORE)
-        asked = self._loop.run_in_executor(self._store_thread, partial(ask_crossed, self._store, link, topics))
+            raise StoreError(NO_STORE_MESSAGE)
+        asked = self._loop.run_in_executor(
+            self._store_thread, partial(read_replicated_tails, self._store, link, topics)
+        )
         try:
-            async with asyncio.timeout(FOLLOWS_PATIENCE_S):
+            async with asyncio.timeout(PRODUCER_STATES_TIMEOUT_S):
                 return await asked
         except TimeoutError as error:
-            raise StoreError(f"the store does not answer within {FOLLOWS_PATIENCE_S:g} s") from error
+            raise StoreError(f"the store does not answer within {PRODUCER_STATES_TIMEOUT_S:g} s") from error
 
-    def _learnt(self, topics: Mapping[str, Lead], learnt: Mapping[str, _Learnt]) -> None:
+    def _learnt(self, topics: Mapping[str, HomeRoute], learnt: Mapping[str, _Learnt]) -> None:
         for topic, lead in topics.items():
             self._known[topic, lead.term] = learnt[topic]
             self._learning.pop((topic, lead.term), None)
@@ -272,9 +282,9 @@ class Follows:
     def _ask(self, name: str, topics: Sequence[str]) -> dict[str, dict[int, list[tuple[int, int, int]]]]:
         """Ids, epochs and last sequences, by topic and partition."""
         cluster = self._clusters[name]
-        with closing(KafkaCluster(cluster, client_id="twinshore-proxy", patience_s=FOLLOWS_PATIENCE_S)) as kafka:
+        with closing(KafkaCluster(cluster, client_id="twinshore-proxy", patience_s=PRODUCER_STATES_TIMEOUT_S)) as kafka:
             known = kafka.metadata(topics).topics
-            parts = [NamedPartition(topic, one.partition) for topic in topics for one in known[topic].partitions]
+            parts = [TopicPartition(topic, one.partition) for topic in topics for one in known[topic].partitions]
             states = kafka.describe_producers(parts)
         found: dict[str, dict[int, list[tuple[int, int, int]]]] = {}
         for named, some in states.items():
@@ -283,48 +293,53 @@ class Follows:
         return found
 
 
-LOOK_S = 1.0
+POLL_INTERVAL_S = 1.0
 # All topics of a large cluster are a long answer, and one that is not known yet is asked for by itself.
-TOPICS_S = 5.0
+TOPICS_REFRESH_INTERVAL_S = 5.0
 # News may come many times a second; the clusters are not asked as often.
-AGAIN_S = 0.2
-PATIENCE_S = 4.0
-CALL_S = 2.0
+POLL_INTERVAL_MIN_S = 0.2
+CLUSTER_TIMEOUT_S = 4.0
+REQUEST_TIMEOUT_S = 2.0
 # The clusters' own words are read once a second, where no switch was announced.
-HEARD_S = 3.0
+HOME_RECORDS_INTERVAL_S = 3.0
 # A mirror notes within that time that a copy which it has just made is a twin.
-NOTED_S = 10.0
+TWIN_RECORD_GRACE_S = 10.0
 NAMED_MAX = 5
 
 
-class Lookout:
+class ClusterWatcher:
     """`seen` is replaced, never changed; it stays the same object while nothing is new. `look` runs until `stop`.
     `follows`: whether the clusters' own words will be heard; `is_own`: whether each site has the topic for itself."""
 
     def __init__(
         self,
         clusters: Sequence[Cluster],
-        layout: Layout,
-        store: LateStore,
+        layout: BrokerAddressing,
+        store: LazyStore,
         log: Callable[[str], None],
         *,
         follows: bool = False,
         start_all: bool = False,
         is_own: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        self.seen = Seen({one.name: _unseen(one.name) for one in clusters})
-        self.changed: Callable[[Seen], None] = lambda _: None
+        self.seen = RoutingTable({one.name: _unseen(one.name) for one in clusters})
+        self.changed: Callable[[RoutingTable], None] = lambda _: None
         self._clusters = [_Cluster(one, layout, log) for one in clusters]
-        self._store, self._told, self._no_link, self._unheard = store, Once(log), Once(log), Once(log)
+        self._store, self._told, self._no_link, self._unheard = (
+            store,
+            RepeatFilter(log),
+            RepeatFilter(log),
+            RepeatFilter(log),
+        )
         self._start_all, self._is_own, self._began_s = start_all, is_own, steady_s()
         self._links: tuple[Link, ...] | None = None
         self._said: tuple[object, ...] = ()
         self._asked: tuple[object, ...] = ()
-        self._found: Mapping[str, ClusterSeen] = self.seen.clusters
-        self._stored = Stored()
-        self._decided: Mapping[str, Decision] = {}
+        self._found: Mapping[str, ProxiedCluster] = self.seen.clusters
+        self._stored = StoredHomes()
+        self._decided: Mapping[str, LeaderDecision] = {}
         self._torn_s: dict[str, float] = {}
-        self._led = Led(unheard=frozenset(layout.clusters) if follows else frozenset())
+        self._led = HomesUpdate(unheard=frozenset(layout.clusters) if follows else frozenset())
         self._moves: dict[str, float] = {}
         self._threads = ThreadPoolExecutor(len(clusters) + 1, "lookout")
         self._news = {one.name: asyncio.Event() for one in self._clusters}
@@ -366,14 +381,14 @@ class Lookout:
     async def _again(self, news: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
         while not self._stopped.is_set():
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(POLL_INTERVAL_S):
                     await news.wait()
             news.clear()
             if not self._stopped.is_set():
                 await work()
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(POLL_INTERVAL_MIN_S)
 
-    async def _found_at(self, cluster: _Cluster) -> ClusterSeen:
+    async def _found_at(self, cluster: _Cluster) -> ProxiedCluster:
         return await asyncio.get_running_loop().run_in_executor(self._threads, cluster.look)
 
     async def _look_at(self, cluster: _Cluster) -> None:
@@ -382,7 +397,7 @@ class Lookout:
             await self._look_at_homes()  # a twin that has just been made has had a home before
         self._take({**self._found, cluster.name: found})
 
-    def led(self, led: Led) -> None:
+    def led(self, led: HomesUpdate) -> None:
         """What the clusters themselves say of homes."""
         self._take(self._found, led)
 
@@ -390,14 +405,14 @@ class Lookout:
         try:
             stored = await asyncio.get_running_loop().run_in_executor(self._threads, self._read)
         except Exception as error:  # whoever ended here would lead clients to old homes for ever
-            self._told.say(f"{in_words(error)}: topics are led to the homes that were known before")
+            self._told.say(f"{describe_error(error)}: topics are led to the homes that were known before")
             return
         self._told.well("the store answers again")
         if stored is not None:
             self._stored = stored
             self._take(self._found)
 
-    def _read(self) -> Stored | None:
+    def _read(self) -> StoredHomes | None:
         """The homes, also of topics whose twins a link carries, wherever these come from; None where they are as they
         were."""
         links = tuple(self._store.links())
@@ -405,32 +420,36 @@ class Lookout:
         names = [one.name for one in self._clusters]
         said: tuple[object, ...] = links, {}, {}
         if store is not None:
-            versions = {pair: store.homes.version(pair) for pair in pairs_of(links, names)}
-            said = links, versions, {one.name: store.twins.count(one.name) for one in same_named(links, names)}
+            versions = {pair: store.homes.version(pair) for pair in list_cluster_pairs(links, names)}
+            said = (
+                links,
+                versions,
+                {one.name: store.twins.count(one.name) for one in select_same_named_links(links, names)},
+            )
         if said == self._said:
             return None
-        found = stored_homes(links, store, names) if store is not None else Stored()
+        found = read_stored_homes(links, store, names) if store is not None else StoredHomes()
         self._said, self._links = said, links
         return found
 
-    def _take(self, clusters: Mapping[str, ClusterSeen], led: Led | None = None) -> None:
+    def _take(self, clusters: Mapping[str, ProxiedCluster], led: HomesUpdate | None = None) -> None:
         led = led or self._led
         news = led.leads, led.wrote, led.learns
         same_words = (*news, led.unsure) == (self._led.leads, self._led.wrote, self._led.learns, self._led.unsure)
         self._led, self._found = led, clusters
         homes, leads = self._heard(led.leads)
-        heard = Heard(self._links, led.unheard, steady_s() - self._began_s, self._start_all)
+        heard = KnownHomes(self._links, led.unheard, steady_s() - self._began_s, self._start_all)
         decided = self._decide(clusters, homes, heard)
         words = {topic: str(lead.cluster) for topic, lead in leads.items() if lead.cluster in clusters}
-        doubted = not_believed(words, clusters.values(), homes, heard)
+        doubted = find_doubted_leaders(words, clusters.values(), homes, heard)
         same = decided is self.seen.by_copies and doubted == self.seen.not_believed and homes == self.seen.homes
         if same and clusters == self.seen.clusters and same_words and leads == self.seen.leads:
             return
         known = [one.offers for one in clusters.values() if one.offers]
-        self.seen = Seen(
+        self.seen = RoutingTable(
             clusters,
             homes,
-            offered(known) if known else {},
+            compute_offered_versions(known) if known else {},
             *(leads, led.wrote, led.learns),
             unsure=led.unsure,
             by_copies=decided,
@@ -440,29 +459,31 @@ class Lookout:
         self.changed(self.seen)
 
     def _decide(
-        self, clusters: Mapping[str, ClusterSeen], homes: Mapping[str, str], heard: Heard
-    ) -> Mapping[str, Decision]:
+        self, clusters: Mapping[str, ProxiedCluster], homes: Mapping[str, str], heard: KnownHomes
+    ) -> Mapping[str, LeaderDecision]:
         """The same object while nothing is new. A topic that was led stays there while a mirror may still note that its
         second copy is a twin."""
-        now_s, late = steady_s(), heard.waited_s >= LEASE_S
-        there = tuple((one.was_seen, one.topics, one.twins) for one in clusters.values())
+        now_s, late = steady_s(), heard.waited_s >= SUBSCRIPTION_LEASE_S
+        there = tuple((one.has_answered, one.topics, one.twins) for one in clusters.values())
         asked = there, homes, heard.links, heard.unheard, late
         if asked == self._asked and not self._torn_s:
             return self._decided
-        found = led_by_copies(clusters.values(), homes, heard)
+        found = choose_leader_clusters(clusters.values(), homes, heard)
         torn = [
             topic
             for topic, one in found.items()
-            if isinstance(one, NoLeader) and one.lacks is Lacks.LINK and isinstance(self._decided.get(topic), Leader)
+            if isinstance(one, NoLeader)
+            and one.lacks is NoLeaderReason.LINK
+            and isinstance(self._decided.get(topic), Leader)
         ]
         self._torn_s = {topic: self._torn_s.get(topic, now_s) for topic in torn}
-        found |= {topic: self._decided[topic] for topic in torn if now_s < self._torn_s[topic] + NOTED_S}
+        found |= {topic: self._decided[topic] for topic in torn if now_s < self._torn_s[topic] + TWIN_RECORD_GRACE_S}
         self._asked = asked
         if found != self._decided:
             self._decided = found
         return self._decided
 
-    def _heard(self, leads: Mapping[str, Lead]) -> tuple[Mapping[str, str], Mapping[str, Lead]]:
+    def _heard(self, leads: Mapping[str, HomeRoute]) -> tuple[Mapping[str, str], Mapping[str, HomeRoute]]:
         """A switch says on the clusters first where its topics are. Whoever follows switches hears it there in a
         moment, with all that is to be known of their producers: until then they are where they were. `_moves`: since
         when. After that the store's higher term counts: the cluster with the higher word does not answer."""
@@ -477,20 +498,24 @@ class Lookout:
         }
         moved = [topic for topic, home in homes.items() if topic not in leads and was.get(topic, home) != home]
         self._moves = {topic: self._moves.get(topic, now_s) for topic in (*moved, *higher)}
-        waits = {topic for topic, since_s in self._moves.items() if now_s < since_s + HEARD_S}
+        waits = {topic for topic, since_s in self._moves.items() if now_s < since_s + HOME_RECORDS_INTERVAL_S}
         if held := {topic: was[topic] for topic in waits if topic not in leads}:
             homes = {**homes, **held}
         if higher - waits:
             known = self._found.keys()
             overruled = {topic: homes[topic] for topic in higher - waits}
-            leads = {**leads} | {t: Lead(home if home in known else None, terms[t]) for t, home in overruled.items()}
+            leads = {**leads} | {
+                t: HomeRoute(home if home in known else None, terms[t]) for t, home in overruled.items()
+            }
         return homes, leads
 
-    def _say(self, seen: Seen) -> None:
+    def _say(self, seen: RoutingTable) -> None:
         """What an operator must know of leaders: topics that no link explains, and leaders that were chosen without a
         cluster which could say otherwise."""
         torn = sorted(
-            topic for topic, one in seen.leaderless.items() if one.lacks is Lacks.LINK and not self._is_own(topic)
+            topic
+            for topic, one in seen.leaderless.items()
+            if one.lacks is NoLeaderReason.LINK and not self._is_own(topic)
         )
         if torn and self._links is not None:
             more = f", and so have {len(torn) - 1} more" if len(torn) > 1 else ""
@@ -500,10 +525,12 @@ class Lookout:
             )
         else:
             self._no_link.well("every topic of several clusters has a leader again")
-        unheard = seen.led_unheard
+        unheard = seen.unconfirmed_leaders
         if unheard:
             topic, one = next(iter(sorted(unheard.items())))
-            more = f"; {len(unheard)} topics in all: {listed(sorted(unheard), NAMED_MAX)}" if len(unheard) > 1 else ""
+            more = (
+                f"; {len(unheard)} topics in all: {join_names(sorted(unheard), NAMED_MAX)}" if len(unheard) > 1 else ""
+            )
             self._unheard.say(f"{led_in_words(topic, one)}{more}")
         else:
             self._unheard.well("all clusters have answered that could say another home")
@@ -512,29 +539,31 @@ class Lookout:
 class _Cluster:
     """One cluster; its looks run one at a time."""
 
-    def __init__(self, cluster: Cluster, layout: Layout, log: Callable[[str], None]) -> None:
+    def __init__(self, cluster: Cluster, layout: BrokerAddressing, log: Callable[[str], None]) -> None:
         self.name = cluster.name
-        self._layout, self._told, self._crowded = layout, Once(log), Once(log)
-        self._kafka = KafkaCluster(cluster, client_id="twinshore-proxy", patience_s=PATIENCE_S, call_s=CALL_S)
+        self._layout, self._told, self._crowded = layout, RepeatFilter(log), RepeatFilter(log)
+        self._kafka = KafkaCluster(
+            cluster, client_id="twinshore-proxy", patience_s=CLUSTER_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S
+        )
         self._seen = _unseen(cluster.name)
-        self._offers: dict[tuple[int, Broker], Ranges] = {}
+        self._offers: dict[tuple[int, BrokerEndpoint], ApiVersionRanges] = {}
         self._newer_groups = False
-        self._twins, self._no_notes = TwinNotes(self._kafka), Once(log)
-        self._looked_s = -TOPICS_S
+        self._twins, self._no_notes = TwinsTopic(self._kafka), RepeatFilter(log)
+        self._looked_s = -TOPICS_REFRESH_INTERVAL_S
 
     def news(self) -> None:
         """The next look is at all topics."""
-        self._looked_s = -TOPICS_S
+        self._looked_s = -TOPICS_REFRESH_INTERVAL_S
 
     def close(self) -> None:
         self._kafka.close()
 
-    def look(self) -> ClusterSeen:
+    def look(self) -> ProxiedCluster:
         """The cluster as it is now, or as it was when it answered last."""
         try:
             found = self._look()
         except Exception as error:  # one cluster's trouble is not the others'
-            self._told.say(f"cluster {self.name}: {in_words(error)}; its topics wait, the others go on")
+            self._told.say(f"cluster {self.name}: {describe_error(error)}; its topics wait, the others go on")
             # A broker that comes back may be of another version.
             self._offers.clear()
             found = replace(self._seen, answers=False)
@@ -544,9 +573,9 @@ class _Cluster:
         self._seen = found
         return found
 
-    def _look(self) -> ClusterSeen:
+    def _look(self) -> ProxiedCluster:
         with self._kafka.errand():
-            whole = steady_s() - self._looked_s >= TOPICS_S
+            whole = steady_s() - self._looked_s >= TOPICS_REFRESH_INTERVAL_S
             told = self._kafka.metadata(None if whole else [])
             nodes, crowded = self._layout.apart(told.brokers)
             if crowded:
@@ -554,7 +583,7 @@ class _Cluster:
                     f"cluster {self.name}: brokers {crowded} have no port of their own, as others have the same"
                     f" number modulo [proxy] nodes_per_cluster; what they lead cannot be reached"
                 )
-            brokers = {node: Broker(*told.brokers[node]) for node in nodes}
+            brokers = {node: BrokerEndpoint(*told.brokers[node]) for node in nodes}
             self._learn_offers(brokers, whole=whole)
             if whole:
                 found = {name: topic for name, topic in told.topics.items() if not topic.internal}
@@ -564,9 +593,9 @@ class _Cluster:
                 twins = frozenset(name for name, topic_id in ids.items() if topic_id.hex() in noted)
                 self._seen = replace(self._seen, topics=frozenset(ids), ids=ids, partitions=counts, twins=twins)
                 self._looked_s = steady_s()
-        offers: Ranges = shared(self._offers.values())
+        offers: ApiVersionRanges = intersect_versions(self._offers.values())
         if not self._newer_groups:
-            offers = without_newer_groups(offers)
+            offers = without_consumer_protocol(offers)
         return replace(
             self._seen,
             cluster_id=told.cluster_id,
@@ -583,12 +612,14 @@ class _Cluster:
         except KafkaError as error:
             if error.retriable:
                 raise
-            self._no_notes.say(f"cluster {self.name}: {in_words(error)}; which of its topics are twins is not known")
+            self._no_notes.say(
+                f"cluster {self.name}: {describe_error(error)}; which of its topics are twins is not known"
+            )
             return frozenset()
         self._no_notes.well()
         return noted
 
-    def _learn_offers(self, brokers: Mapping[int, Broker], *, whole: bool) -> None:
+    def _learn_offers(self, brokers: Mapping[int, BrokerEndpoint], *, whole: bool) -> None:
         """Of each broker that was not there before. One that cannot be asked now is asked at the next look. A cluster
         may get groups of the newer protocol while its brokers run, so all are asked again with each `whole` look
         before; what one of them says of that holds for all, also for one that has just begun."""
@@ -603,12 +634,12 @@ class _Cluster:
                     raise
             else:
                 self._offers[node, broker] = {one.key: (one.lowest, one.highest) for one in answer.offers}
-                self._newer_groups = self._newer_groups or has_newer_groups(answer)
+                self._newer_groups = self._newer_groups or supports_consumer_protocol(answer)
 
 
-def _ask_offers(connection: Connection, timeout_s: float) -> VersionsAnswer:
-    return connection.hold(asks_offered(Software("twinshore-proxy", __version__)), timeout_s=timeout_s)
+def _ask_offers(connection: Connection, timeout_s: float) -> ApiVersionsResponse:
+    return connection.hold(asks_offered(ClientSoftware("twinshore-proxy", __version__)), timeout_s=timeout_s)
 
 
-def _unseen(name: str) -> ClusterSeen:
-    return ClusterSeen(name, "", -1, {}, frozenset(), {}, answers=False)
+def _unseen(name: str) -> ProxiedCluster:
+    return ProxiedCluster(name, "", -1, {}, frozenset(), {}, answers=False)

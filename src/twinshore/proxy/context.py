@@ -9,22 +9,22 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from twinshore.config.errors import ConfigError
-from twinshore.config.once import Once
+from twinshore.config.repeat_filter import RepeatFilter
 from twinshore.config.sections.proxy import ProxySettings
 from twinshore.kafka.clock import steady_s
-from twinshore.proxy.auth import Gate
-from twinshore.proxy.core.breakers import Fusebox
-from twinshore.proxy.core.follower_fetch import Near, Networks
-from twinshore.proxy.core.groups import AtWork
-from twinshore.proxy.core.limits import Budget, Crowd, Quotas
-from twinshore.proxy.core.model import Layout, Place, Seen, torn_since
-from twinshore.proxy.core.offset_reset import ResetBook
-from twinshore.proxy.core.session import Session
-from twinshore.proxy.core.traffic import Flows
+from twinshore.proxy.auth import Authenticator
+from twinshore.proxy.core.breakers import CircuitBreakers
+from twinshore.proxy.core.follower_fetch import FollowerFetch, NetworkTable
+from twinshore.proxy.core.group_requests import ActiveMembers
+from twinshore.proxy.core.limits import ByteQuotas, ConnectionLimits, RequestMemory
+from twinshore.proxy.core.model import BrokerAddressing, BrokerId, RoutingTable, find_forced_topics
+from twinshore.proxy.core.offset_reset import OffsetResets
+from twinshore.proxy.core.session import ClientSession
+from twinshore.proxy.core.traffic import TrafficTable
 
 
 @dataclass(slots=True)
-class Counts:
+class ProxyCounts:
     """Since the process began. `requests` by the key of the API."""
 
     requests: Counter[int] = field(default_factory=Counter)
@@ -40,7 +40,7 @@ class Counts:
     turned_away: int = 0
 
 
-class Present(Protocol):
+class ConnectedClient(Protocol):
     """A client that is there."""
 
     def look(self, now_s: float) -> None:
@@ -60,7 +60,7 @@ class Present(Protocol):
         force has just taken from its home."""
 
 
-class House:
+class ProxyContext:
     """`now_s` is the time as of the last look, for what need not know it to the millisecond. `until_s`: how long a
     switch that moves topics of each cluster waits for this proxy; none where it follows no switches. `lapses`: how
     often that had run out. `under_way` counts requests that write to a topic and have no answer yet; `quiet`
@@ -72,38 +72,43 @@ class House:
 
     def __init__(
         self,
-        layout: Layout,
-        seen: Seen,
+        layout: BrokerAddressing,
+        seen: RoutingTable,
         log: Callable[[str], None],
         news: Callable[[], None],
-        gate: Gate | None = None,
+        gate: Authenticator | None = None,
     ) -> None:
-        self.layout, self.seen, self.news, self.gate = layout, seen, news, gate or Gate()
-        self.counts, self.guests = Counts(), set[Present]()
+        self.layout, self.seen, self.news, self.gate = layout, seen, news, gate or Authenticator()
+        self.counts, self.guests = ProxyCounts(), set[ConnectedClient]()
         self._draining = False
         self.now_s = steady_s()
         self.until_s: Mapping[str, float] = {}
         self._all_until_s = math.inf
-        self.under_way = Counter[str]()
-        self.holding: set[Present] = set()
+        self.in_flight_writes = Counter[str]()
+        self.holding: set[ConnectedClient] = set()
         self.quiet: Callable[[str], None] = lambda _: None
-        self.fuses, self.quotas, self.crowd = Fusebox(), Quotas(0), Crowd()
-        self.at_work, self.resets, self.flows, self.near = AtWork(), ResetBook(steady_s), Flows(), Near()
-        self.balancers: Networks | None = None
-        self.budget = Budget(ProxySettings().queued_bytes_max)
+        self.fuses, self.quotas, self.crowd = CircuitBreakers(), ByteQuotas(0), ConnectionLimits()
+        self.at_work, self.resets, self.flows, self.near = (
+            ActiveMembers(),
+            OffsetResets(steady_s),
+            TrafficTable(),
+            FollowerFetch(),
+        )
+        self.balancers: NetworkTable | None = None
+        self.budget = RequestMemory(ProxySettings().queued_bytes_max)
         self.lapses = Counter[str]()
-        self._log = Once(log)
+        self._log = RepeatFilter(log)
         self._number = 0
 
-    def session(self, place: Place | None) -> Session:
+    def session(self, place: BrokerId | None) -> ClientSession:
         """For one client, who came in by this broker's door."""
         shared = self.fuses, self.known, self.at_work, self.flows, self.resets, self.near
-        return Session(place, self.layout, self.news, *shared)
+        return ClientSession(place, self.layout, self.news, *shared)
 
-    def place_named(self, name: str) -> Place | None:
+    def resolve_broker_name(self, name: str) -> BrokerId | None:
         """The broker that a client means who came by this name; None where it means none in particular. ConfigError
         where there can be no such broker."""
-        number = self.layout.asked_by(name)
+        number = self.layout.parse_broker_name(name)
         if number is None:
             return None
         nodes = {one.name: one.brokers for one in self.seen.clusters.values()}
@@ -117,7 +122,7 @@ class House:
         self._number = (self._number + 1) & 0x7FFFFFFF
         return self._number
 
-    def came(self, guest: Present) -> None:
+    def came(self, guest: ConnectedClient) -> None:
         """A client has connected."""
         self.counts.clients += 1
         self.guests.add(guest)
@@ -130,16 +135,16 @@ class House:
         for guest in list(self.guests):
             guest.drain()
 
-    def went(self, guest: Present) -> None:
+    def went(self, guest: ConnectedClient) -> None:
         """It has gone."""
         self.guests.discard(guest)
 
-    def lets_in(self, peer: str) -> bool:
+    def admit_client(self, peer: str) -> bool:
         """Whether one more of this address is let in: then it is counted, until the crowd is told that it goes."""
         why = self.crowd.comes(peer)
         if why:
             self.counts.turned_away += 1
-            if self.crowd.is_news(peer, steady_s()):
+            if self.crowd.should_log(peer, steady_s()):
                 self._log.say(f"a client at {peer} was not let in: {why}")
         return not why
 
@@ -160,7 +165,7 @@ class House:
             self._log.say(f"a client is not let in by its broker: {shut_out}")
         self.news()
 
-    def known(self) -> Seen:
+    def known(self) -> RoutingTable:
         """What a request is judged by."""
         return self.seen.without(self._lapsed()) if steady_s() >= self._all_until_s else self.seen
 
@@ -181,31 +186,31 @@ class House:
         cluster is known to have its topic."""
         return {name: self.lapses[name] for name in (self.seen.written_at(topic) or at for topic in topics)}
 
-    def held_since(self, leases: Mapping[str, int]) -> bool:
+    def leases_unbroken_since(self, leases: Mapping[str, int]) -> bool:
         """Whether a switch has waited for this proxy ever since, for each of these clusters."""
         lapsed = self._lapsed() if steady_s() >= self._all_until_s else ()
         return all(name not in lapsed and self.lapses[name] == count for name, count in leases.items())
 
     def writes(self, topics: Iterable[str]) -> None:
         """A request to write there goes out."""
-        under_way = self.under_way
+        under_way = self.in_flight_writes
         for topic in topics:  # a Counter's own ways to add and to delete cost several times as much
             under_way[topic] = under_way.get(topic, 0) + 1
 
     def written(self, topics: Iterable[str]) -> None:
         """It is answered, or nothing of it can arrive any more."""
         for topic in topics:
-            left = self.under_way.get(topic, 0) - 1
+            left = self.in_flight_writes.get(topic, 0) - 1
             if left > 0:
-                self.under_way[topic] = left
+                self.in_flight_writes[topic] = left
             else:
-                self.under_way.pop(topic, None)
-                if self.seen.must_wait(topic):  # a word of the clusters that is not in force here yet holds nobody
+                self.in_flight_writes.pop(topic, None)
+                if self.seen.writes_paused(topic):  # a word of the clusters that is not in force here yet holds nobody
                     self.quiet(topic)
 
-    def changed(self, seen: Seen) -> None:
+    def changed(self, seen: RoutingTable) -> None:
         """More is known: what was held is judged anew."""
-        torn = torn_since(self.seen, seen)
+        torn = find_forced_topics(self.seen, seen)
         self.seen = seen
         self.near.tick(steady_s(), seen)
         for guest in list(self.guests):

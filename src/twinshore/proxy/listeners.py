@@ -11,25 +11,25 @@ from functools import partial
 from typing import Final, cast
 
 from twinshore.config.errors import ConfigError, WireError
-from twinshore.config.once import in_words
-from twinshore.proxy.auth import name_asked, why_no_handshake
-from twinshore.proxy.client_connection import Guest
-from twinshore.proxy.context import House
-from twinshore.proxy.core.follower_fetch import Networks
-from twinshore.proxy.core.model import Place, Seen
+from twinshore.config.repeat_filter import describe_error
+from twinshore.proxy.auth import describe_handshake_failure, get_sni_hostname
+from twinshore.proxy.client_connection import ClientConnection
+from twinshore.proxy.context import ProxyContext
+from twinshore.proxy.core.follower_fetch import NetworkTable
+from twinshore.proxy.core.model import BrokerId, RoutingTable
 from twinshore.proxy.core.proxy_header import ProxyHeader
-from twinshore.runtime.http import not_served
+from twinshore.runtime.http import bind_error
 
 # Balancers send it with their first packet.
-HEADER_S: Final = 5.0
-HANDSHAKE_S: Final = 10.0
+PROXY_HEADER_TIMEOUT_S: Final = 5.0
+TLS_HANDSHAKE_TIMEOUT_S: Final = 10.0
 # How long a client may take to agree that it ends.
-GOODBYE_S: Final = 5.0
+TLS_SHUTDOWN_TIMEOUT_S: Final = 5.0
 BACKLOG: Final = 1024
-LOOK_S: Final = 1.0
+LISTENERS_INTERVAL_S: Final = 1.0
 
 
-class Lobby(asyncio.BufferedProtocol):
+class ProxyProtocolHandler(asyncio.BufferedProtocol):
     """Before a door at which balancers knock: they say in a PROXY header who the client is, before anything else is
     read. Whoever comes from elsewhere goes straight on. `enter` gives what the client is behind the header, by the
     address that it says, empty where it says none or there is no header. `hung_up` is told where somebody was who is
@@ -37,7 +37,7 @@ class Lobby(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        balancers: Networks,
+        balancers: NetworkTable,
         enter: Callable[[str], asyncio.BufferedProtocol],
         hung_up: Callable[[str, str], None],
     ) -> None:
@@ -52,7 +52,9 @@ class Lobby(asyncio.BufferedProtocol):
         if self._balancers.of(self._peer) is None:
             self._go_in("")
             return
-        self._late = asyncio.get_running_loop().call_later(HEADER_S, self._end, f"not within {HEADER_S:g} s")
+        self._late = asyncio.get_running_loop().call_later(
+            PROXY_HEADER_TIMEOUT_S, self._end, f"not within {PROXY_HEADER_TIMEOUT_S:g} s"
+        )
 
     def get_buffer(self, _: int) -> memoryview:
         # No byte is received that is not the header's: what follows is read by others.
@@ -104,7 +106,7 @@ class Lobby(asyncio.BufferedProtocol):
             self._late = None
 
 
-class Porch(asyncio.BufferedProtocol):
+class TlsHandshake(asyncio.BufferedProtocol):
     """Before the door of a port that speaks TLS: the handshake. Behind it the client is a guest like any other. Each
     connection has the certificate that is in force when it comes. What a client sends right behind its handshake is
     received for the guest that it becomes. A client is let in before its handshake, so that those who never end one are
@@ -112,9 +114,9 @@ class Porch(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        guest: Guest,
+        guest: ClientConnection,
         context: ssl.SSLContext,
-        house: House,
+        house: ProxyContext,
         address: str = "",
     ) -> None:
         self._guest, self._context, self._house, self._peer = guest, context, house, address
@@ -125,7 +127,7 @@ class Porch(asyncio.BufferedProtocol):
         if not self._peer:
             peer = plain.get_extra_info("peername")
             self._peer = str(peer[0]) if peer else "unknown"
-        if not self._house.lets_in(self._peer):
+        if not self._house.admit_client(self._peer):
             plain.abort()
             return
         # What comes before the handshake has begun would be nobody's.
@@ -139,11 +141,11 @@ class Porch(asyncio.BufferedProtocol):
                 self,
                 self._context,
                 server_side=True,
-                ssl_handshake_timeout=HANDSHAKE_S,
-                ssl_shutdown_timeout=GOODBYE_S,
+                ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT_S,
+                ssl_shutdown_timeout=TLS_SHUTDOWN_TIMEOUT_S,
             )
         except Exception as error:  # whatever it is, it is this client's alone
-            why = why_no_handshake(error) if isinstance(error, OSError) else in_words(error)
+            why = describe_handshake_failure(error) if isinstance(error, OSError) else describe_error(error)
             if why:
                 self._house.hung_up(self._peer, why)
             transport.abort()
@@ -158,7 +160,9 @@ class Porch(asyncio.BufferedProtocol):
         """By the name by which it came, where brokers are told apart so."""
         if self._house.layout.node_hosts:
             try:
-                self._guest.stands_before(self._house.place_named(name_asked(inside.get_extra_info("ssl_object"))))
+                self._guest.set_broker(
+                    self._house.resolve_broker_name(get_sni_hostname(inside.get_extra_info("ssl_object")))
+                )
             except ConfigError as error:
                 self._house.hung_up(self._peer, str(error))
                 inside.abort()
@@ -178,11 +182,11 @@ class Porch(asyncio.BufferedProtocol):
         self._gone = True
 
 
-class Doors:
+class Listeners:
     """A door that was opened stays open: its broker may come back, and a client that knows it is told to look again.
     `shared`: other processes serve at the same ports."""
 
-    def __init__(self, address: str, house: House, log: Callable[[str], None], *, shared: bool = False) -> None:
+    def __init__(self, address: str, house: ProxyContext, log: Callable[[str], None], *, shared: bool = False) -> None:
         self._address, self._house, self._log, self._shared = address, house, log, shared or None
         self._open: dict[int, asyncio.Server] = {}
         self.shut: dict[int, str] = {}
@@ -199,9 +203,9 @@ class Doors:
         try:
             await doing
         except OSError as error:
-            raise not_served("proxy", self._address, self._house.layout.port, error) from error
+            raise bind_error("proxy", self._address, self._house.layout.port, error) from error
 
-    async def open(self, seen: Seen) -> None:
+    async def open(self, seen: RoutingTable) -> None:
         """Opens what is not open of the brokers' doors."""
         for cluster in seen.clusters.values():
             for node in cluster.brokers:
@@ -209,7 +213,7 @@ class Doors:
                 if port in self._open:  # for all of them the first, where each has a name instead
                     continue
                 try:
-                    await self._add(port, Place(cluster.name, node))
+                    await self._add(port, BrokerId(cluster.name, node))
                     self.shut.pop(port, None)
                 except OSError as error:
                     whose = f"port {port} of broker {node} of {cluster.name}"
@@ -222,23 +226,23 @@ class Doors:
         for server in self._open.values():
             server.close()
 
-    async def _add(self, port: int, place: Place | None, *, serving: bool = True) -> None:
+    async def _add(self, port: int, place: BrokerId | None, *, serving: bool = True) -> None:
         loop = asyncio.get_running_loop()
-        comes = partial(come_in, place, self._house)
+        comes = partial(create_client_protocol, place, self._house)
         self._open[port] = await loop.create_server(
             comes, self._address, port, backlog=BACKLOG, start_serving=serving, reuse_port=self._shared
         )
 
 
-def come_in(place: Place | None, house: House) -> asyncio.BufferedProtocol:
+def create_client_protocol(place: BrokerId | None, house: ProxyContext) -> asyncio.BufferedProtocol:
     """What becomes of a connection at the door of this broker."""
     if house.balancers is None:
         return _enter(place, house, "")
-    return Lobby(house.balancers, partial(_enter, place, house), house.hung_up)
+    return ProxyProtocolHandler(house.balancers, partial(_enter, place, house), house.hung_up)
 
 
-def _enter(place: Place | None, house: House, address: str) -> asyncio.BufferedProtocol:
+def _enter(place: BrokerId | None, house: ProxyContext, address: str) -> asyncio.BufferedProtocol:
     context = house.gate.tls_context
     if context is None:
-        return Guest(place, house, address)
-    return Porch(Guest(place, house, address, is_in=True), context, house, address)
+        return ClientConnection(place, house, address)
+    return TlsHandshake(ClientConnection(place, house, address, is_in=True), context, house, address)

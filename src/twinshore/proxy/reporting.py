@@ -24,24 +24,31 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from twinshore.config.model import Cluster
-from twinshore.config.once import Once, in_words
+from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.apis import api_name
-from twinshore.kafka.state_topic import Notebook
-from twinshore.proxy.context import House
-from twinshore.proxy.core.breakers import Alarms
-from twinshore.proxy.core.traffic import Flows, Totals, busiest, join
-from twinshore.proxy.listeners import Doors
-from twinshore.routing.core.leader_cluster import Lacks
-from twinshore.state.core.proxy_values import LATENCY_MS, SIZE_BYTES, Flow, FlowKey, FlowRow, InstanceRow
+from twinshore.kafka.state_topic import StateTopic
+from twinshore.proxy.context import ProxyContext
+from twinshore.proxy.core.breakers import TrafficAlarms
+from twinshore.proxy.core.traffic import TrafficTable, TrafficTotals, merge_flows, select_busiest
+from twinshore.proxy.listeners import Listeners
+from twinshore.routing.core.leader_cluster import NoLeaderReason
+from twinshore.state.core.proxy_values import (
+    LATENCY_BUCKETS_MS,
+    SIZE_BUCKETS_BYTES,
+    ProxyInstanceRow,
+    TrafficCounter,
+    TrafficKey,
+    TrafficRow,
+)
 from twinshore.state.store import Store
 
 
 class ProxyCollector(Collector):
     """Read by another thread than the one that counts: each number is as of some moment."""
 
-    def __init__(self, house: House, doors: Doors, totals: Totals, alarms: Alarms) -> None:
+    def __init__(self, house: ProxyContext, doors: Listeners, totals: TrafficTotals, alarms: TrafficAlarms) -> None:
         self._house, self._doors, self._totals, self._alarms = house, doors, totals, alarms
 
     def collect(self) -> Iterator[Metric]:
@@ -82,12 +89,12 @@ class ProxyCollector(Collector):
         answer = [((one.name,), float(one.answers)) for one in list(seen.clusters.values())]
         yield _family(GaugeMetricFamily, "cluster_answers", "1 where the cluster answers", ["cluster"], answer)
         leaderless = Counter(one.lacks for one in seen.leaderless.values())
-        why = [((one.name.lower(),), leaderless[one]) for one in Lacks]
+        why = [((one.name.lower(),), leaderless[one]) for one in NoLeaderReason]
         yield _family(GaugeMetricFamily, "leaderless", "topics without a leader, by why", ["why"], why)
         yield GaugeMetricFamily(
             "twinshore_proxy_led_unheard",
             "topics whose leader was chosen without a cluster that did not answer since this proxy began",
-            value=len(seen.led_unheard),
+            value=len(seen.unconfirmed_leaders),
         )
         yield from self._near()
         yield from self._fuses()
@@ -113,15 +120,15 @@ class ProxyCollector(Collector):
             yield _family(CounterMetricFamily, f"client_{name}", told, ["client"], clients)
         stands = [((name,), float(standing)) for name, standing in self._alarms.standing.items()]
         yield _family(GaugeMetricFamily, "alarm", "1 while the alarm stands", ["alarm"], stands)
-        yield self._histogram("produce_seconds", "how long brokers took to answer producers", LATENCY_MS, 0.001)
-        yield self._histogram("produce_request_bytes", "how large requests of producers are", SIZE_BYTES, 1)
+        yield self._histogram("produce_seconds", "how long brokers took to answer producers", LATENCY_BUCKETS_MS, 0.001)
+        yield self._histogram("produce_request_bytes", "how large requests of producers are", SIZE_BUCKETS_BYTES, 1)
 
     def _histogram(self, name: str, told: str, bounds: Sequence[int], unit: float) -> Metric:
         metric = HistogramMetricFamily(f"twinshore_proxy_{name}", told, labels=["cluster"])
         for cluster, flow in list(self._totals.clusters.items()):
-            counts = flow.latency if bounds is LATENCY_MS else flow.sizes
+            counts = flow.latency if bounds is LATENCY_BUCKETS_MS else flow.sizes
             ends = [f"{end * unit:g}" for end in bounds] + ["+Inf"]
-            total = flow.answered_us / 1e6 if bounds is LATENCY_MS else None
+            total = flow.answered_us / 1e6 if bounds is LATENCY_BUCKETS_MS else None
             metric.add_metric([cluster], list(zip(ends, map(float, accumulate(counts)), strict=True)), total)
         return metric
 
@@ -132,7 +139,7 @@ class ProxyCollector(Collector):
         yield _family(CounterMetricFamily, "near_bytes", told, ["cluster"], read)
         yield CounterMetricFamily("twinshore_proxy_led_near", "answers that led a client to a twin", value=near.led)
         yield CounterMetricFamily(
-            "twinshore_proxy_sent_home", "partitions whose client a twin sent home", value=near.sent_home
+            "twinshore_proxy_sent_home", "partitions whose client a twin sent home", value=near.redirected_home
         )
         yield GaugeMetricFamily(
             "twinshore_proxy_near_partitions", "partitions of twins that clients may read", value=len(near.served)
@@ -178,25 +185,27 @@ def _family(
     return metric
 
 
-CALL_S: Final = 5.0
+STORE_TIMEOUT_S: Final = 5.0
 HOUR_MS: Final = 3_600_000
-FORGET_EVERY_MS: Final = 60_000
-END_S: Final = 3.0
+RETENTION_INTERVAL_MS: Final = 60_000
+SHUTDOWN_TIMEOUT_S: Final = 3.0
 
 
-class TopicOfTraffic:
+class TrafficTopic:
     """Windows of traffic as records of a topic, for whoever reads them there: JSON, a record for each flow. Used by one
     thread. The topic is made where it is not there."""
 
     def __init__(self, cluster: Cluster, topic: str, keep_ms: int, log: Callable[[str], None]) -> None:
-        self._kafka = KafkaCluster(cluster, client_id="twinshore-proxy", patience_s=CALL_S, call_s=CALL_S)
-        self._notes = Notebook(self._kafka, topic)
+        self._kafka = KafkaCluster(
+            cluster, client_id="twinshore-proxy", patience_s=STORE_TIMEOUT_S, call_s=STORE_TIMEOUT_S
+        )
+        self._notes = StateTopic(self._kafka, topic)
         self._settings = {"retention.ms": str(keep_ms)} if keep_ms else {}
         self._made = False
-        self._told = Once(log)
+        self._told = RepeatFilter(log)
         self._topic = topic
 
-    def take(self, rows: Sequence[FlowRow]) -> None:
+    def take(self, rows: Sequence[TrafficRow]) -> None:
         """Never raises: nothing else waits for it."""
         if not rows:
             return
@@ -209,7 +218,7 @@ class TopicOfTraffic:
                 self._notes.append(entries, wall_ms())
         except Exception as error:  # whoever ended here would take no window any more
             self._made = False
-            self._told.say(f"{in_words(error)}: what goes through is not written to topic {self._topic}")
+            self._told.say(f"{describe_error(error)}: what goes through is not written to topic {self._topic}")
             return
         self._told.well(f"topic {self._topic} takes again what goes through")
 
@@ -218,30 +227,30 @@ class TopicOfTraffic:
         self._kafka.close()
 
 
-Grown = Sequence[tuple[FlowKey, Flow]]
+FlowDeltas = Sequence[tuple[TrafficKey, TrafficCounter]]
 T = TypeVar("T")
 
 
-class Telling:
+class TrafficReporter:
     """`serves`: this process. `heard` is called with each window, whether the store is there or not, and with how many
     seconds it lasted. `topic`: where windows are written besides."""
 
     def __init__(
         self,
         store: Callable[[], Store | None],
-        flows: Flows,
-        serves: InstanceRow,
+        flows: TrafficTable,
+        serves: ProxyInstanceRow,
         log: Callable[[str], None],
         *,
         every_s: float,
         keep_hours: int,
-        heard: Callable[[Grown, float], None],
-        topic: TopicOfTraffic | None = None,
+        heard: Callable[[FlowDeltas, float], None],
+        topic: TrafficTopic | None = None,
     ) -> None:
         self._stores, self._flows, self._serves, self._heard = store, flows, serves, heard
         self._every_s, self._keep_ms, self._topic = every_s, keep_hours * HOUR_MS, topic
-        self._untold: dict[FlowKey, Flow] = {}
-        self._told, self._refused = Once(log), Once(log)
+        self._untold: dict[TrafficKey, TrafficCounter] = {}
+        self._told, self._refused = RepeatFilter(log), RepeatFilter(log)
         self._since_ms = self._looked_ms = wall_ms()
         self._forgot_ms = 0
         self._threads = ThreadPoolExecutor(1, "traffic")
@@ -255,7 +264,7 @@ class Telling:
     async def end(self) -> None:
         """Tells the last."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(END_S):
+            async with asyncio.timeout(SHUTDOWN_TIMEOUT_S):
                 await self.tell()
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._topic is not None:
@@ -267,11 +276,11 @@ class Telling:
         began_ms, self._looked_ms = self._looked_ms, now_ms
         self._heard(grown, max(0.001, (now_ms - began_ms) / 1000))
         if self._keep_ms:
-            join(self._untold, grown)
-            self._untold = dict(busiest(self._untold.items()))
+            merge_flows(self._untold, grown)
+            self._untold = dict(select_busiest(self._untold.items()))
             await self._tell_store(now_ms)
         if self._topic is not None:
-            rows = self._rows(began_ms, now_ms, busiest(grown))
+            rows = self._rows(began_ms, now_ms, select_busiest(grown))
             await self._in_thread(partial(self._topic.take, rows))
 
     async def _tell_store(self, now_ms: int) -> None:
@@ -279,7 +288,7 @@ class Telling:
         try:
             refused = await self._in_thread(partial(self._store_takes, rows, now_ms))
         except Exception as error:  # whoever ended here would never tell anything again
-            self._told.say(f"{in_words(error)}: what goes through is told later")
+            self._told.say(f"{describe_error(error)}: what goes through is told later")
             return
         self._untold.clear()
         self._since_ms = max(now_ms, self._since_ms + 1)
@@ -290,17 +299,19 @@ class Telling:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def _rows(self, since_ms: int, now_ms: int, flows: Grown) -> list[FlowRow]:
+    def _rows(self, since_ms: int, now_ms: int, flows: FlowDeltas) -> list[TrafficRow]:
         serves = self._serves
-        return [FlowRow(serves.id, serves.name, since_ms, max(now_ms, since_ms + 1), key, flow) for key, flow in flows]
+        return [
+            TrafficRow(serves.id, serves.name, since_ms, max(now_ms, since_ms + 1), key, flow) for key, flow in flows
+        ]
 
-    def _store_takes(self, rows: Sequence[FlowRow], now_ms: int) -> int:
+    def _store_takes(self, rows: Sequence[TrafficRow], now_ms: int) -> int:
         """How many rows it refused. Where there is no store yet nobody would look at it."""
         store = self._stores()
         if store is None:
             return 0
         refused = store.traffic.tell(rows)
-        if now_ms - self._forgot_ms >= FORGET_EVERY_MS:
+        if now_ms - self._forgot_ms >= RETENTION_INTERVAL_MS:
             self._forgot_ms = now_ms
             store.traffic.forget_before(now_ms - self._keep_ms)
         return refused

@@ -39,44 +39,44 @@ from prometheus_client.registry import Collector
 
 from twinshore.config.errors import ConfigError, TwinshoreError
 from twinshore.config.model import Cluster
-from twinshore.config.once import Once, in_words
+from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.config.sections import near
-from twinshore.config.sections.proxy import ALL, SECTION, ProxySettings
+from twinshore.config.sections.proxy import SECTION, START_AFTER_ALL, ProxySettings
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import steady_s, wall_ms
-from twinshore.proxy.auth import Gate
-from twinshore.proxy.broker_connection import spare_tls_buffers
-from twinshore.proxy.cluster_view import Follows, Led, Lookout
-from twinshore.proxy.context import House
-from twinshore.proxy.core.breakers import Alarms
-from twinshore.proxy.core.follower_fetch import Near, Networks, Rules
-from twinshore.proxy.core.limits import Budget, Crowd, Quotas
-from twinshore.proxy.core.model import Layout, NewTopics, Seen, check_marks
-from twinshore.proxy.core.traffic import Flows, Totals
-from twinshore.proxy.late_store import LateStore
-from twinshore.proxy.listeners import LOOK_S, Doors
-from twinshore.proxy.reporting import HOUR_MS, Grown, ProxyCollector, Telling, TopicOfTraffic
-from twinshore.proxy.store_sync import Control, Levels, ResetHearing
-from twinshore.runtime.http import MetricsServer, not_served
-from twinshore.runtime.logging import LogLines
-from twinshore.runtime.process import hear, of_a_good_end, without_test_tools
-from twinshore.state.core.proxy_values import InstanceRow
+from twinshore.proxy.auth import Authenticator
+from twinshore.proxy.broker_connection import shrink_tls_buffers
+from twinshore.proxy.cluster_view import ClusterWatcher, HomesUpdate, HomeWatcher
+from twinshore.proxy.context import ProxyContext
+from twinshore.proxy.core.breakers import TrafficAlarms
+from twinshore.proxy.core.follower_fetch import FollowerFetch, FollowerFetchRules, NetworkTable
+from twinshore.proxy.core.limits import ByteQuotas, ConnectionLimits, RequestMemory
+from twinshore.proxy.core.model import BrokerAddressing, NewTopicRules, RoutingTable, check_cluster_marks
+from twinshore.proxy.core.traffic import TrafficTable, TrafficTotals
+from twinshore.proxy.lazy_store import LazyStore
+from twinshore.proxy.listeners import LISTENERS_INTERVAL_S, Listeners
+from twinshore.proxy.reporting import HOUR_MS, FlowDeltas, ProxyCollector, TrafficReporter, TrafficTopic
+from twinshore.proxy.store_sync import MirrorLagPoller, ResetSync, StoreSync
+from twinshore.runtime.http import MetricsServer, bind_error
+from twinshore.runtime.logging import LogWriter
+from twinshore.runtime.process import disable_hypothesis, on_shutdown_signal, shutdown_signals
+from twinshore.state.core.proxy_values import ProxyInstanceRow
 
-FAILED: Final = 2
+FAILED_EXIT_CODE: Final = 2
 
 
-class Word(StrEnum):
+class WorkerMessage(StrEnum):
     """How each line begins: a sentence for the log, the port at which it answers for itself, that it lets clients in,
     that its loop goes round."""
 
-    SAID = "said"
+    LOG = "said"
     HEALTH = "health"
-    SERVES = "serves"
-    BEAT = "beat"
+    READY = "serves"
+    HEARTBEAT = "beat"
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class WorkerConfig:
     """What a part is to do: it is one of so many, and the settings are those that its keeper read."""
 
     settings: Settings
@@ -85,12 +85,12 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Worker:
     """Which one this process is; `tell` tells its keeper."""
 
     number: int
     count: int
-    tell: Callable[[Word, str], None]
+    tell: Callable[[WorkerMessage, str], None]
 
     @property
     def name(self) -> str:
@@ -98,34 +98,34 @@ class Part:
         return f"process {self.number} of {self.count}"
 
 
-def read_word(line: str) -> tuple[Word, str]:
+def parse_worker_message(line: str) -> tuple[WorkerMessage, str]:
     """What a line says. One that no part wrote, such as a trace, is a sentence."""
     first, _, rest = line.rstrip("\n").partition(" ")
     try:
-        return Word(first), rest
+        return WorkerMessage(first), rest
     except ValueError:
-        return Word.SAID, line.rstrip("\n")
+        return WorkerMessage.LOG, line.rstrip("\n")
 
 
 def main() -> None:
     """Until its keeper ends it, or is gone."""
-    without_test_tools()
-    from twinshore.proxy.operations.run import serve_part
+    disable_hypothesis()
+    from twinshore.proxy.operations.run import serve_worker
 
     task = pickle.load(sys.stdin.buffer)  # of the process that started this one
-    assert isinstance(task, Task)
+    assert isinstance(task, WorkerConfig)
     threading.Thread(target=_end_with_keeper, name="keeper", daemon=True).start()
-    lines = LogLines(sys.stdout.fileno(), dated=False)
+    lines = LogWriter(sys.stdout.fileno(), dated=False)
 
-    def tell(word: Word, text: str = "") -> None:
+    def tell(word: WorkerMessage, text: str = "") -> None:
         lines(f"{word} {text}")
 
     code = 0
     try:
-        serve_part(task.settings, Part(task.number, task.count, tell))
+        serve_worker(task.settings, Worker(task.number, task.count, tell))
     except TwinshoreError as error:
-        tell(Word.SAID, str(error))
-        code = FAILED
+        tell(WorkerMessage.LOG, str(error))
+        code = FAILED_EXIT_CODE
     finally:
         lines.close()
     sys.exit(code)
@@ -141,20 +141,20 @@ def _end_with_keeper() -> None:
 # Groups of which a mover of groups hears that they have members at work.
 NAMED_MAX: Final = 5
 # How long what clients have asked may take once the process is to end.
-DRAIN_S: Final = 10.0
+DRAIN_TIMEOUT_S: Final = 10.0
 
 
-def serve(settings: Settings, store: LateStore, log: Callable[[str], None], part: Part | None = None) -> None:
+def serve(settings: Settings, store: LazyStore, log: Callable[[str], None], part: Worker | None = None) -> None:
     """Until Ctrl-C, SIGTERM or SIGHUP. ConfigError where the address is not to be had, or a certificate cannot be used.
     `part`: which of several processes this one is."""
-    clusters = chosen(settings)
-    spare_tls_buffers()
+    clusters = select_clusters(settings)
+    shrink_tls_buffers()
     # Python's own loop: uvloop saves nothing of a small request, and takes 2.6 times the CPU for what consumers read.
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         runner.run(_Serving(settings, clusters, store, log, part).run())
 
 
-def chosen(settings: Settings) -> list[Cluster]:
+def select_clusters(settings: Settings) -> list[Cluster]:
     """The clusters behind the proxy. ConfigError where there are none."""
     clusters = [settings.cluster(name) for name in settings.of(SECTION).clusters]
     if not clusters:
@@ -162,11 +162,11 @@ def chosen(settings: Settings) -> list[Cluster]:
     return clusters
 
 
-def layout_of(asked: ProxySettings, clusters: Sequence[Cluster]) -> Layout:
+def build_addressing(asked: ProxySettings, clusters: Sequence[Cluster]) -> BrokerAddressing:
     """By which numbers and ports clients know the brokers, by the settings."""
     names = tuple(one.name for one in clusters)
-    new_topics = NewTopics(asked.new_topics, asked.new_topics_by_name)
-    return Layout(
+    new_topics = NewTopicRules(asked.new_topics, asked.new_topics_by_name)
+    return BrokerAddressing(
         asked.advertised_host,
         asked.port,
         names,
@@ -177,18 +177,18 @@ def layout_of(asked: ProxySettings, clusters: Sequence[Cluster]) -> Layout:
     )
 
 
-def near_of(asked: near.NearSettings, clusters: Sequence[Cluster]) -> Near:
+def build_follower_fetch(asked: near.NearSettings, clusters: Sequence[Cluster]) -> FollowerFetch:
     """Where clients read what is mirrored, by the settings."""
     sites = {one.name: one.site for one in clusters}
-    rules = Rules(sites, asked.next_sites, asked.behind_s_max, asked.own_topics)
-    return Near(rules, Networks(asked.networks))
+    rules = FollowerFetchRules(sites, asked.next_sites, asked.behind_s_max, asked.own_topics)
+    return FollowerFetch(rules, NetworkTable(asked.networks))
 
 
-def _topic_of(asked: ProxySettings, clusters: list[Cluster], log: Callable[[str], None]) -> TopicOfTraffic | None:
+def _topic_of(asked: ProxySettings, clusters: list[Cluster], log: Callable[[str], None]) -> TrafficTopic | None:
     if not asked.traffic_topic:
         return None
     (cluster,) = [one for one in clusters if one.name == (asked.traffic_cluster or clusters[0].name)]
-    return TopicOfTraffic(cluster, asked.traffic_topic, asked.traffic_keep_hours * HOUR_MS, log)
+    return TrafficTopic(cluster, asked.traffic_topic, asked.traffic_keep_hours * HOUR_MS, log)
 
 
 class _Serving:
@@ -196,43 +196,43 @@ class _Serving:
         self,
         settings: Settings,
         clusters: list[Cluster],
-        store: LateStore,
+        store: LazyStore,
         log: Callable[[str], None],
-        part: Part | None,
+        part: Worker | None,
     ) -> None:
-        self._asked, self._log, self._deaf, self._part = settings.of(SECTION), log, Once(log), part
+        self._asked, self._log, self._deaf, self._part = settings.of(SECTION), log, RepeatFilter(log), part
         self._store = store
         asked = self._asked
-        layout = layout_of(asked, clusters)
-        gate = Gate(asked, clusters, log)
-        rules = near_of(settings.of(near.SECTION), clusters)
-        self._lookout = Lookout(
+        layout = build_addressing(asked, clusters)
+        gate = Authenticator(asked, clusters, log)
+        rules = build_follower_fetch(settings.of(near.SECTION), clusters)
+        self._lookout = ClusterWatcher(
             *(clusters, layout, store, log),
             follows=asked.follows_switches,
-            start_all=asked.start == ALL,
+            start_all=asked.start == START_AFTER_ALL,
             is_own=rules.rules.is_own,
         )
-        self._house = House(layout, self._lookout.seen, log, self._lookout.news, gate)
-        self._house.quotas = Quotas(asked.client_bytes_s)
-        self._house.budget = Budget(asked.queued_bytes_max)
-        self._house.crowd = Crowd(asked.clients_max, asked.clients_of_one_address_max)
-        self._totals, self._alarms = Totals(), Alarms(asked.alarms)
-        self._house.flows = Flows(kept=self._alarms.place_of)
+        self._house = ProxyContext(layout, self._lookout.seen, log, self._lookout.news, gate)
+        self._house.quotas = ByteQuotas(asked.client_bytes_s)
+        self._house.budget = RequestMemory(asked.queued_bytes_max)
+        self._house.crowd = ConnectionLimits(asked.clients_max, asked.clients_of_one_address_max)
+        self._totals, self._alarms = TrafficTotals(), TrafficAlarms(asked.alarms)
+        self._house.flows = TrafficTable(kept=self._alarms.place_of)
         self._house.near = rules
         if asked.balancers:
-            self._house.balancers = Networks((one, one) for one in asked.balancers)
-        self._levels = Levels(clusters, self._house.near, lambda: self._house.seen, store, log)
-        self._doors = Doors(asked.address, self._house, log, shared=part is not None)
+            self._house.balancers = NetworkTable((one, one) for one in asked.balancers)
+        self._levels = MirrorLagPoller(clusters, self._house.near, lambda: self._house.seen, store, log)
+        self._doors = Listeners(asked.address, self._house, log, shared=part is not None)
         name = f"proxy {asked.advertised_host}:{asked.port}"
         if part is not None:
             name = f"{name}, {part.name}"
-        self._follows = Follows(name, clusters, log, store) if asked.follows_switches else None
-        serves = InstanceRow(uuid4().hex, name, socket.gethostname(), asked.port, wall_ms(), 0, wall_ms())
+        self._follows = HomeWatcher(name, clusters, log, store) if asked.follows_switches else None
+        serves = ProxyInstanceRow(uuid4().hex, name, socket.gethostname(), asked.port, wall_ms(), 0, wall_ms())
         house = self._house
-        resets = ResetHearing(house.resets, lambda way: house.under_way[way] > 0, lambda: house.changed(house.seen))
+        resets = ResetSync(house.resets, lambda way: house.in_flight_writes[way] > 0, lambda: house.changed(house.seen))
         memory = Path(asked.memory_file) if asked.memory_file else None
-        self._control = Control(store.get, house.fuses, serves, log, resets, memory)
-        self._telling = Telling(
+        self._control = StoreSync(store.get, house.fuses, serves, log, resets, memory)
+        self._telling = TrafficReporter(
             store.get,
             house.flows,
             serves,
@@ -247,7 +247,7 @@ class _Serving:
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._unforeseen)
-        for number in of_a_good_end():
+        for number in shutdown_signals():
             with suppress(RuntimeError):  # where no signals can be heard, as in a thread of a test
                 loop.add_signal_handler(number, self._asked_to_end.set)
         await self._doors.bind()
@@ -289,12 +289,14 @@ class _Serving:
         """Looks, opens, and goes on doing so. Clients come in once a cluster has been seen, as nothing before that says
         what they may ask, and home words were read: readers would be led to old homes, and commit there."""
         await asyncio.gather(self._lookout.first(), self._control.first())
-        check_marks({name: one.cluster_id for name, one in self._lookout.seen.clusters.items() if one.was_seen})
+        check_cluster_marks(
+            {name: one.cluster_id for name, one in self._lookout.seen.clusters.items() if one.has_answered}
+        )
         self._store.check_version()  # one that is merely away is waited for
         tasks = (self._lookout.look(), self._control.run(), self._levels.run(), self._telling.run())
         looking = [asyncio.create_task(one) for one in tasks]
         try:
-            while not (self._house.seen.offers and (self._follows is None or self._follows.has_heard())):
+            while not (self._house.seen.offers and (self._follows is None or self._follows.has_read_home_records())):
                 await self._wait_for_news(server)
             await self._doors.open(self._house.seen)
             # What is loaded by now stays: to look through it for garbage would hold up clients now and then.
@@ -303,7 +305,7 @@ class _Serving:
             await self._doors.open_first()
             first = f"{self._asked.address}:{self._asked.port}"
             self._log(f"serves clients of {', '.join(self._house.layout.clusters)} at {first}")
-            self._tell(Word.SERVES)
+            self._tell(WorkerMessage.READY)
             while True:
                 await self._wait_for_news(server)
                 await self._doors.open(self._house.seen)
@@ -314,7 +316,7 @@ class _Serving:
     async def _wait_for_news(self, server: MetricsServer | None) -> None:
         """Also once a second, for all that has limits in time."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S):
+            async with asyncio.timeout(LISTENERS_INTERVAL_S):
                 await self._news.wait()
         self._news.clear()
         self._house.look()
@@ -322,43 +324,43 @@ class _Serving:
             self._deaf.say(why)
         else:
             self._deaf.well("all clusters are heard again: writers go on")
-        self._tell(Word.BEAT)
+        self._tell(WorkerMessage.HEARTBEAT)
         if server is not None:
             server.beat()
 
-    def _tell(self, word: Word, text: str = "") -> None:
+    def _tell(self, word: WorkerMessage, text: str = "") -> None:
         if self._part is not None:
             self._part.tell(word, text)
 
-    def _changed(self, seen: Seen) -> None:
+    def _changed(self, seen: RoutingTable) -> None:
         self._house.changed(seen)
         self._news.set()
 
-    def _led(self, led: Led) -> None:
+    def _led(self, led: HomesUpdate) -> None:
         """What the clusters say of homes; a switch hears at once of topics to which nothing is on its way."""
         assert self._follows is not None
         was_deaf = self._house.heard(led.until_s)
         self._lookout.led(led)
-        self._follows.at_work(self._house.at_work.some(NAMED_MAX) if self._house.seen.groups_gather else ())
+        self._follows.at_work(self._house.at_work.some(NAMED_MAX) if self._house.seen.groups_gathering else ())
         if was_deaf:
             self._house.changed(self._house.seen)
         for topic in self._follows.held():
-            if self._house.seen.must_wait(topic) and not self._house.under_way[topic]:
+            if self._house.seen.writes_paused(topic) and not self._house.in_flight_writes[topic]:
                 self._follows.quiet(topic)
 
     async def _drain(self) -> None:
         """What was asked is answered, for so long; then all ends."""
         self._doors.close()
         self._house.drain()
-        until_s = asyncio.get_running_loop().time() + DRAIN_S
+        until_s = asyncio.get_running_loop().time() + DRAIN_TIMEOUT_S
         while self._house.guests and asyncio.get_running_loop().time() < until_s:
             await asyncio.sleep(0.05)
         if self._house.guests:
-            self._log(f"{len(self._house.guests)} clients were not answered within {DRAIN_S:g} s")
+            self._log(f"{len(self._house.guests)} clients were not answered within {DRAIN_TIMEOUT_S:g} s")
         for guest in list(self._house.guests):
             guest.hang_up("the proxy ends")
 
-    def _heard(self, grown: Grown, lasted_s: float) -> None:
+    def _heard(self, grown: FlowDeltas, lasted_s: float) -> None:
         """A window of what went through has ended."""
         self._totals.take(grown)
         for one in self._alarms.look(grown, lasted_s, steady_s()):
@@ -381,42 +383,42 @@ class _Serving:
             of="clusters",
             trouble=lambda _: collector.trouble(),
         )
-        self._tell(Word.HEALTH, str(server.port))
+        self._tell(WorkerMessage.HEALTH, str(server.port))
         return server
 
     def _unforeseen(self, _: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         """What nobody caught: the connection that it befell has ended, and the others go on."""
         error = context.get("exception")
-        what = in_words(error) if isinstance(error, Exception) else ""
+        what = describe_error(error) if isinstance(error, Exception) else ""
         self._log(f"{context.get('message', 'unforeseen')}: {what}")
 
 
 # A part says each second that its loop goes round. While it is loaded and looks at the clusters for the first time it
 # says nothing.
-BEGINS_S: Final = 120.0
-STANDS_STILL_S: Final = 15.0
+WORKER_START_TIMEOUT_S: Final = 120.0
+WORKER_STALL_TIMEOUT_S: Final = 15.0
 # How soon one that has ended is started again: each time later, until one has lasted.
-AGAIN_S: Final = 1.0
-AGAIN_S_MAX: Final = 30.0
-LASTED_S: Final = 60.0
+RESTART_DELAY_MIN_S: Final = 1.0
+RESTART_DELAY_MAX_S: Final = 30.0
+RESTART_DELAY_RESET_S: Final = 60.0
 # What it is given to answer what clients have asked, and to say goodbye to clusters and store.
-END_S: Final = 30.0
-PATIENCE_S: Final = 2.0
+WORKER_STOP_TIMEOUT_S: Final = 30.0
+WORKER_METRICS_TIMEOUT_S: Final = 2.0
 # Whatever web proxy the environment names, parts are on this machine.
 _BY_ITSELF: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-WORKERS_LOOK_S: Final = 0.2
+SUPERVISOR_INTERVAL_S: Final = 0.2
 
 
-class PartProcess:
+class WorkerProcess:
     """A part as its keeper has it: started, heard, ended, and started again. `log` gets what it says. `port` is where
     it answers for itself, 0 while it does not; `starts` counts."""
 
-    def __init__(self, task: Task, log: Callable[[str], None]) -> None:
+    def __init__(self, task: WorkerConfig, log: Callable[[str], None]) -> None:
         self.number, self.starts, self.port, self.serves = task.number, 0, 0, False
         self._task, self._log = pickle.dumps(task), log
         self._child: subprocess.Popen[bytes] | None = None
         self._since_s = self._heard_s = self._due_s = 0.0
-        self._again_s = AGAIN_S
+        self._again_s = RESTART_DELAY_MIN_S
 
     @property
     def pid(self) -> int:
@@ -435,7 +437,7 @@ class PartProcess:
             self._log(f"process {self.number} cannot be started: {error.strerror}; it is tried again in {again:g} s")
             return
         self.starts += 1
-        self._heard_s = self._since_s + BEGINS_S - STANDS_STILL_S
+        self._heard_s = self._since_s + WORKER_START_TIMEOUT_S - WORKER_STALL_TIMEOUT_S
         threading.Thread(target=self._hear, args=(child,), name=f"part {self.number}", daemon=True).start()
         assert child.stdin is not None
         with contextlib.suppress(OSError):  # it has ended already
@@ -450,14 +452,14 @@ class PartProcess:
                 self.start()
         elif (code := self._child.poll()) is not None:
             self._is_gone(code, now_s)
-        elif now_s > self._heard_s + STANDS_STILL_S:
+        elif now_s > self._heard_s + WORKER_STALL_TIMEOUT_S:
             self._log(f"process {self.number} stands still, and keeps its clients waiting: it is killed")
             self._child.kill()
 
     def _is_gone(self, code: int, now_s: float) -> None:
         self._let_go()
-        if now_s - self._since_s >= LASTED_S:
-            self._again_s = AGAIN_S
+        if now_s - self._since_s >= RESTART_DELAY_RESET_S:
+            self._again_s = RESTART_DELAY_MIN_S
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
         again = self._comes_again(now_s)
         self._log(f"process {self.number} has ended unasked, {how}: it is started again in {again:g} s")
@@ -466,7 +468,7 @@ class PartProcess:
         """In so many seconds."""
         again_s = self._again_s
         self._due_s = now_s + again_s
-        self._again_s = min(2 * again_s, AGAIN_S_MAX)
+        self._again_s = min(2 * again_s, RESTART_DELAY_MAX_S)
         return again_s
 
     def _let_go(self) -> None:
@@ -483,16 +485,16 @@ class PartProcess:
             for line in child.stdout:
                 if child is not self._child:
                     return
-                word, text = read_word(line.decode(errors="replace"))
+                word, text = parse_worker_message(line.decode(errors="replace"))
                 self._heard_s = max(self._heard_s, steady_s())
                 match word:
-                    case Word.SAID:
+                    case WorkerMessage.LOG:
                         self._log(f"process {self.number}: {text}")
-                    case Word.HEALTH:
+                    case WorkerMessage.HEALTH:
                         self.port = int(text)
-                    case Word.SERVES:
+                    case WorkerMessage.READY:
                         self.serves = True
-                    case Word.BEAT:
+                    case WorkerMessage.HEARTBEAT:
                         self._heard_s = steady_s()
 
     def ask_to_end(self) -> None:
@@ -506,18 +508,18 @@ class PartProcess:
         if self._child is None:
             return
         try:
-            self._child.wait(END_S)
+            self._child.wait(WORKER_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            self._log(f"process {self.number} has not ended within {END_S:g} s: it is killed")
+            self._log(f"process {self.number} has not ended within {WORKER_STOP_TIMEOUT_S:g} s: it is killed")
             self._child.kill()
             self._child.wait()
         self._let_go()
 
 
-class Joined(Collector):
+class WorkersCollector(Collector):
     """Asks each part whenever somebody asks here. One that does not answer is missing."""
 
-    def __init__(self, parts: Sequence[PartProcess]) -> None:
+    def __init__(self, parts: Sequence[WorkerProcess]) -> None:
         self._parts = parts
 
     def collect(self) -> Iterator[Metric]:
@@ -543,13 +545,13 @@ class Joined(Collector):
         """How each part stands, for /health."""
         return {str(one.number): self._stands(one) for one in self._parts}
 
-    def _stands(self, one: PartProcess) -> dict[str, Any]:
+    def _stands(self, one: WorkerProcess) -> dict[str, Any]:
         code, text = _asked(one, "health")
         told = json.loads(text) if text else {"ok": False, "says": "it does not answer"}
         return {"pid": one.pid, "serves": one.serves, **told, "ok": code == 200}
 
 
-def trouble(processes: Mapping[str, Any]) -> str:
+def describe_unhealthy_workers(processes: Mapping[str, Any]) -> str:
     """Why the whole should be started again, by how each part stands; empty while one part is well, as its keeper sees
     to the others. Nobody is asked a second time: they may say something else."""
     if any(one["serves"] and one["ok"] for one in processes.values()):
@@ -558,12 +560,12 @@ def trouble(processes: Mapping[str, Any]) -> str:
     return f"no process is well: {says}"
 
 
-def _asked(one: PartProcess, page: str) -> tuple[int, str]:
+def _asked(one: WorkerProcess, page: str) -> tuple[int, str]:
     if not one.port:
         return 0, ""
     with suppress(OSError, HTTPException):
         try:
-            with _BY_ITSELF.open(f"http://127.0.0.1:{one.port}/{page}", timeout=PATIENCE_S) as answer:
+            with _BY_ITSELF.open(f"http://127.0.0.1:{one.port}/{page}", timeout=WORKER_METRICS_TIMEOUT_S) as answer:
                 return answer.status, answer.read().decode()
         except HTTPError as error:
             with error:
@@ -571,19 +573,19 @@ def _asked(one: PartProcess, page: str) -> tuple[int, str]:
     return 0, ""
 
 
-def keep(settings: Settings, count: int, log: Callable[[str], None]) -> None:
+def supervise_workers(settings: Settings, count: int, log: Callable[[str], None]) -> None:
     """Until Ctrl-C, SIGTERM or SIGHUP. ConfigError where no part could begin."""
     asked = settings.of(SECTION)
     # Each part would say so by itself, again and again.
-    Gate(asked, chosen(settings), lambda _: None).close()
+    Authenticator(asked, select_clusters(settings), lambda _: None).close()
     _must_be_free(asked)
-    parts = [PartProcess(Task(settings, number, count), log) for number in range(1, count + 1)]
+    parts = [WorkerProcess(WorkerConfig(settings, number, count), log) for number in range(1, count + 1)]
     server = _server(asked, parts)
     stop = threading.Event()
-    hear(stop.set)
+    on_shutdown_signal(stop.set)
     served = 0
     try:
-        while not stop.wait(WORKERS_LOOK_S):
+        while not stop.wait(SUPERVISOR_INTERVAL_S):
             for one in parts:
                 one.look()
             if (serve := sum(one.serves for one in parts)) != served:
@@ -611,13 +613,13 @@ def _must_be_free(asked: ProxySettings) -> None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind((asked.address, asked.port))
     except OSError as error:
-        raise not_served("proxy", asked.address, asked.port, error) from error
+        raise bind_error("proxy", asked.address, asked.port, error) from error
 
 
-def _server(asked: ProxySettings, parts: Sequence[PartProcess]) -> MetricsServer | None:
+def _server(asked: ProxySettings, parts: Sequence[WorkerProcess]) -> MetricsServer | None:
     if not asked.metrics_port:
         return None
-    joined = Joined(parts)
+    joined = WorkersCollector(parts)
     return MetricsServer(
         asked.metrics_address,
         asked.metrics_port,
@@ -625,5 +627,5 @@ def _server(asked: ProxySettings, parts: Sequence[PartProcess]) -> MetricsServer
         joined.processes,
         section="proxy",
         of="processes",
-        trouble=trouble,
+        trouble=describe_unhealthy_workers,
     )

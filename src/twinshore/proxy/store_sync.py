@@ -24,38 +24,54 @@ from typing import Final, TypeVar
 from pydantic import TypeAdapter
 
 from twinshore.client.discovery import config_service
-from twinshore.config.model import Cluster, Link, Mode, NamedPartition, Naming
-from twinshore.config.once import Once, in_words
+from twinshore.config.model import Cluster, Link, OffsetMode, TopicPartition, TwinNaming
+from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.questions import OffsetKind
-from twinshore.proxy.core.breakers import Drop, Fusebox
-from twinshore.proxy.core.follower_fetch import Ends, Found, Near, NearCopy, Twin, looked, twins_of
-from twinshore.proxy.core.model import Seen
-from twinshore.proxy.core.offset_reset import ResetBook, awaited
-from twinshore.proxy.late_store import LateStore
-from twinshore.state.core.proxy_values import DropRow, FuseCountRow, FuseKey, FuseRow, InstanceRow, ResetRow, ResetWord
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.proxy.core.breakers import CircuitBreakers, DroppedRecords
+from twinshore.proxy.core.follower_fetch import (
+    BoundsByTopic,
+    ExactTwin,
+    FollowerFetch,
+    LinkCopy,
+    TwinLogBounds,
+    build_topic_check,
+    find_exact_twins,
+)
+from twinshore.proxy.core.model import RoutingTable
+from twinshore.proxy.core.offset_reset import OffsetResets, list_awaited_keys
+from twinshore.proxy.lazy_store import LazyStore
+from twinshore.state.core.proxy_values import (
+    BreakerCountRow,
+    BreakerKey,
+    BreakerRow,
+    DroppedRecordsRow,
+    ProxyInstanceRow,
+    ResetRow,
+    ResetStatusRow,
+)
 from twinshore.state.store import Store
 
 _ResetHeard = tuple[int, tuple[ResetRow, ...]]
-EVERY_S: Final = 0.5
+SYNC_INTERVAL_S: Final = 0.5
 # Where nothing has changed: so that it is seen to live.
-TELL_S: Final = 2.0
-END_S: Final = 3.0
-FIRST_S: Final = 5.0  # how long a process that remembers no fuses waits for a store that does not answer
+REPORT_INTERVAL_S: Final = 2.0
+SHUTDOWN_TIMEOUT_S: Final = 3.0
+FIRST_SYNC_TIMEOUT_S: Final = 5.0  # how long a process that remembers no fuses waits for a store that does not answer
 
 
-class ResetHearing:
+class ResetSync:
     """What a process hears of resets of groups, and when it says that it holds one. `on_its_way`: whether something
     that is counted by this name is. `changed` is called where other groups are held than before."""
 
     def __init__(
         self,
-        book: ResetBook | None = None,
+        book: OffsetResets | None = None,
         on_its_way: Callable[[str], bool] = lambda _: False,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._book, self._on_its_way, self._changed = book or ResetBook(), on_its_way, changed
+        self._book, self._on_its_way, self._changed = book or OffsetResets(), on_its_way, changed
         self._told: dict[str, int] = {}
 
     def read(self, store: Store) -> _ResetHeard | None:
@@ -73,7 +89,7 @@ class ResetHearing:
         if self._book.tick(now_ms):
             self._changed()
 
-    def words(self, instance: str, now_ms: int) -> list[ResetWord]:
+    def words(self, instance: str, now_ms: int) -> list[ResetStatusRow]:
         """What is to be said now: a group is held once nothing of before is on its way, and some members wait."""
         held = self._book.held()
         self._told = {row.run: self._told[row.run] for row in held if row.run in self._told}
@@ -81,44 +97,44 @@ class ResetHearing:
         for row in held:
             waits = self._book.waiting[row.group]
             if self._told.get(row.run) != waits and (row.run in self._told or not self._is_busy(row)):
-                found.append(ResetWord(instance, row.run, waits, now_ms))
+                found.append(ResetStatusRow(instance, row.run, waits, now_ms))
         return found
 
     def _is_busy(self, row: ResetRow) -> bool:
-        return any(map(self._on_its_way, awaited(row)))
+        return any(map(self._on_its_way, list_awaited_keys(row)))
 
-    def told(self, words: Sequence[ResetWord]) -> None:
+    def told(self, words: Sequence[ResetStatusRow]) -> None:
         """The store has these."""
         self._told |= {word.run: word.waits for word in words}
 
 
 T = TypeVar("T")
-_Heard = tuple[int, tuple[FuseRow, ...]]
+_Heard = tuple[int, tuple[BreakerRow, ...]]
 _FUSES: Final = TypeAdapter(_Heard)
 
 
-class Control:
+class StoreSync:
     """`serves`: this process, as others are to see it. `memory`: the file that keeps fuses for one that starts while
     the store is away."""
 
     def __init__(
         self,
         store: Callable[[], Store | None],
-        box: Fusebox,
-        serves: InstanceRow,
+        box: CircuitBreakers,
+        serves: ProxyInstanceRow,
         log: Callable[[str], None],
-        resets: ResetHearing | None = None,
+        resets: ResetSync | None = None,
         memory: Path | None = None,
     ) -> None:
-        self._memory, self._unkept = memory, Once(log)
-        self._resets = resets or ResetHearing()
+        self._memory, self._unkept = memory, RepeatFilter(log)
+        self._resets = resets or ResetSync()
         self._stores, self._box, self._serves = store, box, serves
         self._store: Store | None = None
-        self._told, self._rows = Once(log), dict[FuseKey, FuseCountRow]()
+        self._told, self._rows = RepeatFilter(log), dict[BreakerKey, BreakerCountRow]()
         self._dropped: dict[tuple[str, str, int], int] = {}
-        self._told_s, self._told_revision = -TELL_S, -1
+        self._told_s, self._told_revision = -REPORT_INTERVAL_S, -1
         self._threads = ThreadPoolExecutor(1, "control")
-        self._last: set[FuseKey] = set()
+        self._last: set[BreakerKey] = set()
         self._log = log
 
     async def first(self) -> None:
@@ -128,13 +144,13 @@ class Control:
         if (
             not self._box.known
             and self._memory is not None
-            and (kept := fuses_in(config_service.kept(self._memory) or ""))
+            and (kept := parse_cached_breakers(config_service.load_last_push(self._memory) or ""))
         ):
             self._box.take(kept[1], kept[0])
             self._log(f"fuses are as {self._memory} remembers them until the store answers")
-        until_s = steady_s() + FIRST_S
+        until_s = steady_s() + FIRST_SYNC_TIMEOUT_S
         while not self._box.known and steady_s() < until_s:
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(SYNC_INTERVAL_S)
             await self._exchange()
         if not self._box.known:
             self._log(
@@ -148,9 +164,9 @@ class Control:
     async def end(self) -> None:
         """Says the last, and that the process serves no more."""
         if self._store is not None:
-            self._told_s = -TELL_S
+            self._told_s = -REPORT_INTERVAL_S
             with suppress(TimeoutError):
-                async with asyncio.timeout(END_S):
+                async with asyncio.timeout(SHUTDOWN_TIMEOUT_S):
                     await self._exchange()
                     await self._call(partial(self._leave, self._store))
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -158,12 +174,12 @@ class Control:
     async def _ticks(self) -> None:
         while True:
             self._tick()
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(SYNC_INTERVAL_S)
 
     async def _exchanges(self) -> None:
         while True:
             await self._exchange()
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(SYNC_INTERVAL_S)
 
     def _tick(self) -> None:
         self._box.tick(steady_s(), wall_ms())
@@ -192,7 +208,7 @@ class Control:
             self._resets.take(await self._call(partial(self._resets.read, self._store)))
             await self._tell(self._store)
         except Exception as error:  # whoever ended here would never hear of a fuse again
-            self._told.say(f"{in_words(error)}: fuses stay as they are")
+            self._told.say(f"{describe_error(error)}: fuses stay as they are")
             return
         self._told.well("the store answers again: fuses are as it says")
 
@@ -200,7 +216,7 @@ class Control:
         if self._memory is None:
             return
         try:
-            config_service.keep(self._memory, _FUSES.dump_json(heard).decode())
+            config_service.save_last_push(self._memory, _FUSES.dump_json(heard).decode())
         except (OSError, ValueError) as error:
             self._unkept.say(
                 f"{self._memory} cannot be written: {error}; a proxy that starts without the store has no fuses"
@@ -214,7 +230,7 @@ class Control:
             self._resets.told(words)
         drops = self._drops()
         quiet = not drops and self._box.revision == self._told_revision
-        if quiet and steady_s() - self._told_s < TELL_S:
+        if quiet and steady_s() - self._told_s < REPORT_INTERVAL_S:
             return
         now_ms, ended, revision = wall_ms(), list(self._box.ended), self._box.revision
         counts = self._counts(now_ms)
@@ -227,11 +243,11 @@ class Control:
             self._box.ended.remove(one)
             self._dropped.pop((one[0], one[1], one[2].since_ms), None)
 
-    def _counts(self, now_ms: int) -> dict[FuseKey, FuseCountRow]:
+    def _counts(self, now_ms: int) -> dict[BreakerKey, BreakerCountRow]:
         """Those that are other than they were told last."""
-        found: dict[FuseKey, FuseCountRow] = {}
+        found: dict[BreakerKey, BreakerCountRow] = {}
         for key, tally in self._box.tallies.items():
-            row = FuseCountRow(
+            row = BreakerCountRow(
                 self._serves.id, *key, tally.requests, tally.records, tally.bytes, self._box.tripped(key), now_ms
             )
             known = self._rows.get(key)
@@ -239,22 +255,22 @@ class Control:
                 found[key] = row
         return found
 
-    def _drops(self) -> list[DropRow]:
+    def _drops(self) -> list[DroppedRecordsRow]:
         open_now = [(topic, client, drop) for (topic, client), drop in self._box.drops.items()]
         rows = [self._row(topic, client, drop) for topic, client, drop in [*self._box.ended, *open_now]]
         return [row for row in rows if self._dropped.get((row.topic, row.client, row.since_ms)) != row.records]
 
-    def _row(self, topic: str, client: str, drop: Drop) -> DropRow:
+    def _row(self, topic: str, client: str, drop: DroppedRecords) -> DroppedRecordsRow:
         partitions = ",".join(map(str, sorted(drop.partitions)))
         where = (self._serves.id, topic, client, drop.since_ms, drop.fuse, partitions)
-        return DropRow(*where, drop.records, drop.bytes, drop.until_ms)
+        return DroppedRecordsRow(*where, drop.records, drop.bytes, drop.until_ms)
 
     def _leave(self, store: Store) -> None:
         store.proxies.leave(self._serves.id)
         store.proxies.forget_before(wall_ms())
 
 
-def fuses_in(text: str) -> _Heard | None:
+def parse_cached_breakers(text: str) -> _Heard | None:
     """What `_keep` wrote; None where it is something else."""
     try:
         return _FUSES.validate_json(text)
@@ -268,34 +284,34 @@ def _read(store: Store, known: int) -> _Heard | None:
 
 
 # Of all the time looks take no more than a part like this, however many topics there are.
-BUSY_PART: Final = 0.2
-STORE_EVERY_S: Final = 2.0
+POLL_TIME_FRACTION: Final = 0.2
+COPIES_INTERVAL_S: Final = 2.0
 # Where logs begin, and who leads them, changes seldom.
-BEGINNINGS_EVERY_S: Final = 5.0
-PATIENCE_S: Final = 1.0
+LOG_STARTS_INTERVAL_S: Final = 5.0
+CLUSTER_TIMEOUT_S: Final = 1.0
 
 # Which are asked for by topic: links may know several.
-Ids = Mapping[str, frozenset[str]]
+TopicIds = Mapping[str, frozenset[str]]
 
 
-class Levels:
+class MirrorLagPoller:
     """`seen` says what is known of the clusters now."""
 
     def __init__(
         self,
         clusters: Sequence[Cluster],
-        near: Near,
-        seen: Callable[[], Seen],
-        store: LateStore,
+        near: FollowerFetch,
+        seen: Callable[[], RoutingTable],
+        store: LazyStore,
         log: Callable[[str], None],
     ) -> None:
         self._near, self._seen, self._store = near, seen, store
         self._sides = {one.name: _Side(one) for one in clusters}
-        self._told, self._clusters_told = Once(log), {one.name: Once(log) for one in clusters}
+        self._told, self._clusters_told = RepeatFilter(log), {one.name: RepeatFilter(log) for one in clusters}
         self._threads = ThreadPoolExecutor(len(clusters) + 1, "levels")
-        self._copies: list[NearCopy] = []
+        self._copies: list[LinkCopy] = []
         self._copies_of: frozenset[str] = frozenset()
-        self._read_s = -STORE_EVERY_S
+        self._read_s = -COPIES_INTERVAL_S
 
     async def run(self) -> None:
         """Until it is cancelled. Time goes on for twins also while a look waits for somebody."""
@@ -310,7 +326,7 @@ class Levels:
     async def _ticks(self) -> None:
         while True:
             self._near.tick(steady_s(), self._seen())
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(SYNC_INTERVAL_S)
 
     async def _looks(self) -> None:
         while True:
@@ -318,14 +334,14 @@ class Levels:
             if topics := frozenset(self._near.wanted()):
                 await self._look(topics)
                 self._near.tick(steady_s(), self._seen())
-            await asyncio.sleep(max(EVERY_S, (steady_s() - began_s) * (1 / BUSY_PART - 1)))
+            await asyncio.sleep(max(SYNC_INTERVAL_S, (steady_s() - began_s) * (1 / POLL_TIME_FRACTION - 1)))
 
     async def _look(self, topics: frozenset[str]) -> None:
         """The twins first, so that one that has more than its home is not taken for a moment's difference."""
         await self._read_copies(topics)
         seen = self._seen()
         homes = {topic: home for topic in topics if (home := seen.route(topic)) is not None}
-        twins = twins_of(self._copies, homes)
+        twins = find_exact_twins(self._copies, homes)
         found = await self._ask_each(_ids((twin.cluster, topic, twin.topic_id) for topic, twin in _each(twins)), seen)
         asked_s = steady_s()
         ends = await self._ask_each(_ids((homes[topic], topic, twin.home_id) for topic, twin in _each(twins)), seen)
@@ -333,21 +349,21 @@ class Levels:
         for topic in topics:
             home, some = homes.get(topic, ""), twins.get(topic, ())
             term = seen.leads[topic].term if topic in seen.leads else 0
-            looks.append(looked(topic, home, term, asked_s, ends.get(home, {}), some, found))
+            looks.append(build_topic_check(topic, home, term, asked_s, ends.get(home, {}), some, found))
         self._near.take(looks)
 
     async def _read_copies(self, topics: frozenset[str]) -> None:
-        if topics <= self._copies_of and steady_s() - self._read_s < STORE_EVERY_S:
+        if topics <= self._copies_of and steady_s() - self._read_s < COPIES_INTERVAL_S:
             return
         try:
             self._copies = await self._call(partial(self._read, topics))
         except Exception as error:  # whoever ended here would lead nobody near again, or home
-            self._told.say(f"{in_words(error)}: which topics are twins stays as it was known")
+            self._told.say(f"{describe_error(error)}: which topics are twins stays as it was known")
             return
         self._told.well("the store answers again: twins are as it says")
         self._copies_of, self._read_s = topics, steady_s()
 
-    def _read(self, topics: frozenset[str]) -> list[NearCopy]:
+    def _read(self, topics: frozenset[str]) -> list[LinkCopy]:
         store = self._store.get()
         if store is None:
             return []
@@ -360,19 +376,19 @@ class Levels:
                     continue
                 key = link.source, link.target, row.topic, row.source_topic_id, row.target_topic_id
                 copies.setdefault(key, set()).add(row.partition)
-        return [NearCopy(*key, frozenset(parts)) for key, parts in copies.items()]
+        return [LinkCopy(*key, frozenset(parts)) for key, parts in copies.items()]
 
-    async def _ask_each(self, wanted: Mapping[str, Ids], seen: Seen) -> dict[str, Found]:
+    async def _ask_each(self, wanted: Mapping[str, TopicIds], seen: RoutingTable) -> dict[str, BoundsByTopic]:
         """By cluster. One that does not answer anybody is not waited for."""
         names = [name for name in wanted if name in self._sides and seen.clusters[name].answers]
         found = await asyncio.gather(*(self._ask(name, wanted[name]) for name in names))
         return dict(zip(names, found, strict=True))
 
-    async def _ask(self, cluster: str, topics: Ids) -> Found:
+    async def _ask(self, cluster: str, topics: TopicIds) -> BoundsByTopic:
         try:
             found = await self._call(partial(self._sides[cluster].ask, topics))
         except Exception as error:  # one cluster's trouble is not the others'
-            self._clusters_told[cluster].say(f"cluster {cluster}: {in_words(error)}; nobody is led to its twins")
+            self._clusters_told[cluster].say(f"cluster {cluster}: {describe_error(error)}; nobody is led to its twins")
             return {}
         self._clusters_told[cluster].well(f"cluster {cluster} says again how level its twins are")
         return found
@@ -386,14 +402,14 @@ def _exact(links: Iterable[Link], clusters: Mapping[str, object]) -> list[Link]:
     return [
         link
         for link in links
-        if link.naming is Naming.SAME
-        and link.mode is Mode.EXACT
+        if link.naming is TwinNaming.SAME
+        and link.mode is OffsetMode.EXACT
         and link.source in clusters
         and link.target in clusters
     ]
 
 
-def _each(twins: Mapping[str, Iterable[Twin]]) -> Iterator[tuple[str, Twin]]:
+def _each(twins: Mapping[str, Iterable[ExactTwin]]) -> Iterator[tuple[str, ExactTwin]]:
     return ((topic, twin) for topic, some in twins.items() for twin in some)
 
 
@@ -410,33 +426,35 @@ class _Side:
     """One cluster; its questions are asked one at a time."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._kafka = KafkaCluster(cluster, client_id="twinshore-proxy", patience_s=PATIENCE_S, call_s=PATIENCE_S)
-        self._starts: dict[NamedPartition, int] = {}
+        self._kafka = KafkaCluster(
+            cluster, client_id="twinshore-proxy", patience_s=CLUSTER_TIMEOUT_S, call_s=CLUSTER_TIMEOUT_S
+        )
+        self._starts: dict[TopicPartition, int] = {}
         self._topics: frozenset[str] = frozenset()
-        self._looked_s = -BEGINNINGS_EVERY_S
+        self._looked_s = -LOG_STARTS_INTERVAL_S
 
     def close(self) -> None:
         self._kafka.close()
 
-    def ask(self, ids: Ids) -> Found:
+    def ask(self, ids: TopicIds) -> BoundsByTopic:
         """How each topic's partitions stand; a topic that has another id by now than these is left out."""
-        if steady_s() - self._looked_s >= BEGINNINGS_EVERY_S:
+        if steady_s() - self._looked_s >= LOG_STARTS_INTERVAL_S:
             self._topics, self._starts, self._looked_s = frozenset(), {}, steady_s()
         with self._kafka.errand():
             anew = not ids.keys() <= self._topics
             known = self._kafka.metadata(sorted(ids), refresh=anew).topics
             same = [one for one in known.values() if one.topic_id.hex() in ids.get(one.name, ())]
             now = {one.name: one.topic_id.hex() for one in same}
-            leaders = {NamedPartition(one.name, part.partition): part.leader for one in same for part in one.partitions}
+            leaders = {TopicPartition(one.name, part.partition): part.leader for one in same for part in one.partitions}
             ends, failed = self._kafka.offsets_of_each(leaders, OffsetKind.HIGH_WATERMARK)
             if anew:
                 starts, _ = self._kafka.offsets_of_each(leaders, OffsetKind.EARLIEST)
                 self._starts |= starts
                 self._topics |= ids.keys()
         self._topics -= {named.topic for named in failed}
-        found: dict[tuple[str, str], dict[int, Ends]] = {}
+        found: dict[tuple[str, str], dict[int, TwinLogBounds]] = {}
         for named, end in ends.items():
             if named in self._starts:
                 there = found.setdefault((named.topic, now[named.topic]), {})
-                there[named.partition] = Ends(leaders[named], self._starts[named], end)
+                there[named.partition] = TwinLogBounds(leaders[named], self._starts[named], end)
         return found

@@ -11,55 +11,60 @@ from contextlib import ExitStack
 from functools import partial
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError, TwinshoreError, WireError
-from twinshore.config.incidents import IncidentKind
+from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import Link
 from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.config.settings import Settings
-from twinshore.replication import planner
-from twinshore.replication.coordinator_server import Balance, Desk
+from twinshore.replication import topic_scanner
+from twinshore.replication.coordinator_server import CoordinatorServer, PartitionBalancer
 from twinshore.replication.core.filters import admits
-from twinshore.replication.core.lease_epoch import Term
-from twinshore.replication.core.lineage import doubts_in_words
+from twinshore.replication.core.lease_epoch import LeaseEpoch
+from twinshore.replication.core.lineage import describe_doubtful_lineage
 from twinshore.replication.core.model import (
     STANDBY,
     STOPPED,
-    STOPPED_SO,
-    Carrying,
+    STOPPED_UNCONFIRMED,
+    ActiveLink,
     CarryTopic,
     Create,
-    Facts,
     Grow,
-    Idle,
+    InactiveLink,
+    LinkFacts,
     Refuse,
-    carrying,
+    count_partitions,
 )
-from twinshore.replication.core.planner import KnownTwin, spread
-from twinshore.replication.heartbeat import Heart
+from twinshore.replication.core.planner import KnownTwin, assign_partitions
+from twinshore.replication.heartbeat import HeartbeatTask
 from twinshore.replication.incidents import stopped
-from twinshore.replication.incidents.stopped import Refusals, Standing, grown
-from twinshore.replication.incidents.watch import HeldTwins, SlowLooks, Watch, state_expiry_ms
-from twinshore.replication.lineage import Descents
-from twinshore.replication.link_claim import Holding, LinkNotes, establish
+from twinshore.replication.incidents.stopped import RefusedTopics, StoppedPartitions, partitions_added
+from twinshore.replication.incidents.watch import (
+    AvailabilityWatch,
+    HangingTransactionWatch,
+    SlowChecks,
+    read_state_expiry_ms,
+)
+from twinshore.replication.link_claim import LinkClaim, ProcessLease, establish_identity
 from twinshore.replication.mapping.adopt import Adopter
-from twinshore.replication.operator_control import BoundsTeller, Ruling, in_words
-from twinshore.replication.ownership_sync import Homing, InSwitch
-from twinshore.replication.planner import Others, Surveyor, known_twins
-from twinshore.replication.recorder import Recorder
-from twinshore.replication.recovery import LogStarts
-from twinshore.replication.sync.clusters import SafetyNow
-from twinshore.replication.sync.syncer import Follower
-from twinshore.replication.task.core.config import TideOrder
-from twinshore.replication.task.lookups import id_prefix, may_write_markers
-from twinshore.replication.task_pool import Tides
-from twinshore.runtime.endpoints import PATIENT, Ends
-from twinshore.runtime.leases import LeaseKeeper, SeenLease
+from twinshore.replication.operator_control import OperatorOverrides, RateLimitPublisher, describe_effective_link
+from twinshore.replication.ownership_sync import SwitchRequests, TopicHomes
+from twinshore.replication.recorder import ProgressRecorder
+from twinshore.replication.recovery import LogStartSync
+from twinshore.replication.sync.cluster_comparison import SafetyPolicy
+from twinshore.replication.sync.syncer import ConfigSync
+from twinshore.replication.task.core.config import TaskConfig
+from twinshore.replication.task.lookups import may_write_markers, transactional_id_prefix
+from twinshore.replication.task_pool import TaskPool
+from twinshore.replication.topic_lineage import TopicLineage
+from twinshore.replication.topic_scanner import TopicConflicts, TopicScanner, read_known_twins
+from twinshore.runtime.endpoints import LONG_TIMEOUT_CONNECTIONS, LinkClients
+from twinshore.runtime.lease_keeper import LeaseKeeper, SeenLease
 from twinshore.state.store import Store
 
-SETTLE_LOG_START_S = 30.0
-BEGIN_AGAIN_S = 1.0
+LOG_START_INTERVAL_S = 30.0
+EPOCH_RETRY_PAUSE_S = 1.0
 
 
-class LinkDriver:
+class LinkController:
     """`log` gets a sentence for whatever changes. `seen`: the lease as the process saw it when it began."""
 
     def __init__(
@@ -68,9 +73,9 @@ class LinkDriver:
         settings: Settings,
         *,
         store: Store,
-        desk: Desk,
-        tides: Tides,
-        recorder: Recorder,
+        desk: CoordinatorServer,
+        tides: TaskPool,
+        recorder: ProgressRecorder,
         owner: str,
         lanes: int,
         log: Callable[[str], None],
@@ -78,46 +83,46 @@ class LinkDriver:
     ) -> None:
         self.link = link
         self._mirror: MirrorSettings = settings.mirror
-        self._ends = Ends(link, settings, patience_s=10.0, shared=PATIENT)
+        self._ends = LinkClients(link, settings, patience_s=10.0, shared=LONG_TIMEOUT_CONNECTIONS)
         self._source, self._target = self._ends.source, self._ends.target
-        self._surveyor = Surveyor(link, self._source, self._target)
+        self._surveyor = TopicScanner(link, self._source, self._target)
 
         def tell_doubts(topics: Collection[str]) -> None:
-            sentence = doubts_in_words(link.source, topics)
-            stopped.tell(store, link.name, IncidentKind.DOUBTFUL_NOTE, sentence, log)
+            sentence = describe_doubtful_lineage(link.source, topics)
+            stopped.report_link_incident(store, link.name, IncidentKind.DOUBTFUL_NOTE, sentence, log)
 
         ends = (store, self._source, self._target)
-        self._descents = Descents(lambda: self.link, *ends, log, tell_doubts)
-        self._homing = Homing(lambda: self.link, settings.links, *ends, self._descents, log)
-        self._in_switch = InSwitch(lambda: self.link, store, desk, recorder, log)
-        self._throttle, self._others = BoundsTeller(link.name, desk), Others(link, store)
+        self._descents = TopicLineage(lambda: self.link, *ends, log, tell_doubts)
+        self._homing = TopicHomes(lambda: self.link, settings.links, *ends, self._descents, log)
+        self._in_switch = SwitchRequests(lambda: self.link, store, desk, recorder, log)
+        self._throttle, self._others = RateLimitPublisher(link.name, desk), TopicConflicts(link, store)
         self._adopter = Adopter(link, self._source, self._target, store, log, self._others.made)
-        self._ruling = Ruling(link, settings.links, store, log)
+        self._ruling = OperatorOverrides(link, settings.links, store, log)
         self._store, self._desk, self._tides, self._recorder = store, desk, tides, recorder
         self._lanes, self._log = lanes, log
         times_s = (self._mirror.lease_s, min(5.0, self._mirror.produce_timeout_s))
         lands_s = partial(desk.lands_s, link.name)
         self.lease = LeaseKeeper(store, f"link {link.name}", owner, *times_s, lands_s)
-        term = Holding(owner, self.lease.generation, self._mirror.lease_s)
-        self._notes = LinkNotes(link, store, self._target, term, log)
-        self._watch = Watch(link, settings, store, recorder, active=self.is_ours, log=log)
-        self._slow_looks = SlowLooks(link, settings, store, recorder, active=self.is_ours, log=log)
-        self._standing = Standing(link.name, store, desk, recorder, log, held=lambda: self._watch.held)
-        self._term: Term | None = None
+        term = ProcessLease(owner, self.lease.generation, self._mirror.lease_s)
+        self._notes = LinkClaim(link, store, self._target, term, log)
+        self._watch = AvailabilityWatch(link, settings, store, recorder, active=self.is_ours, log=log)
+        self._slow_looks = SlowChecks(link, settings, store, recorder, active=self.is_ours, log=log)
+        self._standing = StoppedPartitions(link.name, store, desk, recorder, log, held=lambda: self._watch.held)
+        self._term: LeaseEpoch | None = None
         self._surveyed_at_s = self._begin_at_s = self._followed_at_s = self._hindered_at_s = 0.0
         self._said = ""
-        self._balance = Balance(link.name, desk, recorder, 1 if link.broadcast else lanes, log)
+        self._balance = PartitionBalancer(link.name, desk, recorder, 1 if link.broadcast else lanes, log)
         self._leaving: set[str] = set()
-        self._safety = SafetyNow(settings, lambda sentence: log(f"{link.name}: {sentence}"))
+        self._safety = SafetyPolicy(settings, lambda sentence: log(f"{link.name}: {sentence}"))
         given = (lambda: self.link, settings, store, self._safety)
-        self._follower = Follower(*given, active=self.is_ours, log=log, leaves=self._in_switch.leaves)
-        self._refusals = Refusals(link.name, store, recorder, log, doubt=self._follower.doubt)
-        self._held = HeldTwins(
+        self._follower = ConfigSync(*given, active=self.is_ours, log=log, leaves=self._in_switch.leaves)
+        self._refusals = RefusedTopics(link.name, store, recorder, log, doubt=self._follower.doubt)
+        self._held = HangingTransactionWatch(
             link.name, self._source, store, self._mirror.hanging_transaction_s, stopped=recorder.stopped, log=log
         )
-        self._heart = Heart(link, self._source, self._mirror.heartbeat_s, self.is_ours, log)
+        self._heart = HeartbeatTask(link, self._source, self._mirror.heartbeat_s, self.is_ours, log)
         never, doubt = (lambda: self._safety.known.never_delete), self._follower.doubt
-        self._log_starts = LogStarts(link, self._target, store, never=never, doubt=doubt, log=log)
+        self._log_starts = LogStartSync(link, self._target, store, never=never, doubt=doubt, log=log)
         self.lease.begin(seen)  # last: whoever could not be made must not keep it from who is made next
 
     # -- the turn
@@ -129,7 +134,7 @@ class LinkDriver:
             self._end_term()
             self._log(f"{self.link.name}: the lease is lost; its pumps have stopped")
         if not generation:
-            return self._say(Idle(STANDBY, self.lease.sentence()))
+            return self._publish_status(InactiveLink(STANDBY, self.lease.sentence()))
         expiry_ms, never_cut = self._slow_looks.state_expiry_ms, self._safety.never_cut
         if self._term and (why := self._term.outdated(self.link.target, expiry_ms, never_cut=never_cut)):
             self._end_term()
@@ -139,9 +144,9 @@ class LinkDriver:
         try:
             if self._term is None:
                 self._begin_term(generation)
-            self._heed()
+            self._apply_overrides()
             self._throttle.turn(self.link.control, self._lanes)
-            self._obey()
+            self._apply_sync_orders()
             if time.monotonic() - self._surveyed_at_s >= self._refusals.pause_s(self._mirror.refresh_s):
                 self._survey()
                 self._surveyed_at_s = time.monotonic()
@@ -152,29 +157,31 @@ class LinkDriver:
         except RefusedError as error:
             if self._term:
                 self._end_term()
-            self._say(Carrying(0, self._lanes, trouble=str(error)))
+            self._publish_status(ActiveLink(0, self._lanes, trouble=str(error)))
             raise
         except (KafkaError, WireError, ConfigError) as error:
             # Bytes that nobody understands and unreadable secrets are this link's trouble alone, and may pass.
             if self._term is None:
-                self._begin_at_s = time.monotonic() + BEGIN_AGAIN_S
-            return self._say(self._carrying(str(error), hindered=not isinstance(error, KafkaError) or error.retriable))
+                self._begin_at_s = time.monotonic() + EPOCH_RETRY_PAUSE_S
+            return self._publish_status(
+                self._carrying(str(error), hindered=not isinstance(error, KafkaError) or error.retriable)
+            )
         except StoreError as error:
-            self._say(self._carrying(str(error), hindered=True))
+            self._publish_status(self._carrying(str(error), hindered=True))
             raise
-        return self._say(self._carrying())
+        return self._publish_status(self._carrying())
 
-    def _carrying(self, trouble: str = "", *, hindered: bool = False) -> Carrying:
+    def _carrying(self, trouble: str = "", *, hindered: bool = False) -> ActiveLink:
         """What is carried at this moment, and what failed. `hindered`: the look did not end, and is tried again."""
         name, paused, now_s = self.link.name, self.link.control.paused, time.monotonic()
         self._hindered_at_s = (self._hindered_at_s or now_s) if hindered else 0.0
         if self._term is None:
-            return Carrying(0, self._lanes, paused=paused, trouble=trouble)
-        return carrying(
+            return ActiveLink(0, self._lanes, paused=paused, trouble=trouble)
+        return count_partitions(
             self._desk.placed(name).keys(),
             self._desk.unmanned(name),
             self._recorder.leaderless(name),
-            Carrying(
+            ActiveLink(
                 placed=0,
                 lanes=self._lanes,
                 resting=len(self._standing),
@@ -189,7 +196,7 @@ class LinkDriver:
             ),
         )
 
-    def _say(self, now: Facts) -> str:
+    def _publish_status(self, now: LinkFacts) -> str:
         state, sentence = self._recorder.say(self.link.name, now, self._lanes if self._term else 0)
         self._said = f"{self.link.name}: {state}: {sentence}"
         return self._said
@@ -197,9 +204,9 @@ class LinkDriver:
     # -- a term of the lease
 
     def _begin_term(self, generation: int) -> None:
-        identity = establish(self.link, self._store, self._source, self._target, self._notes)
-        expiry = self._slow_looks.state_expiry_ms = state_expiry_ms(self._target)
-        units = "" if may_write_markers(self._target) else id_prefix(self.link.name, identity.producer_id)
+        identity = establish_identity(self.link, self._store, self._source, self._target, self._notes)
+        expiry = self._slow_looks.state_expiry_ms = read_state_expiry_ms(self._target)
+        units = "" if may_write_markers(self._target) else transactional_id_prefix(self.link.name, identity.producer_id)
         self._recorder.settle(self.link.name)
         self._standing.begin()
         self._refusals.begin()
@@ -207,11 +214,11 @@ class LinkDriver:
             one.anew()
         self._safety.against()  # a standby may have last heard of it long ago
         # Only now: where anything before this fails, the next turn begins the term again.
-        self._term = Term(generation, identity, expiry, units, self._safety.never_cut)
+        self._term = LeaseEpoch(generation, identity, expiry, units, self._safety.never_cut)
         self._throttle.forget()
         for lane in range(self._lanes):
-            self._desk.open_lane((self.link.name, lane), self._mirror.lease_s)
-            self._tides.open_lane((self.link.name, lane), partial(self._order, lane), together=self.link.broadcast)
+            self._desk.open_task((self.link.name, lane), self._mirror.lease_s)
+            self._tides.open_task((self.link.name, lane), partial(self._order, lane), together=self.link.broadcast)
         self._log(f"{self.link.name}: carried by this process as producer {identity.producer_id}")
         if units:
             self._log(f"{self.link.name}: {self.link.target} takes no markers directly: they cross by closed units")
@@ -230,7 +237,7 @@ class LinkDriver:
         """Whether this process may act for the link now."""
         return self._term is not None and self.lease.left_s() > 0
 
-    def _obey(self) -> None:
+    def _apply_sync_orders(self) -> None:
         """The follower's orders for lanes and planner. A topic comes back only when its pumps have let go of it."""
         term, link = self._term, self.link.name
         assert term is not None
@@ -252,25 +259,25 @@ class LinkDriver:
 
     # -- what operators say
 
-    def _heed(self) -> None:
+    def _apply_overrides(self) -> None:
         """What holds now: topics that may no longer flow leave their lanes, those that may again are found anew."""
         term, name = self._term, self.link.name
         assert term is not None
         if self._ruling.changed():
             self.link = self._ruling.link
-            self._surveyor = Surveyor(self.link, self._source, self._target)
+            self._surveyor = TopicScanner(self.link, self._source, self._target)
             self._surveyed_at_s = 0.0
-            self._follower.heed()
-            self._log(f"{name}: now holds: {in_words(self.link)}")
+            self._follower.poll_soon()
+            self._log(f"{name}: now holds: {describe_effective_link(self.link)}")
         placed = {named.topic for named in self._desk.placed(name)}
         if self._in_switch.changed():
             self._surveyed_at_s = 0.0
         away = self._homing.elsewhere | self._homing.doubted | self._in_switch.leaving
-        for topic in self._ruling.partings(placed, lambda topic: self._desk.withdraw(name, topic), away):
+        for topic in self._ruling.take_unwanted_topics(placed, lambda topic: self._desk.withdraw(name, topic), away):
             term.flowing.pop(topic, None)
             self._log(f"{name}: {away.get(topic) or self._ruling.parted(topic)}")
         self._in_switch.let_go(active=self.is_ours())
-        self._ruling.acknowledge(lanes_left=self._desk.past_is_over(name) and self.is_ours())
+        self._ruling.acknowledge(lanes_left=self._desk.closed_tasks_settled(name) and self.is_ours())
 
     # -- survey and plan
 
@@ -282,7 +289,7 @@ class LinkDriver:
         self._homing.take_up_switches()
         admitted = self._homing.admitted(self._surveyor.names())
         self._refusals.keep(admitted, self._homing.refused.values(), self._homing.elsewhere)
-        self._notes.take_back(self._homing.elsewhere)
+        self._notes.retract_twins(self._homing.elsewhere)
         self._in_switch.forget(self._homing.elsewhere, self._standing)
         names = self._ruling.flowing(self._in_switch.staying(admitted))
         fresh = [name for name, seen in names.items() if term.flowing.get(name) != seen and name not in self._leaving]
@@ -293,15 +300,15 @@ class LinkDriver:
             else:
                 self._log(f"{self.link.name}: topic {name} is no longer admitted")
             del term.flowing[name]
-        known = known_twins(self._store, self.link) if fresh else {}
+        known = read_known_twins(self._store, self.link) if fresh else {}
         for start in range(0, len(fresh), 100):
             if self._safety.never_cut and not term.never_cut:
                 return  # no pump begins by an order that holds no more: the next turn ends the term
-            self._act(fresh[start : start + 100], known, names)
+            self._apply_plan(fresh[start : start + 100], known, names)
             self._safety.against()
-        self._homing.say_first_words(term.flowing)
+        self._homing.publish_first_homes(term.flowing)
 
-    def _act(self, names: list[str], known: dict[str, KnownTwin], seen: dict[str, tuple[str, int]]) -> None:
+    def _apply_plan(self, names: list[str], known: dict[str, KnownTwin], seen: dict[str, tuple[str, int]]) -> None:
         term = self._term
         assert term is not None
         steps = self._others.judged(self._surveyor.plan(names, known), known)
@@ -317,14 +324,14 @@ class LinkDriver:
             if isinstance(step, Refuse):
                 refused.append(step)
                 continue
-            refusal = planner.attempt(self._target, step, tell, self._descents.retract)
+            refusal = topic_scanner.try_step(self._target, step, tell, self._descents.retract)
             if refusal:
                 refused.append(refusal)
                 continue
             if isinstance(step, Create):
                 made.append(step.topic)
             elif isinstance(step, Grow):
-                self._recorder.passed(self.link.name, grown(step))
+                self._recorder.passed(self.link.name, partitions_added(step))
             elif isinstance(step, CarryTopic):
                 ready.append(step)
         if made:
@@ -336,7 +343,7 @@ class LinkDriver:
         # Of those that are still being looked into nothing is known yet.
         open_yet = {step.topic for step in ready}
         ready, unruled = self._follower.rules.admit(ready, known)
-        ready, unproven = self._adopter.adopt(self._others.freed(ready, known))
+        ready, unproven = self._adopter.adopt(self._others.without_foreign_twins(ready, known))
         open_yet -= {step.topic for step in ready}
         refused += [*unruled, *unproven]
         for refusal in refused:
@@ -346,17 +353,19 @@ class LinkDriver:
         self._supply(term, ready, known, seen)
 
     def _supply(
-        self, term: Term, steps: list[CarryTopic], known: Container[str], seen: dict[str, tuple[str, int]]
+        self, term: LeaseEpoch, steps: list[CarryTopic], known: Container[str], seen: dict[str, tuple[str, int]]
     ) -> None:
         steps = self._homing.kept(self._others.kept(steps, known), known)
         self._descents.declare(steps)
-        found = planner.orders_for(self._store, self.link, steps, self._others.made)
+        found = topic_scanner.build_partition_configs(self._store, self.link, steps, self._others.made)
         orders = {named: order for named, order in found.items() if named not in self._standing}
         if not found:
             return
         self._notes.tell({step.topic for step in steps})  # before any record of theirs
         rates, placed = self._recorder.live[self.link.name].rate, self._desk.placed(self.link.name)
-        lanes = spread([*placed, *orders], self._lanes, now=placed, rate=rates, fixed=bool(self.link.broadcast))
+        lanes = assign_partitions(
+            [*placed, *orders], self._lanes, now=placed, rate=rates, fixed=bool(self.link.broadcast)
+        )
         for lane in range(self._lanes):
             ours = [order for named, order in orders.items() if lanes[named] == lane]
             self._desk.assign((self.link.name, lane), ours)
@@ -367,7 +376,7 @@ class LinkDriver:
 
     def _follow_log_starts(self) -> None:
         """The twin's log start follows the source's: retention is off on the twin, the source's decides."""
-        if time.monotonic() - self._followed_at_s < SETTLE_LOG_START_S:
+        if time.monotonic() - self._followed_at_s < LOG_START_INTERVAL_S:
             return
         self._followed_at_s = time.monotonic()
         if self._safety.against() and not self._safety.known.never_delete:
@@ -377,7 +386,7 @@ class LinkDriver:
         cuts = {named: at for named, at in live.cuts().items() if named in placed}
         self._log_starts.cut(self._adopter.without_mapped(cuts, live.lag.copy()), live.cut_to)
 
-    def _order(self, lane: int, tide: int) -> TideOrder:
+    def _order(self, lane: int, tide: int) -> TaskConfig:
         token = self._desk.token_of((self.link.name, lane))  # before the term: one that ends now fits no later lane
         if (term := self._term) is None:
             raise TwinshoreError("the link has been let go")
@@ -395,11 +404,11 @@ class LinkDriver:
         term = self._term  # the desk's thread asks, while the driver's may end it
         return self.lease.left_s() if term and term.generation == self.lease.generation() else 0.0
 
-    def close(self, *, clean: bool, now: Idle | None = None) -> None:
+    def close(self, *, clean: bool, now: InactiveLink | None = None) -> None:
         """`now`: how the link stands then; where it is not given, somebody has stopped the mirror."""
         if self.lease.left_s() > 0:
-            how = "the mirror was stopped in good order" if clean else STOPPED_SO
-            self._say(now or Idle(STOPPED, how))
+            how = "the mirror was stopped in good order" if clean else STOPPED_UNCONFIRMED
+            self._publish_status(now or InactiveLink(STOPPED, how))
         with ExitStack() as parts:  # whatever of it fails, the lease is not renewed for ever; the last first
             parts.callback(self._ends.close)
             parts.callback(self.lease.close, release=clean)

@@ -27,29 +27,38 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.clock import steady_s
-from twinshore.replication.core.coordinator import Account, Command, DeskCore, Dismiss, Keep, LaneKey, Seat, Tell
-from twinshore.replication.core.planner import moves
-from twinshore.replication.recorder import Recorder
-from twinshore.replication.task.core.config import TrackOrder
+from twinshore.replication.core.coordinator import (
+    Coordinator,
+    CoordinatorCommand,
+    DisconnectTask,
+    RecordReport,
+    SendToTask,
+    TaskKey,
+    TaskReport,
+    TaskSession,
+)
+from twinshore.replication.core.planner import plan_moves
+from twinshore.replication.recorder import ProgressRecorder
+from twinshore.replication.task.core.config import PartitionConfig
 from twinshore.replication.task.core.messages import (
-    Bounds,
-    Carry,
-    Leave,
-    OfDesk,
-    OfRaft,
-    heard_by_desk,
-    heard_of_raft,
-    line_of,
-    said,
+    CoordinatorMessage,
+    StartTask,
+    StopTaskGroup,
+    TaskGroupMessage,
+    TaskRateLimits,
+    decode_for_coordinator,
+    decode_from_task_group,
+    encode_line,
+    encode_message,
 )
 from twinshore.replication.task.runner import LINE_BYTES_MAX
-from twinshore.runtime.scheduler import failures, keep_on
+from twinshore.runtime.scheduler import supervise, thread_failures
 
 
 @dataclass(frozen=True, slots=True)
-class RaftPlace:
+class TaskGroupAttemptId:
     """One tide of a raft, as it stands at the desk."""
 
     raft: int
@@ -57,28 +66,28 @@ class RaftPlace:
 
 
 TICK_S = 0.02
-HELLO_S = 20.0
+HELLO_TIMEOUT_S = 20.0
 HELLO_BYTES_MAX = 1 << 16
-PUMPS_MAX, STRANGERS_MAX = 4096, 64
-SEND_S_MAX = 1
+CONNECTIONS_MAX, UNIDENTIFIED_CONNECTIONS_MAX = 4096, 64
+SEND_TIMEOUT_S = 1
 READ_BYTES = 1 << 18
-Place = Seat | RaftPlace
-DAMAGED = (OSError, ValueError, KeyError, TypeError)
+PeerId = TaskSession | TaskGroupAttemptId
+MALFORMED_MESSAGE_ERRORS = (OSError, ValueError, KeyError, TypeError)
 
 
 @dataclass(slots=True, eq=False)
-class Guest:
+class TaskConnection:
     """One connection. `place` once the desk has accepted it."""
 
     socket: socket.socket
     came_s: float
-    place: Place | None = None
+    place: PeerId | None = None
     unread: bytearray = field(default_factory=bytearray)
     # Up to where `unread` holds no line's end.
     searched: int = 0
 
 
-class Door:
+class CoordinatorListener:
     """`arrive` says where a first line belongs, None: nowhere; `hear` gets the others, `depart` the end. `tick` is
     called some tens of times a second."""
 
@@ -86,13 +95,13 @@ class Door:
         self,
         host: str,
         *,
-        arrive: Callable[[socket.socket, dict[str, Any]], Place | None],
-        hear: Callable[[Place, dict[str, Any]], None],
-        depart: Callable[[Place, socket.socket], None],
+        arrive: Callable[[socket.socket, dict[str, Any]], PeerId | None],
+        hear: Callable[[PeerId, dict[str, Any]], None],
+        depart: Callable[[PeerId, socket.socket], None],
         tick: Callable[[], None],
     ) -> None:
         self._arrive, self._hear, self._depart, self._tick = arrive, hear, depart, tick
-        self._guests: dict[socket.socket, Guest] = {}
+        self._guests: dict[socket.socket, TaskConnection] = {}
         self._ticked_s = 0.0
         self._closed = threading.Event()
         self._server = socket.create_server((host, 0), backlog=256)
@@ -100,7 +109,7 @@ class Door:
         self.port: int = self._server.getsockname()[1]
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server, selectors.EVENT_READ)
-        self._thread = keep_on(self._work, "desk")
+        self._thread = supervise(self._work, "desk")
 
     def close(self) -> None:
         """Nobody is let in any more, and all who are there are hung up on."""
@@ -131,27 +140,27 @@ class Door:
             # Out of descriptors for a moment, perhaps: the door stays open.
             self._closed.wait(TICK_S)
             return
-        if len(self._guests) >= PUMPS_MAX:
+        if len(self._guests) >= CONNECTIONS_MAX:
             came.close()
             return
         came.setblocking(True)
         came.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A pump that reads nothing must not hold up the desk, whose lock is held while it is written to.
-        came.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_S_MAX, 0))
-        self._guests[came] = Guest(came, steady_s())
+        came.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT_S, 0))
+        self._guests[came] = TaskConnection(came, steady_s())
         self._selector.register(came, selectors.EVENT_READ)
         # A pump says who it is at once: the oldest are those who do not.
-        for stranger in [one for one in self._guests.values() if one.place is None][:-STRANGERS_MAX]:
+        for stranger in [one for one in self._guests.values() if one.place is None][:-UNIDENTIFIED_CONNECTIONS_MAX]:
             self._end(stranger)
 
     def _send_away(self) -> None:
         """Byte by byte, a stranger could take for ever over its first line."""
         now_s = steady_s()
-        late = [one for one in self._guests.values() if one.place is None and now_s - one.came_s > HELLO_S]
+        late = [one for one in self._guests.values() if one.place is None and now_s - one.came_s > HELLO_TIMEOUT_S]
         for stranger in late:
             self._end(stranger)
 
-    def _read(self, guest: Guest) -> None:
+    def _read(self, guest: TaskConnection) -> None:
         if guest.socket not in self._guests:
             return
         try:
@@ -163,7 +172,7 @@ class Door:
         if not got or not self._take(guest, got):
             self._end(guest)
 
-    def _take(self, guest: Guest, got: bytes) -> bool:
+    def _take(self, guest: TaskConnection, got: bytes) -> bool:
         """Hears the lines that are whole now; False where the guest has to go."""
         guest.unread += got
         try:
@@ -177,41 +186,41 @@ class Door:
                 guest.place = self._arrive(guest.socket, json.loads(line))
                 if guest.place is None:
                     return False
-        except DAMAGED:
+        except MALFORMED_MESSAGE_ERRORS:
             return False
         except Exception as error:
-            failures.note("desk", error)
+            thread_failures.note("desk", error)
             return False
         guest.searched = len(guest.unread)
         return guest.searched <= (HELLO_BYTES_MAX if guest.place is None else LINE_BYTES_MAX)
 
-    def _end(self, guest: Guest) -> None:
+    def _end(self, guest: TaskConnection) -> None:
         if self._guests.pop(guest.socket, None) is None:
             return
         with contextlib.suppress(KeyError, ValueError, RuntimeError):
             self._selector.unregister(guest.socket)
         if guest.place is not None:
             self._depart(guest.place, guest.socket)
-        hang_up(guest.socket)
+        shut_down_socket(guest.socket)
         guest.socket.close()
 
 
-def hang_up(peer: socket.socket) -> None:
+def shut_down_socket(peer: socket.socket) -> None:
     """At once, though another thread reads from it: closing alone would wait for that thread."""
     with contextlib.suppress(OSError):
         peer.shutdown(socket.SHUT_RDWR)
 
 
-class RaftLines:
+class TaskGroupConnections:
     """The door's thread hears, another asks and tells."""
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(32)
-        self._rafts: dict[RaftPlace, socket.socket] = {}
+        self._rafts: dict[TaskGroupAttemptId, socket.socket] = {}
         self._lock = threading.Lock()
-        self._words: SimpleQueue[tuple[RaftPlace, OfRaft]] = SimpleQueue()
+        self._words: SimpleQueue[tuple[TaskGroupAttemptId, TaskGroupMessage]] = SimpleQueue()
 
-    def arrive(self, place: RaftPlace, token: str, raft: socket.socket) -> RaftPlace | None:
+    def arrive(self, place: TaskGroupAttemptId, token: str, raft: socket.socket) -> TaskGroupAttemptId | None:
         """Where it stands; None where it brings no token of ours, or its like is there already."""
         with self._lock:
             if not hmac.compare_digest(token.encode(), self.token.encode()) or place in self._rafts:
@@ -219,20 +228,20 @@ class RaftLines:
             self._rafts[place] = raft
             return place
 
-    def hear(self, place: RaftPlace, message: dict[str, Any]) -> None:
-        self._words.put((place, heard_of_raft(message)))
+    def hear(self, place: TaskGroupAttemptId, message: dict[str, Any]) -> None:
+        self._words.put((place, decode_from_task_group(message)))
 
-    def depart(self, place: RaftPlace, raft: socket.socket) -> None:
+    def depart(self, place: TaskGroupAttemptId, raft: socket.socket) -> None:
         with self._lock:
             if self._rafts.get(place) is raft:
                 del self._rafts[place]
 
-    def there(self) -> frozenset[RaftPlace]:
+    def there(self) -> frozenset[TaskGroupAttemptId]:
         """Those that can be told something."""
         with self._lock:
             return frozenset(self._rafts)
 
-    def words(self) -> list[tuple[RaftPlace, OfRaft]]:
+    def words(self) -> list[tuple[TaskGroupAttemptId, TaskGroupMessage]]:
         """What was said since the last call."""
         found = []
         try:
@@ -241,39 +250,41 @@ class RaftLines:
         except Empty:
             return found
 
-    def say(self, place: RaftPlace, word: Carry | Leave) -> bool:
+    def say(self, place: TaskGroupAttemptId, word: StartTask | StopTaskGroup) -> bool:
         """False where nobody is there to hear it."""
         with self._lock:
             raft = self._rafts.get(place)
         if raft is None:
             return False
         try:
-            raft.sendall(line_of(said(word)))
+            raft.sendall(encode_line(encode_message(word)))
         except OSError:
-            hang_up(raft)
+            shut_down_socket(raft)
             return False
         return True
 
 
-BALANCE_S = 10.0
+BALANCE_INTERVAL_S = 10.0
 BALANCE_BYTES_MIN = 1 << 20  # less than this in a report is not worth a move
 
 
-class Desk:
+class CoordinatorServer:
     """`allowed_s(link)` says for how long the link is still ours; `take(account)` must be quick."""
 
-    def __init__(self, host: str, *, allowed_s: Callable[[str], float], take: Callable[[Account], None]) -> None:
+    def __init__(self, host: str, *, allowed_s: Callable[[str], float], take: Callable[[TaskReport], None]) -> None:
         self.host = host
         self._allowed_s, self._take = allowed_s, take
-        self._core = DeskCore()
-        self._lines: dict[Seat, socket.socket] = {}
+        self._core = Coordinator()
+        self._lines: dict[TaskSession, socket.socket] = {}
         self._lock = threading.RLock()
-        self.rafts = RaftLines()
-        self._door = Door(host, arrive=self._hello, hear=self._hear, depart=self._depart, tick=self._tick)
+        self.rafts = TaskGroupConnections()
+        self._door = CoordinatorListener(
+            host, arrive=self._hello, hear=self._hear, depart=self._depart, tick=self._tick
+        )
         self.port = self._door.port
 
     @contextmanager
-    def _deciding(self) -> Iterator[DeskCore]:
+    def _deciding(self) -> Iterator[Coordinator]:
         """The core, for one event or one question; then what it wants is done, before anybody else asks it."""
         with self._lock:
             try:
@@ -287,26 +298,26 @@ class Desk:
         """Host and port, for whatever tides run on."""
         return os.environ.get("TWINSHORE_DESK_HOST", self.host), self.port
 
-    def open_lane(self, key: LaneKey, grant_s: float) -> None:
+    def open_task(self, key: TaskKey, grant_s: float) -> None:
         with self._deciding() as core:
-            core.open_lane(key, grant_s, secrets.token_hex(32))
+            core.open_task(key, grant_s, secrets.token_hex(32))
 
-    def token_of(self, key: LaneKey) -> str:
+    def token_of(self, key: TaskKey) -> str:
         """What a tide has to know that carries the lane as it was opened last; empty where it is closed."""
         with self._deciding() as core:
             return core.token_of(key)
 
-    def assign(self, key: LaneKey, orders: Iterable[TrackOrder]) -> None:
+    def assign(self, key: TaskKey, orders: Iterable[PartitionConfig]) -> None:
         """More partitions for a lane, at once where a pump runs; those that are on a lane of the link stay there."""
         with self._deciding() as core:
             core.assign(key, orders, steady_s())
 
-    def placed(self, link: str) -> dict[NamedPartition, int]:
+    def placed(self, link: str) -> dict[TopicPartition, int]:
         """Which lane of the link each partition belongs to now."""
         with self._deciding() as core:
             return core.placed(link)
 
-    def move(self, link: str, named: NamedPartition, lane: int) -> bool:
+    def move(self, link: str, named: TopicPartition, lane: int) -> bool:
         """Asks the lane that carries a partition to let go of it for another; False when nobody is there to ask."""
         with self._deciding() as core:
             return core.move(link, named, lane)
@@ -316,7 +327,7 @@ class Desk:
         with self._deciding() as core:
             return core.withdraw(link, topic, partition, steady_s())
 
-    def bound(self, key: LaneKey, bounds: Bounds) -> None:
+    def bound(self, key: TaskKey, bounds: TaskRateLimits) -> None:
         """From now on the lane's pumps keep these throttles and weights."""
         with self._deciding() as core:
             core.bound(key, bounds)
@@ -326,27 +337,27 @@ class Desk:
         with self._deciding() as core:
             return core.used(link)
 
-    def holding(self, key: LaneKey) -> tuple[int | None, float, bool]:
+    def holding(self, key: TaskKey) -> tuple[int | None, float, bool]:
         """The tide that pumps the lane, for how long it has, and whether an heir stands by."""
         with self._deciding() as core:
             return core.holding(key, steady_s())
 
-    def seated(self, key: LaneKey) -> frozenset[int]:
+    def seated(self, key: TaskKey) -> frozenset[int]:
         """The tides of the lane that are here."""
         with self._deciding() as core:
             return core.seated(key)
 
-    def carried_bytes(self) -> dict[LaneKey, int]:
+    def carried_bytes(self) -> dict[TaskKey, int]:
         """How much each lane has carried since it was opened."""
         with self._deciding() as core:
             return core.carried_bytes()
 
-    def unmanned(self, link: str) -> frozenset[NamedPartition]:
+    def unmanned(self, link: str) -> frozenset[TopicPartition]:
         """The partitions that are on lanes that no pump carries now."""
         with self._deciding() as core:
             return core.unmanned(link, steady_s())
 
-    def waits_s(self, key: LaneKey) -> float:
+    def waits_s(self, key: TaskKey) -> float:
         """For how long no pump may begin on the lane because what the last one sent may still land."""
         with self._deciding() as core:
             return core.waits_s(key, steady_s())
@@ -361,7 +372,7 @@ class Desk:
         what may for longer than until then is not waited for."""
         self.finish_all(link)
         while (left_s := deadline_s - time.monotonic()) > 0 and not self.idle(link):
-            if self.nobody_writes(link) and self.lands_s(link) > left_s:
+            if self.has_no_writers(link) and self.lands_s(link) > left_s:
                 break
             time.sleep(0.02)
         clean = self.idle(link)
@@ -373,20 +384,20 @@ class Desk:
         with self._deciding() as core:
             return core.lands_s(link, steady_s())
 
-    def nobody_writes(self, link: str) -> bool:
+    def has_no_writers(self, link: str) -> bool:
         """Whether no pump of the link is there, and lost ones have no grant any more."""
         with self._deciding() as core:
-            return core.nobody_writes(link, steady_s())
+            return core.has_no_writers(link, steady_s())
 
     def idle(self, link: str) -> bool:
         """Whether nobody writes in the link's name, and nothing that was sent in it can still land."""
         with self._deciding() as core:
             return core.idle(link, steady_s())
 
-    def past_is_over(self, link: str) -> bool:
+    def closed_tasks_settled(self, link: str) -> bool:
         """Whether nothing more comes of closed lanes: no grant runs, and what was sent has landed."""
         with self._deciding() as core:
-            return core.past_is_over(link, steady_s())
+            return core.closed_tasks_settled(link, steady_s())
 
     def close_link(self, link: str) -> None:
         """Forgets a link's lanes; a pump that still speaks for them is told to stop, and may not hear of it."""
@@ -398,9 +409,9 @@ class Desk:
 
     # -- pumps, as the door tells of them
 
-    def _hello(self, pump: socket.socket, hello: dict[str, Any]) -> Place | None:
+    def _hello(self, pump: socket.socket, hello: dict[str, Any]) -> PeerId | None:
         if "raft" in hello:
-            place = RaftPlace(int(hello["raft"]), int(hello["tide"]))
+            place = TaskGroupAttemptId(int(hello["raft"]), int(hello["tide"]))
             return self.rafts.arrive(place, str(hello["token"]), pump)
         key, tide, token = (str(hello["link"]), int(hello["lane"])), int(hello["tide"]), str(hello["token"])
         with self._deciding() as core:
@@ -408,19 +419,19 @@ class Desk:
                 self._lines[seat] = pump
             return seat
 
-    def _depart(self, place: Place, gone: socket.socket) -> None:
-        if isinstance(place, RaftPlace):
+    def _depart(self, place: PeerId, gone: socket.socket) -> None:
+        if isinstance(place, TaskGroupAttemptId):
             self.rafts.depart(place, gone)
             return
         with self._deciding() as core:
             self._lines.pop(place, None)
             core.depart(place, steady_s(), self._allowed_s(place.link))
 
-    def _hear(self, place: Place, message: dict[str, Any]) -> None:
-        if isinstance(place, RaftPlace):
+    def _hear(self, place: PeerId, message: dict[str, Any]) -> None:
+        if isinstance(place, TaskGroupAttemptId):
             self.rafts.hear(place, message)
             return
-        word = heard_by_desk(message)
+        word = decode_for_coordinator(message)
         with self._deciding() as core:
             core.hear(place, word, steady_s(), self._allowed_s(place.link))
 
@@ -442,41 +453,43 @@ class Desk:
         if failed:
             raise failed
 
-    def _do(self, command: Command) -> None:
+    def _do(self, command: CoordinatorCommand) -> None:
         match command:
-            case Tell(seat, word):
+            case SendToTask(seat, word):
                 self._say(seat, word)
-            case Keep(account):
+            case RecordReport(account):
                 self._take(account)
-            case Dismiss(seat):
+            case DisconnectTask(seat):
                 if pump := self._lines.get(seat):
-                    hang_up(pump)
+                    shut_down_socket(pump)
 
-    def _say(self, seat: Seat, word: OfDesk) -> None:
+    def _say(self, seat: TaskSession, word: CoordinatorMessage) -> None:
         pump = self._lines.get(seat)
         if pump is None:
             return
         try:
-            pump.sendall(line_of(said(word)))
+            pump.sendall(encode_line(encode_message(word)))
         except OSError:
-            hang_up(pump)
+            shut_down_socket(pump)
 
 
-class Balance:
+class PartitionBalancer:
     """One link's; its lanes are weighed every few seconds."""
 
-    def __init__(self, link: str, desk: Desk, recorder: Recorder, lanes: int, log: Callable[[str], None]) -> None:
+    def __init__(
+        self, link: str, desk: CoordinatorServer, recorder: ProgressRecorder, lanes: int, log: Callable[[str], None]
+    ) -> None:
         self._link, self._desk, self._recorder, self._lanes, self._log = link, desk, recorder, lanes, log
         self._at_s = time.monotonic()
 
     def turn(self) -> None:
         """Moves what should move now."""
-        if self._lanes < 2 or time.monotonic() - self._at_s < BALANCE_S:
+        if self._lanes < 2 or time.monotonic() - self._at_s < BALANCE_INTERVAL_S:
             return
         self._at_s = time.monotonic()
         rates = dict(self._recorder.live[self._link].rate)
         if sum(rates.values()) < BALANCE_BYTES_MIN:
             return
-        for named, lane in moves(self._desk.placed(self._link), rates, self._lanes):
+        for named, lane in plan_moves(self._desk.placed(self._link), rates, self._lanes):
             if self._desk.move(self._link, named, lane):
                 self._log(f"{self._link}: {named} moves to lane {lane}, which carries less")

@@ -11,25 +11,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from twinshore.config.errors import KafkaError, StoreError, WireError
-from twinshore.config.model import HEARTBEATS, Link, is_heartbeats
-from twinshore.config.once import Once, in_words
+from twinshore.config.model import HEARTBEATS_TOPIC, Link, is_heartbeats_topic
+from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.primitives import bounded_json
-from twinshore.kafka.state_topic import Note, Notebook
-from twinshore.replication.core.heartbeat import LastBeat, Picture, path_of, picture
-from twinshore.replication.core.ownership import counterpart, pair_of
-from twinshore.runtime.endpoints import QUICK, known_clusters
-from twinshore.runtime.scheduler import tasks
-from twinshore.state.opening import open_to_look
+from twinshore.kafka.protocol.primitives import parse_json
+from twinshore.kafka.state_topic import StateRecord, StateTopic
+from twinshore.replication.core.ownership import find_reverse_link, pair_name
+from twinshore.replication.core.topology_view import NewestHeartbeat, Topology, build_topology, parse_heartbeat_path
+from twinshore.runtime.endpoints import SHORT_TIMEOUT_CONNECTIONS, known_cluster_ids
+from twinshore.runtime.scheduler import process_scheduler
+from twinshore.state.opening import open_or_temporary
 from twinshore.state.store import Store
 
 HEARTBEAT_SETTINGS = {"cleanup.policy": "delete", "retention.ms": "604800000", "segment.bytes": "16777216"}
 REFUSED_PAUSE_S = 30.0
 
 
-class Heart:
+class HeartbeatTask:
     """Beats in a separate task while `may_beat`; a slow source must not hold up the driver."""
 
     def __init__(
@@ -42,13 +42,17 @@ class Heart:
     ) -> None:
         self._link, self._cluster, self._every_s = link, source, every_s
         self._may_beat = may_beat
-        self._once = Once(log)
+        self._once = RepeatFilter(log)
         self._source = KafkaCluster(
-            source.cluster, client_id=QUICK.client_id, patience_s=2.0, call_s=2.0, pool=QUICK.pool
+            source.cluster,
+            client_id=SHORT_TIMEOUT_CONNECTIONS.client_id,
+            patience_s=2.0,
+            call_s=2.0,
+            pool=SHORT_TIMEOUT_CONNECTIONS.pool,
         )
-        self._notebook, self._there = Notebook(self._source, HEARTBEATS, call_s=2.0), False
+        self._notebook, self._there = StateTopic(self._source, HEARTBEATS_TOPIC, call_s=2.0), False
         name, asks = f"heart {link.name}", (link.source,)
-        self._task = tasks.every(name, self._turn, asks=asks, first_s=every_s) if every_s else None
+        self._task = process_scheduler.every(name, self._turn, asks=asks, first_s=every_s) if every_s else None
 
     def close(self) -> None:
         if self._task:
@@ -59,7 +63,7 @@ class Heart:
         if not self._may_beat():
             return self._every_s
         try:
-            self._source.must_be(self._cluster.cluster_id())
+            self._source.expect_cluster_id(self._cluster.cluster_id())
             if not self._there and not self._notebook.exists():
                 self._notebook.make(HEARTBEAT_SETTINGS)
             self._there = True
@@ -74,7 +78,7 @@ class Heart:
         except Exception as error:
             # A secret that cannot be read now, perhaps: who owns it may mend it.
             self._there = False
-            self._tell(in_words(error))
+            self._tell(describe_error(error))
             return REFUSED_PAUSE_S
 
     def _beat(self, now_ms: int) -> bytes:
@@ -93,23 +97,23 @@ class Heart:
 PATIENCE_S = 5.0
 
 
-def listen(settings: Settings, log: Callable[[str], None]) -> Picture:
+def read_topology(settings: Settings, log: Callable[[str], None]) -> Topology:
     """What runs now, as the clusters of the settings show it; one that cannot be asked is named, not waited for. Nor is
     another cluster asked than the links began with. `log` hears where the store cannot say which these are."""
     ids, homes = _remembered(settings, log)
-    beats: list[LastBeat] = []
+    beats: list[NewestHeartbeat] = []
     away: dict[str, str] = {}
     for name, known in settings.clusters.items():
         cluster = KafkaCluster(known, cluster_id=ids.get(name, ""), patience_s=PATIENCE_S, call_s=PATIENCE_S)
         try:
             for topic in sorted(cluster.metadata(None, refresh=True).topics):
-                if is_heartbeats(topic):
-                    beats += _newest(cluster, topic, path_of(topic, name, settings.clusters))
+                if is_heartbeats_topic(topic):
+                    beats += _newest(cluster, topic, parse_heartbeat_path(topic, name, settings.clusters))
         except KafkaError as error:
             away[name] = error.message
         finally:
             cluster.close()
-    return replace(picture(settings.links, beats, away), homes=homes)
+    return replace(build_topology(settings.links, beats, away), homes=homes)
 
 
 def _remembered(
@@ -118,26 +122,29 @@ def _remembered(
     """Which clusters these are, and where topics of pairs are at home. What runs is shown also while the store is
     away."""
     try:
-        with open_to_look(settings) as store:
-            return known_clusters(settings.links, store), tuple(_homes(settings, store))
+        with open_or_temporary(settings) as store:
+            return known_cluster_ids(settings.links, store), tuple(_homes(settings, store))
     except StoreError as error:
         log(f"whether these are the clusters that the links began with is not known: {error}")
         return {}, ()
 
 
 def _homes(settings: Settings, store: Store) -> Iterator[tuple[str, str, int]]:
-    pairs = {pair_of(link) for link in settings.links if counterpart(link, settings.links)}
+    pairs = {pair_name(link) for link in settings.links if find_reverse_link(link, settings.links)}
     for pair in sorted(pairs):
         for home, count in sorted(Counter(row.home for row in store.homes.of(pair).values()).items()):
             yield pair, home, count
 
 
-def _newest(cluster: KafkaCluster, topic: str, path: tuple[str, ...]) -> list[LastBeat]:
-    return [LastBeat(path, max(0, wall_ms() - _written_ms(note)) / 1000) for note in Notebook(cluster, topic).last()]
+def _newest(cluster: KafkaCluster, topic: str, path: tuple[str, ...]) -> list[NewestHeartbeat]:
+    return [
+        NewestHeartbeat(path, max(0, wall_ms() - _written_ms(note)) / 1000)
+        for note in StateTopic(cluster, topic).last()
+    ]
 
 
-def _written_ms(note: Note) -> int:
+def _written_ms(note: StateRecord) -> int:
     try:
-        return int(bounded_json(note.value or b"")["at_ms"])
+        return int(parse_json(note.value or b"")["at_ms"])
     except (WireError, ValueError, OverflowError, KeyError, TypeError):
         return note.timestamp

@@ -15,23 +15,30 @@ from dataclasses import dataclass
 
 from twinshore.config.errors import KafkaError, RefusedError
 from twinshore.config.model import TWINS_TOPIC, Link
-from twinshore.config.once import Once
+from twinshore.config.repeat_filter import RepeatFilter
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.state_topic import Notebook, portions
-from twinshore.replication.core.link_claim import JOURNAL_SETTINGS, POLICY, Claim, Line, Told, Writer
-from twinshore.runtime.endpoints import recognise
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.state_topic import StateTopic, split_into_batches
+from twinshore.replication.core.claim_records import (
+    CLEANUP_POLICY,
+    TWINS_TOPIC_SETTINGS,
+    ClaimKeyValue,
+    LinkClaimState,
+    LinkWriter,
+    StoreClaim,
+)
+from twinshore.runtime.endpoints import verify_cluster_ids
 from twinshore.state.core.values import LinkIdentity
 from twinshore.state.store import Store
 
-AGAIN_S = 3.0
-AGAIN_MAX_S = 30.0
-WHOLE_S = 60.0  # What vanished from the log is missed by nobody who reads only what is new.
+RETRY_INTERVAL_S = 3.0
+RETRY_INTERVAL_S_MAX = 30.0
+FULL_READ_INTERVAL_S = 60.0  # What vanished from the log is missed by nobody who reads only what is new.
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class ProcessLease:
     """Which process writes the notes, in which generation of the link's lease (0: not ours now)."""
 
     process: str = ""
@@ -39,7 +46,7 @@ class Holding:
     lease_s: float = 10.0
 
 
-class LinkNotes:
+class LinkClaim:
     """`holding` is who writes them; `log` hears once what is missing, and when they had to be written anew."""
 
     def __init__(
@@ -47,24 +54,24 @@ class LinkNotes:
         link: Link,
         store: Store,
         target: KafkaCluster,
-        holding: Holding = Holding(),
+        holding: ProcessLease = ProcessLease(),
         log: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._link, self._store, self._target = link, store, target
         self._holding, self._log = holding, log
-        self._once = Once(log)
-        self._notebook = Notebook(target, TWINS_TOPIC)
+        self._once = RepeatFilter(log)
+        self._notebook = StateTopic(target, TWINS_TOPIC)
         self._own = ""
         self._seen = b"", -1
         self._begins = self._read_to = 0
         self._whole_at_s = 0.0
         self._identity: LinkIdentity | None = None
         self._generation = 0
-        self._met: Writer | None = None
+        self._met: LinkWriter | None = None
         self._blind = self._owed = self._unread = self._answers = False
         self._look_at_s = self._read_at_s = 0.0
         self._warned = ""
-        self.told = Told(link.name, "")
+        self.told = LinkClaimState(link.name, "")
 
     @property
     def own(self) -> str:
@@ -75,19 +82,19 @@ class LinkNotes:
 
     # -- looking
 
-    def look(self, source_id: str) -> Told:
+    def look(self, source_id: str) -> LinkClaimState:
         """What stands there of the link from that source, read to the end; from the start where something may have
         vanished, and now and then anyway."""
         self._answers = False
         seen = self._notebook.seen()
         self._answers = True
         if not seen[0]:
-            self._seen, self.told = seen, Told(self._link.name, source_id)
+            self._seen, self.told = seen, LinkClaimState(self._link.name, source_id)
             return self.told
         begins, end = self._notebook.bounds()
         same = seen == self._seen and source_id == self.told.source_id
         whole = not same or begins > self._begins or end < self._read_to or time.monotonic() >= self._whole_at_s
-        told = Told(self._link.name, source_id) if whole else self.told
+        told = LinkClaimState(self._link.name, source_id) if whole else self.told
         read_to = begins if whole else self._read_to
         for notes, reached in self._notebook.pages(read_to, (begins, end)):
             read_to = reached
@@ -98,10 +105,10 @@ class LinkNotes:
             raise KafkaError(place, retriable=True)
         self._seen, self._read_to, self.told = seen, read_to, told
         if whole:
-            self._begins, self._whole_at_s = begins, time.monotonic() + WHOLE_S
+            self._begins, self._whole_at_s = begins, time.monotonic() + FULL_READ_INTERVAL_S
         return told
 
-    def refuse_another(self, source_id: str) -> None:
+    def refuse_other_store(self, source_id: str) -> None:
         """RefusedError where another store writes the link, as far as that can be seen. Writes nothing."""
         try:
             holder = self.look(source_id).holder()
@@ -130,13 +137,13 @@ class LinkNotes:
             return
         self._once.well()
         self._met, self._read_at_s = self.told.writer, time.monotonic()
-        self._keep_all()
+        self._ensure_compacted()
         try:
-            self._release_late()
+            self._release_late_claims()
         except KafkaError as error:
-            self._later(error)
+            self._on_write_error(error)
 
-    def introduce(self, identity: LinkIdentity) -> None:
+    def publish_writer(self, identity: LinkIdentity) -> None:
         """Whom the link writes as, for whoever must put its store together again.
 
         Like all but the claim it may come later: a target that takes no line now may still take records.
@@ -147,7 +154,7 @@ class LinkNotes:
         try:
             self._write_writer(identity)
         except KafkaError as error:
-            self._later(error)
+            self._on_write_error(error)
 
     def tell(self, topics: Collection[str] | None = None) -> None:
         """Where the twins of these topics begin, of all where none are named; only what is not there yet is written."""
@@ -156,16 +163,16 @@ class LinkNotes:
         try:
             self._write_twins(topics)
         except KafkaError as error:
-            self._later(error)
+            self._on_write_error(error)
 
-    def take_back(self, topics: Container[str]) -> None:
+    def retract_twins(self, topics: Container[str]) -> None:
         """What is told of these topics, which are at home elsewhere by now: no recovery may put their twins back."""
         ready = not (self._blind or self._owed or self._identity is None)
         try:
-            for lines in portions(self.told.lines_against(topics) if ready else []):
+            for lines in split_into_batches(self.told.lines_against(topics) if ready else []):
                 self._tell(lines)
         except KafkaError as error:
-            self._later(error)
+            self._on_write_error(error)
 
     def check(self) -> None:
         """RefusedError once another store has taken the link over; what is missing there is written anew."""
@@ -177,7 +184,7 @@ class LinkNotes:
         try:
             told = self.look(identity.source_cluster_id)
         except KafkaError as error:
-            self._not_read(error, begun_s)
+            self._on_read_error(error, begun_s)
             return
         self._read_at_s = time.monotonic()
         if self._unread:
@@ -192,11 +199,11 @@ class LinkNotes:
             return
         if told.writer and self._superseded_by(told.writer):
             return
-        self._say_gone(told, writer, twins)
+        self._log_missing_records(told, writer, twins)
         try:
-            self._write_anew(identity, whole=told is not before)
+            self._rewrite_records(identity, whole=told is not before)
         except KafkaError as error:
-            self._later(error)
+            self._on_write_error(error)
             self._look_at_s = _again_s(begun_s)
 
     def take_over(self, source_id: str) -> None:
@@ -229,13 +236,13 @@ class LinkNotes:
             self._append([told.release_line(self.own)])
             raise self._refusal(holder)
 
-    def _release_late(self) -> None:
+    def _release_late_claims(self) -> None:
         """Claims that came too late would hold the link once this one is given up."""
         late = [store for store in self.told.claims if store != self.own]
         if late:
             self._append([self.told.release_line(store) for store in late])
 
-    def _superseded_by(self, writer: Writer) -> bool:
+    def _superseded_by(self, writer: LinkWriter) -> bool:
         """Whether this term is over; RefusedError where a process with a copy of this store writes the link too.
 
         Of one store's processes the one with the higher generation of the lease came later. A line of a lower one was
@@ -253,18 +260,20 @@ class LinkNotes:
             hint="stop both, keep the store that has come further (`twinshore status --topics`), delete the other",
         )
 
-    def _say_gone(self, told: Told, writer: Writer | None, twins: set[tuple[str, int]]) -> None:
+    def _log_missing_records(
+        self, told: LinkClaimState, writer: LinkWriter | None, twins: set[tuple[str, int]]
+    ) -> None:
         count = len(twins - set(told.twins)) + (writer is not None and told.writer is None)
         which = "its notes" if told.holder() is None else f"{count} of its notes" if count else ""
         if which:
             where = f"{TWINS_TOPIC} on {self._link.target}"
             self._log(f"{self._link.name}: {which} in {where} are gone: they are made anew")
 
-    def _write_anew(self, identity: LinkIdentity, *, whole: bool) -> None:
+    def _rewrite_records(self, identity: LinkIdentity, *, whole: bool) -> None:
         self._hold(identity.source_cluster_id)
         if whole:
-            self._keep_all()
-        self._release_late()
+            self._ensure_compacted()
+        self._release_late_claims()
         self._write_writer(identity)
         self._write_twins()
         if self._owed:
@@ -280,31 +289,31 @@ class LinkNotes:
     def _write_twins(self, topics: Collection[str] | None = None) -> None:
         rows = [row for row in self._store.twins.of(self._link.name) if topics is None or row.topic in topics]
         mapped = {topic for topic, _ in self._store.extents.reached(self._link.name)}
-        for lines in portions(self.told.twin_lines(rows, mapped)):
+        for lines in split_into_batches(self.told.twin_lines(rows, mapped)):
             self._tell(lines)
 
-    def _writer(self, identity: LinkIdentity) -> Writer:
+    def _writer(self, identity: LinkIdentity) -> LinkWriter:
         made = (identity.producer_id, identity.producer_epoch, identity.target_cluster_id)
-        return Writer(self.own, *made, self._holding.process, self._generation)
+        return LinkWriter(self.own, *made, self._holding.process, self._generation)
 
-    def _claim(self) -> Claim:
-        return Claim(self.own, socket.gethostname(), wall_ms())
+    def _claim(self) -> StoreClaim:
+        return StoreClaim(self.own, socket.gethostname(), wall_ms())
 
     def _make(self) -> None:
         if not self._notebook.exists():
-            self._notebook.make(JOURNAL_SETTINGS, lasting=True)
+            self._notebook.make(TWINS_TOPIC_SETTINGS, lasting=True)
 
-    def _keep_all(self) -> None:
+    def _ensure_compacted(self) -> None:
         """The topic may have been made by somebody else, or changed since: what expires there is lost."""
-        place = f"{self._link.name}: {POLICY} of {TWINS_TOPIC} on {self._link.target}"
+        place = f"{self._link.name}: {CLEANUP_POLICY} of {TWINS_TOPIC} on {self._link.target}"
         was = ""
         try:
             admin = self._target.admin
-            found = admin.topic_settings([TWINS_TOPIC]).get(TWINS_TOPIC, {}).get(POLICY)
+            found = admin.topic_settings([TWINS_TOPIC]).get(TWINS_TOPIC, {}).get(CLEANUP_POLICY)
             was = (found.value if found else None) or "delete"
             if was == "compact":
                 return
-            admin.alter_topic_settings(TWINS_TOPIC, {POLICY: "compact"}, topic_id=self._seen[0])
+            admin.alter_topic_settings(TWINS_TOPIC, {CLEANUP_POLICY: "compact"}, topic_id=self._seen[0])
         except KafkaError as error:
             if not error.retriable:
                 is_now = was or "not known"
@@ -320,16 +329,16 @@ class LinkNotes:
             self._warned = sentence
             self._log(sentence)
 
-    def _tell(self, lines: Sequence[Line]) -> None:
+    def _tell(self, lines: Sequence[ClaimKeyValue]) -> None:
         """Appends lines whose order among others does not matter."""
         self._append(lines)
         for line in lines:
             self.told.take(*line)
 
-    def _append(self, lines: Sequence[Line]) -> None:
+    def _append(self, lines: Sequence[ClaimKeyValue]) -> None:
         self._notebook.append(lines, wall_ms())
 
-    def _later(self, error: KafkaError) -> None:
+    def _on_write_error(self, error: KafkaError) -> None:
         """The link goes on; `check` writes what is owed."""
         if not _may_pass(error):
             self._without(error)
@@ -339,9 +348,9 @@ class LinkNotes:
                 f"{self._link.name}: its notes on {self._link.target} cannot be written now: the link goes on, and "
                 f"they are written later ({error.message})"
             )
-        self._owed, self._look_at_s = True, time.monotonic() + AGAIN_S
+        self._owed, self._look_at_s = True, time.monotonic() + RETRY_INTERVAL_S
 
-    def _not_read(self, error: KafkaError, begun_s: float) -> None:
+    def _on_read_error(self, error: KafkaError, begun_s: float) -> None:
         """Looked for again soon; looking costs the link's driver its patience, so after a long try a little later."""
         self._look_at_s = _again_s(begun_s)
         if not _may_pass(error):
@@ -363,7 +372,7 @@ class LinkNotes:
             f"store could not be recovered from {self._target.name}: {error.message} (try: {error.hint})"
         )
 
-    def _refusal(self, holder: Claim) -> RefusedError:
+    def _refusal(self, holder: StoreClaim) -> RefusedError:
         name = self._link.name
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(holder.since_ms / 1000))
         here = self._store.place if self._store.passes else f"{self.own[:8]}, {self._store.place}"
@@ -383,16 +392,18 @@ def _may_pass(error: KafkaError) -> bool:
 def _again_s(begun_s: float) -> float:
     """When to try again what was begun then."""
     now_s = time.monotonic()
-    return now_s + min(AGAIN_MAX_S, max(AGAIN_S, now_s - begun_s))
+    return now_s + min(RETRY_INTERVAL_S_MAX, max(RETRY_INTERVAL_S, now_s - begun_s))
 
 
-def establish(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster, notes: LinkNotes) -> LinkIdentity:
+def establish_identity(
+    link: Link, store: Store, source: KafkaCluster, target: KafkaCluster, notes: LinkClaim
+) -> LinkIdentity:
     """The link's identity from now on, told to the target: at its first start that gives it a producer id."""
-    known = recognise(link, store, source, target)
+    known = verify_cluster_ids(link, store, source, target)
     notes.hold(source.cluster_id())
     if known is None:
         producer_id, epoch = target.init_producer_id()
         made = LinkIdentity(link.name, producer_id, epoch, source.cluster_id(), target.cluster_id())
         known = store.links.save_identity(made)
-    notes.introduce(known)
+    notes.publish_writer(known)
     return known

@@ -15,125 +15,125 @@ from math import inf
 from typing import overload
 
 from twinshore.config.errors import ConfigError, StoreError
-from twinshore.config.model import Link, is_heartbeats
-from twinshore.config.once import Once
-from twinshore.config.schema import Complaints, Written
+from twinshore.config.model import Link, is_heartbeats_topic
+from twinshore.config.repeat_filter import RepeatFilter
+from twinshore.config.schema import Complaints, RawSection
 from twinshore.config.sections.links import read_links
-from twinshore.config.sentences import listed
+from twinshore.config.sentences import join_names
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
-from twinshore.replication.core.filters import check_links, conflicts
+from twinshore.replication.core.filters import check_links, find_conflicts
 from twinshore.replication.core.link_config import (
-    AboutLink,
-    InForce,
+    EffectiveLink,
+    LinkRemark,
+    ReconciledLinks,
     Section,
-    Sown,
-    in_force,
-    section_of,
-    sections_of,
-    settled,
-    sow,
+    effective_link,
+    parse_section,
+    reconcile,
+    resolve_filter_conflicts,
+    select_sections,
 )
-from twinshore.replication.way_back import way_back
-from twinshore.state.core.values import AuditRow, LinkRow, LinkState, naming_of
-from twinshore.state.log import LINKS
+from twinshore.replication.reverse_link import check_reverse_link
+from twinshore.state.core.values import AuditRow, LinkPresence, LinkRow, twin_naming_of
+from twinshore.state.log import LINKS_SUBJECT
 from twinshore.state.store import Store
 
 
-def said_of(links: Iterable[Link], store: Store) -> dict[str, InForce]:
+def read_operator_links(links: Iterable[Link], store: Store) -> dict[str, EffectiveLink]:
     """Each link as its settings and its operators say, whether or not they clash."""
     links = tuple(links)
     said = store.controls.of_each([link.name for link in links])
-    return {link.name: in_force(link, said[link.name]) for link in links}
+    return {link.name: effective_link(link, said[link.name]) for link in links}
 
 
-def standing(links: Sequence[Link], store: Store) -> dict[str, InForce]:
+def effective_links(links: Sequence[Link], store: Store) -> dict[str, EffectiveLink]:
     """What holds for each link."""
     links = tuple(links)  # those of a running mirror may be others a moment later
-    return settled(links, said_of(links, store))
+    return resolve_filter_conflicts(links, read_operator_links(links, store))
 
 
-def others_in_force(links: Iterable[Link], store: Store | None, now: InForce) -> list[Link]:
+def links_with_candidate(links: Iterable[Link], store: Store | None, now: EffectiveLink) -> list[Link]:
     """All links as is said of them, this one as it would be."""
     others = {link.name: link for link in links}
     if store:
-        others = {name: one.link for name, one in said_of(others.values(), store).items()}
+        others = {name: one.link for name, one in read_operator_links(others.values(), store).items()}
     return [now.link if name == now.link.name else link for name, link in others.items()]
 
 
 TRIES_MAX = 20
 NAMED_MAX = 5
-KIND = "link"  # as the audit calls what is told here
+AUDIT_KIND = "link"  # as the audit calls what is told here
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class LinkSet:
     """The links as of `revision`. `differences`: what settings say otherwise, and links that cannot be with them, or
     not with each other: these are set `aside`. `rows`: of all links that the store knows."""
 
     links: tuple[Link, ...]
     revision: int
-    differences: tuple[AboutLink, ...] = ()
+    differences: tuple[LinkRemark, ...] = ()
     rows: tuple[LinkRow, ...] = ()
     aside: tuple[Link, ...] = ()
 
     @property
     def removed(self) -> tuple[LinkRow, ...]:
         """The rows of links that were taken away and did not come back."""
-        return tuple(row for row in self.rows if row.state is LinkState.REMOVED)
+        return tuple(row for row in self.rows if row.state is LinkPresence.REMOVED)
 
 
-def known(settings: Settings, store: Store) -> Known:
+def load_links(settings: Settings, store: Store) -> LinkSet:
     """The links as they stand; what the settings say anew counts, and is not written."""
     revision, rows = store.link_rows.read()
-    sown = sow(settings.link_sections, rows, 0, "")
+    sown = reconcile(settings.link_sections, rows, 0, "")
     return _together(_known(settings, revision, rows, sown.links, sown.differences), sown)
 
 
-def of_all_settings(settings: Settings, store: Store) -> tuple[Link, ...]:
-    """As `known`, with links that came from settings which are not these: for who carries none, and must know whose
-    twins there are."""
+def load_all_links(settings: Settings, store: Store) -> tuple[Link, ...]:
+    """As `load_links`, with links that came from settings which are not these: for who carries none, and must know
+    whose twins there are."""
     revision, rows = store.link_rows.read()
-    return _of_all(settings, revision, rows, sow(settings.link_sections, rows, 0, ""))
+    return _of_all(settings, revision, rows, reconcile(settings.link_sections, rows, 0, ""))
 
 
-def _of_all(settings: Settings, revision: int, rows: Sequence[LinkRow], sown: Sown) -> tuple[Link, ...]:
-    kept = {row.link: section_of(row) for row in rows if row.state is LinkState.KEPT}
+def _of_all(settings: Settings, revision: int, rows: Sequence[LinkRow], sown: ReconciledLinks) -> tuple[Link, ...]:
+    kept = {row.link: parse_section(row) for row in rows if row.state is LinkPresence.KEPT}
     return _known(settings, revision, rows, {**kept, **sown.links}, ()).links
 
 
-def followed(settings: Settings, store: Store) -> Known:
-    """As `known`, for a process that has taken its settings: since then the rows alone count."""
+def follow_links(settings: Settings, store: Store) -> LinkSet:
+    """As `load_links`, for a process that has taken its settings: since then the rows alone count."""
     revision, rows = store.link_rows.read()
-    return _together(_known(settings, revision, rows, sections_of(rows, settings.link_sections.keys()), ()))
+    return _together(_known(settings, revision, rows, select_sections(rows, settings.link_sections.keys()), ()))
 
 
-def taken(settings: Settings, store: Store, *, by: str) -> Known:
-    """As `known`, once the store has taken what the settings say anew. `by`: who, for the audit. ConfigError where that
-    clashes with what is there, and nothing is written then."""
+def adopt_settings(settings: Settings, store: Store, *, by: str) -> LinkSet:
+    """As `load_links`, once the store has taken what the settings say anew. `by`: who, for the audit. ConfigError
+    where that clashes with what is there, and nothing is written then."""
     for _ in range(TRIES_MAX):
         revision, rows = store.link_rows.read()
-        sown = sow(settings.link_sections, rows, wall_ms(), by)
+        sown = reconcile(settings.link_sections, rows, wall_ms(), by)
         found = _together(_known(settings, revision, rows, sown.links, sown.differences), sown)
         if sown.rows:
             every, changed = _of_all(settings, revision, rows, sown), {row.link for row in sown.rows}
             check_links(every, changed)
-            check_links([one.link for one in said_of(every, store).values()], changed)
-        check_names(rows, sown.rows, store)
+            check_links([one.link for one in read_operator_links(every, store).values()], changed)
+        check_naming(rows, sown.rows, store)
         _check_ways_back(settings, rows, sown, store)
-        if not sown.rows or store.link_rows.change(sown.rows, seen=revision, told=told(rows, sown.rows)):
+        if not sown.rows or store.link_rows.change(sown.rows, seen=revision, told=link_audit_rows(rows, sown.rows)):
             return replace(found, revision=revision + bool(sown.rows))
     raise ConfigError("the links are being changed by somebody else all the time", hint="try again")
 
 
-def _check_ways_back(settings: Settings, rows: Sequence[LinkRow], sown: Sown, store: Store) -> None:
+def _check_ways_back(settings: Settings, rows: Sequence[LinkRow], sown: ReconciledLinks, store: Store) -> None:
     """What `link turn` and `link add` refuse is refused to settings as well: a link that they turn round."""
-    before = {row.link: section_of(row) for row in rows if row.state is LinkState.KEPT}
+    before = {row.link: parse_section(row) for row in rows if row.state is LinkPresence.KEPT}
     for row in sown.rows:
-        was = possible({row.link: before[row.link]}, settings) if row.link in before else ()
-        for link in possible({row.link: section_of(row)}, settings):
+        was = parse_valid_link({row.link: before[row.link]}, settings) if row.link in before else ()
+        for link in parse_valid_link({row.link: parse_section(row)}, settings):
             old = next(iter(was), None)
-            if seen := way_back(link, old, sown.links.keys(), rows, store).in_the_way:
+            if seen := check_reverse_link(link, old, sown.links.keys(), rows, store).in_the_way:
                 raise ConfigError(
                     f"link {link.name}, as the settings have it, would carry twins back: {'; '.join(seen)}. Who writes "
                     "a topic is changed by `twinshore switch`",
@@ -142,45 +142,45 @@ def _check_ways_back(settings: Settings, rows: Sequence[LinkRow], sown: Sown, st
                 )
 
 
-def check_names(before: Iterable[LinkRow], after: Iterable[LinkRow], store: Store) -> None:
+def check_naming(before: Iterable[LinkRow], after: Iterable[LinkRow], store: Store) -> None:
     """ConfigError where a link would call its twins otherwise while there are some: under the other name there may be
     somebody's own topic."""
-    was = {row.link: naming_of(row.section) for row in before}
+    was = {row.link: twin_naming_of(row.section) for row in before}
     for row in after:
-        name, naming = row.link, naming_of(row.section)
+        name, naming = row.link, twin_naming_of(row.section)
         if naming == was.get(name, naming):
             continue
-        if twins := sorted({one.topic for one in store.twins.of(name) if not is_heartbeats(one.topic)}):
-            why = f"link {name} cannot have another naming while it has twins ({listed(twins, NAMED_MAX)})"
+        if twins := sorted({one.topic for one in store.twins.of(name) if not is_heartbeats_topic(one.topic)}):
+            why = f"link {name} cannot have another naming while it has twins ({join_names(twins, NAMED_MAX)})"
             hint = f"keep naming = {str(was[name])!r}; `twinshore mirror forget TOPIC --link {name}` frees a topic"
             raise ConfigError(why, hint=hint)
 
 
-def told(before: Iterable[LinkRow], after: Iterable[LinkRow]) -> list[AuditRow]:
+def link_audit_rows(before: Iterable[LinkRow], after: Iterable[LinkRow]) -> list[AuditRow]:
     """What the audit says of rows that are put in place of others."""
     was = {row.link: _in_words(row) for row in before}
     return [
         AuditRow(
-            *(row.changed_ms, row.link, KIND, row.link, was.get(row.link, ""), _in_words(row)),
+            *(row.changed_ms, row.link, AUDIT_KIND, row.link, was.get(row.link, ""), _in_words(row)),
             *(f"by {row.changed_by}", row.changed_by),
         )
         for row in after
     ]
 
 
-def links_of(sections: Mapping[str, Section], settings: Settings) -> tuple[Link, ...]:
+def parse_links(sections: Mapping[str, Section], settings: Settings) -> tuple[Link, ...]:
     """These sections as links between the settings' clusters; ConfigError where they cannot be."""
     complaints = Complaints()
-    links = read_links(Written(sections, "[links]", {"clusters": settings.clusters}), complaints)
+    links = read_links(RawSection(sections, "[links]", {"clusters": settings.clusters}), complaints)
     if complaints.lines:
         raise ConfigError("; ".join(complaints.lines), hint="docs/settings.md lists every setting")
     return links
 
 
-def possible(sections: Mapping[str, Section], settings: Settings) -> tuple[Link, ...]:
+def parse_valid_link(sections: Mapping[str, Section], settings: Settings) -> tuple[Link, ...]:
     """The link, where it can be with these settings; `_known` tells of one that cannot."""
     with suppress(ConfigError):
-        return links_of(sections, settings)
+        return parse_links(sections, settings)
     return ()
 
 
@@ -189,62 +189,62 @@ def _known(
     revision: int,
     rows: Iterable[LinkRow],
     sections: Mapping[str, Section],
-    differences: tuple[AboutLink, ...],
-) -> Known:
+    differences: tuple[LinkRemark, ...],
+) -> LinkSet:
     links: list[Link] = []
-    strange: list[AboutLink] = []
+    strange: list[LinkRemark] = []
     for name, section in sections.items():
         try:
-            links += links_of({name: section}, settings)
+            links += parse_links({name: section}, settings)
         except ConfigError as error:
-            strange.append(AboutLink(name, f"is in the store, and cannot be with these settings: {error.message}"))
-    return Known(tuple(links), revision, (*differences, *strange), tuple(rows))
+            strange.append(LinkRemark(name, f"is in the store, and cannot be with these settings: {error.message}"))
+    return LinkSet(tuple(links), revision, (*differences, *strange), tuple(rows))
 
 
-def _together(found: Known, sown: Sown | None = None) -> Known:
+def _together(found: LinkSet, sown: ReconciledLinks | None = None) -> LinkSet:
     """Of links that clash the one that was changed last is set aside, and the others are carried."""
     changed = {row.link: float(row.revision) for row in found.rows}
     changed |= {row.link: inf for row in sown.rows} if sown else {}
-    links, aside, about = list(found.links), list[Link](), list[AboutLink]()
-    while clashes := conflicts(links):
+    links, aside, about = list(found.links), list[Link](), list[LinkRemark]()
+    while clashes := find_conflicts(links):
         last = max((name for one in clashes for name in one.links), key=lambda name: (changed[name], name))
         why = next(one.sentence for one in clashes if last in one.links)
-        about.append(AboutLink(last, f"is set aside, as it was changed last and cannot be with the others: {why}"))
+        about.append(LinkRemark(last, f"is set aside, as it was changed last and cannot be with the others: {why}"))
         aside += [link for link in links if link.name == last]
         links.remove(aside[-1])
     return replace(found, links=tuple(links), aside=tuple(aside), differences=(*found.differences, *about))
 
 
 def _in_words(row: LinkRow) -> str:
-    return row.section if row.state is LinkState.KEPT else "removed"
+    return row.section if row.state is LinkPresence.KEPT else "removed"
 
 
-EVERY_S = 1.0
+POLL_INTERVAL_S = 1.0
 
 
-class Registry:
+class LinkRegistry:
     """`begins`: the links as the process found them; `names`: only these are carried, or all where none is named. `log`
     hears of each that cannot be with these settings, or with the others. One thread turns; any may ask."""
 
     def __init__(
-        self, settings: Settings, store: Store, begins: Known, names: Sequence[str], log: Callable[[str], None]
+        self, settings: Settings, store: Store, begins: LinkSet, names: Sequence[str], log: Callable[[str], None]
     ) -> None:
         self._settings, self._store, self._names = settings, store, tuple(names)
-        self._log, self._once = log, Once(log)
+        self._log, self._once = log, RepeatFilter(log)
         self._revision = begins.revision
         self.now = begins
 
     def follow(self, stop: threading.Event) -> None:
         """Looks for a change every second."""
-        while not stop.wait(EVERY_S):
+        while not stop.wait(POLL_INTERVAL_S):
             self.turn()
 
     def turn(self) -> None:
         """One look: a number is read, and the rows only where it is another one."""
         try:
-            if self._store.revisions.of(LINKS) == self._revision:
+            if self._store.revisions.of(LINKS_SUBJECT) == self._revision:
                 return
-            found = followed(self._settings, self._store)
+            found = follow_links(self._settings, self._store)
         except StoreError as error:
             self._once.say(f"links stay as they were: {error.message}")
             return
@@ -266,13 +266,13 @@ class Registry:
 
     def settings_around(self, link: Link) -> Settings:
         """The settings for whoever carries this link: their links are the others as they are now, and this one."""
-        return self._settings.with_links(LinksAround(self, link))
+        return self._settings.with_links(LiveLinks(self, link))
 
 
-class LinksAround(Sequence[Link]):
+class LiveLinks(Sequence[Link]):
     """All links as they are at each look; the own one as it began, until whoever carries it has ended."""
 
-    def __init__(self, registry: Registry, own: Link) -> None:
+    def __init__(self, registry: LinkRegistry, own: Link) -> None:
         self._registry, self._own = registry, own
 
     def _now(self) -> tuple[Link, ...]:

@@ -17,50 +17,59 @@ from functools import partial
 
 from twinshore.config.errors import RefusedError, StoreError, TwinshoreError
 from twinshore.config.model import Link
-from twinshore.config.once import in_words
+from twinshore.config.repeat_filter import describe_error
 from twinshore.config.settings import Settings
 from twinshore.replication import task_pool as engines
-from twinshore.replication.controller import LinkDriver
-from twinshore.replication.coordinator_server import Desk
-from twinshore.replication.core.model import STANDBY, STOPPED, WAITING, Idle
-from twinshore.replication.core.planner import lanes_for, tasks_for
-from twinshore.replication.links import Known, Registry, taken
-from twinshore.replication.metrics import Instruments, Meters
-from twinshore.replication.preview import check_chosen, first_words, open_writable, refusals
-from twinshore.replication.recorder import Recorder
-from twinshore.replication.task_pool import Engine, Tides
+from twinshore.replication.controller import LinkController
+from twinshore.replication.coordinator_server import CoordinatorServer
+from twinshore.replication.core.model import STANDBY, STOPPED, WAITING, InactiveLink
+from twinshore.replication.core.planner import default_task_count, spark_task_count
+from twinshore.replication.links import LinkRegistry, LinkSet, adopt_settings
+from twinshore.replication.metrics import Meters, MetricsService
+from twinshore.replication.preview import (
+    check_chosen_links,
+    find_refused_links,
+    open_writable_store,
+    prepare_start_message,
+)
+from twinshore.replication.recorder import ProgressRecorder
+from twinshore.replication.task_pool import TaskEngine, TaskPool
 from twinshore.runtime import process
-from twinshore.runtime.endpoints import Beside, Companion, Start
-from twinshore.runtime.leases import SeenLease, seen_leases
-from twinshore.runtime.logging import Teller, tell_waits_until, with_causes
-from twinshore.runtime.scheduler import UNTIL_WOKEN, failures, keep_on, tasks
-from twinshore.state.engine import open_to_others
+from twinshore.runtime.endpoints import LinkContext, LinkService, StartService
+from twinshore.runtime.lease_keeper import SeenLease, read_leases
+from twinshore.runtime.logging import WaitReporter, as_outage_log, report_waits_until
+from twinshore.runtime.scheduler import UNTIL_WOKEN, process_scheduler, supervise, thread_failures
+from twinshore.state.database import readable_by_others
 from twinshore.state.store import Store
 
-TURN_S = 0.1
+TURN_INTERVAL_S = 0.1
 # A turn that took long, as where many links share the machine, rests longer; never longer than this.
-REST_PART, REST_S_MAX = 3.0, 1.0
-REFUSED_AGAIN_S = 2.0
-CHANGED = "the link was changed; it begins again with what it is now"
-AGAIN_S = 15.0
-END_S = 60.0  # beyond what is waited for pumps: a cluster that is asked right now, and what runs beside the link
+PAUSE_RATIO, PAUSE_S_MAX = 3.0, 1.0
+REFUSED_RETRY_S = 2.0
+LINK_CHANGED = "the link was changed; it begins again with what it is now"
+START_RETRY_S = 15.0
+STOP_MARGIN_S = (
+    60.0  # beyond what is waited for pumps: a cluster that is asked right now, and what runs beside the link
+)
 
 
-class Drive:
+class ControllerLoop:
     """`refused` hears why the link must not run, None once it may; `fail` hears what nobody can go on with."""
 
     def __init__(
         self,
-        driver: LinkDriver,
+        driver: LinkController,
         log: Callable[[str], None],
         refused: Callable[[str, RefusedError | None], None],
         fail: Callable[[TwinshoreError], None],
     ) -> None:
-        self._driver, self._log, self._refused, self._fail = driver, with_causes(log), refused, fail
+        self._driver, self._log, self._refused, self._fail = driver, as_outage_log(log), refused, fail
         self._said = ""
         self._failed = False
         link = driver.link
-        self._task = tasks.every(f"link {link.name}", self._turn, asks=(link.source, link.target), first_s=TURN_S)
+        self._task = process_scheduler.every(
+            f"link {link.name}", self._turn, asks=(link.source, link.target), first_s=TURN_INTERVAL_S
+        )
 
     def alive(self) -> bool:
         """Whether it goes on turning."""
@@ -73,7 +82,7 @@ class Drive:
 
     def _turn(self) -> float:
         name, begun_s = self._driver.link.name, time.monotonic()
-        pause_s = TURN_S
+        pause_s = TURN_INTERVAL_S
         try:
             sentence = self._driver.turn()
             self._refused(name, None)
@@ -83,20 +92,20 @@ class Drive:
             # Its clusters are not the link's: that is its own trouble, until there is no link that has none.
             sentence = f"{name}: refused: {error}"
             self._refused(name, error)
-            pause_s = REFUSED_AGAIN_S
+            pause_s = REFUSED_RETRY_S
         except TwinshoreError as error:
             return self._end(error)
         except Exception as error:
             # A link that nobody drives must not look as if it ran.
             return self._end(TwinshoreError(f"link {name}: {type(error).__name__}: {error}"))
         self._say(sentence)
-        return max(pause_s, min(REST_S_MAX, REST_PART * (time.monotonic() - begun_s)))
+        return max(pause_s, min(PAUSE_S_MAX, PAUSE_RATIO * (time.monotonic() - begun_s)))
 
     def _say(self, sentence: str) -> None:
         """What changed. That it waits for a cluster that does not answer, the log says once for all links."""
         link = self._driver.link
         waits = sentence.startswith(f"{link.name}: {WAITING}: ")
-        told = waits and any(self._log.spoke_of(cluster) for cluster in (link.source, link.target))
+        told = waits and any(self._log.has_reported(cluster) for cluster in (link.source, link.target))
         if sentence != self._said and not told:
             self._said = sentence
             self._log(sentence)
@@ -107,10 +116,12 @@ class Drive:
         return UNTIL_WOKEN
 
 
-class Running:
+class RunningLink:
     """A link while this process runs it: its driver, what turns that, and its companions."""
 
-    def __init__(self, link: Link, driver: LinkDriver, companions: Sequence[Companion], drive: Drive) -> None:
+    def __init__(
+        self, link: Link, driver: LinkController, companions: Sequence[LinkService], drive: ControllerLoop
+    ) -> None:
         self.link, self.driver = link, driver
         self._companions, self._drive = companions, drive
         self._ending: threading.Thread | None = None
@@ -120,7 +131,11 @@ class Running:
         return self._ending is not None or self._drive.alive()
 
     def end(
-        self, stop_s: float, log: Callable[[str], None], now: Idle | None, then: Callable[[], None] | None = None
+        self,
+        stop_s: float,
+        log: Callable[[str], None],
+        now: InactiveLink | None,
+        then: Callable[[], None] | None = None,
     ) -> None:
         """Begins to end it, in a thread: others go on meanwhile. Pumps have `stop_s` for what is on its way. `now`: how
         the link stands then; None where somebody has stopped the whole mirror. `then` is called last: where it is
@@ -134,7 +149,7 @@ class Running:
                 try:
                     part()
                 except Exception as error:
-                    log(f"{self.link.name}: it did not end in good order: {in_words(error)}")
+                    log(f"{self.link.name}: it did not end in good order: {describe_error(error)}")
 
         self._ending = threading.Thread(target=work, name=f"end of {self.link.name}", daemon=True)
         self._ending.start()
@@ -145,7 +160,7 @@ class Running:
             self._ending.join(within_s)
         return self._ending is not None and not self._ending.is_alive()
 
-    def _end(self, stop_s: float, now: Idle | None, *, turn_s: float | None) -> None:
+    def _end(self, stop_s: float, now: InactiveLink | None, *, turn_s: float | None) -> None:
         clean = False
 
         def stop() -> None:
@@ -161,30 +176,34 @@ class Running:
                 parts.callback(companion.close)
 
 
-def begun(
-    link: Link, driver: LinkDriver, starts: Sequence[Start], beside: Beside, drive: Callable[[LinkDriver], Drive]
-) -> Running:
+def start_link(
+    link: Link,
+    driver: LinkController,
+    starts: Sequence[StartService],
+    beside: LinkContext,
+    drive: Callable[[LinkController], ControllerLoop],
+) -> RunningLink:
     """The driver turns once all that runs beside it has started; where one cannot, nothing of the link is left. Who
     turned before would keep the lease, and nobody would carry the link."""
     with ExitStack() as undone:
         undone.callback(driver.close, clean=True)
-        companions: list[Companion] = []
+        companions: list[LinkService] = []
         for start in starts:
             companions.append(start(beside))
             undone.callback(companions[-1].close)
-        running = Running(link, driver, companions, drive(driver))
+        running = RunningLink(link, driver, companions, drive(driver))
         undone.pop_all()
     return running
 
 
-class LinkRoster:
+class LinkSupervisor:
     """`begin` starts a link, and `leave` is called once it has ended while the others go on. There is room for
     `links_max`: one more waits until another goes."""
 
     def __init__(
         self,
-        registry: Registry,
-        begin: Callable[[Link], Running],
+        registry: LinkRegistry,
+        begin: Callable[[Link], RunningLink],
         leave: Callable[[Link], None],
         *,
         links_max: int,
@@ -193,8 +212,8 @@ class LinkRoster:
     ) -> None:
         self._registry, self._begin, self._leave, self._links_max = registry, begin, leave, links_max
         self._stop_s, self._log = stop_s, log
-        self._running: dict[str, Running] = {}
-        self._ending: dict[str, Running] = {}
+        self._running: dict[str, RunningLink] = {}
+        self._ending: dict[str, RunningLink] = {}
         # Links that could not begin, as they were then, why, and when they are tried again.
         self._failed: dict[str, tuple[Link, str, float]] = {}
         # Those that wait for room.
@@ -224,12 +243,12 @@ class LinkRoster:
 
     def close(self, why: str = "") -> None:
         """Ends them all at once. `why`: what ended the mirror, where nobody asked for it."""
-        now = Idle(STOPPED, f"the mirror ended: {why}") if why else None
+        now = InactiveLink(STOPPED, f"the mirror ended: {why}") if why else None
         for name, one in self._running.items():
             one.end(self._stop_s, self._log, now)
             self._ending[name] = one
         self._running = {}
-        until_s = time.monotonic() + 2 * self._stop_s + END_S
+        until_s = time.monotonic() + 2 * self._stop_s + STOP_MARGIN_S
         for one in self._ending.values():
             one.ended(max(0.0, until_s - time.monotonic()))
 
@@ -247,46 +266,46 @@ class LinkRoster:
             self._failed.pop(link.name, None)
         except Exception as error:
             # The others go on. What it lacked may be there again by itself, as a thread or a file is.
-            why = in_words(error)
+            why = describe_error(error)
             if link.name not in self._failed or self._failed[link.name][1] != why:
-                self._log(f"{link.name}: cannot begin: {why}; tried again every {AGAIN_S:.0f} s")
-            self._failed[link.name] = link, why, time.monotonic() + AGAIN_S
+                self._log(f"{link.name}: cannot begin: {why}; tried again every {START_RETRY_S:.0f} s")
+            self._failed[link.name] = link, why, time.monotonic() + START_RETRY_S
 
     def _end(self, name: str, *, gone: bool) -> None:
         # Its pumps ask all the while for how long the link is ours: it is never in neither.
         one = self._ending[name] = self._running[name]
         del self._running[name]
-        now = Idle(STOPPED, self._registry.why_gone(name)) if gone else Idle(STANDBY, CHANGED)
+        now = InactiveLink(STOPPED, self._registry.why_gone(name)) if gone else InactiveLink(STANDBY, LINK_CHANGED)
         self._log(f"{name}: {now.sentence}")
         one.end(self._stop_s, self._log, now, lambda: self._leave(one.link))
 
 
 # Room for links that are added while it runs: an embedded Spark's free slots cost nothing.
-LINKS_MORE = 32
-WAIT_TOLD_S = 1.0
-STARTING = "the mirror starts: Spark first, which takes some seconds, then it takes the link over"
+EXTRA_LINKS = 32
+WAIT_REPORTED_S = 1.0
+STARTING_SENTENCE = "the mirror starts: Spark first, which takes some seconds, then it takes the link over"
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class MirrorContext:
     """`owner` is the process, as leases name it; `lanes` of each link. `leases`: as they stood before Spark started."""
 
     owner: str
     leases: Mapping[str, SeenLease]
     lanes: int
     store: Store
-    registry: Registry
-    recorder: Recorder
-    instruments: Instruments
-    engine: Engine
-    desk: Desk
-    tides: Tides
+    registry: LinkRegistry
+    recorder: ProgressRecorder
+    instruments: MetricsService
+    engine: TaskEngine
+    desk: CoordinatorServer
+    tides: TaskPool
     log: Callable[[str], None]
 
-    def driver_of(self, link: Link) -> LinkDriver:
+    def driver_of(self, link: Link) -> LinkController:
         """A driver for the link, whose source is looked at from now on."""
         settings = self.registry.settings_around(link)
-        driver = LinkDriver(
+        driver = LinkController(
             link,
             settings,
             store=self.store,
@@ -322,13 +341,13 @@ class Mirror:
     `beside` starts each link's companions."""
 
     def __init__(
-        self, settings: Settings, names: Sequence[str], log: Callable[[str], None], beside: Sequence[Start] = ()
+        self, settings: Settings, names: Sequence[str], log: Callable[[str], None], beside: Sequence[StartService] = ()
     ) -> None:
         links = settings.chosen(names)
-        check_chosen(settings, links)
+        check_chosen_links(settings, links)
         self._settings = settings
         self._names = [link.name for link in links] if names else []
-        self._log = with_causes(log)
+        self._log = as_outage_log(log)
         self._beside = beside
         self._stop = threading.Event()
         self._failure: TwinshoreError | None = None
@@ -340,31 +359,33 @@ class Mirror:
 
     def run(self) -> None:
         """Until `stop`; raises what made it impossible to go on."""
-        process.hear(self.stop)
-        failures.log = self._log
-        threading.excepthook = failures.hear
+        process.on_shutdown_signal(self.stop)
+        thread_failures.log = self._log
+        threading.excepthook = thread_failures.hear
         mirror = self._settings.mirror
         store = self._open_store()
         begins = self._take_links(store)
-        registry = Registry(self._settings, store, begins, self._names, self._log)
+        registry = LinkRegistry(self._settings, store, begins, self._names, self._log)
         links = list(registry.wanted().values())
-        leases = seen_leases(store, [f"link {link.name}" for link in links])
+        leases = read_leases(store, [f"link {link.name}" for link in links])
         self._check_addresses(links, store)
         meters = Meters(mirror.ends_s)
-        recorder = Recorder(store, self._owner, mirror.receipts_s, self._log, meters.lag)
-        instruments = Instruments(mirror, links, store, recorder, meters, self._log)
+        recorder = ProgressRecorder(store, self._owner, mirror.receipts_s, self._log, meters.lag)
+        instruments = MetricsService(mirror, links, store, recorder, meters, self._log)
         new = self._say_first(links, store, recorder)
         cores = os.cpu_count() or 1
-        lanes, links_max = mirror.lanes or lanes_for(cores), len(links) + LINKS_MORE
-        engine = engines.begin(mirror, lanes * links_max, self._stop)
+        lanes, links_max = mirror.lanes or default_task_count(cores), len(links) + EXTRA_LINKS
+        engine = engines.open_engine(mirror, lanes * links_max, self._stop)
         if engine is None:
             self._never_begun(new, instruments, recorder, store)
             return
-        desk = Desk(engine.host, allowed_s=lambda link: roster.left_s(link), take=instruments.take)
-        tides = Tides(desk, mirror.tide_s, engine.ride, self._log, tasks_for(cores, lanes, mirror.tasks), engine.end)
+        desk = CoordinatorServer(engine.host, allowed_s=lambda link: roster.left_s(link), take=instruments.take)
+        tides = TaskPool(
+            desk, mirror.tide_s, engine.ride, self._log, spark_task_count(cores, lanes, mirror.tasks), engine.end
+        )
         parts = (store, registry, recorder, instruments, engine, desk, tides, self._log)
-        shared = Shared(self._owner, leases, lanes, *parts)
-        roster = LinkRoster(
+        shared = MirrorContext(self._owner, leases, lanes, *parts)
+        roster = LinkSupervisor(
             registry,
             lambda link: self._begin(link, shared),
             shared.leave,
@@ -372,7 +393,7 @@ class Mirror:
             stop_s=mirror.stop_s,
             log=self._log,
         )
-        keep_on(lambda: registry.follow(self._stop), "links")
+        supervise(lambda: registry.follow(self._stop), "links")
         try:
             self._until_stopped(roster, shared)
             roster.close(self._failure.message if self._failure else "")
@@ -382,25 +403,27 @@ class Mirror:
             raise self._failure
         self._log("stopped in good order")
 
-    def _take_links(self, store: Store) -> Known:
+    def _take_links(self, store: Store) -> LinkSet:
         """The links that there are, now that the store has taken what the settings say anew."""
         try:
-            begins = taken(self._settings, store, by=f"the settings on {socket.gethostname()}")
+            begins = adopt_settings(self._settings, store, by=f"the settings on {socket.gethostname()}")
             for difference in begins.differences:
                 self._log(f"{difference}; see `twinshore link list`")
             self._settings = self._settings.with_links(begins.links)
-            check_chosen(self._settings, self._settings.chosen(self._names))
+            check_chosen_links(self._settings, self._settings.chosen(self._names))
         except BaseException:
             store.close()
             raise
         return begins
 
-    def _begin(self, link: Link, shared: Shared) -> Running:
+    def _begin(self, link: Link, shared: MirrorContext) -> RunningLink:
         driver = shared.driver_of(link)
-        beside = Beside(link, shared.registry.settings_around(link), shared.store, driver.is_ours, self._log)
+        beside = LinkContext(link, shared.registry.settings_around(link), shared.store, driver.is_ours, self._log)
         refused = partial(self._note_refused, shared.registry)
         try:
-            return begun(link, driver, self._beside, beside, lambda one: Drive(one, self._log, refused, self._fail))
+            return start_link(
+                link, driver, self._beside, beside, lambda one: ControllerLoop(one, self._log, refused, self._fail)
+            )
         except BaseException:
             shared.leave(link)
             raise
@@ -408,17 +431,19 @@ class Mirror:
     def _check_addresses(self, links: Sequence[Link], store: Store) -> None:
         """Before Spark starts: RefusedError where every link's addresses lead to clusters that are not its own."""
         over = threading.Event()
-        tell_waits_until(over, Teller(lambda said: self._log(f"{said} the mirror goes on trying"), WAIT_TOLD_S))
+        report_waits_until(
+            over, WaitReporter(lambda said: self._log(f"{said} the mirror goes on trying"), WAIT_REPORTED_S)
+        )
         try:
-            refused = refusals(links, self._settings, store)
+            refused = find_refused_links(links, self._settings, store)
         finally:
             over.set()
         if len(refused) == len(links):
             store.close()
             raise next(iter(refused.values()))
 
-    def _until_stopped(self, roster: LinkRoster, shared: Shared) -> None:
-        while not self._stop.wait(TURN_S):
+    def _until_stopped(self, roster: LinkSupervisor, shared: MirrorContext) -> None:
+        while not self._stop.wait(TURN_INTERVAL_S):
             roster.turn()
             if roster.alive():
                 shared.instruments.beat()
@@ -426,7 +451,7 @@ class Mirror:
                 self._failure = TwinshoreError("Spark's driver has died", hint="start the mirror again")
                 self._stop.set()
 
-    def _say_first(self, links: Sequence[Link], store: Store, recorder: Recorder) -> list[str]:
+    def _say_first(self, links: Sequence[Link], store: Store, recorder: ProgressRecorder) -> list[str]:
         """Spark takes its time to start; whether there will be anything to carry is said meanwhile.
 
         Of links of which nobody has said a word, or that were stopped in good order, it is said that they start; these
@@ -437,8 +462,8 @@ class Mirror:
         silent = {word.link for word in store.links.statuses() if word.state != STOPPED}
         new = [link.name for link in links if link.name not in silent]
         for name in new:
-            recorder.say(name, Idle(STANDBY, STARTING), 0)
-        looks = [first_words(link, self._settings, store) for link in links]
+            recorder.say(name, InactiveLink(STANDBY, STARTING_SENTENCE), 0)
+        looks = [prepare_start_message(link, self._settings, store) for link in links]
 
         def say() -> None:
             for look in looks:
@@ -449,21 +474,23 @@ class Mirror:
         threading.Thread(target=say, name="first words", daemon=True).start()
         return new
 
-    def _never_begun(self, new: list[str], instruments: Instruments, recorder: Recorder, store: Store) -> None:
+    def _never_begun(
+        self, new: list[str], instruments: MetricsService, recorder: ProgressRecorder, store: Store
+    ) -> None:
         """It was stopped while Spark started, and nobody is to miss it."""
         for name in new:
-            recorder.say(name, Idle(STOPPED, "the mirror was stopped before it had begun"), 0)
+            recorder.say(name, InactiveLink(STOPPED, "the mirror was stopped before it had begun"), 0)
         for close in (instruments.close, recorder.close, store.close):
             close()
         self._log("stopped before anything had begun")
 
     def _open_store(self) -> Store:
-        store = open_writable(self._settings)
-        if told := open_to_others(self._settings.store.url):
+        store = open_writable_store(self._settings)
+        if told := readable_by_others(self._settings.store.url):
             self._log(told)
         return store
 
-    def _note_refused(self, registry: Registry, name: str, error: RefusedError | None) -> None:
+    def _note_refused(self, registry: LinkRegistry, name: str, error: RefusedError | None) -> None:
         """Where there is no link that may run, neither may the mirror."""
         if error is None:
             self._refused.pop(name, None)

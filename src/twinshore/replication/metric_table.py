@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Kind(Enum):
+class MetricKind(Enum):
     """A counter's name ends in `_total` where it is served."""
 
     COUNTER = "counter"
@@ -18,14 +18,14 @@ class Metric:
     """`name` without `_total`; `help` for the server and the page alike."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     labels: tuple[str, ...]
     help: str
 
     @property
     def served(self) -> str:
         """As Prometheus knows it."""
-        return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
+        return f"{self.name}_total" if self.kind is MetricKind.COUNTER else self.name
 
 
 LINK = ("link",)
@@ -34,116 +34,144 @@ PARTITION = ("link", "topic", "partition")
 LEVELS = {"link": LINK, "topic": TOPIC, "partition": PARTITION}
 
 # Of each level alike: link, topic, partition.
-CARRIED = (
-    ("records", Kind.COUNTER, "Records carried since this process began."),
-    ("bytes", Kind.COUNTER, "Bytes of batches carried since this process began."),
-    ("batches", Kind.COUNTER, "Batches of the source carried since this process began."),
+LEVEL_METRICS = (
+    ("records", MetricKind.COUNTER, "Records carried since this process began."),
+    ("bytes", MetricKind.COUNTER, "Bytes of batches carried since this process began."),
+    ("batches", MetricKind.COUNTER, "Batches of the source carried since this process began."),
     (
         "lag_records",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "Offsets of the source that the twin does not have yet; absent while the source's ends are not known.",
     ),
     (
         "recovery_point_seconds",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "How long ago the oldest offset that the twin lacks was first seen on the source; 0 where it lacks none, "
         "absent where it is not known to lack one and the source's ends are not known either.",
     ),
 )
-BY_LEVEL = {
-    level: tuple(Metric(f"twinshore_{level}_{name}", kind, labels, text) for name, kind, text in CARRIED)
+METRICS_BY_LEVEL = {
+    level: tuple(Metric(f"twinshore_{level}_{name}", kind, labels, text) for name, kind, text in LEVEL_METRICS)
     for level, labels in LEVELS.items()
 }
-LINK_STATE = Metric("twinshore_link_state", Kind.GAUGE, ("link", "state"), "1 for the state in which the link is.")
-LINK_WORD_AGE = Metric(
-    "twinshore_link_word_age_seconds", Kind.GAUGE, LINK, "How long ago a mirror last said how the link stands."
+LINK_STATE = Metric(
+    "twinshore_link_state", MetricKind.GAUGE, ("link", "state"), "1 for the state in which the link is."
 )
-LINK_LOOK_AGE = Metric(
+LINK_STATUS_AGE = Metric(
+    "twinshore_link_word_age_seconds", MetricKind.GAUGE, LINK, "How long ago a mirror last said how the link stands."
+)
+LINK_POLL_AGE = Metric(
     "twinshore_link_look_age_seconds",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     LINK,
     "How long ago the source's ends were last seen: lag and recovery point know nothing younger.",
 )
 LINK_UNSEEN = Metric(
     "twinshore_link_unseen_partitions",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     LINK,
     "Partitions whose ends on the source are not known now: the link's lag does not count them.",
 )
-LINK_LANES = Metric("twinshore_link_lanes", Kind.GAUGE, LINK, "Lanes that carry the link.")
-LINK_PARTITIONS = Metric("twinshore_link_partitions", Kind.GAUGE, LINK, "Partitions that the link has twins of.")
-LINK_RECORDS_S = Metric("twinshore_link_records_per_second", Kind.GAUGE, LINK, "Records carried now.")
-LINK_BYTES_S = Metric("twinshore_link_bytes_per_second", Kind.GAUGE, LINK, "Bytes carried now.")
+LINK_TASKS = Metric("twinshore_link_lanes", MetricKind.GAUGE, LINK, "Lanes that carry the link.")
+LINK_PARTITIONS = Metric("twinshore_link_partitions", MetricKind.GAUGE, LINK, "Partitions that the link has twins of.")
+LINK_RECORDS_S = Metric("twinshore_link_records_per_second", MetricKind.GAUGE, LINK, "Records carried now.")
+LINK_BYTES_S = Metric("twinshore_link_bytes_per_second", MetricKind.GAUGE, LINK, "Bytes carried now.")
 LINK_THROTTLE = Metric(
-    "twinshore_link_throttle_bytes_per_second", Kind.GAUGE, LINK, "What the link may carry at most; 0: all it can."
+    "twinshore_link_throttle_bytes_per_second",
+    MetricKind.GAUGE,
+    LINK,
+    "What the link may carry at most; 0: all it can.",
 )
 LINK_QUOTA = Metric(
     "twinshore_link_quota_bytes_per_second",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     ("link", "side"),
     "What a cluster's own quota lets through, while it holds the link back; 0: it does not.",
 )
 LINK_QUEUE = Metric(
     "twinshore_link_queue_bytes",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     LINK,
     "Of a broadcast: bytes that were read for this link's target and are not sent yet.",
 )
 LINK_JOINED = Metric(
     "twinshore_link_joined_partitions",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     LINK,
     "Of a broadcast: partitions that are read together with other links; the others this link reads by itself.",
 )
 LINK_READ = Metric(
     "twinshore_link_read_bytes",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     LINK,
     "Of a broadcast: bytes of batches that this link's own requests brought from the source, for all who have joined.",
 )
 LINK_ACKNOWLEDGED = Metric(
     "twinshore_link_acknowledged_seconds",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     ("link", "quantile"),
     "How long the target takes to acknowledge a request.",
 )
-TOPIC_PAUSED = Metric("twinshore_topic_paused", Kind.GAUGE, TOPIC, "1 while operators let it rest, 0 otherwise.")
+TOPIC_PAUSED = Metric("twinshore_topic_paused", MetricKind.GAUGE, TOPIC, "1 while operators let it rest, 0 otherwise.")
 TOPIC_STOPPED = Metric(
-    "twinshore_topic_stopped_partitions", Kind.GAUGE, TOPIC, "Partitions that an open incident has stopped."
+    "twinshore_topic_stopped_partitions", MetricKind.GAUGE, TOPIC, "Partitions that an open incident has stopped."
 )
 PARTITION_STOPPED = Metric(
-    "twinshore_partition_stopped", Kind.GAUGE, PARTITION, "1 while an open incident has it stopped, 0 otherwise."
+    "twinshore_partition_stopped", MetricKind.GAUGE, PARTITION, "1 while an open incident has it stopped, 0 otherwise."
 )
-INCIDENTS_OPEN = Metric("twinshore_incidents_open", Kind.GAUGE, ("link", "kind"), "Rows of the ledger that are open.")
-INCIDENTS = Metric("twinshore_incidents", Kind.COUNTER, ("link", "kind"), "Rows of the ledger, open or closed.")
-GROUPS = Metric("twinshore_groups", Kind.GAUGE, ("link", "state"), "Consumer groups by how they stand on the target.")
+INCIDENTS_OPEN = Metric(
+    "twinshore_incidents_open", MetricKind.GAUGE, ("link", "kind"), "Rows of the ledger that are open."
+)
+INCIDENTS = Metric("twinshore_incidents", MetricKind.COUNTER, ("link", "kind"), "Rows of the ledger, open or closed.")
+GROUPS = Metric(
+    "twinshore_groups", MetricKind.GAUGE, ("link", "state"), "Consumer groups by how they stand on the target."
+)
 GROUPS_BEHIND = Metric(
-    "twinshore_groups_behind_records", Kind.GAUGE, LINK, "Offsets by which places are behind on the target, in all."
+    "twinshore_groups_behind_records",
+    MetricKind.GAUGE,
+    LINK,
+    "Offsets by which places are behind on the target, in all.",
 )
-GROUPS_ROUND = Metric("twinshore_groups_round_seconds", Kind.GAUGE, LINK, "How long the last round over groups took.")
-GROUPS_WORD_AGE = Metric(
-    "twinshore_groups_word_age_seconds", Kind.GAUGE, LINK, "How long ago a round over groups last said how they stand."
+GROUPS_ROUND = Metric(
+    "twinshore_groups_round_seconds", MetricKind.GAUGE, LINK, "How long the last round over groups took."
+)
+GROUPS_STATUS_AGE = Metric(
+    "twinshore_groups_word_age_seconds",
+    MetricKind.GAUGE,
+    LINK,
+    "How long ago a round over groups last said how they stand.",
 )
 SWITCHES_OPEN = Metric(
-    "twinshore_switches_open", Kind.GAUGE, (), "Switches of the store that are neither done nor turned back."
+    "twinshore_switches_open", MetricKind.GAUGE, (), "Switches of the store that are neither done nor turned back."
 )
-STORE_UP = Metric("twinshore_store_up", Kind.GAUGE, (), "1 while the store answers; without it, states are missing.")
-LEFT_OUT = Metric(
+STORE_UP = Metric(
+    "twinshore_store_up", MetricKind.GAUGE, (), "1 while the store answers; without it, states are missing."
+)
+SERIES_LEFT_OUT = Metric(
     "twinshore_metrics_left_out",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     ("level",),
     "Topics or partitions beyond `metrics_topics_max` or `metrics_partitions_max`: counted in their links only.",
 )
 
 METRICS: tuple[Metric, ...] = (
-    *BY_LEVEL["link"],
-    *(LINK_STATE, LINK_WORD_AGE, LINK_LOOK_AGE, LINK_UNSEEN, LINK_LANES, LINK_PARTITIONS, LINK_RECORDS_S, LINK_BYTES_S),
+    *METRICS_BY_LEVEL["link"],
+    *(
+        LINK_STATE,
+        LINK_STATUS_AGE,
+        LINK_POLL_AGE,
+        LINK_UNSEEN,
+        LINK_TASKS,
+        LINK_PARTITIONS,
+        LINK_RECORDS_S,
+        LINK_BYTES_S,
+    ),
     *(LINK_THROTTLE, LINK_QUOTA, LINK_QUEUE, LINK_JOINED, LINK_READ, LINK_ACKNOWLEDGED),
-    *BY_LEVEL["topic"],
+    *METRICS_BY_LEVEL["topic"],
     *(TOPIC_PAUSED, TOPIC_STOPPED),
-    *BY_LEVEL["partition"],
-    *(GROUPS, GROUPS_BEHIND, GROUPS_ROUND, GROUPS_WORD_AGE),
-    *(PARTITION_STOPPED, INCIDENTS_OPEN, INCIDENTS, SWITCHES_OPEN, STORE_UP, LEFT_OUT),
+    *METRICS_BY_LEVEL["partition"],
+    *(GROUPS, GROUPS_BEHIND, GROUPS_ROUND, GROUPS_STATUS_AGE),
+    *(PARTITION_STOPPED, INCIDENTS_OPEN, INCIDENTS, SWITCHES_OPEN, STORE_UP, SERIES_LEFT_OUT),
 )
 
 PAGE_HEAD = """\

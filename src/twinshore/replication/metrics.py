@@ -21,49 +21,49 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from twinshore.config.errors import StoreError, TwinshoreError
-from twinshore.config.incidents import Effect, IncidentKind
-from twinshore.config.model import Cluster, Link, NamedPartition
+from twinshore.config.incident_policy import IncidentEffect, IncidentKind
+from twinshore.config.model import Cluster, Link, TopicPartition
 from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.log_reader import log_ends, starts_of, still_there
+from twinshore.kafka.log_reader import find_existing_partitions, read_log_ends, read_log_starts
 from twinshore.replication import metric_table
-from twinshore.replication.core.coordinator import Account
+from twinshore.replication.core.coordinator import TaskReport
 from twinshore.replication.core.filters import admits
-from twinshore.replication.core.incident_kinds import rests
+from twinshore.replication.core.incident_kinds import stops_replication
 from twinshore.replication.core.lag import (
+    BACKLOG_KIND,
+    BACKLOG_S_MIN,
+    END_OFFSETS_TIMEOUT_S,
     GROUPS_KIND,
-    LOOK_S_MAX,
-    WAITS_KIND,
-    WAITS_S_MIN,
-    WORD_S_MIN,
-    Arrivals,
-    LagWord,
-    Mark,
-    fresh_s,
-    group_word,
+    STATUS_TTL_S_MIN,
+    ArrivalMark,
+    LagStatus,
+    OffsetArrivals,
+    backlog_row,
+    end_offsets_ttl_s,
     is_fresh,
     lag_row,
-    lag_word,
-    put_groups,
-    reached_of,
-    waits_of,
-    waits_row,
-    waits_told,
-    word_holds_s,
+    parse_backlog,
+    parse_groups_status,
+    put_group_metrics,
+    replicated_offsets,
+    select_oldest_backlogs,
+    status_ttl_s,
+    summarize_lag,
 )
-from twinshore.replication.core.link_config import in_force
+from twinshore.replication.core.link_config import effective_link
 from twinshore.replication.core.model import STANDBY, STATES, STOPPED, UNKNOWN
-from twinshore.replication.metric_table import Kind, Metric
-from twinshore.replication.task.core.shared_read import JOINED, QUEUED, READ
+from twinshore.replication.metric_table import Metric, MetricKind
+from twinshore.replication.task.core.shared_read import JOINED_KEY, QUEUED_KEY, READ_KEY
 from twinshore.replication.task.core.throttle import SIDES
-from twinshore.runtime.endpoints import QUICK
-from twinshore.runtime.http import AddressTaken, MetricsServer
-from twinshore.runtime.scheduler import tasks
+from twinshore.runtime.endpoints import SHORT_TIMEOUT_CONNECTIONS
+from twinshore.runtime.http import AddressInUseError, MetricsServer
+from twinshore.runtime.scheduler import process_scheduler
 from twinshore.state.core.values import IncidentCount, LinkStatus
 from twinshore.state.store import Store
 
-ENDS_S = 2.0
+END_OFFSETS_INTERVAL_S = 2.0
 NEVER_S = -1e18
 
 
@@ -78,7 +78,7 @@ class PartitionMeter:
     reached: int = -1
     seen_s: float = NEVER_S
     told_s: float = NEVER_S
-    arrivals: Arrivals = field(default_factory=Arrivals)
+    arrivals: OffsetArrivals = field(default_factory=OffsetArrivals)
 
     def end(self, since_s: float) -> int:
         """The source's end if it was seen since then, and the twin is known; -1 otherwise."""
@@ -111,26 +111,26 @@ class MeterReading:
         )
 
 
-NOTHING = MeterReading()
+EMPTY_READING = MeterReading()
 
 
 class Meters:
     """Any thread. Moments are on the monotonic clock: whoever sets the machine's makes nothing old or young. `ends_s`:
     how often looks come by."""
 
-    def __init__(self, ends_s: float = ENDS_S) -> None:
-        self._fresh_s = fresh_s(ends_s)
-        self._links: dict[str, dict[NamedPartition, PartitionMeter]] = {}
+    def __init__(self, ends_s: float = END_OFFSETS_INTERVAL_S) -> None:
+        self._fresh_s = end_offsets_ttl_s(ends_s)
+        self._links: dict[str, dict[TopicPartition, PartitionMeter]] = {}
         self._looked_s: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def take(self, account: Account) -> None:
+    def take(self, account: TaskReport) -> None:
         """What a pump told of what it carried; quick."""
         now_s = time.monotonic()
         with self._lock:
             link = self._links.setdefault(account.link, {})
             for entry in account.carried:
-                named = NamedPartition(entry.topic, entry.partition)
+                named = TopicPartition(entry.topic, entry.partition)
                 meter = link.get(named)
                 if meter is None:
                     meter = link[named] = PartitionMeter()
@@ -144,7 +144,7 @@ class Meters:
                     meter.arrivals.saw(entry.source_end, now_s)
                 meter.reached = entry.to_offset
 
-    def knew(self, link: str, named: NamedPartition, reached: int, end: int, at_s: float) -> None:
+    def restore(self, link: str, named: TopicPartition, reached: int, end: int, at_s: float) -> None:
         """What the store remembers from before this process: the source had that end then at the latest."""
         with self._lock:
             meter = self._links.setdefault(link, {}).setdefault(named, PartitionMeter())
@@ -153,25 +153,27 @@ class Meters:
                 if meter.arrivals.end < 0:
                     meter.arrivals.saw(end, at_s)
 
-    def recall(self, link: str, waits: Mapping[NamedPartition, Sequence[Mark]], now_s: float, now_ms: int) -> None:
+    def recall(
+        self, link: str, waits: Mapping[TopicPartition, Sequence[ArrivalMark]], now_s: float, now_ms: int
+    ) -> None:
         """What a mirror before this one saw of what these still lack; one whose clock was ahead saw it now."""
         with self._lock:
             for named, meter in self._links.get(link, {}).items():
                 marks = [(now_s - max(0, now_ms - mark.at_ms) / 1000, mark.end) for mark in waits.get(named, ())]
                 meter.arrivals.recall(marks)
 
-    def waits(self, link: str, now_s: float, now_ms: int) -> dict[NamedPartition, list[Mark]]:
+    def waits(self, link: str, now_s: float, now_ms: int) -> dict[TopicPartition, list[ArrivalMark]]:
         """What has been missing for longer than the next mirror would know by itself."""
         with self._lock:
             places = [(named, one.arrivals.missing(one.reached)) for named, one in self._links.get(link, {}).items()]
         return {
-            named: [Mark(now_ms - int((now_s - at_s) * 1000), end) for at_s, end in marks]
+            named: [ArrivalMark(now_ms - int((now_s - at_s) * 1000), end) for at_s, end in marks]
             for named, marks in places
-            if marks and now_s - marks[0][0] >= WAITS_S_MIN
+            if marks and now_s - marks[0][0] >= BACKLOG_S_MIN
         }
 
     def looked(
-        self, link: str, ends: Mapping[NamedPartition, int], seen_s: float, asked_s: float | None = None
+        self, link: str, ends: Mapping[TopicPartition, int], seen_s: float, asked_s: float | None = None
     ) -> None:
         """The source's ends as they were asked for, whether or not a pump carries these partitions now. `seen_s`: since
         when what is new among them counts as seen; `asked_s`: when they were asked for."""
@@ -185,7 +187,7 @@ class Meters:
                 if end > meter.arrivals.end or meter.told_s < (now_s if asked_s is None else asked_s):
                     meter.arrivals.saw(end, seen_s)
 
-    def keep_only(self, link: str, partitions: Iterable[NamedPartition]) -> None:
+    def keep_only(self, link: str, partitions: Iterable[TopicPartition]) -> None:
         """Drops what is mirrored no more."""
         kept = set(partitions)
         with self._lock:
@@ -218,7 +220,7 @@ class Meters:
         looked = self._looked_s.get(link, since_s) > since_s
         return sum(seen) if seen or (looked and not places) else None
 
-    def word(self, link: str) -> LagWord | None:
+    def word(self, link: str) -> LagStatus | None:
         """What the last look came to, with its moment in the world's time; None before the first."""
         at_s = self._looked_s.get(link)
         if at_s is None:
@@ -229,9 +231,9 @@ class Meters:
             places = [(named, one.reached, one.end(at_s - self._fresh_s)) for named, one in meters.items()]
             ages = {named: _age_s(one, now_s) for named, one in meters.items()}
         since_ms = {named: now_ms - int(age_s * 1000) for named, age_s in ages.items() if age_s}
-        return lag_word(places, now_ms - int((now_s - at_s) * 1000), since_ms)
+        return summarize_lag(places, now_ms - int((now_s - at_s) * 1000), since_ms)
 
-    def readings(self, link: str, now_s: float) -> dict[NamedPartition, MeterReading]:
+    def readings(self, link: str, now_s: float) -> dict[TopicPartition, MeterReading]:
         """Each partition as it stands, in the order in which they were first heard of."""
         with self._lock:
             return {
@@ -253,11 +255,11 @@ def _age_s(meter: PartitionMeter, now_s: float) -> float:
     return meter.arrivals.age_s(meter.reached, now_s) if meter.reached >= 0 else 0.0
 
 
-TWINS_S = 15.0
-OURS_S = 0.2
+TWINS_INTERVAL_S = 15.0
+OWNERSHIP_POLL_S = 0.2
 
 
-def made_again(store: Store, link: str) -> frozenset[str]:
+def recreated_topics(store: Store, link: str) -> frozenset[str]:
     """Topics of which the ledger says that they are others now than their twins were made of."""
     rows = store.ledger.rows(link, open_only=True)
     return frozenset(row.incident.topic for row in rows if row.incident.kind is IncidentKind.RECREATED_TOPIC)
@@ -266,17 +268,17 @@ def made_again(store: Store, link: str) -> frozenset[str]:
 def refused_topics(store: Store, link: str) -> frozenset[str]:
     """Topics of which the ledger says that the link refuses them, and that it never began with."""
     rows = [row.incident for row in store.ledger.rows(link, open_only=True)]
-    found = {one.topic for one in rows if one.topic and one.partition < 0 and rests(one.kind, one.policy)}
+    found = {one.topic for one in rows if one.topic and one.partition < 0 and stops_replication(one.kind, one.policy)}
     return frozenset(found - store.twins.begun(link, found)) if found else frozenset()
 
 
-def admitted(link: Link, reached: Mapping[NamedPartition, int]) -> dict[NamedPartition, int]:
+def admitted_partitions(link: Link, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """The partitions of topics that the link's filters admit; each topic is asked about once."""
     topics = {topic for topic in {named.topic for named in reached} if admits(link, topic)}
     return {named: at for named, at in reached.items() if named.topic in topics}
 
 
-class Looks:
+class EndOffsetPoller:
     """One link's, in a separate task: a slow source must not hold up the driver. `holds`: the link with the filters
     that hold now; what they do not admit has no lag. `ours`: whether this process carries the link now."""
 
@@ -293,17 +295,23 @@ class Looks:
         self._link, self._store, self._meters = link.name, store, meters
         self._every_s, self._ours, self._holds = every_s, ours, holds
         self._filters: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-        self._twins: tuple[NamedPartition, ...] = ()
+        self._twins: tuple[TopicPartition, ...] = ()
         self._count = 0
         self._refused: frozenset[str] = frozenset()
         self._read_at_s = self._looked_at_s = -1e9
         self._held = self._waited = False
-        self._before: dict[NamedPartition, tuple[Mark, ...]] = {}
+        self._before: dict[TopicPartition, tuple[ArrivalMark, ...]] = {}
         self._spoken_s: float | None = None
         self._source = KafkaCluster(
-            source, client_id=QUICK.client_id, patience_s=LOOK_S_MAX, call_s=LOOK_S_MAX, pool=QUICK.pool
+            source,
+            client_id=SHORT_TIMEOUT_CONNECTIONS.client_id,
+            patience_s=END_OFFSETS_TIMEOUT_S,
+            call_s=END_OFFSETS_TIMEOUT_S,
+            pool=SHORT_TIMEOUT_CONNECTIONS.pool,
         )
-        self._task = tasks.every(f"looks {link.name}", self._turn, asks=(link.source,), first_s=OURS_S)
+        self._task = process_scheduler.every(
+            f"looks {link.name}", self._turn, asks=(link.source,), first_s=OWNERSHIP_POLL_S
+        )
 
     def close(self) -> None:
         self._task.close()
@@ -312,12 +320,12 @@ class Looks:
     def _turn(self) -> float:
         ours = bool(self._ours())
         if ours == self._held and time.monotonic() - self._looked_at_s < self._every_s:
-            return OURS_S
+            return OWNERSHIP_POLL_S
         self._looked_at_s = time.monotonic()
         # The driver says what is wrong; here the age of the last look grows, and that is a metric.
         with suppress(TwinshoreError):
             self._look(self._source, ours)
-        return OURS_S
+        return OWNERSHIP_POLL_S
 
     def _look(self, source: KafkaCluster, ours: bool) -> None:
         if not ours:
@@ -339,11 +347,11 @@ class Looks:
         filters = (link.topics, link.exclude)
         known = self._store.twins.count(self._link) == self._count
         known = known and (refused, filters) == (self._refused, self._filters)
-        if not known or time.monotonic() - self._read_at_s >= TWINS_S:
+        if not known or time.monotonic() - self._read_at_s >= TWINS_INTERVAL_S:
             self._refused, self._filters = refused, filters
             self._read_twins(source, link, seen_s)
         asked_s = time.monotonic()
-        ends = log_ends(source, self._twins).without(made_again(self._store, self._link))
+        ends = read_log_ends(source, self._twins).without(recreated_topics(self._store, self._link))
         if ends.gone or ends.mute:
             # Deleted, or not to be read now: the others are looked at without them until the twins are read anew.
             kept = tuple(named for named in self._twins if named.topic not in ends.gone)
@@ -357,26 +365,26 @@ class Looks:
         self._recall()
         self._before = {}
         now_ms = wall_ms()
-        waits = waits_told(self._meters.waits(self._link, time.monotonic(), now_ms))
+        waits = select_oldest_backlogs(self._meters.waits(self._link, time.monotonic(), now_ms))
         word = self._meters.word(self._link)
         rows = [lag_row(self._link, word)] if word is not None else []
         if waits or self._waited:
-            rows.append(waits_row(self._link, waits, now_ms))
+            rows.append(backlog_row(self._link, waits, now_ms))
         if rows:
-            self._store.memories.remember(rows)
+            self._store.link_states.remember(rows)
         self._waited = bool(waits)
 
     def _read_twins(self, source: KafkaCluster, link: Link, seen_s: float) -> None:
         """Those that are new, and were never carried, stand where they begin."""
-        reached = reached_of(self._store.twins.of(self._link), ())
+        reached = replicated_offsets(self._store.twins.of(self._link), ())
         self._count = len(reached)
-        reached |= starts_of(source, self._refused)  # All that these hold is missing.
-        reached = admitted(link, reached)
-        self._twins = still_there(source, tuple(reached))
+        reached |= read_log_starts(source, self._refused)  # All that these hold is missing.
+        reached = admitted_partitions(link, reached)
+        self._twins = find_existing_partitions(source, tuple(reached))
         self._read_at_s = time.monotonic()
         self._meters.keep_only(self._link, self._twins)
         for named in self._twins:
-            self._meters.knew(self._link, named, reached[named], self._end_before(named, reached[named]), seen_s)
+            self._meters.restore(self._link, named, reached[named], self._end_before(named, reached[named]), seen_s)
 
     def _listen(self) -> None:
         """When a mirror that carried the link last spoke of it, on this process's monotonic clock."""
@@ -386,14 +394,14 @@ class Looks:
 
     def _remember(self, at_s: float) -> None:
         """So that a restart does not make a recovery point young."""
-        self._before = waits_of(self._store.memories.of(self._link, WAITS_KIND))
+        self._before = parse_backlog(self._store.link_states.of(self._link, BACKLOG_KIND))
         for at in self._store.receipts.positions(self._link):
-            named = NamedPartition(at.topic, at.partition)
-            self._meters.knew(self._link, named, at.to_offset, self._end_before(named, at.source_end), at_s)
+            named = TopicPartition(at.topic, at.partition)
+            self._meters.restore(self._link, named, at.to_offset, self._end_before(named, at.source_end), at_s)
         self._waited = bool(self._before)
         self._recall()
 
-    def _end_before(self, named: NamedPartition, end: int) -> int:
+    def _end_before(self, named: TopicPartition, end: int) -> int:
         """Where the source ended when a mirror last saw it. A leader that is mute now says it to nobody here, and what
         was missing would be forgotten as what the source has lost."""
         marks = self._before.get(named)
@@ -404,15 +412,15 @@ class Looks:
         self._meters.recall(self._link, self._before, time.monotonic(), wall_ms())
 
 
-AGAIN_S = 2.0
+SERVE_RETRY_S = 2.0
 TOPICS_MAX = 1_000
 PARTITIONS_MAX = 2_000
 
 
-class Recording(Protocol):
+class ProgressSink(Protocol):
     """Who writes down what pumps tell, and knows how each link stands."""
 
-    def take(self, account: Account) -> None: ...
+    def take(self, account: TaskReport) -> None: ...
 
     def quotas(self, link: str) -> dict[str, float]: ...
 
@@ -421,7 +429,7 @@ class Recording(Protocol):
     def words(self) -> Mapping[str, Mapping[str, str]]: ...
 
 
-class Instruments:
+class MetricsService:
     """Serves as soon as its port is free: another mirror on this host, for whose links this one stands by, may have it.
     Without a port it measures all the same."""
 
@@ -430,24 +438,24 @@ class Instruments:
         settings: MirrorSettings,
         links: Sequence[Link],
         store: Store,
-        recorder: Recording,
+        recorder: ProgressSink,
         meters: Meters,
         log: Callable[[str], None],
     ) -> None:
         self._settings, self._store, self._recorder, self._meters = settings, store, recorder, meters
-        self._looks: dict[str, Looks] = {}
+        self._looks: dict[str, EndOffsetPoller] = {}
         self._server: MetricsServer | None = None
         self._log = log
         self._tried_at_s: float | None = None
-        bounds = SeriesBounds(settings.metrics_topics_max, settings.metrics_partitions_max)
-        holds_s = word_holds_s(settings.receipts_s)
+        bounds = SeriesLimits(settings.metrics_topics_max, settings.metrics_partitions_max)
+        holds_s = status_ttl_s(settings.receipts_s)
         before = _words(store)
         self._collector = MirrorCollector(
             links, self._meters, store, bounds, holds_s, recorder.quotas, reading=recorder.reading, before=before
         )
         self._serve()
 
-    def take(self, account: Account) -> None:
+    def take(self, account: TaskReport) -> None:
         """What a pump told."""
         self._recorder.take(account)
         self._meters.take(account)
@@ -456,7 +464,7 @@ class Instruments:
         """From now on the source's ends are looked at, while `ours` says that this process carries the link. `holds`:
         the link, with the filters that hold now."""
         link = holds()
-        self._looks[link.name] = Looks(holds, source, self._store, self._meters, self._settings.ends_s, ours)
+        self._looks[link.name] = EndOffsetPoller(holds, source, self._store, self._meters, self._settings.ends_s, ours)
         self._collector.watch(link)
 
     def leave(self, link: Link) -> None:
@@ -483,14 +491,16 @@ class Instruments:
     def _serve(self) -> None:
         now_s, settings = time.monotonic(), self._settings
         first = self._tried_at_s is None
-        if self._server or not settings.metrics_port or now_s < (self._tried_at_s or 0.0) + AGAIN_S:
+        if self._server or not settings.metrics_port or now_s < (self._tried_at_s or 0.0) + SERVE_RETRY_S:
             return
         self._tried_at_s = now_s
         try:
             self._server = MetricsServer(settings.metrics_address, settings.metrics_port, self._collector, self._words)
-        except AddressTaken as error:
+        except AddressInUseError as error:
             if first:
-                self._log(f"no metrics yet: {error.message}; another mirror may serve there; tried every {AGAIN_S:g} s")
+                self._log(
+                    f"no metrics yet: {error.message}; another mirror may serve there; tried every {SERVE_RETRY_S:g} s"
+                )
             return
         if not first:
             self._log(f"metrics are served at {settings.metrics_address}:{settings.metrics_port} now")
@@ -511,7 +521,7 @@ def _words(store: Store) -> Sequence[LinkStatus]:
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesBounds:
+class SeriesLimits:
     """How many topics, and how many partitions, have series of their own."""
 
     topics: int = TOPICS_MAX
@@ -519,19 +529,19 @@ class SeriesBounds:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreSays:
+class StoreSnapshot:
     """What the store says at a scrape; empty, and not `up`, when it does not answer."""
 
     up: bool = False
     links: Mapping[str, Link] = field(default_factory=dict)
     words: Mapping[str, LinkStatus] = field(default_factory=dict)
     counts: Sequence[IncidentCount] = ()
-    stopped: Mapping[str, frozenset[NamedPartition]] = field(default_factory=dict)
+    stopped: Mapping[str, frozenset[TopicPartition]] = field(default_factory=dict)
     groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     switches: int = 0
 
 
-class Sheet:
+class MetricFamilies:
     """The families of one scrape."""
 
     def __init__(self) -> None:
@@ -544,7 +554,7 @@ class Sheet:
 
     def carried(self, level: str, labels: Sequence[str], reading: MeterReading) -> None:
         values = (reading.records, reading.bytes, reading.batches, reading.lag, reading.recovery_point_s)
-        for metric, value in zip(metric_table.BY_LEVEL[level], values, strict=True):
+        for metric, value in zip(metric_table.METRICS_BY_LEVEL[level], values, strict=True):
             if value is not None:
                 self.put(metric, labels, value)
 
@@ -553,7 +563,7 @@ class Sheet:
 
 
 def _family(metric: Metric) -> Family:
-    if metric.kind is Kind.COUNTER:
+    if metric.kind is MetricKind.COUNTER:
         return CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
     return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
 
@@ -566,8 +576,8 @@ class MirrorCollector(Collector):
         links: Sequence[Link],
         meters: Meters,
         store: Store,
-        bounds: SeriesBounds,
-        word_s: float = WORD_S_MIN,
+        bounds: SeriesLimits,
+        word_s: float = STATUS_TTL_S_MIN,
         quotas: Callable[[str], Mapping[str, float]] = lambda _: {},
         *,
         reading: Callable[[str], Mapping[str, float]] = lambda _: {},
@@ -596,7 +606,7 @@ class MirrorCollector(Collector):
 
     def collect(self) -> Iterator[Family]:
         watched = list(self._links.values())
-        sheet, now_s, known = Sheet(), wall_ms() / 1000, self._known(watched)
+        sheet, now_s, known = MetricFamilies(), wall_ms() / 1000, self._known(watched)
         sheet.put(metric_table.STORE_UP, (), float(known.up))
         if known.up:
             sheet.put(metric_table.SWITCHES_OPEN, (), known.switches)
@@ -618,19 +628,24 @@ class MirrorCollector(Collector):
                 sheet.carried("partition", labels, readings[named])
                 sheet.put(metric_table.PARTITION_STOPPED, labels, _is_stopped(named, stopped))
         for name, said in known.groups.items():
-            put_groups(sheet.put, name, said, now_s)
+            put_group_metrics(sheet.put, name, said, now_s)
         for level, count in missing.items():
-            sheet.put(metric_table.LEFT_OUT, (level,), count)
+            sheet.put(metric_table.SERIES_LEFT_OUT, (level,), count)
         for one in known.counts:
             sheet.put(metric_table.INCIDENTS_OPEN, (one.link, one.kind), one.open)
             sheet.put(metric_table.INCIDENTS, (one.link, one.kind), one.all)
         yield from sheet.families()
 
     def _link(
-        self, sheet: Sheet, name: str, readings: Mapping[NamedPartition, MeterReading], known: StoreSays, now_s: float
+        self,
+        sheet: MetricFamilies,
+        name: str,
+        readings: Mapping[TopicPartition, MeterReading],
+        known: StoreSnapshot,
+        now_s: float,
     ) -> None:
         look_age_s = self._meters.look_age_s(name, time.monotonic())
-        whole = sum(readings.values(), NOTHING)
+        whole = sum(readings.values(), EMPTY_READING)
         if not readings and self._meters.lag(name) == 0:
             whole = MeterReading(lag=0, recovery_point_s=0.0)
         sheet.carried("link", (name,), whole)
@@ -641,14 +656,14 @@ class MirrorCollector(Collector):
             sheet.put(metric_table.LINK_QUOTA, (name, side), quotas.get(side, 0.0))
         reading = self._reading(name)
         for metric, told in (
-            (metric_table.LINK_QUEUE, QUEUED),
-            (metric_table.LINK_JOINED, JOINED),
-            (metric_table.LINK_READ, READ),
+            (metric_table.LINK_QUEUE, QUEUED_KEY),
+            (metric_table.LINK_JOINED, JOINED_KEY),
+            (metric_table.LINK_READ, READ_KEY),
         ):
             if told in reading:
                 sheet.put(metric, (name,), reading[told])
         if look_age_s is not None:
-            sheet.put(metric_table.LINK_LOOK_AGE, (name,), look_age_s)
+            sheet.put(metric_table.LINK_POLL_AGE, (name,), look_age_s)
         if known.up:
             sheet.put(metric_table.LINK_THROTTLE, (name,), known.links[name].control.throttle_bytes_s)
         word = known.words.get(name)
@@ -661,10 +676,10 @@ class MirrorCollector(Collector):
             sheet.put(metric_table.LINK_STATE, (name, one), float(one == state))
         if word is None:
             return
-        sheet.put(metric_table.LINK_WORD_AGE, (name,), max(0.0, word_age_s))
+        sheet.put(metric_table.LINK_STATUS_AGE, (name,), max(0.0, word_age_s))
         if not said_now or word.state == STOPPED:
             return
-        sheet.put(metric_table.LINK_LANES, (name,), word.lanes)
+        sheet.put(metric_table.LINK_TASKS, (name,), word.lanes)
         sheet.put(metric_table.LINK_RECORDS_S, (name,), word.records_per_s)
         sheet.put(metric_table.LINK_BYTES_S, (name,), word.bytes_per_s)
         for quantile, value_ms in (("0.5", word.p50_ms), ("0.99", word.p99_ms)):
@@ -675,45 +690,45 @@ class MirrorCollector(Collector):
         """Whether it was said since this process began: by the word itself, for a clock may be set back."""
         return (word.link, word.owner, word.updated_ms) not in self._before
 
-    def _known(self, watched: Sequence[Link]) -> StoreSays:
+    def _known(self, watched: Sequence[Link]) -> StoreSnapshot:
         names = {link.name for link in watched}
         try:
-            links = {link.name: in_force(link, self._store.controls.of(link.name)).link for link in watched}
+            links = {link.name: effective_link(link, self._store.controls.of(link.name)).link for link in watched}
             words = {word.link: word for word in self._store.links.statuses() if word.link in names}
             counts = [one for one in self._store.ledger.counts() if one.link in names]
             stopped = {name: self._stopped(name) for name in names}
-            groups = {name: group_word(self._store.memories.of(name, GROUPS_KIND)) for name in names}
+            groups = {name: parse_groups_status(self._store.link_states.of(name, GROUPS_KIND)) for name in names}
             switches = len(self._store.switches.all(open_only=True))
         except StoreError:
-            return StoreSays()
-        return StoreSays(True, links, words, counts, stopped, groups, switches)
+            return StoreSnapshot()
+        return StoreSnapshot(True, links, words, counts, stopped, groups, switches)
 
-    def _stopped(self, link: str) -> frozenset[NamedPartition]:
+    def _stopped(self, link: str) -> frozenset[TopicPartition]:
         rows = [row.incident for row in self._store.ledger.rows(link, open_only=True)]
         return frozenset(
-            NamedPartition(one.topic, one.partition)
+            TopicPartition(one.topic, one.partition)
             for one in rows
-            if one.topic and (one.policy.stops or one.policy.effect is Effect.TOPIC)
+            if one.topic and (one.policy.stops or one.policy.effect is IncidentEffect.TOPIC)
         )
 
 
 def _topics(
-    sheet: Sheet, link: Link, topics: Mapping[str, dict[NamedPartition, MeterReading]], known: StoreSays
+    sheet: MetricFamilies, link: Link, topics: Mapping[str, dict[TopicPartition, MeterReading]], known: StoreSnapshot
 ) -> None:
     stopped = known.stopped.get(link.name, frozenset())
     for topic, ours in topics.items():
         labels = (link.name, topic)
-        sheet.carried("topic", labels, sum(ours.values(), NOTHING))
+        sheet.carried("topic", labels, sum(ours.values(), EMPTY_READING))
         sheet.put(metric_table.TOPIC_PAUSED, labels, float(link.control.pauses(topic)))
         sheet.put(metric_table.TOPIC_STOPPED, labels, sum(_is_stopped(named, stopped) for named in ours))
 
 
-def _is_stopped(named: NamedPartition, stopped: frozenset[NamedPartition]) -> bool:
-    return named in stopped or NamedPartition(named.topic, -1) in stopped
+def _is_stopped(named: TopicPartition, stopped: frozenset[TopicPartition]) -> bool:
+    return named in stopped or TopicPartition(named.topic, -1) in stopped
 
 
-def _by_topic(readings: Mapping[NamedPartition, MeterReading]) -> dict[str, dict[NamedPartition, MeterReading]]:
-    found: dict[str, dict[NamedPartition, MeterReading]] = {}
+def _by_topic(readings: Mapping[TopicPartition, MeterReading]) -> dict[str, dict[TopicPartition, MeterReading]]:
+    found: dict[str, dict[TopicPartition, MeterReading]] = {}
     for named, reading in readings.items():
         found.setdefault(named.topic, {})[named] = reading
     return found

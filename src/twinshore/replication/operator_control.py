@@ -11,25 +11,25 @@ import time
 from collections.abc import Callable, Container, Mapping, Sequence, Set
 from typing import Protocol
 
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import Control, Link, NamedPartition
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import Link, LinkControl, TopicPartition
 from twinshore.kafka.clock import wall_ms
 from twinshore.replication.core.filters import admits, filters_json
-from twinshore.replication.core.link_config import settled
-from twinshore.replication.core.shares import Used, bounds_of
+from twinshore.replication.core.link_config import resolve_filter_conflicts
+from twinshore.replication.core.shares import UsageByTask, task_rate_limits
 from twinshore.replication.incidents import stopped
-from twinshore.replication.links import said_of
-from twinshore.replication.task.core.messages import Bounds
-from twinshore.state.core.values import Remembered
+from twinshore.replication.links import read_operator_links
+from twinshore.replication.task.core.messages import TaskRateLimits
+from twinshore.state.core.values import LinkStateRow
 from twinshore.state.store import Store
 
-RULING_EVERY_S = 1.0
+OVERRIDES_POLL_INTERVAL_S = 1.0
 # As `Remembered` of the store: for processes whose settings say something else of the link.
-IN_FORCE = "filters in force"
-Seen = tuple[str, int]
+EFFECTIVE_FILTERS_KIND = "filters in force"
+TopicVersion = tuple[str, int]
 
 
-class Ruling:
+class OperatorOverrides:
     """`link` is what holds. Filters that could loop or collide do not count, all else that operators said does.
     `notes`: whether the store is told what holds, and the ledger what clashes."""
 
@@ -52,7 +52,7 @@ class Ruling:
     def changed(self) -> bool:
         """Whether something else holds than at the last call."""
         looked_at_s = time.monotonic()
-        if looked_at_s - self._looked_at_s < RULING_EVERY_S:
+        if looked_at_s - self._looked_at_s < OVERRIDES_POLL_INTERVAL_S:
             return False
         links = tuple(self._links)  # a moment later they may be others
         versions = self._seen(links)
@@ -60,13 +60,13 @@ class Ruling:
             self._looked_at_s = looked_at_s
             return False
         name = self._begins.name
-        said = said_of(links, self._store)
-        now = settled(links, said)[name]
+        said = read_operator_links(links, self._store)
+        now = resolve_filter_conflicts(links, said)[name]
         clashes = now.link != said[name].link
         if self._notes:
             self._tell(said[name].troubles)
             clash = now.troubles[-1] if clashes else ""
-            stopped.tell(self._store, name, IncidentKind.CLASHING_FILTERS, clash, self._log)
+            stopped.report_link_incident(self._store, name, IncidentKind.CLASHING_FILTERS, clash, self._log)
             self._begin_to_hold(filters_json(now.link))
         else:
             self._tell(now.troubles)
@@ -81,11 +81,13 @@ class Ruling:
         """Whether the topic is paused."""
         return self.link.control.pauses(topic)
 
-    def flowing(self, names: Mapping[str, Seen]) -> dict[str, Seen]:
+    def flowing(self, names: Mapping[str, TopicVersion]) -> dict[str, TopicVersion]:
         """Those of the topics that may flow now; one that is still leaving its lanes comes back once it has left."""
         return {name: seen for name, seen in names.items() if name not in self._parting and not self.pauses(name)}
 
-    def partings(self, placed: Set[str], withdraw: Callable[[str], bool], elsewhere: Container[str] = ()) -> list[str]:
+    def take_unwanted_topics(
+        self, placed: Set[str], withdraw: Callable[[str], bool], elsewhere: Container[str] = ()
+    ) -> list[str]:
         """Topics on lanes that from now on may not flow, each told once. `withdraw` is asked until it says True.
         `elsewhere`: those at home on another cluster."""
         unwanted = {topic for topic in placed if self.pauses(topic) or not admits(self.link, topic)}
@@ -103,16 +105,18 @@ class Ruling:
         """Tells other processes which filters hold, once no pump writes what these do not admit. Until then all twins
         of the link are its own. `lanes_left`: whether no pump of lanes that were closed may write any more."""
         if self._unsaid and lanes_left and not self._parting:
-            row = Remembered(self._begins.name, IN_FORCE, "", self._unsaid, IN_FORCE, wall_ms())
-            self._store.memories.remember([row])
+            row = LinkStateRow(
+                self._begins.name, EFFECTIVE_FILTERS_KIND, "", self._unsaid, EFFECTIVE_FILTERS_KIND, wall_ms()
+            )
+            self._store.link_states.remember([row])
             self._unsaid = ""
 
     def _begin_to_hold(self, filters: str) -> None:
         """Takes back what was said of filters that hold no more."""
-        rows = self._store.memories.of(self._begins.name, IN_FORCE)
+        rows = self._store.link_states.of(self._begins.name, EFFECTIVE_FILTERS_KIND)
         self._unsaid = "" if [row.value for row in rows] == [filters] else filters
         if self._unsaid:
-            self._store.memories.forget(rows)
+            self._store.link_states.forget(rows)
 
     def _seen(self, links: Sequence[Link]) -> tuple[object, ...]:
         # What is said of another link, and one that came or went, may end a clash, or begin one.
@@ -124,7 +128,7 @@ class Ruling:
         self._said = troubles
 
 
-def in_words(link: Link) -> str:
+def describe_effective_link(link: Link) -> str:
     """What holds beside the filters, for a log."""
     control = link.control
     said = [
@@ -138,32 +142,32 @@ def in_words(link: Link) -> str:
     return ", ".join([filters, *(part for part in said if part)])
 
 
-EVERY_S = 0.5
-WORTH_TELLING = 0.02
+RATE_LIMITS_INTERVAL_S = 0.5
+RATE_CHANGE_MIN = 0.02
 
 
-class BoundedLanes(Protocol):
+class RateLimitedTasks(Protocol):
     """What it needs of the desk."""
 
-    def placed(self, link: str) -> Mapping[NamedPartition, int]: ...
+    def placed(self, link: str) -> Mapping[TopicPartition, int]: ...
 
-    def used(self, link: str) -> Used: ...
+    def used(self, link: str) -> UsageByTask: ...
 
-    def bound(self, key: tuple[str, int], bounds: Bounds) -> None: ...
+    def bound(self, key: tuple[str, int], bounds: TaskRateLimits) -> None: ...
 
 
-class BoundsTeller:
+class RateLimitPublisher:
     """One link's. `turn` is called often and tells only what changed."""
 
-    def __init__(self, name: str, desk: BoundedLanes) -> None:
+    def __init__(self, name: str, desk: RateLimitedTasks) -> None:
         self._name, self._desk = name, desk
         self._turned_at_s = 0.0
-        self._held = Control()
-        self._told: dict[int, Bounds] = {}
+        self._held = LinkControl()
+        self._told: dict[int, TaskRateLimits] = {}
 
-    def turn(self, control: Control, lanes: int) -> None:
+    def turn(self, control: LinkControl, lanes: int) -> None:
         """What holds now, on so many lanes."""
-        if control == self._held and time.monotonic() - self._turned_at_s < EVERY_S:
+        if control == self._held and time.monotonic() - self._turned_at_s < RATE_LIMITS_INTERVAL_S:
             return
         self._held, self._turned_at_s = control, time.monotonic()
         if not (control.throttle_bytes_s or control.topic_throttles or control.priorities or self._told):
@@ -171,7 +175,7 @@ class BoundsTeller:
         placed: dict[int, set[str]] = {lane: set() for lane in range(lanes)}
         for named, lane in self._desk.placed(self._name).items():
             placed[lane].add(named.topic)
-        for lane, bounds in bounds_of(control, placed, self._desk.used(self._name)).items():
+        for lane, bounds in task_rate_limits(control, placed, self._desk.used(self._name)).items():
             if not _alike(self._told.get(lane), bounds):
                 self._told[lane] = bounds
                 self._desk.bound((self._name, lane), bounds)
@@ -181,10 +185,10 @@ class BoundsTeller:
         self._told.clear()
 
 
-def _alike(told: Bounds | None, bounds: Bounds) -> bool:
+def _alike(told: TaskRateLimits | None, bounds: TaskRateLimits) -> bool:
     if told is None:
         return not (bounds.link or bounds.topics or bounds.weights)
     if told.weights != bounds.weights or told.topics.keys() != bounds.topics.keys():
         return False
     pairs = [(told.link, bounds.link), *((told.topics[name], rate) for name, rate in bounds.topics.items())]
-    return all(abs(new - old) <= WORTH_TELLING * max(old, 1.0) and (new > 0) == (old > 0) for old, new in pairs)
+    return all(abs(new - old) <= RATE_CHANGE_MIN * max(old, 1.0) and (new > 0) == (old > 0) for old, new in pairs)

@@ -21,38 +21,45 @@ from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import HOMES_TOPIC, Link, Mode, NamedPartition, Naming
-from twinshore.config.once import Once
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import HOMES_TOPIC, Link, OffsetMode, TopicPartition, TwinNaming
+from twinshore.config.repeat_filter import RepeatFilter
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.replication.core import ownership
-from twinshore.replication.core.filters import is_of_no_application
-from twinshore.replication.core.link_config import in_force
+from twinshore.replication.core.filters import is_internal_topic
+from twinshore.replication.core.link_config import effective_link
 from twinshore.replication.core.model import CarryTopic, Refuse
-from twinshore.replication.core.ownership import Birth, Held, There, pair_of, spent, to_take_up
+from twinshore.replication.core.ownership import (
+    FirstHome,
+    HomeContext,
+    HomeEvidence,
+    find_new_switches,
+    find_obsolete_records,
+    pair_name,
+)
 from twinshore.replication.incidents import stopped
-from twinshore.replication.incidents.stopped import Standing
-from twinshore.replication.lineage import Descents, Seen
-from twinshore.routing.core.records import HomeLine, far_in_words
-from twinshore.routing.topic import HomeNotes
-from twinshore.state.core.values import Asked, AuditRow, Flip, HomeRow
+from twinshore.replication.incidents.stopped import StoppedPartitions
+from twinshore.replication.topic_lineage import TopicLineage, TopicVersions
+from twinshore.routing.core.home_records import HomeRecord, describe_implausible
+from twinshore.routing.homes_topic import HomesTopic
+from twinshore.state.core.values import AuditRow, HomeChange, HomeRow, MirrorRequest
 from twinshore.state.store import Store
 
 T = TypeVar("T")
 
 
-class SwitchedLanes(Protocol):
+class WithdrawableTasks(Protocol):
     """What it needs of the desk."""
 
     def withdraw(self, link: str, topic: str) -> bool: ...
 
-    def past_is_over(self, link: str) -> bool: ...
+    def closed_tasks_settled(self, link: str) -> bool: ...
 
 
-class Written(Protocol):
+class ProgressWriter(Protocol):
     """What it needs of who writes down what pumps tell."""
 
     def written(self) -> bool: ...
@@ -60,11 +67,16 @@ class Written(Protocol):
     def forget(self, link: str, topic: str) -> None: ...
 
 
-class InSwitch:
+class SwitchRequests:
     """`leaving`: the topics that are to be let go or have been, each with a sentence, until their switch ends."""
 
     def __init__(
-        self, link: Callable[[], Link], store: Store, desk: SwitchedLanes, recorder: Written, log: Callable[[str], None]
+        self,
+        link: Callable[[], Link],
+        store: Store,
+        desk: WithdrawableTasks,
+        recorder: ProgressWriter,
+        log: Callable[[str], None],
     ) -> None:
         self._now, self._store, self._desk, self._recorder, self._log = link, store, desk, recorder, log
         self._version = -1
@@ -81,12 +93,16 @@ class InSwitch:
         """Whether what is asked of the link, or where a topic of its pair is at home, is another than at the last
         call."""
         link = self._now()
-        if link.naming is not Naming.SAME:
+        if link.naming is not TwinNaming.SAME:
             return False
-        version = self._store.switching.version_lately(pair_of(link))
+        version = self._store.topics_in_switch.version_lately(pair_name(link))
         if version == self._version:
             return False
-        rows = [row for row in self._store.switching.of_link(link.name) if row.asked is Asked.LET_GO]
+        rows = [
+            row
+            for row in self._store.topics_in_switch.of_link(link.name)
+            if row.asked is MirrorRequest.STOP_REPLICATION
+        ]
         self.leaving = {row.topic: f"topic {row.topic} is let go to a switch" for row in rows}
         self._untold = {row.topic for row in rows if not row.let_go_ms}
         first, self._version = self._version < 0, version
@@ -99,9 +115,9 @@ class InSwitch:
             return
         name = self._now().name
         gone = {topic for topic in sorted(self._untold) if self._desk.withdraw(name, topic)}
-        if not gone or not self._desk.past_is_over(name) or not self._recorder.written():
+        if not gone or not self._desk.closed_tasks_settled(name) or not self._recorder.written():
             return
-        self._store.switching.let_go(name, gone, wall_ms())
+        self._store.topics_in_switch.let_go(name, gone, wall_ms())
         self._untold -= gone
         self._given |= gone
         for topic in sorted(gone):
@@ -115,7 +131,7 @@ class InSwitch:
         """Those of the topics that no switch has asked for."""
         return {name: seen for name, seen in names.items() if name not in self.leaving}
 
-    def forget(self, elsewhere: Container[str], standing: Standing) -> None:
+    def forget(self, elsewhere: Container[str], standing: StoppedPartitions) -> None:
         """What is shown of topics that were let go, and are at home elsewhere by now, is past."""
         moved = {topic for topic in self._given if topic in elsewhere}
         self._given -= moved
@@ -124,11 +140,11 @@ class InSwitch:
             standing.forget(topic)
 
 
-LOOK_AGAIN_S = 10.0
-ID_SHOWN = 8
+POLL_INTERVAL_S = 10.0
+ID_CHARS_SHOWN = 8
 
 
-class Yielding:
+class HomeRecordSync:
     """`link` gives the link as it holds now. `log` hears what is taken up, and once what cannot be read."""
 
     def __init__(
@@ -142,9 +158,9 @@ class Yielding:
         self._now, self._store, self._log = link, store, log
         self._source, self._target = source, target
         self._rows: Mapping[str, HomeRow] = {}
-        self._notes = [(cluster, HomeNotes(cluster, self._known)) for cluster in (source, target)]
-        self._once = {cluster.name: Once(log) for cluster, _ in self._notes}
-        self._saying = Once(log)
+        self._notes = [(cluster, HomesTopic(cluster, self._known)) for cluster in (source, target)]
+        self._once = {cluster.name: RepeatFilter(log) for cluster, _ in self._notes}
+        self._saying = RepeatFilter(log)
         self._heard: set[str] = set()
         self._said: set[str] = set()  # topics that were looked at since the last look at the clusters
         self._look_at_s = self._switches_at_s = 0.0
@@ -154,39 +170,39 @@ class Yielding:
         """Takes up what stands there in a higher term; topics that nobody may carry, each with why. KafkaError where a
         cluster has not answered yet: what it says may be what counts."""
         link = self._now()
-        if link.naming is not Naming.SAME:
+        if link.naming is not TwinNaming.SAME:
             return {}
         if time.monotonic() < self._look_at_s:
             return self._doubts
         logs = [self._read(cluster, notes) for cluster, notes in self._notes]
         self._said.clear()
         far = any(notes.log.far for _, notes in self._notes)
-        rows = self._rows = self._store.homes.of(pair_of(link)) if far or any(logs) else {}
+        rows = self._rows = self._store.homes.of(pair_name(link)) if far or any(logs) else {}
         self._tell_far(link)
         ids = self._source.cluster_id(), self._target.cluster_id()
-        found = ownership.behind(link, ids, logs, rows)
+        found = ownership.compare_home_records(link, ids, logs, rows)
         doubts = dict(found.doubts)
         if found.lines:
-            made, unclear = ownership.flips(link, ids, found.lines, rows, self._there(link, found.lines))
+            made, unclear = ownership.derive_home_changes(link, ids, found.lines, rows, self._there(link, found.lines))
             doubts |= unclear
             self._take_up(link, made, rows)
-        self._doubts, self._look_at_s = doubts, time.monotonic() + LOOK_AGAIN_S
+        self._doubts, self._look_at_s = doubts, time.monotonic() + POLL_INTERVAL_S
         return doubts
 
-    def say_first_words(self, topics: Iterable[str], is_twin: Callable[[str], bool]) -> None:
+    def publish_first_homes(self, topics: Iterable[str], is_twin: Callable[[str], bool]) -> None:
         """Tells the target, in one batch, where topics are at home that the link carries, unless the target has heard
         that. What is not written now is tried again behind the next look."""
         link, (source, here), (target, there) = self._now(), *self._notes
-        fresh = [one for one in topics if one not in self._said and not is_of_no_application(one)]
-        exact = link.naming is Naming.SAME and link.mode is Mode.EXACT and not link.queue.fresh
+        fresh = [one for one in topics if one not in self._said and not is_internal_topic(one)]
+        exact = link.naming is TwinNaming.SAME and link.mode is OffsetMode.EXACT and not link.queue.fresh
         if not fresh or not exact or target.name not in self._heard:
             return
         self._said.update(fresh)
 
-        def lacking() -> list[HomeLine]:
+        def lacking() -> list[HomeRecord]:
             logs = {topic: (here.homes.get(topic), there.homes.get(topic)) for topic in fresh}
             words = (
-                ownership.first_word(link, topic, ids, both, is_twin=is_twin(topic), now_ms=now_ms)
+                ownership.first_home_record(link, topic, ids, both, is_twin=is_twin(topic), now_ms=now_ms)
                 for topic, both in logs.items()
             )
             return [line for line in words if line is not None]
@@ -214,25 +230,27 @@ class Yielding:
         """One row for what strangers wrote. What stands is written again behind it, or compaction would lose it."""
         sentences = []
         for cluster, notes in self._notes:
-            notes.log.believe()
+            notes.log.accept_plausible()
             if notes.log.far:
-                sentences.append(far_in_words(cluster.name, notes.log.far.values()))
+                sentences.append(describe_implausible(cluster.name, notes.log.far.values()))
                 with suppress(KafkaError):
                     notes.say((), wall_ms())
-        stopped.tell(self._store, link.name, IncidentKind.DOUBTFUL_HOME, "; ".join(sentences), self._log)
+        stopped.report_link_incident(
+            self._store, link.name, IncidentKind.DOUBTFUL_HOME, "; ".join(sentences), self._log
+        )
 
     def take_up_switches(self) -> None:
         """Those that the target keeps, also while the source is away; now and then."""
         link, now_s = self._now(), time.monotonic()
-        if link.naming is not Naming.SAME or now_s < self._switches_at_s:
+        if link.naming is not TwinNaming.SAME or now_s < self._switches_at_s:
             return
         cluster, notes = self._notes[1]
-        self._switches_at_s = now_s + LOOK_AGAIN_S
+        self._switches_at_s = now_s + POLL_INTERVAL_S
         with suppress(KafkaError):
             notes.read()
             _take_up_kept(link.name, cluster.name, notes, self._store, self._log)
 
-    def _read(self, cluster: KafkaCluster, notes: HomeNotes) -> Mapping[str, HomeLine]:
+    def _read(self, cluster: KafkaCluster, notes: HomesTopic) -> Mapping[str, HomeRecord]:
         once, name = self._once[cluster.name], self._now().name
         try:
             found = notes.read()
@@ -250,7 +268,7 @@ class Yielding:
         once.well(f"{name}: {HOMES_TOPIC} on {cluster.name} is read again")
         return found
 
-    def _there(self, link: Link, lines: Iterable[str]) -> There:
+    def _there(self, link: Link, lines: Iterable[str]) -> HomeContext:
         topics = sorted(lines)
         topic_ids = {
             (cluster.name, name): topic.topic_id.hex()
@@ -260,24 +278,24 @@ class Yielding:
         }
         names = link.name, f"{link.target}->{link.source}"
         rows = [row for name in names for row in self._store.twins.of(name)]
-        return There(topic_ids, {(row.link, row.topic): row.created_ms for row in rows})
+        return HomeContext(topic_ids, {(row.link, row.topic): row.created_ms for row in rows})
 
-    def _take_up(self, link: Link, made: Iterable[Flip], rows: Mapping[str, HomeRow]) -> None:
+    def _take_up(self, link: Link, made: Iterable[HomeChange], rows: Mapping[str, HomeRow]) -> None:
         flips = tuple(made)
-        now_ms, pair = wall_ms(), pair_of(link)
+        now_ms, pair = wall_ms(), pair_name(link)
         was = {one.topic: rows[one.topic].home if one.topic in rows else "" for one in flips}
         told = [
             AuditRow(now_ms, one.link, "home", one.topic, was[one.topic], one.home, f"by {one.set_by}", topic=one.topic)
             for one in flips
         ]
-        for one in self._store.switching.flip(flips, told) if flips else ():
+        for one in self._store.topics_in_switch.flip(flips, told) if flips else ():
             self._log(
                 f"{link.name}: topic {one.topic} of {pair} is at home on {one.home} in term {one.term}, as the "
                 "clusters say: the store takes it up"
             )
 
 
-def _take_up_kept(link: str, cluster: str, notes: HomeNotes, store: Store, log: Callable[[str], None]) -> None:
+def _take_up_kept(link: str, cluster: str, notes: HomesTopic, store: Store, log: Callable[[str], None]) -> None:
     """The store takes up switches that were made while it was dead, as the cluster keeps them. What the store knows is
     taken away there, once nobody works on it without the store; where that fails, the next look does it."""
     records = {switch: notes.log.records.record(switch) for switch in notes.log.records.switches()}
@@ -285,25 +303,26 @@ def _take_up_kept(link: str, cluster: str, notes: HomeNotes, store: Store, log: 
         return
     known, now_ms = store.switches.all(), wall_ms()
     stood = {row.id: row for row in known}
-    for row in to_take_up(records, known, now_ms):
+    for row in find_new_switches(records, known, now_ms):
         before = stood.get(row.id)
         if not store.switches.take_up(row, before):
             continue
         state = before.state if before else ""
         if state != row.state:
-            told = (row.id[:ID_SHOWN], state, row.state, f"taken up from {cluster}", row.set_by)
+            told = (row.id[:ID_CHARS_SHOWN], state, row.state, f"taken up from {cluster}", row.set_by)
             store.audit.add([AuditRow(now_ms, link, "switch", *told)])
         if before is None:
             log(
-                f"{link}: {row.kind} switch {row.id[:ID_SHOWN]} from {row.source} to {row.target} was made without the "
+                f"{link}: {row.kind} switch {row.id[:ID_CHARS_SHOWN]} from {row.source} to {row.target} was made "
+                "without the "
                 f"store, as {cluster} says: the store takes it up, and `twinshore switch resume` ends it"
             )
     with suppress(KafkaError):
-        for switch in spent(records, store.switches.all()):
+        for switch in find_obsolete_records(records, store.switches.all()):
             notes.forget(switch, now_ms)
 
 
-class Homing:
+class TopicHomes:
     """`link` gives the link as it holds now. After `admitted`: `elsewhere` are topics at home on another cluster,
     `homeless` those that have no home yet, each with a sentence; `refused` those that an operator must decide, and of
     these `doubted` those of which the clusters say something else than the store.
@@ -316,7 +335,7 @@ class Homing:
         store: Store,
         source: KafkaCluster,
         target: KafkaCluster,
-        descents: Descents,
+        descents: TopicLineage,
         log: Callable[[str], None],
         *,
         notes: bool = True,
@@ -324,8 +343,8 @@ class Homing:
         self._now, self._links, self._store = link, links, store
         self._source, self._target, self._descents = source, target, descents
         self._log, self._notes = log, notes
-        self._pair = ownership.pair_of(link())
-        self._yielding = Yielding(link, store, source, target, log)
+        self._pair = ownership.pair_name(link())
+        self._yielding = HomeRecordSync(link, store, source, target, log)
         self._version, self._rows = -1, dict[str, HomeRow]()
         self._said: dict[str, str] = {}
         self.elsewhere: dict[str, str] = {}
@@ -342,29 +361,31 @@ class Homing:
         """Those that were made while the store was dead."""
         self._yielding.take_up_switches()
 
-    def say_first_words(self, topics: Iterable[str]) -> None:
+    def publish_first_homes(self, topics: Iterable[str]) -> None:
         """On the target, of topics that the link carries."""
-        self._yielding.say_first_words(topics, self._descents.is_twin)
+        self._yielding.publish_first_homes(topics, self._descents.is_twin)
 
-    def admitted(self, names: Seen) -> Seen:
+    def admitted(self, names: TopicVersions) -> TopicVersions:
         """Those of the source's topics that the link may carry."""
         link = self._now()
-        if link.naming is not Naming.SAME:
+        if link.naming is not TwinNaming.SAME:
             return self._descents.admitted(names)
         doubts = self._yielding.look() if self._notes else {}
         self._read()
-        found = self._descents.admitted(names, ownership.brought(link, self._rows))
+        found = self._descents.admitted(names, ownership.topics_moved_here(link, self._rows))
         self.homeless, self.doubted = {}, {name: why for name, why in doubts.items() if name in names}
         self.refused = {
-            name: Refuse(name, IncidentKind.HOME_UNDECIDED, why, ownership.hint_for(name, link))
+            name: Refuse(name, IncidentKind.HOME_UNDECIDED, why, ownership.home_hint(name, link))
             for name, why in self.doubted.items()
         }
         found = {name: seen for name, seen in found.items() if name not in self.doubted}
         self._decide(link, self._undecided(link, found))
-        away = {name: row for name, row in ownership.elsewhere(link, self._rows).items() if name in names}
+        away = {name: row for name, row in ownership.homes_elsewhere(link, self._rows).items() if name in names}
         self._ask_for_strays(link, {name: row for name, row in away.items() if name in found})
         self.elsewhere = {
-            name: ownership.at_home_in_words(name, row, link) for name, row in away.items() if name not in self.refused
+            name: ownership.explain_homed_elsewhere(name, row, link)
+            for name, row in away.items()
+            if name not in self.refused
         }
         self._tell()
         left = self.elsewhere.keys() | self.homeless.keys() | self.refused.keys()
@@ -374,11 +395,11 @@ class Homing:
         """The steps of topics that are at home on the source still, now that the twins of all are remembered. Whoever
         moves a home looks for twins behind it: of two at once, one sees the other. `known`: twins of before."""
         link = self._now()
-        if link.naming is not Naming.SAME or not steps:
+        if link.naming is not TwinNaming.SAME or not steps:
             return list(steps)
-        gone = ownership.elsewhere(link, self._store.homes.now(self._pair, {step.topic for step in steps}))
+        gone = ownership.homes_elsewhere(link, self._store.homes.now(self._pair, {step.topic for step in steps}))
         for topic in gone:
-            self._log(f"{link.name}: {ownership.at_home_in_words(topic, gone[topic], link)} now")
+            self._log(f"{link.name}: {ownership.explain_homed_elsewhere(topic, gone[topic], link)} now")
             if topic not in known:
                 self._store.forget_topic(link.name, topic)
         return [step for step in steps if step.topic not in gone]
@@ -390,11 +411,11 @@ class Homing:
 
     def _undecided(self, link: Link, names: Iterable[str]) -> list[str]:
         """Topics that the link the other way admits too, and that have no home."""
-        back = ownership.counterpart(link, self._links)
+        back = ownership.find_reverse_link(link, self._links)
         if back is None:
             return []
-        both = (back, in_force(back, self._store.controls.of(back.name)).link)
-        return [name for name in names if name not in self._rows and ownership.shares(name, *both)]
+        both = (back, effective_link(back, self._store.controls.of(back.name)).link)
+        return [name for name in names if name not in self._rows and ownership.is_shared_topic(name, *both)]
 
     def _decide(self, link: Link, names: Collection[str]) -> None:
         if not names:
@@ -404,30 +425,32 @@ class Homing:
             for name in (link.name, f"{link.target}->{link.source}")
         )
         open_yet = [name for name in names if name not in ours and name not in theirs]
-        source, target = (written(cluster, open_yet) for cluster in (self._source, self._target))
+        source, target = (find_written_topics(cluster, open_yet) for cluster in (self._source, self._target))
         found = {
-            name: ownership.born(link, Held(source.get(name), target.get(name), name in ours, name in theirs))
+            name: ownership.decide_first_home(
+                link, HomeEvidence(source.get(name), target.get(name), name in ours, name in theirs)
+            )
             for name in names
         }
         settled = {name: birth for name, birth in found.items() if birth.home}
         self._settle(link, settled)
         for name, birth in found.items():
-            sentence = ownership.in_words(link, name, birth)
+            sentence = ownership.explain_no_home(link, name, birth)
             if birth.contested:
                 kind = IncidentKind.HOME_UNDECIDED
-                self.refused[name] = Refuse(name, kind, sentence, ownership.hint_for(name, link))
+                self.refused[name] = Refuse(name, kind, sentence, ownership.home_hint(name, link))
             elif not birth.home:
                 self.homeless[name] = sentence
 
     def _ask_for_strays(self, link: Link, away: Mapping[str, HomeRow]) -> None:
         """`away`: topics at home on the target that are no twins here, as far as anybody knows."""
-        source, target = (written(cluster, list(away)) for cluster in (self._source, self._target))
+        source, target = (find_written_topics(cluster, list(away)) for cluster in (self._source, self._target))
         for name, row in away.items():
-            if ownership.strayed(Held(source[name], target[name])):
-                sentence, hint = ownership.strayed_in_words(name, row, link), ownership.hint_for(name, link)
+            if ownership.is_recreated_away(HomeEvidence(source[name], target[name])):
+                sentence, hint = ownership.explain_recreated_away(name, row, link), ownership.home_hint(name, link)
                 self.refused[name] = Refuse(name, IncidentKind.HOME_UNDECIDED, sentence, hint)
 
-    def _settle(self, link: Link, settled: dict[str, Birth]) -> None:
+    def _settle(self, link: Link, settled: dict[str, FirstHome]) -> None:
         now_ms = wall_ms()
         rows = [HomeRow(self._pair, name, one.home, 1, now_ms, f"link {link.name}") for name, one in settled.items()]
         stands = self._store.homes.settle(rows) if self._notes and rows else {row.topic: row for row in rows}
@@ -445,19 +468,19 @@ class Homing:
         self._said = said
 
 
-def written(cluster: KafkaCluster, topics: Sequence[str]) -> dict[str, bool | None]:
+def find_written_topics(cluster: KafkaCluster, topics: Sequence[str]) -> dict[str, bool | None]:
     """Whether a record was ever written to each of these topics there, also where it is there no more; None where that
     cannot be told now. A topic that is not there holds none."""
     if not topics:
         return {}
     seen = cluster.metadata(sorted(topics), refresh=True).topics
     there = {name: topic for name, topic in seen.items() if not topic.error}
-    parts = [NamedPartition(name, part.partition) for name, topic in there.items() for part in topic.partitions]
+    parts = [TopicPartition(name, part.partition) for name, topic in there.items() for part in topic.partitions]
     ends, _ = cluster.offsets_of_each(parts, OffsetKind.LOG_END)
     found: dict[str, bool | None] = {}
     for name in topics:
         if name in there:
-            ours = [ends.get(NamedPartition(name, part.partition)) for part in there[name].partitions]
+            ours = [ends.get(TopicPartition(name, part.partition)) for part in there[name].partitions]
             found[name] = True if any(ours) else None if None in ours or not ours else False
         else:
             absent = name in seen and seen[name].error == Code.UNKNOWN_TOPIC_OR_PARTITION

@@ -12,39 +12,46 @@ from dataclasses import replace
 from functools import partial
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, TwinshoreError
-from twinshore.config.model import Extent, Link, NamedPartition, is_heartbeats
-from twinshore.config.sentences import copies, counted
+from twinshore.config.model import Link, OffsetRun, TopicPartition, is_heartbeats_topic
+from twinshore.config.sentences import count_copies, count_phrase
 from twinshore.config.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.record_batch import split_batches
-from twinshore.kafka.protocol.visibility import Aborted, spans
-from twinshore.kafka.questions import OffsetKind
-from twinshore.replication.core.filters import check_links, is_of_no_application
-from twinshore.replication.core.mapping import BYTES_S_STATED, Cost, Rate, Sample, Stretch, cost_of
-from twinshore.replication.core.model import AtHome, CarryTopic, Create, Grow, Refuse, Rest, Settle, Stay, Step
-from twinshore.replication.incidents.stopped import retries, stopping
-from twinshore.replication.lineage import Descents
-from twinshore.replication.link_claim import LinkNotes
-from twinshore.replication.mapping.adopt import Positions
-from twinshore.replication.operator_control import Ruling
-from twinshore.replication.ownership_sync import Homing
-from twinshore.replication.planner import Others, Surveyor, known_twins
+from twinshore.kafka.protocol.visibility import AbortedTransactions, visible_spans
+from twinshore.replication.core.filters import check_links, is_internal_topic
+from twinshore.replication.core.mapping import (
+    ASSUMED_BYTES_S,
+    Cost,
+    LogSample,
+    PartitionWork,
+    ReplicationRate,
+    estimate_cost,
+)
+from twinshore.replication.core.model import AtHome, CarryTopic, Create, Grow, PlanStep, Refuse, Rest, Settle, Stay
+from twinshore.replication.incidents.stopped import are_retried, read_stopped_partitions
+from twinshore.replication.link_claim import LinkClaim
+from twinshore.replication.mapping.adopt import AdoptionPlanner
+from twinshore.replication.operator_control import OperatorOverrides
+from twinshore.replication.ownership_sync import TopicHomes
 from twinshore.replication.task.lookups import may_write_markers
-from twinshore.runtime.endpoints import Ends, Shared, recognise
-from twinshore.runtime.scheduler import tasks
+from twinshore.replication.topic_lineage import TopicLineage
+from twinshore.replication.topic_scanner import TopicConflicts, TopicScanner, read_known_twins
+from twinshore.runtime.endpoints import LinkClients, SharedConnections, verify_cluster_ids
+from twinshore.runtime.scheduler import process_scheduler
 from twinshore.state.store import Store, open_store
 
 SAMPLED_PARTITIONS = 4
 SAMPLE_BYTES = 256 << 10
 MEASURED_BYTES_S_MIN = 1e6  # A link that only keeps up says nothing of what it could carry.
-TOPICS_AT_ONCE = 100
+TOPICS_PER_SCAN = 100
 PREVIEW_PATIENCE_S = 10.0
 
 
-def forecast(
+def estimate_costs(
     link: Link,
-    steps: Sequence[Step],
-    adopted: dict[NamedPartition, Extent],
+    steps: Sequence[PlanStep],
+    adopted: dict[TopicPartition, OffsetRun],
     source: KafkaCluster,
     store: Store,
     rate_bytes_s: float = 0.0,
@@ -54,9 +61,9 @@ def forecast(
     """An estimate for each topic of the steps. `adopted`: where mapped topics would go on, as far as that is proven.
     `closed_units`: the target takes no markers directly."""
     rate = replace(_rate(link, store, rate_bytes_s), closed_units=closed_units)
-    told = {NamedPartition(at.topic, at.partition): at.to_offset for at in store.receipts.positions(link.name)}
+    told = {TopicPartition(at.topic, at.partition): at.to_offset for at in store.receipts.positions(link.name)}
     carried = [step for step in steps if isinstance(step, CarryTopic | Create)]
-    everything = [NamedPartition(step.topic, number) for step in carried for number in range(step.partitions)]
+    everything = [TopicPartition(step.topic, number) for step in carried for number in range(step.partitions)]
     # A partition that nobody leads now costs nothing that could be told.
     nothing = dict.fromkeys(everything, 0)
     starts = nothing | source.offsets_of_each(everything, OffsetKind.EARLIEST)[0]
@@ -64,120 +71,124 @@ def forecast(
     found = []
     for step in carried:
         mapped = isinstance(step, CarryTopic) and step.mapped
-        parts = [NamedPartition(step.topic, number) for number in range(step.partitions)]
+        parts = [TopicPartition(step.topic, number) for number in range(step.partitions)]
         begins = {named: adopted[named].source if named in adopted else told.get(named, 0) for named in parts}
         stretches = [
-            Stretch(max(0, ends[named] - max(begins[named], starts[named])), max(0, starts[named] - begins[named]))
+            PartitionWork(
+                max(0, ends[named] - max(begins[named], starts[named])), max(0, starts[named] - begins[named])
+            )
             for named in parts
         ]
         full = [named for named, stretch in zip(parts, stretches, strict=True) if stretch.offsets]
         samples = [_sample(source, one, max(begins[one], starts[one])) for one in full[:SAMPLED_PARTITIONS]]
         place = "; ".join(f"{named} goes on with {adopted[named].source}" for named in parts if named in adopted)
-        mapped = mapped or (isinstance(step, Create) and link.queue.fresh and not is_heartbeats(step.topic))
+        mapped = mapped or (isinstance(step, Create) and link.queue.fresh and not is_heartbeats_topic(step.topic))
         mode = "mapped" if mapped else "exact"
-        found.append(cost_of(step.topic, mode, stretches, samples, rate, place))
+        found.append(estimate_cost(step.topic, mode, stretches, samples, rate, place))
     return found
 
 
-def _rate(link: Link, store: Store, wanted: float) -> Rate:
+def _rate(link: Link, store: Store, wanted: float) -> ReplicationRate:
     if wanted:
-        return Rate(wanted, measured=False)
+        return ReplicationRate(wanted, measured=False)
     measured = max((one.bytes_per_s for one in store.links.statuses() if one.link == link.name), default=0.0)
     known = measured >= MEASURED_BYTES_S_MIN
-    return Rate(measured if known else BYTES_S_STATED, measured=known)
+    return ReplicationRate(measured if known else ASSUMED_BYTES_S, measured=known)
 
 
-def _sample(source: KafkaCluster, named: NamedPartition, offset: int) -> Sample:
+def _sample(source: KafkaCluster, named: TopicPartition, offset: int) -> LogSample:
     """What one fetch brings."""
     fetched = source.read_from(named, offset, bytes_max=SAMPLE_BYTES, committed=True)
-    aborted = Aborted(fetched.aborted)
+    aborted = AbortedTransactions(fetched.aborted)
     at, seen, size = offset, 0, 0
     for view, header in split_batches(fetched.records):
         if header.last_offset < at:
             continue
-        seen += sum(end - first for first, end, shown in spans(view, header, at, aborted) if shown)
+        seen += sum(end - first for first, end, shown in visible_spans(view, header, at, aborted) if shown)
         size += len(view)
         at = header.last_offset + 1
-    return Sample(at - offset, seen, size)
+    return LogSample(at - offset, seen, size)
 
 
-def holding(link: Link, settings: Settings, store: Store, log: Callable[[str], None]) -> Link:
+def load_effective_link(link: Link, settings: Settings, store: Store, log: Callable[[str], None]) -> Link:
     """The link as it would run now: its settings, and what operators have said since."""
-    ruling = Ruling(link, settings.links, store, log, notes=False)
+    ruling = OperatorOverrides(link, settings.links, store, log, notes=False)
     ruling.changed()
     return ruling.link
 
 
-def preview(
-    link: Link, settings: Settings, store: Store, shared: Shared, rate_bytes_s: float = 0.0
-) -> list[Step | Cost]:
+def preview_link(
+    link: Link, settings: Settings, store: Store, shared: SharedConnections, rate_bytes_s: float = 0.0
+) -> list[PlanStep | Cost]:
     """Every step of the link, topic by topic, and what it will take; raises where the link must not run at all."""
-    with Ends(link, settings, patience_s=PREVIEW_PATIENCE_S, shared=shared) as ends:
+    with LinkClients(link, settings, patience_s=PREVIEW_PATIENCE_S, shared=shared) as ends:
         source, target = ends.source, ends.target
-        recognise(link, store, source, target)
-        LinkNotes(link, store, target).refuse_another(source.cluster_id())
-        surveyor = Surveyor(link, source, target)
-        known = known_twins(store, link)
+        verify_cluster_ids(link, store, source, target)
+        LinkClaim(link, store, target).refuse_other_store(source.cluster_id())
+        surveyor = TopicScanner(link, source, target)
+        known = read_known_twins(store, link)
         ends_of = (store, source, target)
-        descents = Descents(lambda: link, *ends_of, log=lambda _: None)
-        homing = Homing(lambda: link, settings.links, *ends_of, descents, log=lambda _: None, notes=False)
-        names = [name for name in homing.admitted(surveyor.names()) if not is_heartbeats(name)]
-        chunks = [names[at : at + TOPICS_AT_ONCE] for at in range(0, len(names), TOPICS_AT_ONCE)]
-        steps = Others(link, store).judged([step for chunk in chunks for step in surveyor.plan(chunk, known)], known)
+        descents = TopicLineage(lambda: link, *ends_of, log=lambda _: None)
+        homing = TopicHomes(lambda: link, settings.links, *ends_of, descents, log=lambda _: None, notes=False)
+        names = [name for name in homing.admitted(surveyor.names()) if not is_heartbeats_topic(name)]
+        chunks = [names[at : at + TOPICS_PER_SCAN] for at in range(0, len(names), TOPICS_PER_SCAN)]
+        steps = TopicConflicts(link, store).judged(
+            [step for chunk in chunks for step in surveyor.plan(chunk, known)], known
+        )
         staying = descents.staying | homing.homeless | homing.elsewhere
-        stay = [Stay(name, why) for name, why in sorted(staying.items()) if not is_heartbeats(name)]
+        stay = [Stay(name, why) for name, why in sorted(staying.items()) if not is_heartbeats_topic(name)]
         at_home = [AtHome(name, row.home) for name, row in sorted(homing.at_home.items()) if name in names]
         steps = [*at_home, *homing.refused.values(), *steps]
         steps, paused = _without_paused(link, steps)
-        rows, unproven = Positions(link, source, target, store).propose(
+        rows, unproven = AdoptionPlanner(link, source, target, store).propose(
             [step for step in steps if isinstance(step, CarryTopic) and step.mapped]
         )
         failed = {why.topic for why in unproven}
         steps = [*(step for step in steps if step.topic not in failed), *unproven]
-        adopted = {NamedPartition(row.topic, row.partition): extent for row, extent, _ in rows}
+        adopted = {TopicPartition(row.topic, row.partition): extent for row, extent, _ in rows}
         closed_units = not may_write_markers(target)
         steps, rests = _without_resting(link, steps, store)
-        costs = forecast(link, steps, adopted, source, store, rate_bytes_s, closed_units=closed_units)
+        costs = estimate_costs(link, steps, adopted, source, store, rate_bytes_s, closed_units=closed_units)
         return [*steps, *rests, *paused, *stay, *costs]
 
 
-def _without_paused(link: Link, steps: list[Step]) -> tuple[list[Step], list[Step]]:
+def _without_paused(link: Link, steps: list[PlanStep]) -> tuple[list[PlanStep], list[PlanStep]]:
     """The steps of topics that flow, and why the others do not."""
     held = sorted({step.topic for step in steps if link.control.pauses(step.topic)})
     why = "its link is paused" if link.control.paused else "it is paused"
-    stay: list[Step] = [Stay(name, f"topic {name}: {why}, see `twinshore link list`") for name in held]
+    stay: list[PlanStep] = [Stay(name, f"topic {name}: {why}, see `twinshore link list`") for name in held]
     return [step for step in steps if step.topic not in held], stay
 
 
-def _without_resting(link: Link, steps: list[Step], store: Store) -> tuple[list[Step], list[Step]]:
+def _without_resting(link: Link, steps: list[PlanStep], store: Store) -> tuple[list[PlanStep], list[PlanStep]]:
     """The steps as far as no open incident keeps partitions from being carried, and which these are."""
     known = {step.topic for step in steps if isinstance(step, CarryTopic)}
-    stopped = {named: rows for named, rows in stopping(store, link.name).items() if named.topic in known}
-    rests: list[Step] = []
+    stopped = {named: rows for named, rows in read_stopped_partitions(store, link.name).items() if named.topic in known}
+    rests: list[PlanStep] = []
     for named, rows in sorted(stopped.items()):
         one = rows[0].incident
-        rests.append(Rest(named.topic, named.partition, rows[0].id, one.kind, one.sentence, retries(rows)))
-    whole = {topic for topic in known if all(NamedPartition(topic, n) in stopped for n in _numbers(steps, topic))}
+        rests.append(Rest(named.topic, named.partition, rows[0].id, one.kind, one.sentence, are_retried(rows)))
+    whole = {topic for topic in known if all(TopicPartition(topic, n) in stopped for n in _numbers(steps, topic))}
     return [step for step in steps if not (isinstance(step, CarryTopic) and step.topic in whole)], rests
 
 
-def _numbers(steps: list[Step], topic: str) -> range:
+def _numbers(steps: list[PlanStep], topic: str) -> range:
     return range(max(step.partitions for step in steps if isinstance(step, CarryTopic) and step.topic == topic))
 
 
-def in_words(step: Step | Cost) -> str:
+def describe_step(step: PlanStep | Cost) -> str:
     """The step as an operator reads it."""
     match step:
         case Create(topic, partitions, replication, settings, twin):
-            shape = f"{counted(partitions, 'partition')}, {copies(replication)}"
-            return f"create twin {called(topic, twin)}: {shape}, {_pairs(settings)}; carry it"
+            shape = f"{count_phrase(partitions, 'partition')}, {count_copies(replication)}"
+            return f"create twin {twin_label(topic, twin)}: {shape}, {_pairs(settings)}; carry it"
         case Grow(topic, partitions, _, twin):
             return f"grow twin {twin or topic} to {partitions} partitions"
         case Settle(topic, settings, _, twin):
             return f"settle twin {twin or topic}: {_pairs(settings)}"
         case CarryTopic(topic, partitions, _, _, twin):
             how = ", mapped: behind what it holds, at offsets of its own" if step.mapped else ""
-            return f"carry {called(topic, twin)}: {partitions} partitions{how}"
+            return f"carry {twin_label(topic, twin)}: {partitions} partitions{how}"
         case Refuse(_, _, sentence, hint):
             return f"refuse: {sentence} (try: {hint})"
         case Rest(topic, partition, incident, kind, sentence):
@@ -191,7 +202,7 @@ def in_words(step: Step | Cost) -> str:
             return str(step)
 
 
-def called(topic: str, twin: str) -> str:
+def twin_label(topic: str, twin: str) -> str:
     """The twin, and whose it is where that is another name."""
     return f"{twin} of {topic}" if twin else topic
 
@@ -204,7 +215,7 @@ def _pairs(settings: tuple[tuple[str, str], ...]) -> str:
 PATIENCE_S = 4.0
 
 
-def check_chosen(settings: Settings, links: Sequence[Link]) -> None:
+def check_chosen_links(settings: Settings, links: Sequence[Link]) -> None:
     """ConfigError where there is nothing to run, or where links taken together could loop or collide."""
     if not links:
         raise ConfigError("no link to run", hint='name one in the settings: [links."east->west"]')
@@ -212,7 +223,7 @@ def check_chosen(settings: Settings, links: Sequence[Link]) -> None:
     check_links(settings.links)
 
 
-def open_writable(settings: Settings) -> Store:
+def open_writable_store(settings: Settings) -> Store:
     """The store; StoreError where it cannot be had, or only be read."""
     store = open_store(settings.store.url, settings.store.password)
     try:
@@ -223,55 +234,58 @@ def open_writable(settings: Settings) -> Store:
     return store
 
 
-def refusals(links: Sequence[Link], settings: Settings, store: Store) -> dict[str, RefusedError]:
+def find_refused_links(links: Sequence[Link], settings: Settings, store: Store) -> dict[str, RefusedError]:
     """Why which of these links must not run: their addresses lead to other clusters than they began with. Clusters that
     do not answer within some seconds are their drivers' affair."""
     found: dict[str, RefusedError] = {}
 
     def look(link: Link) -> None:
-        with Ends(link, settings, client_id="twinshore-first", patience_s=PATIENCE_S, call_s=PATIENCE_S) as ends:
+        with LinkClients(link, settings, client_id="twinshore-first", patience_s=PATIENCE_S, call_s=PATIENCE_S) as ends:
             try:
-                recognise(link, store, ends.source, ends.target)
+                verify_cluster_ids(link, store, ends.source, ends.target)
             except RefusedError as error:
                 found[link.name] = error
             except TwinshoreError:
                 return
 
     until_s = time.monotonic() + 2 * PATIENCE_S
-    asked = [tasks.once(f"address {link.name}", partial(look, link), asks=(link.source, link.target)) for link in links]
+    asked = [
+        process_scheduler.once(f"address {link.name}", partial(look, link), asks=(link.source, link.target))
+        for link in links
+    ]
     for task in asked:
         task.ended(max(0.0, until_s - time.monotonic()))
         task.close(0.0)
     return dict(found)
 
 
-def first_words(link: Link, settings: Settings, store: Store) -> Callable[[], str]:
+def prepare_start_message(link: Link, settings: Settings, store: Store) -> Callable[[], str]:
     """The store is read at once; what comes back asks both clusters and makes the sentence."""
-    now = holding(link, settings, store, lambda _: None)
-    rests = len(stopping(store, link.name))
+    now = load_effective_link(link, settings, store, lambda _: None)
+    rests = len(read_stopped_partitions(store, link.name))
     paused = "; it is paused" if now.control.paused else ""
     resting = f"; open incidents stop {rests} partitions, see `twinshore status`" if rests else ""
 
     def ask() -> str:
-        with Ends(now, settings, client_id="twinshore-first", patience_s=PATIENCE_S, call_s=PATIENCE_S) as ends:
-            surveyor = Surveyor(now, ends.source, ends.target)
-            topics = _answer(ends.source, lambda: of_topics(surveyor.names(), _shown(ends.source)))
+        with LinkClients(now, settings, client_id="twinshore-first", patience_s=PATIENCE_S, call_s=PATIENCE_S) as ends:
+            surveyor = TopicScanner(now, ends.source, ends.target)
+            topics = _answer(ends.source, lambda: describe_topic_count(surveyor.names(), _shown(ends.source)))
             there = _answer(ends.target, lambda: f"brokers: {len(ends.target.metadata([]).brokers):,}")
         return f"{now.name}: {topics}; {there}{paused}{resting}"
 
     return ask
 
 
-def of_topics(admitted: Iterable[str], shown: Iterable[str]) -> str:
+def describe_topic_count(admitted: Iterable[str], shown: Iterable[str]) -> str:
     """How many topics of the source the link would carry; where there is none, why, and what to do. `shown`: all topics
     that the source shows to the mirror's user."""
-    there = [name for name in shown if not is_of_no_application(name)]
+    there = [name for name in shown if not is_internal_topic(name)]
     count = sum(name in there for name in admitted)
     if count:
-        return f"the link's filters admit {count:,} of its {counted(len(there), 'topic')}"
+        return f"the link's filters admit {count:,} of its {count_phrase(len(there), 'topic')}"
     if there:
         return (
-            f"the link's filters admit none of its {counted(len(there), 'topic')}: `twinshore link list` shows the"
+            f"the link's filters admit none of its {count_phrase(len(there), 'topic')}: `twinshore link list` shows the"
             " filters, `twinshore link filter` changes them"
         )
     return (

@@ -10,34 +10,39 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import NamedPartition
-from twinshore.config.once import Once, each, in_words
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import TopicPartition
+from twinshore.config.repeat_filter import RepeatFilter, describe_error, run_all
 from twinshore.kafka.clock import wall_ms
-from twinshore.replication.core.coordinator import Account
-from twinshore.replication.core.incident_rules import WhatPasses
-from twinshore.replication.core.lag import Alignments, reading_row, standby_row
-from twinshore.replication.core.model import STANDBY, STOPPED, Facts, Idle, link_state
-from twinshore.replication.core.progress import WaitingRows, incident_of, kept_of, receipt_of
-from twinshore.replication.task.core.config import Stoppage
-from twinshore.replication.task.core.shared_read import READ, summed
-from twinshore.replication.task.core.throttle import by_side
-from twinshore.runtime.scheduler import keep_on
-from twinshore.state.core.progress import ReceiptsRefusedError
-from twinshore.state.core.values import LinkStatus, Receipt
-from twinshore.state.incidents import DROPS_JOINED
+from twinshore.replication.core.coordinator import TaskReport
+from twinshore.replication.core.incident_rules import TransientIncidents
+from twinshore.replication.core.lag import AlignmentProgress, shared_fetch_row, standby_row
+from twinshore.replication.core.model import STANDBY, STOPPED, InactiveLink, LinkFacts, describe_link_state
+from twinshore.replication.core.progress_rows import (
+    PendingIncidents,
+    salvage_refused_progress,
+    to_incident,
+    to_progress_row,
+)
+from twinshore.replication.task.core.config import PartitionIncident
+from twinshore.replication.task.core.shared_read import READ_KEY, sum_shared_fetch
+from twinshore.replication.task.core.throttle import sum_by_side
+from twinshore.runtime.scheduler import supervise
+from twinshore.state.core.progress_rules import ProgressRefusedError
+from twinshore.state.core.values import LinkStatus, ProgressRecord
+from twinshore.state.incident_log import DROPS_PER_JOINED_ROW
 from twinshore.state.store import Store
 
 RATE_HALF_LIFE_S = 3.0
-SPEED_S = 5.0  # what a lane told of its speed longer ago says nothing of now
-WORD_HOLDS_MS = 10_000
-REFUSED_MAX = 3  # parts of a turn: a store that is away takes its time for each
-DROPS_SAID_S = 60.0  # of one partition
-SETTLE_S = 5.0  # so long a new term waits for what the last one left unwritten
+SPEED_TTL_S = 5.0  # what a lane told of its speed longer ago says nothing of now
+STATUS_TTL_MS = 10_000
+WRITE_FAILURES_MAX = 3  # parts of a turn: a store that is away takes its time for each
+DROPS_LOG_INTERVAL_S = 60.0  # of one partition
+SETTLE_TIMEOUT_S = 5.0  # so long a new term waits for what the last one left unwritten
 
 
 @dataclass(slots=True)
-class LinkLive:
+class LinkStats:
     """What the live table shows of one link."""
 
     records: int = 0
@@ -47,32 +52,32 @@ class LinkLive:
     since_s: float = 0.0
     records_per_s: float = 0.0
     bytes_per_s: float = 0.0
-    lag: dict[NamedPartition, int] = field(default_factory=dict)
-    rate: dict[NamedPartition, float] = field(default_factory=dict)
+    lag: dict[TopicPartition, int] = field(default_factory=dict)
+    rate: dict[TopicPartition, float] = field(default_factory=dict)
     # By lane: when it was told, on the monotonic clock, and what.
     speed: dict[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
-    starts: dict[NamedPartition, int] = field(default_factory=dict)
-    cut_to: dict[NamedPartition, int] = field(default_factory=dict)
-    aligning: Alignments = field(default_factory=Alignments)
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    cut_to: dict[TopicPartition, int] = field(default_factory=dict)
+    aligning: AlignmentProgress = field(default_factory=AlignmentProgress)
     # Bytes that a link of a broadcast has read by itself, since this process began.
     read_total: float = 0.0
     read_before: float = 0.0
     read_per_s: float = 0.0
     # When a pump last told of it, on the monotonic clock, and how far its twin was.
-    heard: dict[NamedPartition, tuple[float, int]] = field(default_factory=dict)
+    heard: dict[TopicPartition, tuple[float, int]] = field(default_factory=dict)
 
-    def cuts(self) -> dict[NamedPartition, int]:
+    def cuts(self) -> dict[TopicPartition, int]:
         """Twins whose source begins later than it did when they were last cut, and where they should begin."""
         return {named: at for named, at in self.starts.copy().items() if at > self.cut_to.get(named, 0)}
 
     def speeds(self) -> list[dict[str, float]]:
         """What its lanes told of late."""
         now_s = time.monotonic()
-        return [speed for told_s, speed in self.speed.copy().values() if now_s - told_s < SPEED_S]
+        return [speed for told_s, speed in self.speed.copy().values() if now_s - told_s < SPEED_TTL_S]
 
     def quotas(self) -> dict[str, float]:
         """Bytes a second by the side whose quota lets no more through; a side that holds nothing back is not there."""
-        return by_side(self.speeds())
+        return sum_by_side(self.speeds())
 
     def held_back(self) -> str:
         """What to add to how a link stands."""
@@ -83,12 +88,12 @@ class LinkLive:
     def let_go(self) -> None:
         """Drops what pumps told of where partitions stand: whoever carries the link meanwhile knows that."""
         # New ones, since others may be reading the old.
-        self.lag, self.starts, self.heard, self.aligning = {}, {}, {}, Alignments()
+        self.lag, self.starts, self.heard, self.aligning = {}, {}, {}, AlignmentProgress()
 
     def forget(self, topic: str) -> None:
         """Drops what is shown of a topic."""
         self.aligning.forget(topic)
-        tables: tuple[dict[NamedPartition, Any], ...] = (self.lag, self.rate, self.starts, self.cut_to, self.heard)
+        tables: tuple[dict[TopicPartition, Any], ...] = (self.lag, self.rate, self.starts, self.cut_to, self.heard)
         for table in tables:
             for named in [named for named in table if named.topic == topic]:
                 del table[named]
@@ -106,10 +111,10 @@ class LinkLive:
 
     def reading(self) -> dict[str, float]:
         """Of a link of a broadcast, how it is read together with others; empty of others."""
-        return summed(self.speeds(), self.read_total)
+        return sum_shared_fetch(self.speeds(), self.read_total)
 
 
-class Recorder:
+class ProgressRecorder:
     """`take` is called by the desk and only queues; a separate thread writes. `trouble` hears what the store says.
     `lag`: a link's by fresh ends of its source, None where nobody knows it."""
 
@@ -126,38 +131,38 @@ class Recorder:
         self._owner = owner
         self._every_s = every_s
         self._trouble = trouble
-        self._once = Once(trouble)
+        self._once = RepeatFilter(trouble)
         self._lock = threading.Lock()
         self._writing = threading.Lock()
-        self._queue: list[Account] = []
-        self._unwritten: list[Receipt] = []
-        self._unledgered = WaitingRows()
+        self._queue: list[TaskReport] = []
+        self._unwritten: list[ProgressRecord] = []
+        self._unledgered = PendingIncidents()
         self._doubted: dict[str, set[str]] = defaultdict(set)
-        self._ledgered: dict[str, list[Stoppage]] = defaultdict(list)
+        self._ledgered: dict[str, list[PartitionIncident]] = defaultdict(list)
         self._drops_said: dict[tuple[str, str, int], float] = {}
         self._drops: dict[tuple[str, str, int], int] = defaultdict(int)  # rows since some were joined
-        self._passing = WhatPasses()
+        self._passing = TransientIncidents()
         self._forgotten: list[tuple[str, str]] = []
-        self.live: dict[str, LinkLive] = defaultdict(LinkLive)
-        self._facts: dict[str, tuple[Facts, int]] = {}
+        self.live: dict[str, LinkStats] = defaultdict(LinkStats)
+        self._facts: dict[str, tuple[LinkFacts, int]] = {}
         # By link: the last word of another mirror, by its owner and its time, and when it was first seen here.
         self._others: dict[str, tuple[tuple[str, int], float]] = {}
         self._away: dict[str, dict[str, str]] = defaultdict(dict)
         self._closed = threading.Event()
-        self._thread = keep_on(self._work, "recorder")
+        self._thread = supervise(self._work, "recorder")
 
-    def take(self, account: Account) -> None:
+    def take(self, account: TaskReport) -> None:
         with self._lock:
             self._queue.append(account)
 
-    def say(self, link: str, now: Facts, lanes: int) -> tuple[str, str]:
+    def say(self, link: str, now: LinkFacts, lanes: int) -> tuple[str, str]:
         """Takes the driver's facts; the word and the sentence that `twinshore status` shows by them, but for figures
         that change all the time. That it is stopped is the last word."""
         with self._lock:
             before = self._facts.get(link, (None, 0))[0]
-            if not (isinstance(before, Idle) and before.word == STOPPED):
+            if not (isinstance(before, InactiveLink) and before.word == STOPPED):
                 self._facts[link] = (now, lanes)
-            return link_state(self._facts[link][0], tuple(self._away[link].values()))
+            return describe_link_state(self._facts[link][0], tuple(self._away[link].values()))
 
     def away(self, link: str, side: str, sentence: str) -> None:
         """Why nothing can cross by that side now, whatever the driver knows; empty where all is well."""
@@ -181,22 +186,22 @@ class Recorder:
         live = self.live.get(link)
         return live.reading() if live else {}
 
-    def starts(self, link: str) -> dict[NamedPartition, int]:
+    def starts(self, link: str) -> dict[TopicPartition, int]:
         """Where the source's logs begin, as pumps told."""
         return self.live[link].starts.copy()
 
-    def cut_to(self, link: str) -> dict[NamedPartition, int]:
+    def cut_to(self, link: str) -> dict[TopicPartition, int]:
         """Where twins were cut to begin, as pumps told."""
         return self.live[link].cut_to.copy()
 
-    def heard(self, link: str, named: NamedPartition) -> tuple[float, int]:
+    def heard(self, link: str, named: TopicPartition) -> tuple[float, int]:
         """When a pump last told of it, on the monotonic clock, and how far its twin was; zeros where none has."""
         return self.live[link].heard.get(named, (0.0, 0))
 
     def _word(self, link: str) -> tuple[str, str, int]:
         """State, sentence and lanes, under the lock."""
         now, lanes = self._facts[link]
-        return *link_state(now, tuple(self._away[link].values()), self.live[link].held_back()), lanes
+        return *describe_link_state(now, tuple(self._away[link].values()), self.live[link].held_back()), lanes
 
     def words(self) -> dict[str, dict[str, str]]:
         """State and sentence of each link as last said here."""
@@ -204,11 +209,11 @@ class Recorder:
             words = {link: self._word(link) for link in self._facts}
         return {link: {"state": state, "says": says} for link, (state, says, _) in words.items()}
 
-    def stopped(self, link: str, stoppage: Stoppage) -> None:
+    def stopped(self, link: str, stoppage: PartitionIncident) -> None:
         """Into the ledger at once."""
         self._write_incident(link, stoppage)
 
-    def passed(self, link: str, stoppage: Stoppage) -> None:
+    def passed(self, link: str, stoppage: PartitionIncident) -> None:
         """Into the ledger as something that is over already."""
         self._store.ledger.close(self._write_incident(link, stoppage), now_ms=wall_ms())
 
@@ -225,20 +230,20 @@ class Recorder:
         with self._lock:
             return self._doubted.pop(link, set())
 
-    def ledgered(self, link: str) -> list[Stoppage]:
+    def take_recorded(self, link: str) -> list[PartitionIncident]:
         """What pumps stopped for or told of, in the ledger by now; each is told once."""
         with self._lock:
             return self._ledgered.pop(link, [])
 
-    def passes(self, link: str, named: NamedPartition, kind: IncidentKind, until: int) -> None:
+    def passes(self, link: str, named: TopicPartition, kind: IncidentKind, until: int) -> None:
         """Such an incident, which stops nothing, is over once its twin has been told of up to `until`."""
         self._passing.opened(link, named, kind, until)
 
-    def leaderless(self, link: str) -> frozenset[NamedPartition]:
+    def leaderless(self, link: str) -> frozenset[TopicPartition]:
         """The partitions of the link that stand because a leader of theirs is away."""
         return self._passing.away(link)
 
-    def passing(self, link: str, named: NamedPartition) -> Mapping[IncidentKind, int]:
+    def passing(self, link: str, named: TopicPartition) -> Mapping[IncidentKind, int]:
         """The kinds of incidents of this partition that stop nothing and are not over, and up to where they are."""
         return self._passing.kinds(link, named)
 
@@ -249,7 +254,7 @@ class Recorder:
 
     def settle(self, link: str) -> None:
         """Before a term of the link reads the store: what pumps of the last one told is written, or given up."""
-        deadline_s = time.monotonic() + SETTLE_S
+        deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
         while True:
             self._flush(words=())  # those of all links, for each link that begins, would take most of the time
             with self._writing:
@@ -270,7 +275,7 @@ class Recorder:
     def leave(self, link: str) -> None:
         """The link has ended here: once its last word is written, nothing is said or shown of it any more. What its
         pumps told is written still, whenever the store takes it."""
-        deadline_s = time.monotonic() + SETTLE_S
+        deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
         while not self._flush(words=(link,)) and time.monotonic() < deadline_s:
             time.sleep(self._every_s)
         with self._writing, self._lock:
@@ -298,7 +303,7 @@ class Recorder:
                 self._once.well()
             except Exception as error:
                 # Nothing is dropped that was queued to be written: it is once the store is back.
-                self._once.say(in_words(error))
+                self._once.say(describe_error(error))
                 return False
         return True
 
@@ -311,25 +316,25 @@ class Recorder:
             for stopped in account.incidents:
                 self._queue_incident(account.link, stopped)
             self._count(account)
-            self._unwritten.extend(receipt_of(account.link, entry) for entry in account.carried)
+            self._unwritten.extend(to_progress_row(account.link, entry) for entry in account.carried)
         for link, topic in forgotten:
             self._unwritten = [one for one in self._unwritten if (one.link, one.topic) != (link, topic)]
             self._unledgered.forget(link, topic)
             self._passing.forget(link, topic)
             self.live[link].forget(topic)
         # Whoever reads how far a twin has come, and then what the ledger says, knows what was dropped below that.
-        each((self._write_incidents, self._record, partial(self._write_words, words), self._join_drops))
+        run_all((self._write_incidents, self._record, partial(self._write_words, words), self._join_drops))
 
     def _write_incidents(self) -> None:
         refused: list[Exception] = []
         for places in self._unledgered.turn():
             found = self._unledgered.rows(places)
             try:
-                self._store.ledger.add_all([incident_of(*one) for one in found], now_ms=wall_ms())
+                self._store.ledger.add_all([to_incident(*one) for one in found], now_ms=wall_ms())
             except Exception as error:
                 self._unledgered.failed(places)
                 refused.append(error)
-                if len(refused) == REFUSED_MAX:
+                if len(refused) == WRITE_FAILURES_MAX:
                     break
                 continue
             self._unledgered.written(places)
@@ -344,7 +349,7 @@ class Recorder:
 
     def _join_drops(self) -> None:
         """An overload that lasts would fill the ledger with rows of a few records each."""
-        for place in [place for place, rows in self._drops.items() if rows >= DROPS_JOINED]:
+        for place in [place for place, rows in self._drops.items() if rows >= DROPS_PER_JOINED_ROW]:
             self._store.ledger.join_drops(*place)
             del self._drops[place]
 
@@ -362,11 +367,13 @@ class Recorder:
             self._store.links.save_status(self._status(link, state, sentence, lanes, now_ms))
             live = self.live[link]
             if reading := live.reading():
-                self._store.memories.remember([reading_row(link, reading, len(live.lag), live.read_per_s, now_ms)])
+                self._store.link_states.remember(
+                    [shared_fetch_row(link, reading, len(live.lag), live.read_per_s, now_ms)]
+                )
         if beside:
-            self._store.memories.remember(beside)
+            self._store.link_states.remember(beside)
 
-    def _queue_incident(self, link: str, stopped: Stoppage) -> None:
+    def _queue_incident(self, link: str, stopped: PartitionIncident) -> None:
         if stopped.kind == IncidentKind.RECREATED_TOPIC:
             with self._lock:
                 self._doubted[link].add(stopped.topic)
@@ -385,20 +392,20 @@ class Recorder:
                 continue
             said, now_s, before = (word.owner, word.updated_ms), time.monotonic(), self._others.get(link)
             if before is None or before[0] != said:
-                lives = before is not None or now_ms - word.updated_ms < WORD_HOLDS_MS
+                lives = before is not None or now_ms - word.updated_ms < STATUS_TTL_MS
                 before = self._others[link] = said, now_s if lives else -1e9
-            return now_s - before[1] < WORD_HOLDS_MS / 1000
+            return now_s - before[1] < STATUS_TTL_MS / 1000
         return False
 
-    def _say_stopped(self, link: str, stopped: Stoppage) -> None:
+    def _say_stopped(self, link: str, stopped: PartitionIncident) -> None:
         """Of what an overload drops some lines a second would come of each partition: the ledger has each of these."""
         more = ""
         if stopped.kind is IncidentKind.STALE_DROPPED:
             now_s, place = time.monotonic(), (link, stopped.topic, stopped.partition)
-            if now_s - self._drops_said.get(place, -DROPS_SAID_S) < DROPS_SAID_S:
+            if now_s - self._drops_said.get(place, -DROPS_LOG_INTERVAL_S) < DROPS_LOG_INTERVAL_S:
                 return
             self._drops_said[place] = now_s
-            more = f"; what else is dropped there within {DROPS_SAID_S:g} s only the ledger says"
+            more = f"; what else is dropped there within {DROPS_LOG_INTERVAL_S:g} s only the ledger says"
         self._trouble(f"{link}: {stopped.topic}-{stopped.partition}: {stopped.kind}: {stopped.sentence}{more}")
 
     def _record(self) -> None:
@@ -410,26 +417,26 @@ class Recorder:
         while due:
             try:
                 self._store.receipts.record(due)
-            except ReceiptsRefusedError as error:
+            except ProgressRefusedError as error:
                 # They stand in another mirror's account of the same offsets, which has the link meanwhile.
                 self._trouble(error.message)
-                refused = {id(one.receipt): kept_of(one) for one in error.refused}
+                refused = {id(one.receipt): salvage_refused_progress(one) for one in error.refused}
                 due = [kept for one in due for kept in refused.get(id(one), (one,))]
                 self._unwritten = held + due
                 continue
             due = []
         self._unwritten = held
 
-    def _write_incident(self, link: str, stopped: Stoppage) -> int:
-        incident = incident_of(link, stopped)
+    def _write_incident(self, link: str, stopped: PartitionIncident) -> int:
+        incident = to_incident(link, stopped)
         return self._store.ledger.add(incident, now_ms=wall_ms()).id
 
-    def _count(self, account: Account) -> None:
+    def _count(self, account: TaskReport) -> None:
         live = self.live[account.link]
         live.speed[account.lane] = (time.monotonic(), account.speed)
-        live.read_total += account.speed.get(READ, 0.0)
+        live.read_total += account.speed.get(READ_KEY, 0.0)
         for entry in account.carried:
-            named = NamedPartition(entry.topic, entry.partition)
+            named = TopicPartition(entry.topic, entry.partition)
             live.records += entry.records
             live.bytes += entry.bytes
             live.records_total += entry.records

@@ -12,28 +12,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from contextlib import contextmanager
 
 from twinshore.config.errors import KafkaError, RefusedError, WireError
-from twinshore.config.incidents import POLICY_UNCUT, Effect, IncidentKind, IncidentSide
-from twinshore.config.model import Link, NamedPartition
-from twinshore.config.once import Once
-from twinshore.config.sentences import followed
+from twinshore.config.incident_policy import POLICY_NOT_TRUNCATED, IncidentEffect, IncidentKind, IncidentSide
+from twinshore.config.model import Link, TopicPartition
+from twinshore.config.repeat_filter import RepeatFilter
+from twinshore.config.sentences import append_hint
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.record_batch import CONTROL
-from twinshore.kafka.questions import OffsetKind
-from twinshore.replication.task.core.position import RIGHTS
-from twinshore.replication.task.lookups import KEPT
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.record_batch import CONTROL_FLAG
+from twinshore.replication.task.core.position import AUTHORIZATION_CODES
+from twinshore.replication.task.lookups import DELETE_RECORDS_DENIED_CODES
 from twinshore.state.core.lease_watch import LeaseWatch
-from twinshore.state.core.values import Incident, LeaseRow, LedgerRow
+from twinshore.state.core.values import Incident, IncidentRow, LeaseRow
 from twinshore.state.store import Store
 
 
-def due(
-    before: Mapping[NamedPartition, int],
-    anchors: Mapping[NamedPartition, int],
-    done: Mapping[NamedPartition, int],
+def select_due_cuts(
+    before: Mapping[TopicPartition, int],
+    anchors: Mapping[TopicPartition, int],
+    done: Mapping[TopicPartition, int],
     *,
     never: bool,
-) -> dict[NamedPartition, int]:
+) -> dict[TopicPartition, int]:
     """Where known twins are to be cut. Below its anchor a twin holds nothing but this link's filler; where no record
     may `never` be cut off, that goes alone."""
     known = {named: at for named, at in before.items() if named in anchors}
@@ -43,7 +43,7 @@ def due(
     return {named: at for named, at in filled.items() if at > done.get(named, 0)}
 
 
-class LogStarts:
+class LogStartSync:
     """`doubt` hears of topics whose twins may be others by now; `log` gets a sentence for what was done or refused.
     `never`: whether no record may be cut off now. What a cluster refuses has a row of the ledger until it is done."""
 
@@ -59,16 +59,16 @@ class LogStarts:
     ) -> None:
         self._link, self._target, self._store, self._doubt, self._log = link, target, store, doubt, log
         self._never_now, self._never = never, False
-        self._refused: dict[str, Once] = {}
+        self._refused: dict[str, RepeatFilter] = {}
 
-    def cut(self, before: Mapping[NamedPartition, int], done: MutableMapping[NamedPartition, int]) -> None:
+    def cut(self, before: Mapping[TopicPartition, int], done: MutableMapping[TopicPartition, int]) -> None:
         """Cuts the twins of these partitions below the offsets, and notes in `done` which were. A topic whose twin
         cannot be cut hinders no other."""
         self._never = self._never_now()
         rows = self._store.twins.of(self._link.name)
         ids = {row.topic: row.target_topic_id for row in rows}
-        anchors = {NamedPartition(row.topic, row.partition): row.anchor_offset for row in rows}
-        wanted = due(before, anchors, done, never=self._never)
+        anchors = {TopicPartition(row.topic, row.partition): row.anchor_offset for row in rows}
+        wanted = select_due_cuts(before, anchors, done, never=self._never)
         told = self._told()
         for topic in told.keys() - {named.topic for named in wanted}:
             if self._never or topic not in ids:
@@ -84,16 +84,16 @@ class LogStarts:
         self,
         topic: str,
         topic_id: str,
-        ours: Mapping[NamedPartition, int],
-        done: MutableMapping[NamedPartition, int],
-        told: LedgerRow | None,
+        ours: Mapping[TopicPartition, int],
+        done: MutableMapping[TopicPartition, int],
+        told: IncidentRow | None,
     ) -> int:
         """How many were cut."""
         twin = self._link.twin_of(topic)
-        once = self._refused.setdefault(topic, Once(self._log))
-        called = {NamedPartition(twin, named.partition): named for named in ours}
+        once = self._refused.setdefault(topic, RepeatFilter(self._log))
+        called = {TopicPartition(twin, named.partition): named for named in ours}
         try:
-            cut, failed = self._target.cut_each(
+            cut, failed = self._target.delete_records_of_each(
                 {there: ours[named] for there, named in called.items()}, {twin: bytes.fromhex(topic_id)}
             )
         except KafkaError as error:
@@ -101,7 +101,7 @@ class LogStarts:
         done.update((called[there], ours[called[there]]) for there in cut)
         if failed:
             why = next(iter(failed.values()))
-            kept = all(one.code in KEPT for one in failed.values())
+            kept = all(one.code in DELETE_RECORDS_DENIED_CODES for one in failed.values())
             if kept and self._never and not self._show_filler({there: ours[called[there]] for there in failed}):
                 done.update(ours)
                 failed = {}
@@ -118,36 +118,38 @@ class LogStarts:
                 self._close(told)
         return len(cut)
 
-    def _show_filler(self, below: Mapping[NamedPartition, int]) -> bool:
+    def _show_filler(self, below: Mapping[TopicPartition, int]) -> bool:
         """Whether readers see a record below these offsets, where twins hold filler or markers."""
         try:
             starts = self._target.list_offsets(below, OffsetKind.EARLIEST)
             first = [self._target.read_batch(there, at) for there, at in starts.items() if at < below[there]]
         except (KafkaError, WireError):
             return True
-        return any(found and not found[1].attributes & CONTROL for found in first)
+        return any(found and not found[1].attributes & CONTROL_FLAG for found in first)
 
-    def _told(self) -> dict[str, LedgerRow]:
+    def _told(self) -> dict[str, IncidentRow]:
         rows = self._store.ledger.rows(self._link.name, open_only=True)
-        return {row.incident.topic: row for row in rows if row.incident.policy.effect is Effect.UNCUT}
+        return {row.incident.topic: row for row in rows if row.incident.policy.effect is IncidentEffect.NOT_TRUNCATED}
 
     def _tell(self, topic: str, twin: str, at: int, error: KafkaError) -> None:
-        kind = IncidentKind.RIGHTS_LOST if error.code in RIGHTS else IncidentKind.REFUSED
+        kind = IncidentKind.RIGHTS_LOST if error.code in AUTHORIZATION_CODES else IncidentKind.REFUSED
         what = f"the log of twin {twin} cannot be cut to its source's start, and may show more than the source"
-        sentence = followed(f"{what}: {error.message}", error.hint)
-        incident = Incident(self._link.name, topic, -1, kind, 0, at, POLICY_UNCUT, sentence, IncidentSide.TARGET)
+        sentence = append_hint(f"{what}: {error.message}", error.hint)
+        incident = Incident(
+            self._link.name, topic, -1, kind, 0, at, POLICY_NOT_TRUNCATED, sentence, IncidentSide.TARGET
+        )
         self._store.ledger.add(incident, now_ms=wall_ms())
 
-    def _close(self, row: LedgerRow) -> None:
+    def _close(self, row: IncidentRow) -> None:
         self._store.ledger.close(row.id, now_ms=wall_ms())
 
 
-LOOK_S = 0.1
-HELD_MS = 60_000  # far more than a change of the store takes
+LEASE_POLL_INTERVAL_S = 0.1
+LEASE_MS = 60_000  # far more than a change of the store takes
 GRACE_S = 5.0  # what of a dead mirror may be on its way still, as its successors wait for it
 
 
-def refuse_under_a_mirror(store: Store, link: str, lease_s: float, tell: Callable[[str], None]) -> LeaseRow | None:
+def refuse_while_mirror_runs(store: Store, link: str, lease_s: float, tell: Callable[[str], None]) -> LeaseRow | None:
     """The link's lease, if there is one, that is given up or has run out before our eyes: no two hosts' clocks are
     compared. RefusedError where a mirror renews it. `tell` hears why it takes so long."""
     watch = LeaseWatch(lease_s, GRACE_S)
@@ -158,17 +160,17 @@ def refuse_under_a_mirror(store: Store, link: str, lease_s: float, tell: Callabl
     while not watch.observe(row, time.monotonic()):
         if row != first:
             raise _carried(link, row)
-        time.sleep(LOOK_S)
+        time.sleep(LEASE_POLL_INTERVAL_S)
         row = store.leases.read(f"link {link}")
     return row
 
 
 @contextmanager
-def in_place_of_a_mirror(store: Store, link: str, seen: LeaseRow | None, by: str) -> Iterator[None]:
+def hold_mirror_lease(store: Store, link: str, seen: LeaseRow | None, by: str) -> Iterator[None]:
     """Holds the link's lease, so that no mirror begins meanwhile. RefusedError where one has taken or renewed it since
     it was `seen`."""
     owner = f"{by}, process {os.getpid()}, {secrets.token_hex(4)}"
-    held = store.leases.take(f"link {link}", owner, HELD_MS, seen=seen)
+    held = store.leases.take(f"link {link}", owner, LEASE_MS, seen=seen)
     if held is None:
         raise _carried(link, store.leases.read(f"link {link}"))
     try:

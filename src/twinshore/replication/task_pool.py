@@ -18,25 +18,32 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from twinshore.config.sections.mirror import MirrorSettings
-from twinshore.replication.coordinator_server import Desk, RaftPlace
-from twinshore.replication.core.coordinator import LaneKey
+from twinshore.replication.coordinator_server import CoordinatorServer, TaskGroupAttemptId
+from twinshore.replication.core.coordinator import TaskKey
 from twinshore.replication.core.planner import (
-    FIRST_TOGETHER,
-    HEIRS_MAX,
-    RAFTS_TOGETHER_MAX,
-    TASKS_LEAST,
-    Suspects,
-    shared,
+    BROADCAST_GROUP_FIRST,
+    BROADCAST_GROUPS_MAX,
+    SPARK_TASKS_MIN,
+    STANDBYS_MAX,
+    Quarantine,
+    assign_task_groups,
 )
-from twinshore.replication.task.core.config import TideOrder
-from twinshore.replication.task.core.engine import STANDBY_S_MAX
-from twinshore.replication.task.core.messages import Afloat, Carry, Ended, Leave, RaftOrder, Turn
-from twinshore.runtime.scheduler import keep_on
+from twinshore.replication.task.core.config import TaskConfig
+from twinshore.replication.task.core.messages import (
+    SlotEnded,
+    SlotTurn,
+    StartTask,
+    StopTaskGroup,
+    TaskGroupAlive,
+    TaskGroupConfig,
+)
+from twinshore.replication.task.core.task_core import STANDBY_S_MAX
+from twinshore.runtime.scheduler import supervise
 
-PUMPS = ("twinshore.replication.task.runner", "twinshore.replication.task.runner")
+TASK_MODULES = ("twinshore.replication.task.runner", "twinshore.replication.task.runner")
 
 
-class Engine(Protocol):
+class TaskEngine(Protocol):
     """`ride` pumps one lane for one tide and returns the sentence that says how that ended; it raises where the task
     died. `end` ends the task of that name from outside. `host` is where the desk can be reached from wherever tides
     run."""
@@ -52,41 +59,41 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-def begin(settings: MirrorSettings, lanes: int, stop: threading.Event) -> Engine | None:
+def open_engine(settings: MirrorSettings, lanes: int, stop: threading.Event) -> TaskEngine | None:
     """Room for so many lanes; None when `stop` came first."""
     # Loaded here: a command that only looks need not load Spark.
-    from twinshore.replication.task.runner import carry
-    from twinshore.runtime.compile import build_ahead
+    from twinshore.replication.task.runner import run_tasks
+    from twinshore.runtime.compile import build_in_background
     from twinshore.runtime.spark import SparkEngine, open_session
 
-    session = open_session(settings, lanes, stop, PUMPS)
+    session = open_session(settings, lanes, stop, TASK_MODULES)
     if session is None:
         return None
     if settings.spark.master.startswith("local"):
-        build_ahead()
-    return SparkEngine(session, carry)
+        build_in_background()
+    return SparkEngine(session, run_tasks)
 
 
-ARRIVE_S_MAX = 30.0
+START_TIMEOUT_S = 30.0
 # A raft that has said nothing for so long is frozen, and another takes its lanes. Were it shorter, they would all
 # change over again and again on a busy machine, where a raft only comes late.
-SILENT_S = 15.0
+FROZEN_AFTER_S = 15.0
 # Where the driver itself stood still for so long, as a stopped machine does, tasks fell silent for its sake.
-STALL_S = 5.0
+DRIVER_STALL_S = 5.0
 # A task that died may have said something that is still to be heard.
-LAST_WORDS_S = 1.0
-AGAIN_S_MAX = 5.0
+LAST_MESSAGE_GRACE_S = 1.0
+GROUP_RETRY_S_MAX = 5.0
 # A tide of a raft is longer where more lanes have to change over: this many in the time of a lane's tide.
-LANES_PER_TIDE = 25
+TASKS_PER_ATTEMPT = 25
 
 
 @dataclass(slots=True)
-class RaftTide:
+class TaskGroupAttempt:
     """One task that carries a raft. `heard_s`: when it last spoke, 0 before it first did. `missed`: the log says that
     it has fallen silent. `came`, `gone`: its line was there, and broke, which Spark may tell much later. `given_up`:
     Spark was asked to end it. `turn`: the berth whose turn it is, if it says so."""
 
-    place: RaftPlace
+    place: TaskGroupAttemptId
     launched_s: float
     heard_s: float = 0.0
     leaving: bool = False
@@ -97,13 +104,13 @@ class RaftTide:
     turn: int = 0
 
 
-class Rafts:
+class TaskGroups:
     """All calls come from one thread. `run(order, name)` is the Spark job, and `end(name)` ends one from outside;
     `over(berth, sentence, died)` hears how each pump ended."""
 
     def __init__(
         self,
-        desk: Desk,
+        desk: CoordinatorServer,
         tide_s: float,
         run: Callable[[str, str], str],
         heard: Callable[[str], None],
@@ -112,20 +119,20 @@ class Rafts:
     ) -> None:
         self._desk, self._tide_s, self._run, self._heard, self._over = desk, tide_s, run, heard, over
         self._end = end
-        self.suspects = Suspects()
-        self._tides: dict[RaftPlace, RaftTide] = {}
-        self._berths: dict[int, RaftPlace] = {}
-        self._lanes: dict[int, LaneKey] = {}
+        self.suspects = Quarantine()
+        self._tides: dict[TaskGroupAttemptId, TaskGroupAttempt] = {}
+        self._berths: dict[int, TaskGroupAttemptId] = {}
+        self._lanes: dict[int, TaskKey] = {}
         self._next_tide = self._next_berth = 0
         self._failures: dict[int, tuple[int, float]] = {}
         self._turned_s = self._stalled_s = -math.inf
         # Which tasks are over, what ended them, and when.
-        self._ends: list[tuple[RaftPlace, str, float]] = []
+        self._ends: list[tuple[TaskGroupAttemptId, str, float]] = []
         self._lock = threading.Lock()
 
     # -- what lanes ask
 
-    def serving(self, raft: int, now_s: float) -> RaftPlace | None:
+    def serving(self, raft: int, now_s: float) -> TaskGroupAttemptId | None:
         """The task that takes pumps for this raft now."""
         there = self._desk.rafts.there()
         able = [
@@ -134,11 +141,11 @@ class Rafts:
             if one.place.raft == raft
             and one.place in there
             and not (one.leaving or one.given_up)
-            and now_s - one.heard_s < SILENT_S
+            and now_s - one.heard_s < FROZEN_AFTER_S
         ]
         return max(able, key=lambda place: place.tide, default=None)
 
-    def at(self, berth: int | None) -> RaftPlace | None:
+    def at(self, berth: int | None) -> TaskGroupAttemptId | None:
         """Where the pump of this berth is."""
         return self._berths.get(-1 if berth is None else berth)
 
@@ -147,10 +154,10 @@ class Rafts:
         one = self._tides.get(self._berths[berth]) if berth in self._berths else None
         return one is not None and not (one.missed or one.gone)
 
-    def board(self, place: RaftPlace, order: TideOrder) -> int | None:
+    def board(self, place: TaskGroupAttemptId, order: TaskConfig) -> int | None:
         """The pump's berth; None where the raft is gone."""
         self._next_berth += 1
-        if not self._desk.rafts.say(place, Carry(self._next_berth, order)):
+        if not self._desk.rafts.say(place, StartTask(self._next_berth, order)):
             return None
         self._berths[self._next_berth] = place
         self._lanes[self._next_berth] = order.link, order.lane
@@ -172,9 +179,9 @@ class Rafts:
         self._hear(now_s)
         # First who is frozen: the next task is to know what became of this one.
         for one in self._tides.values():
-            if one.heard_s and now_s - one.heard_s >= SILENT_S:
+            if one.heard_s and now_s - one.heard_s >= FROZEN_AFTER_S:
                 self._miss(one, now_s)
-            elif not (one.heard_s or one.given_up) and now_s - one.launched_s >= 2 * ARRIVE_S_MAX:
+            elif not (one.heard_s or one.given_up) and now_s - one.launched_s >= 2 * START_TIMEOUT_S:
                 one.given_up = True
                 self._heard(f"{_name(one.place)}: not a word since it was launched: Spark is asked to end its task")
                 self._end(_name(one.place))
@@ -188,25 +195,27 @@ class Rafts:
             speaks = one.heard_s and not one.missed
             needed = one.place.raft in wanted and self.serving(one.place.raft, now_s) == one.place
             if speaks and not one.leaving and not needed and one.place not in used:
-                one.leaving = self._desk.rafts.say(one.place, Leave())
+                one.leaving = self._desk.rafts.say(one.place, StopTaskGroup())
 
     def _forgive(self, now_s: float) -> None:
         """Where this process was stopped, silence counts anew for its tasks, and nobody's turn is to blame."""
-        if STALL_S <= now_s - self._turned_s < math.inf:
+        if DRIVER_STALL_S <= now_s - self._turned_s < math.inf:
             self._stalled_s = now_s
             for one in self._tides.values():
                 if one.heard_s:
                     one.heard_s = max(one.heard_s, now_s)
         self._turned_s = now_s
 
-    def _miss(self, one: RaftTide, now_s: float) -> None:
+    def _miss(self, one: TaskGroupAttempt, now_s: float) -> None:
         """It is frozen. Its lanes go elsewhere at once, and it itself some time later: it keeps a place of Spark's."""
         if not one.missed:
             one.missed = True
             lanes = len({self._lanes[berth] for berth, at in self._berths.items() if at == one.place})
-            self._heard(f"{_name(one.place)}: frozen: not a word for {SILENT_S:.0f} s; {lanes} lanes move to another")
+            self._heard(
+                f"{_name(one.place)}: frozen: not a word for {FROZEN_AFTER_S:.0f} s; {lanes} lanes move to another"
+            )
             self._suspect(one.place, one.turn, now_s)
-        if not one.given_up and now_s - one.heard_s >= 2 * SILENT_S:
+        if not one.given_up and now_s - one.heard_s >= 2 * FROZEN_AFTER_S:
             one.given_up = True
             self._heard(f"{_name(one.place)}: still frozen: Spark is asked to end its task")
             self._end(_name(one.place))
@@ -216,11 +225,11 @@ class Rafts:
         for place, word in self._desk.rafts.words():
             one = self._tides.get(place)
             match word:
-                case Afloat() if one:
+                case TaskGroupAlive() if one:
                     one.heard_s, one.missed = now_s, False
-                case Turn(berth) if one:
+                case SlotTurn(berth) if one:
                     one.turn = berth
-                case Ended(berth, sentence, died):
+                case SlotEnded(berth, sentence, died):
                     if self._left(berth):
                         self._over(berth, sentence, died)
         for one in self._tides.values():
@@ -232,13 +241,13 @@ class Rafts:
             ends, self._ends = self._ends, []
         for end in ends:
             place, trouble, at_s = end
-            if trouble and place in there and now_s - at_s < LAST_WORDS_S:
+            if trouble and place in there and now_s - at_s < LAST_MESSAGE_GRACE_S:
                 with self._lock:
                     self._ends.append(end)
             else:
                 self._ended(place, trouble, now_s, died=place not in there)
 
-    def _succeeds(self, one: RaftTide) -> bool:
+    def _succeeds(self, one: TaskGroupAttempt) -> bool:
         """Whether an older task of its raft still runs; one that is frozen has left it already."""
         return any(
             two.place.raft == one.place.raft and two.place.tide < one.place.tide and not (two.missed or two.gone)
@@ -247,7 +256,7 @@ class Rafts:
 
     def _due(self, raft: int, heir_free: bool, now_s: float) -> bool:
         coming = [one for one in self._tides.values() if one.place.raft == raft and not one.heard_s]
-        if any(now_s - one.launched_s < ARRIVE_S_MAX for one in coming):
+        if any(now_s - one.launched_s < START_TIMEOUT_S for one in coming):
             return False
         if now_s < self._failures.get(raft, (0, 0.0))[1]:
             return False
@@ -256,45 +265,45 @@ class Rafts:
             return True
         lanes = sum(1 for at in self._berths.values() if at == place)
         stagger = 1.0 + 0.3 * (0.37 * raft % 1.0)
-        length_s = self._tide_s * stagger * max(1.0, lanes / LANES_PER_TIDE)
+        length_s = self._tide_s * stagger * max(1.0, lanes / TASKS_PER_ATTEMPT)
         return now_s - self._tides[place].launched_s >= length_s and heir_free
 
     # -- its tasks
 
     def _launch(self, raft: int, now_s: float) -> None:
-        place = RaftPlace(raft, self._next_tide)
+        place = TaskGroupAttemptId(raft, self._next_tide)
         self._next_tide += 1
         host, port = self._desk.reached_at()
         token = self._desk.rafts.token
-        order = RaftOrder(place.raft, place.tide, host, port, token, self.suspects.tells(now_s))
-        self._tides[place] = RaftTide(place, now_s)
+        order = TaskGroupConfig(place.raft, place.tide, host, port, token, self.suspects.tells(now_s))
+        self._tides[place] = TaskGroupAttempt(place, now_s)
         try:
             threading.Thread(target=self._ride, args=(place, order), name=_name(place), daemon=True).start()
         except Exception as error:
-            self._ended(place, f"it cannot begin ({first_line(error)})", now_s, died=False)
+            self._ended(place, f"it cannot begin ({first_error_line(error)})", now_s, died=False)
 
-    def _ride(self, place: RaftPlace, order: RaftOrder) -> None:
+    def _ride(self, place: TaskGroupAttemptId, order: TaskGroupConfig) -> None:
         trouble = ""
         try:
             sentence = self._run(order.to_json(), _name(place))
             trouble = "" if sentence == "finished" else sentence
         except Exception as error:
             # Whatever Spark raises: the task, the worker or the executor is gone; its lanes begin again elsewhere.
-            trouble = f"its task died ({first_line(error)})"
+            trouble = f"its task died ({first_error_line(error)})"
         with self._lock:
             self._ends.append((place, trouble, time.monotonic()))
 
-    def _ended(self, place: RaftPlace, trouble: str, now_s: float, *, died: bool) -> None:
+    def _ended(self, place: TaskGroupAttemptId, trouble: str, now_s: float, *, died: bool) -> None:
         """`died`: its worker is gone too."""
         if (one := self._tides.pop(place, None)) and (one.missed or one.given_up):
             trouble = ""  # it has been told: it was frozen, or never spoke
         elif one and trouble and one.heard_s:
             self._suspect(place, one.turn if died and not one.gone else 0, now_s)
         # Where Spark lost sight of a task that runs on, its pumps give way to their heirs, and then it ends.
-        self._desk.rafts.say(place, Leave())
+        self._desk.rafts.say(place, StopTaskGroup())
         left = [berth for berth, at in self._berths.items() if at == place]
         times = self._failures.get(place.raft, (0, 0.0))[0] + 1 if trouble else 0
-        self._failures[place.raft] = (times, now_s + min(AGAIN_S_MAX, 0.1 * 2**times) if trouble else 0.0)
+        self._failures[place.raft] = (times, now_s + min(GROUP_RETRY_S_MAX, 0.1 * 2**times) if trouble else 0.0)
         if trouble:
             self._heard(f"{_name(place)}: {trouble}; {len(left)} lanes begin again")
         for berth in left:
@@ -306,8 +315,8 @@ class Rafts:
         self._lanes.pop(berth, None)
         return self._berths.pop(berth, None) is not None
 
-    def _suspect(self, place: RaftPlace, turn: int, now_s: float) -> None:
-        lane = self._lanes.get(turn) if now_s - self._stalled_s >= SILENT_S else None
+    def _suspect(self, place: TaskGroupAttemptId, turn: int, now_s: float) -> None:
+        lane = self._lanes.get(turn) if now_s - self._stalled_s >= FROZEN_AFTER_S else None
         if self.suspects.ended(lane, now_s) and lane:
             self._heard(
                 f"{lane[0]} lane {lane[1]}: {_name(place)} ended in its turn: it gets a task of its own, so that it "
@@ -315,11 +324,11 @@ class Rafts:
             )
 
 
-def _name(place: RaftPlace) -> str:
+def _name(place: TaskGroupAttemptId) -> str:
     return f"raft {place.raft} tide {place.tide}"
 
 
-def first_line(error: Exception) -> str:
+def first_error_line(error: Exception) -> str:
     """What went wrong, out of the page that Spark makes of it."""
     text = str(error).strip()
     for line in text.splitlines():
@@ -328,24 +337,24 @@ def first_line(error: Exception) -> str:
     return text.splitlines()[0][:200] if text else type(error).__name__
 
 
-TURN_S = 0.05
+TURN_INTERVAL_S = 0.05
 RETRY_S_MAX = 5.0
-WAIT_S_TOLD = 5.0
+WAIT_REPORTED_S = 5.0
 # Each heir that boards a raft dials its brokers: so many at once.
-BOARDING_MAX = 8
-WEIGH_S = 5.0
-LOOK_S = 0.5
+GROUP_STARTS_MAX = 8
+REGROUP_INTERVAL_S = 5.0
+CHECK_INTERVAL_S = 0.5
 # A pump that carried once and does so no more has so long to end: then Spark ends its task.
-END_S_MAX = 30.0
-SPENT_S = 5.0
+END_TIMEOUT_S = 30.0
+ENDED_GRACE_S = 5.0
 # A pump that stands by in vain ends by itself before that: one that does not hangs.
-IDLE_S_MAX = STANDBY_S_MAX + END_S_MAX
+STANDBY_TIMEOUT_S = STANDBY_S_MAX + END_TIMEOUT_S
 # A lane has no more tides than so many, whatever ails them.
-TIDES_MAX = 8
+ATTEMPTS_MAX = 8
 
 
 @dataclass(slots=True)
-class LaneTide:
+class TaskAttempt:
     """One tide of a lane. `berth`: its pump's on a raft, None where it has a separate task. `held_s`: when it was
     last seen to carry, 0 before it first did. `given_up`: Spark was asked to end it."""
 
@@ -356,17 +365,17 @@ class LaneTide:
 
     def spent_s(self, now_s: float) -> float:
         """For how long it has carried no more, or should have ended as it never did."""
-        return now_s - (self.held_s or self.launched_s + IDLE_S_MAX)
+        return now_s - (self.held_s or self.launched_s + STANDBY_TIMEOUT_S)
 
 
 @dataclass(slots=True)
-class LaneJobs:
+class TaskAttempts:
     """A lane's tides that are not over. `make` gives the order of the next one."""
 
-    make: Callable[[int], TideOrder]
+    make: Callable[[int], TaskConfig]
     stagger_s: float
     next_tide: int = 0
-    running: dict[int, LaneTide] = field(default_factory=dict)
+    running: dict[int, TaskAttempt] = field(default_factory=dict)
     # Whether a tide was launched since the lane was opened.
     begun: bool = False
     together: str = ""
@@ -380,13 +389,13 @@ class LaneJobs:
     carried: int = 0
 
 
-class Tides:
+class TaskPool:
     """`run(order, name)` is the Spark job, `end(name)` ends one from outside; `heard(sentence)` gets what is worth a
     line in the log. Where lanes and their heirs are more than `tasks`, small ones share rafts; 0: they never do."""
 
     def __init__(
         self,
-        desk: Desk,
+        desk: CoordinatorServer,
         tide_s: float,
         run: Callable[[str, str], str],
         heard: Callable[[str], None],
@@ -399,31 +408,31 @@ class Tides:
         self._heard = heard
         self._tasks = tasks
         self._end = end
-        self._lanes: dict[LaneKey, LaneJobs] = {}
-        self._rafts = Rafts(desk, tide_s, run, self._hear_of_raft, self._left_raft, self._give_up)
-        self._aboard: dict[int, tuple[LaneJobs, int, str]] = {}
+        self._lanes: dict[TaskKey, TaskAttempts] = {}
+        self._rafts = TaskGroups(desk, tide_s, run, self._hear_of_raft, self._left_raft, self._give_up)
+        self._aboard: dict[int, tuple[TaskAttempts, int, str]] = {}
         # The number of each lane's next tide, whenever it is opened: Spark's tasks are ended by their names.
-        self._numbers: dict[LaneKey, int] = {}
+        self._numbers: dict[TaskKey, int] = {}
         # By which lanes, and which of them may share with no other.
-        self._dealt: tuple[frozenset[LaneKey], frozenset[LaneKey]] | None = None
+        self._dealt: tuple[frozenset[TaskKey], frozenset[TaskKey]] | None = None
         self._weighed_s = self._looked_s = 0.0
         # The raft of each broadcast's lanes of one number.
         self._together: dict[tuple[str, int], int] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        keep_on(self._work, "tides")
+        supervise(self._work, "tides")
 
-    def open_lane(self, key: LaneKey, make: Callable[[int], TideOrder], *, together: str = "") -> None:
+    def open_task(self, key: TaskKey, make: Callable[[int], TaskConfig], *, together: str = "") -> None:
         """From now on there is always a tide for this lane. `together`: the broadcast whose lanes of this number are on
         one raft."""
         with self._lock:
             stagger_s = self._tide_s * (0.37 * key[1] % 1.0) * 0.3
-            self._lanes.setdefault(key, LaneJobs(make, stagger_s, self._numbers.get(key, 0), together=together))
+            self._lanes.setdefault(key, TaskAttempts(make, stagger_s, self._numbers.get(key, 0), together=together))
             # One that was closed a moment ago is new all the same: it is dealt before it gets a task.
             self._dealt = None
 
     @property
-    def apart(self) -> frozenset[LaneKey]:
+    def apart(self) -> frozenset[TaskKey]:
         """Lanes that share a task with no other for now: such tasks died or froze in their turns."""
         return self._rafts.suspects.apart if self._tasks else frozenset()
 
@@ -437,15 +446,15 @@ class Tides:
         self._closed.set()
 
     def _work(self) -> None:
-        while not self._closed.wait(TURN_S):
+        while not self._closed.wait(TURN_INTERVAL_S):
             with self._lock:
                 now_s = time.monotonic()
-                if now_s - self._looked_s >= LOOK_S:
+                if now_s - self._looked_s >= CHECK_INTERVAL_S:
                     self._looked_s = now_s
                     self._look(now_s)
                 self._deal(now_s)
                 heirs = sum(_heirs(jobs, now_s) for jobs in self._lanes.values())
-                boarding = sum(self._boards(key, jobs, now_s) for key, jobs in self._lanes.items())
+                boarding = sum(self._is_joining_group(key, jobs, now_s) for key, jobs in self._lanes.items())
                 wanted = {jobs.raft for jobs in self._lanes.values() if jobs.raft is not None}
                 running = [one for jobs in self._lanes.values() for one in jobs.running.values()]
                 alone = sum(one.berth is None and not one.given_up for one in running)
@@ -461,13 +470,13 @@ class Tides:
                         boarding += bool(jobs.running)
                     self._launch(key, jobs, now_s)
 
-    def _see(self, key: LaneKey, jobs: LaneJobs, now_s: float) -> None:
+    def _see(self, key: TaskKey, jobs: TaskAttempts, now_s: float) -> None:
         """Which tide carries, and which did and should be over: it hangs, and nobody else would end it."""
         holder = self._desk.holding(key)[0] if jobs.running else None
         if holder in jobs.running:
             jobs.running[holder].held_s = now_s
         for tide, one in jobs.running.items():
-            if one.berth is None and one.spent_s(now_s) >= END_S_MAX and not one.given_up:
+            if one.berth is None and one.spent_s(now_s) >= END_TIMEOUT_S and not one.given_up:
                 one.given_up = True
                 name = f"{key[0]} lane {key[1]} tide {tide}"
                 self._heard(f"{name}: it carries no more and does not end: Spark is asked to end its task")
@@ -480,12 +489,12 @@ class Tides:
             try:
                 self._end(name)
             except Exception as error:
-                self._heard(f"{name}: Spark does not end its task ({first_line(error)})")
+                self._heard(f"{name}: Spark does not end its task ({first_error_line(error)})")
 
         try:
             threading.Thread(target=ask, name=f"end of {name}", daemon=True).start()
         except RuntimeError as error:
-            self._heard(f"{name}: Spark is not asked to end its task ({first_line(error)})")
+            self._heard(f"{name}: Spark is not asked to end its task ({first_error_line(error)})")
 
     def _look(self, now_s: float) -> None:
         """Who carries, who hangs, and of those that may share with no other, which may again."""
@@ -500,19 +509,19 @@ class Tides:
 
     def _heirs_free(self, heirs: int, alone: int) -> int:
         """How many heirs more may have a task. Lanes that change over to rafts may take all that there are."""
-        free = HEIRS_MAX - heirs
+        free = STANDBYS_MAX - heirs
         return min(free, self._tasks - alone - len(self._rafts)) if self._tasks else free
 
     def _deal(self, now_s: float) -> None:
         """Which lanes share rafts, whenever there are others and every few seconds."""
         known = frozenset(self._lanes), self.apart
-        if known == self._dealt and now_s - self._weighed_s < WEIGH_S:
+        if known == self._dealt and now_s - self._weighed_s < REGROUP_INTERVAL_S:
             return
         bound = self._bind()
         if not self._tasks:
             self._dealt, self._weighed_s = known, now_s
             return
-        if (took_s := now_s - self._weighed_s) >= WEIGH_S:
+        if (took_s := now_s - self._weighed_s) >= REGROUP_INTERVAL_S:
             self._weighed_s = now_s
             for key, carried in self._desk.carried_bytes().items():
                 if jobs := self._lanes.get(key):
@@ -520,31 +529,31 @@ class Tides:
         self._dealt = known
         rates = {key: jobs.rate for key, jobs in self._lanes.items() if key not in bound}
         now = {key: jobs.raft for key, jobs in self._lanes.items() if jobs.begun and key not in bound}
-        tasks = max(TASKS_LEAST, self._tasks - len(set(bound.values())))
-        for key, raft in shared(rates, now, tasks, self.apart).items():
+        tasks = max(SPARK_TASKS_MIN, self._tasks - len(set(bound.values())))
+        for key, raft in assign_task_groups(rates, now, tasks, self.apart).items():
             self._lanes[key].raft = raft
 
-    def _bind(self) -> dict[LaneKey, int]:
+    def _bind(self) -> dict[TaskKey, int]:
         """Puts lanes that read together on one raft of their own, but for those that must share with no other."""
         found = {}
         for key, jobs in self._lanes.items():
             if jobs.together and key not in self.apart:
                 place = jobs.together, key[1]
-                most = max(1, (self._tasks - HEIRS_MAX) // 2) if self._tasks else RAFTS_TOGETHER_MAX
-                number = self._together.setdefault(place, FIRST_TOGETHER + len(self._together) % most)
+                most = max(1, (self._tasks - STANDBYS_MAX) // 2) if self._tasks else BROADCAST_GROUPS_MAX
+                number = self._together.setdefault(place, BROADCAST_GROUP_FIRST + len(self._together) % most)
                 found[key] = jobs.raft = number
         return found
 
-    def _tell_wait(self, key: LaneKey, jobs: LaneJobs) -> None:
+    def _tell_wait(self, key: TaskKey, jobs: TaskAttempts) -> None:
         wait_s = self._desk.waits_s(key)
-        if wait_s > WAIT_S_TOLD and not jobs.waits:
+        if wait_s > WAIT_REPORTED_S and not jobs.waits:
             self._heard(
                 f"{key[0]} lane {key[1]}: no pump begins for {wait_s:.0f} s: a broker of the target throttled the last "
                 "one, and what it was sent may land until then (hint: the quota is too small for this link)"
             )
-        jobs.waits = wait_s > 0.0 and (jobs.waits or wait_s > WAIT_S_TOLD)
+        jobs.waits = wait_s > 0.0 and (jobs.waits or wait_s > WAIT_REPORTED_S)
 
-    def _boards(self, key: LaneKey, jobs: LaneJobs, now_s: float) -> bool:
+    def _is_joining_group(self, key: TaskKey, jobs: TaskAttempts, now_s: float) -> bool:
         """Whether an heir of the lane is on its way to a raft or stands by there."""
         if len(jobs.running) < 2:
             return False
@@ -552,9 +561,9 @@ class Tides:
         last = jobs.running[tide]
         if last.berth is None or not self._rafts.comes(last.berth):
             return False
-        return now_s - last.launched_s < ARRIVE_S_MAX and self._desk.holding(key)[0] != tide
+        return now_s - last.launched_s < START_TIMEOUT_S and self._desk.holding(key)[0] != tide
 
-    def _due(self, key: LaneKey, jobs: LaneJobs, heir_free: bool, boarding: int, now_s: float) -> bool:
+    def _due(self, key: TaskKey, jobs: TaskAttempts, heir_free: bool, boarding: int, now_s: float) -> bool:
         if now_s < jobs.retry_at_s:
             return False
         raft = None if jobs.raft is None else self._rafts.serving(jobs.raft, now_s)
@@ -563,30 +572,30 @@ class Tides:
         if not jobs.running:
             return True
         holder, age_s, heir = self._desk.holding(key)
-        if heir or any(tide != holder and self._comes(one, now_s) for tide, one in jobs.running.items()):
+        if heir or any(tide != holder and self._is_starting(one, now_s) for tide, one in jobs.running.items()):
             return False
         if holder is None:
-            return sum(not one.given_up for one in jobs.running.values()) < TIDES_MAX
+            return sum(not one.given_up for one in jobs.running.values()) < ATTEMPTS_MAX
         held = jobs.running.get(holder)
         carried_by = self._rafts.at(held.berth) if held else None
         if raft is not None:
-            return carried_by != raft and boarding < BOARDING_MAX
+            return carried_by != raft and boarding < GROUP_STARTS_MAX
         return heir_free and (carried_by is not None or age_s >= self._tide_s + jobs.stagger_s)
 
-    def _comes(self, one: LaneTide, now_s: float) -> bool:
+    def _is_starting(self, one: TaskAttempt, now_s: float) -> bool:
         """Whether the tide is on its way."""
         if one.berth is not None and not self._rafts.comes(one.berth):
             return False
-        return now_s - one.launched_s < ARRIVE_S_MAX and one.spent_s(now_s) < SPENT_S
+        return now_s - one.launched_s < START_TIMEOUT_S and one.spent_s(now_s) < ENDED_GRACE_S
 
-    def _launch(self, key: LaneKey, jobs: LaneJobs, now_s: float) -> None:
+    def _launch(self, key: TaskKey, jobs: TaskAttempts, now_s: float) -> None:
         tide = jobs.next_tide
         jobs.next_tide, jobs.begun = tide + 1, True
         self._numbers[key] = jobs.next_tide
         name = f"{key[0]} lane {key[1]} tide {tide}"
         try:
             order = jobs.make(tide)
-            jobs.running[tide] = LaneTide(now_s)
+            jobs.running[tide] = TaskAttempt(now_s)
             if jobs.raft is not None:
                 self._board(jobs, tide, order, name, now_s)
             else:
@@ -594,10 +603,10 @@ class Tides:
         except Exception as error:
             # This lane's alone: the other lanes' tides come from the same thread. The machine may be out of threads.
             jobs.running.pop(tide, None)
-            self._heard(f"{name}: it cannot begin ({first_line(error)}); the lane begins again")
+            self._heard(f"{name}: it cannot begin ({first_error_line(error)}); the lane begins again")
             self._pause(jobs, now_s)
 
-    def _ride(self, jobs: LaneJobs, tide: int, order: TideOrder, name: str) -> None:
+    def _ride(self, jobs: TaskAttempts, tide: int, order: TaskConfig, name: str) -> None:
         started_s = time.monotonic()
         try:
             sentence = self._run(order.to_json(), name)
@@ -607,12 +616,12 @@ class Tides:
         except Exception as error:
             # Whatever Spark raises: the task, the worker or the executor is gone; the lane begins again.
             if not self._closed.is_set():
-                self._heard(f"{name}: its task died ({first_line(error)}); the lane begins again")
+                self._heard(f"{name}: its task died ({first_error_line(error)}); the lane begins again")
             failed = True
         with self._lock:
             self._over(jobs, tide, failed=failed)
 
-    def _board(self, jobs: LaneJobs, tide: int, order: TideOrder, name: str, now_s: float) -> None:
+    def _board(self, jobs: TaskAttempts, tide: int, order: TaskConfig, name: str, now_s: float) -> None:
         place = None if jobs.raft is None else self._rafts.serving(jobs.raft, now_s)
         berth = self._rafts.board(place, order) if place else None
         if berth is None:  # it went just now, and its heir comes
@@ -633,21 +642,21 @@ class Tides:
         if not self._closed.is_set():
             self._heard(sentence)
 
-    def _over(self, jobs: LaneJobs, tide: int, *, failed: bool) -> None:
+    def _over(self, jobs: TaskAttempts, tide: int, *, failed: bool) -> None:
         jobs.running.pop(tide, None)
         if failed:
             self._pause(jobs, time.monotonic())
         else:
             jobs.failures, jobs.retry_at_s = 0, 0.0
 
-    def _pause(self, jobs: LaneJobs, now_s: float) -> None:
+    def _pause(self, jobs: TaskAttempts, now_s: float) -> None:
         jobs.failures += 1
         jobs.retry_at_s = now_s + min(RETRY_S_MAX, 0.1 * 2**jobs.failures)
 
 
-def _heirs(jobs: LaneJobs, now_s: float) -> int:
+def _heirs(jobs: TaskAttempts, now_s: float) -> int:
     """How many tasks of its own stand by for a lane, where the latest is one. One that has carried is no heir."""
     last = jobs.running[max(jobs.running)] if jobs.running else None
     if last is None or last.berth is not None:
         return 0
-    return max(0, sum(one.spent_s(now_s) < SPENT_S for one in jobs.running.values()) - 1)
+    return max(0, sum(one.spent_s(now_s) < ENDED_GRACE_S for one in jobs.running.values()) - 1)

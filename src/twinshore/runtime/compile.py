@@ -24,10 +24,10 @@ from types import ModuleType
 from typing import Final
 
 import twinshore
-from twinshore.kafka.protocol.join import LOOPS, do_without, loops, take_up
+from twinshore.kafka.protocol.batch_join import LOOPS_MODULE, disable_loops, enable_loops, load_loops
 
-BUILT: Final = ("twinshore.kafka.protocol.compiled", LOOPS, "twinshore.proof.core.compiled")
-MARK: Final = "compiled.built"
+COMPILED_MODULES: Final = ("twinshore.kafka.protocol.compiled", LOOPS_MODULE, "twinshore.proof.core.compiled")
+STAMP_FILE: Final = "compiled.built"
 _PATIENCE: Final = 5  # by how much a build gives way to whatever else runs
 # The start of a mirror needs both cores of a small machine. So long after Spark is up the first records cross.
 _BEGIN_AFTER_S: Final = 5.0
@@ -36,12 +36,12 @@ _ROOT: Final = Path(twinshore.__file__).parent
 _begun = threading.Lock()
 
 
-def built() -> bool:
+def is_built() -> bool:
     """Whether loading the loops takes no compiler; also where there is none. A pump that believed so wrongly would
     compile before it carries: what somebody has taken away is built again."""
     try:
         wanted = _stamp()
-        stamp, *files = (_folder() / MARK).read_text().splitlines()
+        stamp, *files = (_folder() / STAMP_FILE).read_text().splitlines()
         return stamp == wanted and all(_size_and(line.split(" ", 1)[1]) == line for line in files)
     except PackageNotFoundError:
         return True
@@ -49,28 +49,28 @@ def built() -> bool:
         return False
 
 
-def build() -> None:
+def build_loops() -> None:
     """Builds what is not built, right here; of several processes one does, and the others wait for it."""
     with _alone():
-        if built():
+        if is_built():
             return
-        found = [module for name in BUILT if (module := loops(name))]
-        if len(found) == len(BUILT) and not found[0].UNKEPT:
+        found = [module for name in COMPILED_MODULES if (module := load_loops(name))]
+        if len(found) == len(COMPILED_MODULES) and not found[0].UNKEPT:
             with contextlib.suppress(OSError):  # nothing may be written: each process compiles for itself
                 _mark(sorted({file for module in found for file in _files_of(module)}))
 
 
-def build_ahead() -> None:
+def build_in_background() -> None:
     """Has them built for the pumps that this process will start, a little later; returns at once."""
-    if not built():
+    if not is_built():
         _builder()
 
 
-def build_beside() -> None:
+def build_while_running() -> None:
     """Has them built for this process, and returns at once: until they are there, it carries without them."""
-    if LOOPS in sys.modules or built() or not _begun.acquire(blocking=False):
+    if LOOPS_MODULE in sys.modules or is_built() or not _begun.acquire(blocking=False):
         return
-    do_without(LOOPS)
+    disable_loops(LOOPS_MODULE)
     threading.Thread(target=_take_up_once_built, name="compiling", daemon=True).start()
 
 
@@ -78,9 +78,9 @@ def _take_up_once_built() -> None:
     try:
         if _in_files():
             _builder().wait()
-        loops(LOOPS)
+        load_loops(LOOPS_MODULE)
     finally:
-        take_up(LOOPS)
+        enable_loops(LOOPS_MODULE)
 
 
 def _in_files() -> bool:
@@ -115,7 +115,7 @@ def _folder() -> Path:
 def _stamp() -> str:
     """By what numba tells whether its code is still good: the sources, itself, Python, the processor."""
     said = [sys.version, platform.machine(), version("numba"), version("llvmlite")]
-    for module in BUILT:
+    for module in COMPILED_MODULES:
         found = (_ROOT.parent / module.replace(".", "/")).with_suffix(".py").stat()
         said.append(f"{module} {found.st_mtime_ns} {found.st_size}")
     with contextlib.suppress(OSError):
@@ -139,9 +139,9 @@ def _size_and(file: str | Path) -> str:
 def _mark(files: list[str]) -> None:
     folder = _folder()
     folder.mkdir(parents=True, exist_ok=True)
-    new = folder / f"{MARK}.{os.getpid()}"
+    new = folder / f"{STAMP_FILE}.{os.getpid()}"
     new.write_text("\n".join([_stamp(), *files]))
-    new.replace(folder / MARK)
+    new.replace(folder / STAMP_FILE)
 
 
 @contextlib.contextmanager
@@ -150,7 +150,7 @@ def _alone() -> Iterator[None]:
         with contextlib.suppress(OSError):
             folder = _folder()
             folder.mkdir(parents=True, exist_ok=True)
-            lock = held.enter_context((folder / f"{MARK}.lock").open("w"))
+            lock = held.enter_context((folder / f"{STAMP_FILE}.lock").open("w"))
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -165,7 +165,7 @@ def main() -> None:
         os.nice(_PATIENCE)
         threading.Thread(target=_end_with_its_parent, daemon=True).start()
         time.sleep(_BEGIN_AFTER_S)
-    build()
+    build_loops()
 
 
 if __name__ == "__main__":

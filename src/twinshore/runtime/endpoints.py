@@ -21,14 +21,14 @@ from typing import Protocol
 from twinshore.config.errors import RefusedError
 from twinshore.config.model import Link
 from twinshore.config.settings import Settings
-from twinshore.kafka.cluster import CALL_S, PATIENCE_S, KafkaCluster
-from twinshore.kafka.pool import Pool
+from twinshore.kafka.cluster import API_TIMEOUT_S, REQUEST_TIMEOUT_S, KafkaCluster
+from twinshore.kafka.pool import ConnectionPool
 from twinshore.state.core.values import LinkIdentity
 from twinshore.state.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class LinkContext:
     """A link that this process runs. `active`: whether it is ours to act for at this moment, by its lease."""
 
     link: Link
@@ -38,36 +38,36 @@ class Beside:
     log: Callable[[str], None]
 
 
-class Companion(Protocol):
+class LinkService(Protocol):
     """It starts with its making, in a task or a thread, and its failures stay its own."""
 
     def close(self) -> None:
         """Ends it; called before the link gives back its lease."""
 
 
-Start = Callable[[Beside], Companion]
+StartService = Callable[[LinkContext], LinkService]
 
-LINES = 8  # to one broker: as many questions are on their way to it at once
+CONNECTIONS_PER_BROKER = 8  # to one broker: as many questions are on their way to it at once
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedConnections:
     """`client_id`: what brokers know its connections by."""
 
     client_id: str
-    pool: Pool = field(default_factory=lambda: Pool(LINES, spares=True))
+    pool: ConnectionPool = field(default_factory=lambda: ConnectionPool(CONNECTIONS_PER_BROKER, spares=True))
 
 
-QUICK = Shared("twinshore-looks")
-PATIENT = Shared("twinshore")
+SHORT_TIMEOUT_CONNECTIONS = SharedConnections("twinshore-looks")
+LONG_TIMEOUT_CONNECTIONS = SharedConnections("twinshore")
 
 
-def once(client_id: str) -> Shared:
+def one_shot_connections(client_id: str) -> SharedConnections:
     """For a command that looks at many links: a cluster for which it has waited in vain it asks no more."""
-    return Shared(client_id, Pool(LINES, once=True))
+    return SharedConnections(client_id, ConnectionPool(CONNECTIONS_PER_BROKER, once=True))
 
 
-class Ends:
+class LinkClients:
     """`source` and `target` dial when they are first asked. One thread at a time; `close`, or the block's end, ends
     their connections, of shared ones those that nobody else asks by."""
 
@@ -77,10 +77,10 @@ class Ends:
         settings: Settings,
         *,
         client_id: str = "twinshore",
-        patience_s: float = PATIENCE_S,
-        call_s: float = CALL_S,
+        patience_s: float = API_TIMEOUT_S,
+        call_s: float = REQUEST_TIMEOUT_S,
         sleep: Callable[[float], None] = time.sleep,
-        shared: Shared | None = None,
+        shared: SharedConnections | None = None,
     ) -> None:
         self.source, self.target = (
             KafkaCluster(
@@ -99,14 +99,14 @@ class Ends:
         self.source.close()
         self.target.close()
 
-    def __enter__(self) -> Ends:
+    def __enter__(self) -> LinkClients:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def recognise(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster) -> LinkIdentity | None:
+def verify_cluster_ids(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster) -> LinkIdentity | None:
     """The link's identity, None before its first start; RefusedError where these cannot be its clusters."""
     source_id, target_id = source.cluster_id(), target.cluster_id()
     if source_id == target_id:
@@ -124,17 +124,17 @@ def recognise(link: Link, store: Store, source: KafkaCluster, target: KafkaClust
     return known
 
 
-def hold_to(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster) -> bool:
+def pin_cluster_ids(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster) -> bool:
     """Has connections of somebody's own refuse any clusters but the link's. Returns whether these are known yet."""
     known = store.links.identity(link.name)
     if known is None:
         return False
-    source.must_be(known.source_cluster_id)
-    target.must_be(known.target_cluster_id)
+    source.expect_cluster_id(known.source_cluster_id)
+    target.expect_cluster_id(known.target_cluster_id)
     return True
 
 
-def known_clusters(links: Iterable[Link], store: Store) -> dict[str, str]:
+def known_cluster_ids(links: Iterable[Link], store: Store) -> dict[str, str]:
     """The id of each cluster by its name, as the links of a store knew it when they began. One that they do not agree
     on is left out: some of them had another cluster of that name."""
     found: dict[str, set[str]] = {}

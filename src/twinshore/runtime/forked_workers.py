@@ -16,32 +16,32 @@ from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 
-from twinshore.runtime.process import without_test_tools
+from twinshore.runtime.process import disable_hypothesis
 
-TO_LOAD = "TWINSHORE_WORKERS_LOAD"
+PRELOAD_VARIABLE = "TWINSHORE_WORKERS_LOAD"
 # As Spark names them: SPARK_HOME/python/lib/pyspark.zip, and py4j's beside it.
 _ARCHIVE = re.compile(r"pyspark\.zip|py4j-.*-src\.zip")
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-def options(modules: Iterable[str]) -> dict[str, str]:
+def worker_options(modules: Iterable[str]) -> dict[str, str]:
     """What Spark is told, so that its workers have these modules."""
-    return {"spark.python.daemon.module": __name__, f"spark.executorEnv.{TO_LOAD}": ",".join(modules)}
+    return {"spark.python.daemon.module": __name__, f"spark.executorEnv.{PRELOAD_VARIABLE}": ",".join(modules)}
 
 
-def load(modules: Iterable[str]) -> None:
+def preload_modules(modules: Iterable[str]) -> None:
     """All of these that can be loaded, with compiled loops where they are built."""
-    from twinshore.kafka.protocol.join import LOOPS, loops
-    from twinshore.runtime.compile import built
+    from twinshore.kafka.protocol.batch_join import LOOPS_MODULE, load_loops
+    from twinshore.runtime.compile import is_built
 
     for module in ("pyspark.worker", *modules):
         with contextlib.suppress(Exception):
             import_module(module)
-    if built():
-        loops(LOOPS)
+    if is_built():
+        load_loops(LOOPS_MODULE)
 
 
-def unpacked(path: Iterable[str]) -> list[str]:
+def path_without_archives(path: Iterable[str]) -> list[str]:
     """This path of modules without the archives that Spark puts first, where the very same package is installed: what
     comes out of an archive is compiled anew by each process, which takes a second of a processor."""
     entries = list(path)
@@ -55,13 +55,13 @@ def unpacked(path: Iterable[str]) -> list[str]:
 
 
 def main() -> None:
-    sys.path[:] = unpacked(sys.path)
-    without_test_tools()
+    sys.path[:] = path_without_archives(sys.path)
+    disable_hypothesis()
     from pyspark import daemon
 
     for name in _THREADS:
         os.environ.setdefault(name, "1")
-    load(filter(None, os.environ.get(TO_LOAD, "").split(",")))
+    preload_modules(filter(None, os.environ.get(PRELOAD_VARIABLE, "").split(",")))
     gc.collect()
     gc.freeze()  # what is here stays, and the workers share it
     daemon.manager()

@@ -16,23 +16,23 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
 
 from twinshore.config.errors import ConfigError
-from twinshore.runtime.scheduler import failures, keep_on
+from twinshore.runtime.scheduler import supervise, thread_failures
 
-HEALTHY_S = 30.0
-REQUEST_S_MAX = 10.0
-GUESTS_MAX = 32
+HEALTH_TIMEOUT_S = 30.0
+REQUEST_TIMEOUT_S = 10.0
+CONNECTIONS_MAX = 32
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
-Links = Callable[[], dict[str, Any]]
-Trouble = Callable[[dict[str, Any]], str]
+LinksStatus = Callable[[], dict[str, Any]]
+HealthCheck = Callable[[dict[str, Any]], str]
 
 
-class AddressTaken(ConfigError):
+class AddressInUseError(ConfigError):
     """Somebody serves there, for now."""
 
 
-def not_served(section: str, address: str, port: int, error: OSError) -> ConfigError:
+def bind_error(section: str, address: str, port: int, error: OSError) -> ConfigError:
     """Why nobody is served there."""
     return ConfigError(
         f"[{section}] address, port: {address}:{port} cannot be served: {error.strerror or error}",
@@ -51,25 +51,25 @@ class MetricsServer:
         address: str,
         port: int,
         collector: Collector,
-        links: Links,
+        links: LinksStatus,
         *,
         section: str = "mirror",
         of: str = "links",
-        trouble: Trouble = lambda _: "",
+        trouble: HealthCheck = lambda _: "",
     ) -> None:
         registry = CollectorRegistry()
         registry.register(collector)
         self._beaten_s, self._else = time.monotonic(), trouble
         try:
-            self._server = _Door((address, port), _handler(registry, self._trouble, of, links))
+            self._server = _HttpServer((address, port), _handler(registry, self._trouble, of, links))
         except OSError as error:
-            kind = AddressTaken if error.errno == errno.EADDRINUSE else ConfigError
+            kind = AddressInUseError if error.errno == errno.EADDRINUSE else ConfigError
             raise kind(
                 f"[{section}] metrics_address, metrics_port: {address}:{port} cannot be served: {error.strerror}",
                 hint="choose a free port",
             ) from error
         self.port: int = self._server.server_address[1]
-        keep_on(self._server.serve_forever, "metrics")
+        supervise(self._server.serve_forever, "metrics")
 
     def beat(self) -> None:
         self._beaten_s = time.monotonic()
@@ -80,12 +80,12 @@ class MetricsServer:
 
     def _trouble(self, stand: dict[str, Any]) -> str:
         """Why this process should be started again; empty where all is well."""
-        if time.monotonic() - self._beaten_s >= HEALTHY_S:
+        if time.monotonic() - self._beaten_s >= HEALTH_TIMEOUT_S:
             return "the driver's loop stands still"
-        return failures.says() or self._else(stand)
+        return thread_failures.says() or self._else(stand)
 
 
-class _Door(ThreadingHTTPServer):
+class _HttpServer(ThreadingHTTPServer):
     """So many connections at once; one more, and the oldest ends: who says nothing keeps nobody out."""
 
     # Those who come at once: by default five, and each one more waits a second until it is taken for lost.
@@ -99,7 +99,7 @@ class _Door(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._counting:
             self._guests[request] = None
-            oldest = next(iter(self._guests)) if len(self._guests) > GUESTS_MAX else None
+            oldest = next(iter(self._guests)) if len(self._guests) > CONNECTIONS_MAX else None
         if oldest is not None:
             with contextlib.suppress(OSError):
                 oldest.shutdown(socket.SHUT_RDWR)
@@ -116,9 +116,11 @@ class _Door(ThreadingHTTPServer):
         """Who went before the answer is not worth a trace."""
 
 
-def _handler(registry: CollectorRegistry, trouble: Trouble, of: str, links: Links) -> type[BaseHTTPRequestHandler]:
+def _handler(
+    registry: CollectorRegistry, trouble: HealthCheck, of: str, links: LinksStatus
+) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        timeout = REQUEST_S_MAX
+        timeout = REQUEST_TIMEOUT_S
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]

@@ -27,37 +27,37 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.once import Once, in_words
-from twinshore.config.sentences import counted, listed, one_line
-from twinshore.kafka.pool import Wait, waits
+from twinshore.config.repeat_filter import RepeatFilter, describe_error
+from twinshore.config.sentences import count_phrase, escape_line, join_names
+from twinshore.kafka.pool import ClusterWait, current_waits
 
-GATHER_S = 15.0  # errands give up at different times: what waits is told when most of them have
-CAUSE_AGAIN_S = 600.0
-LATE_S = 20.0  # an errand that began while the cluster was away may fail so long after it is back
-NAMED_MAX = 5
+OUTAGE_GATHER_S = 15.0  # errands give up at different times: what waits is told when most of them have
+OUTAGE_LOG_AGAIN_S = 600.0
+LATE_FAILURE_S = 20.0  # an errand that began while the cluster was away may fail so long after it is back
+NAMES_SHOWN_MAX = 5
 
-Errand = tuple[str, str]  # a link, and what is not done for it
+LinkJob = tuple[str, str]  # a link, and what is not done for it
 
 
 @dataclass(slots=True)
-class _Away:
+class _Outage:
     """A cluster that does not answer. `back_s`: since when it answers again; what still waits is not told any more."""
 
     since_s: float
     tell_at_s: float
-    waiting: set[Errand] = field(default_factory=set)
-    told: set[Errand] = field(default_factory=set)
+    waiting: set[LinkJob] = field(default_factory=set)
+    told: set[LinkJob] = field(default_factory=set)
     told_s: float = -1e9
     back_s: float | None = None
 
 
-class CauseLog:
+class OutageLog:
     """Takes sentences as any log does. Safe for several threads."""
 
     def __init__(self, log: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._log, self._clock = log, clock
         self._guard = threading.Lock()
-        self._away: dict[str, _Away] = {}
+        self._away: dict[str, _Outage] = {}
 
     def __call__(self, sentence: str) -> None:
         self._log(sentence)
@@ -68,18 +68,18 @@ class CauseLog:
         now_s = self._clock()
         with self._guard:
             away = self._away.get(cluster)
-            if away is not None and away.back_s is not None and now_s - away.back_s >= LATE_S:
+            if away is not None and away.back_s is not None and now_s - away.back_s >= LATE_FAILURE_S:
                 away = None
             said = ""
             if away is None:
-                away = self._away[cluster] = _Away(now_s, now_s + GATHER_S)
+                away = self._away[cluster] = _Outage(now_s, now_s + OUTAGE_GATHER_S)
                 said = f"{cluster} does not answer: {cause}"
             if since_s >= 0 and away.back_s is None:
                 away.since_s = min(away.since_s, since_s)
             away.waiting.add((link, what))
             if not said and away.back_s is None and now_s >= away.tell_at_s and _is_news(away, now_s):
                 said = _what_waits(cluster, away, now_s)
-                away.told, away.told_s, away.tell_at_s = set(away.waiting), now_s, now_s + GATHER_S
+                away.told, away.told_s, away.tell_at_s = set(away.waiting), now_s, now_s + OUTAGE_GATHER_S
         if said:
             self._log(said)
 
@@ -108,38 +108,39 @@ class CauseLog:
                 if not away.waiting and away.back_s is None:
                     del self._away[cluster]
 
-    def spoke_of(self, cluster: str) -> bool:
+    def has_reported(self, cluster: str) -> bool:
         """Whether the log has said that the cluster does not answer, and not for long that it answers again."""
         with self._guard:
             away = self._away.get(cluster)
-            return away is not None and (away.back_s is None or self._clock() - away.back_s < LATE_S)
+            return away is not None and (away.back_s is None or self._clock() - away.back_s < LATE_FAILURE_S)
 
 
-def _is_news(away: _Away, now_s: float) -> bool:
-    return bool(away.waiting - away.told) or now_s - away.told_s >= CAUSE_AGAIN_S
+def _is_news(away: _Outage, now_s: float) -> bool:
+    return bool(away.waiting - away.told) or now_s - away.told_s >= OUTAGE_LOG_AGAIN_S
 
 
-def _what_waits(cluster: str, away: _Away, now_s: float) -> str:
+def _what_waits(cluster: str, away: _Outage, now_s: float) -> str:
     links = sorted({link for link, _ in away.waiting})
     what = sorted({what for _, what in away.waiting})
     wait = "waits" if len(links) == 1 else "wait"
     return (
-        f"{cluster} has not answered for {now_s - away.since_s:.0f} s: {counted(len(links), 'link')} {wait}"
-        f" ({listed(links, NAMED_MAX)}), with {listed(what, len(what))}"
+        f"{cluster} has not answered for {now_s - away.since_s:.0f} s: {count_phrase(len(links), 'link')} {wait}"
+        f" ({join_names(links, NAMES_SHOWN_MAX)}), with {join_names(what, len(what))}"
     )
 
 
-def with_causes(log: Callable[[str], None]) -> CauseLog:
+def as_outage_log(log: Callable[[str], None]) -> OutageLog:
     """The same log where it is such a one, as that of a whole process is; else one of its own."""
-    return log if isinstance(log, CauseLog) else CauseLog(log)
+    return log if isinstance(log, OutageLog) else OutageLog(log)
 
 
-class Trouble:
-    """What one errand of a link says of its troubles: as `Once` does, and of a cluster that is away the log says it."""
+class FailureLog:
+    """What one errand of a link says of its troubles: as `RepeatFilter` does, and of a cluster that is away the log
+    says it."""
 
-    def __init__(self, link: str, what: str, log: Callable[[str], None], log_causes: CauseLog) -> None:
+    def __init__(self, link: str, what: str, log: Callable[[str], None], log_causes: OutageLog) -> None:
         self._link, self._what = link, what
-        self._causes, self._once = log_causes, Once(log)
+        self._causes, self._once = log_causes, RepeatFilter(log)
 
     def remark(self, sentence: str) -> None:
         """What is no failure."""
@@ -150,7 +151,7 @@ class Trouble:
         if isinstance(error, KafkaError) and error.silent:
             self._causes.silent(error.silent, self._link, self._what, error.cause)
         else:
-            self._once.say(f"{before}: {in_words(error)}")
+            self._once.say(f"{before}: {describe_error(error)}")
 
     def well(self, says: str = "") -> None:
         """It is done again."""
@@ -158,12 +159,12 @@ class Trouble:
         self._once.well("" if waited else says)
 
 
-LINES_MAX = 10_000
-LINES_AGAIN_S = 1.0
-CLOSE_S = 2.0
+QUEUED_LINES_MAX = 10_000
+WRITE_RETRY_DELAY_S = 1.0
+CLOSE_TIMEOUT_S = 2.0
 
 
-class LogLines:
+class LogWriter:
     """Takes lines and writes them in turn, with the time of day where they are `dated`. What cannot be written waits;
     of too many the oldest are dropped, which the log says once it can be written again."""
 
@@ -175,12 +176,12 @@ class LogLines:
         self._thread: threading.Thread | None = None
 
     def __call__(self, sentence: str) -> None:
-        line = f"{one_line(sentence)}\n"
+        line = f"{escape_line(sentence)}\n"
         if self._dated:
             line = f"{time.strftime('%H:%M:%S')} {line}"
         with self._news:
             self._lines.append(line)
-            if len(self._lines) > LINES_MAX:
+            if len(self._lines) > QUEUED_LINES_MAX:
                 del self._lines[1]  # The first one is being written.
                 self._dropped += 1
             if self._thread is None or not self._thread.is_alive():
@@ -191,7 +192,7 @@ class LogLines:
                     self._thread = thread
             self._news.notify_all()
 
-    def __enter__(self) -> LogLines:
+    def __enter__(self) -> LogWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -200,7 +201,7 @@ class LogLines:
     def close(self) -> None:
         """Waits a little for what is not written yet."""
         with self._news:
-            self._news.wait_for(lambda: not self._lines, timeout=CLOSE_S)
+            self._news.wait_for(lambda: not self._lines, timeout=CLOSE_TIMEOUT_S)
 
     def _work(self) -> None:
         while True:
@@ -212,7 +213,7 @@ class LogLines:
                     self._write(f"{time.strftime('%H:%M:%S')} the log could not be written: {dropped} lines are lost\n")
                 self._write(line)
             except (OSError, ValueError):
-                time.sleep(LINES_AGAIN_S)
+                time.sleep(WRITE_RETRY_DELAY_S)
                 continue
             with self._news:
                 self._dropped -= dropped
@@ -231,41 +232,41 @@ class LogLines:
             rest = rest[os.write(descriptor, rest) :]
 
 
-WATCHED_S, UNWATCHED_S = 2.5, 10.0
-AGAIN_S = 30.0
-LOOK_S = 0.25
+INTERACTIVE_WAIT_S, BATCH_WAIT_S = 2.5, 10.0
+REPORT_WAIT_AGAIN_S = 30.0
+WAIT_POLL_INTERVAL_S = 0.25
 _UNTOLD = threading.Lock()  # held once somebody tells
 
 
-class Teller:
+class WaitReporter:
     """Each cluster once, and again while the wait lasts."""
 
     def __init__(self, tell: Callable[[str], None], after_s: float) -> None:
         self._tell, self._after_s = tell, after_s
         self._told_s: dict[str, float] = {}
 
-    def look(self, now: Iterable[Wait], now_s: float) -> None:
+    def look(self, now: Iterable[ClusterWait], now_s: float) -> None:
         """`now`: what is waited for at this time."""
         for wait in now:
             lasts_s, told_s = now_s - wait.since_s, self._told_s.get(wait.cluster)
-            if lasts_s < self._after_s or (told_s is not None and now_s - told_s < AGAIN_S):
+            if lasts_s < self._after_s or (told_s is not None and now_s - told_s < REPORT_WAIT_AGAIN_S):
                 continue
             self._told_s[wait.cluster] = now_s
             since = "" if told_s is None else f" for {lasts_s:.0f} s"
             self._tell(f"waiting{since} for {wait.cluster} at {wait.at} ...")
 
 
-def tell_waits(tell: Callable[[str], None], *, watched: bool) -> None:
+def report_waits(tell: Callable[[str], None], *, watched: bool) -> None:
     """From now on, until the process ends; asked again it changes nothing. `watched`: a person reads it."""
     if _UNTOLD.acquire(blocking=False):
-        tell_waits_until(threading.Event(), Teller(tell, WATCHED_S if watched else UNWATCHED_S))
+        report_waits_until(threading.Event(), WaitReporter(tell, INTERACTIVE_WAIT_S if watched else BATCH_WAIT_S))
 
 
-def tell_waits_until(over: threading.Event, teller: Teller) -> None:
+def report_waits_until(over: threading.Event, teller: WaitReporter) -> None:
     """From now on."""
 
     def go_on() -> None:
-        while not over.wait(LOOK_S):
-            teller.look(waits(), time.monotonic())
+        while not over.wait(WAIT_POLL_INTERVAL_S):
+            teller.look(current_waits(), time.monotonic())
 
     threading.Thread(target=go_on, name="waits", daemon=True).start()

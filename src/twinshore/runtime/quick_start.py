@@ -20,16 +20,16 @@ from typing import Any
 
 import pyspark
 
-from twinshore.runtime.process import cache_place
+from twinshore.runtime.process import user_cache_folder
 
 # The JVM's second compiler and its parallel collector cost a small machine more than they save here.
-LIGHT = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+LIGHT_JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _SILENT = "-Xlog:cds*=off"
 _JVM_OPTION = "-XX:"
-ENDS_WITHIN_S = 120.0
+JVM_EXIT_TIMEOUT_S = 120.0
 
 
-def options(own: str = "") -> str:
+def jvm_options(own: str = "") -> str:
     """What the JVM is told; `own` are the user's words. Where those are about the JVM itself, they are all it hears:
     two collectors, say, are one too many."""
     if _JVM_OPTION in own:
@@ -38,18 +38,18 @@ def options(own: str = "") -> str:
 
 
 def _words() -> Iterable[str]:
-    yield from LIGHT
+    yield from LIGHT_JVM_OPTIONS
     with contextlib.suppress(OSError):
-        kept = archive()
+        kept = class_archive()
         if kept is not None and kept.stat().st_size:
             yield f"-XX:SharedArchiveFile={kept}"
             yield _SILENT
 
 
-def archive() -> Path | None:
+def class_archive() -> Path | None:
     """Where the classes are kept; None where this machine has no Java that could be asked for. A blank in a path would
     part an option."""
-    java = the_java()
+    java = find_java()
     if java is None:
         return None
     home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
@@ -58,28 +58,28 @@ def archive() -> Path | None:
         found = file.stat()
         said.append(f"{file} {found.st_mtime_ns} {found.st_size}")
     name = f"spark-{pyspark.__version__}-{hashlib.sha256(' '.join(said).encode()).hexdigest()[:12]}.jsa"
-    kept = cache_place().resolve() / "classes" / name
+    kept = user_cache_folder().resolve() / "classes" / name
     return None if any(one.isspace() for one in str(kept)) else kept
 
 
-def the_java() -> Path | None:
+def find_java() -> Path | None:
     """The one that Spark takes."""
     home = os.environ.get("JAVA_HOME")
     found = f"{home}/bin/java" if home else shutil.which("java")
     return Path(found).resolve() if found and Path(found).is_file() else None
 
 
-def make() -> None:
+def make_class_archive() -> None:
     """Keeps the classes, where none are kept yet. An empty file says that it was tried in vain, so that nobody tries
     again."""
-    kept = archive()
+    kept = class_archive()
     if kept is None or kept.exists():
         return
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".making-", dir=kept.parent) as folder:
         made = Path(folder) / "made.jsa"
         with contextlib.suppress(Exception):
-            _play(f"{' '.join(LIGHT)} -XX:ArchiveClassesAtExit={made} {_SILENT}")
+            _play(f"{' '.join(LIGHT_JVM_OPTIONS)} -XX:ArchiveClassesAtExit={made} {_SILENT}")
         if not made.exists():
             made.touch()
         made.replace(kept)
@@ -100,9 +100,9 @@ def _play(told: str) -> None:
     engine.close()
     jvm.shutdown()
     jvm.proc.stdin.close()
-    jvm.proc.wait(ENDS_WITHIN_S)
+    jvm.proc.wait(JVM_EXIT_TIMEOUT_S)
 
 
 if __name__ == "__main__":
-    make()
+    make_class_archive()
     sys.exit(0)

@@ -17,15 +17,15 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-from twinshore.config.once import in_words
-from twinshore.runtime.core.task_queue import Agenda, Bounds, Entry
+from twinshore.config.repeat_filter import describe_error
+from twinshore.runtime.core.task_queue import ConcurrencyLimits, QueuedTask, TaskQueue
 
 T = TypeVar("T")
-AGAIN_S = 1.0
-TOLD_S = 60.0
+RESTART_DELAY_S = 1.0
+FAILURE_SHOWN_S = 60.0
 
 
-class Failures:
+class ThreadFailures:
     """What ended threads of this process unasked. `log` gets each sentence once in a row."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -35,7 +35,7 @@ class Failures:
 
     def note(self, name: str, error: BaseException) -> None:
         """`error` ended the thread of this name."""
-        why = in_words(error) if isinstance(error, Exception) else type(error).__name__
+        why = describe_error(error) if isinstance(error, Exception) else type(error).__name__
         sentence = f"the thread {name!r} ended unasked: {why}"
         news = self._last.get(name, (0.0, ""))[1] != sentence
         self._last[name] = self._clock(), sentence
@@ -44,7 +44,7 @@ class Failures:
 
     def says(self) -> str:
         """The last of what ended one within the last minute; empty where nothing did."""
-        recent = [one for one in list(self._last.values()) if self._clock() - one[0] < TOLD_S]
+        recent = [one for one in list(self._last.values()) if self._clock() - one[0] < FAILURE_SHOWN_S]
         return max(recent)[1] if recent else ""
 
     def hear(self, ended: threading.ExceptHookArgs) -> None:
@@ -53,10 +53,10 @@ class Failures:
             self.note(ended.thread.name if ended.thread else "unknown", ended.exc_value)
 
 
-failures = Failures()
+thread_failures = ThreadFailures()
 
 
-def keep_on(work: Callable[[], None], name: str, *, again_s: float = AGAIN_S) -> threading.Thread:
+def supervise(work: Callable[[], None], name: str, *, again_s: float = RESTART_DELAY_S) -> threading.Thread:
     """Starts a thread that does the work until it returns, and again whenever it raises."""
 
     def run() -> None:
@@ -64,7 +64,7 @@ def keep_on(work: Callable[[], None], name: str, *, again_s: float = AGAIN_S) ->
             try:
                 return work()
             except Exception as error:
-                failures.note(name, error)
+                thread_failures.note(name, error)
                 time.sleep(again_s)
 
     thread = threading.Thread(target=run, name=name, daemon=True)
@@ -72,7 +72,7 @@ def keep_on(work: Callable[[], None], name: str, *, again_s: float = AGAIN_S) ->
     return thread
 
 
-class LeftBehind(Generic[T]):
+class DaemonExecutor(Generic[T]):
     """One thread for one work after the other, from the first one on, given by one owner. It keeps no process from
     ending, as that of a pool would: what is under way then is lost."""
 
@@ -102,15 +102,20 @@ class LeftBehind(Generic[T]):
 
 
 UNTIL_WOKEN = float("inf")
-CLOSE_S = 15.0
+CLOSE_TIMEOUT_S = 15.0
 WAIT_S_MAX = 60.0
 
 
-class Task:
+class ScheduledTask:
     """One of a scheduler's; `close` ends it."""
 
     def __init__(
-        self, scheduler: Scheduler, entry: Entry, work: Callable[[], float], rest_s: float, last: Callable[[], None]
+        self,
+        scheduler: Scheduler,
+        entry: QueuedTask,
+        work: Callable[[], float],
+        rest_s: float,
+        last: Callable[[], None],
     ) -> None:
         self._scheduler, self.entry, self.work, self.rest_s, self.last = scheduler, entry, work, rest_s, last
 
@@ -122,7 +127,7 @@ class Task:
         """Whether a run has ended, within this time."""
         return self._scheduler.ran(self, within_s)
 
-    def close(self, within_s: float | None = CLOSE_S) -> bool:
+    def close(self, within_s: float | None = CLOSE_TIMEOUT_S) -> bool:
         """It begins no more. Waits for the run that is under way, None: however long; whether it has ended."""
         return self._scheduler.end(self, within_s)
 
@@ -130,12 +135,12 @@ class Task:
 class Scheduler:
     """Safe for several threads. Its own are begun as tasks come, and never more than its bounds allow."""
 
-    def __init__(self, bounds: Bounds | None = None) -> None:
-        self._agenda = Agenda(bounds or Bounds())
-        self._tasks: dict[Entry, Task] = {}
+    def __init__(self, bounds: ConcurrencyLimits | None = None) -> None:
+        self._agenda = TaskQueue(bounds or ConcurrencyLimits())
+        self._tasks: dict[QueuedTask, ScheduledTask] = {}
         lock = threading.Lock()
         self._news, self._ended = threading.Condition(lock), threading.Condition(lock)
-        self._doers: dict[Entry, int] = {}
+        self._doers: dict[QueuedTask, int] = {}
         self._threads = 0
         # When the thread wakes that waits for the next task: the others wait to be told.
         self._watched_until_s = UNTIL_WOKEN
@@ -149,19 +154,19 @@ class Scheduler:
         first_s: float = 0.0,
         rest_s: float = 0.0,
         last: Callable[[], None] = lambda: None,
-    ) -> Task:
+    ) -> ScheduledTask:
         """Runs `work` in `first_s` seconds, and again after each pause that it returns. `asks`: the names of the
         clusters for which it may have to wait. `rest_s`: its pause where it was woken while it ran. `last` is called
         once it has been closed and no run is under way any more."""
         with self._news:
-            task = Task(self, self._agenda.add(name, asks, time.monotonic() + first_s), work, rest_s, last)
+            task = ScheduledTask(self, self._agenda.add(name, asks, time.monotonic() + first_s), work, rest_s, last)
             self._tasks[task.entry] = task
             if self._threads < min(self._agenda.bounds.running, len(self._tasks)):
                 self._begin_thread()
             self._news.notify_all()
         return task
 
-    def once(self, name: str, work: Callable[[], None], *, asks: Iterable[str] = ()) -> Task:
+    def once(self, name: str, work: Callable[[], None], *, asks: Iterable[str] = ()) -> ScheduledTask:
         """Runs `work` as soon as there is room, and not again: its `ended` can be waited for."""
 
         def run() -> float:
@@ -180,16 +185,16 @@ class Scheduler:
         with self._news:
             return sorted(entry.name for entry in self._tasks.keys() | self._agenda.running)
 
-    def wake(self, task: Task) -> None:
+    def wake(self, task: ScheduledTask) -> None:
         with self._news:
             self._agenda.wake(task.entry, time.monotonic())
             self._news.notify_all()
 
-    def ran(self, task: Task, within_s: float) -> bool:
+    def ran(self, task: ScheduledTask, within_s: float) -> bool:
         with self._ended:
             return self._ended.wait_for(lambda: task.entry.runs > 0, within_s)
 
-    def end(self, task: Task, within_s: float | None) -> bool:
+    def end(self, task: ScheduledTask, within_s: float | None) -> bool:
         with self._ended:
             if self._tasks.pop(task.entry, None) is None:
                 return self._ended.wait_for(lambda: task.entry.began_s is None, within_s)
@@ -216,7 +221,9 @@ class Scheduler:
             pause_s = self._do(task.entry.name, task.work)
             with self._news:
                 self._doers.pop(task.entry, None)
-                self._agenda.done(task.entry, time.monotonic(), AGAIN_S if pause_s is None else pause_s, task.rest_s)
+                self._agenda.done(
+                    task.entry, time.monotonic(), RESTART_DELAY_S if pause_s is None else pause_s, task.rest_s
+                )
                 ended = task.entry.gone
                 self._ended.notify_all()
             if ended:
@@ -226,10 +233,10 @@ class Scheduler:
         try:
             return work()
         except BaseException as error:
-            failures.note(name, error)
-            return AGAIN_S
+            thread_failures.note(name, error)
+            return RESTART_DELAY_S
 
-    def _next(self) -> Task:
+    def _next(self) -> ScheduledTask:
         with self._news:
             while True:
                 now_s = time.monotonic()
@@ -249,4 +256,4 @@ class Scheduler:
 
 
 # The process's own: whatever it does for any of its links.
-tasks = Scheduler()
+process_scheduler = Scheduler()

@@ -32,7 +32,7 @@ from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.runtime import forked_workers, quick_start
 
 T = TypeVar("T")
-OWN_LOG4J = Path(__file__).with_name("log4j2.xml")
+LOG4J_CONFIG = Path(__file__).with_name("log4j2.xml")
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # What Spark itself shows nowhere: spark.redaction.regex.
 _SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
@@ -43,8 +43,8 @@ _MARK = b"_PYSPARK_DRIVER_CONN_INFO_PATH="
 _marks: set[bytes] = set()
 # Set while we stop Spark: tasks that end with it fail somewhere in Java, and Spark writes pages of calls about it.
 _stopping = threading.Event()
-POLL_S = 0.05
-ENDED_S_MAX = 3.0
+POLL_INTERVAL_S = 0.05
+EXIT_TIMEOUT_S = 3.0
 
 
 def start_gateway(options: Mapping[str, str]) -> None:
@@ -56,7 +56,7 @@ def start_gateway(options: Mapping[str, str]) -> None:
     for key, value in options.items():
         if not _SECRET.search(key):
             conf.set(key, value)
-    quiet = f'"-Dlog4j2.configurationFile={OWN_LOG4J.as_uri()}"'
+    quiet = f'"-Dlog4j2.configurationFile={LOG4J_CONFIG.as_uri()}"'
     conf.set(JAVA_OPTIONS, f"{quiet} {options.get(JAVA_OPTIONS, '')}".rstrip())
     says, write = os.pipe()
     # A terminal that is closed tells the whole group; the JVM would end before what runs on it.
@@ -91,12 +91,12 @@ def end_gateway() -> None:
     """Ends the JVM at once, wherever its start is."""
     # What was waiting for its answers would each write a trace, some to the logger of all. Nothing of ours logs there.
     logging.disable(logging.CRITICAL)
-    until_s = time.monotonic() + ENDED_S_MAX
+    until_s = time.monotonic() + EXIT_TIMEOUT_S
     while (found := _below()) and time.monotonic() < until_s:
         for child in found:
             with contextlib.suppress(OSError):
                 os.kill(child, signal.SIGKILL)
-        time.sleep(POLL_S)
+        time.sleep(POLL_INTERVAL_S)
 
 
 def _below() -> list[int]:
@@ -114,7 +114,7 @@ def _below() -> list[int]:
     return [number for number, mark in found.items() if mark in _marks]
 
 
-def started(begin: Callable[[], T], stop: threading.Event) -> T | None:
+def start_unless_stopped(begin: Callable[[], T], stop: threading.Event) -> T | None:
     """What `begin` makes; None when `stop` came first, and then nothing of it is left.
 
     It runs in a separate thread, so that whoever waits hears the signals, which Spark takes for itself where it is
@@ -132,11 +132,11 @@ def started(begin: Callable[[], T], stop: threading.Event) -> T | None:
     thread = threading.Thread(target=work, name="spark-start", daemon=True)
     thread.start()
     while thread.is_alive():
-        if stop.wait(POLL_S):
-            until_s = time.monotonic() + ENDED_S_MAX
+        if stop.wait(POLL_INTERVAL_S):
+            until_s = time.monotonic() + EXIT_TIMEOUT_S
             while thread.is_alive() and time.monotonic() < until_s:
                 end_gateway()
-                thread.join(POLL_S)
+                thread.join(POLL_INTERVAL_S)
             end_gateway()
             return None
     if failed:
@@ -170,10 +170,10 @@ def open_session(
     if master == "local":
         master = f"local[{lanes + SPARE_SLOTS}]"
     # Elsewhere the package is not there yet when the workers' daemon starts.
-    forked = forked_workers.options(load) if master.startswith("local") else {}
+    forked = forked_workers.worker_options(load) if master.startswith("local") else {}
     conf = {**_TIDES, **forked, **dict(settings.spark.conf)}
     if master.startswith("local"):
-        conf[JAVA_OPTIONS] = quick_start.options(conf.get(JAVA_OPTIONS, ""))
+        conf[JAVA_OPTIONS] = quick_start.jvm_options(conf.get(JAVA_OPTIONS, ""))
     return start_session("twinshore mirror", master, conf, "[mirror.spark]", stop)
 
 
@@ -182,7 +182,7 @@ def start_session(
 ) -> SparkSession | None:
     """A session with this package on its workers; `conf` is above our own. `section` is where the master is set. None
     when `stop` came first: whoever starts Spark can be stopped while it starts, and nothing of it is left."""
-    if quick_start.the_java() is None:
+    if quick_start.find_java() is None:
         home = os.environ.get("JAVA_HOME")
         lacks = f"JAVA_HOME is {home}, and there is no bin/java" if home else "there is no java on PATH"
         raise TwinshoreError(f"Spark needs Java: {lacks}", hint=JAVA_HINT)
@@ -193,7 +193,7 @@ def start_session(
         own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     options = {"spark.master": master, "spark.app.name": name, **own, **conf}
     try:
-        session = started(lambda: _begin(options), stop)
+        session = start_unless_stopped(lambda: _begin(options), stop)
     except Exception as error:
         # Spark raises a different one for every reason, with a page of Java's calls in it.
         lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]

@@ -8,25 +8,25 @@ from dataclasses import asdict
 from sqlalchemy import ColumnElement, Connection, false, select
 
 from twinshore.state.core.values import LeaseRow
-from twinshore.state.engine import StorePart, insert_absent, writes
-from twinshore.state.schema import leases
+from twinshore.state.database import StorePart, insert_absent, writes
+from twinshore.state.tables import leases
 
-PROBE = "may this store be written"
+PROBE_LEASE = "may this store be written"
 
 
-def read(connection: Connection, name: str) -> LeaseRow | None:
+def read_lease(connection: Connection, name: str) -> LeaseRow | None:
     """The lease as it stands."""
     row = connection.execute(select(leases).where(leases.c.name == name)).mappings().one_or_none()
     return None if row is None else LeaseRow(**row)
 
 
-def read_each(connection: Connection, names: Collection[str]) -> dict[str, LeaseRow]:
+def read_leases(connection: Connection, names: Collection[str]) -> dict[str, LeaseRow]:
     """The leases of these names that somebody took once."""
     found = connection.execute(select(leases).where(leases.c.name.in_(names))).mappings()
     return {row["name"]: LeaseRow(**row) for row in found}
 
 
-def hold(connection: Connection, row: LeaseRow) -> bool:
+def lock_lease(connection: Connection, row: LeaseRow) -> bool:
     """Whether it is still held, whatever its last beat; then nobody takes it before this transaction ends."""
     return connection.execute(select(leases.c.name).where(*_held(row)).with_for_update()).first() is not None
 
@@ -46,7 +46,7 @@ class Leases(StorePart):
 
     def read(self, name: str) -> LeaseRow | None:
         """The lease as it stands; None if nobody ever took it."""
-        return self._database.read(lambda connection: read(connection, name))
+        return self._database.read(lambda connection: read_lease(connection, name))
 
     @writes
     def take(
@@ -61,14 +61,14 @@ class Leases(StorePart):
             as_seen = [leases.c[column] == value for column, value in asdict(seen).items()]
             swapped = connection.execute(leases.update().where(*as_seen).values(asdict(taken)))
             return taken if swapped.rowcount == 1 else None
-        if read(connection, name) is not None:
+        if read_lease(connection, name) is not None:
             return None
         insert_absent(connection, leases, [asdict(taken)])
-        return taken if read(connection, name) == taken else None
+        return taken if read_lease(connection, name) == taken else None
 
     def read_each(self, names: Collection[str]) -> dict[str, LeaseRow]:
         """The leases of these names that somebody took once."""
-        return self._database.read(lambda connection: read_each(connection, names))
+        return self._database.read(lambda connection: read_leases(connection, names))
 
     @writes
     def beat_each(
@@ -87,7 +87,7 @@ class Leases(StorePart):
             held = (leases.c.owner == owner, leases.c.generation == generation, leases.c.released == false())
             update = leases.update().where(leases.c.name.in_(names), *held)
             connection.execute(update.values(beat=leases.c.beat + 1, ttl_ms=ttl))
-        now = read_each(connection, [row.name for row in rows])
+        now = read_leases(connection, [row.name for row in rows])
         return {row.name: now[row.name] for row in rows if row.name in now and _same(now[row.name], row)}
 
     @writes
@@ -99,5 +99,5 @@ class Leases(StorePart):
     @writes
     def check_writable(self, connection: Connection) -> None:
         """StoreError where this user may only read it: a row is written and taken back. Nothing is changed."""
-        insert_absent(connection, leases, [asdict(LeaseRow(PROBE, "", 0, 0, 0))])
-        connection.execute(leases.delete().where(leases.c.name == PROBE))
+        insert_absent(connection, leases, [asdict(LeaseRow(PROBE_LEASE, "", 0, 0, 0))])
+        connection.execute(leases.delete().where(leases.c.name == PROBE_LEASE))

@@ -14,16 +14,16 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection, RowMapping, select
 
-from twinshore.state.core.values import AuditRow, Remembered
-from twinshore.state.engine import StorePart, insert_absent, put, reads, storable, writes
-from twinshore.state.schema import ACTOR_LENGTH, GROUP_LENGTH, audit, memories, revisions
+from twinshore.state.core.values import AuditRow, LinkStateRow
+from twinshore.state.database import StorePart, insert_absent, reads, sanitize_text, upsert, writes
+from twinshore.state.tables import ACTOR_LENGTH, GROUP_LENGTH, audit, link_states, revisions
 
-AUDIT_KEPT = 10_000  # rows of each link, and as many of what was refused
+AUDIT_ROWS_MAX = 10_000  # rows of each link, and as many of what was refused
 _REFUSED = "refused: "
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AuditFilter:
     """Which rows: of these links, kind, actor, topic and group, where they are named, and older than the one with the
     id `before`."""
 
@@ -35,26 +35,26 @@ class Wanted:
     before: int = 0
 
 
-def refusal(why: object) -> str:
+def refused_outcome(why: object) -> str:
     """The outcome of what was asked for and refused."""
     return f"{_REFUSED}{why}"
 
 
-def is_refusal(outcome: str) -> bool:
-    """Whether it is one that `refusal` gave."""
+def is_refused_outcome(outcome: str) -> bool:
+    """Whether it is one that `refused_outcome` gave."""
     return outcome.startswith(_REFUSED)
 
 
-def add(connection: Connection, rows: Sequence[AuditRow]) -> None:
+def add_audit_rows(connection: Connection, rows: Sequence[AuditRow]) -> None:
     """Adds the rows; of each link only the newest are kept. What was refused pushes nothing out that was done."""
     if not rows:
         return
     connection.execute(audit.insert(), [_values(row) for row in rows])
-    for link, refused in {(row.link, is_refusal(row.outcome)) for row in rows}:
+    for link, refused in {(row.link, is_refused_outcome(row.outcome)) for row in rows}:
         told = audit.c.outcome.startswith(_REFUSED)
         ours = (audit.c.link == link, told if refused else ~told)
         oldest = connection.scalar(
-            select(audit.c.id).where(*ours).order_by(audit.c.id.desc()).offset(AUDIT_KEPT).limit(1)
+            select(audit.c.id).where(*ours).order_by(audit.c.id.desc()).offset(AUDIT_ROWS_MAX).limit(1)
         )
         if oldest is not None:
             connection.execute(audit.delete().where(*ours, audit.c.id <= oldest))
@@ -62,15 +62,15 @@ def add(connection: Connection, rows: Sequence[AuditRow]) -> None:
 
 def _values(row: AuditRow) -> dict[str, object]:
     values = asdict(row)
-    texts = {name: storable(values[name]) for name in ("subject", "before", "after", "outcome", "topic")}
-    group, actor = _group(values.pop("group")), storable(row.actor)[:ACTOR_LENGTH]
+    texts = {name: sanitize_text(values[name]) for name in ("subject", "before", "after", "outcome", "topic")}
+    group, actor = _group(values.pop("group")), sanitize_text(row.actor)[:ACTOR_LENGTH]
     del values["id"]
     return {**values, **texts, "group_id": group, "actor": actor}
 
 
 def _group(name: str) -> str:
     # Of a longer one the beginning: so it is kept, and so it is asked for.
-    return storable(name)[:GROUP_LENGTH]
+    return sanitize_text(name)[:GROUP_LENGTH]
 
 
 def _row(row: RowMapping) -> AuditRow:
@@ -83,14 +83,14 @@ class Audit(StorePart):
 
     def add(self, rows: Sequence[AuditRow]) -> None:
         """Keeps what was changed and how it ended; the oldest rows of a link give way to the newest."""
-        self._database.write(lambda connection: add(connection, rows))
+        self._database.write(lambda connection: add_audit_rows(connection, rows))
 
     def rows(self, *links: str, limit: int = 100) -> tuple[AuditRow, ...]:
         """The newest changes of these links together, or of all where none is named, newest first."""
-        return self.page(Wanted(links), limit=limit)
+        return self.page(AuditFilter(links), limit=limit)
 
     @reads
-    def page(self, connection: Connection, wanted: Wanted, *, limit: int = 100) -> tuple[AuditRow, ...]:
+    def page(self, connection: Connection, wanted: AuditFilter, *, limit: int = 100) -> tuple[AuditRow, ...]:
         """The newest of the rows that are wanted; the next page is what is `before` the last row's id."""
         query = select(audit).order_by(audit.c.id.desc()).limit(limit)
         if wanted.links:
@@ -105,14 +105,18 @@ class Audit(StorePart):
         return tuple(_row(row) for row in connection.execute(query).mappings())
 
 
-_ROWS = select(*(column for column in memories.c if column.name != "item"))
+_ROWS = select(*(column for column in link_states.c if column.name != "item"))
 
 
-def forget(connection: Connection, rows: Iterable[Remembered]) -> None:
+def forget_link_states(connection: Connection, rows: Iterable[LinkStateRow]) -> None:
     """Drops the rows of these subjects."""
     for row in rows:
-        here = (memories.c.link == row.link, memories.c.kind == row.kind, memories.c.item == _item(row.subject))
-        connection.execute(memories.delete().where(*here))
+        here = (
+            link_states.c.link == row.link,
+            link_states.c.kind == row.kind,
+            link_states.c.item == _item(row.subject),
+        )
+        connection.execute(link_states.delete().where(*here))
 
 
 def _item(subject: str) -> str:
@@ -120,47 +124,48 @@ def _item(subject: str) -> str:
     return hashlib.sha256(subject.encode("utf-8", "replace")).hexdigest()
 
 
-class Memories(StorePart):
+class LinkStateStore(StorePart):
     """What links remember."""
 
     @writes
-    def remember(self, connection: Connection, rows: Sequence[Remembered], told: Sequence[AuditRow] = ()) -> None:
+    def remember(self, connection: Connection, rows: Sequence[LinkStateRow], told: Sequence[AuditRow] = ()) -> None:
         """Each row stands from now on as given; `told` in the audit with it."""
-        put(connection, memories, [{**asdict(row), "item": _item(row.subject)} for row in rows])
-        add(connection, told)
+        upsert(connection, link_states, [{**asdict(row), "item": _item(row.subject)} for row in rows])
+        add_audit_rows(connection, told)
 
     @writes
-    def forget(self, connection: Connection, rows: Sequence[Remembered], told: Sequence[AuditRow] = ()) -> None:
+    def forget(self, connection: Connection, rows: Sequence[LinkStateRow], told: Sequence[AuditRow] = ()) -> None:
         """Drops what is remembered of these rows' subjects; `told` in the audit with it."""
-        forget(connection, rows)
-        add(connection, told)
+        forget_link_states(connection, rows)
+        add_audit_rows(connection, told)
 
     @reads
-    def of(self, connection: Connection, link: str, kind: str | None = None) -> tuple[Remembered, ...]:
+    def of(self, connection: Connection, link: str, kind: str | None = None) -> tuple[LinkStateRow, ...]:
         """What is remembered of what follows, by kind and subject."""
-        kinds = () if kind is None else (memories.c.kind == kind,)
+        kinds = () if kind is None else (link_states.c.kind == kind,)
         rows = [
-            Remembered(**row) for row in connection.execute(_ROWS.where(memories.c.link == link, *kinds)).mappings()
+            LinkStateRow(**row)
+            for row in connection.execute(_ROWS.where(link_states.c.link == link, *kinds)).mappings()
         ]
         return tuple(sorted(rows, key=lambda row: (row.kind, row.subject)))
 
     @reads
-    def of_each(self, connection: Connection, links: Collection[str], kind: str) -> tuple[Remembered, ...]:
+    def of_each(self, connection: Connection, links: Collection[str], kind: str) -> tuple[LinkStateRow, ...]:
         """What is remembered of many links, of one kind, in one look; by link and subject."""
-        query = _ROWS.where(memories.c.link.in_(links), memories.c.kind == kind)
-        rows = [Remembered(**row) for row in connection.execute(query).mappings()]
+        query = _ROWS.where(link_states.c.link.in_(links), link_states.c.kind == kind)
+        rows = [LinkStateRow(**row) for row in connection.execute(query).mappings()]
         return tuple(sorted(rows, key=lambda row: (row.link, row.subject)))
 
 
-LINKS = "links"
+LINKS_SUBJECT = "links"
 
 
-def revision_of(connection: Connection, subject: str) -> int:
+def read_revision(connection: Connection, subject: str) -> int:
     """How often the subject was changed."""
     return connection.scalar(select(revisions.c.revision).where(revisions.c.subject == subject)) or 0
 
 
-def each_of(connection: Connection, prefix: str) -> dict[str, int]:
+def read_revisions(connection: Connection, prefix: str) -> dict[str, int]:
     """The same of each subject that begins so."""
     found = select(revisions.c.subject, revisions.c.revision).where(
         revisions.c.subject.startswith(prefix, autoescape=True)
@@ -168,14 +173,14 @@ def each_of(connection: Connection, prefix: str) -> dict[str, int]:
     return {row.subject: row.revision for row in connection.execute(found)}
 
 
-def advance(connection: Connection, subject: str, seen: int) -> bool:
+def advance_revision(connection: Connection, subject: str, seen: int) -> bool:
     """One more, in the transaction that changes the subject; False, and nothing done, where it is no longer `seen`."""
     insert_absent(connection, revisions, [{"subject": subject, "revision": 0}])
     as_seen = (revisions.c.subject == subject, revisions.c.revision == seen)
     return connection.execute(revisions.update().where(*as_seen).values(revision=seen + 1)).rowcount == 1
 
 
-def grow(connection: Connection, subject: str) -> None:
+def increment_revision(connection: Connection, subject: str) -> None:
     """One more, in the transaction that changes the subject, whoever else changed it."""
     insert_absent(connection, revisions, [{"subject": subject, "revision": 0}])
     more = revisions.update().where(revisions.c.subject == subject).values(revision=revisions.c.revision + 1)
@@ -188,4 +193,4 @@ class Revisions(StorePart):
     @reads
     def of(self, connection: Connection, subject: str) -> int:
         """0 before the first change."""
-        return revision_of(connection, subject)
+        return read_revision(connection, subject)

@@ -11,11 +11,20 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, func, select
 
 from twinshore.state import log
-from twinshore.state.core.values import AlarmRow, AuditRow, DelayPlace, WatchRow
-from twinshore.state.engine import StorePart, chunks, insert_absent, put, reads, standing, storable, writes
-from twinshore.state.schema import alarms, delay_places, delay_watches
+from twinshore.state.core.values import AlarmRow, AuditRow, PartitionDelayRow, WatcherRow
+from twinshore.state.database import (
+    StorePart,
+    chunks,
+    insert_absent,
+    insert_or_find,
+    reads,
+    sanitize_text,
+    upsert,
+    writes,
+)
+from twinshore.state.tables import alarms, partition_delays, watchers
 
-ALARMS_KEPT = 10_000
+ALARM_ROWS_MAX = 10_000
 
 
 class DelayStore(StorePart):
@@ -26,10 +35,10 @@ class DelayStore(StorePart):
         """The open row of what the alarm is about: this one, with its id, or the one that is open already."""
         about = (alarm.link, alarm.kind, alarm.topic, alarm.group)
         key = hashlib.sha256(repr(about).encode()).hexdigest()
-        values = _values(alarm) | {"open_key": key, "sentence": storable(alarm.sentence)}
+        values = _values(alarm) | {"open_key": key, "sentence": sanitize_text(alarm.sentence)}
         del values["id"]
         is_open = select(alarms).where(alarms.c.open_key == key)
-        found = standing(
+        found = insert_or_find(
             lambda: insert_absent(connection, alarms, [values]),
             lambda: connection.execute(is_open).mappings().one_or_none(),
             f"the open alarm {alarm.kind} of {alarm.link}",
@@ -37,9 +46,9 @@ class DelayStore(StorePart):
         return _alarm(found)
 
     @writes
-    def tell_alarm(self, connection: Connection, alarm: AlarmRow) -> None:
+    def mark_alarm_reported(self, connection: Connection, alarm: AlarmRow) -> None:
         """What was told last of it, and when."""
-        values = {"told_ms": alarm.told_ms, "times_told": alarm.times_told, "sentence": storable(alarm.sentence)}
+        values = {"told_ms": alarm.told_ms, "times_told": alarm.times_told, "sentence": sanitize_text(alarm.sentence)}
         connection.execute(alarms.update().where(alarms.c.id == alarm.id).values(**values))
 
     @writes
@@ -48,7 +57,7 @@ class DelayStore(StorePart):
         is_open = (alarms.c.id == alarm_id, alarms.c.cleared_ms.is_(None))
         done = connection.execute(alarms.update().where(*is_open).values(cleared_ms=now_ms, open_key=None))
         newest = connection.scalar(select(func.max(alarms.c.id))) or 0
-        old = (alarms.c.id <= newest - ALARMS_KEPT, alarms.c.cleared_ms.is_not(None))
+        old = (alarms.c.id <= newest - ALARM_ROWS_MAX, alarms.c.cleared_ms.is_not(None))
         connection.execute(alarms.delete().where(*old))
         return done.rowcount == 1
 
@@ -65,55 +74,55 @@ class DelayStore(StorePart):
         return tuple(map(_alarm, connection.execute(query).mappings()))
 
     @writes
-    def save_places(self, connection: Connection, rows: Sequence[DelayPlace]) -> None:
+    def save_partitions(self, connection: Connection, rows: Sequence[PartitionDelayRow]) -> None:
         """Each place stands as given from now on."""
         for some in chunks(rows):
-            put(connection, delay_places, [_values(row) for row in some])
+            upsert(connection, partition_delays, [_values(row) for row in some])
 
     @reads
-    def places(self, connection: Connection, link: str) -> tuple[DelayPlace, ...]:
+    def places(self, connection: Connection, link: str) -> tuple[PartitionDelayRow, ...]:
         """The link's places as they were said to stand, by topic, partition and group."""
-        c = delay_places.c
-        query = select(delay_places).where(c.link == link).order_by(c.topic, c.partition, c.group_id)
-        return tuple(DelayPlace(**_fields(row)) for row in connection.execute(query).mappings())
+        c = partition_delays.c
+        query = select(partition_delays).where(c.link == link).order_by(c.topic, c.partition, c.group_id)
+        return tuple(PartitionDelayRow(**_fields(row)) for row in connection.execute(query).mappings())
 
     @writes
-    def forget_places(self, connection: Connection, link: str, before_ms: int) -> int:
+    def forget_partitions(self, connection: Connection, link: str, before_ms: int) -> int:
         """Drops places that nobody has seen since; how many."""
-        old = delay_places.delete().where(delay_places.c.link == link, delay_places.c.at_ms < before_ms)
+        old = partition_delays.delete().where(partition_delays.c.link == link, partition_delays.c.at_ms < before_ms)
         return connection.execute(old).rowcount
 
     @writes
     def forget_topics(self, connection: Connection, link: str, topics: Collection[str]) -> None:
         """Drops all places of topics that the link does not carry any more."""
-        c = delay_places.c
+        c = partition_delays.c
         for some in chunks(sorted(topics)):
-            connection.execute(delay_places.delete().where(c.link == link, c.topic.in_(some)))
+            connection.execute(partition_delays.delete().where(c.link == link, c.topic.in_(some)))
 
     @writes
-    def beat_watch(self, connection: Connection, row: WatchRow) -> None:
+    def beat_watch(self, connection: Connection, row: WatcherRow) -> None:
         """Says that a monitor, or whoever watches monitors, is at work."""
-        values = asdict(row) | {"sentence": storable(row.sentence), "links": json.dumps(row.links)}
-        put(connection, delay_watches, [values])
+        values = asdict(row) | {"sentence": sanitize_text(row.sentence), "links": json.dumps(row.links)}
+        upsert(connection, watchers, [values])
 
     @writes
     def end_watch(self, connection: Connection, name: str, told: Sequence[AuditRow] = ()) -> None:
         """One that ends in good order is not missed; `told` in the audit with it, where somebody else ends it."""
-        connection.execute(delay_watches.delete().where(delay_watches.c.name == name))
-        log.add(connection, told)
+        connection.execute(watchers.delete().where(watchers.c.name == name))
+        log.add_audit_rows(connection, told)
 
     @reads
-    def watches(self, connection: Connection) -> tuple[WatchRow, ...]:
+    def watches(self, connection: Connection) -> tuple[WatcherRow, ...]:
         """Everybody who watches, or should, by name."""
-        rows = connection.execute(select(delay_watches).order_by(delay_watches.c.name)).mappings()
-        return tuple(WatchRow(**{**row, "links": tuple(json.loads(row["links"] or "[]"))}) for row in rows)
+        rows = connection.execute(select(watchers).order_by(watchers.c.name)).mappings()
+        return tuple(WatcherRow(**{**row, "links": tuple(json.loads(row["links"] or "[]"))}) for row in rows)
 
 
 def _alarm(row: RowMapping) -> AlarmRow:
     return AlarmRow(**{name: value for name, value in _fields(row).items() if name != "open_key"})
 
 
-def _values(row: AlarmRow | DelayPlace) -> dict[str, Any]:
+def _values(row: AlarmRow | PartitionDelayRow) -> dict[str, Any]:
     return {"group_id" if name == "group" else name: value for name, value in asdict(row).items()}
 
 

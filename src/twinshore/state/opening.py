@@ -15,43 +15,43 @@ from sqlalchemy import make_url
 
 from twinshore.config.errors import ConfigError, StoreError, TwinshoreError
 from twinshore.config.settings import Settings
-from twinshore.state.engine import place_of
-from twinshore.state.store import Store, empty_store, open_made, open_store
+from twinshore.state.database import describe_url
+from twinshore.state.store import Store, empty_store, open_store, open_store_if_made
 
 NO_MIRROR = "no mirror has run with these settings here"
-RUN_ONE = "start one with `twinshore mirror run`, or name its settings with --settings"
+RUN_MIRROR_HINT = "start one with `twinshore mirror run`, or name its settings with --settings"
 
 
-def open_or_make(settings: Settings) -> Store:
+def open_or_create(settings: Settings) -> Store:
     """The store, made where there is none."""
     return open_store(settings.store.url, settings.store.password)
 
 
-def open_if_there(settings: Settings) -> Store | None:
+def open_if_exists(settings: Settings) -> Store | None:
     """The store; None where it is a file that is not there yet, or has no tables yet."""
     url = make_url(settings.store.url)
     if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists():
         return None
-    return open_made(settings.store.url, settings.store.password)
+    return open_store_if_made(settings.store.url, settings.store.password)
 
 
-def open_known(settings: Settings) -> Store:
+def open_existing(settings: Settings) -> Store:
     """The store, for operations that have nothing to say or to do before a mirror has made one."""
-    store = open_if_there(settings)
+    store = open_if_exists(settings)
     if store is None:
-        raise ConfigError(f"there is no store yet: {NO_MIRROR}", hint=RUN_ONE)
+        raise ConfigError(f"there is no store yet: {NO_MIRROR}", hint=RUN_MIRROR_HINT)
     return store
 
 
-def open_found(settings: Settings, none: str = NO_MIRROR, hint: str = RUN_ONE) -> Store:
+def open_for_report(settings: Settings, none: str = NO_MIRROR, hint: str = RUN_MIRROR_HINT) -> Store:
     """The store, for operations that tell what is in it. `none`: what it means that there is no store."""
-    store = open_if_there(settings)
+    store = open_if_exists(settings)
     if store is None:
         raise ConfigError(f"there is no store at {settings.store.url}: {none}", hint=hint)
     return store
 
 
-def open_answering(settings: Settings, within_s: float) -> Store:
+def open_responsive(settings: Settings, within_s: float) -> Store:
     """The store, which has taken a write; StoreError where it is not there, or has not done so within the time: one
     that hangs half-way is left behind in a separate thread."""
     answer: queue.SimpleQueue[Store | TwinshoreError] = queue.SimpleQueue()
@@ -59,7 +59,7 @@ def open_answering(settings: Settings, within_s: float) -> Store:
 
     def ask() -> None:
         try:
-            store = open_known(settings)
+            store = open_existing(settings)
             try:
                 store.leases.check_writable()
             except TwinshoreError:
@@ -76,7 +76,7 @@ def open_answering(settings: Settings, within_s: float) -> Store:
         found = answer.get(timeout=within_s)
     except queue.Empty:
         late.set()
-        place = place_of(settings.store.url)
+        place = describe_url(settings.store.url)
         raise StoreError(f"the store {place} has not answered within {within_s:g} s") from None
     if isinstance(found, TwinshoreError):
         raise found if isinstance(found, StoreError) else StoreError(found.message, hint=found.hint)
@@ -84,9 +84,9 @@ def open_answering(settings: Settings, within_s: float) -> Store:
 
 
 @contextlib.contextmanager
-def open_to_look(settings: Settings) -> Iterator[Store]:
+def open_or_temporary(settings: Settings) -> Iterator[Store]:
     """The store; where there is none yet, one that knows nothing and is gone afterwards."""
-    store = open_if_there(settings)
+    store = open_if_exists(settings)
     if store is None:
         with empty_store(settings.store.url) as empty:
             yield empty

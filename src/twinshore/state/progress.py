@@ -14,56 +14,56 @@ from sqlalchemy import BindParameter, Connection, RowMapping, bindparam, delete,
 from twinshore.config.errors import StoreError
 from twinshore.state import mirrors
 from twinshore.state import mirrors as twin_rows
-from twinshore.state.core.progress import (
+from twinshore.state.core.progress_rules import (
     PRODUCER_AGE_MS,
-    PRODUCERS_MAX,
+    PRODUCERS_PER_PARTITION_MAX,
     PRODUCERS_SLACK,
-    Progress,
-    ReceiptsRefusedError,
-    RefusedReceipt,
-    advance,
-    beyond,
+    ProgressRefusedError,
+    RefusedProgress,
+    StoredPosition,
+    advance_position,
     last_offset,
-    later_batches,
-    refusal,
+    merge_batches,
+    new_part,
+    refusal_reason,
 )
-from twinshore.state.core.values import PartitionState, Position, Receipt, SourceBatch, SourceProducer
-from twinshore.state.engine import StorePart, chunks, insert_absent, put, reads, writes
-from twinshore.state.schema import positions, source_producers
+from twinshore.state.core.values import PartitionState, ProgressRecord, ReplicatedPosition, SourceBatch, SourceProducer
+from twinshore.state.database import StorePart, chunks, insert_absent, reads, upsert, writes
+from twinshore.state.tables import positions, source_producers
 
 Key = tuple[str, str, int]
 
-PAIRS_AT_ONCE = 300
+KEYS_PER_QUERY = 300
 # Asked at each record: building these and `put`'s statement anew took a third of its CPU.
 _SOME: BindParameter[Any] = bindparam("some", expanding=True)
 _IDS = select(positions.c.id, positions.c.topic, positions.c.partition)
 _IDS = _IDS.where(positions.c.link == bindparam("of"), positions.c.topic.in_(_SOME))
 _ROWS = select(positions).where(positions.c.id.in_(_SOME)).order_by(positions.c.id).with_for_update()
-_OF_POSITION = [one.name for one in fields(Position)]
+_OF_POSITION = [one.name for one in fields(ReplicatedPosition)]
 _WROTE = source_producers.c
 
 
-def record(connection: Connection, given: Sequence[Receipt]) -> None:
+def record_progress(connection: Connection, given: Sequence[ProgressRecord]) -> None:
     """Records all receipts, or raises ReceiptsRefusedError having recorded none."""
-    by_key: dict[Key, list[Receipt]] = {}
+    by_key: dict[Key, list[ProgressRecord]] = {}
     for receipt in sorted(given, key=lambda one: (one.link, one.topic, one.partition, one.from_offset, one.to_offset)):
         by_key.setdefault((receipt.link, receipt.topic, receipt.partition), []).append(receipt)
     # Before positions, as whoever forgets a topic does: so the one waits for the other, and neither is cut in two.
-    twin_rows.lock(connection, {(receipt.link, receipt.topic) for receipt in given if receipt.extents})
+    twin_rows.lock_twins(connection, {(receipt.link, receipt.topic) for receipt in given if receipt.extents})
     before = _locked(connection, by_key)
-    after: list[Progress] = []
-    fresh: list[tuple[Progress, list[SourceProducer], int]] = []
-    refused: list[RefusedReceipt] = []
+    after: list[StoredPosition] = []
+    fresh: list[tuple[StoredPosition, list[SourceProducer], int]] = []
+    refused: list[RefusedProgress] = []
     for key, chain in by_key.items():
         progress = before[key]
         carried: list[SourceProducer] = []
         for receipt in chain:
-            reason = refusal(progress.position, receipt)
+            reason = refusal_reason(progress.position, receipt)
             if reason is not None:
-                refused.append(RefusedReceipt(receipt, progress.position.to_offset, reason))
+                refused.append(RefusedProgress(receipt, progress.position.to_offset, reason))
                 continue
-            new = beyond(progress.position, receipt)
-            position = advance(progress.position, new)
+            new = new_part(progress.position, receipt)
+            position = advance_position(progress.position, new)
             if position.to_offset > progress.position.to_offset:
                 carried.extend(new.source_producers)
             progress = replace(progress, position=position)
@@ -71,13 +71,13 @@ def record(connection: Connection, given: Sequence[Receipt]) -> None:
         if carried:
             fresh.append((progress, carried, chain[-1].last_ms))
     if refused:
-        raise ReceiptsRefusedError(tuple(refused))
+        raise ProgressRefusedError(tuple(refused))
     producers = _record_producers(connection, fresh)
-    put(connection, positions, [_row(one, producers.get(one.id, one.producers)) for one in after])
-    mirrors.record(connection, given)
+    upsert(connection, positions, [_row(one, producers.get(one.id, one.producers)) for one in after])
+    mirrors.record_runs(connection, given)
 
 
-def _locked(connection: Connection, by_key: dict[Key, list[Receipt]]) -> dict[Key, Progress]:
+def _locked(connection: Connection, by_key: dict[Key, list[ProgressRecord]]) -> dict[Key, StoredPosition]:
     known = _progresses(connection, by_key)
     unknown = {key: chain[0] for key, chain in by_key.items() if key not in known}
     if unknown:
@@ -86,7 +86,7 @@ def _locked(connection: Connection, by_key: dict[Key, list[Receipt]]) -> dict[Ke
     return known
 
 
-def _progresses(connection: Connection, keys: Collection[Key]) -> dict[Key, Progress]:
+def _progresses(connection: Connection, keys: Collection[Key]) -> dict[Key, StoredPosition]:
     # First the ids, then the rows by primary key in one order: so two writers wait for each other and never deadlock.
     wanted = set(keys)
     topics: dict[str, set[str]] = {}
@@ -97,7 +97,7 @@ def _progresses(connection: Connection, keys: Collection[Key]) -> dict[Key, Prog
         for some in chunks(sorted(names)):
             rows = connection.execute(_IDS, {"of": link, "some": some})
             ids.extend(row.id for row in rows if (link, row.topic, row.partition) in wanted)
-    found: dict[Key, Progress] = {}
+    found: dict[Key, StoredPosition] = {}
     for part in chunks(sorted(ids)):
         for row in connection.execute(_ROWS, {"some": part}).mappings():
             progress = _progress(row)
@@ -105,20 +105,20 @@ def _progresses(connection: Connection, keys: Collection[Key]) -> dict[Key, Prog
     return found
 
 
-def _progress(row: RowMapping) -> Progress:
-    return Progress(row["id"], _position(row), row["producers"])
+def _progress(row: RowMapping) -> StoredPosition:
+    return StoredPosition(row["id"], _position(row), row["producers"])
 
 
-def _position(row: RowMapping) -> Position:
+def _position(row: RowMapping) -> ReplicatedPosition:
     try:
         state = PartitionState(row["state"])
     except ValueError as error:
         place = f"positions, row {row['id']}"
         raise StoreError(f"the store's table {place}: no such state {row['state']!r}", hint="who wrote it?") from error
-    return Position(**{name: row[name] for name in _OF_POSITION} | {"state": state})
+    return ReplicatedPosition(**{name: row[name] for name in _OF_POSITION} | {"state": state})
 
 
-def _blank_row(receipt: Receipt) -> dict[str, Any]:
+def _blank_row(receipt: ProgressRecord) -> dict[str, Any]:
     numbers = [column.name for column in positions.columns if column.name not in ("id", "link", "topic", "state")]
     return {
         **dict.fromkeys(numbers, 0),
@@ -133,7 +133,7 @@ def _blank_row(receipt: Receipt) -> dict[str, Any]:
     }
 
 
-def _row(progress: Progress, producers: int) -> dict[str, Any]:
+def _row(progress: StoredPosition, producers: int) -> dict[str, Any]:
     return {
         "id": progress.id,
         **{name: getattr(progress.position, name) for name in _OF_POSITION},
@@ -143,7 +143,7 @@ def _row(progress: Progress, producers: int) -> dict[str, Any]:
 
 
 def _record_producers(
-    connection: Connection, fresh: Iterable[tuple[Progress, Sequence[SourceProducer], int]]
+    connection: Connection, fresh: Iterable[tuple[StoredPosition, Sequence[SourceProducer], int]]
 ) -> dict[int, int]:
     """Records each partition's producers, in order of its receipts; how many each partition now has, by row id."""
     gathered: dict[tuple[int, int], SourceProducer] = {}
@@ -153,8 +153,8 @@ def _record_producers(
         newest: dict[int, SourceProducer] = {}
         for producer in producers:
             if producer.batches:
-                newest[producer.producer_id] = later_batches(newest.get(producer.producer_id), producer)
-        by_offset = sorted(newest.values(), key=last_offset)[-PRODUCERS_MAX:]
+                newest[producer.producer_id] = merge_batches(newest.get(producer.producer_id), producer)
+        by_offset = sorted(newest.values(), key=last_offset)[-PRODUCERS_PER_PARTITION_MAX:]
         gathered |= {(progress.id, producer.producer_id): producer for producer in by_offset}
         last_ms[progress.id] = now_ms
         counts[progress.id] = progress.producers
@@ -164,9 +164,9 @@ def _record_producers(
         counts[row_id] += 1
     rows = []
     for key in sorted(gathered):
-        producer = later_batches(known.get(key), gathered[key])
+        producer = merge_batches(known.get(key), gathered[key])
         rows.append(_producer_row(key[0], producer, last_ms[key[0]]))
-    put(connection, source_producers, rows)
+    upsert(connection, source_producers, rows)
     for row_id, count in counts.items():
         if count // PRODUCERS_SLACK > before[row_id] // PRODUCERS_SLACK:
             counts[row_id] -= _forget(connection, row_id, last_ms[row_id])
@@ -177,21 +177,23 @@ def _forget(connection: Connection, row_id: int, now_ms: int) -> int:
     """Forgets those that have written nothing for a day, and all but the ones that wrote last; how many."""
     mine = _WROTE.position_id == row_id
     last = select(_WROTE.last_offset).where(mine).order_by(_WROTE.last_offset.desc())
-    oldest_kept = connection.scalar(last.offset(PRODUCERS_MAX - 1).limit(1)) or 0
+    oldest_kept = connection.scalar(last.offset(PRODUCERS_PER_PARTITION_MAX - 1).limit(1)) or 0
     over = or_(_WROTE.last_ms < now_ms - PRODUCER_AGE_MS, _WROTE.last_offset < oldest_kept)
     return connection.execute(delete(source_producers).where(mine, over)).rowcount
 
 
 def _known_producers(connection: Connection, keys: Sequence[tuple[int, int]]) -> dict[tuple[int, int], SourceProducer]:
     found: dict[tuple[int, int], SourceProducer] = {}
-    for start in range(0, len(keys), PAIRS_AT_ONCE):
-        some = keys[start : start + PAIRS_AT_ONCE]
+    for start in range(0, len(keys), KEYS_PER_QUERY):
+        some = keys[start : start + KEYS_PER_QUERY]
         query = select(source_producers).where(
             _WROTE.position_id.in_(sorted({row_id for row_id, _ in some})),
             tuple_(_WROTE.position_id, _WROTE.producer_id).in_(some),
         )
         for row in connection.execute(query):
-            found[row.position_id, row.producer_id] = producer_of(row, f"source_producers, position {row.position_id}")
+            found[row.position_id, row.producer_id] = parse_producer(
+                row, f"source_producers, position {row.position_id}"
+            )
     return found
 
 
@@ -207,7 +209,7 @@ def _producer_row(row_id: int, producer: SourceProducer, now_ms: int) -> dict[st
     }
 
 
-def producer_of(row: Any, place: str) -> SourceProducer:
+def parse_producer(row: Any, place: str) -> SourceProducer:
     """Of a row that has its id, epoch and batches. `place`: the table and what is meant in it, for sentences."""
     try:
         batches = tuple(SourceBatch(*map(int, one)) for one in json.loads(row.batches))
@@ -217,10 +219,10 @@ def producer_of(row: Any, place: str) -> SourceProducer:
     return SourceProducer(row.producer_id, row.epoch, batches)
 
 
-class Receipts(StorePart):
+class ProgressStore(StorePart):
     """What crossed, and how far each partition is."""
 
-    def record(self, given: Sequence[Receipt]) -> None:
+    def record(self, given: Sequence[ProgressRecord]) -> None:
         """Records all of them, or raises ReceiptsRefusedError and records none.
 
         A partition's first receipt says where its receipts begin; each later one begins where the last ended. One that
@@ -228,10 +230,10 @@ class Receipts(StorePart):
         only what is new counts.
         """
         if given:
-            self._database.write(lambda connection: record(connection, given))
+            self._database.write(lambda connection: record_progress(connection, given))
 
     @reads
-    def positions(self, connection: Connection, link: str) -> tuple[Position, ...]:
+    def positions(self, connection: Connection, link: str) -> tuple[ReplicatedPosition, ...]:
         """How far each partition of the link is receipted, by topic and partition."""
         query = select(positions).where(positions.c.link == link)
         found = connection.execute(query.order_by(positions.c.topic, positions.c.partition)).mappings()

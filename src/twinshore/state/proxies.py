@@ -29,30 +29,30 @@ from sqlalchemy.exc import DataError, IntegrityError
 
 from twinshore.state import log
 from twinshore.state.core.proxy_values import (
-    HIGHEST,
-    SUMS,
-    DropRow,
-    Flow,
-    FlowKey,
-    FlowKind,
-    FlowRow,
-    FuseCountRow,
-    FuseKind,
-    FusePolicy,
-    FuseRow,
-    FuseState,
-    InstanceRow,
-    Limits,
+    MAX_FIELDS,
+    SUM_FIELDS,
+    BreakerCountRow,
+    BreakerKind,
+    BreakerLimits,
+    BreakerPolicy,
+    BreakerRow,
+    BreakerState,
+    DroppedRecordsRow,
+    ProxyInstanceRow,
     ResetRow,
     ResetState,
-    ResetWord,
-    goals_of,
-    goals_text,
+    ResetStatusRow,
+    TrafficCounter,
+    TrafficKey,
+    TrafficKind,
+    TrafficRow,
+    encode_goals,
+    parse_goals,
 )
 from twinshore.state.core.values import AuditRow
-from twinshore.state.engine import StorePart, insert_absent, put, reads, storable, writes
-from twinshore.state.log import advance, revision_of
-from twinshore.state.schema import (
+from twinshore.state.database import StorePart, insert_absent, reads, sanitize_text, upsert, writes
+from twinshore.state.log import advance_revision, read_revision
+from twinshore.state.tables import (
     ACTOR_LENGTH,
     CLIENT_LENGTH,
     INSTANCE_LENGTH,
@@ -62,80 +62,86 @@ from twinshore.state.schema import (
     long_text,
     metadata,
     number,
+    proxy_breaker_counts,
+    proxy_breakers,
     proxy_drops,
-    proxy_fuse_counts,
-    proxy_fuses,
     proxy_instances,
-    proxy_reset_words,
+    proxy_reset_statuses,
     proxy_resets,
 )
 
-FUSES = "proxy fuses"
+BREAKERS_SUBJECT = "proxy fuses"
 # What a proxy said of itself that was not heard of for so long says nothing any more.
-FORGOTTEN_MS = 7 * 24 * 3600 * 1000
-RESETS = "proxy resets"
+INSTANCE_RETENTION_MS = 7 * 24 * 3600 * 1000
+RESETS_SUBJECT = "proxy resets"
 # What a member that was sent away may still commit is long over then.
-RESET_FORGOTTEN_MS = 24 * 3600 * 1000
+RESET_RETENTION_MS = 24 * 3600 * 1000
 
 
-class Proxies(StorePart):
+class ProxyStore(StorePart):
     """Fuses, and the processes that go by them."""
 
     @reads
     def revision(self, connection: Connection) -> int:
         """How often fuses were changed."""
-        return revision_of(connection, FUSES)
+        return read_revision(connection, BREAKERS_SUBJECT)
 
     @reads
-    def fuses(self, connection: Connection) -> tuple[int, tuple[FuseRow, ...]]:
+    def fuses(self, connection: Connection) -> tuple[int, tuple[BreakerRow, ...]]:
         """All of them, with the number of changes that they are as of."""
         # First the number: who reads a change that comes between the two reads it again.
-        seen = revision_of(connection, FUSES)
-        query = select(proxy_fuses).order_by(proxy_fuses.c.topic, proxy_fuses.c.client, proxy_fuses.c.kind)
+        seen = read_revision(connection, BREAKERS_SUBJECT)
+        query = select(proxy_breakers).order_by(proxy_breakers.c.topic, proxy_breakers.c.client, proxy_breakers.c.kind)
         return seen, tuple(_fuse(row) for row in connection.execute(query).mappings())
 
     @writes
-    def change(self, connection: Connection, rows: Sequence[FuseRow], *, seen: int, told: Sequence[AuditRow]) -> bool:
+    def change(
+        self, connection: Connection, rows: Sequence[BreakerRow], *, seen: int, told: Sequence[AuditRow]
+    ) -> bool:
         """Puts the rows, with `told` in the audit; False, and nothing done, where fuses were changed since `seen`."""
-        if not advance(connection, FUSES, seen):
+        if not advance_revision(connection, BREAKERS_SUBJECT, seen):
             return False
-        put(connection, proxy_fuses, [_fuse_values(row) for row in rows])
-        log.add(connection, told)
+        upsert(connection, proxy_breakers, [_fuse_values(row) for row in rows])
+        log.add_audit_rows(connection, told)
         return True
 
     @reads
-    def instances(self, connection: Connection) -> tuple[InstanceRow, ...]:
+    def instances(self, connection: Connection) -> tuple[ProxyInstanceRow, ...]:
         """Who serves, as each said last."""
         query = select(proxy_instances).order_by(proxy_instances.c.name, proxy_instances.c.started_ms)
-        return tuple(InstanceRow(**row) for row in connection.execute(query).mappings())
+        return tuple(ProxyInstanceRow(**row) for row in connection.execute(query).mappings())
 
     @reads
-    def counts(self, connection: Connection) -> tuple[FuseCountRow, ...]:
+    def counts(self, connection: Connection) -> tuple[BreakerCountRow, ...]:
         """What fuses answered."""
-        rows = connection.execute(select(proxy_fuse_counts)).mappings()
-        return tuple(FuseCountRow(**{**row, "kind": FuseKind(row["kind"])}) for row in rows)
+        rows = connection.execute(select(proxy_breaker_counts)).mappings()
+        return tuple(BreakerCountRow(**{**row, "kind": BreakerKind(row["kind"])}) for row in rows)
 
     @reads
-    def drops(self, connection: Connection, limit: int = 100) -> tuple[DropRow, ...]:
+    def drops(self, connection: Connection, limit: int = 100) -> tuple[DroppedRecordsRow, ...]:
         """The newest of the ledger of dropped records, newest first."""
         query = select(proxy_drops).order_by(proxy_drops.c.since_ms.desc()).limit(limit)
-        return tuple(DropRow(**row) for row in connection.execute(query).mappings())
+        return tuple(DroppedRecordsRow(**row) for row in connection.execute(query).mappings())
 
     @writes
     def tell(
-        self, connection: Connection, row: InstanceRow, counts: Sequence[FuseCountRow], drops: Sequence[DropRow]
+        self,
+        connection: Connection,
+        row: ProxyInstanceRow,
+        counts: Sequence[BreakerCountRow],
+        drops: Sequence[DroppedRecordsRow],
     ) -> None:
         """What a proxy says of itself, instead of what it said before."""
-        put(connection, proxy_instances, [_shortened(asdict(row))])
-        put(connection, proxy_fuse_counts, [_shortened(asdict(one)) for one in counts])
-        put(connection, proxy_drops, [_shortened(asdict(one)) for one in drops])
+        upsert(connection, proxy_instances, [_shortened(asdict(row))])
+        upsert(connection, proxy_breaker_counts, [_shortened(asdict(one)) for one in counts])
+        upsert(connection, proxy_drops, [_shortened(asdict(one)) for one in drops])
 
     @writes
     def forget_before(self, connection: Connection, now_ms: int) -> None:
         """Of proxies that have not been heard of for a week only the ledger is kept."""
-        past_ms = now_ms - FORGOTTEN_MS
+        past_ms = now_ms - INSTANCE_RETENTION_MS
         connection.execute(delete(proxy_instances).where(proxy_instances.c.seen_ms < past_ms))
-        connection.execute(delete(proxy_fuse_counts).where(proxy_fuse_counts.c.changed_ms < past_ms))
+        connection.execute(delete(proxy_breaker_counts).where(proxy_breaker_counts.c.changed_ms < past_ms))
 
     @writes
     def leave(self, connection: Connection, instance: str) -> None:
@@ -146,21 +152,25 @@ class Proxies(StorePart):
 def _shortened(values: dict[str, Any]) -> dict[str, Any]:
     """As every database takes it: clients may call themselves anything."""
     longest = {"client": CLIENT_LENGTH, "name": NAME_LENGTH, "host": NAME_LENGTH}
-    return values | {name: storable(values[name])[:size] for name, size in longest.items() if name in values}
+    return values | {name: sanitize_text(values[name])[:size] for name, size in longest.items() if name in values}
 
 
-def _fuse_values(row: FuseRow) -> dict[str, Any]:
-    kept = replace(row, reason=storable(row.reason), set_by=storable(row.set_by)[:ACTOR_LENGTH])
+def _fuse_values(row: BreakerRow) -> dict[str, Any]:
+    kept = replace(row, reason=sanitize_text(row.reason), set_by=sanitize_text(row.set_by)[:ACTOR_LENGTH])
     values = _shortened(asdict(kept))
     limits: dict[str, Any] = values.pop("limits")
     return values | limits
 
 
-def _fuse(row: RowMapping) -> FuseRow:
+def _fuse(row: RowMapping) -> BreakerRow:
     values: dict[str, Any] = dict(row)
-    limits = Limits(**{name: values.pop(name) for name in Limits.__dataclass_fields__})
-    kinds = {"kind": FuseKind(row["kind"]), "state": FuseState(row["state"]), "policy": FusePolicy(row["policy"])}
-    return FuseRow(**{**values, **kinds}, limits=limits)
+    limits = BreakerLimits(**{name: values.pop(name) for name in BreakerLimits.__dataclass_fields__})
+    kinds = {
+        "kind": BreakerKind(row["kind"]),
+        "state": BreakerState(row["state"]),
+        "policy": BreakerPolicy(row["policy"]),
+    }
+    return BreakerRow(**{**values, **kinds}, limits=limits)
 
 
 class ProxyResets(StorePart):
@@ -170,40 +180,40 @@ class ProxyResets(StorePart):
     @reads
     def revision(self, connection: Connection) -> int:
         """How often resets were changed."""
-        return revision_of(connection, RESETS)
+        return read_revision(connection, RESETS_SUBJECT)
 
     @reads
     def all(self, connection: Connection) -> tuple[int, tuple[ResetRow, ...]]:
         """Each, with the number of changes that they are as of."""
         # First the number: who reads a change that comes between the two reads it again.
-        seen = revision_of(connection, RESETS)
+        seen = read_revision(connection, RESETS_SUBJECT)
         query = select(proxy_resets).order_by(proxy_resets.c.group_id)
         return seen, tuple(_reset_row(row) for row in connection.execute(query).mappings())
 
     @writes
     def change(self, connection: Connection, row: ResetRow, *, seen: int, told: Sequence[AuditRow] = ()) -> bool:
         """Puts the row, with `told` in the audit; False, and nothing done, where resets were changed since `seen`."""
-        if not advance(connection, RESETS, seen):
+        if not advance_revision(connection, RESETS_SUBJECT, seen):
             return False
-        old = proxy_resets.c.state != ResetState.SETTING, proxy_resets.c.until_ms < row.since_ms - RESET_FORGOTTEN_MS
+        old = proxy_resets.c.state != ResetState.SETTING, proxy_resets.c.until_ms < row.since_ms - RESET_RETENTION_MS
         connection.execute(delete(proxy_resets).where(*old))
-        put(connection, proxy_resets, [_reset_values(row)])
-        log.add(connection, told)
+        upsert(connection, proxy_resets, [_reset_values(row)])
+        log.add_audit_rows(connection, told)
         return True
 
     @reads
-    def words(self, connection: Connection, run: str) -> tuple[ResetWord, ...]:
+    def words(self, connection: Connection, run: str) -> tuple[ResetStatusRow, ...]:
         """What proxies say of this one."""
-        query = select(proxy_reset_words).where(proxy_reset_words.c.run == run)
-        return tuple(ResetWord(**row) for row in connection.execute(query).mappings())
+        query = select(proxy_reset_statuses).where(proxy_reset_statuses.c.run == run)
+        return tuple(ResetStatusRow(**row) for row in connection.execute(query).mappings())
 
     @writes
-    def tell(self, connection: Connection, words: Sequence[ResetWord]) -> None:
+    def tell(self, connection: Connection, words: Sequence[ResetStatusRow]) -> None:
         """What a proxy says, instead of what it said before; what was said long ago goes."""
         if words:
-            past_ms = max(one.at_ms for one in words) - RESET_FORGOTTEN_MS
-            connection.execute(delete(proxy_reset_words).where(proxy_reset_words.c.at_ms < past_ms))
-            put(connection, proxy_reset_words, [asdict(one) for one in words])
+            past_ms = max(one.at_ms for one in words) - RESET_RETENTION_MS
+            connection.execute(delete(proxy_reset_statuses).where(proxy_reset_statuses.c.at_ms < past_ms))
+            upsert(connection, proxy_reset_statuses, [asdict(one) for one in words])
 
 
 def _reset_values(row: ResetRow) -> dict[str, Any]:
@@ -211,10 +221,10 @@ def _reset_values(row: ResetRow) -> dict[str, Any]:
         "group_id": row.group,
         "run": row.run,
         "state": row.state,
-        "set_by": storable(row.set_by)[:ACTOR_LENGTH],
+        "set_by": sanitize_text(row.set_by)[:ACTOR_LENGTH],
         "since_ms": row.since_ms,
         "until_ms": row.until_ms,
-        "goals": goals_text(row.goals),
+        "goals": encode_goals(row.goals),
         "members": json.dumps(sorted(row.members)),
     }
 
@@ -222,7 +232,7 @@ def _reset_values(row: ResetRow) -> dict[str, Any]:
 def _reset_row(row: RowMapping) -> ResetRow:
     values: dict[str, Any] = dict(row)
     told = {"group": values.pop("group_id"), "state": ResetState(row["state"])}
-    kept = {"goals": goals_of(row["goals"]), "members": frozenset(json.loads(row["members"]))}
+    kept = {"goals": parse_goals(row["goals"]), "members": frozenset(json.loads(row["members"]))}
     return ResetRow(**{**values, **told, **kept})
 
 
@@ -267,7 +277,7 @@ class PushRow:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenRow:
+class PushTokenRow:
     """Who shows the token of this digest may ask for the application's push, and with `may_push` change it."""
 
     digest: str
@@ -297,7 +307,7 @@ class PushStore(StorePart):
     def save(self, connection: Connection, row: PushRow, told: AuditRow) -> bool:
         """Puts the row there, if its revision is the next one; else False, and nothing is done: somebody else has
         pushed meanwhile."""
-        kept = replace(row, text=storable(row.text), set_by=storable(row.set_by)[:ACTOR_LENGTH])
+        kept = replace(row, text=sanitize_text(row.text), set_by=sanitize_text(row.set_by)[:ACTOR_LENGTH])
         if row.revision == 1:
             insert_absent(connection, pushes, [asdict(kept)])
             found = connection.execute(select(pushes).where(pushes.c.app == row.app)).mappings().one_or_none()
@@ -305,27 +315,27 @@ class PushStore(StorePart):
         else:
             before = (pushes.c.app == row.app, pushes.c.revision == row.revision - 1)
             taken = connection.execute(pushes.update().where(*before).values(asdict(kept))).rowcount == 1
-        log.add(connection, [told] if taken else [])
+        log.add_audit_rows(connection, [told] if taken else [])
         return taken
 
     @reads
-    def tokens(self, connection: Connection) -> tuple[TokenRow, ...]:
+    def tokens(self, connection: Connection) -> tuple[PushTokenRow, ...]:
         """All of them, the oldest of each application first."""
         query = select(push_tokens).order_by(push_tokens.c.app, push_tokens.c.made_ms, push_tokens.c.digest)
-        return tuple(TokenRow(**row) for row in connection.execute(query).mappings())
+        return tuple(PushTokenRow(**row) for row in connection.execute(query).mappings())
 
     @writes
-    def add_token(self, connection: Connection, row: TokenRow, told: AuditRow) -> None:
+    def add_token(self, connection: Connection, row: PushTokenRow, told: AuditRow) -> None:
         """The token counts from now on."""
-        values = asdict(replace(row, made_by=storable(row.made_by)[:ACTOR_LENGTH]))
+        values = asdict(replace(row, made_by=sanitize_text(row.made_by)[:ACTOR_LENGTH]))
         insert_absent(connection, push_tokens, [values])
-        log.add(connection, [told])
+        log.add_audit_rows(connection, [told])
 
     @writes
     def revoke(self, connection: Connection, digest: str, told: AuditRow) -> bool:
         """The token counts no more; False where it did not."""
         taken = connection.execute(push_tokens.delete().where(push_tokens.c.digest == digest)).rowcount == 1
-        log.add(connection, [told] if taken else [])
+        log.add_audit_rows(connection, [told] if taken else [])
         return taken
 
 
@@ -347,7 +357,7 @@ proxy_traffic = Table(
     Column("topic", exact_name(TOPIC_LENGTH), nullable=False),
     Column("cluster", exact_name(_CLUSTER_LENGTH), nullable=False),
     Column("kind", exact_name(_WORD_LENGTH), nullable=False),
-    *(number(name) for name in (*SUMS, *HIGHEST)),
+    *(number(name) for name in (*SUM_FIELDS, *MAX_FIELDS)),
     Column("software", exact_name(SOFTWARE_LENGTH), nullable=False),
     Column("latency", exact_name(HISTOGRAM_LENGTH), nullable=False),
     Column("sizes", exact_name(HISTOGRAM_LENGTH), nullable=False),
@@ -362,11 +372,11 @@ _COUNT_MAX = 2**63 - 1
 _REFUSED = (DataError, IntegrityError, OverflowError, ValueError)
 
 
-class Traffic(StorePart):
+class TrafficStore(StorePart):
     """Rows of `proxy_traffic`."""
 
     @writes
-    def tell(self, connection: Connection, rows: Sequence[FlowRow]) -> int:
+    def tell(self, connection: Connection, rows: Sequence[TrafficRow]) -> int:
         """One window of one proxy, in place of what it told of a window that began then. How many rows the database
         refused for what is in them: all others are kept."""
         if not rows:
@@ -378,7 +388,7 @@ class Traffic(StorePart):
         return 0 if _takes(connection, values) else sum(not _takes(connection, [one]) for one in values)
 
     @reads
-    def rows(self, connection: Connection, from_ms: int, to_ms: int) -> tuple[FlowRow, ...]:
+    def rows(self, connection: Connection, from_ms: int, to_ms: int) -> tuple[TrafficRow, ...]:
         """Windows that ended between the two, the first excluded; by their time."""
         query = (
             select(proxy_traffic)
@@ -412,34 +422,34 @@ def _takes(connection: Connection, values: Sequence[dict[str, Any]]) -> bool:
     return True
 
 
-def _values(place: int, row: FlowRow) -> dict[str, Any]:
+def _values(place: int, row: TrafficRow) -> dict[str, Any]:
     flow = row.flow
     return {
         "instance": row.instance,
         "since_ms": row.since_ms,
         "place": place,
-        "proxy": storable(row.proxy)[:NAME_LENGTH],
+        "proxy": sanitize_text(row.proxy)[:NAME_LENGTH],
         "until_ms": row.until_ms,
-        "client": storable(row.key.client)[:CLIENT_LENGTH],
-        "topic": storable(row.key.topic)[:TOPIC_LENGTH],
+        "client": sanitize_text(row.key.client)[:CLIENT_LENGTH],
+        "topic": sanitize_text(row.key.topic)[:TOPIC_LENGTH],
         "cluster": row.key.cluster,
         "kind": row.key.kind.value,
-        **{name: min(_COUNT_MAX, getattr(flow, name)) for name in (*SUMS, *HIGHEST)},
-        "software": storable(flow.software)[:SOFTWARE_LENGTH],
+        **{name: min(_COUNT_MAX, getattr(flow, name)) for name in (*SUM_FIELDS, *MAX_FIELDS)},
+        "software": sanitize_text(flow.software)[:SOFTWARE_LENGTH],
         "latency": _text(flow.latency),
         "sizes": _text(flow.sizes),
     }
 
 
-def _row(row: RowMapping) -> FlowRow:
-    flow = Flow(
-        **{name: row[name] for name in (*SUMS, *HIGHEST)},
+def _row(row: RowMapping) -> TrafficRow:
+    flow = TrafficCounter(
+        **{name: row[name] for name in (*SUM_FIELDS, *MAX_FIELDS)},
         software=row["software"],
         latency=_numbers(row["latency"]),
         sizes=_numbers(row["sizes"]),
     )
-    key = FlowKey(row["client"], row["topic"], row["cluster"], FlowKind(row["kind"]))
-    return FlowRow(row["instance"], row["proxy"], row["since_ms"], row["until_ms"], key, flow)
+    key = TrafficKey(row["client"], row["topic"], row["cluster"], TrafficKind(row["kind"]))
+    return TrafficRow(row["instance"], row["proxy"], row["since_ms"], row["until_ms"], key, flow)
 
 
 def _text(counts: Sequence[int]) -> str:

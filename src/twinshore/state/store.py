@@ -10,31 +10,31 @@ from sqlalchemy import Connection
 
 from twinshore.config.model import Secret
 from twinshore.state import log, mirrors
-from twinshore.state.core.values import AuditRow, Remembered
-from twinshore.state.engine import Database, check_place, place_of
-from twinshore.state.incidents import Ledger
+from twinshore.state.core.values import AuditRow, LinkStateRow
+from twinshore.state.database import Database, check_store_file, describe_url
+from twinshore.state.incident_log import IncidentLog
 from twinshore.state.leases import Leases
-from twinshore.state.links import Controls, LinkRows, Links
-from twinshore.state.log import Audit, Memories, Revisions
-from twinshore.state.migrate import bring_up, has_tables
-from twinshore.state.mirrors import Extents, KeyLooks, Proofs, Twins
+from twinshore.state.link_store import LinkControls, LinkRows, LinkStore
+from twinshore.state.log import Audit, LinkStateStore, Revisions
+from twinshore.state.mirrors import KeyCheckStore, OffsetRuns, Proofs, Twins
 from twinshore.state.monitoring import DelayStore
-from twinshore.state.progress import Receipts
-from twinshore.state.proxies import Proxies, ProxyResets, PushStore, Traffic
-from twinshore.state.switches import Crossings, Guards, Homes, Switches, Switching
+from twinshore.state.progress import ProgressStore
+from twinshore.state.proxies import ProxyResets, ProxyStore, PushStore, TrafficStore
+from twinshore.state.schema_version import create_or_check_tables, has_tables
+from twinshore.state.switches import HomeStore, ReplicatedPrefixes, Switches, TopicsInSwitch, WriteBlockStore
 
 
 @contextlib.contextmanager
 def empty_store(url: str) -> Iterator[Store]:
     """One that knows nothing, for looking where the store of this URL is not there yet: it is gone afterwards, and
     speaks of itself as of that one. StoreError where that one could not be made."""
-    check_place(url)
-    with passing_store(f"{place_of(url)}, which is not there yet") as store:
+    check_store_file(url)
+    with temporary_store(f"{describe_url(url)}, which is not there yet") as store:
         yield store
 
 
 @contextlib.contextmanager
-def passing_store(place: str) -> Iterator[Store]:
+def temporary_store(place: str) -> Iterator[Store]:
     """One that knows nothing at first and is gone afterwards. `place`: what it is called in sentences."""
     with (
         tempfile.TemporaryDirectory(prefix="twinshore-empty-") as folder,
@@ -53,7 +53,7 @@ def open_store(url: str, password: Secret | None = None) -> Store:
     return _open(Database(url, password or Secret()))
 
 
-def open_made(url: str, password: Secret) -> Store | None:
+def open_store_if_made(url: str, password: Secret) -> Store | None:
     """The same for who only looks; None where there are no tables."""
     database = Database(url, password)
     with contextlib.ExitStack() as unless_made:
@@ -67,7 +67,7 @@ def open_made(url: str, password: Secret) -> Store | None:
 def _open(database: Database) -> Store:
     with contextlib.ExitStack() as unless_made:
         unless_made.callback(database.close)
-        bring_up(database)
+        create_or_check_tables(database)
         unless_made.pop_all()
     return Store(database)
 
@@ -79,27 +79,27 @@ class Store:
         self._database = database
         self.passes = False  # Whether it is gone once it is closed, and nobody can find it again.
         self.leases = Leases(database)
-        self.links = Links(database)
+        self.links = LinkStore(database)
         self.link_rows = LinkRows(database)
         self.revisions = Revisions(database)
         self.twins = Twins(database)
-        self.homes = Homes(database)
-        self.switching = Switching(database)
+        self.homes = HomeStore(database)
+        self.topics_in_switch = TopicsInSwitch(database)
         self.switches = Switches(database)
-        self.crossings = Crossings(database)
-        self.guards = Guards(database)
+        self.crossings = ReplicatedPrefixes(database)
+        self.write_blocks = WriteBlockStore(database)
         self.pushes = PushStore(database)
-        self.proxies = Proxies(database)
-        self.traffic = Traffic(database)
+        self.proxies = ProxyStore(database)
+        self.traffic = TrafficStore(database)
         self.proxy_resets = ProxyResets(database)
-        self.receipts = Receipts(database)
-        self.extents = Extents(database)
-        self.ledger = Ledger(database)
+        self.receipts = ProgressStore(database)
+        self.extents = OffsetRuns(database)
+        self.ledger = IncidentLog(database)
         self.audit = Audit(database)
-        self.memories = Memories(database)
-        self.controls = Controls(database)
+        self.link_states = LinkStateStore(database)
+        self.controls = LinkControls(database)
         self.proofs = Proofs(database)
-        self.key_looks = KeyLooks(database)
+        self.key_checks = KeyCheckStore(database)
         self.delay = DelayStore(database)
 
     def __enter__(self) -> Store:
@@ -118,15 +118,15 @@ class Store:
         self._database.close()
 
     def forget_topic(
-        self, link: str, topic: str, spent: Sequence[Remembered] = (), told: Sequence[AuditRow] = ()
+        self, link: str, topic: str, spent: Sequence[LinkStateRow] = (), told: Sequence[AuditRow] = ()
     ) -> int:
         """Drops all that is known of a topic in one transaction, so that it may begin again, and what was remembered
         of it that is `spent`; the ledger stays. How many partitions were known."""
 
         def drop(connection: Connection) -> int:
-            partitions = mirrors.forget(connection, link, topic)
-            log.forget(connection, spent)
-            log.add(connection, told)
+            partitions = mirrors.forget_twins(connection, link, topic)
+            log.forget_link_states(connection, spent)
+            log.add_audit_rows(connection, told)
             return partitions
 
         return self._database.write(drop)

@@ -21,70 +21,70 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, delete, func, insert, literal, select, true
 
 from twinshore.config.model import FIRST_TERM, twin_epoch
-from twinshore.state import incidents, leases, log, mirrors
-from twinshore.state.core.progress import PRODUCERS_MAX
+from twinshore.state import incident_log, leases, log, mirrors
+from twinshore.state.core.progress_rules import PRODUCERS_PER_PARTITION_MAX
 from twinshore.state.core.values import (
-    Asked,
     AuditRow,
-    Crossing,
-    Flip,
-    GuardRow,
+    HomeChange,
     HomeRow,
     LeaseRow,
+    MirrorRequest,
+    ReplicatedPrefix,
     SourceProducer,
     SwitchRow,
     TopicInSwitch,
     TwinRow,
+    WriteBlockRow,
 )
-from twinshore.state.engine import (
+from twinshore.state.database import (
     Database,
-    Glance,
+    SharedRead,
     StorePart,
     T,
     chunks,
     insert_absent,
-    put,
+    insert_or_find,
     reads,
-    standing,
-    storable,
+    sanitize_text,
+    upsert,
     writes,
 )
-from twinshore.state.progress import producer_of
-from twinshore.state.schema import (
+from twinshore.state.progress import parse_producer
+from twinshore.state.tables import (
     SET_BY_LENGTH,
-    crossed_producers,
-    crossings,
-    guards,
     homes,
     positions,
+    replicated_prefixes,
+    replicated_producers,
     source_producers,
     switches,
-    switching,
+    topics_in_switch,
+    write_blocks,
 )
-from twinshore.state.schema import homes as home_table
+from twinshore.state.tables import homes as home_table
 
-KEPT_MS = 86_400_000
+PREFIX_RETENTION_MS = 86_400_000
 # Who wrote nothing for so long before the last that crossed sends nothing again.
-LOOKS_BACK_MS = 3_600_000
+PRODUCER_LOOKBACK_MS = 3_600_000
 
 _Place = tuple[str, int]
 
 
-def keep(connection: Connection, one: Flip) -> None:
+def save_prefixes(connection: Connection, one: HomeChange) -> None:
     """Before what hangs on the old link's twin is taken away. What was kept of earlier moves is over; a flip that is
     done again has kept what there was."""
     if one.torn and _kept(connection, one.link, {one.topic: one.term}):
         return
     for link in filter(None, (one.link, one.back)):
-        _forget(connection, _is(crossings, link, [one.topic]), _is(crossed_producers, link, [one.topic]))
-    _forget_aged(connection, one.since_ms - KEPT_MS)
+        _forget(connection, _is(replicated_prefixes, link, [one.topic]), _is(replicated_producers, link, [one.topic]))
+    _forget_aged(connection, one.since_ms - PREFIX_RETENTION_MS)
     if not one.torn:
         return
     ours = _is(positions, one.link, [one.topic])
     columns = positions.c.link, positions.c.topic, positions.c.partition
     kept = select(*columns, literal(one.term), positions.c.to_offset, literal(one.since_ms))
-    _copy(connection, crossings, kept.where(*ours))
-    _copy(connection, crossed_producers, _writers(one.link, [one.topic]))
+    _copy(connection, replicated_prefixes, kept.where(*ours))
+    _copy(connection, replicated_producers, _writers(one.link, [one.topic]))
 
 
 def _copy(connection: Connection, to: Table, rows: Select[Any]) -> None:
@@ -97,32 +97,36 @@ def _writers(link: str, topics: Sequence[str]) -> Select[Any]:
     columns = positions.c.link, positions.c.topic, positions.c.partition
     query = select(*columns, theirs.producer_id, theirs.epoch, theirs.batches)
     query = query.join_from(positions, source_producers, theirs.position_id == positions.c.id)
-    return query.where(*_is(positions, link, topics), theirs.last_ms >= positions.c.last_ms - LOOKS_BACK_MS)
+    return query.where(*_is(positions, link, topics), theirs.last_ms >= positions.c.last_ms - PRODUCER_LOOKBACK_MS)
 
 
 def _forget(
     connection: Connection, of_crossings: Sequence[ColumnElement[bool]], of_producers: Sequence[ColumnElement[bool]]
 ) -> None:
-    connection.execute(delete(crossings).where(*of_crossings))
-    connection.execute(delete(crossed_producers).where(*of_producers))
+    connection.execute(delete(replicated_prefixes).where(*of_crossings))
+    connection.execute(delete(replicated_producers).where(*of_producers))
 
 
 def _forget_aged(connection: Connection, before_ms: int) -> None:
-    aged = select(crossings.c.link, crossings.c.topic).where(crossings.c.since_ms < before_ms).distinct()
+    aged = (
+        select(replicated_prefixes.c.link, replicated_prefixes.c.topic)
+        .where(replicated_prefixes.c.since_ms < before_ms)
+        .distinct()
+    )
     for link, topic in connection.execute(aged).all():
-        _forget(connection, _is(crossings, link, [topic]), _is(crossed_producers, link, [topic]))
+        _forget(connection, _is(replicated_prefixes, link, [topic]), _is(replicated_producers, link, [topic]))
 
 
-def _kept(connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_Place, Crossing]:
+def _kept(connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_Place, ReplicatedPrefix]:
     rows: list[Any] = []
     wrote: dict[_Place, list[SourceProducer]] = {}
     for some in chunks(sorted(terms)):
-        rows += connection.execute(select(crossings).where(*_is(crossings, link, some))).all()
-        _gather(wrote, connection.execute(select(crossed_producers).where(*_is(crossed_producers, link, some))))
+        rows += connection.execute(select(replicated_prefixes).where(*_is(replicated_prefixes, link, some))).all()
+        _gather(wrote, connection.execute(select(replicated_producers).where(*_is(replicated_producers, link, some))))
     return {(row.topic, row.partition): _crossing(row, row.term, wrote) for row in rows if row.term == terms[row.topic]}
 
 
-def _unflipped(connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_Place, Crossing]:
+def _unflipped(connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_Place, ReplicatedPrefix]:
     rows: list[Any] = []
     wrote: dict[_Place, list[SourceProducer]] = {}
     for some in chunks(sorted(terms)):
@@ -134,24 +138,24 @@ def _unflipped(connection: Connection, link: str, terms: Mapping[str, int]) -> d
 def _gather(wrote: dict[_Place, list[SourceProducer]], rows: Iterable[Any]) -> None:
     for row in rows:
         wrote.setdefault((row.topic, row.partition), []).append(
-            producer_of(row, f"crossed_producers, {row.topic}-{row.partition}")
+            parse_producer(row, f"crossed_producers, {row.topic}-{row.partition}")
         )
 
 
-def _crossing(row: Any, term: int, wrote: Mapping[_Place, list[SourceProducer]]) -> Crossing:
+def _crossing(row: Any, term: int, wrote: Mapping[_Place, list[SourceProducer]]) -> ReplicatedPrefix:
     theirs = wrote.get((row.topic, row.partition), ())
-    return Crossing(term, row.to_offset, len(theirs) < PRODUCERS_MAX, tuple(theirs))
+    return ReplicatedPrefix(term, row.to_offset, len(theirs) < PRODUCERS_PER_PARTITION_MAX, tuple(theirs))
 
 
 def _is(table: Table, link: str, topics: Sequence[str]) -> tuple[ColumnElement[bool], ...]:
     return table.c.link == link, table.c.topic.in_(topics)
 
 
-class Crossings(StorePart):
+class ReplicatedPrefixes(StorePart):
     """What had crossed of topics that moved by force."""
 
     @reads
-    def of(self, connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_Place, Crossing]:
+    def of(self, connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_Place, ReplicatedPrefix]:
         """By topic and partition: of these topics, which came by force from where the link carried them, each in the
         term that it came with. Of one that nobody knows nothing."""
         found = _kept(connection, link, terms)
@@ -165,7 +169,7 @@ class Crossings(StorePart):
 _SET_BY_LENGTH = 255
 
 
-def hold(connection: Connection, pair: str, topics: Iterable[str]) -> dict[str, HomeRow]:
+def lock_homes(connection: Connection, pair: str, topics: Iterable[str]) -> dict[str, HomeRow]:
     """The homes of these topics, which no other transaction changes until this one ends."""
     found: dict[str, HomeRow] = {}
     for some in chunks(sorted(set(topics))):
@@ -175,12 +179,12 @@ def hold(connection: Connection, pair: str, topics: Iterable[str]) -> dict[str, 
     return found
 
 
-def as_stored(row: HomeRow) -> HomeRow:
+def truncate_row(row: HomeRow) -> HomeRow:
     """The row as every database takes it."""
-    return replace(row, set_by=storable(row.set_by)[:_SET_BY_LENGTH])
+    return replace(row, set_by=sanitize_text(row.set_by)[:_SET_BY_LENGTH])
 
 
-class Homes(StorePart):
+class HomeStore(StorePart):
     """The homes of topics that two clusters carry to each other under one name."""
 
     @reads
@@ -208,14 +212,14 @@ class Homes(StorePart):
     def settle(self, connection: Connection, rows: Sequence[HomeRow]) -> dict[str, HomeRow]:
         """What stands for each topic of these rows, all of one pair: itself in the first term, or the home that was
         there first."""
-        ordered = sorted((as_stored(replace(row, term=FIRST_TERM)) for row in rows), key=lambda row: row.topic)
+        ordered = sorted((truncate_row(replace(row, term=FIRST_TERM)) for row in rows), key=lambda row: row.topic)
         insert_absent(connection, homes, [asdict(row) for row in ordered])
-        return hold(connection, ordered[0].pair, [row.topic for row in ordered]) if ordered else {}
+        return lock_homes(connection, ordered[0].pair, [row.topic for row in ordered]) if ordered else {}
 
     def now(self, pair: str, topics: Iterable[str]) -> dict[str, HomeRow]:
         """The homes of these topics, once no other transaction is about to change them."""
         wanted = list(topics)
-        return self._database.write(lambda connection: hold(connection, pair, wanted))
+        return self._database.write(lambda connection: lock_homes(connection, pair, wanted))
 
     def move(
         self, row: HomeRow, *, seen: int, links: Sequence[str] = (), told: Sequence[AuditRow] = ()
@@ -224,8 +228,8 @@ class Homes(StorePart):
         audit. None, and nothing done, where another term stands there by now, or where one of these links carries the
         topic to a twin."""
         try:
-            return self._move(as_stored(replace(row, term=seen + 1)), seen, links, told)
-        except mirrors.HasTwinError:
+            return self._move(truncate_row(replace(row, term=seen + 1)), seen, links, told)
+        except mirrors.TwinExistsError:
             return None
 
     @writes
@@ -239,17 +243,17 @@ class Homes(StorePart):
         else:
             insert_absent(connection, homes, [asdict(wanted)])
         # The row is locked by now: whoever saves a twin holds it first, and sees this home afterwards.
-        if hold(connection, wanted.pair, [wanted.topic]).get(wanted.topic) != wanted:
+        if lock_homes(connection, wanted.pair, [wanted.topic]).get(wanted.topic) != wanted:
             return None
-        if any(one.topic == wanted.topic for link in links for one in mirrors.carried(connection, link)):
-            raise mirrors.HasTwinError
-        log.add(connection, told)
+        if any(one.topic == wanted.topic for link in links for one in mirrors.read_active_twins(connection, link)):
+            raise mirrors.TwinExistsError
+        log.add_audit_rows(connection, told)
         return wanted
 
 
 def _stored(row: SwitchRow) -> SwitchRow:
     """The row as every database takes it."""
-    return replace(row, record=storable(row.record), set_by=storable(row.set_by)[:SET_BY_LENGTH])
+    return replace(row, record=sanitize_text(row.record), set_by=sanitize_text(row.set_by)[:SET_BY_LENGTH])
 
 
 def _one(connection: Connection, switch_id: str) -> SwitchRow | None:
@@ -264,9 +268,9 @@ class Switches(StorePart):
     def save(self, connection: Connection, row: SwitchRow, lease: LeaseRow | None = None) -> bool:
         """The switch from now on; the last word stands. `lease`: only while this one is held, else False and nothing
         is done: whoever was paused for longer than his lease does not undo what his follower wrote."""
-        if lease is not None and not leases.hold(connection, lease):
+        if lease is not None and not leases.lock_lease(connection, lease):
             return False
-        put(connection, switches, [asdict(_stored(row))])
+        upsert(connection, switches, [asdict(_stored(row))])
         return True
 
     @writes
@@ -293,52 +297,52 @@ class Switches(StorePart):
         return tuple(SwitchRow(**row) for row in connection.execute(query).mappings())
 
 
-class Guards(StorePart):
+class WriteBlockStore(StorePart):
     """The guards that stand on clusters, or stood there: one row for each cluster."""
 
     @reads
-    def of(self, connection: Connection, cluster: str) -> GuardRow | None:
+    def of(self, connection: Connection, cluster: str) -> WriteBlockRow | None:
         """The cluster's guard."""
-        row = connection.execute(select(guards).where(guards.c.cluster == cluster)).mappings().one_or_none()
-        return None if row is None else GuardRow(**row)
+        row = connection.execute(select(write_blocks).where(write_blocks.c.cluster == cluster)).mappings().one_or_none()
+        return None if row is None else WriteBlockRow(**row)
 
     @writes
-    def save(self, connection: Connection, row: GuardRow, lease: LeaseRow) -> bool:
+    def save(self, connection: Connection, row: WriteBlockRow, lease: LeaseRow) -> bool:
         """The cluster's guard from now on, only while this lease is held; else False, and nothing is done: whoever was
         paused for longer does not undo what another has written since."""
-        if not leases.hold(connection, lease):
+        if not leases.lock_lease(connection, lease):
             return False
-        put(connection, guards, [asdict(replace(row, guard=storable(row.guard)))])
+        upsert(connection, write_blocks, [asdict(replace(row, guard=sanitize_text(row.guard)))])
         return True
 
 
 _SUBJECTS = "switching "
 
 
-def read(connection: Connection, which: ColumnElement[bool]) -> tuple[TopicInSwitch, ...]:
+def read_topics_in_switch(connection: Connection, which: ColumnElement[bool]) -> tuple[TopicInSwitch, ...]:
     """The rows that are wanted, by pair and topic."""
-    query = select(switching).where(which).order_by(switching.c.pair, switching.c.topic)
+    query = select(topics_in_switch).where(which).order_by(topics_in_switch.c.pair, topics_in_switch.c.topic)
     return tuple(_row(row) for row in connection.execute(query).mappings())
 
 
-def _apply(connection: Connection, one: Flip) -> None:
+def _apply(connection: Connection, one: HomeChange) -> None:
     home = HomeRow(one.pair, one.topic, one.home, one.term, one.since_ms, one.set_by)
-    put(connection, home_table, [asdict(as_stored(home))])
+    upsert(connection, home_table, [asdict(truncate_row(home))])
     came_to = f"a switch made {one.home} the home of topic {one.topic}, and this link carries it no more"
-    incidents.close_topic(connection, one.link, one.topic, one.since_ms, came_to)
-    keep(connection, one)
-    mirrors.forget(connection, one.link, one.topic)
+    incident_log.close_topic_incidents(connection, one.link, one.topic, one.since_ms, came_to)
+    save_prefixes(connection, one)
+    mirrors.forget_twins(connection, one.link, one.topic)
     if one.back:
-        mirrors.forget(connection, one.back, one.topic)
-        mirrors.save(connection, [_inherits(one, number, point) for number, point in enumerate(one.points)])
+        mirrors.forget_twins(connection, one.back, one.topic)
+        mirrors.save_twins(connection, [_inherits(one, number, point) for number, point in enumerate(one.points)])
 
 
-def _inherits(one: Flip, partition: int, point: int) -> TwinRow:
+def _inherits(one: HomeChange, partition: int, point: int) -> TwinRow:
     ids = one.source_topic_id, one.target_topic_id
     return TwinRow(one.back, one.topic, partition, *ids, point, 0, one.since_ms, point, twin_epoch(one.term))
 
 
-def _nowhere(one: Flip) -> HomeRow:
+def _nowhere(one: HomeChange) -> HomeRow:
     """What a store that knew no home of the topic has while the flip is made: any term is higher."""
     return HomeRow(one.pair, one.topic, "", 0, one.since_ms, "")
 
@@ -347,18 +351,20 @@ def _held(connection: Connection, places: Sequence[tuple[str, str]]) -> Iterable
     """The rows of these topics, which no other transaction changes until this one ends."""
     for pair in sorted({pair for pair, _ in places}):
         for some in chunks(sorted({topic for of, topic in places if of == pair})):
-            ours = (switching.c.pair == pair, switching.c.topic.in_(some))
-            query = select(switching).where(*ours).order_by(switching.c.topic)
+            ours = (topics_in_switch.c.pair == pair, topics_in_switch.c.topic.in_(some))
+            query = select(topics_in_switch).where(*ours).order_by(topics_in_switch.c.topic)
             yield from (_row(row) for row in connection.execute(query.with_for_update()).mappings())
 
 
 def _pairs(connection: Connection, switch_id: str) -> set[str]:
-    return set(connection.scalars(select(switching.c.pair).where(switching.c.switch_id == switch_id).distinct()))
+    return set(
+        connection.scalars(select(topics_in_switch.c.pair).where(topics_in_switch.c.switch_id == switch_id).distinct())
+    )
 
 
 def _advance(connection: Connection, pairs: Iterable[str]) -> None:
     for pair in sorted(pairs):
-        log.grow(connection, _subject(pair))
+        log.increment_revision(connection, _subject(pair))
 
 
 def _subject(pair: str) -> str:
@@ -368,15 +374,15 @@ def _subject(pair: str) -> str:
 
 def _row(row: RowMapping) -> TopicInSwitch:
     values = dict(row)
-    return TopicInSwitch(asked=Asked(values.pop("asked")), **values)
+    return TopicInSwitch(asked=MirrorRequest(values.pop("asked")), **values)
 
 
-class Switching(StorePart):
+class TopicsInSwitch(StorePart):
     """The topics that switches move just now."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
-        self._glance = Glance(database, lambda connection: log.each_of(connection, _SUBJECTS))
+        self._glance = SharedRead(database, lambda connection: log.read_revisions(connection, _SUBJECTS))
 
     @writes
     def begin(self, connection: Connection, rows: Sequence[TopicInSwitch]) -> tuple[TopicInSwitch, ...]:
@@ -390,40 +396,46 @@ class Switching(StorePart):
             known = {(row.pair, row.topic): row for row in _held(connection, places)}
             return known if all(place in known for place in places) else None
 
-        known = standing(lambda: insert_absent(connection, switching, made), found, "a topic in a switch")
+        known = insert_or_find(lambda: insert_absent(connection, topics_in_switch, made), found, "a topic in a switch")
         _advance(connection, {row.pair for row in rows})
         return tuple(known[place] for place in places)
 
     def of(self, pair: str) -> tuple[TopicInSwitch, ...]:
         """The topics of this pair that are in a switch, by name."""
-        return self._database.read(lambda connection: read(connection, switching.c.pair == pair))
+        return self._database.read(
+            lambda connection: read_topics_in_switch(connection, topics_in_switch.c.pair == pair)
+        )
 
     @reads
     def everywhere(self, connection: Connection, topics: Collection[str]) -> tuple[TopicInSwitch, ...]:
         """Topics of these names in any pair."""
         names = chunks(sorted(set(topics)))
-        return tuple(row for some in names for row in read(connection, switching.c.topic.in_(some)))
+        return tuple(
+            row for some in names for row in read_topics_in_switch(connection, topics_in_switch.c.topic.in_(some))
+        )
 
     def of_link(self, link: str) -> tuple[TopicInSwitch, ...]:
         """Those that this link carries, or carried until it let them go."""
-        return self._database.read(lambda connection: read(connection, switching.c.link == link))
+        return self._database.read(
+            lambda connection: read_topics_in_switch(connection, topics_in_switch.c.link == link)
+        )
 
     @reads
     def version(self, connection: Connection, pair: str) -> int:
         """Grows with each change of this pair's rows, and with each flip: one row is read, so it may be asked often."""
-        return log.revision_of(connection, _subject(pair))
+        return log.read_revision(connection, _subject(pair))
 
     def version_lately(self, pair: str) -> int:
         """The same, read once for all who ask within a tenth of a second."""
         return self._glance.now().get(_subject(pair), 0)
 
     @writes
-    def ask(self, connection: Connection, switch_id: str, asked: Asked, now_ms: int) -> int:
+    def ask(self, connection: Connection, switch_id: str, asked: MirrorRequest, now_ms: int) -> int:
         """Asks the mirror this of the switch's topics; of how many it was not asked before. What was let go is no
         longer once something else is asked."""
-        others = (switching.c.switch_id == switch_id, switching.c.asked != asked.value)
+        others = (topics_in_switch.c.switch_id == switch_id, topics_in_switch.c.asked != asked.value)
         values = {"asked": asked.value, "asked_ms": now_ms, "let_go_ms": 0}
-        done = connection.execute(switching.update().where(*others).values(values)).rowcount
+        done = connection.execute(topics_in_switch.update().where(*others).values(values)).rowcount
         _advance(connection, _pairs(connection, switch_id))
         return done
 
@@ -432,46 +444,56 @@ class Switching(StorePart):
         """The mirror's word that no pump of the link writes these topics any more, where that was asked; of how many
         it is news."""
         done, pairs = 0, set[str]()
-        asked = (switching.c.link == link, switching.c.asked == Asked.LET_GO.value, switching.c.let_go_ms == 0)
+        asked = (
+            topics_in_switch.c.link == link,
+            topics_in_switch.c.asked == MirrorRequest.STOP_REPLICATION.value,
+            topics_in_switch.c.let_go_ms == 0,
+        )
         for some in chunks(sorted(set(names))):
-            ours = (*asked, switching.c.topic.in_(some))
-            pairs.update(connection.scalars(select(switching.c.pair).where(*ours).distinct()))
-            done += connection.execute(switching.update().where(*ours).values(let_go_ms=now_ms)).rowcount
+            ours = (*asked, topics_in_switch.c.topic.in_(some))
+            pairs.update(connection.scalars(select(topics_in_switch.c.pair).where(*ours).distinct()))
+            done += connection.execute(topics_in_switch.update().where(*ours).values(let_go_ms=now_ms)).rowcount
         _advance(connection, pairs)
         return done
 
     @writes
     def end(self, connection: Connection, switch_id: str, names: Collection[str] | None = None) -> int:
         """No topic is in this switch any more, or none of these; how many were."""
-        pairs, ours, done = _pairs(connection, switch_id), switching.c.switch_id == switch_id, 0
-        for which in (true(),) if names is None else [switching.c.topic.in_(some) for some in chunks(sorted(names))]:
-            done += connection.execute(switching.delete().where(ours, which)).rowcount
+        pairs, ours, done = _pairs(connection, switch_id), topics_in_switch.c.switch_id == switch_id, 0
+        for which in (
+            (true(),) if names is None else [topics_in_switch.c.topic.in_(some) for some in chunks(sorted(names))]
+        ):
+            done += connection.execute(topics_in_switch.delete().where(ours, which)).rowcount
         _advance(connection, pairs)
         return done
 
     @writes
-    def flip(self, connection: Connection, flips: Sequence[Flip], told: Sequence[AuditRow] = ()) -> tuple[Flip, ...]:
+    def flip(
+        self, connection: Connection, flips: Sequence[HomeChange], told: Sequence[AuditRow] = ()
+    ) -> tuple[HomeChange, ...]:
         """Gives each topic its other home, takes the twin of `link` away with what hangs on it, and gives `back` its
         twin; of one that is torn it keeps what had crossed. Open rows of `link` in the ledger are closed. Those in
         force afterwards, whoever made them: done twice it changes nothing, and where a later term stands, or another
         home in this one, nothing is touched. `told` is kept in the audit where its topic, or where it names none any
         topic, was flipped now."""
-        ordered, done = sorted(flips, key=lambda one: (one.pair, one.topic)), dict[tuple[str, str], Flip]()
+        ordered, done = sorted(flips, key=lambda one: (one.pair, one.topic)), dict[tuple[str, str], HomeChange]()
         flipped = set[str]()
         for pair in sorted({one.pair for one in ordered}):
             ours = {one.topic: one for one in ordered if one.pair == pair}
             # Whoever saves a twin asks for its home afterwards, and so waits here.
             insert_absent(connection, home_table, [asdict(_nowhere(one)) for one in ours.values()])
-            for topic, stands in hold(connection, pair, ours).items():
+            for topic, stands in lock_homes(connection, pair, ours).items():
                 one = ours[topic]
                 if stands.term > one.term or (stands.term == one.term and stands.home != one.home):
                     continue
                 done[pair, topic] = one
-                if stands.term < one.term or mirrors.begun(connection, one.link, [topic]):
+                if stands.term < one.term or mirrors.topics_with_twin(connection, one.link, [topic]):
                     _apply(connection, one)
                     flipped.add(topic)
         _advance(connection, {one.pair for one in ordered})
-        log.add(connection, [row for row in told if not row.topic or row.topic in flipped] if flipped else [])
+        log.add_audit_rows(
+            connection, [row for row in told if not row.topic or row.topic in flipped] if flipped else []
+        )
         return tuple(one for one in flips if (one.pair, one.topic) in done)
 
     def _write(self, work: Callable[[Connection], T]) -> T:

@@ -19,108 +19,124 @@ from math import inf
 
 from twinshore.config.errors import KafkaError, RefusedError
 from twinshore.config.model import FIRST_TERM, Link
-from twinshore.config.sentences import are, listed
+from twinshore.config.sentences import is_or_are, join_names
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.replication.core.ownership import BETWEEN, of_topic, pair_of
-from twinshore.routing.core.followers import FollowerLog
-from twinshore.routing.core.records import FORCED, PLANNED, Clash, HomeLine, HomeState, stands
-from twinshore.routing.topic import FollowerNotes, HomeNotes
-from twinshore.state.core.values import Asked, Flip, HomeRow, TopicInSwitch
+from twinshore.replication.core.ownership import PAIR_SEPARATOR, find_home_row, pair_name
+from twinshore.routing.core.home_records import (
+    FORCED_SWITCH,
+    PLANNED_SWITCH,
+    HomeConflict,
+    HomeRecord,
+    HomeState,
+    current_home,
+)
+from twinshore.routing.core.subscribers import SubscriberLog
+from twinshore.routing.homes_topic import HomesTopic, SubscribersTopic
+from twinshore.state.core.values import HomeChange, HomeRow, MirrorRequest, TopicInSwitch
 from twinshore.state.store import Store
-from twinshore.switch.core.steps import HOLDS, Cannot, Done, Kind, Moved, Outcome, SwitchState, Wait
-from twinshore.switch.write_access import unsaid
+from twinshore.switch.core.steps import (
+    HOLDS,
+    StepDone,
+    StepFailed,
+    StepOutcome,
+    StepPending,
+    SwitchKind,
+    SwitchState,
+    TopicMove,
+)
+from twinshore.switch.write_access import release_topics
 
 NAMED_MAX = 5
 ID_SHOWN = 8
 
 
-def claim(store: Store, record: SwitchState, names: Collection[str] | None = None) -> tuple[TopicInSwitch, ...]:
+def claim_topics(store: Store, record: SwitchState, names: Collection[str] | None = None) -> tuple[TopicInSwitch, ...]:
     """Claims the topics, or what else has these `names`; the claims of other switches that stand there already."""
-    pair, now_ms = pair_of(Link(record.old, record.new)), wall_ms()
+    pair, now_ms = pair_name(Link(record.old, record.new)), wall_ms()
     rows = [
-        TopicInSwitch(pair, name, record.id, record.carrier, Asked.ANNOUNCED, now_ms)
+        TopicInSwitch(pair, name, record.id, record.carrier, MirrorRequest.ANNOUNCED, now_ms)
         for name in (record.names() if names is None else names)
     ]
-    ours = store.switching.begin(rows)
+    ours = store.topics_in_switch.begin(rows)
     return tuple(row for row in {*ours, *_near(store, pair, [row.topic for row in rows])} if row.switch_id != record.id)
 
 
 def _near(store: Store, pair: str, names: Collection[str]) -> list[TopicInSwitch]:
     """What is claimed of these topics by switches from or to either cluster of the pair: a claim is the topic's."""
-    clusters = set(pair.split(BETWEEN))
-    found = store.switching.everywhere(names)
-    return [row for row in found if clusters.intersection(row.pair.split(BETWEEN))]
+    clusters = set(pair.split(PAIR_SEPARATOR))
+    found = store.topics_in_switch.everywhere(names)
+    return [row for row in found if clusters.intersection(row.pair.split(PAIR_SEPARATOR))]
 
 
-def homes_of(store: Store, link: Link, topics: Collection[str]) -> dict[str, HomeRow]:
+def read_homes(store: Store, link: Link, topics: Collection[str]) -> dict[str, HomeRow]:
     """Where these topics are at home, whichever clusters the last switch was between."""
     rows: dict[str, list[HomeRow]] = {}
     for row in store.homes.everywhere(topics):
         rows.setdefault(row.topic, []).append(row)
-    found = {topic: of_topic(pair_of(link), some) for topic, some in rows.items()}
+    found = {topic: find_home_row(pair_name(link), some) for topic, some in rows.items()}
     return {topic: row for topic, row in found.items() if row is not None}
 
 
-def busy(others: Collection[TopicInSwitch]) -> str:
+def describe_other_claims(others: Collection[TopicInSwitch]) -> str:
     """Which topic another switch has; empty where none."""
     if not others:
         return ""
-    topics = listed([row.topic for row in others], NAMED_MAX)
+    topics = join_names([row.topic for row in others], NAMED_MAX)
     return f"topic {topics} is in another switch already ({next(iter(others)).switch_id[:ID_SHOWN]})"
 
 
-def taken(store: Store, pair: str, names: Collection[str]) -> RefusedError | None:
+def refuse_claimed_topics(store: Store, pair: str, names: Collection[str]) -> RefusedError | None:
     """What a plan for these topics, or what else is claimed by these names, is refused with where a switch has them."""
     rows = _near(store, pair, names)
     if not rows:
         return None
-    held = listed([row.topic for row in rows], NAMED_MAX)
+    held = join_names([row.topic for row in rows], NAMED_MAX)
     return RefusedError(
-        f"{held} {are(rows)} in switch {rows[0].switch_id[:ID_SHOWN]} already",
+        f"{held} {is_or_are(rows)} in switch {rows[0].switch_id[:ID_SHOWN]} already",
         hint="`twinshore switch status` shows it; the mirror ends one whose process is gone while it holds writers",
     )
 
 
-def let_go(store: Store, record: SwitchState) -> Outcome:
+def stop_replication(store: Store, record: SwitchState) -> StepOutcome:
     """Done once the mirror says of each topic that it sends nothing more."""
-    store.switching.ask(record.id, Asked.LET_GO, wall_ms())
-    rows = [row for row in store.switching.of_link(record.carrier) if row.switch_id == record.id]
+    store.topics_in_switch.ask(record.id, MirrorRequest.STOP_REPLICATION, wall_ms())
+    rows = [row for row in store.topics_in_switch.of_link(record.carrier) if row.switch_id == record.id]
     if len(rows) < len(record.topics):
-        return Cannot("the topics are not in this switch any more: somebody else has ended it")
+        return StepFailed("the topics are not in this switch any more: somebody else has ended it")
     if waits := [row.topic for row in rows if not row.let_go_ms]:
-        return Wait(f"the mirror of {record.carrier} still carries {listed(waits, NAMED_MAX)}")
-    return Done(record)
+        return StepPending(f"the mirror of {record.carrier} still carries {join_names(waits, NAMED_MAX)}")
+    return StepDone(record)
 
 
-def carry_again(store: Store, record: SwitchState) -> Outcome:
+def resume_replication(store: Store, record: SwitchState) -> StepOutcome:
     """The mirror may go on with the topics; they stay claimed."""
-    store.switching.ask(record.id, Asked.ANNOUNCED, wall_ms())
-    return Done(record)
+    store.topics_in_switch.ask(record.id, MirrorRequest.ANNOUNCED, wall_ms())
+    return StepDone(record)
 
 
-def give_back(store: Store, record: SwitchState, clusters: Sequence[KafkaCluster], now_ms: int) -> Done:
+def release_claims(store: Store, record: SwitchState, clusters: Sequence[KafkaCluster], now_ms: int) -> StepDone:
     """The claims in the store, and those that these clusters keep, are anybody's. `now_ms`: by the clock of the
     record."""
-    store.switching.end(record.id)  # first: a home that is silent must not keep the next switch waiting
-    return Done(record, unsaid(record, clusters, store, now_ms))
+    store.topics_in_switch.end(record.id)  # first: a home that is silent must not keep the next switch waiting
+    return StepDone(record, release_topics(record, clusters, store, now_ms))
 
 
-Told = HomeLine | Clash | None
-MARGIN_S = 3.0  # a request for the word of the new home has landed by then, or is given up
+AnnouncedHome = HomeRecord | HomeConflict | None
+HOLD_MARGIN_S = 3.0  # a request for the word of the new home has landed by then, or is given up
 
 
-class ClusterWords:
+class HomeAnnouncer:
     """Of one switch between these two homes. `clock` is monotonic."""
 
     def __init__(self, old: KafkaCluster, new: KafkaCluster, clock: Callable[[], float]) -> None:
         self._old, self._new, self._clock = old, new, clock
         self._terms: dict[str, int] = {}
         self._notes = {
-            cluster.name: HomeNotes(cluster, lambda topic: self._terms.get(topic, 0)) for cluster in (old, new)
+            cluster.name: HomesTopic(cluster, lambda topic: self._terms.get(topic, 0)) for cluster in (old, new)
         }
-        self._followers = FollowerLog()
-        self._hearing = {cluster.name: FollowerNotes(cluster, self._followers) for cluster in (old, new)}
+        self._followers = SubscriberLog()
+        self._hearing = {cluster.name: SubscribersTopic(cluster, self._followers) for cluster in (old, new)}
         self._held_until_s = -inf
         self.left_out: KafkaCluster | None = None  # does not answer, and is told nothing for the time being
 
@@ -129,7 +145,7 @@ class ClusterWords:
         one: whoever hears it is held for its whole time from then on."""
         began_s = steady_s()
         told = self._told(record)
-        self.must_be_ours(record)
+        self.require_claims(record)
         lines = [self._next(record, one, told[one.topic], state) for one in record.topics]
         for cluster in self.heard(record):
             self._write(cluster, lines)
@@ -142,12 +158,12 @@ class ClusterWords:
         heard it, and this process from before it said so."""
         return steady_s() + margin_s < self._held_until_s
 
-    def has_flipped(self, record: SwitchState) -> bool:
+    def has_promoted(self, record: SwitchState) -> bool:
         """Whether the new home says already that a topic is at home there."""
         there = self._notes[self._new.name].read()
         return any(one.term > topic.term for topic in record.topics if (one := _by(there.get(topic.topic), record)))
 
-    def flip(self, record: SwitchState, flips: Sequence[Flip]) -> SwitchState:
+    def flip(self, record: SwitchState, flips: Sequence[HomeChange]) -> SwitchState:
         """The new home first: from then on the topics are at home there, whatever becomes of the rest. An old home that
         does not answer is told when it does. KafkaError, and nothing said, where a hold may end meanwhile."""
         cluster_id = self._new.cluster_id()
@@ -158,7 +174,7 @@ class ClusterWords:
                 self._write(self._old, lines)
         return replace(record, said=record.deed)
 
-    def tell_old(self, record: SwitchState) -> None:
+    def announce_to_old_home(self, record: SwitchState) -> None:
         """The old home has the lines of the new one."""
         there = self._notes[self._new.name].read()
         self._write(self._old, [there[topic] for topic in record.names() if topic in there])
@@ -166,7 +182,7 @@ class ClusterWords:
     def awaited(self, record: SwitchState, *, parked: bool) -> tuple[str, ...]:
         """Followers that have not heard the last word of a topic that they write, or do not wait yet."""
         told = self._told(record)
-        words = {topic: one.word for topic, one in told.items() if isinstance(one, HomeLine)}
+        words = {topic: one.word for topic, one in told.items() if isinstance(one, HomeRecord)}
         for cluster in self.heard(record):
             self._hearing[cluster.name].read()
         now_s = self._clock()
@@ -192,10 +208,10 @@ class ClusterWords:
         """Why a topic is another switch's by what the clusters say; empty once all are this one's."""
         for cluster in self.heard(record):
             self._hearing[cluster.name].make()
-            if why := claimed_on(cluster, self._notes[cluster.name], record):
+            if why := claim_on_cluster(cluster, self._notes[cluster.name], record):
                 return why
         for topic, there in self._told(record).items():
-            if isinstance(there, HomeLine) and (why := _elsewhere(record, there)):
+            if isinstance(there, HomeRecord) and (why := _elsewhere(record, there)):
                 return f"topic {topic} {why}"
         return ""
 
@@ -203,14 +219,14 @@ class ClusterWords:
         """Says on both clusters what stands; why nothing can be said, empty once it is. A home that was away hears
         where its topics are."""
         told = self._told(record)
-        if clashes := [topic for topic, one in told.items() if isinstance(one, Clash)]:
+        if clashes := [topic for topic, one in told.items() if isinstance(one, HomeConflict)]:
             return f"the clusters do not agree where topic {clashes[0]} is at home"
-        lines = [one for one in told.values() if isinstance(one, HomeLine)]
+        lines = [one for one in told.values() if isinstance(one, HomeRecord)]
         for cluster in self.heard(record):
             self._write(cluster, lines)
         return ""
 
-    def must_be_ours(self, record: SwitchState) -> None:
+    def require_claims(self, record: SwitchState) -> None:
         """Whoever was paused while another turned the switch back must not hold writers for nobody: claims are given
         back then, and of two words of one step the log's first stands."""
         for cluster in self.heard(record):
@@ -222,18 +238,18 @@ class ClusterWords:
 
     def heard(self, record: SwitchState) -> list[KafkaCluster]:
         """The clusters that hear of this switch: the old home does not where it is gone."""
-        both = [self._new] if record.kind is Kind.FORCED else [self._old, self._new]
+        both = [self._new] if record.kind is SwitchKind.FORCED else [self._old, self._new]
         return [one for one in both if one is not self.left_out]
 
-    def _told(self, record: SwitchState) -> dict[str, Told]:
+    def _told(self, record: SwitchState) -> dict[str, AnnouncedHome]:
         self._terms = {one.topic: one.term for one in record.topics}
         logs = [self._notes[cluster.name].read() for cluster in self.heard(record)]
-        return {topic: stands([log.get(topic) for log in logs]) for topic in record.names()}
+        return {topic: current_home([log.get(topic) for log in logs]) for topic in record.names()}
 
-    def _next(self, record: SwitchState, one: Moved, there: Told, state: HomeState) -> HomeLine:
+    def _next(self, record: SwitchState, one: TopicMove, there: AnnouncedHome, state: HomeState) -> HomeRecord:
         """The line that shall stand on both clusters; the one that stands, where it says so already."""
         term = max(one.term, FIRST_TERM)
-        if isinstance(there, Clash):
+        if isinstance(there, HomeConflict):
             there = there.one  # a higher word ends the clash
         if there is not None and (there.term > term or (there.term == term and not self._is_old(there, record))):
             raise RefusedError(
@@ -248,7 +264,7 @@ class ClusterWords:
         if there is not None and there.term == term:
             # With all that a store needs which was away when the topic came to this home.
             return replace(there, step=step, state=state, switch=record.id, set_by=record.by, hold_ms=lasts)
-        return HomeLine(
+        return HomeRecord(
             topic=one.topic,
             home=record.old,
             cluster_id=self._old.cluster_id(),
@@ -261,7 +277,7 @@ class ClusterWords:
             hold_ms=lasts,
         )
 
-    def _is_old(self, there: HomeLine, record: SwitchState) -> bool:
+    def _is_old(self, there: HomeRecord, record: SwitchState) -> bool:
         """Also where who wrote the line calls the cluster differently."""
         return there.home == record.old or there.cluster_id == self._old.cluster_id()
 
@@ -273,13 +289,13 @@ class ClusterWords:
             holder = log.holder(topic)
             if holder is None or holder.switch != record.id:
                 raise RefusedError(f"topic {topic} is not in this switch any more, as {self._new.name} says")
-        if not self.holds(MARGIN_S):
+        if not self.holds(HOLD_MARGIN_S):
             raise KafkaError("the hold would run out before the new home has the topics", retriable=True)
 
-    def _write(self, cluster: KafkaCluster, lines: Sequence[HomeLine], may: Callable[[], None] | None = None) -> None:
+    def _write(self, cluster: KafkaCluster, lines: Sequence[HomeRecord], may: Callable[[], None] | None = None) -> None:
         notes = self._notes[cluster.name]
         notes.say(lines, wall_ms(), may)
-        lost = [line for line in lines if not notes.log.won(line)]
+        lost = [line for line in lines if not notes.log.is_current(line)]
         if lost:
             raise KafkaError(
                 f"{cluster.name}: somebody else spoke of the home of {lost[0].topic} at this very moment",
@@ -287,7 +303,7 @@ class ClusterWords:
             )
 
 
-def claimed_on(cluster: KafkaCluster, notes: HomeNotes, record: SwitchState) -> str:
+def claim_on_cluster(cluster: KafkaCluster, notes: HomesTopic, record: SwitchState) -> str:
     """Why the topics are another switch's, as this cluster says; empty once it says that they are this one's."""
     notes.make()
     for topic, holder in notes.claim(record.names(), record.id, record.by, wall_ms()).items():
@@ -296,7 +312,7 @@ def claimed_on(cluster: KafkaCluster, notes: HomeNotes, record: SwitchState) -> 
     return ""
 
 
-def _elsewhere(record: SwitchState, there: HomeLine) -> str:
+def _elsewhere(record: SwitchState, there: HomeRecord) -> str:
     """Why the topic is at home elsewhere than whoever planned the switch could know; empty where it is not."""
     (term,) = (one.term for one in record.topics if one.topic == there.topic)
     if there.term <= max(term, FIRST_TERM) or there.switch == record.id:
@@ -307,12 +323,12 @@ def _elsewhere(record: SwitchState, there: HomeLine) -> str:
     )
 
 
-def _by(line: HomeLine | None, record: SwitchState) -> HomeLine | None:
+def _by(line: HomeRecord | None, record: SwitchState) -> HomeRecord | None:
     return line if line is not None and line.switch == record.id and line.home == record.new else None
 
 
-def _flipped(record: SwitchState, one: Flip, cluster_id: str) -> HomeLine:
-    return HomeLine(
+def _flipped(record: SwitchState, one: HomeChange, cluster_id: str) -> HomeRecord:
+    return HomeRecord(
         topic=one.topic,
         home=one.home,
         cluster_id=cluster_id,
@@ -327,5 +343,5 @@ def _flipped(record: SwitchState, one: Flip, cluster_id: str) -> HomeLine:
         source_topic_id=one.source_topic_id,
         target_topic_id=one.target_topic_id,
         points=one.points,
-        how=PLANNED if record.kind in HOLDS else FORCED,
+        how=PLANNED_SWITCH if record.kind in HOLDS else FORCED_SWITCH,
     )

@@ -22,80 +22,90 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.incidents import Effect, IncidentKind
-from twinshore.config.model import FIRST_TERM, Link, NamedPartition
+from twinshore.config.incident_policy import IncidentEffect, IncidentKind
+from twinshore.config.model import FIRST_TERM, Link, TopicPartition
 from twinshore.config.sections.switch import SwitchSettings
-from twinshore.config.sentences import counted, have, listed, one_line
+from twinshore.config.sentences import count_phrase, escape_line, has_or_have, join_names
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.questions import OffsetKind
-from twinshore.kafka.transactions import Transactions
-from twinshore.replication.core.link_config import in_force
-from twinshore.replication.core.ownership import pair_of
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.transactional_ids import TransactionalIds
+from twinshore.replication.core.link_config import effective_link
+from twinshore.replication.core.ownership import pair_name
 from twinshore.replication.recovery import GRACE_S
 from twinshore.state.core.lease_watch import LeaseWatch
 from twinshore.state.core.values import LeaseRow, PartitionState
 from twinshore.state.store import Store
-from twinshore.switch.announce import ClusterWords
-from twinshore.switch.core.acl_rules import denial, left_to
-from twinshore.switch.core.steps import Cannot, Deed, Done, Kind, Moved, Outcome, State, SwitchState, Wait
-from twinshore.switch.write_access import look
+from twinshore.switch.announce import HomeAnnouncer
+from twinshore.switch.core.acl_rules import plan_denial, topics_left_to_link
+from twinshore.switch.core.steps import (
+    StepDone,
+    StepFailed,
+    StepOutcome,
+    StepPending,
+    SwitchKind,
+    SwitchState,
+    SwitchStatus,
+    SwitchStep,
+    TopicMove,
+)
+from twinshore.switch.write_access import read_acl_snapshot
 
 
-def paused_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
+def find_paused_topics(link: Link, topics: Sequence[str], store: Store) -> list[str]:
     """Topics of these that operators have paused, alone or with their link."""
-    control = in_force(link, store.controls.of(link.name)).link.control
+    control = effective_link(link, store.controls.of(link.name)).link.control
     return [topic for topic in topics if control.pauses(topic)]
 
 
-def filled_in_part(link: Link) -> str:
+def describe_partial_refill(link: Link) -> str:
     """What is to be known before a twin of this link is deleted and filled again; empty where it gets all."""
     if not link.queue.fresh:
         return ""
     return f"the queue of {link.name} is fresh: what is too old for it is deleted, and not filled again"
 
 
-def left_to_link(link: Link, store: Store) -> tuple[str, ...]:
+def read_topics_left_to_link(link: Link, store: Store) -> tuple[str, ...]:
     """The topics that a switch has left to the link, as the store says now."""
-    pair = pair_of(link)
+    pair = pair_name(link)
     homes = store.homes.of(pair)
     if not any(row.home == link.source and row.term > FIRST_TERM for row in homes.values()):
         return ()
-    in_switch = {row.topic for row in store.switching.of(pair)}
-    return left_to(link, homes, store.twins.of(link.name), in_switch)
+    in_switch = {row.topic for row in store.topics_in_switch.of(pair)}
+    return topics_left_to_link(link, homes, store.twins.of(link.name), in_switch)
 
 
-def resting(link: Link, topics: Sequence[str], store: Store) -> dict[str, IncidentKind | None]:
+def find_stopped_partitions(link: Link, topics: Sequence[str], store: Store) -> dict[str, IncidentKind | None]:
     """Partitions that rest, and whole topics: by the ledger, which says why, or else by the last receipt."""
     rows = [row.incident for row in store.ledger.rows(link.name, open_only=True)]
     told: dict[str, IncidentKind | None] = {
         f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic: one.kind
         for one in rows
-        if one.topic in topics and (one.policy.stops or one.policy.effect is Effect.TOPIC)
+        if one.topic in topics and (one.policy.stops or one.policy.effect is IncidentEffect.TOPIC)
     }
     placed = store.receipts.positions(link.name)
     rest = {f"{at.topic}-{at.partition}" for at in placed if at.topic in topics and at.state != PartitionState.FLOWING}
     return dict(sorted((dict.fromkeys(rest) | told).items()))
 
 
-def stopped_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
+def describe_stopped_partitions(link: Link, topics: Sequence[str], store: Store) -> list[str]:
     """What rests, in words."""
-    return carried_in_words(resting(link, topics, store))
+    return format_stopped_partitions(find_stopped_partitions(link, topics, store))
 
 
-def carried_in_words(rest: Mapping[str, IncidentKind | None]) -> list[str]:
+def format_stopped_partitions(rest: Mapping[str, IncidentKind | None]) -> list[str]:
     return [f"{name} ({kind})" if kind else name for name, kind in rest.items()]
 
 
-OUTPUT_MAX = 2_000
-TOPICS_MAX = 30_000  # of the environment's one string; all are on standard input besides
-END_S = 2.0
-ENDED = ", ended well"
-ENDED_S = 2 * END_S  # so long at most a command that took too long is being ended
+OUTPUT_BYTES_MAX = 2_000
+TOPICS_CHARS_MAX = 30_000  # of the environment's one string; all are on standard input besides
+TERMINATE_TIMEOUT_S = 2.0
+ENDED_WELL_SUFFIX = ", ended well"
+TERMINATE_S_MAX = 2 * TERMINATE_TIMEOUT_S  # so long at most a command that took too long is being ended
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class CommandResult:
     """How a command ended. `why`: why it failed, empty where it did not; `output`: the end of what it wrote."""
 
     why: str
@@ -103,55 +113,57 @@ class Ran:
     output: str
 
     def sentence(self, command: str) -> str:
-        said = f": {one_line(self.output)}" if self.output else ""
+        said = f": {escape_line(self.output)}" if self.output else ""
         how = f"{self.why}" if self.why else "ended well"
         return f"`{command}` {how} after {self.took_s:.1f} s{said}"
 
 
-class Hands(Protocol):
+class StepHandler(Protocol):
     """Whoever does the other deeds."""
 
-    def once(self, record: SwitchState) -> Outcome: ...
+    def once(self, record: SwitchState) -> StepOutcome: ...
 
 
-class Commands:
+class CommandSteps:
     """Of one process that switches. What it has not begun itself may have run before. `others` do all other deeds."""
 
-    def __init__(self, settings: SwitchSettings, others: Hands | None = None) -> None:
+    def __init__(self, settings: SwitchSettings, others: StepHandler | None = None) -> None:
         self._settings, self._others = settings, others
         self._begun: set[str] = set()
 
-    def once(self, record: SwitchState) -> Outcome:
+    def once(self, record: SwitchState) -> StepOutcome:
         """Of the deeds `before` and `after`, and of turning `before` back."""
-        if self._others is not None and record.deed not in (Deed.BEFORE, Deed.AFTER):
+        if self._others is not None and record.deed not in (SwitchStep.BEFORE, SwitchStep.AFTER):
             return self._others.once(record)
-        back = record.state is State.TURNING_BACK
-        which = "after" if back or record.deed is Deed.AFTER else "before"
+        back = record.state is SwitchStatus.ROLLING_BACK
+        which = "after" if back or record.deed is SwitchStep.AFTER else "before"
         command = self._settings.before if which == "before" else self._settings.after
         if back and not record.command:
-            return Done(record, "`before` was not run" if self._settings.before else "no command is set")
+            return StepDone(record, "`before` was not run" if self._settings.before else "no command is set")
         if not command:
-            return Done(record, "no command is to be run" if back else "")
+            return StepDone(record, "no command is to be run" if back else "")
         moment = f"{which}, turned back" if back else which
-        if record.command == f"{moment}{ENDED}":
-            return Done(record)  # without the store, by whoever leaves the rest to it
+        if record.command == f"{moment}{ENDED_WELL_SUFFIX}":
+            return StepDone(record)  # without the store, by whoever leaves the rest to it
         if record.command != moment:
             # Written down first: whoever goes on must know that it may have run.
             self._begun.add(moment)
-            return Wait(
+            return StepPending(
                 f"`{command[0]}` is run, for {self._settings.timeout_s:g} s at most", replace(record, command=moment)
             )
         again = "" if moment in self._begun else "it may have run before, for a process that is no more; "
-        ran = ran_command(command, variables(record, which, back=back), record.names(), self._settings.timeout_s)
+        ran = run_command(
+            command, command_environment(record, which, back=back), record.names(), self._settings.timeout_s
+        )
         said = again + ran.sentence(command[0])
         if ran.why and which == "before":
-            return Cannot(said)
+            return StepFailed(said)
         if ran.why:
-            return Done(replace(record, unfinished=said), said)
-        return Done(replace(record, command=f"{moment}{ENDED}", unfinished=""), said)
+            return StepDone(replace(record, unfinished=said), said)
+        return StepDone(replace(record, command=f"{moment}{ENDED_WELL_SUFFIX}", unfinished=""), said)
 
 
-def variables(record: SwitchState, moment: str, *, back: bool) -> dict[str, str]:
+def command_environment(record: SwitchState, moment: str, *, back: bool) -> dict[str, str]:
     """What the command is told. Twinshore's own variables begin otherwise, so that it can call `twinshore`."""
     home = record.new if moment == "after" and not back else record.old
     topics = " ".join(record.names())
@@ -163,11 +175,11 @@ def variables(record: SwitchState, moment: str, *, back: bool) -> dict[str, str]
         "SWITCH_TO": record.new,
         "SWITCH_HOME": home,
         "SWITCH_GROUP": record.group,
-        "SWITCH_TOPICS": topics if len(topics) <= TOPICS_MAX else "",
+        "SWITCH_TOPICS": topics if len(topics) <= TOPICS_CHARS_MAX else "",
     }
 
 
-def ran_command(command: Sequence[str], more: dict[str, str], topics: Sequence[str], timeout_s: float) -> Ran:
+def run_command(command: Sequence[str], more: dict[str, str], topics: Sequence[str], timeout_s: float) -> CommandResult:
     """In a separate session, so that it is ended with all that it has begun, and hears no Ctrl-C of ours."""
     began_s = steady_s()
     with tempfile.TemporaryFile() as written, tempfile.TemporaryFile() as given:
@@ -183,7 +195,7 @@ def ran_command(command: Sequence[str], more: dict[str, str], topics: Sequence[s
                 start_new_session=True,
             )
         except OSError as error:
-            return Ran(f"cannot be run ({error.strerror})", 0.0, "")
+            return CommandResult(f"cannot be run ({error.strerror})", 0.0, "")
         code: int | None = None
         try:
             code = child.wait(timeout_s)
@@ -193,11 +205,11 @@ def ran_command(command: Sequence[str], more: dict[str, str], topics: Sequence[s
             if code is None:
                 _end(child)
         took_s = steady_s() - began_s
-        written.seek(max(0, written.seek(0, os.SEEK_END) - OUTPUT_MAX))
+        written.seek(max(0, written.seek(0, os.SEEK_END) - OUTPUT_BYTES_MAX))
         output = written.read().decode("utf-8", "replace").strip()
     if code is None:
-        return Ran(f"was ended, as it took longer than {timeout_s:g} s,", took_s, output)
-    return Ran(f"ended with {code}" if code else "", took_s, output)
+        return CommandResult(f"was ended, as it took longer than {timeout_s:g} s,", took_s, output)
+    return CommandResult(f"ended with {code}" if code else "", took_s, output)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -206,16 +218,16 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, number)
         with suppress(subprocess.TimeoutExpired):
-            child.wait(END_S)
+            child.wait(TERMINATE_TIMEOUT_S)
 
 
-def told(settings: SwitchSettings) -> tuple[str, ...]:
+def describe_commands(settings: SwitchSettings) -> tuple[str, ...]:
     """What a plan says of the commands."""
     both = (("before anybody is held", settings.before), ("once they go on", settings.after))
     return tuple(f"`{command[0]}` is run {when}" for when, command in both if command)
 
 
-def why_not(settings: SwitchSettings) -> str:
+def find_missing_command(settings: SwitchSettings) -> str:
     """Which command could not be run on this host; empty where all could."""
     for name, command in (("before", settings.before), ("after", settings.after)):
         if command and not os.access(command[0], os.X_OK):
@@ -223,22 +235,22 @@ def why_not(settings: SwitchSettings) -> str:
     return ""
 
 
-ASK_S = 5.0
+REQUEST_TIMEOUT_S = 5.0
 NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class LogEnds:
+class LogEndsSnapshot:
     """`ends` of each topic by partition. `unsettled`: a sentence where replicas lag or a transaction is open."""
 
     ends: dict[str, tuple[int, ...]]
     unsettled: str = ""
 
 
-def log_ends(cluster: KafkaCluster, topics: Iterable[Moved]) -> LogEnds:
+def read_log_ends(cluster: KafkaCluster, topics: Iterable[TopicMove]) -> LogEndsSnapshot:
     """The log ends of these topics, read at all three heights."""
     some = list(topics)
-    parts = [NamedPartition(one.topic, number) for one in some for number in range(one.partitions)]
+    parts = [TopicPartition(one.topic, number) for one in some for number in range(one.partitions)]
     # The end first: a log that grows between the questions is neither behind nor held by a transaction.
     end, high, stable = (
         cluster.list_offsets(parts, kind)
@@ -248,19 +260,19 @@ def log_ends(cluster: KafkaCluster, topics: Iterable[Moved]) -> LogEnds:
     held = [str(named) for named in parts if stable[named] < high[named]]
     unsettled = ""
     if lagging:
-        unsettled = f"replicas on {cluster.name} are behind their leaders in {listed(lagging, NAMED_MAX)}"
+        unsettled = f"replicas on {cluster.name} are behind their leaders in {join_names(lagging, NAMED_MAX)}"
     elif held:
-        unsettled = f"a transaction is open on {cluster.name} in {listed(held, NAMED_MAX)}"
+        unsettled = f"a transaction is open on {cluster.name} in {join_names(held, NAMED_MAX)}"
     ends = {
-        one.topic: tuple(end[NamedPartition(one.topic, number)] for number in range(one.partitions)) for one in some
+        one.topic: tuple(end[TopicPartition(one.topic, number)] for number in range(one.partitions)) for one in some
     }
-    return LogEnds(ends, unsettled)
+    return LogEndsSnapshot(ends, unsettled)
 
 
 def open_transactions(cluster: KafkaCluster, topics: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Where markers are still to come, by transactional id; also of transactions that have written nothing yet."""
     names = set(topics)
-    asker = Transactions(cluster, patience_s=ASK_S, go=lambda: None)
+    asker = TransactionalIds(cluster, patience_s=REQUEST_TIMEOUT_S, go=lambda: None)
     found = {
         name: tuple(sorted(str(named) for named in parts if named.topic in names))
         for name, parts in asker.open_by_id("").items()
@@ -268,49 +280,53 @@ def open_transactions(cluster: KafkaCluster, topics: Iterable[str]) -> dict[str,
     return {name: parts for name, parts in found.items() if parts}
 
 
-def drain(old: KafkaCluster, record: SwitchState) -> Outcome:
+def drain(old: KafkaCluster, record: SwitchState) -> StepOutcome:
     """Done once nothing is open on the topics and two looks behind each other saw the same ends."""
     due = open_transactions(old, record.names())
-    parts = listed(sorted({named for some in due.values() for named in some}), NAMED_MAX)
-    if record.kind is Kind.DRILL:
-        seen = log_ends(old, record.topics)
+    parts = join_names(sorted({named for some in due.values() for named in some}), NAMED_MAX)
+    if record.kind is SwitchKind.DRILL:
+        seen = read_log_ends(old, record.topics)
         would = f"; transactions are open in {parts}, and would be waited for" if due else ""
-        return Done(_ending(record, seen), f"the logs on {old.name} as they are now{would}")
+        return StepDone(_ending(record, seen), f"the logs on {old.name} as they are now{would}")
     if due:
-        return Wait(f"{listed(list(due), NAMED_MAX)} {have(due)} a transaction open on {old.name} in {parts}")
-    seen = log_ends(old, record.topics)
+        return StepPending(
+            f"{join_names(list(due), NAMED_MAX)} {has_or_have(due)} a transaction open on {old.name} in {parts}"
+        )
+    seen = read_log_ends(old, record.topics)
     found = _ending(record, seen)
     if seen.unsettled:
-        return Wait(seen.unsettled, found)
+        return StepPending(seen.unsettled, found)
     if not all(one.ends for one in record.topics):
-        return Wait(f"the logs on {old.name} are looked at a second time", found)
+        return StepPending(f"the logs on {old.name} are looked at a second time", found)
     if grows := _grown(record, {one.topic: one.ends for one in record.topics}, seen):
-        return Wait(f"somebody still writes to {grows} on {old.name}", found)
-    return Done(found, f"nothing is open on {old.name}, and two looks saw the same ends")
+        return StepPending(f"somebody still writes to {grows} on {old.name}", found)
+    return StepDone(found, f"nothing is open on {old.name}, and two looks saw the same ends")
 
 
-def level(new: KafkaCluster, record: SwitchState) -> Outcome:
+def check_twins_level(new: KafkaCluster, record: SwitchState) -> StepOutcome:
     """Done once the twins end where the old home does; their ends are the points at which the topics change homes."""
-    seen = log_ends(new, record.topics)
+    seen = read_log_ends(new, record.topics)
     behind = sum(
         max(0, old_end - new_end)
         for one in record.topics
         for old_end, new_end in zip(one.ends, seen.ends[one.topic], strict=True)
     )
     if behind:
-        return Wait(f"the twins on {new.name} are {counted(behind, 'offset')} behind")
-    if record.kind is Kind.DRILL:
+        return StepPending(f"the twins on {new.name} are {count_phrase(behind, 'offset')} behind")
+    if record.kind is SwitchKind.DRILL:
         points = tuple(replace(one, points=one.ends) for one in record.topics)
-        return Done(replace(record, topics=points), f"the twins on {new.name} have come as far")
+        return StepDone(replace(record, topics=points), f"the twins on {new.name} have come as far")
     if seen.unsettled:
-        return Wait(seen.unsettled)
+        return StepPending(seen.unsettled)
     beyond = [one.topic for one in record.topics if one.ends != seen.ends[one.topic]]
     if beyond:
-        return Cannot(f"{listed(beyond, NAMED_MAX)} on {new.name} ends beyond the old home: somebody else wrote there")
-    return Done(_at(record, seen), f"the twins on {new.name} are level")
+        return StepFailed(
+            f"{join_names(beyond, NAMED_MAX)} on {new.name} ends beyond the old home: somebody else wrote there"
+        )
+    return StepDone(_at(record, seen), f"the twins on {new.name} are level")
 
 
-def changed(cluster: KafkaCluster, topics: Iterable[Moved], *, new: bool) -> str:
+def describe_topic_changes(cluster: KafkaCluster, topics: Iterable[TopicMove], *, new: bool) -> str:
     """What is not as it was planned: a topic made again, or with other partitions. A partition that nobody planned with
     would be left behind. Empty where all is as it was."""
     some = list(topics)
@@ -322,25 +338,25 @@ def changed(cluster: KafkaCluster, topics: Iterable[Moved], *, new: bool) -> str
         if topic.topic_id.hex() != (one.new_id if new else one.old_id):
             return f"topic {one.topic} was deleted and made again on {cluster.name}"
         if len(topic.partitions) != one.partitions:
-            count = counted(len(topic.partitions), "partition")
+            count = count_phrase(len(topic.partitions), "partition")
             return f"topic {one.topic} has {count} on {cluster.name}, and the link carries {one.partitions}: plan again"
     return ""
 
 
-def behind(old: KafkaCluster, new: KafkaCluster, topics: Iterable[Moved]) -> int:
+def count_missing_offsets(old: KafkaCluster, new: KafkaCluster, topics: Iterable[TopicMove]) -> int:
     """How many offsets the twins lack now, whatever receipts say."""
     some = list(topics)
-    ours, theirs = (log_ends(cluster, some).ends for cluster in (old, new))
+    ours, theirs = (read_log_ends(cluster, some).ends for cluster in (old, new))
     return sum(max(0, end - twin) for one in some for end, twin in zip(ours[one.topic], theirs[one.topic], strict=True))
 
 
-def written_since(old: KafkaCluster, record: SwitchState) -> str:
+def describe_writes_since(old: KafkaCluster, record: SwitchState) -> str:
     """Who wrote on the old home though nobody should; empty where its logs end at the points still."""
-    grown = _grown(record, {one.topic: one.points for one in record.topics}, log_ends(old, record.topics))
+    grown = _grown(record, {one.topic: one.points for one in record.topics}, read_log_ends(old, record.topics))
     return f"somebody wrote to {grown} on {old.name} while writers were held" if grown else ""
 
 
-def _grown(record: SwitchState, before: Mapping[str, tuple[int, ...]], seen: LogEnds) -> str:
+def _grown(record: SwitchState, before: Mapping[str, tuple[int, ...]], seen: LogEndsSnapshot) -> str:
     """Which partitions end elsewhere than before; empty where none does."""
     grown = [
         f"{one.topic}-{number}"
@@ -348,10 +364,10 @@ def _grown(record: SwitchState, before: Mapping[str, tuple[int, ...]], seen: Log
         for number, (then, now) in enumerate(zip(before[one.topic], seen.ends[one.topic], strict=True))
         if then != now
     ]
-    return listed(grown, NAMED_MAX)
+    return join_names(grown, NAMED_MAX)
 
 
-def answers(cluster: KafkaCluster) -> str:
+def why_unreachable(cluster: KafkaCluster) -> str:
     """Why the cluster cannot be asked now; empty where it can."""
     try:
         cluster.cluster_id()
@@ -361,39 +377,39 @@ def answers(cluster: KafkaCluster) -> str:
     return ""
 
 
-def _ending(record: SwitchState, seen: LogEnds) -> SwitchState:
+def _ending(record: SwitchState, seen: LogEndsSnapshot) -> SwitchState:
     return replace(record, topics=tuple(replace(one, ends=seen.ends[one.topic]) for one in record.topics))
 
 
-def _at(record: SwitchState, seen: LogEnds) -> SwitchState:
+def _at(record: SwitchState, seen: LogEndsSnapshot) -> SwitchState:
     return replace(record, topics=tuple(replace(one, points=seen.ends[one.topic]) for one in record.topics))
 
 
-def looked_back(old: KafkaCluster, words: ClusterWords, done: Done) -> Done:
+def finish_drill(old: KafkaCluster, words: HomeAnnouncer, done: StepDone) -> StepDone:
     """The end of a drill, with what was written to topics on which no rule can keep writers out."""
     record = done.record
-    open_to = denial(look(old, record.names())).open_to_all
+    open_to = plan_denial(read_acl_snapshot(old, record.names())).open_to_all
     if not open_to:
         return done
-    ends = log_ends(old, record.topics).ends
+    ends = read_log_ends(old, record.topics).ends
     written = {one.topic for one in record.topics if one.topic in open_to and ends[one.topic] != one.points}
     followed = words.followed(record)
     if unheld := written - followed:
-        return replace(done, record=replace(record, why=would_turn_back(unheld)))
-    return replace(done, sentence=f"{done.sentence}; {in_words(open_to, written)}")
+        return replace(done, record=replace(record, why=describe_drill_failure(unheld)))
+    return replace(done, sentence=f"{done.sentence}; {describe_drill_writes(open_to, written)}")
 
 
-def would_turn_back(topics: Collection[str]) -> str:
+def describe_drill_failure(topics: Collection[str]) -> str:
     """Of topics that were written though none of their writers follows homes."""
-    some = listed(sorted(topics), NAMED_MAX)
+    some = join_names(sorted(topics), NAMED_MAX)
     return f"{some} was written during the drill by writers that nothing can hold: a switch would have turned back"
 
 
-def in_words(open_to: Collection[str], written: Collection[str]) -> str:
+def describe_drill_writes(open_to: Collection[str], written: Collection[str]) -> str:
     """Of topics that no rule can shut, and of those that clients write which follow homes, and maybe others too."""
     if not written:
-        return f"nobody wrote to {listed(sorted(open_to), NAMED_MAX)} during the drill"
-    some = listed(sorted(written), NAMED_MAX)
+        return f"nobody wrote to {join_names(sorted(open_to), NAMED_MAX)} during the drill"
+    some = join_names(sorted(written), NAMED_MAX)
     follow = "clients that follow homes write there, and a switch turns back where anybody else does"
     return f"{some} was written during the drill: {follow}"
 
@@ -407,20 +423,20 @@ class MirrorWatch:
         self._first: LeaseRow | None = None
         self._alive = False
 
-    def why_not(self) -> Wait | Cannot | None:
+    def check_alive(self) -> StepPending | StepFailed | None:
         """None once a mirror was seen at work."""
         if self._alive:
             return None
         row = self._store.leases.read(f"link {self._link}")
         if row is None or row.released:
-            return Cannot(f"no mirror carries {self._link} now: `twinshore mirror run` has to run")
+            return StepFailed(f"no mirror carries {self._link} now: `twinshore mirror run` has to run")
         self._first = self._first or row
         self._alive = row != self._first
         if self._alive:
             return None
         if self._watch.observe(row, steady_s()):
-            return Cannot(f"{row.owner}, who carried {self._link}, gives no sign of life: is its mirror dead?")
-        return Wait(f"a sign of life of {row.owner}, who carries {self._link}, is waited for")
+            return StepFailed(f"{row.owner}, who carried {self._link}, gives no sign of life: is its mirror dead?")
+        return StepPending(f"a sign of life of {row.owner}, who carries {self._link}, is waited for")
 
 
 class MirrorSilence:
@@ -431,9 +447,9 @@ class MirrorSilence:
         self._store, self._link = store, link
         self._watch = LeaseWatch(lease_s, GRACE_S)
 
-    def waiting(self, sentence: str) -> Wait:
+    def waiting(self, sentence: str) -> StepPending:
         """This sentence says what is waited for, as long as the mirror may be at work."""
         row = self._store.leases.read(f"link {self._link}")
         if not self._watch.observe(row, steady_s()):
-            return Wait(sentence)
-        return Wait(f"waits for the mirror of {self._link}, which gives no sign of life: start it, this goes on")
+            return StepPending(sentence)
+        return StepPending(f"waits for the mirror of {self._link}, which gives no sign of life: start it, this goes on")

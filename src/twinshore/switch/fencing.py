@@ -16,82 +16,95 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import NamedPartition, fence_epoch
-from twinshore.config.sentences import counted, listed
+from twinshore.config.model import TopicPartition, fence_epoch
+from twinshore.config.sentences import count_phrase, join_names
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
-from twinshore.kafka.protocol.errors import Code, describe, kafka_error
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.error_codes import Code, error_kind, kafka_error
 from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
 from twinshore.kafka.protocol.record_batch import (
-    CONTROL,
+    CONTROL_FLAG,
     HEADER_BYTES,
     BatchHeader,
     Record,
     encode_batch,
     split_batches,
 )
-from twinshore.kafka.protocol.transactions import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers
-from twinshore.kafka.questions import OffsetKind
-from twinshore.replication.task.core.position import marker_id
-from twinshore.switch.core.steps import Cannot, Done, Kind, Outcome, SwitchState, Wait
-from twinshore.switch.core.unreplicated import Behind, Seen, stretch, walk
-from twinshore.switch.drain import changed
+from twinshore.kafka.protocol.transactions import (
+    MARKERS_KEY,
+    MARKERS_VERSION,
+    TransactionMarker,
+    encode_markers,
+    parse_markers,
+)
+from twinshore.replication.task.core.position import marker_producer_id
+from twinshore.switch.core.steps import StepDone, StepFailed, StepOutcome, StepPending, SwitchKind, SwitchState
+from twinshore.switch.core.unreplicated import PastPointContent, PastPointScan, next_scan_range, scan_past_point
+from twinshore.switch.drain import describe_topic_changes
 
-FENCE_ASK_S = 10.0
+FENCE_TIMEOUT_S = 10.0
 NAMED_MAX = 5
 PAGE_BYTES = 1 << 20
-LOOK_S = 5.0  # so long what others wrote is read at one try, in all partitions together
+FOREIGN_READ_S = 5.0  # so long what others wrote is read at one try, in all partitions together
 
 
-def points_of(record: SwitchState) -> dict[NamedPartition, int]:
+def switch_points(record: SwitchState) -> dict[TopicPartition, int]:
     """Where each partition changes homes."""
     return {
-        NamedPartition(one.topic, number): point for one in record.topics for number, point in enumerate(one.points)
+        TopicPartition(one.topic, number): point for one in record.topics for number, point in enumerate(one.points)
     }
 
 
 @dataclass(frozen=True, slots=True)
-class Shut:
+class FencedProducer:
     """Whom the fence shuts out: the old link's producer. `epochs`: that in which it writes each topic."""
 
     producer_id: int
     epochs: Mapping[str, int]
 
-    def epoch(self, named: NamedPartition) -> int:
+    def epoch(self, named: TopicPartition) -> int:
         """The fence's own."""
         return fence_epoch(self.epochs[named.topic])
 
 
-def level_as_it_is(
-    new: KafkaCluster, record: SwitchState, shut: Shut, *, look_s: float = LOOK_S, page_bytes: int = PAGE_BYTES
-) -> Outcome:
+def check_twins_settled(
+    new: KafkaCluster,
+    record: SwitchState,
+    shut: FencedProducer,
+    *,
+    look_s: float = FOREIGN_READ_S,
+    page_bytes: int = PAGE_BYTES,
+) -> StepOutcome:
     """Of a forced switch: done once what the link wrote stands still, wherever it ends and whatever others write behind
     it; a fence that another switch has put up there, and of which nobody may know any more, lies behind the point."""
-    if why := changed(new, record.topics, new=True):
-        return Cannot(why)
-    parts = [NamedPartition(one.topic, number) for one in record.topics for number in range(one.partitions)]
+    if why := describe_topic_changes(new, record.topics, new=True):
+        return StepFailed(why)
+    parts = [TopicPartition(one.topic, number) for one in record.topics for number in range(one.partitions)]
     # The end first: a log that grows between the questions is not behind.
     ends, high = (new.list_offsets(parts, kind) for kind in (OffsetKind.LOG_END, OffsetKind.HIGH_WATERMARK))
-    before = points_of(record)
+    before = switch_points(record)
     if before.keys() != ends.keys():
         fenced = _fenced(new, ends, shut)
         first = _with_points(record, {named: end - (named in fenced) for named, end in ends.items()})
-        return Wait(f"the twins on {new.name} are looked at a second time", first)
+        return StepPending(f"the twins on {new.name} are looked at a second time", first)
     grown = {named: end for named, end in ends.items() if end > before[named]}
     behind = _behind(new, record, grown, shut, look_s, page_bytes) if grown else {}
     points = {named: behind[named].point if named in behind else end for named, end in ends.items()}
     found = _with_points(record, points, behind.values())
     if points != before:
-        return Wait(f"the twins on {new.name} still grow", found)
+        return StepPending(f"the twins on {new.name} still grow", found)
     if lagging := [str(named) for named, point in points.items() if high[named] < point]:
-        return Wait(f"replicas on {new.name} are behind their leaders in {listed(lagging, NAMED_MAX)}", found)
-    if unread := [str(named) for named, one in behind.items() if one.what is Behind.UNREAD]:
-        return Wait(f"what others write to {listed(unread, NAMED_MAX)} on {new.name} is read first", found)
-    return Done(found, f"the twins on {new.name} stand still, but for what others write")
+        return StepPending(
+            f"replicas on {new.name} are behind their leaders in {join_names(lagging, NAMED_MAX)}", found
+        )
+    if unread := [str(named) for named, one in behind.items() if one.what is PastPointContent.UNREAD]:
+        return StepPending(f"what others write to {join_names(unread, NAMED_MAX)} on {new.name} is read first", found)
+    return StepDone(found, f"the twins on {new.name} stand still, but for what others write")
 
 
-def _fenced(new: KafkaCluster, ends: Mapping[NamedPartition, int], shut: Shut) -> set[NamedPartition]:
+def _fenced(new: KafkaCluster, ends: Mapping[TopicPartition, int], shut: FencedProducer) -> set[TopicPartition]:
     """Partitions whose last batch is the fence already."""
     known = new.describe_producers(ends)
     may_be = [
@@ -102,13 +115,18 @@ def _fenced(new: KafkaCluster, ends: Mapping[NamedPartition, int], shut: Shut) -
     return {named for named in may_be if is_fence(new, named, ends[named] - 1, shut)}
 
 
-def put_up(
-    new: KafkaCluster, record: SwitchState, shut: Shut, *, look_s: float = LOOK_S, page_bytes: int = PAGE_BYTES
-) -> Outcome:
+def write_fence(
+    new: KafkaCluster,
+    record: SwitchState,
+    shut: FencedProducer,
+    *,
+    look_s: float = FOREIGN_READ_S,
+    page_bytes: int = PAGE_BYTES,
+) -> StepOutcome:
     """A marker goes only to a log that ends at its point, or where others alone wrote behind it; where it is there
     already, as of a process that was killed, none is written. The points of a forced switch, which nobody has heard
     yet, move behind what the link sent at last: that lies below the fence as well."""
-    points = points_of(record)
+    points = switch_points(record)
     ends = new.list_offsets(points, OffsetKind.LOG_END)
     lacking = [named for named, point in points.items() if ends[named] == point]
     others = [named for named, point in points.items() if ends[named] != point]
@@ -118,34 +136,36 @@ def put_up(
         # Whoever writes there already, though the topics have not moved yet, must not keep all others waiting.
         behind = _behind(new, record, foreign, shut, look_s, page_bytes)
         record = _with_points(record, {named: one.point for named, one in behind.items()}, behind.values())
-        lost = [str(named) for named, one in behind.items() if one.what is Behind.THE_LINKS]
+        lost = [str(named) for named, one in behind.items() if one.what is PastPointContent.LINK_WRITES]
         if lost:
-            why = f"{listed(lost, NAMED_MAX)} on {new.name} ends neither at its point nor behind the fence"
-            return Wait(why, record)
-        lacking += [named for named, one in behind.items() if one.what is Behind.STRAYS]
-        unread = [str(named) for named, one in behind.items() if one.what is Behind.UNREAD]
+            why = f"{join_names(lost, NAMED_MAX)} on {new.name} ends neither at its point nor behind the fence"
+            return StepPending(why, record)
+        lacking += [named for named, one in behind.items() if one.what is PastPointContent.FOREIGN_WRITES]
+        unread = [str(named) for named, one in behind.items() if one.what is PastPointContent.UNREAD]
     if lacking:
         refused = _write(new, lacking, shut)
         if refused:
             named, code = next(iter(refused.items()))
-            return Wait(f"{new.name} does not take the fence of {named}: {describe(code).sentence}", record)
+            return StepPending(f"{new.name} does not take the fence of {named}: {error_kind(code).sentence}", record)
     if unread:
-        return Wait(f"what others write to {listed(unread, NAMED_MAX)} on {new.name} is read first", record)
+        return StepPending(f"what others write to {join_names(unread, NAMED_MAX)} on {new.name} is read first", record)
     if lacking:
-        return Wait("the fence is written, and its place is looked at again", record)
+        return StepPending("the fence is written, and its place is looked at again", record)
     record = replace(record, strays=())
-    of = counted(len(points), "partition")
-    return Done(record, f"late requests of {record.link} are shut out of {of} on {new.name}")
+    of = count_phrase(len(points), "partition")
+    return StepDone(record, f"late requests of {record.link} are shut out of {of} on {new.name}")
 
 
-def _with_points(record: SwitchState, points: Mapping[NamedPartition, int], read: Iterable[Seen] = ()) -> SwitchState:
+def _with_points(
+    record: SwitchState, points: Mapping[TopicPartition, int], read: Iterable[PastPointScan] = ()
+) -> SwitchState:
     """Where `points` names no other, a partition keeps its own. `read`: what was read behind them."""
-    known = {**points_of(record), **points}
+    known = {**switch_points(record), **points}
     return replace(
         record,
         strays=tuple(one.stray for one in read),
         topics=tuple(
-            replace(one, points=tuple(known[NamedPartition(one.topic, number)] for number in range(one.partitions)))
+            replace(one, points=tuple(known[TopicPartition(one.topic, number)] for number in range(one.partitions)))
             for one in record.topics
         ),
     )
@@ -154,31 +174,31 @@ def _with_points(record: SwitchState, points: Mapping[NamedPartition, int], read
 def _behind(
     cluster: KafkaCluster,
     record: SwitchState,
-    ends: Mapping[NamedPartition, int],
-    shut: Shut,
+    ends: Mapping[TopicPartition, int],
+    shut: FencedProducer,
     look_s: float,
     page_bytes: int,
-) -> dict[NamedPartition, Seen]:
+) -> dict[TopicPartition, PastPointScan]:
     """Each of these partitions gets its share of the time, and is read by a page at least: no writer is so fast that a
     log is not read in the end. A log that ends before the point is the link's to mend."""
-    points, theirs = points_of(record), (shut.producer_id, marker_id(shut.producer_id))
-    known = {NamedPartition(one.topic, one.partition): one for one in record.strays}
+    points, theirs = switch_points(record), (shut.producer_id, marker_producer_id(shut.producer_id))
+    known = {TopicPartition(one.topic, one.partition): one for one in record.strays}
     starts = cluster.list_offsets(ends, OffsetKind.EARLIEST)
-    found: dict[NamedPartition, Seen] = {}
+    found: dict[TopicPartition, PastPointScan] = {}
     for named, end in ends.items():
-        stray = stretch(known.get(named), named, points[named], starts[named], end)
+        stray = next_scan_range(known.get(named), named, points[named], starts[named], end)
         if end < points[named]:
-            found[named] = Seen(Behind.THE_LINKS, stray, points[named])
+            found[named] = PastPointScan(PastPointContent.LINK_WRITES, stray, points[named])
             continue
         over_s = steady_s() + look_s / len(ends)
-        found[named] = walk(
+        found[named] = scan_past_point(
             stray,
             points[named],
             theirs,
             partial(_is_fence, named=named, shut=shut),
             partial(_page, cluster, named, page_bytes),
             partial(_is_before, over_s),
-            follows=record.kind is Kind.FORCED,
+            follows=record.kind is SwitchKind.FORCED,
         )
     return found
 
@@ -187,34 +207,34 @@ def _is_before(over_s: float) -> bool:
     return steady_s() < over_s
 
 
-def _page(cluster: KafkaCluster, named: NamedPartition, page_bytes: int, at: int) -> list[BatchHeader]:
+def _page(cluster: KafkaCluster, named: TopicPartition, page_bytes: int, at: int) -> list[BatchHeader]:
     fetched = cluster.read_from(named, at, bytes_max=page_bytes, committed=False)
     return [header for _, header in split_batches(fetched.records)]
 
 
-def is_fence(cluster: KafkaCluster, named: NamedPartition, point: int, shut: Shut) -> bool:
+def is_fence(cluster: KafkaCluster, named: TopicPartition, point: int, shut: FencedProducer) -> bool:
     """Whether the batch at the point is the fence."""
     header = cluster.read_tail_batch(named, point)
     return header is not None and header.base_offset == point and _is_fence(header, named, shut)
 
 
-def _is_fence(header: BatchHeader, named: NamedPartition, shut: Shut) -> bool:
+def _is_fence(header: BatchHeader, named: TopicPartition, shut: FencedProducer) -> bool:
     writer = header.producer_id, header.producer_epoch
-    return bool(header.attributes & CONTROL) and writer == (shut.producer_id, shut.epoch(named))
+    return bool(header.attributes & CONTROL_FLAG) and writer == (shut.producer_id, shut.epoch(named))
 
 
-def _write(new: KafkaCluster, parts: Iterable[NamedPartition], shut: Shut) -> dict[NamedPartition, int]:
+def _write(new: KafkaCluster, parts: Iterable[TopicPartition], shut: FencedProducer) -> dict[TopicPartition, int]:
     """One marker for each partition, at its leader; the codes of those that were refused."""
-    by_node: dict[int, list[NamedPartition]] = {}
+    by_node: dict[int, list[TopicPartition]] = {}
     for named in parts:
         by_node.setdefault(new.leader_of(named), []).append(named)
-    refused: dict[NamedPartition, int] = {}
+    refused: dict[TopicPartition, int] = {}
     for node, ours in by_node.items():
         refused |= new.at(node, "the fence", partial(_ask, fences=_fences(new, ours, shut.producer_id), shut=shut))
     return refused
 
 
-def _fences(new: KafkaCluster, parts: Iterable[NamedPartition], producer_id: int) -> dict[NamedPartition, int]:
+def _fences(new: KafkaCluster, parts: Iterable[TopicPartition], producer_id: int) -> dict[TopicPartition, int]:
     """A coordinator epoch for each partition that its leader does not take for an old one."""
     known = new.describe_producers(parts)
     return {
@@ -224,26 +244,26 @@ def _fences(new: KafkaCluster, parts: Iterable[NamedPartition], producer_id: int
 
 
 def _ask(
-    connection: Connection, timeout_s: float, *, fences: Mapping[NamedPartition, int], shut: Shut
-) -> dict[NamedPartition, int]:
-    connection.spoken(MARKERS_KEY)
+    connection: Connection, timeout_s: float, *, fences: Mapping[TopicPartition, int], shut: FencedProducer
+) -> dict[TopicPartition, int]:
+    connection.handwritten_version(MARKERS_KEY)
     markers = [
-        (Marker(shut.producer_id, shut.epoch(named), False, fence, [(named.topic, [named.partition])]), 1)
+        (TransactionMarker(shut.producer_id, shut.epoch(named), False, fence, [(named.topic, [named.partition])]), 1)
         for named, fence in fences.items()
     ]
     answered = connection.ask(
-        MARKERS_KEY, MARKERS_VERSION, encode_markers(markers), parse_markers, timeout_s=max(timeout_s, FENCE_ASK_S)
+        MARKERS_KEY, MARKERS_VERSION, encode_markers(markers), parse_markers, timeout_s=max(timeout_s, FENCE_TIMEOUT_S)
     )
-    return {NamedPartition(one.topic, one.partition): one.error for one in answered if one.error != Code.NONE}
+    return {TopicPartition(one.topic, one.partition): one.error for one in answered if one.error != Code.NONE}
 
 
 TRIES_MAX = 10
-PAUSE_S = 0.3
-ASK_S = 30.0
+RETRY_INTERVAL_S = 0.3
+APPEND_TIMEOUT_S = 30.0
 
 
-def append(
-    cluster: KafkaCluster, named: NamedPartition, who: tuple[int, int], sequence: int, records: Sequence[Record]
+def append_batch(
+    cluster: KafkaCluster, named: TopicPartition, who: tuple[int, int], sequence: int, records: Sequence[Record]
 ) -> int:
     """Returns the offset behind the batch once that is on all replicas in sync; 0 where the broker knows no more than
     that it has it. Asked again it is not written again. `who`: the producer's id and epoch."""
@@ -259,15 +279,17 @@ def append(
                 return 0
             if not error.retriable or number == TRIES_MAX - 1:
                 raise
-            time.sleep(PAUSE_S)
+            time.sleep(RETRY_INTERVAL_S)
     raise AssertionError("the last try returns or raises")
 
 
-def _append_once(line: Connection, name: str, named: NamedPartition, topic_id: bytes, batch: bytes) -> int:
-    version = line.spoken(PRODUCE_KEY)
+def _append_once(line: Connection, name: str, named: TopicPartition, topic_id: bytes, batch: bytes) -> int:
+    version = line.handwritten_version(PRODUCE_KEY)
     topic = (named.topic, topic_id, [(named.partition, batch[:HEADER_BYTES], batch[HEADER_BYTES:])])
     body = b"".join(encode_produce(version, [topic]))
-    (answer,) = line.ask(PRODUCE_KEY, version, body, lambda view: parse_produce(view, 0, version), timeout_s=ASK_S)
+    (answer,) = line.ask(
+        PRODUCE_KEY, version, body, lambda view: parse_produce(view, 0, version), timeout_s=APPEND_TIMEOUT_S
+    )
     if answer.error:
         raise kafka_error(answer.error, f"{name}: append to {named}", right=f"Write on topic {named.topic}")
     return answer.base_offset

@@ -18,36 +18,45 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from twinshore.config.errors import KafkaError, WireError
-from twinshore.config.model import Link, NamedPartition
-from twinshore.config.sentences import counted, listed
+from twinshore.config.model import Link, TopicPartition
+from twinshore.config.sentences import count_phrase, join_names
 from twinshore.config.settings import Settings
-from twinshore.groups.core.goals import Goal, goals_of
-from twinshore.groups.core.rules import MARK, State, waits_for
-from twinshore.groups.offset_move import DONE, MEMBERLESS, set_places
-from twinshore.groups.view import GroupView, PartView, look
+from twinshore.groups.core.commit_rules import COMMIT_MARK, GroupSyncStatus, output_patterns
+from twinshore.groups.core.goals import OffsetGoal, build_goals
+from twinshore.groups.offset_move import DONE, STATES_WITHOUT_MEMBERS, set_offsets
+from twinshore.groups.view import GroupView, PartitionView, view_groups
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.groups import Groups
-from twinshore.kafka.protocol.offsets import GroupPlaces, Place, Where
-from twinshore.kafka.questions import OffsetKind
-from twinshore.proof.jobs import in_this_process
-from twinshore.proof.rounds import PartitionReport, Proving
-from twinshore.proof.service import wishes_of
-from twinshore.replication.core.planner import COMPACTED, TWINS_OWN
-from twinshore.replication.sync.clusters import copies
+from twinshore.kafka.consumer_groups import ConsumerGroups
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.offsets import CommittedOffset, GroupOffsets, TopicPartitionTuple
+from twinshore.proof.jobs import run_bundle_in_process
+from twinshore.proof.rounds import PartitionReport, ProofRounds
+from twinshore.proof.service import proof_options
+from twinshore.replication.core.planner import COMPACTED_POLICY, TWIN_SETTINGS
+from twinshore.replication.sync.cluster_comparison import read_replication_factors
 from twinshore.replication.sync.core import decisions
-from twinshore.replication.sync.core.decisions import SettingsOf, at_promotion, remembered
+from twinshore.replication.sync.core.decisions import TopicSettings, dump_promotion_settings, restore_promotion_settings
 from twinshore.state.store import Store
-from twinshore.switch.core.forced import Writing, reads_of, writing
-from twinshore.switch.core.steps import Cannot, Done, Outcome, SwitchState, Wait, alone_at, left_by_force, readable
+from twinshore.switch.core.steps import (
+    StepDone,
+    StepFailed,
+    StepOutcome,
+    StepPending,
+    SwitchState,
+    find_topics_left_by_force,
+    find_topics_moved_for_group,
+    parse_switch_state,
+)
+from twinshore.switch.core.takeover import InconsistentGroup, assess_group, topics_read_by_group
 
 NAMED_MAX = 5
 # What a coordinator answers where a group has members: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS,
 # STALE_MEMBER_EPOCH.
-BUSY = frozenset({22, 25, 27, 113})
+GROUP_BUSY_CODES = frozenset({22, 25, 27, 113})
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopiedOffsets:
     """`groups` stand on the new home where they stood on the old one; `left` have members there, and `refused` are
     places that the new home did not take. `unheard`: a group of which a side does not say where it stands, and why."""
 
@@ -57,32 +66,37 @@ class Copied:
     unheard: tuple[str, str] | None = None
 
 
-def copy_places(
+def copy_group_offsets(
     link: Link, settings: Settings, store: Store, topics: Collection[str], by: str, *, stable: bool = True
-) -> Copied:
+) -> CopiedOffsets:
     """Of every group that the link's filters admit, its places in these topics alone. A group that was moved to the
     new home alone before is there already: where it stood on the old home is of long ago. `stable`: as
-    `look` has it."""
+    `view_groups` has it."""
     left: list[str] = []
-    wanted: dict[str, list[Goal]] = {}
+    wanted: dict[str, list[OffsetGoal]] = {}
     before = _records(store)
-    for view in look(link, settings, store, stable=stable):
+    for view in view_groups(link, settings, store, stable=stable):
         if view.why or view.said_s_ago is not None:
-            return Copied((), (), (), (view.group, view.why or "its old home does not answer"))
-        meant = set(topics) - alone_at(before, view.group, topics, link.target)
+            return CopiedOffsets((), (), (), (view.group, view.why or "its old home does not answer"))
+        meant = set(topics) - find_topics_moved_for_group(before, view.group, topics, link.target)
         ours = replace(view, parts=tuple(one for one in view.parts if one.topic in meant))
-        goals = [one for one in goals_of(link, ours, back=False)[0] if one.moves]
-        if goals and view.target_state not in MEMBERLESS:
+        goals = [one for one in build_goals(link, ours, back=False)[0] if one.moves]
+        if goals and view.target_state not in STATES_WITHOUT_MEMBERS:
             left.append(view.group)
         elif ours.parts:
             wanted[view.group] = goals
-    steps = set_places([link], settings, store, wanted, by, notes=False, lower=True)
+    steps = set_offsets([link], settings, store, wanted, by, notes=False, lower=True)
     refused = [step.sentence(done=True) for some in steps.values() for step in some if step.refused]
-    return Copied(tuple(wanted), tuple(left), tuple(refused))
+    return CopiedOffsets(tuple(wanted), tuple(left), tuple(refused))
 
 
-def follow_home(
-    link: Link, settings: Settings, store: Store, topics: Collection[str], by: str, ends: Mapping[Where, int]
+def let_offsets_follow_home(
+    link: Link,
+    settings: Settings,
+    store: Store,
+    topics: Collection[str],
+    by: str,
+    ends: Mapping[TopicPartitionTuple, int],
 ) -> str:
     """The places on twins that a forced switch left there follow their home from now on; in a sentence which do, and
     which do not. Whoever else has places of his own there may read there, and is left alone; as is a place that is
@@ -90,13 +104,13 @@ def follow_home(
     members there. The link's own places the mirror moves. Nobody waits for a group of which a side says nothing.
     KafkaError where nothing is known of any."""
     before = _records(store)
-    left_there = left_by_force(before, topics, link.target, link.source)
-    wanted: dict[str, list[Goal]] = {}
+    left_there = find_topics_left_by_force(before, topics, link.target, link.source)
+    wanted: dict[str, list[OffsetGoal]] = {}
     left: list[str] = []
     alone: list[str] = []
     behind: list[str] = []
-    for view in look(link, settings, store):
-        meant = set(topics) - alone_at(before, view.group, topics, link.target)
+    for view in view_groups(link, settings, store):
+        meant = set(topics) - find_topics_moved_for_group(before, view.group, topics, link.target)
         ours = tuple(part for part in view.parts if part.topic in meant)
         if not ours:
             continue
@@ -105,68 +119,70 @@ def follow_home(
         unread = [part for part in ours if (part.target or 0) < ends.get((part.topic, part.partition), 0)]
         if any(_is_left(part, left_there) for part in unread):
             behind.append(view.group)
-        goals = goals_again(link, replace(view, parts=tuple(p for p in ours if p not in unread)), left_there)
-        if any(part.state == State.OWN and part.topic not in left_there for part in ours):
+        goals = goals_to_follow_home(link, replace(view, parts=tuple(p for p in ours if p not in unread)), left_there)
+        if any(part.state == GroupSyncStatus.OWN and part.topic not in left_there for part in ours):
             alone.append(view.group)
-        if view.why or (goals and view.target_state not in MEMBERLESS):
+        if view.why or (goals and view.target_state not in STATES_WITHOUT_MEMBERS):
             left.append(view.group)
         elif goals:
             wanted[view.group] = goals
-    steps = set_places([link], settings, store, wanted, by, mark=True, notes=False)
+    steps = set_offsets([link], settings, store, wanted, by, mark=True, notes=False)
     followed = [name for name in wanted if all(step.outcome == DONE for step in steps[name])]
     left += [name for name in wanted if name not in followed]
     return _follow(link, followed, left, alone, behind)
 
 
-def left_on_twins(link: Link, store: Store, topics: Collection[str]) -> frozenset[str]:
+def find_topics_with_own_offsets(link: Link, store: Store, topics: Collection[str]) -> frozenset[str]:
     """Those of the topics on whose twins groups left places of their own when they were moved by force."""
-    return left_by_force(_records(store), topics, link.target, link.source)
+    return find_topics_left_by_force(_records(store), topics, link.target, link.source)
 
 
 def _records(store: Store) -> list[SwitchState]:
     """Of all switches that this version can read, the newest first."""
-    return [record for row in store.switches.all() if (record := readable(row.record))]
+    return [record for row in store.switches.all() if (record := parse_switch_state(row.record))]
 
 
-def goals_again(link: Link, view: GroupView, left_there: Collection[str]) -> list[Goal]:
+def goals_to_follow_home(link: Link, view: GroupView, left_there: Collection[str]) -> list[OffsetGoal]:
     """Where the group's own places in these topics go, so that the mirror takes them for the link's from now on. A
     group that writes to topics of the link stays where it is: the mirror's own round moves it, once what its readers
     wrote has crossed."""
     parts = tuple(part for part in view.parts if _is_left(part, left_there))
-    goals = goals_of(link, replace(view, parts=parts), back=False)[0]
-    if waits_for(link.groups.outputs, view.group):
+    goals = build_goals(link, replace(view, parts=parts), back=False)[0]
+    if output_patterns(link.groups.outputs, view.group):
         return [replace(one, to=one.has, short=0) for one in goals if one.has is not None]
     return goals
 
 
-def _is_left(part: PartView, left_there: Collection[str]) -> bool:
-    return part.state == State.OWN and part.topic in left_there
+def _is_left(part: PartitionView, left_there: Collection[str]) -> bool:
+    return part.state == GroupSyncStatus.OWN and part.topic in left_there
 
 
 def _follow(
     link: Link, followed: Sequence[str], left: Sequence[str], alone: Sequence[str], behind: Sequence[str]
 ) -> str:
-    says = [f"group {listed(followed, NAMED_MAX)} follows {link.source} again"] if followed else []
+    says = [f"group {join_names(followed, NAMED_MAX)} follows {link.source} again"] if followed else []
     if alone:
-        says.append(f"group {listed(alone, NAMED_MAX)} stands on {link.target} on its own and is left alone")
+        says.append(f"group {join_names(alone, NAMED_MAX)} stands on {link.target} on its own and is left alone")
     if behind:
         says.append(
-            f"group {listed(behind, NAMED_MAX)} has not read on {link.target} all that never crossed, and stays"
+            f"group {join_names(behind, NAMED_MAX)} has not read on {link.target} all that never crossed, and stays"
         )
     by_hand = sorted({*left, *alone, *behind})
     if by_hand:
         word = " where it should follow" if alone or behind else ""
-        says.append(f"`twinshore groups move` for {listed(by_hand, NAMED_MAX)}{word}")
+        says.append(f"`twinshore groups move` for {join_names(by_hand, NAMED_MAX)}{word}")
     return "; ".join(says)
 
 
-Places = Mapping[str, Mapping[Where, Place]]
+OffsetsByGroup = Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]
 
 
-def places_in(cluster: KafkaCluster, topics: Collection[str]) -> tuple[dict[str, dict[Where, Place]], tuple[str, ...]]:
+def read_group_offsets(
+    cluster: KafkaCluster, topics: Collection[str]
+) -> tuple[dict[str, dict[TopicPartitionTuple, CommittedOffset]], tuple[str, ...]]:
     """Each group's places in these topics, with the mark of those that are a link's, and which of these groups have
     members now. KafkaError where a coordinator does not answer: a place that nobody saw would be lost."""
-    with closing(Groups(cluster)) as groups:
+    with closing(ConsumerGroups(cluster)) as groups:
         ours, told, away = groups.all_places()
     for error in away:
         raise error
@@ -175,18 +191,20 @@ def places_in(cluster: KafkaCluster, topics: Collection[str]) -> tuple[dict[str,
     return found, tuple(sorted(name for name in found if ours[name].live))
 
 
-class SavedPlace(NamedTuple):
+class SavedOffset(NamedTuple):
     """`was`: the place on the topic that is no more; `to`: the same on the new one, within its records."""
 
-    was: Place
-    to: Place
+    was: CommittedOffset
+    to: CommittedOffset
 
 
-def put_back(cluster: KafkaCluster, places: Mapping[str, Mapping[Where, SavedPlace]]) -> tuple[str, ...]:
+def restore_group_offsets(
+    cluster: KafkaCluster, places: Mapping[str, Mapping[TopicPartitionTuple, SavedOffset]]
+) -> tuple[str, ...]:
     """Commits each place that is not there; which groups have some that are not there yet. A group that has members by
     now says itself where it stands."""
     lacking: list[str] = []
-    with closing(Groups(cluster)) as groups:
+    with closing(ConsumerGroups(cluster)) as groups:
         located = groups.located(sorted(places))
         for error in located.refused.values():
             raise error
@@ -197,38 +215,40 @@ def put_back(cluster: KafkaCluster, places: Mapping[str, Mapping[Where, SavedPla
                 lacking.append(name)
                 continue
             there = told.places
-            absent = {where: one.to for where, one in wanted.items() if is_lacking(one, there.get(where))}
+            absent = {where: one.to for where, one in wanted.items() if needs_restore(one, there.get(where))}
             answers = groups.commit({node: {name: absent}}).get(name, {}) if absent else {}
-            if absent and not BUSY.issuperset(answers.values() or (0,)):
+            if absent and not GROUP_BUSY_CODES.issuperset(answers.values() or (0,)):
                 lacking.append(name)
     return tuple(lacking)
 
 
-def is_lacking(saved: SavedPlace, there: Place | None) -> bool:
+def needs_restore(saved: SavedOffset, there: CommittedOffset | None) -> bool:
     """Whether the saved place is to be put back. One that stands by now is another's word, and newer; but not the
     link's: while the topic was filled anew it gave each group that had no place there its home's, also one that had
     stood there on its own, and would pass records over. Nor the old topic's, in records that are no more."""
-    if there is None or (there.metadata == MARK and saved.to.metadata != MARK):
+    if there is None or (there.metadata == COMMIT_MARK and saved.to.metadata != COMMIT_MARK):
         return True
     return there.offset == saved.was.offset > saved.to.offset
 
 
-def places_json(places: Places) -> str:
+def offsets_to_json(places: OffsetsByGroup) -> str:
     """A place that is a link's has one value more."""
     rows = {
-        name: [[*where, one.offset, *([1] if one.metadata == MARK else [])] for where, one in sorted(some.items())]
+        name: [
+            [*where, one.offset, *([1] if one.metadata == COMMIT_MARK else [])] for where, one in sorted(some.items())
+        ]
         for name, some in sorted(places.items())
     }
     return json.dumps(rows, separators=(",", ":"))
 
 
-def places_from(text: str) -> dict[str, dict[Where, Place]]:
+def offsets_from_json(text: str) -> dict[str, dict[TopicPartitionTuple, CommittedOffset]]:
     """WireError where it is none."""
     try:
         raw = json.loads(text or "{}")
         return {
             str(name): {
-                (str(topic), int(number)): Place(int(at), MARK if any(rest) else "")
+                (str(topic), int(number)): CommittedOffset(int(at), COMMIT_MARK if any(rest) else "")
                 for topic, number, at, *rest in some
             }
             for name, some in raw.items()
@@ -237,19 +257,21 @@ def places_from(text: str) -> dict[str, dict[Where, Place]]:
         raise WireError("the places of groups cannot be read from the switch's record") from error
 
 
-def _of(cluster: KafkaCluster, one: GroupPlaces, topics: Collection[str]) -> dict[Where, Place]:
+def _of(
+    cluster: KafkaCluster, one: GroupOffsets, topics: Collection[str]
+) -> dict[TopicPartitionTuple, CommittedOffset]:
     failed = [f"{topic}-{number}" for topic, number in one.failed if topic in topics]
     if one.error or failed:
         raise KafkaError(f"{cluster.name}: where group {one.group} stands cannot be read", retriable=True)
     return {
         # A consumer's text is about the place at which it was left.
-        where: Place(place.offset, MARK if place.metadata == MARK else "")
+        where: CommittedOffset(place.offset, COMMIT_MARK if place.metadata == COMMIT_MARK else "")
         for where, place in one.places.items()
         if where[0] in topics
     }
 
 
-def may_be_torn(new: KafkaCluster, link: Link, topics: Collection[str]) -> Iterator[str]:
+def describe_inconsistent_groups(new: KafkaCluster, link: Link, topics: Collection[str]) -> Iterator[str]:
     """A sentence for each; or why nobody knows, which keeps no switch from being made."""
     try:
         for one in _writing(new, link, topics):
@@ -258,26 +280,26 @@ def may_be_torn(new: KafkaCluster, link: Link, topics: Collection[str]) -> Itera
         yield f"which groups may be torn is not known: {error.message}"
 
 
-def _writing(new: KafkaCluster, link: Link, topics: Collection[str]) -> list[Writing]:
-    with closing(Groups(new)) as groups:
+def _writing(new: KafkaCluster, link: Link, topics: Collection[str]) -> list[InconsistentGroup]:
+    with closing(ConsumerGroups(new)) as groups:
         _, found, _ = groups.all_places()
     places = {name: {where: place.offset for where, place in one.places.items()} for name, one in found.items()}
     rules = link.groups.outputs
-    read = frozenset[str]().union(*(reads_of(name, rules, topics, some) for name, some in places.items()))
+    read = frozenset[str]().union(*(topics_read_by_group(name, rules, topics, some) for name, some in places.items()))
     shown = new.metadata(sorted(read)).topics if read else {}
-    every = [NamedPartition(topic, one.partition) for topic in read & shown.keys() for one in shown[topic].partitions]
+    every = [TopicPartition(topic, one.partition) for topic in read & shown.keys() for one in shown[topic].partitions]
     begins, ends = (new.list_offsets(every, kind) for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END))
     spans = {(named.topic, named.partition): (begins[named], ends[named]) for named in every}
-    known = (writing(name, rules, topics, places[name], spans) for name in sorted(places))
+    known = (assess_group(name, rules, topics, places[name], spans) for name in sorted(places))
     return [one for one in known if one is not None]
 
 
-def look_up(old: KafkaCluster, record: SwitchState) -> SwitchState:
+def record_home_settings(old: KafkaCluster, record: SwitchState) -> SwitchState:
     """With the old home's settings in the record, for when it cannot be asked any more."""
     found = old.admin.topic_settings(record.names())
     values = {
-        topic: remembered(
-            SettingsOf(
+        topic: dump_promotion_settings(
+            TopicSettings(
                 {name: one.value for name, one in settings.items() if one.value is not None},
                 {name: one.value for name, one in settings.items() if one.own and one.value is not None},
             )
@@ -287,24 +309,24 @@ def look_up(old: KafkaCluster, record: SwitchState) -> SwitchState:
     return replace(record, given=json.dumps(values, sort_keys=True))
 
 
-def last_known(store: Store, record: SwitchState) -> SwitchState:
+def record_last_known_settings(store: Store, record: SwitchState) -> SwitchState:
     """The same as the mirror saw it last, where the old home does not answer."""
-    rows = store.memories.of(record.link, decisions.SETTING_KIND)
+    rows = store.link_states.of(record.link, decisions.SETTING_KIND)
     values = {row.subject: row.value for row in rows if row.subject in record.names()}
     return replace(record, given=json.dumps(values, sort_keys=True))
 
 
-def give(new: KafkaCluster, link: Link, record: SwitchState) -> Outcome:
+def apply_topic_settings(new: KafkaCluster, link: Link, record: SwitchState) -> StepOutcome:
     """What the topic had on the old home; of what a twin alone needs nothing is left. Where it is done late, what
     somebody has set on the new home since stays as it is."""
     known: Mapping[str, str] = json.loads(record.given or "{}")
-    held = copies(new, list(record.names()))
+    held = read_replication_factors(new, list(record.names()))
     stays: list[str] = []
     for one in record.topics:
         if one.topic not in known:
             continue
-        wanted: dict[str, str | None] = dict.fromkeys(TWINS_OWN)
-        wanted |= at_promotion(known[one.topic], link, held.get(one.topic, 1))
+        wanted: dict[str, str | None] = dict.fromkeys(TWIN_SETTINGS)
+        wanted |= restore_promotion_settings(known[one.topic], link, held.get(one.topic, 1))
         now = new.admin.topic_settings([one.topic])[one.topic]
         own = {name: setting.value for name, setting in now.items() if setting.own}
         changes = {name: value for name, value in wanted.items() if own.get(name) != value}
@@ -315,39 +337,41 @@ def give(new: KafkaCluster, link: Link, record: SwitchState) -> Outcome:
         if changes:
             new.admin.alter_topic_settings(one.topic, changes, topic_id=bytes.fromhex(one.new_id))
     unknown = sorted(set(record.names()) - known.keys())
-    rest = f"; nothing is known of those of {listed(unknown, NAMED_MAX)}" if unknown else ""
-    left = f"; not the twin's any more, and left as it is: {listed(stays, NAMED_MAX)}" if stays else ""
-    return Done(record, f"the topics have their settings on {new.name}{rest}{left}")
+    rest = f"; nothing is known of those of {join_names(unknown, NAMED_MAX)}" if unknown else ""
+    left = f"; not the twin's any more, and left as it is: {join_names(stays, NAMED_MAX)}" if stays else ""
+    return StepDone(record, f"the topics have their settings on {new.name}{rest}{left}")
 
 
 def _is_twins(name: str, value: str | None) -> bool:
     """Whether the mirror gave the twin this value."""
-    return value == TWINS_OWN.get(name) or (name, value) == ("cleanup.policy", COMPACTED)
+    return value == TWIN_SETTINGS.get(name) or (name, value) == ("cleanup.policy", COMPACTED_POLICY)
 
 
-def prove(
+def prove_twins(
     link: Link, settings: Settings, store: Store, record: SwitchState, *, log: Callable[[str], None], whole: bool
-) -> Outcome:
+) -> StepOutcome:
     """Goes on from what was proven before, so that a tail takes little. `whole`: through the points; else as far as
     both sides are now."""
     tasks = settings.proof.tasks
-    wishes = replace(wishes_of(settings.proof), digest=False).per_task(tasks)
-    proving = Proving(
-        settings, store, in_this_process, wishes=wishes, tasks=tasks, way=None, stopped=lambda: False, log=log
+    wishes = replace(proof_options(settings.proof), digest=False).per_task(tasks)
+    proving = ProofRounds(
+        settings, store, run_bundle_in_process, wishes=wishes, tasks=tasks, way=None, stopped=lambda: False, log=log
     )
     report = proving.round([link], list(record.names()), again=False)
     differing = [f"{one.row.topic}-{one.row.partition}" for one in report.partitions if one.differs]
     if differing:
-        return Cannot(f"the twins are not the same: {listed(differing, NAMED_MAX)}; `twinshore prove` shows where")
+        return StepFailed(
+            f"the twins are not the same: {join_names(differing, NAMED_MAX)}; `twinshore prove` shows where"
+        )
     records = sum(one.compared for one in report.partitions)
     if not whole:
-        return Done(record, f"proven but for the tails; {counted(records, 'record')} compared now")
+        return StepDone(record, f"proven but for the tails; {count_phrase(records, 'record')} compared now")
     points = {(one.topic, number): point for one in record.topics for number, point in enumerate(one.points)}
     through = {(one.row.topic, one.row.partition): _through(one) for one in report.partitions}
     lacking = [f"{topic}-{number}" for (topic, number), at in points.items() if through.get((topic, number), 0) < at]
     if lacking:
-        return Wait(f"not proven through its end yet: {listed(lacking, NAMED_MAX)}")
-    return Done(record, f"the tails are proven; {counted(records, 'record')} compared")
+        return StepPending(f"not proven through its end yet: {join_names(lacking, NAMED_MAX)}")
+    return StepDone(record, f"the tails are proven; {count_phrase(records, 'record')} compared")
 
 
 def _through(one: PartitionReport) -> int:

@@ -10,27 +10,27 @@ import os
 import secrets
 import threading
 
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.once import Once, in_words
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.kafka.clock import steady_s
-from twinshore.replication.core.ownership import pair_of
+from twinshore.replication.core.ownership import pair_name
 from twinshore.replication.incidents import stopped
-from twinshore.runtime import leases
-from twinshore.runtime.endpoints import Beside
-from twinshore.runtime.leases import LeaseKeeper
-from twinshore.runtime.scheduler import tasks
-from twinshore.switch.core.steps import SwitchState, readable
-from twinshore.switch.operations.run import Asking, resume, roll_back
+from twinshore.runtime import lease_keeper
+from twinshore.runtime.endpoints import LinkContext
+from twinshore.runtime.lease_keeper import LeaseKeeper
+from twinshore.runtime.scheduler import process_scheduler
+from twinshore.switch.core.steps import SwitchState, parse_switch_state
+from twinshore.switch.operations.run import SwitchCaller, resume, roll_back
 
-EVERY_S = 1.0
-TOLD_AFTER_S = 3.0  # most holds are over before
-FIRST_S = 5.0  # an operator who ends it by hand goes first
+CHECK_INTERVAL_S = 1.0
+REPORT_AFTER_S = 3.0  # most holds are over before
+OPERATOR_GRACE_S = 5.0  # an operator who ends it by hand goes first
 
 
 class HeldWriters:
     """Of the switches that move topics of this link from its source."""
 
-    def __init__(self, beside: Beside) -> None:
+    def __init__(self, beside: LinkContext) -> None:
         self._beside, self._link, self._store = beside, beside.link, beside.store
         self._owner = f"link {self._link.name}, process {os.getpid()}, {secrets.token_hex(4)}"
         self._version, self._switches = -1, frozenset[str]()
@@ -38,9 +38,11 @@ class HeldWriters:
         self._since_s: dict[str, float] = {}
         self._ending: dict[str, threading.Thread] = {}  # one that waits for a dead cluster keeps no other waiting
         self._told: str | None = None  # unknown: an earlier process may have told something
-        self._trouble = Once(self._log)
+        self._trouble = RepeatFilter(self._log)
         ends = (self._link.source, self._link.target)
-        self._task = tasks.every(f"held writers {self._link.name}", self._turn, asks=ends, last=self._leave_all)
+        self._task = process_scheduler.every(
+            f"held writers {self._link.name}", self._turn, asks=ends, last=self._leave_all
+        )
 
     def close(self) -> None:
         """A switch that is being ended is left as it is: whoever comes next goes on with it."""
@@ -51,8 +53,8 @@ class HeldWriters:
             self._look()
             self._trouble.well("switches that hold writers are looked at again")
         except Exception as error:
-            self._trouble.say(f"switches that hold writers are not ended now: {in_words(error)}")
-        return EVERY_S
+            self._trouble.say(f"switches that hold writers are not ended now: {describe_error(error)}")
+        return CHECK_INTERVAL_S
 
     def _look(self) -> None:
         if not self._beside.active():
@@ -65,9 +67,9 @@ class HeldWriters:
         now_s = steady_s()
         self._since_s = {switch: self._since_s.get(switch, now_s) for switch in held}
         for switch in held.keys() - self._keepers.keys() - self._ending.keys():
-            name, grace_s = f"switch {switch}", leases.GRACE_S + FIRST_S
-            self._keepers[switch] = LeaseKeeper(self._store, name, self._owner, leases.LEASE_S, grace_s).begin()
-        self._tell([one for one in held.values() if now_s >= self._since_s[one.id] + TOLD_AFTER_S])
+            name, grace_s = f"switch {switch}", lease_keeper.GRACE_S + OPERATOR_GRACE_S
+            self._keepers[switch] = LeaseKeeper(self._store, name, self._owner, lease_keeper.LEASE_S, grace_s).begin()
+        self._tell([one for one in held.values() if now_s >= self._since_s[one.id] + REPORT_AFTER_S])
         for switch, record in held.items():
             if switch in self._keepers and self._keepers[switch].generation():
                 self._leave(switch)
@@ -78,32 +80,34 @@ class HeldWriters:
                 ends.start()
 
     def _held(self) -> dict[str, SwitchState]:
-        version = self._store.switching.version_lately(pair_of(self._link))
+        version = self._store.topics_in_switch.version_lately(pair_name(self._link))
         if version != self._version:
-            rows = self._store.switching.of_link(self._link.name)
+            rows = self._store.topics_in_switch.of_link(self._link.name)
             self._version, self._switches = version, frozenset(row.switch_id for row in rows)
         found: dict[str, SwitchState] = {}
         for switch in self._switches:
             row = self._store.switches.of(switch)
-            record = readable(row.record) if row else None
+            record = parse_switch_state(row.record) if row else None
             if record is not None and record.holds_writers:
                 found[switch] = record
         return found
 
     def _end(self, record: SwitchState) -> None:
         self._log(f"the process of switch {record.id[:8]} is gone while it holds writers: it is ended here")
-        asking = Asking(f"link {self._link.name}", self._log, threading.Event())
+        asking = SwitchCaller(f"link {self._link.name}", self._log, threading.Event())
         try:
             ended = (resume if record.committed else roll_back)(record.id, self._beside.settings, self._store, asking)
             self._log(ended.verdict())
         except Exception as error:
-            self._log(f"switch {record.id[:8]} is not ended: {in_words(error)}")
+            self._log(f"switch {record.id[:8]} is not ended: {describe_error(error)}")
 
     def _tell(self, held: list[SwitchState]) -> None:
         said = [f"writers wait for switch {one.id[:8]} of {one.by}: {one.called()}" for one in held]
         sentence = "; ".join(sorted(said))
         if sentence != self._told:
-            stopped.tell(self._store, self._link.name, IncidentKind.WRITERS_HELD, sentence, self._beside.log)
+            stopped.report_link_incident(
+                self._store, self._link.name, IncidentKind.WRITERS_HELD, sentence, self._beside.log
+            )
             self._told = sentence
 
     def _leave(self, switch: str) -> None:

@@ -11,41 +11,53 @@ from collections.abc import Collection, Iterable
 from functools import partial
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import Naming
-from twinshore.config.once import Once, in_words
-from twinshore.config.sentences import are, counted
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import TwinNaming
+from twinshore.config.repeat_filter import RepeatFilter, describe_error
+from twinshore.config.sentences import count_phrase, is_or_are
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.replication.core.ownership import pair_of
+from twinshore.replication.core.ownership import pair_name
 from twinshore.replication.incidents import stopped
-from twinshore.replication.sync.clusters import principal
-from twinshore.routing.topic import HomeNotes
-from twinshore.runtime.endpoints import PATIENT, Beside, Companion, Ends, hold_to
-from twinshore.runtime.scheduler import tasks
-from twinshore.state.core.values import Remembered
-from twinshore.switch.core.acl_rules import DEBT, Debt, guarded_at_home, left_to_others, may_pay, open_still, untold
-from twinshore.switch.drain import left_to_link
+from twinshore.replication.sync.cluster_comparison import target_principal
+from twinshore.routing.homes_topic import HomesTopic
+from twinshore.runtime.endpoints import LONG_TIMEOUT_CONNECTIONS, LinkClients, LinkContext, LinkService, pin_cluster_ids
+from twinshore.runtime.scheduler import process_scheduler
+from twinshore.state.core.values import LinkStateRow
+from twinshore.switch.core.acl_rules import (
+    DEFERRED_CLEANUP_KIND,
+    DeferredCleanup,
+    describe_open_old_home,
+    may_clean_up,
+    missing_home_records,
+    topics_blocked_at_home,
+    topics_left_to_other_links,
+)
+from twinshore.switch.drain import read_topics_left_to_link
 from twinshore.switch.held_writers import HeldWriters
-from twinshore.switch.write_access import Guarding, RulesOf, pay
+from twinshore.switch.write_access import ClusterAclAccess, WriteBlockKeeper, clean_up
 
-EVERY_S = 5.0
-IDLE_S = 10.0  # where no switch has left a topic to the link
-PATIENCE_S = 5.0
+CHECK_INTERVAL_S = 5.0
+IDLE_INTERVAL_S = 10.0  # where no switch has left a topic to the link
+REQUEST_TIMEOUT_S = 5.0
 
 
-class OldHomeCompanion:
+class OldHomeGuard:
     """Of a link whose target was the home of topics that it carries now."""
 
-    def __init__(self, beside: Beside) -> None:
+    def __init__(self, beside: LinkContext) -> None:
         self._beside, self._link, self._store = beside, beside.link, beside.store
-        self._guards = Guarding(self._store, f"link {self._link.name}")
-        self._ends: Ends | None = None
-        self._notes: dict[str, HomeNotes] = {}
+        self._guards = WriteBlockKeeper(self._store, f"link {self._link.name}")
+        self._ends: LinkClients | None = None
+        self._notes: dict[str, HomesTopic] = {}
         self._may_be_told = True  # by an earlier process
-        self._trouble, self._remarks, self._unpaid = Once(self._log), Once(self._log), Once(self._log)
+        self._trouble, self._remarks, self._unpaid = (
+            RepeatFilter(self._log),
+            RepeatFilter(self._log),
+            RepeatFilter(self._log),
+        )
         ends = (self._link.source, self._link.target)
-        self._task = tasks.every(f"old home {self._link.name}", self._turn, asks=ends, last=self._let_go)
+        self._task = process_scheduler.every(f"old home {self._link.name}", self._turn, asks=ends, last=self._let_go)
 
     def close(self) -> None:
         """Waits for the look that is under way, as it may be changing rules."""
@@ -59,15 +71,15 @@ class OldHomeCompanion:
 
     def _turn(self) -> float:
         try:
-            return EVERY_S if self._look() else IDLE_S
+            return CHECK_INTERVAL_S if self._look() else IDLE_INTERVAL_S
         except Exception as error:
-            self._trouble.say(f"old homes are not looked at now: {in_words(error)}")
-        return EVERY_S
+            self._trouble.say(f"old homes are not looked at now: {describe_error(error)}")
+        return CHECK_INTERVAL_S
 
     def _look(self) -> bool:
         """Whether there is an old home to be looked at."""
         topics, active = self._left(), self._beside.active()
-        debts = self._store.memories.of_each((pair_of(self._link), self._link.name), DEBT)
+        debts = self._store.link_states.of_each((pair_name(self._link), self._link.name), DEFERRED_CLEANUP_KIND)
         if not active:
             self._let_go()
             # A link whose target is gone cannot begin, and so is nobody's: it is told all the same.
@@ -87,49 +99,53 @@ class OldHomeCompanion:
 
     def _left(self) -> tuple[str, ...]:
         """Asked again before each change: a switch may have begun meanwhile."""
-        return left_to_link(self._link, self._store)
+        return read_topics_left_to_link(self._link, self._store)
 
     def _shut(self, topics: Collection[str]) -> str:
         """Why the old home is still open to writers; empty once it is not, or nobody can be kept out there. One that
         was shut and is silent stays shut."""
         ends = self._dialled()
         try:
-            if not hold_to(self._link, self._store, ends.source, ends.target):
-                return open_still(self._link, topics, "the link has not begun yet")
+            if not pin_cluster_ids(self._link, self._store, ends.source, ends.target):
+                return describe_open_old_home(self._link, topics, "the link has not begun yet")
             self._tell_home(ends.source, ends.target, topics)
             self._guard(ends.target, topics)
             known = self._guards.known(self._link.target)
             if left_open := known.left_open.intersection(topics):
-                return open_still(self._link, left_open, "; ".join(known.plan.remarks))
+                return describe_open_old_home(self._link, left_open, "; ".join(known.plan.remarks))
         except KafkaError as error:
             if not error.retriable:
-                return open_still(self._link, topics, str(error))
+                return describe_open_old_home(self._link, topics, str(error))
             # Not by what this process saw: others take guards away as well, and put them up.
             still = frozenset(topics) - self._guards.known(self._link.target).up
             return self._silent(still) if still else ""
         return ""
 
-    def _dialled(self) -> Ends:
-        self._ends = self._ends or Ends(
-            self._link, self._beside.settings, patience_s=PATIENCE_S, call_s=PATIENCE_S, shared=PATIENT
+    def _dialled(self) -> LinkClients:
+        self._ends = self._ends or LinkClients(
+            self._link,
+            self._beside.settings,
+            patience_s=REQUEST_TIMEOUT_S,
+            call_s=REQUEST_TIMEOUT_S,
+            shared=LONG_TIMEOUT_CONNECTIONS,
         )
         return self._ends
 
     def _silent(self, topics: Collection[str]) -> str:
         """In the same words each time, or each try would be a separate row."""
-        return open_still(self._link, topics, f"{self._link.target} was not reached since")
+        return describe_open_old_home(self._link, topics, f"{self._link.target} was not reached since")
 
     def _tell_home(self, new: KafkaCluster, old: KafkaCluster, topics: Collection[str]) -> None:
-        here, there = (self._notes.setdefault(one.name, HomeNotes(one)) for one in (new, old))
-        homes = self._store.homes.of(pair_of(self._link))
-        lines = untold(topics, homes, new.cluster_id(), here.read(), there.read())
+        here, there = (self._notes.setdefault(one.name, HomesTopic(one)) for one in (new, old))
+        homes = self._store.homes.of(pair_name(self._link))
+        lines = missing_home_records(topics, homes, new.cluster_id(), here.read(), there.read())
         if lines:
             there.make()
             there.say(lines, wall_ms())
             self._log(f"{old.name} has heard that {lines[0].home} is the home of {len(lines)} of its topics")
 
     def _guard(self, old: KafkaCluster, topics: Collection[str]) -> None:
-        us, rules = principal(self._link, old), RulesOf(old)
+        us, rules = target_principal(self._link, old), ClusterAclAccess(old)
         if self._guards.stands(rules, us, topics):
             return
         self._guards.add(rules, us, self._left)
@@ -142,20 +158,20 @@ class OldHomeCompanion:
     def _stands(self, topics: Collection[str]) -> bool:
         """Whether the cluster itself keeps writers from these twins now."""
         ends = self._dialled()
-        return hold_to(self._link, self._store, ends.source, ends.target) and self._guards.stands(
-            RulesOf(ends.target), principal(self._link, ends.target), topics
+        return pin_cluster_ids(self._link, self._store, ends.source, ends.target) and self._guards.stands(
+            ClusterAclAccess(ends.target), target_principal(self._link, ends.target), topics
         )
 
     def _guarded_at_home(self) -> tuple[str, ...]:
-        pair = pair_of(self._link)
+        pair = pair_name(self._link)
         guarded = self._guards.known(self._link.target).topics
         if not guarded:
             return ()
-        in_switch = {row.topic for row in self._store.switching.of(pair)}
-        found = guarded_at_home(self._link, self._store.homes.of(pair), guarded, in_switch)
+        in_switch = {row.topic for row in self._store.topics_in_switch.of(pair)}
+        found = topics_blocked_at_home(self._link, self._store.homes.of(pair), guarded, in_switch)
         if not found:
             return ()
-        others = left_to_others(self._link, self._store.homes.everywhere(found), self._store.twins.begun)
+        others = topics_left_to_other_links(self._link, self._store.homes.everywhere(found), self._store.twins.begun)
         return tuple(topic for topic in found if topic not in others)
 
     def _let_in(self) -> None:
@@ -165,54 +181,56 @@ class OldHomeCompanion:
             return
         ends = self._dialled()
         try:
-            if hold_to(self._link, self._store, ends.source, ends.target):
-                self._guards.drop(RulesOf(ends.target), self._guarded_at_home)
-                these = f"{counted(len(topics), 'topic')} {are(topics)}"
+            if pin_cluster_ids(self._link, self._store, ends.source, ends.target):
+                self._guards.drop(ClusterAclAccess(ends.target), self._guarded_at_home)
+                these = f"{count_phrase(len(topics), 'topic')} {is_or_are(topics)}"
                 self._log(f"{these} at home on {ends.target.name} again: nobody is kept out any more")
         except KafkaError as error:
             if not error.retriable:
                 self._unpaid.say(f"the guard of topics that are at home on {ends.target.name} still stands: {error}")
 
-    def _pay(self, debts: Iterable[Remembered]) -> None:
+    def _pay(self, debts: Iterable[LinkStateRow]) -> None:
         """Undoes what switches left that ended without the old home. A guard stands before a denial goes."""
         for row in debts:
-            debt = Debt.from_json(row.value)
+            debt = DeferredCleanup.from_json(row.value)
             try:
                 self._must_be_free(debt)
                 # Asked behind the other: a switch may have ended in between.
-                homes = self._store.homes.of(pair_of(self._link))
+                homes = self._store.homes.of(pair_name(self._link))
                 moved = {topic for topic, home in homes.items() if home.home != self._link.source}
-                if not may_pay(debt, self._link, moved, self._left(), self._stands):
+                if not may_clean_up(debt, self._link, moved, self._left(), self._stands):
                     continue
                 ends = self._dialled()
-                if hold_to(self._link, self._store, ends.source, ends.target):
+                if pin_cluster_ids(self._link, self._store, ends.source, ends.target):
                     if debt.old == self._link.target:
                         self._tell_home(ends.source, ends.target, debt.topics)
                     old = ends.target if debt.old == self._link.target else ends.source
-                    pay(old, debt, f"link {self._link.name}", partial(self._must_be_free, debt))
-                    self._store.memories.forget([row])
+                    clean_up(old, debt, f"link {self._link.name}", partial(self._must_be_free, debt))
+                    self._store.link_states.forget([row])
                     self._log(f"what switch {debt.switch[:8]} had left on {debt.old} is undone")
             except KafkaError as error:
                 if not error.retriable:
                     self._unpaid.say(f"what switch {debt.switch[:8]} left on {debt.old} is not undone: {error}")
 
-    def _must_be_free(self, debt: Debt) -> None:
+    def _must_be_free(self, debt: DeferredCleanup) -> None:
         """A switch may have begun while clusters were asked, and lean on what the debt would take away."""
-        if any(row.topic in debt.topics for row in self._store.switching.of(pair_of(self._link))):
+        if any(row.topic in debt.topics for row in self._store.topics_in_switch.of(pair_name(self._link))):
             raise KafkaError(f"topics of switch {debt.switch[:8]} are in another switch", retriable=True)
 
     def _tell(self, sentence: str) -> None:
-        stopped.tell(self._store, self._link.name, IncidentKind.OLD_HOME_OPEN, sentence, self._beside.log)
+        stopped.report_link_incident(
+            self._store, self._link.name, IncidentKind.OLD_HOME_OPEN, sentence, self._beside.log
+        )
 
     def _log(self, sentence: str) -> None:
         self._beside.log(f"{self._link.name}: {sentence}")
 
 
-class Both:
+class SwitchServices:
     """Old homes, and switches that hold writers. None of it beside a link that no switch moves topics along."""
 
-    def __init__(self, beside: Beside) -> None:
-        kinds = (OldHomeCompanion, HeldWriters) if beside.link.naming is Naming.SAME else ()
+    def __init__(self, beside: LinkContext) -> None:
+        kinds = (OldHomeGuard, HeldWriters) if beside.link.naming is TwinNaming.SAME else ()
         self._each = [kind(beside) for kind in kinds]
 
     def close(self) -> None:
@@ -221,6 +239,6 @@ class Both:
             one.close()
 
 
-def begin(beside: Beside) -> Companion:
+def start_switch_services(beside: LinkContext) -> LinkService:
     """Starts it, beside a link whose topics can change homes."""
-    return Both(beside)
+    return SwitchServices(beside)

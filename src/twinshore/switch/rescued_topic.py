@@ -9,30 +9,30 @@ from contextlib import suppress
 from pathlib import Path
 
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import RESCUED_TOPIC, NamedPartition
-from twinshore.config.private_files import make_folder, opener
+from twinshore.config.model import RESCUED_TOPIC, TopicPartition
+from twinshore.config.private_files import make_private_folder, private_opener
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.record_batch import Record
-from twinshore.kafka.state_topic import Notebook
+from twinshore.kafka.state_topic import StateTopic
 from twinshore.switch.core.unreplicated import (
-    Copies,
-    Copy,
-    Count,
-    Origin,
-    Saved,
-    head_line,
-    is_last,
-    key_of,
-    last_line,
+    RecordCount,
+    RescueCopies,
+    RescueCopy,
+    RescueOrigin,
+    UnreplicatedRecord,
+    count_line,
+    header_line,
+    is_count_line,
     read_lines,
     record_line,
+    rescue_key,
 )
-from twinshore.switch.fencing import append
+from twinshore.switch.fencing import append_batch
 
 # A line is a third larger than its record.
 LINE_BYTES_MAX = 64 << 20
-SETTINGS = {
+TOPIC_SETTINGS = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "retention.bytes": "-1",
@@ -45,12 +45,12 @@ class RescuedTopic:
     """The topic on one cluster. KafkaError where it cannot be written or read to its end."""
 
     def __init__(self, cluster: KafkaCluster) -> None:
-        self._cluster, self._notes = cluster, Notebook(cluster, RESCUED_TOPIC)
+        self._cluster, self._notes = cluster, StateTopic(cluster, RESCUED_TOPIC)
 
-    def save(self, origin: Origin, records: Iterable[Saved]) -> tuple[Copy, Count]:
+    def save(self, origin: RescueOrigin, records: Iterable[UnreplicatedRecord]) -> tuple[RescueCopy, RecordCount]:
         """A new copy of the tail, on all replicas in sync once this returns. Nothing is ever overwritten."""
         self._make()
-        copy, count = Copy(self._notes.end(), key_of(origin, secrets.token_hex(4))), Count()
+        copy, count = RescueCopy(self._notes.end(), rescue_key(origin, secrets.token_hex(4))), RecordCount()
         writer = self._cluster.init_producer_id()
         some: list[Record] = []
         size = written = 0
@@ -61,11 +61,11 @@ class RescuedTopic:
             if size >= BATCH_BYTES:
                 written = self._append(writer, written, some)
                 some, size = [], 0
-        some.append(Record(len(some), wall_ms(), copy.key, last_line(count).encode()))
+        some.append(Record(len(some), wall_ms(), copy.key, count_line(count).encode()))
         self._append(writer, written, some)
         return copy, count
 
-    def read(self, copy: Copy) -> Iterator[str]:
+    def read(self, copy: RescueCopy) -> Iterator[str]:
         """The lines of a copy, from its first to its last, or as far as the topic goes."""
         begun = False
         for notes, _ in self._notes.pages(copy.at):
@@ -73,21 +73,21 @@ class RescuedTopic:
                 if note.key != copy.key or note.value is None:
                     continue
                 yield note.value.decode()
-                if begun and is_last(note.value):
+                if begun and is_count_line(note.value):
                     return
                 begun = True
 
-    def count(self, copy: Copy) -> Count:
+    def count(self, copy: RescueCopy) -> RecordCount:
         """What the copy holds. WireError where it is not whole."""
-        lines, count = self.read(copy), Count()
+        lines, count = self.read(copy), RecordCount()
         next(lines, "")
         for one in read_lines(lines, RESCUED_TOPIC):
             count = count.with_one(one.ending)
         return count
 
-    def copies(self) -> dict[Origin, tuple[Copy, Count]]:
+    def copies(self) -> dict[RescueOrigin, tuple[RescueCopy, RecordCount]]:
         """Every tail of which the topic has a whole copy; the newest where it has several."""
-        found = Copies()
+        found = RescueCopies()
         if self._notes.exists():
             for notes, _ in self._notes.pages(0):
                 for note in notes:
@@ -97,15 +97,17 @@ class RescuedTopic:
     def _make(self) -> None:
         """Makes the topic. One that is there gets its settings back, or its records would expire."""
         if not self._notes.exists():
-            self._notes.make(SETTINGS, lasting=True)
+            self._notes.make(TOPIC_SETTINGS, lasting=True)
             return
         stands = self._cluster.admin.topic_settings([RESCUED_TOPIC]).get(RESCUED_TOPIC, {})
-        wrong = {name: value for name, value in SETTINGS.items() if name not in stands or stands[name].value != value}
+        wrong = {
+            name: value for name, value in TOPIC_SETTINGS.items() if name not in stands or stands[name].value != value
+        }
         if wrong:
             self._cluster.admin.alter_topic_settings(RESCUED_TOPIC, wrong, topic_id=self._notes.seen()[0])
 
     def _append(self, writer: tuple[int, int], written: int, records: list[Record]) -> int:
-        append(self._cluster, NamedPartition(RESCUED_TOPIC, 0), writer, written, records)
+        append_batch(self._cluster, TopicPartition(RESCUED_TOPIC, 0), writer, written, records)
         return written + len(records)
 
 
@@ -114,8 +116,8 @@ def export(lines: Iterable[str], path: Path) -> None:
     ConfigError where it cannot be written."""
     part = path.with_name(f"{path.name}.part")
     try:
-        make_folder(path.parent)
-        with open(part, "w", encoding="utf-8", opener=opener) as file:
+        make_private_folder(path.parent)
+        with open(part, "w", encoding="utf-8", opener=private_opener) as file:
             file.writelines(f"{line}\n" for line in lines)
             file.flush()
             os.fsync(file.fileno())
@@ -136,7 +138,9 @@ def _keep_names(folder: Path) -> None:
         os.close(handle)
 
 
-def _lines(origin: Origin, records: Iterable[Saved]) -> Iterator[tuple[bytes, Saved | None]]:
-    yield head_line(origin).encode(), None
+def _lines(
+    origin: RescueOrigin, records: Iterable[UnreplicatedRecord]
+) -> Iterator[tuple[bytes, UnreplicatedRecord | None]]:
+    yield header_line(origin).encode(), None
     for one in records:
         yield record_line(one).encode(), one

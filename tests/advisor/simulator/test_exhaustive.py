@@ -6,23 +6,23 @@ import time
 
 import pytest
 
-from twinshore.advisor.core.simulator.model import Acks, Fault, Harm, Setup, Truncation
-from twinshore.advisor.core.simulator.search import Explored, explore
+from twinshore.advisor.core.simulator.model import Anomaly, FaultKind, ModelConfig, ProducerAcks, TruncationMode
+from twinshore.advisor.core.simulator.search import Exploration, explore
 
 RECORDS, FAULTS, WITHIN_S = 4, 2, 180.0
-KEPT = frozenset(Fault) - {Fault.POWER}
+KEPT = frozenset(FaultKind) - {FaultKind.POWER}
 # CP with whatever may happen to it. Logs that are cut are compared where disks keep what was written.
 RUNS = {
-    "CP": Setup(records=RECORDS, min_insync=2, elr=True),
-    "AP": Setup(records=RECORDS, acks=Acks.LEADER, idempotent=False),
-    "high watermark": Setup(records=RECORDS, min_insync=2, truncation=Truncation.HIGH_WATERMARK, faults=KEPT),
-    "leader epochs": Setup(records=RECORDS, min_insync=2, faults=KEPT),
+    "CP": ModelConfig(records=RECORDS, min_insync=2, elr=True),
+    "AP": ModelConfig(records=RECORDS, acks=ProducerAcks.LEADER, idempotent=False),
+    "high watermark": ModelConfig(records=RECORDS, min_insync=2, truncation=TruncationMode.HIGH_WATERMARK, faults=KEPT),
+    "leader epochs": ModelConfig(records=RECORDS, min_insync=2, faults=KEPT),
 }
 LOSES = {"CP": None, "AP": 1, "high watermark": 2, "leader epochs": None}
 
 
-def verdict(found: Explored) -> str:
-    lost = found.found.get(Harm.LOST)
+def verdict(found: Exploration) -> str:
+    lost = found.found.get(Anomaly.LOST)
     said = f"loses by {lost.faults} of {len(lost.steps)} steps" if lost else "loses none"
     return f"{said} ({found.states:,} states)"
 
@@ -38,12 +38,12 @@ def verdict(found: Explored) -> str:
 def test_each_order_of_four_records_and_two_faults() -> None:
     begun_s = time.process_time()
     found = {
-        name: explore(setup, faults_max=FAULTS, sought=(Harm.LOST,), states_max=2_000_000)
+        name: explore(setup, faults_max=FAULTS, sought=(Anomaly.LOST,), states_max=2_000_000)
         for name, setup in RUNS.items()
     }
     took_s = time.process_time() - begun_s
     for name, one in found.items():
-        lost = one.found.get(Harm.LOST)
+        lost = one.found.get(Anomaly.LOST)
         assert (lost.faults if lost else None) == LOSES[name], name
         assert one.whole or lost, "nothing was left out"
     assert took_s < WITHIN_S

@@ -8,16 +8,23 @@ from itertools import chain
 
 import pytest
 
-from twinshore.advisor.core.simulator.explore import Asked, exit_code, explored, sentences_of, setup_of, values_of
-from twinshore.advisor.core.simulator.model import FAULTS, Acks, Fault, begin
-from twinshore.advisor.core.simulator.search import faults, quiet
+from twinshore.advisor.core.simulator.explore import (
+    ExplorationRequest,
+    build_model_config,
+    exit_code,
+    exploration_as_values,
+    run_exploration,
+    sentences_of,
+)
+from twinshore.advisor.core.simulator.model import FAULT_BY_ACTION, FaultKind, ProducerAcks, build_initial_state
+from twinshore.advisor.core.simulator.search import fault_transitions, faultless_transitions
 from twinshore.config.errors import ConfigError
 
-SMALL = Asked(records=1, harms=("lost",))
+SMALL = ExplorationRequest(records=1, harms=("lost",))
 
 
 def test_a_loss_is_told_in_numbered_sentences() -> None:
-    found = explored(SMALL)
+    found = run_exploration(SMALL)
     lines = list(sentences_of(found))
     assert lines[0].startswith("With 3 replicas, acks=all, min.insync.replicas=1, unclean election off, idempotence on")
     assert lines[2:] == [
@@ -38,7 +45,7 @@ def test_a_loss_is_told_in_numbered_sentences() -> None:
 
 
 def test_the_same_as_values() -> None:
-    values = json.loads(json.dumps(values_of(explored(SMALL))))
+    values = json.loads(json.dumps(exploration_as_values(run_exploration(SMALL))))
     schedule = values["schedules"]["lost"]
     assert (schedule["faults"], schedule["record"], len(schedule["steps"])) == (2, 1, 7)
     assert [step["fault"] for step in schedule["steps"] if step["fault"]] == ["slow", "power"]
@@ -47,69 +54,73 @@ def test_the_same_as_values() -> None:
 
 
 def test_that_there_is_none_is_said_with_its_bounds() -> None:
-    found = explored(Asked(records=1, faults_max=1, kinds=("crash", "slow"), harms=("lost", "lost")))
+    found = run_exploration(
+        ExplorationRequest(records=1, faults_max=1, kinds=("crash", "slow"), harms=("lost", "lost"))
+    )
     lines = list(sentences_of(found))
     none = f"LOST: by no schedule within 1 fault and 1 record; {found.states} states were looked at."
     assert lines[2:] == [none, "", "Left out: power, cut, answer, reader, rest, retention."]
     assert exit_code(found) == 0
-    assert values_of(found)["schedules"] == {"lost": None}
+    assert exploration_as_values(found)["schedules"] == {"lost": None}
 
 
 @pytest.mark.parametrize(
     ("asked", "never"),
     [
-        (Asked(), {"reader", "rest", "retention"}),
-        (Asked(commit="after"), {"rest", "retention"}),
-        (Asked(commit="after", reset="latest"), set()),
-        (Asked(commit="together", reset="latest"), {"rest"}),
-        (Asked(replicas=1, commit="after", reset="latest"), {"cut", "slow"}),
+        (ExplorationRequest(), {"reader", "rest", "retention"}),
+        (ExplorationRequest(commit="after"), {"rest", "retention"}),
+        (ExplorationRequest(commit="after", reset="latest"), set()),
+        (ExplorationRequest(commit="together", reset="latest"), {"rest"}),
+        (ExplorationRequest(replicas=1, commit="after", reset="latest"), {"cut", "slow"}),
     ],
 )
-def test_a_fault_that_cannot_happen_is_not_said_to_be_looked_at(asked: Asked, never: set[str]) -> None:
-    found = explored(replace(asked, records=1, faults_max=1))
-    assert set(values_of(found)["settings"]["faults"]) == set(Fault) - never
+def test_a_fault_that_cannot_happen_is_not_said_to_be_looked_at(asked: ExplorationRequest, never: set[str]) -> None:
+    found = run_exploration(replace(asked, records=1, faults_max=1))
+    assert set(exploration_as_values(found)["settings"]["faults"]) == set(FaultKind) - never
     last = list(sentences_of(found))[-1]
-    left = ", ".join(fault for fault in Fault if fault in never)
+    left = ", ".join(fault for fault in FaultKind if fault in never)
     assert last == f"Left out: {left}." if never else not last.startswith("Left out")
     # Nor does it happen: each other one does in some schedule.
-    state, seen, met = begin(found.setup), set(), set()
+    state, seen, met = build_initial_state(found.setup), set(), set()
     queue = [(state, 0)]
     while queue:
         state, spent = queue.pop()
-        for move, then in chain(quiet(found.setup, state), faults(found.setup, state) if spent < 1 else ()):
-            met |= {FAULTS[move.deed]} if move.is_fault else set()
+        for move, then in chain(
+            faultless_transitions(found.setup, state), fault_transitions(found.setup, state) if spent < 1 else ()
+        ):
+            met |= {FAULT_BY_ACTION[move.deed]} if move.is_fault else set()
             if (then, spent + move.is_fault) not in seen:
                 seen.add((then, spent + move.is_fault))
                 queue.append((then, spent + move.is_fault))
-    assert met == set(Fault) - never
+    assert met == set(FaultKind) - never
 
 
 def test_that_it_gave_up_is_no_answer() -> None:
-    found = explored(Asked(states_max=10))
+    found = run_exploration(ExplorationRequest(states_max=10))
     assert any(line.startswith("LOST: cannot tell. 10 states were looked at") for line in sentences_of(found))
-    assert (exit_code(found), values_of(found)["whole"]) == (2, False)
+    assert (exit_code(found), exploration_as_values(found)["whole"]) == (2, False)
 
 
 def test_idempotence_is_on_where_clients_have_it_on() -> None:
-    assert setup_of(Asked()).idempotent
-    assert not setup_of(Asked(acks="1")).idempotent
-    assert not setup_of(Asked(retries=False)).idempotent
-    none = setup_of(Asked(acks="0", kinds=("crash",)))
-    assert (none.acks, none.retries, none.faults) == (Acks.NONE, False, frozenset({Fault.CRASH}))
+    assert build_model_config(ExplorationRequest()).idempotent
+    assert not build_model_config(ExplorationRequest(acks="1")).idempotent
+    assert not build_model_config(ExplorationRequest(retries=False)).idempotent
+    none = build_model_config(ExplorationRequest(acks="0", kinds=("crash",)))
+    assert (none.acks, none.retries, none.faults) == (ProducerAcks.NONE, False, frozenset({FaultKind.CRASH}))
 
 
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        (Asked(acks="al"), "--acks is 'al'; did you mean all"),
-        (Asked(kinds=("crush",)), "--fault is 'crush'; did you mean crash"),
-        (Asked(replicas=6), "--replicas is 6; it is 1 to 5"),
-        (Asked(faults_max=9), "--faults is 9"),
-        (Asked(acks="1", idempotent=True), "an idempotent producer asks for acks=all and retries"),
-        (Asked(reset="earliest"), "--reset is a consumer's"),
-        (Asked(elr=True, truncation="high-watermark"), "no Kafka has eligible leader replicas"),
+        (ExplorationRequest(acks="al"), "--acks is 'al'; did you mean all"),
+        (ExplorationRequest(kinds=("crush",)), "--fault is 'crush'; did you mean crash"),
+        (ExplorationRequest(replicas=6), "--replicas is 6; it is 1 to 5"),
+        (ExplorationRequest(faults_max=9), "--faults is 9"),
+        (ExplorationRequest(acks="1", idempotent=True), "an idempotent producer asks for acks=all and retries"),
+        (ExplorationRequest(reset="earliest"), "--reset is a consumer's"),
+        (ExplorationRequest(elr=True, truncation="high-watermark"), "no Kafka has eligible leader replicas"),
     ],
 )
-def test_what_nobody_knows_or_kafka_refuses_is_refused(asked: Asked, says: str) -> None:
+def test_what_nobody_knows_or_kafka_refuses_is_refused(asked: ExplorationRequest, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        explored(asked)
+        run_exploration(asked)

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from twinshore.advisor.core.simulator import stories
-from twinshore.advisor.core.simulator.model import Deed, Harm, Move, Setup, damages
-from twinshore.advisor.core.simulator.search import STORIES, Story, play
+from twinshore.advisor.core.simulator.model import Anomaly, ModelAction, ModelConfig, ModelEvent, find_anomalies
+from twinshore.advisor.core.simulator.search import STORIES, Story, play_story
 from twinshore.config.errors import ConfigError
 
 # Of each story: the records in each broker's log, those acknowledged, and how often the group has handled each.
@@ -46,7 +46,7 @@ ENDS: dict[str, tuple[list[str], list[int], list[int] | None]] = {
 def test_each_ends_message_by_message() -> None:
     assert list(ENDS) == [story.name for story in STORIES]
     for story in STORIES:
-        end = play(story)[-1].after
+        end = play_story(story)[-1].after
         logs = ["".join(str(entry.record) for entry in replica.log) for replica in end.replicas]
         handled = list(end.reader.handled) if end.reader else None
         assert (logs, list(end.acknowledged), handled) == ENDS[story.name], story.name
@@ -55,41 +55,41 @@ def test_each_ends_message_by_message() -> None:
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
 def test_it_ends_as_it_says(story: Story) -> None:
-    end = play(story)[-1].after
-    assert {damage.harm for damage in damages(end)} == ({story.ends} if story.ends else set())
+    end = play_story(story)[-1].after
+    assert {damage.harm for damage in find_anomalies(end)} == ({story.ends} if story.ends else set())
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
 def test_it_is_told(story: Story) -> None:
-    lines = list(stories.told_story(story))
+    lines = list(stories.describe_story(story))
     steps = [line for line in lines if line[:1].isdigit()]
     assert len(steps) == len(story.script)
     assert all(line.endswith(".") for line in steps)
     assert lines[-1] == story.moral
-    values = json.loads(json.dumps(stories.story_values(story)))
+    values = json.loads(json.dumps(stories.story_as_values(story)))
     assert len(values["steps"]) == len(steps)
     assert all(step["says"] in line for step, line in zip(values["steps"], steps, strict=True))
     assert {one["harm"] for one in values["harm"]} == ({story.ends} if story.ends else set())
 
 
 def test_a_step_that_cannot_happen_is_an_error() -> None:
-    wrong = Story("wrong", "", Setup(), (Move(Deed.ELECT, 2),), None, "")
+    wrong = Story("wrong", "", ModelConfig(), (ModelEvent(ModelAction.ELECT, 2),), None, "")
     with pytest.raises(ValueError, match=r"wrong: .* cannot happen"):
-        play(wrong)
+        play_story(wrong)
 
 
 def test_each_has_a_name_of_its_own_and_is_listed() -> None:
     assert len({story.name for story in STORIES}) == len(STORIES)
-    assert len(list(stories.listed())) == len(stories.listed_values()) == len(STORIES)
+    assert len(list(stories.list_stories())) == len(stories.list_story_values()) == len(STORIES)
 
 
 def test_one_that_nobody_knows_is_refused() -> None:
     with pytest.raises(ConfigError, match="no story is called 'unclena'; did you mean unclean"):
-        stories.story_named("unclena")
+        stories.find_story("unclena")
 
 
 def test_the_sentences_of_a_leader_that_dies() -> None:
-    lines = [line for line in stories.told_story(stories.story_named("acks-1")) if line[:1].isdigit()]
+    lines = [line for line in stories.describe_story(stories.find_story("acks-1")) if line[:1].isdigit()]
     assert lines == [
         "1. The producer sends record 1 to broker 1; it is appended at offset 0; record 1 is acknowledged.",
         "2. Fault: The process of broker 1 dies.",
@@ -100,12 +100,12 @@ def test_the_sentences_of_a_leader_that_dies() -> None:
 
 
 def test_what_never_arrives_is_not_called_acknowledged() -> None:
-    lines = list(stories.told_story(stories.story_named("acks-0")))
+    lines = list(stories.describe_story(stories.find_story("acks-0")))
     assert any("and it never arrives; record 1 counts as sent." in line for line in lines)
 
 
 def test_the_sentences_of_a_group_whose_place_is_forgotten() -> None:
-    lines = list(stories.told_story(stories.story_named("offsets-retention")))
+    lines = list(stories.describe_story(stories.find_story("offsets-retention")))
     assert [line for line in lines if line[:1].isdigit()][3:] == [
         "4. The consumer commits place 1.",
         "5. Fault: The group has no member for so long that its place is forgotten (offsets.retention.minutes).",
@@ -118,7 +118,7 @@ def test_the_sentences_of_a_group_whose_place_is_forgotten() -> None:
 
 
 def test_what_retention_has_deleted_is_not_there() -> None:
-    lines = list(stories.told_story(stories.story_named("oldest")))
+    lines = list(stories.describe_story(stories.find_story("oldest")))
     assert "3. Fault: Retention deletes record 1." in lines
     assert "     broker 1 | records 2 | high watermark 2 | leads, in sync" in lines
     assert "So it ends: Record 1 was deleted by retention, and the group had not handled it." in lines
@@ -133,6 +133,6 @@ def test_each_loss_and_trap_that_was_promised_has_a_story() -> None:
 
 
 def test_a_picture_shows_who_has_what() -> None:
-    lines = list(stories.told_story(stories.story_named("acks-1-cut")))
+    lines = list(stories.describe_story(stories.find_story("acks-1-cut")))
     assert "     broker 1 | records 1 | high watermark 0 | takes itself for the leader, cut off" in lines
-    assert any(Harm.LOST in one["harm"] for one in stories.story_values(stories.story_named("unclean"))["harm"])
+    assert any(Anomaly.LOST in one["harm"] for one in stories.story_as_values(stories.find_story("unclean"))["harm"])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.client.spool.spooling import put, record
-from twinshore.client import HotProducer
+from twinshore.client import FailoverProducer
 from twinshore.client.spool.spool import Spool
 
 
@@ -23,7 +23,7 @@ def tries(what: Callable[[], object]) -> None:
 def main(folder: Path) -> None:
     spool = Spool(folder)
     away = {"away": {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}}
-    producer = HotProducer({}, clusters=away, topics=["orders"], spool=spool)
+    producer = FailoverProducer({}, clusters=away, topics=["orders"], spool=spool)
     producer.produce("orders", b"before")
     batch = spool.keep([record(5)])
     assert batch is not None

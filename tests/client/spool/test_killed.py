@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.spool.spooling import numbers, taken
-from twinshore.client.spool.admin import look
+from twinshore.client.spool.admin import inspect_spool
 from twinshore.client.spool.spool import Spool
 from twinshore.config.errors import RefusedError
 
@@ -85,7 +85,7 @@ def test_a_second_process_is_told_which_one_has_the_folder(tmp_path: Path) -> No
     with running(tmp_path / "spool", "two", tmp_path / "said", 1) as child:
         with pytest.raises(RefusedError, match=f"is the spool of a producer that runs, in process {child.pid}"):
             Spool(tmp_path / "spool")
-        assert look(tmp_path / "spool").holder == str(child.pid)
+        assert inspect_spool(tmp_path / "spool").holder == str(child.pid)
     Spool(tmp_path / "spool").close()
 
 

@@ -8,14 +8,22 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.client.spool.spooling import numbers, put, record, segments, taken
-from twinshore.client.core.spool_format import HEADER
-from twinshore.client.spool.admin import DropTopic, SendSpool, drop, look, plan_drop, plan_send, send
+from twinshore.client.core.spool_format import SEND_ID_HEADER
+from twinshore.client.spool.admin import (
+    DropTopic,
+    SendSpool,
+    drop_topic,
+    inspect_spool,
+    plan_drop,
+    plan_send,
+    send_spool,
+)
 from twinshore.client.spool.spool import Spool
 from twinshore.config.errors import ConfigError, RefusedError
-from twinshore.config.model import Cluster, NamedPartition
+from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 
@@ -45,7 +53,7 @@ def damaged(folder: Path) -> Path:
 
 def test_a_look_changes_nothing_and_names_all(folder: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    seen = look(folder)
+    seen = inspect_spool(folder)
     assert [(one.topic, one.records, one.oldest_ms) for one in seen.topics] == [
         ("bills", 2, 5_010),
         ("orders", 2, 5_001),
@@ -61,7 +69,7 @@ def test_a_look_changes_nothing_and_names_all(folder: Path) -> None:
 
 def test_while_its_producer_runs_it_may_be_looked_at_and_no_more(folder: Path) -> None:
     spool = Spool(folder)
-    assert "; the producer in process " in look(folder).sentences()[0]
+    assert "; the producer in process " in inspect_spool(folder).sentences()[0]
     with pytest.raises(RefusedError, match="of a producer that runs"):
         plan_send(SendSpool(folder), NOWHERE)
     with pytest.raises(RefusedError, match="of a producer that runs"):
@@ -71,7 +79,7 @@ def test_while_its_producer_runs_it_may_be_looked_at_and_no_more(folder: Path) -
 
 def test_where_there_is_none_it_says_so(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds no spool"):
-        look(tmp_path / "elsewhere")
+        inspect_spool(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="holds nothing of topic clicks"):
         plan_drop(DropTopic(folder, "clicks"))
     with pytest.raises(ConfigError, match="no cluster is called west"):
@@ -82,17 +90,17 @@ def test_one_topic_is_dropped_and_the_other_stays(folder: Path) -> None:
     asked = DropTopic(folder, "orders")
     planned = plan_drop(asked)
     assert [step.sentence(done=False)[-16:] for step in planned.steps] == ["would be dropped"]
-    assert look(folder).records == 4, "a plan changes nothing"
-    assert [step.topic.records for step in drop(planned, asked)] == [2]
-    assert [(one.topic, one.records) for one in look(folder).topics] == [("bills", 2)]
+    assert inspect_spool(folder).records == 4, "a plan changes nothing"
+    assert [step.topic.records for step in drop_topic(planned, asked)] == [2]
+    assert [(one.topic, one.records) for one in inspect_spool(folder).topics] == [("bills", 2)]
     asked = DropTopic(folder, "bills")
-    list(drop(plan_drop(asked), asked))
-    assert (look(folder).records, segments(folder)) == (0, [])
+    list(drop_topic(plan_drop(asked), asked))
+    assert (inspect_spool(folder).records, segments(folder)) == (0, [])
 
 
 def test_damage_is_told_and_given_up_only_on_request(folder: Path) -> None:
     damaged(folder)
-    seen = look(folder)
+    seen = inspect_spool(folder)
     assert seen.records == 3
     assert ["are lost" in one for one in seen.damage] == [True]
     with pytest.raises(RefusedError, match="cannot be read now"):
@@ -109,8 +117,8 @@ def test_what_is_there_is_sent_in_order_and_what_cannot_be_stays(
     planned = plan_send(asked, NOWHERE)
     why = r"not sent within 0.2 s, and still there: bills: 2 records \(topic bills has no leader"
     with pytest.raises(RefusedError, match=why):
-        list(send(planned, asked, NOWHERE, within_s=0.2, warn=lambda _: None))
-    assert look(folder).records == 4
+        list(send_spool(planned, asked, NOWHERE, within_s=0.2, warn=lambda _: None))
+    assert inspect_spool(folder).records == 4
     spool = Spool(folder)
     put(spool, *(record(100 + number, unique_topic) for number in range(50)))
     spool.close()
@@ -118,7 +126,9 @@ def test_what_is_there_is_sent_in_order_and_what_cannot_be_stays(
     asked = SendSpool(folder, [unique_topic], first="east")
     clusters = {**NOWHERE, "east": east.cluster}
     planned = plan_send(asked, clusters)
-    assert [step.topic.topic for step in send(planned, asked, clusters, within_s=60, warn=print)] == [unique_topic]
+    assert [step.topic.topic for step in send_spool(planned, asked, clusters, within_s=60, warn=print)] == [
+        unique_topic
+    ]
     spool = Spool(folder)
     assert spool.topics() == {"orders": 2, "bills": 2}
     assert numbers(taken(spool)) == [1, 2]
@@ -132,7 +142,7 @@ def test_what_its_producer_had_sent_before_it_was_killed_is_not_sent_again(
     east.create_topic(unique_topic)
     made = [
         record(number, unique_topic)._replace(
-            headers=((HEADER, b"before-%d" % number),) if number else (), timestamp=wall_ms() - number * 60_000
+            headers=((SEND_ID_HEADER, b"before-%d" % number),) if number else (), timestamp=wall_ms() - number * 60_000
         )
         for number in range(20)
     ]
@@ -145,10 +155,10 @@ def test_what_its_producer_had_sent_before_it_was_killed_is_not_sent_again(
     assert before.flush(60) == 0
     asked, clusters, said = SendSpool(tmp_path, [unique_topic]), {"east": east.cluster}, list[str]()
     planned = plan_send(asked, clusters)
-    assert len(list(send(planned, asked, clusters, within_s=60, warn=said.append))) == 1
+    assert len(list(send_spool(planned, asked, clusters, within_s=60, warn=said.append))) == 1
     here = KafkaCluster(east.cluster, patience_s=10)
-    assert here.list_offsets([NamedPartition(unique_topic, 0)], OffsetKind.LOG_END) == {
-        NamedPartition(unique_topic, 0): 15 + 1 + 5
+    assert here.list_offsets([TopicPartition(unique_topic, 0)], OffsetKind.LOG_END) == {
+        TopicPartition(unique_topic, 0): 15 + 1 + 5
     }, "only what bears no header is there twice"
     here.close()
-    assert (said, look(tmp_path).records) == ([], 0)
+    assert (said, inspect_spool(tmp_path).records) == ([], 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.spool.spooling import done, numbers, put, record, segments, taken
-from twinshore.client.spool.admin import look
+from twinshore.client.spool.admin import inspect_spool
 from twinshore.client.spool.spool import Spool
 from twinshore.config.errors import RefusedError
 
@@ -19,7 +19,7 @@ def flip(path: Path, at: int) -> None:
 
 
 def is_refused(folder: Path) -> None:
-    assert look(folder).damage
+    assert inspect_spool(folder).damage
     with pytest.raises(RefusedError, match="the records that they held are lost"):
         Spool(folder)
 

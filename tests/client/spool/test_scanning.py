@@ -10,22 +10,22 @@ from tests.client.spool.spooling import record
 from twinshore.client.core.spool_format import (
     BLOCK_BYTES,
     HEADER_BYTES,
-    Framed,
-    Gap,
-    GapKind,
-    Mark,
-    Marks,
+    FramedRecord,
+    SegmentGap,
+    SegmentGapKind,
     SegmentHeader,
+    SpoolMarks,
     SpoolRecord,
+    TopicMark,
     body_bytes,
     frame_bytes,
-    given_headers,
     header_bytes,
+    normalize_headers,
     read_header,
     read_marks,
-    scan,
+    scan_segment,
 )
-from twinshore.config.errors import NotYetError
+from twinshore.config.errors import UnsupportedError
 
 HEADER = SegmentHeader(7, 100, 0xC0FFEE)
 
@@ -41,10 +41,10 @@ def segment(*batches: list[SpoolRecord]) -> tuple[bytes, list[int], list[int]]:
     return text, begins, ends
 
 
-def scanned(text: bytes) -> tuple[list[SpoolRecord], list[Gap]]:
-    found = list(scan(lambda at, size: text[at : at + size], HEADER, len(text)))
-    records = [one.record for one in found if isinstance(one, Framed)]
-    return records, [one for one in found if isinstance(one, Gap)]
+def scanned(text: bytes) -> tuple[list[SpoolRecord], list[SegmentGap]]:
+    found = list(scan_segment(lambda at, size: text[at : at + size], HEADER, len(text)))
+    records = [one.record for one in found if isinstance(one, FramedRecord)]
+    return records, [one for one in found if isinstance(one, SegmentGap)]
 
 
 BATCHES = [[record(1), record(2)], [record(3)], [record(4), record(5, "bills"), record(6)]]
@@ -66,7 +66,11 @@ def test_a_log_cut_at_every_byte_gives_all_before_and_nothing_torn() -> None:
     for cut in range(HEADER_BYTES, len(text) + 1):
         whole = [one for one, end in zip(RECORDS, ends, strict=True) if end <= cut]
         is_clean = cut in (HEADER_BYTES, *ends)
-        gaps = [] if is_clean else [Gap(max([HEADER_BYTES, *(end for end in ends if end <= cut)]), cut, GapKind.TORN)]
+        gaps = (
+            []
+            if is_clean
+            else [SegmentGap(max([HEADER_BYTES, *(end for end in ends if end <= cut)]), cut, SegmentGapKind.TORN)]
+        )
         assert scanned(text[:cut]) == (whole, gaps), cut
 
 
@@ -78,7 +82,7 @@ def test_a_tail_that_the_disk_never_got_is_torn_though_the_file_is_long(filler: 
             continue
         records, gaps = scanned(text[:cut] + filler * (len(text) - cut))
         assert records == [one for one, end in zip(RECORDS, ends, strict=True) if end <= cut]
-        assert [gap.kind for gap in gaps] == [GapKind.TORN]
+        assert [gap.kind for gap in gaps] == [SegmentGapKind.TORN]
 
 
 def test_a_bit_flipped_anywhere_alters_no_record_and_is_told() -> None:
@@ -91,7 +95,9 @@ def test_a_bit_flipped_anywhere_alters_no_record_and_is_told() -> None:
             assert records == RECORDS[:hit] + RECORDS[hit + 1 :], (at, bit)
             (gap,) = gaps
             assert gap.at <= at < gap.until
-            kinds = {5: GapKind.TORN}.get(hit, GapKind.UNFINISHED if ends[hit] > begins[-1] else GapKind.DAMAGED)
+            kinds = {5: SegmentGapKind.TORN}.get(
+                hit, SegmentGapKind.UNFINISHED if ends[hit] > begins[-1] else SegmentGapKind.DAMAGED
+            )
             assert gap.kind is kinds, (at, bit)
 
 
@@ -102,7 +108,7 @@ def test_two_places_that_are_damaged_are_two_gaps() -> None:
         flipped[at] ^= 1
     records, gaps = scanned(bytes(flipped))
     assert [one.number for one in records] == [1, 3, 5, 6]
-    assert [gap.kind for gap in gaps] == [GapKind.DAMAGED, GapKind.UNFINISHED]
+    assert [gap.kind for gap in gaps] == [SegmentGapKind.DAMAGED, SegmentGapKind.UNFINISHED]
 
 
 def test_a_frame_within_a_value_is_no_record() -> None:
@@ -110,7 +116,7 @@ def test_a_frame_within_a_value_is_no_record() -> None:
     inner = frame_bytes(body_bytes(record(66)), 0, HEADER.salt ^ 1)
     text, _, _ = segment([record(1)], [record(2, value=inner * 3)])
     assert scanned(text[:-1])[0] == [record(1)]
-    assert [gap.kind for gap in scanned(text[:-1])[1]] == [GapKind.TORN]
+    assert [gap.kind for gap in scanned(text[:-1])[1]] == [SegmentGapKind.TORN]
 
 
 def test_records_larger_than_what_is_read_at_a_time() -> None:
@@ -124,7 +130,7 @@ def test_records_larger_than_what_is_read_at_a_time() -> None:
     flipped[ends[2] - 5] ^= 8
     found, gaps = scanned(bytes(flipped))
     assert found == records[:2] + records[3:]
-    assert gaps == [Gap(ends[1], ends[2], GapKind.DAMAGED)]
+    assert gaps == [SegmentGap(ends[1], ends[2], SegmentGapKind.DAMAGED)]
 
 
 def test_a_header_that_was_altered_is_not_read_and_one_of_a_later_version_is_refused() -> None:
@@ -138,12 +144,12 @@ def test_a_header_that_was_altered_is_not_read_and_one_of_a_later_version_is_ref
     from crc32c import crc32c
 
     body = later[: HEADER_BYTES - 4]
-    with pytest.raises(NotYetError, match="version 2, and this is version 1"):
+    with pytest.raises(UnsupportedError, match="version 2, and this is version 1"):
         read_header(body + struct.pack(">I", crc32c(body)))
 
 
 def test_marks_that_were_altered_anywhere_mark_nothing() -> None:
-    marks = Marks(77, (3, 900), {"orders": Mark(50, (4, 7)), "bills": Mark(9)})
+    marks = SpoolMarks(77, (3, 900), {"orders": TopicMark(50, (4, 7)), "bills": TopicMark(9)})
     text = marks.text()
     assert read_marks(text) == marks
     for at in range(len(text) - 1):
@@ -152,10 +158,10 @@ def test_marks_that_were_altered_anywhere_mark_nothing() -> None:
 
 
 def test_headers_as_the_client_takes_them() -> None:
-    assert given_headers({"a": "x", "b": b"y"}) == (("a", b"x"), ("b", b"y"))
-    assert given_headers([("a", None), ("a", "x")]) == (("a", None), ("a", b"x"))
-    assert given_headers(None) == ()
+    assert normalize_headers({"a": "x", "b": b"y"}) == (("a", b"x"), ("b", b"y"))
+    assert normalize_headers([("a", None), ("a", "x")]) == (("a", None), ("a", b"x"))
+    assert normalize_headers(None) == ()
     with pytest.raises(TypeError, match="a header is a name and a value"):
-        given_headers([("a", 3)])
+        normalize_headers([("a", 3)])
     with pytest.raises(ValueError, match="cannot be kept"):
         body_bytes(record(1)._replace(partition=1 << 40))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.spool.spooling import done, numbers, put, record, segments, taken
-from twinshore.client.core.spool_format import HEADER_BYTES, OPEN_MAX
+from twinshore.client.core.spool_format import HEADER_BYTES, OPEN_NUMBERS_MAX
 from twinshore.client.spool.spool import READ_BYTES, SPOOL_BYTES_MIN, Spool
 from twinshore.config.errors import ConfigError, RefusedError
 
@@ -347,14 +347,14 @@ def test_what_came_late_behind_a_mark_is_not_taken_for_done(tmp_path: Path) -> N
 @pytest.mark.long
 def test_with_more_open_numbers_than_a_mark_holds_more_is_sent_again_and_nothing_less(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
-    count = OPEN_MAX + 500
+    count = OPEN_NUMBERS_MAX + 500
     put(spool, *(record(number) for number in range(2 * count)))
     out = taken(spool)
     done(spool, out[1::2])
     spool.close(mark=False)
     again = Spool(tmp_path)
     found = numbers(taken(again))
-    assert found == [*range(0, 2 * OPEN_MAX, 2), *range(2 * OPEN_MAX, 2 * count)]
+    assert found == [*range(0, 2 * OPEN_NUMBERS_MAX, 2), *range(2 * OPEN_NUMBERS_MAX, 2 * count)]
     again.close()
 
 

@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from tests.client.spool.spooling import numbers, put, record, segments, taken
-from twinshore.client import AsyncHotProducer, HotProducer
-from twinshore.client.pending import Kept, KeptOnDisk
+from twinshore.client import AsyncFailoverProducer, FailoverProducer
+from twinshore.client.pending import DiskQueue, PendingSend
 from twinshore.client.spool.spool import Spool
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.kafka.clock import wall_ms
@@ -26,8 +26,8 @@ from twinshore.lab.cluster import LabCluster
 AWAY: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 
 
-def away(folder: Path, **named: Any) -> HotProducer:
-    return HotProducer({}, clusters={"away": AWAY}, topics=["orders*"], spool=folder, **named)
+def away(folder: Path, **named: Any) -> FailoverProducer:
+    return FailoverProducer({}, clusters={"away": AWAY}, topics=["orders*"], spool=folder, **named)
 
 
 def found_in(folder: Path, topic: str = "orders") -> list[tuple[int, bytes | None]]:
@@ -78,7 +78,7 @@ def test_a_producer_that_is_killed_leaves_all_and_one_that_follows_other_topics_
     producer.kill()
     said: list[str] = []
     named: dict[str, Any] = {"clusters": {"away": AWAY}, "topics": ["bills"], "spool": tmp_path, "warn": said.append}
-    with HotProducer({}, **named) as other:
+    with FailoverProducer({}, **named) as other:
         assert (len(other), other.close(0)) == (0, 0)
     assert said == [f"{tmp_path}: 3 records of topic orders-7 stay: this producer does not follow it"]
     assert found_in(tmp_path, "orders-7") == [(0, b"0"), (1, b"1"), (2, b"2")]
@@ -163,7 +163,7 @@ def test_what_an_earlier_producer_left_is_sent_first_and_as_it_was(
         told.append((error, message.value() if message else None))
 
     clusters = {"east": dict(client_settings(east.cluster))}
-    with HotProducer({}, clusters=clusters, topics=[unique_topic], spool=tmp_path) as producer:
+    with FailoverProducer({}, clusters=clusters, topics=[unique_topic], spool=tmp_path) as producer:
         assert len(producer) == 5_000
         for number in range(50):
             producer.produce(unique_topic, b"new %d" % number, b"key", on_delivery=answered)
@@ -198,7 +198,7 @@ def test_what_a_broker_refuses_is_told_to_whoever_called_and_else_stays(
         told.append(error.code())
 
     named: dict[str, Any] = {"topics": [unique_topic], "spool": tmp_path, "warn": said.append}
-    with HotProducer({}, clusters={"east": dict(client_settings(east.cluster))}, **named) as producer:
+    with FailoverProducer({}, clusters={"east": dict(client_settings(east.cluster))}, **named) as producer:
         producer.produce(unique_topic, b"x" * 9_000, partition=1, on_delivery=answered)
         assert producer.flush(60) == 0
         assert producer.close(60) == 1, "what was refused is left"
@@ -222,10 +222,10 @@ def test_what_a_home_gave_back_stays_in_memory_in_order_while_the_disk_refuses_i
         os.fsync(handle)
 
     spool = Spool(tmp_path, sync=sync)
-    kept = KeptOnDisk(spool, 100, lambda _: True, said.append)
+    kept = DiskQueue(spool, 100, lambda _: True, said.append)
 
-    def call(number: int) -> Kept:
-        return Kept(number, "orders", b"%d" % number, None, -1, None, 0, ())
+    def call(number: int) -> PendingSend:
+        return PendingSend(number, "orders", b"%d" % number, None, -1, None, 0, ())
 
     def sent() -> list[int]:
         found = []
@@ -236,7 +236,7 @@ def test_what_a_home_gave_back_stays_in_memory_in_order_while_the_disk_refuses_i
         flying.extend(found)
         return [one.number for one in found]
 
-    flying: list[Kept] = []
+    flying: list[PendingSend] = []
     for number in (10, 11, 30):
         safe = kept.keep(call(number))
         assert safe is not None
@@ -262,9 +262,13 @@ def test_what_a_home_gave_back_stays_in_memory_in_order_while_the_disk_refuses_i
 def test_one_call_that_the_disk_can_never_hold_stays_in_memory_and_keeps_no_other_there(tmp_path: Path) -> None:
     said: list[str] = []
     spool = Spool(tmp_path)
-    kept = KeptOnDisk(spool, 100, lambda _: True, said.append)
-    bad = Kept(1, "orders", b"bad", None, -1, None, 0, (("x" * 70_000, b""),))
-    for one in (Kept(0, "orders", b"0", None, -1, None, 0, ()), bad, Kept(2, "orders", b"2", None, -1, None, 0, ())):
+    kept = DiskQueue(spool, 100, lambda _: True, said.append)
+    bad = PendingSend(1, "orders", b"bad", None, -1, None, 0, (("x" * 70_000, b""),))
+    for one in (
+        PendingSend(0, "orders", b"0", None, -1, None, 0, ()),
+        bad,
+        PendingSend(2, "orders", b"2", None, -1, None, 0, ()),
+    ):
         kept.again(one)
     kept.settle()
     kept.settle()
@@ -285,7 +289,7 @@ def test_one_call_that_the_disk_can_never_hold_stays_in_memory_and_keeps_no_othe
 
 def test_with_asyncio_it_is_the_same(tmp_path: Path) -> None:
     async def plays() -> int:
-        producer = AsyncHotProducer({}, clusters={"away": AWAY}, topics=["orders"], spool=tmp_path)
+        producer = AsyncFailoverProducer({}, clusters={"away": AWAY}, topics=["orders"], spool=tmp_path)
         for number in range(3):
             answer = await producer.produce("orders", b"%d" % number)
             assert not answer.done()

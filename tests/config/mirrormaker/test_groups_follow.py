@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.config.import_mirrormaker import Fate, propose
+from twinshore.config.import_mirrormaker import ImportOutcome, propose
 from twinshore.config.settings import parse_settings
 
 GROUND = """
@@ -21,4 +21,4 @@ def test_groups_follow_unless_it_was_turned_off(said: str, follow: bool) -> None
     proposal = propose(f"{GROUND}{said}\n", "mm2.properties")
     (link,) = parse_settings(proposal.text, name="proposal", env={}).links
     assert link.groups.enabled is follow
-    assert [one.fate for one in proposal.findings if one.key == KEY] == ([Fate.BECAME] if said else [])
+    assert [one.fate for one in proposal.findings if one.key == KEY] == ([ImportOutcome.CONVERTED] if said else [])

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from twinshore.config.errors import ConfigError
-from twinshore.config.import_mirrormaker import Fate, propose
-from twinshore.config.model import MappedFrom, Mode, Naming
+from twinshore.config.import_mirrormaker import ImportOutcome, propose
+from twinshore.config.model import MappedStart, OffsetMode, TwinNaming
 from twinshore.config.settings import parse_settings
 
 PROPERTIES = """
@@ -31,7 +31,7 @@ def test_a_proposal_is_settings_that_carry_the_copies_on() -> None:
     proposal = propose(PROPERTIES, "mm2.properties")
     (link,) = parse_settings(proposal.text, name="proposal", env={}).links
     assert (link.name, link.topics) == ("east->west", ("orders.*", "bills"))
-    assert (link.mode, link.mapped_from, link.naming) == (Mode.MAPPED, MappedFrom.MIRRORMAKER, Naming.SAME)
+    assert (link.mode, link.mapped_from, link.naming) == (OffsetMode.MAPPED, MappedStart.MIRRORMAKER, TwinNaming.SAME)
     assert "hidden" not in proposal.text
     assert any("environment variable WEST_PASSWORD" in step for step in proposal.steps)
     assert "# - stop MirrorMaker, then look at the plan again" in proposal.text
@@ -39,9 +39,9 @@ def test_a_proposal_is_settings_that_carry_the_copies_on() -> None:
 
 def test_every_property_has_a_fate() -> None:
     fates = {one.key: one.fate for one in propose(PROPERTIES, "mm2.properties").findings}
-    assert fates["east->west.topics"] is Fate.BECAME
-    assert fates["offset.lag.max"] is Fate.NEEDLESS
-    assert fates["tasks.maxx"] is Fate.UNKNOWN
+    assert fates["east->west.topics"] is ImportOutcome.CONVERTED
+    assert fates["offset.lag.max"] is ImportOutcome.UNNEEDED
+    assert fates["tasks.maxx"] is ImportOutcome.UNKNOWN
 
 
 def test_properties_without_a_link_are_refused_with_a_remedy() -> None:
@@ -54,10 +54,10 @@ def test_a_link_that_is_off_is_not_proposed_and_its_properties_say_so() -> None:
     proposal = propose(PROPERTIES + "west->east.topics = answers\n", "mm2.properties")
     assert proposal.links == ("east->west",)
     found = {one.key: (one.fate, one.sentence) for one in proposal.findings}
-    assert found["west->east.enabled"] == (Fate.NEEDLESS, "link west->east is off and not proposed")
+    assert found["west->east.enabled"] == (ImportOutcome.UNNEEDED, "link west->east is off and not proposed")
     off = "link west->east is off and not proposed, since west->east.enabled is not true"
-    assert found["west->east.topics"] == (Fate.NEEDLESS, off)
-    assert found["east->west.enabled"] == (Fate.BECAME, "the link is proposed")
+    assert found["west->east.topics"] == (ImportOutcome.UNNEEDED, off)
+    assert found["east->west.enabled"] == (ImportOutcome.CONVERTED, "the link is proposed")
 
 
 def _connector(kind: str, source: str, target: str, **more: object) -> dict[str, object]:

@@ -25,11 +25,31 @@ from tests.kafka.protocol.strategies import slice_batch
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol import fetch as serving_fetch
 from twinshore.kafka.protocol import produce as serving_produce
-from twinshore.kafka.protocol.fetch import BY_ID, Dropped, FetchAnswer, Fetched, FetchRequest, Wanted, parse_fetch
+from twinshore.kafka.protocol.fetch import (
+    FETCH_VERSION_BY_ID,
+    FetchRequest,
+    FetchRequestPartition,
+    FetchResponse,
+    FetchResponsePartition,
+    ForgottenPartition,
+    parse_fetch_by_id,
+)
 from twinshore.kafka.protocol.framing import read_response_header
-from twinshore.kafka.protocol.handshake import Feature, Offer, VersionsAnswer, encode_versions, parse_versions
+from twinshore.kafka.protocol.handshake import (
+    ApiVersionRange,
+    ApiVersionsResponse,
+    FeatureRange,
+    encode_api_versions,
+    parse_api_versions,
+)
 from twinshore.kafka.protocol.primitives import uvarint
-from twinshore.kafka.protocol.produce import Appended, Batches, ProduceAnswer, ProduceRequest, parse_produce
+from twinshore.kafka.protocol.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceResponse,
+    ProduceResponsePartition,
+    parse_produce,
+)
 from twinshore.kafka.protocol.record_batch import (
     CRC_START,
     HEADER_BYTES,
@@ -43,9 +63,9 @@ from twinshore.kafka.protocol.record_batch import (
     restamp,
     split_batches,
 )
+from twinshore.kafka.protocol.requests import Endpoint, read_request
 from twinshore.kafka.protocol.rewrite import can_merge, hole_free_runs, merge_small
-from twinshore.kafka.protocol.server import Endpoint, read_request
-from twinshore.kafka.protocol.transactions import parse_markers, parse_transactions
+from twinshore.kafka.protocol.transactions import parse_describe_transactions, parse_markers
 
 LIMIT_BYTES = 1 << 20
 # A record of 7 bytes becomes a tuple of some 200; nothing here may cost more than that rate allows.
@@ -174,7 +194,7 @@ def a_fetch(rng: random.Random) -> bytes:
 
 
 def feed_fetch(view: memoryview) -> None:
-    for part in parse_fetch(view, 0).partitions:
+    for part in parse_fetch_by_id(view, 0).partitions:
         _allowed(feed_batches, part.records)
 
 
@@ -215,7 +235,7 @@ def a_served(rng: random.Random) -> bytes:
     number = rng.randrange(len(SERVED))
     versions, _, write = SERVED[number]
     version = rng.choice(versions)
-    return bytes([number, version]) + write(version, bytes(16) if version >= BY_ID else "orders")
+    return bytes([number, version]) + write(version, bytes(16) if version >= FETCH_VERSION_BY_ID else "orders")
 
 
 def damaged_behind_both(rng: random.Random, data: bytes) -> bytes:
@@ -227,39 +247,43 @@ def feed_served(view: memoryview) -> None:
 
 
 def _produce_request(version: int, topic: str | bytes) -> bytes:
-    batches = [Batches(topic, 0, b"abc"), Batches(topic, 1, None)]
-    return b"".join(serving_produce.write_request(version, ProduceRequest("tx", 1, 5000, batches)))
+    batches = [ProduceRequestPartition(topic, 0, b"abc"), ProduceRequestPartition(topic, 1, None)]
+    return b"".join(serving_produce.write_produce_request(version, ProduceRequest("tx", 1, 5000, batches)))
 
 
 def _produce_answer(version: int, topic: str | bytes) -> bytes:
-    part = Appended(topic, 0, 87, -1, -1, 3, [(2, "bad"), (3, None)], "worse", (4, 5))
-    return serving_produce.write_answer(version, ProduceAnswer([part, part], 7, [Endpoint(4, "b4", 9092, "a")]))
+    part = ProduceResponsePartition(topic, 0, 87, -1, -1, 3, [(2, "bad"), (3, None)], "worse", (4, 5))
+    return serving_produce.write_produce_response(
+        version, ProduceResponse([part, part], 7, [Endpoint(4, "b4", 9092, "a")])
+    )
 
 
 def _fetch_request(version: int, topic: str | bytes) -> bytes:
-    wanted = [Wanted(topic, number, 7, 50, 2, 2) for number in range(3)]
-    asked = FetchRequest(5, 1, 99, 1, wanted, 3, 4, [Dropped(topic, 5)], "a", (1, 2))
-    return serving_fetch.write_request(version, asked)
+    wanted = [FetchRequestPartition(topic, number, 7, 50, 2, 2) for number in range(3)]
+    asked = FetchRequest(5, 1, 99, 1, wanted, 3, 4, [ForgottenPartition(topic, 5)], "a", (1, 2))
+    return serving_fetch.write_fetch_request(version, asked)
 
 
 def _fetch_answer(version: int, topic: str | bytes) -> bytes:
-    part = Fetched(topic, 0, 0, 9, 9, 0, [(7, 3)], 2, b"abc", (1, 2), (3, 4), (5, 6))
-    answer = FetchAnswer(0, 0, 3, [part, part], [Endpoint(4, "b4", 9092, None)])
-    return b"".join(serving_fetch.write_answer(version, answer))
+    part = FetchResponsePartition(topic, 0, 0, 9, 9, 0, [(7, 3)], 2, b"abc", (1, 2), (3, 4), (5, 6))
+    answer = FetchResponse(0, 0, 3, [part, part], [Endpoint(4, "b4", 9092, None)])
+    return b"".join(serving_fetch.write_fetch_response(version, answer))
 
 
 def _versions(version: int, _topic: str | bytes) -> bytes:
-    features = [Feature("metadata.version", 1, 25)]
-    return encode_versions(version, VersionsAnswer(0, [Offer(0, 0, 13)] * 3, 5, features, 9, features, True))
+    features = [FeatureRange("metadata.version", 1, 25)]
+    return encode_api_versions(
+        version, ApiVersionsResponse(0, [ApiVersionRange(0, 0, 13)] * 3, 5, features, 9, features, True)
+    )
 
 
 Served = tuple[range, Callable[[memoryview, int, int], object], Callable[[int, "str | bytes"], bytes]]
 SERVED: tuple[Served, ...] = (
-    (serving_produce.VERSIONS, serving_produce.read_request, _produce_request),
-    (serving_produce.VERSIONS, serving_produce.read_answer, _produce_answer),
-    (serving_fetch.VERSIONS, serving_fetch.read_request, _fetch_request),
-    (serving_fetch.VERSIONS, serving_fetch.read_answer, _fetch_answer),
-    (range(5), parse_versions, _versions),
+    (serving_produce.PRODUCE_VERSIONS, serving_produce.read_produce_request, _produce_request),
+    (serving_produce.PRODUCE_VERSIONS, serving_produce.read_produce_response, _produce_answer),
+    (serving_fetch.FETCH_VERSIONS, serving_fetch.read_fetch_request, _fetch_request),
+    (serving_fetch.FETCH_VERSIONS, serving_fetch.read_fetch_response, _fetch_answer),
+    (range(5), parse_api_versions, _versions),
 )
 
 
@@ -270,7 +294,7 @@ TARGETS = (
     Target("produce", a_produce, damaged, lambda view: parse_produce(view, 0, 12)),
     Target("produce by id", a_produce, damaged, lambda view: parse_produce(view, 0, 13)),
     Target("markers", a_marker, damaged, lambda view: parse_markers(view, 0)),
-    Target("transactions", a_transaction, damaged, lambda view: parse_transactions(view, 0)),
+    Target("transactions", a_transaction, damaged, lambda view: parse_describe_transactions(view, 0)),
     Target("header", lambda rng: rng.randbytes(9), damaged, read_response_header),
     Target("served", a_served, damaged_behind_both, feed_served),
     Target("request", lambda rng: rng.randbytes(12), damaged, read_request),

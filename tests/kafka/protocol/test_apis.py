@@ -10,7 +10,7 @@ import pytest
 from kio.schema import index
 from kio.schema.response_header.v1.header import ResponseHeader as HeaderWithTags
 
-from twinshore.kafka.protocol.apis import SPOKEN, api_name, tags_in_answer, tags_in_request
+from twinshore.kafka.protocol.apis import HANDWRITTEN_VERSIONS, api_name, tags_in_request, tags_in_response
 
 
 def versions(key: int) -> list[int]:
@@ -31,13 +31,13 @@ def test_names_and_headers_are_those_of_the_protocol(key: int) -> None:
         request, answer = (schema(key, version, side) for side in ("request", "response"))
         assert api_name(key) == request.__name__.removesuffix("Request")
         assert tags_in_request(key, version) == request.__flexible__, version
-        assert tags_in_answer(key, version) == (answer.__header_schema__ is HeaderWithTags), version
+        assert tags_in_response(key, version) == (answer.__header_schema__ is HeaderWithTags), version
 
 
 def test_what_is_spoken_exists() -> None:
-    for key, (lowest, highest) in SPOKEN.items():
+    for key, (lowest, highest) in HANDWRITTEN_VERSIONS.items():
         assert set(range(lowest, highest + 1)) <= set(versions(key)), api_name(key)
 
 
 def test_an_api_of_the_future_has_a_name_and_tags() -> None:
-    assert (api_name(999), tags_in_request(999, 0), tags_in_answer(999, 0)) == ("Api999", True, True)
+    assert (api_name(999), tags_in_request(999, 0), tags_in_response(999, 0)) == ("Api999", True, True)

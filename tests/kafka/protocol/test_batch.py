@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from tests.kafka.protocol.strategies import raw_batch
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol.record_batch import (
-    CONTROL,
-    DELETE_HORIZON,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
     HEADER_BYTES,
-    TIMESTAMP_APPEND,
-    TRANSACTIONAL,
-    carry,
+    LOG_APPEND_TIME_FLAG,
+    TRANSACTIONAL_FLAG,
     check_crc,
     next_sequence,
     restamp,
     sequence_of,
+    shift_crc,
     split_batches,
     with_producer_id,
 )
@@ -86,7 +86,7 @@ def test_a_compacted_batch_may_hold_fewer_records_than_offsets() -> None:
 
 
 def test_restamp_changes_only_what_the_target_needs() -> None:
-    attributes = 3 | TIMESTAMP_APPEND | TRANSACTIONAL | CONTROL | DELETE_HORIZON
+    attributes = 3 | LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
     ((view, header),) = split_batches(memoryview(raw_batch(123, 9, b"z" * 1000, attributes)))
     data = restamp(header, 9001, 6, 2**31 - 1) + view[HEADER_BYTES:]
     ((_, after),) = split_batches(memoryview(data))
@@ -94,7 +94,7 @@ def test_restamp_changes_only_what_the_target_needs() -> None:
     assert after == header._replace(
         base_offset=0,
         leader_epoch=-1,
-        attributes=3 | TIMESTAMP_APPEND,
+        attributes=3 | LOG_APPEND_TIME_FLAG,
         producer_id=9001,
         producer_epoch=6,
         base_sequence=2**31 - 1,
@@ -128,7 +128,7 @@ def test_sequences_wrap_as_brokers_count() -> None:
 def test_a_crc_follows_its_changed_beginning(before: bytes, after: bytes, length: int) -> None:
     rest = bytes(range(251)) * (length // 251) + bytes(length % 251)
     before = before.ljust(60, b"\1")
-    assert crc32c(before + rest) ^ carry(crc32c(before) ^ crc32c(after), length) == crc32c(after + rest)
+    assert crc32c(before + rest) ^ shift_crc(crc32c(before) ^ crc32c(after), length) == crc32c(after + rest)
 
 
 def test_restamp_carries_damage_along() -> None:
@@ -143,7 +143,7 @@ def test_restamp_carries_damage_along() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"q", b"q" * 9000])
 def test_another_producer_id_changes_nothing_else(body: bytes) -> None:
-    ((view, header),) = split_batches(memoryview(raw_batch(55, 2, body, TRANSACTIONAL)))
+    ((view, header),) = split_batches(memoryview(raw_batch(55, 2, body, TRANSACTIONAL_FLAG)))
     ((copy, after),) = split_batches(memoryview(with_producer_id(header, 1 << 50) + view[HEADER_BYTES:]))
     check_crc(copy, after)
     assert after._replace(crc=0) == header._replace(crc=0, producer_id=1 << 50)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.kafka.protocol.strategies import CODECS, one, raw_batch
 from twinshore.config.errors import WireError
-from twinshore.kafka.protocol.record_batch import Codec, compress, decode_batch, decompress, decompress_again
+from twinshore.kafka.protocol.record_batch import Codec, compress, decode_batch, decompress, decompress_into
 
 PACKED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 TEXT = b'{"name": "twin", "offset": 12345}' * 10_000
@@ -28,12 +28,12 @@ def test_what_is_compressed_decompresses_equal(data: bytes, codec: Codec) -> Non
 def test_a_room_used_again_holds_each_in_turn(given_in_turn: list[tuple[bytes, Codec]]) -> None:
     room = bytearray(64)
     for data, codec in given_in_turn:
-        room, plain = decompress_again(codec, compress(codec, data), room)
+        room, plain = decompress_into(codec, compress(codec, data), room)
         assert plain == data
     with pytest.raises(WireError, match="more than 1000 bytes"):
-        decompress_again(Codec.LZ4, compress(Codec.LZ4, TEXT), bytearray(1 << 20), 1000)
+        decompress_into(Codec.LZ4, compress(Codec.LZ4, TEXT), bytearray(1 << 20), 1000)
     with pytest.raises(WireError, match="malformed zstd"):
-        decompress_again(Codec.ZSTD, b"no such thing", room)
+        decompress_into(Codec.ZSTD, b"no such thing", room)
 
 
 def test_gzip_is_pythons_own() -> None:

@@ -16,22 +16,22 @@ from hypothesis import strategies as st
 from tests.kafka.peers import peer, read_message
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol.apis import (
-    ANSWER_BYTES_MAX,
     API_VERSIONS,
     FETCH,
-    FETCH_ANSWER_BYTES_MAX,
+    FETCH_RESPONSE_BYTES_MAX,
     METADATA,
     PRODUCE,
+    RESPONSE_BYTES_MAX,
 )
 from twinshore.kafka.protocol.framing import (
     BUFFER_BYTES,
     TRUSTED_BYTES,
-    Answer,
-    AnswerOrderError,
-    Exchange,
-    Framer,
+    FrameReader,
     FrameSizeError,
-    forget_sent,
+    InFlightRequests,
+    Response,
+    ResponseOrderError,
+    drop_sent,
 )
 
 BOUND = 1 << 20
@@ -45,7 +45,7 @@ def answered(number: int, body: bytes = b"", tags: bytes = b"\0") -> bytes:
     return framed(struct.pack(">i", number) + tags + body)
 
 
-def fed(framer: Framer, data: bytes) -> list[bytes]:
+def fed(framer: FrameReader, data: bytes) -> list[bytes]:
     """What goes out when this comes in, as much at a time as there is room for."""
     out: list[bytes] = []
     while data:
@@ -69,7 +69,7 @@ def test_frames_come_out_as_they_went_in_whatever_the_pieces(
     payloads: list[bytes], pieces: list[int], buffer_bytes: int
 ) -> None:
     stream = b"".join(map(framed, payloads))
-    framer = Framer()
+    framer = FrameReader()
     framer.lend(bytearray(buffer_bytes))
     out: list[bytes] = []
     at = 0
@@ -85,7 +85,7 @@ def test_frames_come_out_as_they_went_in_whatever_the_pieces(
 
 
 def test_what_a_frame_lacks_is_known_once_its_size_is() -> None:
-    framer = Framer()
+    framer = FrameReader()
     assert fed(framer, struct.pack(">i", 100)[:3]) == []
     assert (framer.waiting, framer.lacks) == (3, 0)
     assert fed(framer, struct.pack(">i", 100)[3:] + bytes(30)) == []
@@ -95,16 +95,16 @@ def test_what_a_frame_lacks_is_known_once_its_size_is() -> None:
 
 @pytest.mark.parametrize("size", [-1, 0, 3, BOUND + 1, 0x7FFFFFFF, 0x16030100])
 def test_a_size_that_is_not_taken_is_refused_before_there_is_room_for_it(size: int) -> None:
-    framer = Framer()
+    framer = FrameReader()
     with pytest.raises(FrameSizeError, match=rf"^a frame claims {size} bytes ") as caught:
         fed(framer, struct.pack(">i", size))
     assert (caught.value.size, caught.value.bytes_max) == (size, BOUND)
     assert len(framer.buffer) == BUFFER_BYTES
-    assert fed(Framer(), framed(bytes(BOUND))) == [bytes(BOUND)]
+    assert fed(FrameReader(), framed(bytes(BOUND))) == [bytes(BOUND)]
 
 
 def test_whoever_claims_much_and_sends_little_costs_little() -> None:
-    framer = Framer()
+    framer = FrameReader()
     tracemalloc.start()
     try:
         framer.room()[:4] = struct.pack(">i", 1 << 30)
@@ -120,7 +120,7 @@ def test_whoever_claims_much_and_sends_little_costs_little() -> None:
 
 def test_a_frame_of_many_megabytes_grows_with_its_bytes() -> None:
     data = bytes(range(256)) * (9 << 12)
-    framer = Framer()
+    framer = FrameReader()
     sizes = set()
     stream = memoryview(framed(data))
     while stream:
@@ -137,7 +137,7 @@ def test_a_frame_of_many_megabytes_grows_with_its_bytes() -> None:
 
 
 def test_a_lent_buffer_keeps_its_frame_while_another_is_received_into() -> None:
-    framer = Framer()
+    framer = FrameReader()
     first, second = bytearray(64), bytearray(64)
     framer.lend(first)
     framer.room()[:9] = framed(b"first")
@@ -157,24 +157,24 @@ def test_a_lent_buffer_keeps_its_frame_while_another_is_received_into() -> None:
 
 
 def test_a_frame_can_be_passed_on_with_its_size_and_kept_while_more_comes() -> None:
-    framer = Framer()
+    framer = FrameReader()
     sent = b"\0\0\0\x05first" + b"\0\0\0\x06second"
     room = framer.room()
     room[: len(sent) - 3] = sent[:-3]
     framer.took(len(sent) - 3)
     first = framer.next(100)
     assert first is not None
-    assert bytes(framer.with_size(first)) == sent[:9]
+    assert bytes(framer.frame_with_size(first)) == sent[:9]
     framer.let_go()
     framer.room()[:3] = sent[-3:]
     framer.took(3)
     second = framer.next(100)
     assert second is not None
-    assert (bytes(first), bytes(framer.with_size(second))) == (b"first", sent[9:])
+    assert (bytes(first), bytes(framer.frame_with_size(second))) == (b"first", sent[9:])
 
 
 def test_a_buffer_in_which_nothing_waits_is_given_back_whole_and_its_frames_stay() -> None:
-    framer, sent = Framer(), b"\0\0\0\x05first" + b"\0\0\0\x06second"
+    framer, sent = FrameReader(), b"\0\0\0\x05first" + b"\0\0\0\x06second"
     framer.room()[: len(sent) - 3] = sent[:-3]
     framer.took(len(sent) - 3)
     first = framer.next(100)
@@ -193,7 +193,7 @@ def test_a_buffer_in_which_nothing_waits_is_given_back_whole_and_its_frames_stay
 
 
 def test_a_buffer_that_grew_is_given_back() -> None:
-    framer = Framer()
+    framer = FrameReader()
     framer.lend(bytearray(1 << 20))
     framer.let_go()
     assert len(framer.buffer) == BUFFER_BYTES
@@ -204,23 +204,23 @@ def test_what_was_sent_is_taken_from_the_front(buffers: list[bytes], data: st.Da
     whole = b"".join(buffers)
     sent = data.draw(st.integers(0, len(whole)))
     left: list[bytes | memoryview] = list(buffers)
-    forget_sent(left, sent)
+    drop_sent(left, sent)
     assert b"".join(left) == whole[sent:]
 
 
-def said(exchange: Exchange, data: bytes) -> list[Answer]:
+def said(exchange: InFlightRequests, data: bytes) -> list[Response]:
     """The answers among these bytes."""
     exchange.framer.lend(bytearray(len(data)))
     exchange.framer.room()[:] = data
     exchange.framer.took(len(data))
-    found: list[Answer] = []
+    found: list[Response] = []
     while (answer := exchange.answer()) is not None:
         found.append(answer)
     return found
 
 
 def test_answers_belong_to_what_was_asked_in_order() -> None:
-    exchange = Exchange("me")
+    exchange = InFlightRequests("me")
     assert (exchange.due_s, exchange.asking) == (math.inf, 0)
     first = b"".join(exchange.ask(PRODUCE, 9, [b"body"], 5.0))
     assert first == framed(struct.pack(">hhih", PRODUCE, 9, 1, 2) + b"me\0body")
@@ -234,10 +234,10 @@ def test_answers_belong_to_what_was_asked_in_order() -> None:
 
 
 def test_a_sign_of_life_puts_one_deadline_off() -> None:
-    exchange = Exchange("me")
+    exchange = InFlightRequests("me")
     exchange.ask(PRODUCE, 9, [], 5.0)
     exchange.ask(PRODUCE, 9, [], 6.0)
-    exchange.put_off(9.0)
+    exchange.extend_deadline(9.0)
     assert exchange.due_s == 9.0
     said(exchange, answered(1))
     assert exchange.due_s == 6.0
@@ -246,32 +246,32 @@ def test_a_sign_of_life_puts_one_deadline_off() -> None:
 @pytest.mark.parametrize(
     ("data", "kind", "complaint"),
     [
-        (answered(2), AnswerOrderError, "Metadata 1 got the answer to 2"),
-        (answered(-1), AnswerOrderError, "Metadata 1 got the answer to -1"),
-        (struct.pack(">i", ANSWER_BYTES_MAX + 1), FrameSizeError, "the answer to Metadata claims 104857601 bytes"),
+        (answered(2), ResponseOrderError, "Metadata 1 got the answer to 2"),
+        (answered(-1), ResponseOrderError, "Metadata 1 got the answer to -1"),
+        (struct.pack(">i", RESPONSE_BYTES_MAX + 1), FrameSizeError, "the answer to Metadata claims 104857601 bytes"),
         (struct.pack(">i", 3), FrameSizeError, "the answer to Metadata claims 3 bytes"),
         (framed(struct.pack(">i", 1)), WireError, "the answer to Metadata: its header cannot be read"),
-        (answered(1) + b"\0", AnswerOrderError, "the peer sent 1 bytes unasked"),
+        (answered(1) + b"\0", ResponseOrderError, "the peer sent 1 bytes unasked"),
     ],
 )
 def test_what_is_no_answer_to_the_oldest_request_is_an_error(
     data: bytes, kind: type[WireError], complaint: str
 ) -> None:
-    exchange = Exchange("me")
+    exchange = InFlightRequests("me")
     exchange.ask(METADATA, 9, [], 0.0)
     with pytest.raises(kind, match=complaint):
         said(exchange, data)
 
 
 def test_an_answer_may_be_as_large_as_its_api_s_are() -> None:
-    exchange = Exchange("me")
+    exchange = InFlightRequests("me")
     exchange.ask(FETCH, 13, [], 0.0)
-    assert said(exchange, struct.pack(">i", FETCH_ANSWER_BYTES_MAX)) == []
-    assert exchange.framer.lacks == FETCH_ANSWER_BYTES_MAX
+    assert said(exchange, struct.pack(">i", FETCH_RESPONSE_BYTES_MAX)) == []
+    assert exchange.framer.lacks == FETCH_RESPONSE_BYTES_MAX
 
 
 def test_numbers_start_again_after_two_to_the_31() -> None:
-    exchange = Exchange("me")
+    exchange = InFlightRequests("me")
     exchange._number = 0x7FFFFFFE
     numbers = [exchange.ask(PRODUCE, 9, [], 0.0) and exchange._asked[-1].number for _ in range(3)]
     assert numbers == [0x7FFFFFFF, 0, 1]
@@ -280,7 +280,7 @@ def test_numbers_start_again_after_two_to_the_31() -> None:
 class Asking(asyncio.BufferedProtocol):
     """An exchange in an event loop: the loop receives into the exchange's room."""
 
-    def __init__(self, exchange: Exchange, requests: list[list[bytes | memoryview]]) -> None:
+    def __init__(self, exchange: InFlightRequests, requests: list[list[bytes | memoryview]]) -> None:
         self.exchange, self.requests = exchange, requests
         self.bodies: list[bytes] = []
         self.done = asyncio.get_running_loop().create_future()
@@ -309,7 +309,7 @@ def test_an_event_loop_drives_an_exchange_as_well() -> None:
             connection.sendall(answered(number, bytes(size)))
 
     async def ask(host: str, port: int) -> list[bytes]:
-        exchange = Exchange("loop")
+        exchange = InFlightRequests("loop")
         requests = [exchange.ask(METADATA, 12, [b"which"], math.inf) for _ in sizes]
         transport, protocol = await asyncio.get_running_loop().create_connection(
             lambda: Asking(exchange, requests), host, port

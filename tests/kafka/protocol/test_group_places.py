@@ -19,30 +19,30 @@ from kio.static.primitive import i32, i32Timedelta, i64
 
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol.offsets import (
-    GroupPlaces,
-    Place,
-    Where,
+    CommittedOffset,
+    GroupOffsets,
+    TopicPartitionTuple,
     encode_offset_commit,
     encode_offset_fetch,
     parse_offset_commit,
     parse_offset_fetch,
-    portions,
+    split_commit,
 )
 
 NAMES = st.text("abcxyz-._", min_size=1, max_size=200)
 WHERES = st.tuples(NAMES, st.integers(0, 2**31 - 1))
-PLACES = st.builds(Place, st.integers(0, 2**63 - 1), st.none() | st.text(max_size=300))
+PLACES = st.builds(CommittedOffset, st.integers(0, 2**63 - 1), st.none() | st.text(max_size=300))
 GROUPS = st.dictionaries(NAMES, st.dictionaries(WHERES, PLACES, max_size=6), max_size=5)
 
 
-def by_topic(places: dict[Where, Place]) -> dict[str, dict[int, Place]]:
-    found: dict[str, dict[int, Place]] = {}
+def by_topic(places: dict[TopicPartitionTuple, CommittedOffset]) -> dict[str, dict[int, CommittedOffset]]:
+    found: dict[str, dict[int, CommittedOffset]] = {}
     for (topic, partition), place in places.items():
         found.setdefault(topic, {})[partition] = place
     return found
 
 
-def answer(groups: dict[str, dict[Where, Place]], code: int = 0) -> bytes:
+def answer(groups: dict[str, dict[TopicPartitionTuple, CommittedOffset]], code: int = 0) -> bytes:
     told = tuple(
         fetched.OffsetFetchResponseGroup(
             group_id=GroupId(group),
@@ -74,7 +74,7 @@ def answer(groups: dict[str, dict[Where, Place]], code: int = 0) -> bytes:
 
 
 @given(GROUPS)
-def test_places_are_read_as_kafka_writes_them(groups: dict[str, dict[Where, Place]]) -> None:
+def test_places_are_read_as_kafka_writes_them(groups: dict[str, dict[TopicPartitionTuple, CommittedOffset]]) -> None:
     found = parse_offset_fetch(answer(groups), {})
     assert {one.group: one.places for one in found} == groups
     assert all(one.error == 0 and one.failed == {} for one in found)
@@ -82,7 +82,8 @@ def test_places_are_read_as_kafka_writes_them(groups: dict[str, dict[Where, Plac
 
 @given(GROUPS, GROUPS)
 def test_a_group_that_says_the_same_is_known_by_its_bytes(
-    before: dict[str, dict[Where, Place]], after: dict[str, dict[Where, Place]]
+    before: dict[str, dict[TopicPartitionTuple, CommittedOffset]],
+    after: dict[str, dict[TopicPartitionTuple, CommittedOffset]],
 ) -> None:
     known = {one.group: one for one in parse_offset_fetch(answer(before), {})}
     for one in parse_offset_fetch(answer({**before, **after}), known):
@@ -93,18 +94,20 @@ def test_a_group_that_says_the_same_is_known_by_its_bytes(
 
 def test_a_group_refused_says_so() -> None:
     (found,) = parse_offset_fetch(answer({"g": {}}, code=30), {})
-    assert found == GroupPlaces("g", 30, {}, {}, found.raw)
+    assert found == GroupOffsets("g", 30, {}, {}, found.raw)
 
 
 @given(GROUPS, st.data())
-def test_an_answer_cut_short_is_no_answer(groups: dict[str, dict[Where, Place]], data: st.DataObject) -> None:
+def test_an_answer_cut_short_is_no_answer(
+    groups: dict[str, dict[TopicPartitionTuple, CommittedOffset]], data: st.DataObject
+) -> None:
     whole = answer(groups)
     with pytest.raises(WireError):
         parse_offset_fetch(whole[: data.draw(st.integers(4, len(whole) - 1))], {})
 
 
 @given(st.dictionaries(NAMES, st.none() | st.lists(WHERES, max_size=5, unique=True), max_size=4))
-def test_what_is_asked_is_what_kafka_reads(groups: dict[str, list[Where] | None]) -> None:
+def test_what_is_asked_is_what_kafka_reads(groups: dict[str, list[TopicPartitionTuple] | None]) -> None:
     request, _ = entity_reader(OffsetFetchRequest)(memoryview(encode_offset_fetch(groups)), 0)
     read = {
         str(one.group_id): None
@@ -119,12 +122,14 @@ def test_what_is_asked_is_what_kafka_reads(groups: dict[str, list[Where] | None]
 
 
 @given(NAMES, st.dictionaries(WHERES, PLACES, max_size=6))
-def test_a_commit_is_one_from_outside_and_names_no_epoch(group: str, places: dict[Where, Place]) -> None:
+def test_a_commit_is_one_from_outside_and_names_no_epoch(
+    group: str, places: dict[TopicPartitionTuple, CommittedOffset]
+) -> None:
     request, _ = entity_reader(OffsetCommitRequest)(memoryview(encode_offset_commit(group, places)), 0)
     assert (request.group_id, request.member_id, request.group_instance_id) == (group, "", None)
     assert request.generation_id_or_member_epoch == -1
     read = {
-        (str(topic.name), int(one.partition_index)): Place(int(one.committed_offset), one.committed_metadata)
+        (str(topic.name), int(one.partition_index)): CommittedOffset(int(one.committed_offset), one.committed_metadata)
         for topic in request.topics
         for one in topic.partitions
     }
@@ -133,7 +138,7 @@ def test_a_commit_is_one_from_outside_and_names_no_epoch(group: str, places: dic
 
 
 @given(st.dictionaries(WHERES, st.sampled_from([0, 3, 16, 25]), max_size=6))
-def test_each_place_has_its_code(codes: dict[Where, int]) -> None:
+def test_each_place_has_its_code(codes: dict[TopicPartitionTuple, int]) -> None:
     topics: dict[str, dict[int, int]] = {}
     for (topic, partition), code in codes.items():
         topics.setdefault(topic, {})[partition] = code
@@ -156,9 +161,9 @@ def test_each_place_has_its_code(codes: dict[Where, int]) -> None:
 
 @given(st.dictionaries(WHERES, PLACES, max_size=40), st.integers(100, 3000))
 def test_portions_hold_each_place_once_and_none_is_larger_than_asked_but_for_a_single_place(
-    places: dict[Where, Place], most_bytes: int
+    places: dict[TopicPartitionTuple, CommittedOffset], most_bytes: int
 ) -> None:
-    parts = list(portions("group", places, most_bytes))
+    parts = list(split_commit("group", places, most_bytes))
     assert [item for part in parts for item in part.items()] == list(places.items())
     for part in parts:
         text = sum(len((place.metadata or "").encode()) + len(topic) for (topic, _), place in part.items())

@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol import compiled
-from twinshore.kafka.protocol.join import Joined, Joiner, available, room_needed, source_of
+from twinshore.kafka.protocol.batch_join import BatchJoiner, JoinedBatches, as_source_array, can_join, join_buffer_bytes
 from twinshore.kafka.protocol.record_batch import (
     CRC_START,
     BatchHeader,
@@ -19,7 +19,7 @@ from twinshore.kafka.protocol.record_batch import (
     check_crc,
     decode_batch,
     encode_batch,
-    head_bytes,
+    encode_header,
     seal,
     split_batches,
 )
@@ -51,11 +51,11 @@ def stretch(base: int, chance: random.Random, batches: int, **keywords: int) -> 
     return data
 
 
-def joined(data: bytes, place: int = 0, *, below: int = BELOW, most: int = MOST, room: int = 0) -> Joined | None:
+def joined(data: bytes, place: int = 0, *, below: int = BELOW, most: int = MOST, room: int = 0) -> JoinedBatches | None:
     view = memoryview(data)
     header = next(found for at, found in places(data) if at == place)
-    space = memoryview(bytearray(room or room_needed(len(data)) + 100_000))
-    return Joiner(below_bytes=below, most_bytes=most).join(source_of(view), place, header, space, 0)
+    space = memoryview(bytearray(room or join_buffer_bytes(len(data)) + 100_000))
+    return BatchJoiner(below_bytes=below, most_bytes=most).join(as_source_array(view), place, header, space, 0)
 
 
 def places(data: bytes) -> list[tuple[int, BatchHeader]]:
@@ -66,9 +66,9 @@ def places(data: bytes) -> list[tuple[int, BatchHeader]]:
     return found
 
 
-def read(found: Joined) -> list[Record]:
-    check_crc(head_bytes(found.header) + bytes(found.body), found.header)
-    return list(decode_batch(memoryview(head_bytes(found.header) + bytes(found.body)), found.header))
+def read(found: JoinedBatches) -> list[Record]:
+    check_crc(encode_header(found.header) + bytes(found.body), found.header)
+    return list(decode_batch(memoryview(encode_header(found.header) + bytes(found.body)), found.header))
 
 
 def seen_by_consumers(data: bytes) -> list[Record]:
@@ -76,7 +76,7 @@ def seen_by_consumers(data: bytes) -> list[Record]:
 
 
 def test_this_machine_joins() -> None:
-    assert available(), "numba is among the dependencies"
+    assert can_join(), "numba is among the dependencies"
 
 
 @pytest.mark.parametrize("base", [0, 63, 2**31 - 40, 2**62])
@@ -235,12 +235,12 @@ def test_damage_anywhere_in_a_batch_ends_the_run_before_it() -> None:
     record = Record(0, TIME_MS, b"key", chance.randbytes(900))
     sound = [bytes(encode_batch([record._replace(offset=at)])) for at in range(4)]
     before, first = len(sound[0]) + len(sound[1]), places(sound[0])[0][1]
-    joiner = Joiner(below_bytes=1 << 20, most_bytes=1 << 20)
+    joiner = BatchJoiner(below_bytes=1 << 20, most_bytes=1 << 20)
     for place in range(CRC_START, len(sound[2])):
         hurt = bytearray(sound[2])
         hurt[place] ^= 1 << chance.randrange(8)
-        source = source_of(memoryview(b"".join([*sound[:2], bytes(hurt), sound[3]])))
-        found = joiner.join(source, 0, first, memoryview(bytearray(room_needed(1 << 16))), 0)
+        source = as_source_array(memoryview(b"".join([*sound[:2], bytes(hurt), sound[3]])))
+        found = joiner.join(source, 0, first, memoryview(bytearray(join_buffer_bytes(1 << 16))), 0)
         assert found is not None, f"byte {place}"
         assert (found.end, found.batches) == (before, 2), f"byte {place}"
         assert read(found) == [record, record._replace(offset=1)], f"byte {place}"

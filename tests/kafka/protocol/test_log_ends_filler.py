@@ -8,14 +8,21 @@ import pytest
 
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol.primitives import compact_string
-from twinshore.kafka.protocol.record_batch import CONTROL, Record, check_crc, decode_batch, encode_batch, split_batches
+from twinshore.kafka.protocol.record_batch import (
+    CONTROL_FLAG,
+    Record,
+    check_crc,
+    decode_batch,
+    encode_batch,
+    split_batches,
+)
 from twinshore.kafka.protocol.transactions import (
     FILLER_RECORDS_MAX,
     LogEnd,
-    encode_log_ends,
-    filler,
+    encode_list_offsets,
     is_filler,
-    parse_log_ends,
+    make_filler,
+    parse_list_offsets,
 )
 
 
@@ -33,21 +40,21 @@ def answer(entries: dict[str, list[tuple[int, int, int]]]) -> bytes:
 def test_log_ends_are_read_as_they_were_answered() -> None:
     data = answer({"a": [(0, 0, 17), (5, 6, -1)], "b": [(1, 0, 2**40)]})
     expected = [LogEnd("a", 0, 0, 17), LogEnd("a", 5, 6, -1), LogEnd("b", 1, 0, 2**40)]
-    assert parse_log_ends(memoryview(b"xx" + data), 2) == expected
+    assert parse_list_offsets(memoryview(b"xx" + data), 2) == expected
     for size in range(len(data)):
         with pytest.raises(WireError, match=r"log ends|runs past the end"):
-            parse_log_ends(memoryview(data[:size]), 0)
+            parse_list_offsets(memoryview(data[:size]), 0)
 
 
 def test_log_ends_are_asked_as_the_debugging_replica() -> None:
-    body = encode_log_ends([("t", [(3, 7)])])
+    body = encode_list_offsets([("t", [(3, 7)])])
     assert body == struct.pack(">ib", -2, 0) + b"\2\2t\2" + struct.pack(">iiq", 3, 7, -1) + b"\0\0\0"
 
 
 @pytest.mark.parametrize("count", [1, 127, 128, 20_000, FILLER_RECORDS_MAX])
 def test_a_filler_is_a_sound_batch_of_empty_records(count: int) -> None:
-    made = filler(count)
-    data = made.stamped(4, 2, 2**31 - 1) + made.body
+    made = make_filler(count)
+    data = made.encode_header(4, 2, 2**31 - 1) + made.body
     ((view, header),) = split_batches(memoryview(data))
     check_crc(view, header)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (4, 2, 2**31 - 1)
@@ -67,10 +74,10 @@ def test_what_somebody_wrote_is_no_filler(record: Record) -> None:
     data = encode_batch([record])
     ((view, header),) = split_batches(memoryview(data))
     assert not is_filler(bytes(view), header)
-    assert not is_filler(bytes(view), header._replace(attributes=CONTROL))
+    assert not is_filler(bytes(view), header._replace(attributes=CONTROL_FLAG))
 
 
 @pytest.mark.parametrize("count", [0, FILLER_RECORDS_MAX + 1])
 def test_a_filler_has_its_bounds(count: int) -> None:
     with pytest.raises(ValueError, match="filler"):
-        filler(count)
+        make_filler(count)

@@ -10,8 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from twinshore.kafka.protocol import join as loading
-from twinshore.kafka.protocol.join import loops
+from twinshore.kafka.protocol import batch_join as loading
+from twinshore.kafka.protocol.batch_join import load_loops
 
 DOUBLED = """
 from numba import types
@@ -53,10 +53,10 @@ def test_what_cannot_be_compiled_is_said_and_done_without(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(loading, "import_module", fail)
     with pytest.warns(RuntimeWarning, match="batches cross one by one"):
-        assert loops("twinshore.kafka.protocol.compiled") is None
+        assert load_loops("twinshore.kafka.protocol.compiled") is None
 
 
 def test_without_numba_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "without.py").write_text("import numba_that_is_not_installed\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert loops("without") is None
+    assert load_loops("without") is None

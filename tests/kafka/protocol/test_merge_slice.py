@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from tests.kafka.protocol.strategies import CODECS, one, raw_batch, record_runs, slice_batch
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol.record_batch import (
-    CONTROL,
-    DELETE_HORIZON,
-    TIMESTAMP_APPEND,
-    TRANSACTIONAL,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    LOG_APPEND_TIME_FLAG,
+    TRANSACTIONAL_FLAG,
     BatchHeader,
     Codec,
     Record,
     check_crc,
     decode_batch,
     encode_batch,
-    head_bytes,
+    encode_header,
     restamp,
     split_batches,
 )
@@ -30,7 +30,7 @@ from twinshore.kafka.protocol.rewrite import can_merge, hole_free_runs, merge_sm
 
 def read(body: bytes, header: BatchHeader) -> list[Record]:
     """What a consumer reads of a batch made here; its header must fit it."""
-    view, found = one(head_bytes(header) + body)
+    view, found = one(encode_header(header) + body)
     check_crc(view, found)
     return decode_batch(view, found)
 
@@ -91,7 +91,7 @@ def test_what_may_not_be_merged() -> None:
     assert not can_merge(header(4, last=5), header(6))
     assert not can_merge(header(4), header(5, last=6))
     assert not can_merge(header(4), header(5, attributes=3))
-    for bit in (TIMESTAMP_APPEND, TRANSACTIONAL, CONTROL, DELETE_HORIZON):
+    for bit in (LOG_APPEND_TIME_FLAG, TRANSACTIONAL_FLAG, CONTROL_FLAG, DELETE_HORIZON_FLAG):
         assert not can_merge(header(4, attributes=bit), header(5, attributes=bit))
 
 
@@ -139,7 +139,7 @@ def test_a_slice_holds_its_offsets_and_no_others(records: list[Record], codec: C
 
 @given(record_runs(), CODECS)
 def test_append_time_becomes_create_time(records: list[Record], codec: Codec) -> None:
-    view, header = one(encode_batch(records, codec=codec, attributes=TIMESTAMP_APPEND))
+    view, header = one(encode_batch(records, codec=codec, attributes=LOG_APPEND_TIME_FLAG))
     body, anew = slice_batch(view, header, header.base_offset, header.last_offset + 1)
     assert anew.attributes == codec
     assert read(body, anew) == decode_batch(view, header)
@@ -159,7 +159,7 @@ def test_an_empty_batch_has_no_runs() -> None:
 
 def test_a_delete_horizon_moves_no_timestamp() -> None:
     records = [Record(0, 50, b"k", b"v"), Record(3, 70, b"l", None)]
-    view, header = one(encode_batch(records, attributes=DELETE_HORIZON))
+    view, header = one(encode_batch(records, attributes=DELETE_HORIZON_FLAG))
     body, anew = slice_batch(view, header, 0, 4)
     assert (read(body, anew), anew.attributes) == (records, 0)
 

@@ -26,17 +26,17 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import Records, TZAware, i16, i32, i32Timedelta, i64
 
 from twinshore.config.errors import WireError
-from twinshore.kafka.protocol.fetch import FetchedAnswer, FetchPartition, encode_fetch, parse_fetch
-from twinshore.kafka.protocol.framing import frame, read_response_header
+from twinshore.kafka.protocol.fetch import FetchPartitionById, FetchResponseById, encode_fetch_by_id, parse_fetch_by_id
+from twinshore.kafka.protocol.framing import frame_request, read_response_header
 from twinshore.kafka.protocol.produce import ProducedPartition, encode_produce, parse_produce
 from twinshore.kafka.protocol.transactions import (
     MarkedPartition,
-    Marker,
-    Transaction,
+    TransactionMarker,
+    TransactionState,
+    encode_describe_transactions,
     encode_markers,
-    encode_transactions,
+    parse_describe_transactions,
     parse_markers,
-    parse_transactions,
 )
 
 A, B = uuid.UUID(int=7), uuid.UUID(int=1 << 127)
@@ -59,12 +59,16 @@ def by_kio(schema: type[Any], data: bytes) -> Any:
 
 
 @given(
-    st.lists(st.builds(FetchPartition, UUIDS.map(lambda u: u.bytes), INT32, INT64, INT32, INT32, INT32), max_size=300),
+    st.lists(
+        st.builds(FetchPartitionById, UUIDS.map(lambda u: u.bytes), INT32, INT64, INT32, INT32, INT32), max_size=300
+    ),
     st.lists(st.tuples(UUIDS.map(lambda u: u.bytes), INT32), max_size=5),
     INT32,
 )
-def test_kio_reads_our_fetch(wanted: list[FetchPartition], forgotten: list[tuple[bytes, int]], session: int) -> None:
-    body = encode_fetch(
+def test_kio_reads_our_fetch(
+    wanted: list[FetchPartitionById], forgotten: list[tuple[bytes, int]], session: int
+) -> None:
+    body = encode_fetch_by_id(
         session_id=session,
         session_epoch=3,
         max_wait_ms=250,
@@ -76,7 +80,7 @@ def test_kio_reads_our_fetch(wanted: list[FetchPartition], forgotten: list[tuple
     )
     request = by_kio(fetch_request.FetchRequest, body)
     assert [
-        FetchPartition(
+        FetchPartitionById(
             topic.topic_id.bytes,
             part.partition,
             part.fetch_offset,
@@ -134,14 +138,14 @@ def fetched(draw: st.DrawFn) -> fetch_response.FetchResponse:
     )
 
 
-def described(answer: FetchedAnswer) -> list[tuple[Any, ...]]:
+def described(answer: FetchResponseById) -> list[tuple[Any, ...]]:
     return [(*part[:-1], bytes(part.records)) for part in answer.partitions]
 
 
 @given(fetched())
 def test_we_read_kios_fetch_answer(response: fetch_response.FetchResponse) -> None:
     none = (-1, -1)
-    answer = parse_fetch(memoryview(b"head" + from_kio(response)), 4)
+    answer = parse_fetch_by_id(memoryview(b"head" + from_kio(response)), 4)
     expected = []
     for topic in response.responses:
         assert topic.topic_id
@@ -181,7 +185,7 @@ def test_fetched_records_are_views_not_copies() -> None:
         responses=(fetch_response.FetchableTopicResponse(topic_id=A, partitions=(part,)),),
     )
     buffer = bytearray(from_kio(response))
-    (only,) = parse_fetch(memoryview(buffer), 0).partitions
+    (only,) = parse_fetch_by_id(memoryview(buffer), 0).partitions
     buffer[buffer.index(b"abc")] = ord("x")
     assert bytes(only.records) == b"xbc"
 
@@ -268,7 +272,7 @@ def test_other_produce_versions_are_refused(version: int) -> None:
 
 
 def test_kio_reads_our_markers() -> None:
-    commit = Marker(44, 3, True, 7, [("orders", [0, 5]), ("other", [1])])
+    commit = TransactionMarker(44, 3, True, 7, [("orders", [0, 5]), ("other", [1])])
     request = by_kio(
         markers_request.WriteTxnMarkersRequest, encode_markers([(commit, 2), (commit._replace(commit=False), 300)])
     )
@@ -296,7 +300,7 @@ def test_we_read_kios_markers_answer() -> None:
 
 @pytest.mark.parametrize(("flexible", "schema"), [(True, HeaderV2), (False, HeaderV1)])
 def test_kio_reads_our_frame(flexible: bool, schema: type[Any]) -> None:
-    data = b"".join(frame(1, 13, 2**31 - 1, "twinshore", [b"ab", memoryview(b"cd")], flexible))
+    data = b"".join(frame_request(1, 13, 2**31 - 1, "twinshore", [b"ab", memoryview(b"cd")], flexible))
     assert struct.unpack(">i", data[:4]) == (len(data) - 4,)
     header, size = entity_reader(schema)(data, 4)
     assert (header.request_api_key, header.request_api_version, header.correlation_id) == (1, 13, 2**31 - 1)
@@ -310,7 +314,7 @@ def test_a_request_too_long_for_the_protocol_is_refused() -> None:
             return 2**31
 
     with pytest.raises(WireError, match="beyond the protocol"):
-        frame(0, 9, 1, "x", [Huge()])
+        frame_request(0, 9, 1, "x", [Huge()])
 
 
 def test_response_headers() -> None:
@@ -327,12 +331,12 @@ def test_an_answer_cut_anywhere_is_a_wire_error(response: fetch_response.FetchRe
     view = from_kio(response)
     for size in range(len(view)):
         with pytest.raises(WireError):
-            parse_fetch(view[:size], 0)
+            parse_fetch_by_id(view[:size], 0)
 
 
 def test_kio_reads_our_question_about_transactions() -> None:
     names = [f"twinshore.a->b.17.{number}" for number in range(200)]
-    request = by_kio(transactions_request.DescribeTransactionsRequest, encode_transactions(names))
+    request = by_kio(transactions_request.DescribeTransactionsRequest, encode_describe_transactions(names))
     assert list(request.transactional_ids) == names
 
 
@@ -354,8 +358,8 @@ def test_we_read_how_transactions_stand_though_one_never_began() -> None:
     began = struct.pack(">iq", 20_000, 5_000)
     assert data.count(began) == 2
     view = memoryview(data.replace(began, struct.pack(">iq", 20_000, -1)))
-    one = Transaction(0, "one", "Ongoing", 17, 3, [("orders", 0), ("orders", 5)])
-    assert parse_transactions(view, 0) == [one, one]
+    one = TransactionState(0, "one", "Ongoing", 17, 3, [("orders", 0), ("orders", 5)])
+    assert parse_describe_transactions(view, 0) == [one, one]
     for end in range(len(view)):
         with pytest.raises(WireError):
-            parse_transactions(view[:end], 0)
+            parse_describe_transactions(view[:end], 0)

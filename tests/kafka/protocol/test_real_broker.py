@@ -7,25 +7,26 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Producer, TopicPartition
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Producer
+from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from tests.conftest import ClusterFactory
 from tests.kafka.protocol.strategies import slice_batch
-from twinshore.config.model import Cluster, NamedPartition
+from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.fetch import (
     FETCH_KEY,
     FETCH_VERSION,
-    FetchedAnswer,
-    FetchPartition,
-    encode_fetch,
-    parse_fetch,
+    FetchPartitionById,
+    FetchResponseById,
+    encode_fetch_by_id,
+    parse_fetch_by_id,
 )
 from twinshore.kafka.protocol.primitives import Buffer
 from twinshore.kafka.protocol.produce import PRODUCE_KEY, ProducedPartition, encode_produce, parse_produce
 from twinshore.kafka.protocol.record_batch import (
     HEADER_BYTES,
-    TIMESTAMP_APPEND,
+    LOG_APPEND_TIME_FLAG,
     BatchHeader,
     Codec,
     Record,
@@ -41,7 +42,7 @@ from twinshore.kafka.protocol.transactions import (
     MARKERS_KEY,
     MARKERS_VERSION,
     MarkedPartition,
-    Marker,
+    TransactionMarker,
     encode_markers,
     parse_markers,
 )
@@ -71,7 +72,7 @@ class Line:
         self.topic = topic
         self.kafka = KafkaCluster(cluster)
         self.topic_id = self.kafka.metadata([topic]).topics[topic].topic_id
-        self.connection = self.kafka.dial(self.kafka.leader_of(NamedPartition(topic, 0)))
+        self.connection = self.kafka.dial(self.kafka.leader_of(TopicPartition(topic, 0)))
         self.producer_id, self.producer_epoch = self.kafka.init_producer_id()
         # A broker may lead a new partition by its metadata a moment before it serves it.
         deadline = time.monotonic() + 20
@@ -83,9 +84,9 @@ class Line:
         self.connection.close()
         self.kafka.close()
 
-    def fetch(self, position: int, *, session: tuple[int, int] = (0, -1), **wanted: Any) -> FetchedAnswer:
-        parts = wanted.pop("partitions", [FetchPartition(self.topic_id, 0, position, -1, -1, 1 << 20)])
-        body = encode_fetch(
+    def fetch(self, position: int, *, session: tuple[int, int] = (0, -1), **wanted: Any) -> FetchResponseById:
+        parts = wanted.pop("partitions", [FetchPartitionById(self.topic_id, 0, position, -1, -1, 1 << 20)])
+        body = encode_fetch_by_id(
             session_id=session[0],
             session_epoch=session[1],
             max_wait_ms=200,
@@ -96,7 +97,7 @@ class Line:
             **wanted,
         )
         # The answer lives in the connection's buffer until the next call; these tests keep theirs.
-        return parse_fetch(memoryview(bytes(self.connection.call_raw(FETCH_KEY, FETCH_VERSION, body))), 0)
+        return parse_fetch_by_id(memoryview(bytes(self.connection.call_raw(FETCH_KEY, FETCH_VERSION, body))), 0)
 
     def batches(self, end: int) -> list[Batch]:
         """The log from 0 to `end`."""
@@ -143,7 +144,7 @@ def write(cluster: Cluster, topic: str, records: Sequence[Record], codec: str, b
 def read(cluster: Cluster, topic: str, count: int) -> list[Record]:
     settings = {"group.id": "wire", "enable.auto.commit": False, "check.crcs": True}
     consumer = Consumer({**client_settings(cluster), **settings})
-    consumer.assign([TopicPartition(topic, 0, 0)])
+    consumer.assign([ClientTopicPartition(topic, 0, 0)])
     found: list[Record] = []
     try:
         while len(found) < count:
@@ -212,7 +213,7 @@ def test_append_time_crosses_as_create_time(east: LabCluster, line: Line) -> Non
     source = Line(east.cluster, stamped)
     batches = source.batches(60)
     source.close()
-    assert all(header.attributes & TIMESTAMP_APPEND for _, header in batches)
+    assert all(header.attributes & LOG_APPEND_TIME_FLAG for _, header in batches)
     for view, header in batches:
         line.append(*slice_batch(view, header, header.base_offset, header.last_offset + 1))
     crossed = [record for view, header in batches for record in decode_batch(view, header)]
@@ -256,7 +257,7 @@ def test_a_fetch_session_sends_only_what_changed(east: LabCluster, line: Line) -
     second = Line(east.cluster, other)
     second.close()
     other_id = second.topic_id
-    parts = [FetchPartition(topic_id, 0, 0, -1, -1, 1 << 20) for topic_id in (line.topic_id, other_id)]
+    parts = [FetchPartitionById(topic_id, 0, 0, -1, -1, 1 << 20) for topic_id in (line.topic_id, other_id)]
     opened = line.fetch(0, session=(0, 0), partitions=parts)
     assert opened.error == 0
     assert opened.session_id != 0
@@ -279,7 +280,7 @@ def test_a_fetch_beyond_the_end_is_answered_with_its_error(line: Line) -> None:
 def test_markers_take_offsets_that_no_consumer_sees(east: LabCluster, line: Line) -> None:
     view, header = split_batches(memoryview(encode_batch(RECORDS[:5])))[0]
     line.append(view[HEADER_BYTES:], header)
-    marker = Marker(line.producer_id, line.producer_epoch, False, 0, [(line.topic, [0])])
+    marker = TransactionMarker(line.producer_id, line.producer_epoch, False, 0, [(line.topic, [0])])
     answer = line.connection.call_raw(MARKERS_KEY, MARKERS_VERSION, encode_markers([(marker, 20)]))
     assert set(parse_markers(answer, 0)) == {MarkedPartition(line.producer_id, line.topic, 0, 0)}
     after = [record._replace(offset=record.offset + 20) for record in RECORDS[5:10]]

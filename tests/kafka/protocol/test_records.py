@@ -17,7 +17,14 @@ from kio.static.primitive import TZAwareMicros, i8, i16, i32, i64
 
 from tests.kafka.protocol.strategies import CODECS, one, raw_batch, record_runs
 from twinshore.config.errors import WireError
-from twinshore.kafka.protocol.record_batch import TIMESTAMP_APPEND, Codec, Record, check_crc, decode_batch, encode_batch
+from twinshore.kafka.protocol.record_batch import (
+    LOG_APPEND_TIME_FLAG,
+    Codec,
+    Record,
+    check_crc,
+    decode_batch,
+    encode_batch,
+)
 
 
 @given(record_runs(holes=True), CODECS)
@@ -72,7 +79,7 @@ def test_we_read_kios_records(records: list[Record]) -> None:
 
 def test_log_append_time_is_every_records_time() -> None:
     records = [Record(0, 10, b"k", b"v"), Record(1, 99, None, b"w")]
-    view, header = one(encode_batch(records, attributes=TIMESTAMP_APPEND))
+    view, header = one(encode_batch(records, attributes=LOG_APPEND_TIME_FLAG))
     assert [record.timestamp for record in decode_batch(view, header)] == [99, 99]
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.config.settings import parse_settings
-from twinshore.kafka.protocol.errors import Code
-from twinshore.replication.core.incident_rules import Lack, lacking, suspects
-from twinshore.replication.incidents.watch import BeginningWatch
-from twinshore.replication.recorder import LinkLive
-from twinshore.state.core.values import LedgerRow, TwinRow
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.replication.core.incident_rules import MissingOffsets, find_missing_offsets, select_suspect_twins
+from twinshore.replication.incidents.watch import LogStartWatch
+from twinshore.replication.recorder import LinkStats
+from twinshore.state.core.values import IncidentRow, TwinRow
 from twinshore.state.store import Store, open_store
 
 LINK = "east->west"
@@ -28,41 +28,41 @@ bootstrap = ["127.0.0.1:2"]
 [links."east->west"]
 topics = ["orders"]
 """
-ONE, TWO = NamedPartition("orders", 0), NamedPartition("orders", 1)
+ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 def test_only_a_twin_that_begins_later_than_pumps_told_is_looked_into() -> None:
     told = {ONE: 5, TWO: 5}
-    assert suspects({ONE: 5, TWO: 6}, told, {}) == [TWO]
-    assert suspects({ONE: 5, TWO: 0}, told, {ONE: Lack(0, 5)}) == [ONE], "its row may be over"
-    assert suspects({ONE: 0}, {}, {}) == []
+    assert select_suspect_twins({ONE: 5, TWO: 6}, told, {}) == [TWO]
+    assert select_suspect_twins({ONE: 5, TWO: 0}, told, {ONE: MissingOffsets(0, 5)}) == [ONE], "its row may be over"
+    assert select_suspect_twins({ONE: 0}, {}, {}) == []
 
 
 @pytest.mark.parametrize(
     ("twin", "source", "cut", "lack"),
     [
-        (100, 0, 0, Lack(0, 100)),
-        (100, 40, 40, Lack(40, 100)),
+        (100, 0, 0, MissingOffsets(0, 100)),
+        (100, 40, 40, MissingOffsets(40, 100)),
         (100, 100, 0, None),
         (100, 120, 0, None),  # the mirror will cut it
         (100, 60, 100, None),  # a new leader of the source begins lower, and the mirror had cut the twin before
         (0, 0, 0, None),
     ],
 )
-def test_what_a_twin_lacks(twin: int, source: int, cut: int, lack: Lack | None) -> None:
-    assert lacking({ONE: twin}, {ONE: source}, {ONE: cut}).get(ONE) == lack
-    assert lacking({ONE: twin}, {}, {}) == {}, "a source that cannot be asked"
+def test_what_a_twin_lacks(twin: int, source: int, cut: int, lack: MissingOffsets | None) -> None:
+    assert find_missing_offsets({ONE: twin}, {ONE: source}, {ONE: cut}).get(ONE) == lack
+    assert find_missing_offsets({ONE: twin}, {}, {}) == {}, "a source that cannot be asked"
 
 
 class Log:
     """A cluster that says where its logs begin."""
 
-    def __init__(self, starts: dict[NamedPartition, int]) -> None:
-        self.starts, self.asked = starts, list[NamedPartition]()
+    def __init__(self, starts: dict[TopicPartition, int]) -> None:
+        self.starts, self.asked = starts, list[TopicPartition]()
 
     def offsets_of_each(
         self, parts: Any, _kind: object
-    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
         self.asked += parts
         unled = KafkaError("nobody leads it", code=Code.LEADER_NOT_AVAILABLE, retriable=True)
         found = {part: self.starts[part] for part in parts if part in self.starts}
@@ -73,12 +73,12 @@ class Pumps:
     """What pumps told of the link."""
 
     def __init__(self) -> None:
-        self.live = LinkLive()
+        self.live = LinkStats()
 
-    def starts(self, _link: str) -> dict[NamedPartition, int]:
+    def starts(self, _link: str) -> dict[TopicPartition, int]:
         return self.live.starts
 
-    def cut_to(self, _link: str) -> dict[NamedPartition, int]:
+    def cut_to(self, _link: str) -> dict[TopicPartition, int]:
         return self.live.cut_to
 
 
@@ -94,12 +94,12 @@ class Place:
         self.said: list[str] = []
         self.watch = self.begun()
 
-    def begun(self) -> BeginningWatch:
+    def begun(self) -> LogStartWatch:
         link = parse_settings(SETTINGS, name="settings.toml", env={}).links[0]
         sides: tuple[Any, Any] = (self.source, self.target)
-        return BeginningWatch(link, *sides, self.store, self.pumps, self.said.append)
+        return LogStartWatch(link, *sides, self.store, self.pumps, self.said.append)
 
-    def open(self) -> list[LedgerRow]:
+    def open(self) -> list[IncidentRow]:
         return list(self.store.ledger.rows(LINK, open_only=True))
 
     def ranges(self) -> list[tuple[int, int, int]]:
@@ -175,7 +175,7 @@ def test_a_cluster_that_does_not_answer_is_asked_once(place: Place) -> None:
     place.store.twins.save(many)
     asked: list[int] = []
 
-    def silent(parts: Any, _kind: object) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
+    def silent(parts: Any, _kind: object) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
         asked.append(len(parts))
         raise KafkaError("east: no answer", retriable=True)
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from twinshore.config.errors import StoreError
-from twinshore.config.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
+from twinshore.config.incident_policy import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
 from twinshore.replication.core.model import Refuse
 from twinshore.replication.incidents import stopped
-from twinshore.replication.incidents.stopped import Refusals
-from twinshore.replication.recorder import Recorder
-from twinshore.replication.task.core.config import Stoppage
+from twinshore.replication.incidents.stopped import RefusedTopics
+from twinshore.replication.recorder import ProgressRecorder
+from twinshore.replication.task.core.config import PartitionIncident
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store, open_store
 
@@ -32,11 +32,11 @@ class Place:
         self.said: list[str] = []
         self.doubted: list[str] = []
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
-        self.recorder = Recorder(self.store, "first", 60, self.said.append)
+        self.recorder = ProgressRecorder(self.store, "first", 60, self.said.append)
         self.refusals = self.begun()
 
-    def begun(self) -> Refusals:
-        made = Refusals(LINK, self.store, self.recorder, self.said.append, doubt=self.doubted.extend)
+    def begun(self) -> RefusedTopics:
+        made = RefusedTopics(LINK, self.store, self.recorder, self.said.append, doubt=self.doubted.extend)
         made.begin()
         return made
 
@@ -85,7 +85,7 @@ def test_it_closes_when_the_topic_is_gone_or_no_longer_admitted(place: Place, mo
     again.add(FOREIGN)
     again.keep({"bills"})
     assert place.open() == ["orders", "bills"], "one survey may miss a topic"
-    monkeypatch.setattr(stopped, "GONE_S", 0.0)
+    monkeypatch.setattr(stopped, "TOPIC_GONE_AFTER_S", 0.0)
     again.keep({"bills"})
     assert (place.open(), len(again)) == (["bills"], 0)
     again.keep(set())
@@ -96,7 +96,7 @@ def test_it_closes_when_the_topic_is_gone_or_no_longer_admitted(place: Place, mo
 def test_what_became_of_a_twin_is_not_over_because_its_topic_is_gone(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stopped, "GONE_S", 0.0)
+    monkeypatch.setattr(stopped, "TOPIC_GONE_AFTER_S", 0.0)
     place.store.twins.save([TwinRow(LINK, "hidden", 0, "aa", "bb", 0, 0, 1)])
     for topic, kind, policy in (
         ("kept", IncidentKind.DELETED_TOPIC, POLICY_KEEP_TWIN),
@@ -104,8 +104,8 @@ def test_what_became_of_a_twin_is_not_over_because_its_topic_is_gone(
         ("again", IncidentKind.RECREATED_TOPIC, POLICY_TOPIC),
         ("hidden", IncidentKind.RIGHTS_LOST, POLICY_TOPIC),
     ):
-        place.recorder.stopped(LINK, Stoppage(topic, -1, kind, -1, -1, "told by the follower", policy))
-    place.recorder.stopped(LINK, Stoppage("orders", 3, IncidentKind.CORRUPT_BATCH, 5, 7, "its CRC is wrong"))
+        place.recorder.stopped(LINK, PartitionIncident(topic, -1, kind, -1, -1, "told by the follower", policy))
+    place.recorder.stopped(LINK, PartitionIncident("orders", 3, IncidentKind.CORRUPT_BATCH, 5, 7, "its CRC is wrong"))
     before = place.open()
     again = place.begun()
     again.keep(set())
@@ -140,7 +140,7 @@ def test_a_twin_that_was_just_made_and_is_led_by_nobody_yet_is_no_incident(
     place.refusals.made(["lists"])
     place.refusals.add(away)
     assert (place.open(), place.said, len(place.refusals)) == ([], [], 0)
-    assert place.refusals.pause_s(2.0) == stopped.SOON_S, "it is looked at again soon"
+    assert place.refusals.pause_s(2.0) == stopped.EARLY_SCAN_S, "it is looked at again soon"
     place.refusals.keep(["lists"])
     assert place.refusals.pause_s(2.0) == 2.0
     rights = Refuse("lists", IncidentKind.RIGHTS_LOST, "the right to look is missing", "grant it")
@@ -148,7 +148,7 @@ def test_a_twin_that_was_just_made_and_is_led_by_nobody_yet_is_no_incident(
     assert place.open() == ["lists"], "nothing else is put off"
     place.refusals.over("lists")
     place.refusals.add(away)
-    monkeypatch.setattr(stopped, "MADE_S", 0.0)
+    monkeypatch.setattr(stopped, "NEW_TWIN_GRACE_S", 0.0)
     place.refusals.add(away)
     assert place.open() == ["lists"], "it lasts"
 

@@ -6,17 +6,17 @@ from pathlib import Path
 
 from sqlalchemy import update
 
-from twinshore.config.incidents import POLICY_RETRY, POLICY_STOP, POLICY_TOPIC, POLICY_UNCUT
+from twinshore.config.incident_policy import POLICY_NOT_TRUNCATED, POLICY_RETRY, POLICY_STOP, POLICY_TOPIC
 from twinshore.config.model import Link, Secret
-from twinshore.monitoring.sampler import resting_of
-from twinshore.proof.core.borders import uncrossed_topics
-from twinshore.replication.core.incident_kinds import KINDS, passing
-from twinshore.replication.incidents.stopped import retries, stopping
+from twinshore.monitoring.sampler import find_stopped_partitions
+from twinshore.proof.core.partition_scan import find_unreplicated_topics
+from twinshore.replication.core.incident_kinds import INCIDENT_KINDS, is_transient
+from twinshore.replication.incidents.stopped import are_retried, read_stopped_partitions
 from twinshore.replication.metrics import refused_topics
 from twinshore.state.core.values import Incident
-from twinshore.state.engine import Database
-from twinshore.state.schema import incidents
+from twinshore.state.database import Database
 from twinshore.state.store import Store, open_store
+from twinshore.state.tables import incidents
 
 LINK = Link("east", "west")
 ELSE = "said in words that no version ever wrote"
@@ -24,9 +24,9 @@ ELSE = "said in words that no version ever wrote"
 
 def every_row() -> list[Incident]:
     """Of each kind a partition's row and a topic's, by each policy."""
-    special = (POLICY_STOP, POLICY_RETRY, POLICY_TOPIC, POLICY_UNCUT)
+    special = (POLICY_STOP, POLICY_RETRY, POLICY_TOPIC, POLICY_NOT_TRUNCATED)
     found = []
-    for kind, known in KINDS.items():
+    for kind, known in INCIDENT_KINDS.items():
         for policy in {known.policy, *special}:
             topic = f"{kind.name.lower()}-{policy.effect}"
             found += [Incident(LINK.name, topic, part, kind, 5, 9, policy, "why", kind.side) for part in (0, -1)]
@@ -36,14 +36,16 @@ def every_row() -> list[Incident]:
 def decided(store: Store) -> dict[str, object]:
     """All that is read out of a ledger to decide by."""
     rows = store.ledger.rows(LINK.name, open_only=True)
-    stopped = stopping(store, LINK.name)
+    stopped = read_stopped_partitions(store, LINK.name)
     return {
         "stopping": {named: [row.id for row in found] for named, found in stopped.items()},
-        "retried": {named for named, found in stopped.items() if retries(found)},
+        "retried": {named for named, found in stopped.items() if are_retried(found)},
         "refused": refused_topics(store, LINK.name),
-        "resting": resting_of(LINK, rows)[1],
-        "uncrossed": {one.topic for one in uncrossed_topics(LINK, {row.incident.topic for row in rows}, (), rows)},
-        "passing": {row.id for row in rows if passing(row.incident.kind, row.incident.policy)},
+        "resting": find_stopped_partitions(LINK, rows)[1],
+        "uncrossed": {
+            one.topic for one in find_unreplicated_topics(LINK, {row.incident.topic for row in rows}, (), rows)
+        },
+        "passing": {row.id for row in rows if is_transient(row.incident.kind, row.incident.policy)},
     }
 
 

@@ -10,26 +10,31 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from twinshore.config.incidents import POLICY_HEAL, POLICY_STOP, POLICY_WAIT, IncidentKind
-from twinshore.config.model import NamedPartition, Secret
-from twinshore.replication.coordinator_server import Desk
-from twinshore.replication.core.coordinator import Account
-from twinshore.replication.core.model import Carrying, link_state
+from twinshore.config.incident_policy import POLICY_HEAL, POLICY_STOP, POLICY_WAIT, IncidentKind
+from twinshore.config.model import Secret, TopicPartition
+from twinshore.replication.coordinator_server import CoordinatorServer
+from twinshore.replication.core.coordinator import TaskReport
+from twinshore.replication.core.model import ActiveLink, describe_link_state
 from twinshore.replication.incidents import stopped
-from twinshore.replication.incidents.stopped import Standing
-from twinshore.replication.recorder import Recorder
-from twinshore.replication.task.core.config import Carried, Stoppage, TrackOrder, row_of
-from twinshore.replication.task.core.position import lost_by_target
+from twinshore.replication.incidents.stopped import StoppedPartitions
+from twinshore.replication.recorder import ProgressRecorder
+from twinshore.replication.task.core.config import (
+    PartitionConfig,
+    PartitionIncident,
+    PartitionProgress,
+    dropped_incident,
+)
+from twinshore.replication.task.core.position import report_lost_by_target
 from twinshore.state.core.values import PartitionState
-from twinshore.state.engine import Database
-from twinshore.state.schema import incidents
+from twinshore.state.database import Database
 from twinshore.state.store import Store, open_store
+from twinshore.state.tables import incidents
 
 LINK = "east->west"
-ORDERS = [NamedPartition("orders", number) for number in range(3)]
-CORRUPT = Stoppage("orders", 1, IncidentKind.CORRUPT_BATCH, 5, 7, "its CRC is wrong")
-RIGHTS = Stoppage("orders", 1, IncidentKind.RIGHTS_LOST, 5, 6, "the right to this topic is missing")
-CARRIED = Carried("orders", 1, 0, 5, 5, 50, 1, 9, 2, 1, 2)
+ORDERS = [TopicPartition("orders", number) for number in range(3)]
+CORRUPT = PartitionIncident("orders", 1, IncidentKind.CORRUPT_BATCH, 5, 7, "its CRC is wrong")
+RIGHTS = PartitionIncident("orders", 1, IncidentKind.RIGHTS_LOST, 5, 6, "the right to this topic is missing")
+CARRIED = PartitionProgress("orders", 1, 0, 5, 5, 50, 1, 9, 2, 1, 2)
 
 
 class Place:
@@ -39,19 +44,19 @@ class Place:
         self.said: list[str] = []
         self.folder = folder
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
-        self.recorder = Recorder(self.store, "first", 0.02, self.said.append)
-        self.desk = Desk("127.0.0.1", allowed_s=lambda _: 9.0, take=self.recorder.take)
-        self.desk.open_lane((LINK, 0), 9.0)
-        self.desk.assign((LINK, 0), [TrackOrder(one.topic, one.partition, "00", "00") for one in ORDERS])
+        self.recorder = ProgressRecorder(self.store, "first", 0.02, self.said.append)
+        self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 9.0, take=self.recorder.take)
+        self.desk.open_task((LINK, 0), 9.0)
+        self.desk.assign((LINK, 0), [PartitionConfig(one.topic, one.partition, "00", "00") for one in ORDERS])
         self.standing = self.begun()
 
-    def begun(self) -> Standing:
-        made = Standing(LINK, self.store, self.desk, self.recorder, self.said.append)
+    def begun(self) -> StoppedPartitions:
+        made = StoppedPartitions(LINK, self.store, self.desk, self.recorder, self.said.append)
         made.begin()
         return made
 
-    def tell(self, *incidents: Stoppage, carried: tuple[Carried, ...] = ()) -> None:
-        self.recorder.take(Account(LINK, 0, carried, incidents, {}))
+    def tell(self, *incidents: PartitionIncident, carried: tuple[PartitionProgress, ...] = ()) -> None:
+        self.recorder.take(TaskReport(LINK, 0, carried, incidents, {}))
 
     def turned(self, holds: Callable[[], bool], within_s: float = 5.0) -> set[str]:
         """Turns until it holds; the topics to supply again."""
@@ -146,19 +151,21 @@ def test_what_is_held_is_counted_as_resting(place: Place) -> None:
     """As where the target's disk is near its end: status said that the link flows, with no partition."""
     held = set(ORDERS[:2])
     place.tell(CORRUPT)
-    made = Standing(LINK, place.store, place.desk, place.recorder, place.said.append, held=lambda: frozenset(held))
+    made = StoppedPartitions(
+        LINK, place.store, place.desk, place.recorder, place.said.append, held=lambda: frozenset(held)
+    )
     until_s = time.monotonic() + 5.0
     while ORDERS[1] not in made or len(made) < 2:
         assert time.monotonic() < until_s
         made.turn()
         time.sleep(0.01)
     assert len(made) == 2, "the second is held, and rests by its row"
-    state, sentence = link_state(Carrying(0, 1, resting=len(made)))
+    state, sentence = describe_link_state(ActiveLink(0, 1, resting=len(made)))
     assert (state, sentence) == ("waiting", "0 partitions on 1 lane; 2 partitions stopped by incidents")
 
 
 def test_what_the_target_lost_is_told_once_and_closes_when_it_is_there_again(place: Place) -> None:
-    (lost,) = lost_by_target(ORDERS[2], 5, 9)
+    (lost,) = report_lost_by_target(ORDERS[2], 5, 9)
     place.tell(lost)
     place.tell(replace(lost, from_offset=7))
     place.turned(lambda: bool(place.store.ledger.rows(LINK)))
@@ -171,10 +178,10 @@ def test_what_the_target_lost_is_told_once_and_closes_when_it_is_there_again(pla
 
 
 def test_what_neither_side_has_any_more_is_named() -> None:
-    (lost,) = lost_by_target(ORDERS[2], 5, 9, source_start=7)
+    (lost,) = report_lost_by_target(ORDERS[2], 5, 9, source_start=7)
     assert (lost.from_offset, lost.to_offset) == (5, 9)
     assert lost.sentence.endswith("they are carried again from 7 on: the source has no more what came before")
-    assert lost_by_target(ORDERS[2], 9, 9, source_start=9) == []
+    assert report_lost_by_target(ORDERS[2], 9, 9, source_start=9) == []
 
 
 def test_a_topic_that_begins_anew_has_no_past(place: Place) -> None:
@@ -192,11 +199,13 @@ def test_what_passes_early_closes_no_row_of_what_lasts(place: Place) -> None:
         rows = place.store.ledger.rows(LINK, open_only=True)
         return sorted((row.incident.kind.value, row.incident.to_offset) for row in rows)
 
-    def carried(begin: int, end: int) -> Carried:
+    def carried(begin: int, end: int) -> PartitionProgress:
         return replace(CARRIED, from_offset=begin, to_offset=end, source_end=200_000)
 
-    lost = Stoppage("orders", 1, IncidentKind.LOST_BY_TARGET, 500, 99_000, "the target lost 500 to 98999", POLICY_HEAL)
-    away = Stoppage("orders", 1, IncidentKind.SOURCE_AWAY, 600, 601, "the source errs", POLICY_WAIT)
+    lost = PartitionIncident(
+        "orders", 1, IncidentKind.LOST_BY_TARGET, 500, 99_000, "the target lost 500 to 98999", POLICY_HEAL
+    )
+    away = PartitionIncident("orders", 1, IncidentKind.SOURCE_AWAY, 600, 601, "the source errs", POLICY_WAIT)
     place.tell(lost, carried=(carried(500, 600),))
     place.turned(lambda: open_rows() == [("lost by target", 99_000)])
     place.tell(away)
@@ -218,9 +227,9 @@ def test_in_an_overload_without_a_pause_each_row_of_what_was_dropped_closes_once
 ) -> None:
     """The next row is always open: were they judged by their kind, none would ever close, and none be joined."""
     told, at = 0, 0
-    place.tell(row_of(ORDERS[1], 5, 10, "older than 1 s"))
+    place.tell(dropped_incident(ORDERS[1], 5, 10, "older than 1 s"))
     for at in range(10, 1_000, 10):
-        place.tell(row_of(ORDERS[1], at, at + 5, "older than 1 s"))
+        place.tell(dropped_incident(ORDERS[1], at, at + 5, "older than 1 s"))
         place.tell(carried=(replace(CARRIED, from_offset=told, to_offset=at, source_end=at + 10),))
         told = at
 
@@ -236,10 +245,10 @@ def test_in_an_overload_without_a_pause_each_row_of_what_was_dropped_closes_once
 
 
 def test_what_is_dropped_of_a_twin_that_has_fallen_back_is_open_until_it_is_told_of_anew(place: Place) -> None:
-    place.tell(row_of(ORDERS[1], 90, 95, "older than 1 s"))
+    place.tell(dropped_incident(ORDERS[1], 90, 95, "older than 1 s"))
     place.tell(carried=(replace(CARRIED, to_offset=80, source_end=95),))
     place.turned(lambda: bool(place.store.ledger.rows(LINK)))
-    place.tell(row_of(ORDERS[1], 40, 45, "older than 1 s"))
+    place.tell(dropped_incident(ORDERS[1], 40, 45, "older than 1 s"))
     place.turned(lambda: len(place.store.ledger.rows(LINK)) == 2)
     time.sleep(0.2)
     place.turned(lambda: True)
@@ -251,7 +260,7 @@ def test_what_is_dropped_of_a_twin_that_has_fallen_back_is_open_until_it_is_told
 def test_a_side_that_is_away_from_a_twin_that_was_never_told_of_has_one_row_that_stays_open(place: Place) -> None:
     """Nothing was told of the twin: its row ends at -1, as what is not over does."""
     for _ in range(3):
-        place.tell(Stoppage("orders", 1, IncidentKind.TARGET_AWAY, -1, -1, "no answer", POLICY_WAIT))
+        place.tell(PartitionIncident("orders", 1, IncidentKind.TARGET_AWAY, -1, -1, "no answer", POLICY_WAIT))
         place.turned(lambda: bool(place.store.ledger.rows(LINK)))
         time.sleep(0.15)
         place.turned(lambda: True)
@@ -259,8 +268,12 @@ def test_a_side_that_is_away_from_a_twin_that_was_never_told_of_has_one_row_that
     assert row.closed_ms is None
 
 
-AWAY = Stoppage("orders", 1, IncidentKind.TARGET_AWAY, 5_000, 6_000, "the twin's leader answers nothing", POLICY_WAIT)
-LOST = Stoppage("orders", 1, IncidentKind.LOST_BY_TARGET, 4_000, 6_000, "the target lost 4000 to 5999", POLICY_HEAL)
+AWAY = PartitionIncident(
+    "orders", 1, IncidentKind.TARGET_AWAY, 5_000, 6_000, "the twin's leader answers nothing", POLICY_WAIT
+)
+LOST = PartitionIncident(
+    "orders", 1, IncidentKind.LOST_BY_TARGET, 4_000, 6_000, "the target lost 4000 to 5999", POLICY_HEAL
+)
 
 
 def open_kinds(place: Place) -> list[tuple[str, int]]:

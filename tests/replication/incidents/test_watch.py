@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from twinshore.config.errors import KafkaError, StoreError
-from twinshore.config.incidents import POLICY_RETRY, POLICY_WAIT, IncidentKind, IncidentSide
+from twinshore.config.incident_policy import POLICY_RETRY, POLICY_WAIT, IncidentKind, IncidentSide
 from twinshore.config.sections import mirror
 from twinshore.config.settings import parse_settings
-from twinshore.kafka.brokers import Disk
+from twinshore.kafka.brokers import LogDir
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.replication.core import incident_rules
-from twinshore.replication.core.model import Carrying
+from twinshore.replication.core.model import ActiveLink
 from twinshore.replication.incidents import watch as watching
-from twinshore.replication.incidents.watch import Watch
-from twinshore.replication.recorder import Recorder
+from twinshore.replication.incidents.watch import AvailabilityWatch
+from twinshore.replication.recorder import ProgressRecorder
 from twinshore.state.core.values import Incident
 from twinshore.state.store import Store, open_store
 
@@ -54,16 +54,20 @@ class Place:
         self.free_percent = 50
         self.active = True
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
-        self.recorder = Recorder(self.store, "first", 60, self.said.append)
+        self.recorder = ProgressRecorder(self.store, "first", 60, self.said.append)
         answer = SimpleNamespace(brokers={1: None}, topics={})
-        monkeypatch.setattr(watching, "EVERY_S", 0.02)
-        monkeypatch.setattr(incident_rules, "SETTLED_S", 0.0)
+        monkeypatch.setattr(watching, "POLL_INTERVAL_S", 0.02)
+        monkeypatch.setattr(incident_rules, "BACK_AFTER_S", 0.0)
         monkeypatch.setattr(KafkaCluster, "metadata", lambda *_, **__: answer)
-        monkeypatch.setattr(watching, "read_disks", lambda *_: [Disk(1, "/data", 100_000, self.free_percent * 1_000)])
-        monkeypatch.setattr(Watch, "_leaderless", lambda _, side: (self.trouble * (side.called == "source"), self.some))
+        monkeypatch.setattr(
+            watching, "read_log_dirs", lambda *_: [LogDir(1, "/data", 100_000, self.free_percent * 1_000)]
+        )
+        monkeypatch.setattr(
+            AvailabilityWatch, "_leaderless", lambda _, side: (self.trouble * (side.called == "source"), self.some)
+        )
         settings = parse_settings(SETTINGS, name="settings.toml", env={})
         settings = settings.having(mirror.SECTION, replace(settings.mirror, away_after_s=0.0, disk_check_s=0.05))
-        self.watch = Watch(
+        self.watch = AvailabilityWatch(
             settings.links[0], settings, self.store, self.recorder, active=lambda: self.active, log=self.said.append
         )
 
@@ -122,10 +126,10 @@ def test_an_outage_is_as_long_by_its_row_as_by_its_sentence_and_the_log(
     """The row began with the incident, ten seconds late, and ended two seconds late; the log began in between."""
     dead, away_after_s = [True], 1.5
     place.watch._sides[0].away.after_s = away_after_s
-    monkeypatch.setattr(watching, "WAITS_AFTER_S", 0.5)
-    monkeypatch.setattr(incident_rules, "SETTLED_S", 1.5)
+    monkeypatch.setattr(watching, "WAITING_AFTER_S", 0.5)
+    monkeypatch.setattr(incident_rules, "BACK_AFTER_S", 1.5)
 
-    def ask(_: Watch, side: watching.WatchedCluster) -> tuple[str, bool]:
+    def ask(_: AvailabilityWatch, side: watching.WatchedCluster) -> tuple[str, bool]:
         if side.called == "source" and dead:
             error = KafkaError("east: no broker answers")
             error.silent, error.cause = "east", "no broker answers"
@@ -133,7 +137,7 @@ def test_an_outage_is_as_long_by_its_row_as_by_its_sentence_and_the_log(
         return "", True
 
     began_ms = time.time() * 1000
-    monkeypatch.setattr(Watch, "_leaderless", ask)
+    monkeypatch.setattr(AvailabilityWatch, "_leaderless", ask)
     place.until(lambda: place.open() == ["source away"])
     (row,) = place.store.ledger.rows(LINK)
     assert abs(row.opened_ms - began_ms) < 700
@@ -150,8 +154,8 @@ def test_an_outage_is_as_long_by_its_row_as_by_its_sentence_and_the_log(
 
 
 def test_a_link_waits_for_a_side_by_which_nothing_can_cross(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "WAITS_AFTER_S", 0.2)
-    place.recorder.say(LINK, Carrying(2, 1), 1)
+    monkeypatch.setattr(watching, "WAITING_AFTER_S", 0.2)
+    place.recorder.say(LINK, ActiveLink(2, 1), 1)
 
     def state() -> str:
         return place.recorder.words()[LINK]["state"]
@@ -206,13 +210,13 @@ def test_a_row_of_another_mirror_says_by_its_side_who_turned_it_away(place: Plac
 def refusing(monkeypatch: pytest.MonkeyPatch, sides: set[str]) -> None:
     """These sides refuse the mirror's password from now on, as far as they stay in the set."""
 
-    def ask(_: Watch, side: watching.WatchedCluster) -> tuple[str, bool]:
+    def ask(_: AvailabilityWatch, side: watching.WatchedCluster) -> tuple[str, bool]:
         if side.called in sides:
             code = Code.SASL_AUTHENTICATION_FAILED
             raise KafkaError(f"{side.cluster.name}: the password of user mirror is refused", code=code)
         return "", True
 
-    monkeypatch.setattr(Watch, "_leaderless", ask)
+    monkeypatch.setattr(AvailabilityWatch, "_leaderless", ask)
 
 
 def test_of_two_sides_that_refuse_the_mirror_each_is_told_until_its_own_is_mended(

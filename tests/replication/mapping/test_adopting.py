@@ -12,16 +12,22 @@ import pytest
 
 from tests.kafka.protocol.strategies import raw_batch
 from twinshore.config.errors import KafkaError, WireError
-from twinshore.config.model import Extent, Link, Mode, NamedPartition, SourceOffset, TargetOffset
+from twinshore.config.model import Link, OffsetMode, OffsetRun, SourceOffset, TargetOffset, TopicPartition
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.metadata import ClusterMetadata
-from twinshore.kafka.protocol.fetch import FetchedPartition
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.protocol.fetch import FetchedPartitionById
 from twinshore.replication.core.model import CarryTopic, Refuse
 from twinshore.replication.mapping import adopt
-from twinshore.replication.mapping.adopt import Adopter, Notes, Positions, Row, Unproven
-from twinshore.replication.planner import orders_for
+from twinshore.replication.mapping.adopt import (
+    AdoptedPartition,
+    Adopter,
+    AdoptionPlanner,
+    OffsetSyncs,
+    UnprovenPosition,
+)
+from twinshore.replication.topic_scanner import build_partition_configs
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store, open_store
 
@@ -34,7 +40,7 @@ bootstrap = ["127.0.0.1:2"]
 mode = "mapped"
 """
 CLUSTERS = parse_settings(SETTINGS, name="test", env={})
-LINK = Link("east", "west", mode=Mode.MAPPED)
+LINK = Link("east", "west", mode=OffsetMode.MAPPED)
 STEP = CarryTopic("orders", 1, "aa", "bb", mapped=True)
 
 
@@ -45,17 +51,17 @@ class Logs(KafkaCluster):
         super().__init__(CLUSTERS.cluster(name))
         self.end, self.data = end, data
 
-    def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]:
+    def list_offsets(self, parts: Iterable[TopicPartition], which: OffsetKind) -> dict[TopicPartition, int]:
         return dict.fromkeys(parts, 0 if which is OffsetKind.EARLIEST else self.end)
 
     def offsets_of_each(
-        self, parts: Iterable[NamedPartition], which: OffsetKind
-    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
+        self, parts: Iterable[TopicPartition], which: OffsetKind
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
         return self.list_offsets(parts, which), {}
 
-    def read_from(self, named: NamedPartition, offset: int, *, bytes_max: int, committed: bool) -> FetchedPartition:
+    def read_from(self, named: TopicPartition, offset: int, *, bytes_max: int, committed: bool) -> FetchedPartitionById:
         del named, offset, bytes_max, committed  # One log, always answered whole.
-        return FetchedPartition(b"", 0, 0, self.end, self.end, 0, None, None, [], memoryview(self.data))
+        return FetchedPartitionById(b"", 0, 0, self.end, self.end, 0, None, None, [], memoryview(self.data))
 
     def metadata(self, topics: Sequence[str] | None = None, *, refresh: bool = True) -> ClusterMetadata:
         del topics, refresh
@@ -67,7 +73,7 @@ class Stage:
     """An adopter whose proofs are the test's."""
 
     store: Store
-    proof: Callable[[], list[Row]]
+    proof: Callable[[], list[AdoptedPartition]]
     ends: tuple[int, ...] = (9, 5)
     proofs: int = 0
     said: list[str] = field(default_factory=list)
@@ -77,7 +83,7 @@ class Stage:
         self.made: set[TwinRow] = set()
         self.adopter = Adopter(LINK, Logs("east", 9), self.target, self.store, self.said.append, self.made)
 
-    def of(self, *_: object) -> list[Row]:
+    def of(self, *_: object) -> list[AdoptedPartition]:
         self.proofs += 1
         return self.proof()
 
@@ -97,14 +103,16 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def stages(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[], list[Row]]], Stage]]:
+def stages(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[Callable[[], list[AdoptedPartition]]], Stage]]:
     made: list[Stage] = []
 
-    def make(proof: Callable[[], list[Row]]) -> Stage:
+    def make(proof: Callable[[], list[AdoptedPartition]]) -> Stage:
         stage = Stage(store, proof)
-        monkeypatch.setattr(Positions, "of", lambda _, *asked: stage.of(*asked))
-        monkeypatch.setattr(Positions, "ends", lambda *_: stage.ends)
-        monkeypatch.setattr(Positions, "notes", lambda _: Notes())
+        monkeypatch.setattr(AdoptionPlanner, "of", lambda _, *asked: stage.of(*asked))
+        monkeypatch.setattr(AdoptionPlanner, "ends", lambda *_: stage.ends)
+        monkeypatch.setattr(AdoptionPlanner, "notes", lambda _: OffsetSyncs())
         made.append(stage)
         return stage
 
@@ -113,37 +121,37 @@ def stages(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
         stage.adopter.close()
 
 
-def proven() -> list[Row]:
+def proven() -> list[AdoptedPartition]:
     row = TwinRow(LINK.name, "orders", 0, "aa", "bb", 7, 0, 1)
-    return [(row, Extent(SourceOffset(7), TargetOffset(5), 0, 0), "as a test says")]
+    return [(row, OffsetRun(SourceOffset(7), TargetOffset(5), 0, 0), "as a test says")]
 
 
-def unproven() -> list[Row]:
-    raise Unproven("orders-0 cannot be proven")
+def unproven() -> list[AdoptedPartition]:
+    raise UnprovenPosition("orders-0 cannot be proven")
 
 
 def test_a_new_twin_is_untouched_and_one_that_holds_something_may_not_be(
-    stages: Callable[[Callable[[], list[Row]]], Stage], store: Store
+    stages: Callable[[Callable[[], list[AdoptedPartition]]], Stage], store: Store
 ) -> None:
     for target in (0, 5):
         row = TwinRow(LINK.name, "orders", 0, "aa", f"b{target}", 7, 0, 1)
-        extent = Extent(SourceOffset(7), TargetOffset(target), 0, 0)
+        extent = OffsetRun(SourceOffset(7), TargetOffset(target), 0, 0)
         stage = stages(lambda: [(row, extent, "as a test says")])  # noqa: B023
         stage.target.end = target
         stage.until(lambda ready, _: bool(ready))
         step = replace(STEP, target_topic_id=row.target_topic_id)
-        (order,) = orders_for(store, LINK, [step], stage.made).values()
+        (order,) = build_partition_configs(store, LINK, [step], stage.made).values()
         assert order.reached is not None
         assert order.untouched is (target == 0)
         store.forget_topic(LINK.name, "orders")
 
 
 def test_a_proof_that_takes_long_holds_up_nobody_and_its_result_comes_later(
-    stages: Callable[[Callable[[], list[Row]]], Stage], store: Store
+    stages: Callable[[Callable[[], list[AdoptedPartition]]], Stage], store: Store
 ) -> None:
     go_on = threading.Event()
 
-    def slow() -> list[Row]:
+    def slow() -> list[AdoptedPartition]:
         assert go_on.wait(20)
         return proven()
 
@@ -161,10 +169,10 @@ def test_a_proof_that_takes_long_holds_up_nobody_and_its_result_comes_later(
     assert any("orders-0 is mapped: goes on with 7 of the source at 5 of the twin" in said for said in stage.said)
 
 
-def test_a_close_does_not_wait_for_a_proof(stages: Callable[[Callable[[], list[Row]]], Stage]) -> None:
+def test_a_close_does_not_wait_for_a_proof(stages: Callable[[Callable[[], list[AdoptedPartition]]], Stage]) -> None:
     over = threading.Event()
 
-    def endless() -> list[Row]:
+    def endless() -> list[AdoptedPartition]:
         over.wait(20)
         return []
 
@@ -172,12 +180,12 @@ def test_a_close_does_not_wait_for_a_proof(stages: Callable[[Callable[[], list[R
     stage.adopter.adopt([STEP])
     began = time.monotonic()
     stage.adopter.close()
-    assert time.monotonic() - began < adopt.CLOSE_S + 3
+    assert time.monotonic() - began < adopt.CLOSE_TIMEOUT_S + 3
     over.set()
 
 
 def test_a_twin_that_was_written_to_since_is_proven_anew(
-    stages: Callable[[Callable[[], list[Row]]], Stage], store: Store
+    stages: Callable[[Callable[[], list[AdoptedPartition]]], Stage], store: Store
 ) -> None:
     stage = stages(proven)
     stage.target.end = 6
@@ -190,10 +198,10 @@ def test_a_twin_that_was_written_to_since_is_proven_anew(
 
 
 def test_what_cannot_be_proven_is_tried_again_ever_more_rarely_until_a_log_moves(
-    stages: Callable[[Callable[[], list[Row]]], Stage], monkeypatch: pytest.MonkeyPatch
+    stages: Callable[[Callable[[], list[AdoptedPartition]]], Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adopt, "AGAIN_S", 0.02)
-    monkeypatch.setattr(adopt, "AGAIN_S_MAX", 1000.0)
+    monkeypatch.setattr(adopt, "RETRY_INTERVAL_S", 0.02)
+    monkeypatch.setattr(adopt, "RETRY_INTERVAL_S_MAX", 1000.0)
     stage = stages(unproven)
     _, (refused,) = stage.until(lambda _, refused: bool(refused))
     assert refused.sentence == "orders-0 cannot be proven"
@@ -209,12 +217,12 @@ def test_what_cannot_be_proven_is_tried_again_ever_more_rarely_until_a_log_moves
 
 
 def test_a_cluster_that_does_not_answer_is_told_once_and_asked_again(
-    stages: Callable[[Callable[[], list[Row]]], Stage], monkeypatch: pytest.MonkeyPatch
+    stages: Callable[[Callable[[], list[AdoptedPartition]]], Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adopt, "AWAY_S", 0.02)
+    monkeypatch.setattr(adopt, "AWAY_RETRY_S", 0.02)
     failures = iter([True, True, True])
 
-    def away_first() -> list[Row]:
+    def away_first() -> list[AdoptedPartition]:
         if next(failures, False):
             raise KafkaError("east does not answer", retriable=True)
         return proven()
@@ -228,7 +236,9 @@ def test_a_cluster_that_does_not_answer_is_told_once_and_asked_again(
 @pytest.mark.parametrize("data", [raw_batch(0, 5, magic=1), raw_batch(0, 5, b"?" * 40)], ids=["old", "damaged"])
 def test_bytes_that_nobody_understands_refuse_their_topic_and_no_other(store: Store, data: bytes) -> None:
     source, target = Logs("east", 9), Logs("west", 5, data)
-    found: tuple[Collection[Row], list[Refuse]] = Positions(LINK, source, target, store).propose([STEP])
+    found: tuple[Collection[AdoptedPartition], list[Refuse]] = AdoptionPlanner(LINK, source, target, store).propose(
+        [STEP]
+    )
     rows, (refused,) = found
     assert not rows
     assert (refused.topic, refused.kind) == ("orders", "position disagreement")
@@ -236,9 +246,9 @@ def test_bytes_that_nobody_understands_refuse_their_topic_and_no_other(store: St
 
 
 def test_notes_that_nobody_understands_refuse_what_needs_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    def damaged(_: Positions) -> Mapping[NamedPartition, list[object]]:
+    def damaged(_: AdoptionPlanner) -> Mapping[TopicPartition, list[object]]:
         raise WireError("a note is no note")
 
-    monkeypatch.setattr(Positions, "notes", damaged)
-    rows, (refused,) = Positions(LINK, Logs("east", 9), Logs("west", 5), store).propose([STEP])
+    monkeypatch.setattr(AdoptionPlanner, "notes", damaged)
+    rows, (refused,) = AdoptionPlanner(LINK, Logs("east", 9), Logs("west", 5), store).propose([STEP])
     assert (rows, refused.sentence) == ([], "where to go on with topic orders cannot be proven: a note is no note")

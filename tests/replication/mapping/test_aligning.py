@@ -7,9 +7,9 @@ from array import array
 
 import pytest
 
-from twinshore.config.model import Extent, SourceOffset, TargetOffset
-from twinshore.replication.core.mapping import between, extents_of, latest
-from twinshore.replication.task.core.config import Landed
+from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset
+from twinshore.replication.core.mapping import map_each_record, match_latest_offsets, offsets_between
+from twinshore.replication.task.core.config import LandedBatch
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -18,7 +18,7 @@ def test_all_are_found_at_an_offset_that_says_the_same_in_their_order(seed: int)
     offsets = sorted(chance.sample(range(100, 1_000), 80))
     marks = [chance.randrange(20) for _ in offsets]
     sent = sorted(chance.sample(range(80), chance.randint(1, 40)))
-    found = latest([marks[at] for at in sent], array("q", offsets), array("q", marks))
+    found = match_latest_offsets([marks[at] for at in sent], array("q", offsets), array("q", marks))
     assert found is not None, f"seed {seed}"
     assert found == sorted(set(found))
     by_offset = dict(zip(offsets, marks, strict=True))
@@ -27,17 +27,17 @@ def test_all_are_found_at_an_offset_that_says_the_same_in_their_order(seed: int)
 
 
 def test_what_is_not_all_there_is_nowhere() -> None:
-    assert latest([7, 9], array("q", [1, 2, 3]), array("q", [9, 8, 7])) is None
-    assert latest([7, 8, 9, 9], array("q", [1, 2, 3]), array("q", [7, 8, 9])) is None
+    assert match_latest_offsets([7, 9], array("q", [1, 2, 3]), array("q", [9, 8, 7])) is None
+    assert match_latest_offsets([7, 8, 9, 9], array("q", [1, 2, 3]), array("q", [7, 8, 9])) is None
 
 
 def test_runs_of_records_are_extents_and_what_lies_between_them_was_dropped() -> None:
-    fresh = [Landed(50, 3, 7), Landed(53, 2, 10)]
-    extents = extents_of(fresh, [20, 21, 30, 31, 40])
+    fresh = [LandedBatch(50, 3, 7), LandedBatch(53, 2, 10)]
+    extents = map_each_record(fresh, [20, 21, 30, 31, 40])
     assert extents == [
-        Extent(SourceOffset(20), TargetOffset(50), 2, 7),
-        Extent(SourceOffset(30), TargetOffset(52), 2, 9),
-        Extent(SourceOffset(40), TargetOffset(54), 1, 11),
+        OffsetRun(SourceOffset(20), TargetOffset(50), 2, 7),
+        OffsetRun(SourceOffset(30), TargetOffset(52), 2, 9),
+        OffsetRun(SourceOffset(40), TargetOffset(54), 1, 11),
     ]
-    assert between(10, extents) == [(10, 20), (22, 30), (32, 40)]
-    assert between(20, extents) == [(22, 30), (32, 40)]
+    assert offsets_between(10, extents) == [(10, 20), (22, 30), (32, 40)]
+    assert offsets_between(20, extents) == [(22, 30), (32, 40)]

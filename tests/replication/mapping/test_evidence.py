@@ -11,26 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.config.model import Cluster, Link, MappedFrom, Mode, NamedPartition
+from twinshore.config.model import Cluster, Link, MappedStart, OffsetMode, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.fetch import FetchedPartition
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.fetch import FetchedPartitionById
 from twinshore.kafka.protocol.record_batch import (
-    CONTROL,
-    TIMESTAMP_APPEND,
-    TRANSACTIONAL,
+    CONTROL_FLAG,
+    LOG_APPEND_TIME_FLAG,
+    TRANSACTIONAL_FLAG,
     Record,
     decode_batch,
     encode_batch,
     split_batches,
 )
-from twinshore.kafka.questions import OffsetKind
-from twinshore.replication.core.mapping import TAIL_RECORDS, Note
+from twinshore.replication.core.mapping import TAIL_RECORDS, OffsetSync
 from twinshore.replication.core.model import CarryTopic
 from twinshore.replication.mapping import adopt
-from twinshore.replication.mapping.adopt import Positions, Unproven
+from twinshore.replication.mapping.adopt import AdoptionPlanner, UnprovenPosition
 from twinshore.state.store import Store, open_store
 
-NAMED = NamedPartition("orders", 0)
+NAMED = TopicPartition("orders", 0)
 NOW_MS = 1_800_000_000_000
 
 
@@ -47,17 +47,17 @@ class Log(KafkaCluster):
     def write(self, values: Iterable[str], at_ms: int = NOW_MS, *, by_broker: bool = False) -> Log:
         """One batch; each record a millisecond after the last, or all at their append."""
         records = [Record(self.end + n, at_ms + n, b"k", value.encode(), ()) for n, value in enumerate(values)]
-        return self._put(records, TIMESTAMP_APPEND if by_broker else 0)
+        return self._put(records, LOG_APPEND_TIME_FLAG if by_broker else 0)
 
     def transaction(self, values: Iterable[str], at_ms: int = NOW_MS, *, commit: bool) -> Log:
         records = [Record(self.end + n, at_ms + n, b"k", value.encode(), ()) for n, value in enumerate(values)]
         first = self.end
-        self._put(records, TRANSACTIONAL)
+        self._put(records, TRANSACTIONAL_FLAG)
         if not commit:
             self.aborted.append((9, first))
             self.markers[first] = self.end
         key, value = struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, 0)
-        return self._put([Record(self.end, at_ms, key, value, ())], TRANSACTIONAL | CONTROL)
+        return self._put([Record(self.end, at_ms, key, value, ())], TRANSACTIONAL_FLAG | CONTROL_FLAG)
 
     def _put(self, records: list[Record], attributes: int) -> Log:
         self.data += bytes(encode_batch(records, base_offset=self.end, producer_id=9, attributes=attributes))
@@ -69,20 +69,20 @@ class Log(KafkaCluster):
         self.start = start
         return self
 
-    def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]:
+    def list_offsets(self, parts: Iterable[TopicPartition], which: OffsetKind) -> dict[TopicPartition, int]:
         return dict.fromkeys(parts, self.start if which is OffsetKind.EARLIEST else self.end)
 
-    def first_since(self, named: NamedPartition, timestamp_ms: int) -> int:
+    def first_since(self, named: TopicPartition, timestamp_ms: int) -> int:
         del named
         return next((at for at, told_ms in self.latest if at >= self.start and told_ms >= timestamp_ms), -1)
 
-    def read_from(self, named: NamedPartition, offset: int, *, bytes_max: int, committed: bool) -> FetchedPartition:
+    def read_from(self, named: TopicPartition, offset: int, *, bytes_max: int, committed: bool) -> FetchedPartitionById:
         del named, bytes_max
         found = split_batches(memoryview(self.data))
         data = b"".join(bytes(view) for view, header in found if header.last_offset >= max(offset, self.start))
         # As a broker, which names no transaction that ended below what is fetched.
         aborted = [(who, first) for who, first in self.aborted if committed and self.markers[first] >= offset]
-        return FetchedPartition(b"", 0, 0, self.end, self.end, self.start, None, None, aborted, memoryview(data))
+        return FetchedPartitionById(b"", 0, 0, self.end, self.end, self.start, None, None, aborted, memoryview(data))
 
 
 @dataclass
@@ -92,11 +92,13 @@ class Stage:
     copy: Log = field(default_factory=lambda: Log("west"))
 
     def goes_on(
-        self, *notes: Note, stated: MappedFrom = MappedFrom.MIRRORMAKER, partitions: int = 1
+        self, *notes: OffsetSync, stated: MappedStart = MappedStart.MIRRORMAKER, partitions: int = 1
     ) -> tuple[int, str]:
-        link = Link("east", "west", mode=Mode.MAPPED, mapped_from=stated)
+        link = Link("east", "west", mode=OffsetMode.MAPPED, mapped_from=stated)
         step = CarryTopic("orders", partitions, "aa", "bb", mapped=True)
-        ((_, extent, how),) = Positions(link, self.source, self.copy, self.store).of(step, [0], {NAMED: list(notes)})
+        ((_, extent, how),) = AdoptionPlanner(link, self.source, self.copy, self.store).of(
+            step, [0], {NAMED: list(notes)}
+        )
         assert extent.target == self.copy.end
         return int(extent.source), how
 
@@ -112,8 +114,8 @@ def test_one_record_that_is_left_is_not_taken_for_one_that_came_again(stage: Sta
     stage.copy.write(["limit", "on"]).cut(1)
     stage.source.write(["limit", "on", "off", "limit"]).cut(2)
     stage.source.write(["on"], NOW_MS + 1 + later_ms)
-    for notes in ((), (Note(0, 0),)):
-        with pytest.raises(Unproven):
+    for notes in ((), (OffsetSync(0, 0),)):
+        with pytest.raises(UnprovenPosition):
             stage.goes_on(*notes)
 
 
@@ -122,15 +124,15 @@ def test_a_few_records_prove_where_the_source_still_has_all_that_it_ever_had(sta
     stage.source.write(["a", "b", "c"])
     assert stage.goes_on() == (2, "where the source holds the twin's last 2 records")
     stage.source.write(["a", "b"])
-    with pytest.raises(Unproven, match="holds orders-0's last 2 records of orders-0 2 times"):
+    with pytest.raises(UnprovenPosition, match="holds orders-0's last 2 records of orders-0 2 times"):
         stage.goes_on()
 
 
 def test_records_without_time_stamps_of_the_source_prove_only_behind_a_note(stage: Stage) -> None:
     stage.source.write(["a", "b", "c"])
     stage.copy.write(["a", "b"], NOW_MS + 99, by_broker=True)
-    assert stage.goes_on(Note(0, 0))[0] == 2
-    with pytest.raises(Unproven, match="bear no time stamps of the source"):
+    assert stage.goes_on(OffsetSync(0, 0))[0] == 2
+    with pytest.raises(UnprovenPosition, match="bear no time stamps of the source"):
         stage.goes_on()
 
 
@@ -141,21 +143,21 @@ def test_a_note_below_the_sources_beginning_contradicts(stage: Stage) -> None:
     stage.source.write(values).write(["next"])
     at = 70 + TAIL_RECORDS
     assert stage.goes_on()[0] == at, "nothing speaks against it"
-    assert stage.goes_on(Note(20, 0))[0] == at, "as many offsets as records since the note"
-    with pytest.raises(Unproven, match="note of 5 contradicts"):
-        stage.goes_on(Note(5, 49))  # It would have copied fewer records since than the source holds.
-    with pytest.raises(Unproven, match="note of 59 contradicts"):
-        stage.goes_on(Note(59, 0))  # It would have copied more.
+    assert stage.goes_on(OffsetSync(20, 0))[0] == at, "as many offsets as records since the note"
+    with pytest.raises(UnprovenPosition, match="note of 5 contradicts"):
+        stage.goes_on(OffsetSync(5, 49))  # It would have copied fewer records since than the source holds.
+    with pytest.raises(UnprovenPosition, match="note of 59 contradicts"):
+        stage.goes_on(OffsetSync(59, 0))  # It would have copied more.
 
 
 def test_what_was_not_searched_is_not_called_the_only_place(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     values = [f"{n}" for n in range(TAIL_RECORDS)]
     stage.copy.write(values)
     stage.source.write(["before"] * 300, NOW_MS - 1000).write(values).write(["behind"] * 300, NOW_MS + 1000)
-    monkeypatch.setattr(adopt, "SEARCHED_RECORDS", 420)
+    monkeypatch.setattr(adopt, "SEARCH_RECORDS_MAX", 420)
     assert stage.goes_on()[0] == 300 + TAIL_RECORDS, "what is older than the tail needs no search"
-    monkeypatch.setattr(adopt, "SEARCHED_RECORDS", 380)
-    with pytest.raises(Unproven, match="more than 380 records of orders-0 would have to be searched"):
+    monkeypatch.setattr(adopt, "SEARCH_RECORDS_MAX", 380)
+    with pytest.raises(UnprovenPosition, match="more than 380 records of orders-0 would have to be searched"):
         stage.goes_on()
 
 
@@ -163,30 +165,30 @@ def test_a_copy_that_is_gone_begins_nothing_anew(stage: Stage) -> None:
     values = [f"{n}" for n in range(50)]
     stage.source.write(values).write(["next"])
     stage.copy.write(values).cut(50)
-    with pytest.raises(Unproven, match="held 50 records and holds none now"):
+    with pytest.raises(UnprovenPosition, match="held 50 records and holds none now"):
         stage.goes_on()
-    with pytest.raises(Unproven, match="nothing tells"):
-        stage.goes_on(Note(40, 40))
-    assert stage.goes_on(Note(40, 40), Note(49, 49))[0] == 50
-    assert stage.goes_on(stated=MappedFrom.END)[0] == 51
-    assert stage.goes_on(stated=MappedFrom.START)[0] == 0
+    with pytest.raises(UnprovenPosition, match="nothing tells"):
+        stage.goes_on(OffsetSync(40, 40))
+    assert stage.goes_on(OffsetSync(40, 40), OffsetSync(49, 49))[0] == 50
+    assert stage.goes_on(stated=MappedStart.END)[0] == 51
+    assert stage.goes_on(stated=MappedStart.START)[0] == 0
 
 
 def test_a_new_partition_of_a_topic_that_is_carried_begins_at_its_beginning(stage: Stage) -> None:
     stage.source.write(["a"])
-    assert stage.goes_on(stated=MappedFrom.END, partitions=2)[0] == 0
-    assert stage.goes_on(stated=MappedFrom.END)[0] == 1, "the whole topic only from now on"
+    assert stage.goes_on(stated=MappedStart.END, partitions=2)[0] == 0
+    assert stage.goes_on(stated=MappedStart.END)[0] == 1, "the whole topic only from now on"
     assert stage.goes_on() == (0, "since the twin has never held anything")
 
 
-@pytest.mark.parametrize("notes", [(), (Note(0, 0),)], ids=["by its tail", "behind a note"])
+@pytest.mark.parametrize("notes", [(), (OffsetSync(0, 0),)], ids=["by its tail", "behind a note"])
 def test_a_transaction_that_was_aborted_and_repeated_is_gone_behind_or_refused(
-    stage: Stage, notes: tuple[Note, ...]
+    stage: Stage, notes: tuple[OffsetSync, ...]
 ) -> None:
     stage.source.write(["a"]).transaction(["b", "c"], commit=False).transaction(["b", "c"], commit=True)
     stage.source.write(["d"])
     stage.copy.write(["a"]).write(["b", "c"])
-    with pytest.raises(Unproven):
+    with pytest.raises(UnprovenPosition):
         stage.goes_on(*notes)
 
 
@@ -194,9 +196,9 @@ def test_the_time_of_the_repetition_tells_it_from_what_was_aborted(stage: Stage)
     stage.source.write(["a"]).transaction(["b", "c"], commit=False).transaction(["b", "c"], NOW_MS + 500, commit=True)
     stage.source.write(["d"])
     stage.copy.write(["a"]).write(["b", "c"], NOW_MS + 500)
-    assert stage.goes_on(Note(0, 0))[0] in (6, 7), "behind the commit's marker or before it"
+    assert stage.goes_on(OffsetSync(0, 0))[0] in (6, 7), "behind the commit's marker or before it"
     stage.copy.write(["d"])
-    assert stage.goes_on(Note(0, 0))[0] == 8
+    assert stage.goes_on(OffsetSync(0, 0))[0] == 8
 
 
 def test_a_copy_that_was_begun_again_is_not_taken_for_records_that_are_the_same(stage: Stage) -> None:
@@ -204,7 +206,7 @@ def test_a_copy_that_was_begun_again_is_not_taken_for_records_that_are_the_same(
         stage.source.write([value])  # all of one millisecond
     # The first one twice, as after a restart, and not the last two.
     stage.copy.write(["a"]).write(["a"])
-    with pytest.raises(Unproven, match="more than once"):
+    with pytest.raises(UnprovenPosition, match="more than once"):
         stage.goes_on()
 
 
@@ -219,7 +221,7 @@ def test_what_is_found_is_true(stage: Stage, part: int) -> None:
         truth, notes = history(chance, played)
         try:
             found, _ = played.goes_on(*notes)
-        except Unproven:
+        except UnprovenPosition:
             continue
         proven += 1
         low, high = sorted((found, truth))
@@ -236,12 +238,12 @@ def seen(log: Log, *, committed: bool) -> dict[int, Record]:
     found: dict[int, Record] = {}
     hidden = {first for _, first in log.aborted} if committed else set()
     for view, header in split_batches(memoryview(log.data)):
-        if not header.attributes & CONTROL and header.base_offset not in hidden:
+        if not header.attributes & CONTROL_FLAG and header.base_offset not in hidden:
             found |= {record.offset: record for record in decode_batch(view, header)}
     return found
 
 
-def history(chance: random.Random, stage: Stage) -> tuple[int, list[Note]]:
+def history(chance: random.Random, stage: Stage) -> tuple[int, list[OffsetSync]]:
     """A source whose records come again and again, what MirrorMaker made of it in a life or two, and what retention
     left of both. Where the copy really stands, and the notes."""
     source = stage.source
@@ -262,7 +264,7 @@ def history(chance: random.Random, stage: Stage) -> tuple[int, list[Note]]:
         begin = chance.randint(0, begin)
         for index, (at, record) in enumerate(read[begin:stop]):
             if index == 0 or chance.random() < 0.3:
-                notes.append(Note(at, stage.copy.end))
+                notes.append(OffsetSync(at, stage.copy.end))
             stage.copy._put([record._replace(offset=stage.copy.end)], 0)
             truth = at + 1
         begin = max(begin, stop - 1)

@@ -12,11 +12,11 @@ from twinshore.config.model import Link, QueuePolicy, QueueRules
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.cluster import LabCluster
 from twinshore.replication.core.model import Create
-from twinshore.replication.preview import forecast
+from twinshore.replication.preview import estimate_costs
 from twinshore.state.store import open_store
 
 KEEP = Link("east", "west")
-FRESH = replace(KEEP, queue=QueueRules(QueuePolicy.FRESH))
+FRESH = replace(KEEP, queue=QueueRules(QueuePolicy.DROP_OLDEST))
 
 
 @pytest.mark.parametrize(("link", "mode"), [(KEEP, "exact"), (FRESH, "mapped")], ids=["keep", "fresh"])
@@ -25,5 +25,5 @@ def test_a_new_twin_is_what_its_queue_makes_it(
 ) -> None:
     east.create_topic(unique_topic)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store, closing(KafkaCluster(east.cluster)) as source:
-        (cost,) = forecast(link, [Create(unique_topic, 1, 1, (), "")], {}, source, store)
+        (cost,) = estimate_costs(link, [Create(unique_topic, 1, 1, (), "")], {}, source, store)
     assert cost.mode == mode

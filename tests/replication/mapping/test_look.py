@@ -7,20 +7,20 @@ from typing import Any, cast
 
 import pytest
 
-from twinshore.config.model import NamedPartition
-from twinshore.kafka.protocol.errors import kafka_error
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.leader_queries import OffsetKind, ProducerState
+from twinshore.kafka.protocol.error_codes import kafka_error
 from twinshore.kafka.protocol.record_batch import Record, encode_batch
-from twinshore.kafka.questions import OffsetKind, ProducerState
-from twinshore.replication.task.core.config import Reach
-from twinshore.replication.task.core.position import Go, Stop
-from twinshore.replication.task.mapped_lookup import _refusal, _within_source, look_at_mapped
+from twinshore.replication.task.core.config import WrittenPosition
+from twinshore.replication.task.core.position import ResumeAt, StopAt
+from twinshore.replication.task.mapped_lookup import _refusal, _within_source, inspect_mapped_target
 
-REACH = Reach(70, 50, 9)
+REACH = WrittenPosition(70, 50, 9)
 
 
 def test_a_twin_that_lost_what_it_had_acknowledged_stops() -> None:
     stop = _refusal(REACH, 0, 49, (8, 5))
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, StopAt)
     assert "the target lost them" in stop.sentence
 
 
@@ -29,25 +29,25 @@ def test_a_twin_cut_beyond_the_reach_stops_only_where_nobody_knows_better() -> N
     assert _refusal(REACH, 51, 90, (8, 5)) is None, "its leader remembers"
     assert _refusal(REACH._replace(warm=True), 51, 90, None) is None, "so does the pump"
     stop = _refusal(REACH, 51, 90, None)
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, StopAt)
     assert "cannot be known" in stop.sentence
 
 
 def test_the_source_must_have_what_the_twin_has() -> None:
-    stop = _within_source(Go(70, 1, 9), 0, 69)
-    assert isinstance(stop, Stop)
+    stop = _within_source(ResumeAt(70, 1, 9), 0, 69)
+    assert isinstance(stop, StopAt)
     assert (stop.kind, stop.offset, stop.end) == ("truncation", 69, 70)
-    assert _within_source(Go(70, 1, 9), 75, 90) == Go(70, 1, 9, gap_to=75)
-    assert _within_source(Go(70, 1, 9), 70, 70) == Go(70, 1, 9)
+    assert _within_source(ResumeAt(70, 1, 9), 75, 90) == ResumeAt(70, 1, 9, gap_to=75)
+    assert _within_source(ResumeAt(70, 1, 9), 70, 70) == ResumeAt(70, 1, 9)
 
 
 class Target:
     """Five records of ours from 10 on, of which nobody told."""
 
-    def describe_producers(self, asked: list[NamedPartition]) -> dict[NamedPartition, list[ProducerState]]:
+    def describe_producers(self, asked: list[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
         return {asked[0]: [ProducerState(7, 0, 14, 1_014, -1, -1)]}
 
-    def list_offsets(self, asked: list[NamedPartition], kind: OffsetKind) -> dict[NamedPartition, int]:
+    def list_offsets(self, asked: list[TopicPartition], kind: OffsetKind) -> dict[TopicPartition, int]:
         return {asked[0]: 0 if kind is OffsetKind.EARLIEST else 15}
 
     def read_from(self, *_: object, **__: object) -> SimpleNamespace:
@@ -62,13 +62,13 @@ class Trimmed:
     def __init__(self, end: int) -> None:
         self._end = end
 
-    def list_offsets(self, asked: list[NamedPartition], kind: OffsetKind) -> dict[NamedPartition, int]:
+    def list_offsets(self, asked: list[TopicPartition], kind: OffsetKind) -> dict[TopicPartition, int]:
         return {asked[0]: 200 if kind is OffsetKind.EARLIEST else self._end}
 
     def first_since(self, *_: object) -> int:
         return -1
 
-    def read_from(self, _: NamedPartition, offset: int, **__: object) -> SimpleNamespace:
+    def read_from(self, _: TopicPartition, offset: int, **__: object) -> SimpleNamespace:
         if not 200 <= offset <= self._end:
             raise kafka_error(1, "source: records of orders-0")
         return SimpleNamespace(records=memoryview(b""), aborted=[])
@@ -77,7 +77,7 @@ class Trimmed:
 @pytest.mark.parametrize("end", [200, 300])
 def test_a_fresh_twin_whose_source_lost_what_landed_untold_stops(end: int) -> None:
     """It was looked at for ever, as the source was asked for offsets that it has no more."""
-    named, reach = NamedPartition("orders", 0), Reach(100, 10, 10, last_source=99, last_target=9)
-    seen = look_at_mapped(cast(Any, Trimmed(end)), cast(Any, Target()), 7, named, named, reach, drops=True)
-    assert isinstance(seen.verdict, Stop)
+    named, reach = TopicPartition("orders", 0), WrittenPosition(100, 10, 10, last_source=99, last_target=9)
+    seen = inspect_mapped_target(cast(Any, Trimmed(end)), cast(Any, Target()), 7, named, named, reach, drops=True)
+    assert isinstance(seen.verdict, StopAt)
     assert "is not on the source from offset 200 on" in seen.verdict.sentence

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from twinshore.config.model import Link, Mode
+from twinshore.config.model import Link, OffsetMode
 from twinshore.replication.core.model import CarryTopic, Grow, Refuse
 from twinshore.replication.core.planner import KnownTwin, SourceTopic, TargetTopic, plan_topic
 
-LINK = Link("east", "west", mode=Mode.MAPPED)
+LINK = Link("east", "west", mode=OffsetMode.MAPPED)
 SOURCE = SourceTopic("orders", "aa", 1, (7, 0))
 HELD = TargetTopic("orders", "bb", ((0, 50), (0, 0)), (("retention.ms", "1000"),))
 
@@ -16,7 +16,7 @@ HELD = TargetTopic("orders", "bb", ((0, 50), (0, 0)), (("retention.ms", "1000"),
 def test_a_topic_that_holds_data_is_mapped_where_the_link_may() -> None:
     carry = CarryTopic("orders", 2, "aa", "bb", mapped=True)
     assert plan_topic(LINK, SOURCE, HELD, None, target_brokers=1) == [carry]
-    (refused,) = plan_topic(replace(LINK, mode=Mode.EXACT), SOURCE, HELD, None, target_brokers=1)
+    (refused,) = plan_topic(replace(LINK, mode=OffsetMode.EXACT), SOURCE, HELD, None, target_brokers=1)
     assert isinstance(refused, Refuse)
     assert 'mode = "mapped"' in refused.hint
 
@@ -39,7 +39,7 @@ def test_what_was_adopted_stays_as_it_was_whatever_the_settings_say() -> None:
     (*_, carry) = plan_topic(LINK, SOURCE, HELD, exact, target_brokers=1)
     assert isinstance(carry, CarryTopic)
     assert not carry.mapped
-    (*_, carry) = plan_topic(replace(LINK, mode=Mode.EXACT), SOURCE, HELD, mapped, target_brokers=1)
+    (*_, carry) = plan_topic(replace(LINK, mode=OffsetMode.EXACT), SOURCE, HELD, mapped, target_brokers=1)
     assert isinstance(carry, CarryTopic)
     assert carry.mapped
 

@@ -7,7 +7,14 @@ import pytest
 from tests.replication.operations.asked import BACK, LINK, settings_of
 from twinshore.config.errors import ConfigError
 from twinshore.replication.operations import control
-from twinshore.replication.operations.control import Filter, Pause, Prioritise, Resume, Throttle, held_links
+from twinshore.replication.operations.control import (
+    FilterRequest,
+    PauseRequest,
+    PriorityRequest,
+    ResumeRequest,
+    ThrottleRequest,
+    list_effective_links,
+)
 from twinshore.state.store import Store
 
 SETTINGS = settings_of(
@@ -24,13 +31,13 @@ topics = ["bills.*"]
 )
 
 
-def change(asked: control.Asked, store: Store, by: str = "anna") -> list[str]:
+def change(asked: control.ControlRequest, store: Store, by: str = "anna") -> list[str]:
     planned = control.plan(asked, SETTINGS, store)
     return [step.sentence(done=True) for step in control.act(planned, SETTINGS, store, by=by)]
 
 
 def test_a_plan_has_every_step_and_its_act_tells_the_audit_who_asked(store: Store) -> None:
-    planned = control.plan(Throttle(LINK, 5_000), SETTINGS, store)
+    planned = control.plan(ThrottleRequest(LINK, 5_000), SETTINGS, store)
     assert [step.sentence(done=False) for step in planned.steps] == [
         "east->west: throttle_bytes_s would change from 0 to 5000"
     ]
@@ -39,30 +46,30 @@ def test_a_plan_has_every_step_and_its_act_tells_the_audit_who_asked(store: Stor
     assert [step.sentence(done=True) for step in done] == ["east->west: throttle_bytes_s changes from 0 to 5000"]
     (told,) = store.audit.rows(LINK)
     assert (told.subject, told.after, told.outcome) == ("throttle_bytes_s", "5000", "by anna")
-    assert control.plan(Throttle(LINK, 5_000), SETTINGS, store).shown == ("east->west: nothing to change",)
+    assert control.plan(ThrottleRequest(LINK, 5_000), SETTINGS, store).shown == ("east->west: nothing to change",)
 
 
 def test_where_somebody_else_was_quicker_it_is_done_to_what_they_made(store: Store) -> None:
-    planned = control.plan(Pause(LINK, ["orders-old"]), SETTINGS, store)
-    change(Pause(LINK, ["orders-new"]), store, by="bert")
+    planned = control.plan(PauseRequest(LINK, ["orders-old"]), SETTINGS, store)
+    change(PauseRequest(LINK, ["orders-new"]), store, by="bert")
     (step,) = control.act(planned, SETTINGS, store, by="anna")
     assert (step.before, step.after) == ('["orders-new"]', '["orders-new", "orders-old"]')
-    held = {one.link: one.as_values() for one in held_links((), SETTINGS, store)}
+    held = {one.link: one.as_values() for one in list_effective_links((), SETTINGS, store)}
     assert held[LINK]["paused_topics"] == {"value": ["orders-new", "orders-old"], "from": "store"}
     assert held[BACK]["paused_topics"] == {"value": [], "from": "settings"}
 
 
 def test_it_says_which_pauses_stay_and_that_nobody_could_be_asked(store: Store) -> None:
-    change(Pause(LINK, ["orders-old"]), store)
-    (stays,) = control.remarks(Resume(LINK), SETTINGS, store, done=True)
+    change(PauseRequest(LINK, ["orders-old"]), store)
+    (stays,) = control.remarks(ResumeRequest(LINK), SETTINGS, store, done=True)
     assert "still paused: topics 'orders-old'" in stays
-    assert control.remarks(Resume(LINK), SETTINGS, store, done=False) == []
-    (unknown,) = control.remarks(Prioritise(LINK, "orders-else", 20), SETTINGS, store, done=True)
+    assert control.remarks(ResumeRequest(LINK), SETTINGS, store, done=False) == []
+    (unknown,) = control.remarks(PriorityRequest(LINK, "orders-else", 20), SETTINGS, store, done=True)
     assert "is not known: east does not answer" in unknown
 
 
 def test_what_cannot_be_is_refused_by_the_plan(store: Store) -> None:
     with pytest.raises(ConfigError, match=r"south->east would carry .*bills"):
-        control.plan(Filter(LINK, topics=["bills-new"]), SETTINGS, store)
+        control.plan(FilterRequest(LINK, topics=["bills-new"]), SETTINGS, store)
     with pytest.raises(ConfigError, match="one or the other"):
-        control.plan(Resume(LINK, ["x"], every=True), SETTINGS, store)
+        control.plan(ResumeRequest(LINK, ["x"], every=True), SETTINGS, store)

@@ -10,7 +10,7 @@ import pytest
 from tests.replication.operations.asked import BACK, LINK, settings_of
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.replication.operations import forget
-from twinshore.replication.operations.forget import Forget, act, plan
+from twinshore.replication.operations.forget import ForgetTopic, act, plan
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store
 
@@ -24,7 +24,7 @@ def twins(store: Store) -> None:
 
 
 def test_a_plan_forgets_nothing_and_its_act_tells_who_asked(store: Store) -> None:
-    planned = plan(Forget("orders", [LINK, BACK]), SETTINGS, store)
+    planned = plan(ForgetTopic("orders", [LINK, BACK]), SETTINGS, store)
     assert [step.sentence(done=False) for step in planned.steps] == [
         "east->west: 1 partitions of orders would be forgotten",
         "west->east: 1 partitions of orders would be forgotten",
@@ -42,7 +42,7 @@ def test_of_two_links_neither_is_touched_while_one_is_carried(store: Store, monk
     assert held is not None
     # The mirror renews its lease between two looks.
     monkeypatch.setattr(time, "sleep", lambda _: store.leases.beat_each([held], {held.name: held.ttl_ms}))
-    planned = plan(Forget("orders", [LINK, BACK]), SETTINGS, store)
+    planned = plan(ForgetTopic("orders", [LINK, BACK]), SETTINGS, store)
     told: list[str] = []
     with pytest.raises(RefusedError, match="is carried by a mirror now"):
         list(act(planned, SETTINGS, store, by="anna", tell=told.append))
@@ -52,7 +52,7 @@ def test_of_two_links_neither_is_touched_while_one_is_carried(store: Store, monk
 
 @pytest.mark.claim("topics", "forget-holds-the-lease", "no mirror begins while `mirror forget` deletes")
 def test_a_mirror_that_begins_meanwhile_is_met_by_no_deletion(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = plan(Forget("orders", [LINK]), SETTINGS, store)
+    planned = plan(ForgetTopic("orders", [LINK]), SETTINGS, store)
     gave_up = store.leases.take(f"link {LINK}", "an earlier mirror", 2_000, seen=None)
     assert gave_up is not None
     store.leases.release(gave_up)
@@ -68,8 +68,8 @@ def test_a_mirror_that_begins_meanwhile_is_met_by_no_deletion(store: Store, monk
     free = store.leases.read(f"link {LINK}")
     assert free is not None and free.released
 
-    planned = plan(Forget("bills", [LINK]), SETTINGS, store)
-    monkeypatch.setattr(forget, "refuse_under_a_mirror", lambda *_: gave_up)  # a mirror has taken it since that look
+    planned = plan(ForgetTopic("bills", [LINK]), SETTINGS, store)
+    monkeypatch.setattr(forget, "refuse_while_mirror_runs", lambda *_: gave_up)  # a mirror has taken it since that look
     with pytest.raises(RefusedError, match=LINK):
         list(act(planned, SETTINGS, store, by="anna", tell=print))
     assert [row.topic for row in store.twins.of(LINK)] == ["bills"]
@@ -77,6 +77,6 @@ def test_a_mirror_that_begins_meanwhile_is_met_by_no_deletion(store: Store, monk
 
 def test_what_several_links_know_needs_the_links_name(store: Store) -> None:
     with pytest.raises(ConfigError, match="know topic orders"):
-        plan(Forget("orders"), SETTINGS, store)
+        plan(ForgetTopic("orders"), SETTINGS, store)
     with pytest.raises(ConfigError, match="no link knows topic bill"):
-        plan(Forget("bill"), SETTINGS, store)
+        plan(ForgetTopic("bill"), SETTINGS, store)

@@ -7,7 +7,7 @@ import pytest
 from tests.replication.operations.asked import BACK, LINK, settings_of
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError
 from twinshore.config.model import Plan
-from twinshore.replication.operations.homes import HomeStep, SetHome, act, look, pairs_of, plan
+from twinshore.replication.operations.homes import SetHome, SetHomeStep, act, list_homes, list_link_pairs, plan
 from twinshore.state.core.values import HomeRow, TwinRow
 from twinshore.state.store import Store
 
@@ -18,13 +18,13 @@ ROW = HomeRow(PAIR, "orders", "east", 1, 1, f"link {LINK}")
 
 def test_a_pair_is_two_links_each_the_others_way_back(store: Store) -> None:
     for links in ((), (LINK,), (BACK,)):
-        assert [(one.name, other.name) for one, other in pairs_of(SETTINGS, store, links)] == [(LINK, BACK)]
-    assert pairs_of(settings_of(f'[links."{LINK}"]\n[links."{BACK}"]\nnaming = "prefix"\n'), store) == []
+        assert [(one.name, other.name) for one, other in list_link_pairs(SETTINGS, store, links)] == [(LINK, BACK)]
+    assert list_link_pairs(settings_of(f'[links."{LINK}"]\n[links."{BACK}"]\nnaming = "prefix"\n'), store) == []
 
 
 def test_what_the_store_knows_is_shown_also_where_no_cluster_answers(store: Store) -> None:
     store.homes.settle([ROW])
-    found = look((), SETTINGS, store)
+    found = list_homes((), SETTINGS, store)
     assert [(one.topic, one.home, one.term) for one in found.topics] == [("orders", "east", 1)]
     ((pair, why),) = found.away
     assert (pair, "east" in why) == (PAIR, True)
@@ -53,13 +53,13 @@ def test_a_home_is_not_moved_from_under_a_twin(store: Store) -> None:
 
 
 def test_what_was_decided_since_the_plan_stays(store: Store) -> None:
-    step = HomeStep(PAIR, "orders", "", "west", 0, (LINK, BACK))
+    step = SetHomeStep(PAIR, "orders", "", "west", 0, (LINK, BACK))
     store.homes.settle([ROW])
     with pytest.raises(RefusedError, match="was decided meanwhile"):
         list(act(Plan((step,)), store, by="anna"))
     assert store.homes.of(PAIR) == {"orders": ROW}
     assert not store.audit.rows()
-    (done,) = act(Plan((HomeStep(PAIR, "orders", "east", "west", 1, (LINK, BACK)),)), store, by="anna")
+    (done,) = act(Plan((SetHomeStep(PAIR, "orders", "east", "west", 1, (LINK, BACK)),)), store, by="anna")
     assert done.sentence(done=True) == "east<>west: topic orders is at home on west, before east"
     row = store.homes.of(PAIR)["orders"]
     assert (row.home, row.term, row.set_by) == ("west", 2, "anna")

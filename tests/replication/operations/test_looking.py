@@ -6,10 +6,10 @@ import pytest
 
 from tests.replication.operations.asked import BACK, LINK, settings_of
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import Extent, SourceOffset, TargetOffset
+from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset
 from twinshore.replication.core.model import Grow
-from twinshore.replication.operations.begin_again import Changes, changes
-from twinshore.replication.operations.plan import LookUp, RunPlan, look_up, plan_of_running
+from twinshore.replication.operations.begin_again import AuditRequest, read_audit
+from twinshore.replication.operations.run_plan import OffsetQuery, RunPlan, look_up_offsets, plan_run
 from twinshore.replication.sync.core.decisions import Remark
 from twinshore.state.core.values import AuditRow, TwinRow
 from twinshore.state.store import Store
@@ -24,26 +24,26 @@ NOTHING = (
 
 
 def test_an_offset_is_found_from_either_side(store: Store) -> None:
-    extent = Extent(SourceOffset(10), TargetOffset(70), 0, 0)
+    extent = OffsetRun(SourceOffset(10), TargetOffset(70), 0, 0)
     store.extents.adopt([(TwinRow(LINK, "bills", 0, "cc", "dd", 10, 0, 1), extent)])
-    (run,) = look_up(LookUp("bills"), SETTINGS, store)
+    (run,) = look_up_offsets(OffsetQuery("bills"), SETTINGS, store)
     assert run.sentence() == "east->west: bills-0: nothing yet; goes on with 10 of the source behind 70 of the target"
-    (spot,) = look_up(LookUp("bills", source_offset=12), SETTINGS, store)
+    (spot,) = look_up_offsets(OffsetQuery("bills", source_offset=12), SETTINGS, store)
     assert list(spot.as_values().items())[3:] == [("source", 12), ("target", 70), ("exact", False)]
-    (spot,) = look_up(LookUp("bills", target_offset=75), SETTINGS, store)
+    (spot,) = look_up_offsets(OffsetQuery("bills", target_offset=75), SETTINGS, store)
     assert list(spot.as_values().items())[3:] == [("target", 75), ("source", 10), ("exact", False)]
     assert spot.sentence().endswith("source 10 is target 75, the next record that both sides have")
     with pytest.raises(ConfigError, match="no map of orders-0"):
-        look_up(LookUp("orders"), SETTINGS, store)
+        look_up_offsets(OffsetQuery("orders"), SETTINGS, store)
     with pytest.raises(ConfigError, match="one or the other"):
-        look_up(LookUp("bills", source_offset=1, target_offset=1), SETTINGS, store)
+        look_up_offsets(OffsetQuery("bills", source_offset=1, target_offset=1), SETTINGS, store)
 
 
 def test_changes_are_those_of_the_links_that_are_meant(store: Store) -> None:
     for at_ms, link in ((1, LINK), (2, BACK)):
         store.audit.add([AuditRow(at_ms, link, "acl", "a rule", "", "written", "done")])
-    assert [row.link for row in changes(Changes(), SETTINGS, store, last=9)] == [BACK, LINK]
-    assert [row.link for row in changes(Changes([LINK]), SETTINGS, store, last=9)] == [LINK]
+    assert [row.link for row in read_audit(AuditRequest(), SETTINGS, store, last=9)] == [BACK, LINK]
+    assert [row.link for row in read_audit(AuditRequest([LINK]), SETTINGS, store, last=9)] == [LINK]
 
 
 def test_a_plan_of_running_has_first_what_nobody_can_tell() -> None:
@@ -61,4 +61,4 @@ def test_a_plan_of_running_has_first_what_nobody_can_tell() -> None:
 
 def test_links_that_could_loop_have_no_plan(store: Store) -> None:
     with pytest.raises(ConfigError, match="would carry"):
-        plan_of_running((), RING, store, log=lambda _: None)
+        plan_run((), RING, store, log=lambda _: None)

@@ -10,10 +10,10 @@ import pytest
 
 from tests.kafka.peers import peer
 from twinshore.config.settings import parse_settings
-from twinshore.monitoring import status as looking
-from twinshore.monitoring.status import look
+from twinshore.monitoring import link_status as looking
+from twinshore.monitoring.link_status import read_link_views
 from twinshore.replication import preview
-from twinshore.replication.operations.plan import plan_of_running
+from twinshore.replication.operations.run_plan import plan_run
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store, open_store
 
@@ -47,7 +47,7 @@ def dials_of_a_plan(store: Store, links: int) -> int:
     mute = Mute()
     with peer(mute) as address:
         settings = parse_settings(settings_of(address, links), name="test", env={})
-        found = plan_of_running([], settings, store, log=lambda _: None)
+        found = plan_run([], settings, store, log=lambda _: None)
     assert len(found.away) == links and not found.steps
     return mute.dials
 
@@ -62,14 +62,14 @@ def test_a_plan_of_many_links_dials_it_no_oftener_than_a_plan_of_one(
 
 
 def test_status_waits_for_it_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "ASK_S", 0.5)
+    monkeypatch.setattr(looking, "SOURCE_TIMEOUT_S", 0.5)
     dials: list[int] = []
     for links in (1, MANY):
         mute = Mute()
         with peer(mute) as address:
             settings = parse_settings(settings_of(address, links), name="test", env={})
             store.twins.save([TwinRow(link.name, "orders", 0, "aa", "bb", 0, 0, 5) for link in settings.links])
-            views = look(store, settings, [], clock=lambda: time.time_ns() // 1_000_000)
+            views = read_link_views(store, settings, [], clock=lambda: time.time_ns() // 1_000_000)
         assert len(views) == links
         dials.append(mute.dials)
     assert dials[0] >= 2

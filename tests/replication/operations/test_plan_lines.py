@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from twinshore.config.incidents import IncidentKind
+from twinshore.config.incident_policy import IncidentKind
 from twinshore.replication.core.mapping import Cost
-from twinshore.replication.core.model import AtHome, CarryTopic, Create, Grow, Refuse, Rest, Settle, Stay, Step
-from twinshore.replication.operations.plan import lines_of
+from twinshore.replication.core.model import AtHome, CarryTopic, Create, Grow, PlanStep, Refuse, Rest, Settle, Stay
+from twinshore.replication.operations.run_plan import summarize_plan
 from twinshore.replication.sync.core import decisions
 from twinshore.replication.sync.core.decisions import Change, Remark
-from twinshore.replication.sync.core.lifecycle import KIND
+from twinshore.replication.sync.core.lifecycle import TOPIC_KIND
 
 LINK = "east->west"
 SETTINGS = (("retention.ms", "-1"), ("cleanup.policy", "delete"))
@@ -24,12 +24,12 @@ def rest(partition: int, *, retries: bool = False) -> Rest:
 
 
 def test_a_new_twin_is_one_line_without_its_settings() -> None:
-    steps: list[Step | Cost] = [
+    steps: list[PlanStep | Cost] = [
         Create("orders", 3, 1, SETTINGS),
         Create("bills", 1, 3, SETTINGS, "east.bills"),
         cost("orders"),
     ]
-    assert lines_of(LINK, [*steps, cost("bills")], []) == [
+    assert summarize_plan(LINK, [*steps, cost("bills")], []) == [
         f"create twin orders: 3 partitions, 1 copy; {FIGURES}",
         f"create twin east.bills of bills: 1 partition, 3 copies; {FIGURES}",
     ]
@@ -38,8 +38,8 @@ def test_a_new_twin_is_one_line_without_its_settings() -> None:
 def test_all_that_becomes_of_a_topic_stands_in_its_line() -> None:
     carry = CarryTopic("orders", 6, "aa", "bb")
     grow, settle = Grow("orders", 6, "bb"), Settle("orders", SETTINGS, "bb")
-    steps: list[Step | Cost] = [AtHome("orders", "east"), grow, settle, carry]
-    assert lines_of(LINK, [*steps, rest(1), rest(2, retries=True), cost("orders")], []) == [
+    steps: list[PlanStep | Cost] = [AtHome("orders", "east"), grow, settle, carry]
+    assert summarize_plan(LINK, [*steps, rest(1), rest(2, retries=True), cost("orders")], []) == [
         "carry orders: 6 partitions, at home on east, its twin grows to 6 partitions, 2 settings of its twin to "
         "change, without orders-1 (incident 7, truncation; then `twinshore mirror resume`), "
         f"orders-2 (incident 7, truncation; tried again by itself); {FIGURES}"
@@ -47,14 +47,14 @@ def test_all_that_becomes_of_a_topic_stands_in_its_line() -> None:
 
 
 def test_a_mapped_topic_s_places_are_left_to_the_details() -> None:
-    steps: list[Step | Cost] = [CarryTopic("orders", 2, "aa", "bb", mapped=True), cost("orders", "mapped")]
-    assert lines_of(LINK, steps, []) == [f"carry orders: 2 partitions, mapped; {FIGURES}"]
+    steps: list[PlanStep | Cost] = [CarryTopic("orders", 2, "aa", "bb", mapped=True), cost("orders", "mapped")]
+    assert summarize_plan(LINK, steps, []) == [f"carry orders: 2 partitions, mapped; {FIGURES}"]
 
 
 def test_what_is_not_carried_says_why_and_what_to_do() -> None:
     refuse = Refuse("bills", IncidentKind.FOREIGN_WRITE, "topic bills holds data", "exclude it")
     stay = Stay("clicks", "topic clicks: it is paused")
-    assert lines_of(LINK, [refuse, AtHome("bills", "east"), rest(0), rest(4), stay], []) == [
+    assert summarize_plan(LINK, [refuse, AtHome("bills", "east"), rest(0), rest(4), stay], []) == [
         "refuse: topic bills holds data (try: exclude it)",
         "do not carry orders-0: incident 7 stops it, truncation: the source lost 5 to 9; then `twinshore mirror "
         "resume` (and 1 more partition)",
@@ -63,12 +63,12 @@ def test_what_is_not_carried_says_why_and_what_to_do() -> None:
 
 
 def test_what_follows_is_counted_but_for_what_becomes_of_a_topic() -> None:
-    gone = Change(KIND, "old", "", "its twin old is deleted: the source deleted it")
-    away = Remark(decisions.QUOTA, LINK, "does not follow: west does not answer")
-    many = [Change(decisions.ACL_KIND, f"rule {number}", "", decisions.GIVEN) for number in range(1200)]
+    gone = Change(TOPIC_KIND, "old", "", "its twin old is deleted: the source deleted it")
+    away = Remark(decisions.QUOTA_KIND, LINK, "does not follow: west does not answer")
+    many = [Change(decisions.ACL_KIND, f"rule {number}", "", decisions.ACL_GIVEN) for number in range(1200)]
     one = Change(decisions.SETTING_KIND, "orders retention.ms", "1", "2")
     held = [Remark(decisions.ACL_KIND, f"rule {number}", "held back") for number in range(2)]
-    assert lines_of(LINK, [], [gone, one, *many, *held, away]) == [
+    assert summarize_plan(LINK, [], [gone, one, *many, *held, away]) == [
         str(gone),
         str(away),
         "besides records: 1 topic setting, 1,200 ACLs to change; remarks on 2 ACLs (--details shows each)",

@@ -6,9 +6,9 @@ import pytest
 
 from tests.replication.operations.asked import LINK, settings_of
 from twinshore.config.errors import RefusedError
-from twinshore.replication.core.link_claim import Claim
+from twinshore.replication.core.claim_records import StoreClaim
 from twinshore.replication.operations import recover
-from twinshore.replication.operations.recover import Found, Recovering, Recovery, act
+from twinshore.replication.operations.recover import RecoveredPartition, RecoverPlan, Recovery, act
 from twinshore.state.core.values import LinkIdentity, TwinRow
 from twinshore.state.store import Store
 
@@ -16,28 +16,31 @@ SETTINGS = settings_of(f'[links."{LINK}"]\n')
 IDENTITY = LinkIdentity(LINK, 7, 0, "e", "w")
 
 
-def seen(holder: Claim | None) -> Recovery:
+def seen(holder: StoreClaim | None) -> Recovery:
     row = TwinRow(LINK, "orders", 0, "aa", "bb", 40, 4, 0)
-    found = Found(row, 90, 95, "stands at 90, the source at 95")
+    found = RecoveredPartition(row, 90, 95, "stands at 90, the source at 95")
     return Recovery("own", "e", holder, IDENTITY, None, (found,), (("bills", "is not on east"),), "west")
 
 
 def test_each_step_says_what_it_is_or_would_be(store: Store) -> None:
-    claim = Claim("0123456789", "a-host", 0)
-    assert [step.sentence(done=True) for step in recover.steps_of(LINK, seen(claim), store)] == [
+    claim = StoreClaim("0123456789", "a-host", 0)
+    assert [step.sentence(done=True) for step in recover.build_recover_steps(LINK, seen(claim), store)] == [
         "east->west: taken over from store 01234567 (host a-host, since 1970-01-01 00:00:00 UTC) by this store,"
         f" {store.place}, as producer 7",
         "east->west: put back: orders-0 stands at 90, the source at 95; sequence 4 at offset 40",
         "east->west: not put back: bills is not on east",
     ]
-    would = [step.sentence(done=False) for step in recover.steps_of(LINK, seen(Claim("own", "a-host", 0)), store)]
+    would = [
+        step.sentence(done=False)
+        for step in recover.build_recover_steps(LINK, seen(StoreClaim("own", "a-host", 0)), store)
+    ]
     assert would[0] == f"east->west: would be kept by this store, {store.place}, as producer 7"
     assert would[1].startswith("east->west: would be put back: orders-0")
     assert would[2] == "east->west: would not be put back: bills is not on east"
 
 
 def test_a_mirror_that_has_begun_since_the_plan_is_not_disturbed(store: Store) -> None:
-    planned = Recovering(tuple(recover.steps_of(LINK, seen(None), store)), link=LINK, seen=seen(None))
+    planned = RecoverPlan(tuple(recover.build_recover_steps(LINK, seen(None), store)), link=LINK, seen=seen(None))
     store.leases.take(f"link {LINK}", "a mirror", 2_000, seen=None)
     with pytest.raises(RefusedError, match="is carried by a mirror now"):
         list(act(planned, SETTINGS, store, by="anna"))

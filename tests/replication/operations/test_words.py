@@ -6,14 +6,22 @@ import pytest
 
 from tests.replication.operations.asked import LINK, settings_of
 from twinshore.config.errors import ConfigError, RefusedError
-from twinshore.config.incidents import POLICY_STOP, POLICY_TOPIC, IncidentKind, Policy
-from twinshore.config.model import NamedPartition
-from twinshore.replication.operations import begin_again, deletion, incidents
+from twinshore.config.incident_policy import POLICY_STOP, POLICY_TOPIC, IncidentKind, IncidentPolicy
+from twinshore.config.model import TopicPartition
+from twinshore.replication.operations import begin_again, incident_admin, twin_deletion
 from twinshore.replication.operations.begin_again import BeginAgain
-from twinshore.replication.operations.deletion import Delete, Keep
-from twinshore.replication.operations.incidents import ResumeStopped
-from twinshore.replication.sync.core.decisions import Remember, State
-from twinshore.replication.sync.core.lifecycle import ALLOWED, CONFIRMED, KEEP, Presence, SeenTopic, Span, row_of
+from twinshore.replication.operations.incident_admin import ResumeStopped
+from twinshore.replication.operations.twin_deletion import AllowDeletion, KeepTwin
+from twinshore.replication.sync.core.decisions import DeletionState, RememberState
+from twinshore.replication.sync.core.lifecycle import (
+    BEGIN_AGAIN_APPROVAL,
+    DELETE_APPROVAL,
+    KEEP_TWIN,
+    ObservedTopic,
+    Presence,
+    TwinRange,
+    lifecycle_row,
+)
 from twinshore.state.core.values import Incident, LinkIdentity, TwinRow
 from twinshore.state.store import Store
 
@@ -21,87 +29,91 @@ SETTINGS = settings_of(f'[links."{LINK}"]\n[links."{LINK}".follow]\ndeleted = "d
 
 
 @pytest.fixture(autouse=True)
-def held(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[Span]:
+def held(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[TwinRange]:
     """What the twin of orders holds; both clusters have the topic, made again on the source."""
     store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
-    found = [Span(0, 0, 1_000, 1_000, 1_000)]
-    there = {"east": SeenTopic(Presence.THERE, "zz", 1), "west": SeenTopic(Presence.THERE, "bb", 1)}
-    monkeypatch.setattr(deletion, "sides", lambda cluster, names: dict.fromkeys(names, there[cluster.name]))
-    monkeypatch.setattr(deletion, "spans", lambda *_: found)
+    found = [TwinRange(0, 0, 1_000, 1_000, 1_000)]
+    there = {"east": ObservedTopic(Presence.THERE, "zz", 1), "west": ObservedTopic(Presence.THERE, "bb", 1)}
+    monkeypatch.setattr(
+        twin_deletion, "observe_topics", lambda cluster, names: dict.fromkeys(names, there[cluster.name])
+    )
+    monkeypatch.setattr(twin_deletion, "read_twin_ranges", lambda *_: found)
     return found
 
 
-def incident(store: Store, kind: IncidentKind, partition: int, policy: Policy) -> None:
+def incident(store: Store, kind: IncidentKind, partition: int, policy: IncidentPolicy) -> None:
     store.ledger.add(Incident(LINK, "orders", partition, kind, 5, 7, policy, "a sentence."), now_ms=1)
 
 
 def test_what_is_kept_then_is_in_the_plan_already(store: Store) -> None:
-    (step,) = deletion.plan_keep(Keep("orders"), SETTINGS, store).steps
+    (step,) = twin_deletion.plan_keep(KeepTwin("orders"), SETTINGS, store).steps
     assert step.sentence(done=False) == "east->west: it would be so: the twin of orders is kept"
-    assert store.memories.of(LINK, KEEP) == ()
-    planned = deletion.plan_keep(Keep(every=True), SETTINGS, store)
-    (step,) = deletion.act_keep(planned, store, by="anna")
+    assert store.link_states.of(LINK, KEEP_TWIN) == ()
+    planned = twin_deletion.plan_keep(KeepTwin(every=True), SETTINGS, store)
+    (step,) = twin_deletion.act_keep(planned, store, by="anna")
     assert step.sentence(done=True) == "east->west: all its twins are kept"
-    (step,) = deletion.act_keep(deletion.plan_keep(Keep("orders"), SETTINGS, store), store, by="anna")
-    (step,) = deletion.plan_keep(Keep("orders", undo=True), SETTINGS, store).steps
+    (step,) = twin_deletion.act_keep(twin_deletion.plan_keep(KeepTwin("orders"), SETTINGS, store), store, by="anna")
+    (step,) = twin_deletion.plan_keep(KeepTwin("orders", undo=True), SETTINGS, store).steps
     assert "all of the link" in step.sentence(done=True)
     with pytest.raises(ConfigError, match="name a topic, or give --all"):
-        deletion.plan_keep(Keep("orders", every=True), SETTINGS, store)
+        twin_deletion.plan_keep(KeepTwin("orders", every=True), SETTINGS, store)
 
 
 def test_nobody_keeps_what_is_gone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a word would stand for ever, and be shown as if there were something that it keeps."""
     seen = {"east": Presence.GONE, "west": Presence.GONE}
-    monkeypatch.setattr(deletion, "sides", lambda cluster, names: dict.fromkeys(names, SeenTopic(seen[cluster.name])))
-    planned = deletion.plan_keep(Keep("orders"), SETTINGS, store)
+    monkeypatch.setattr(
+        twin_deletion, "observe_topics", lambda cluster, names: dict.fromkeys(names, ObservedTopic(seen[cluster.name]))
+    )
+    planned = twin_deletion.plan_keep(KeepTwin("orders"), SETTINGS, store)
     assert planned.steps == ()
     assert isinstance(planned.refused, RefusedError)
     assert planned.refused.message == "the twin of orders is gone: there is nothing to keep"
     seen["west"] = Presence.HIDDEN
-    planned = deletion.plan_keep(Keep("orders"), SETTINGS, store)
+    planned = twin_deletion.plan_keep(KeepTwin("orders"), SETTINGS, store)
     assert len(planned.steps) == 1, "a no needs no proof"
     assert "does not show it" in planned.shown[0]
 
 
 def test_a_word_that_was_never_said_is_not_taken_back(store: Store) -> None:
-    planned = deletion.plan_keep(Keep("orders", undo=True), SETTINGS, store)
+    planned = twin_deletion.plan_keep(KeepTwin("orders", undo=True), SETTINGS, store)
     assert planned.shown == ("east->west: no word keeps the twin of orders: there is nothing to take back",)
     assert (planned.steps, store.audit.rows(LINK)) == ((), ())
-    list(deletion.act_keep(deletion.plan_keep(Keep(every=True), SETTINGS, store), store, by="anna"))
-    (line,) = deletion.plan_keep(Keep("orders", undo=True), SETTINGS, store).shown
+    list(twin_deletion.act_keep(twin_deletion.plan_keep(KeepTwin(every=True), SETTINGS, store), store, by="anna"))
+    (line,) = twin_deletion.plan_keep(KeepTwin("orders", undo=True), SETTINGS, store).shown
     assert "all of the link" in line
-    list(deletion.act_keep(deletion.plan_keep(Keep("orders"), SETTINGS, store), store, by="anna"))
+    list(twin_deletion.act_keep(twin_deletion.plan_keep(KeepTwin("orders"), SETTINGS, store), store, by="anna"))
     store.forget_topic(LINK, "orders")
-    (step,) = deletion.plan_keep(Keep("orders", undo=True), SETTINGS, store).steps
+    (step,) = twin_deletion.plan_keep(KeepTwin("orders", undo=True), SETTINGS, store).steps
     assert step.kept == {""}, "also once its twin is gone"
 
 
-def test_a_deletion_is_agreed_to_only_where_nothing_speaks_against_it(store: Store, held: list[Span]) -> None:
-    store.memories.remember([row_of(LINK, Remember("orders", State.ASKED), 1)])
-    planned = deletion.plan_delete(Delete("orders"), SETTINGS, store)
+def test_a_deletion_is_agreed_to_only_where_nothing_speaks_against_it(store: Store, held: list[TwinRange]) -> None:
+    store.link_states.remember([lifecycle_row(LINK, RememberState("orders", DeletionState.NEEDS_APPROVAL), 1)])
+    planned = twin_deletion.plan_delete(AllowDeletion("orders"), SETTINGS, store)
     assert planned.shown == ("east->west: its twin holds orders-0 0 to 999",)
-    list(deletion.act_delete(planned, store, by="anna"))
-    assert [row.subject for row in store.memories.of(LINK, ALLOWED)] == ["orders"]
-    held[0] = Span(0, 0, 1_001, 1_000, 1_000)
-    planned = deletion.plan_delete(Delete("orders"), SETTINGS, store)
+    list(twin_deletion.act_delete(planned, store, by="anna"))
+    assert [row.subject for row in store.link_states.of(LINK, DELETE_APPROVAL)] == ["orders"]
+    held[0] = TwinRange(0, 0, 1_001, 1_000, 1_000)
+    planned = twin_deletion.plan_delete(AllowDeletion("orders"), SETTINGS, store)
     assert planned.steps == ()
     assert isinstance(planned.refused, RefusedError)
     assert "orders-0 holds offsets 1000 to 1000" in planned.refused.message
 
 
-def test_a_beginning_is_agreed_to_with_what_was_seen(store: Store, held: list[Span]) -> None:
+def test_a_beginning_is_agreed_to_with_what_was_seen(store: Store, held: list[TwinRange]) -> None:
     with pytest.raises(ConfigError, match="is not stopped for being made again"):
         begin_again.plan(BeginAgain("orders"), SETTINGS, store)
     incident(store, IncidentKind.RECREATED_TOPIC, -1, POLICY_TOPIC)
-    held[0] = Span(0, 0, 1_200, 1_000, 1_000)
+    held[0] = TwinRange(0, 0, 1_200, 1_000, 1_000)
     planned = begin_again.plan(BeginAgain("orders"), SETTINGS, store)
     assert planned.refused is not None and "be the last copy" in planned.refused.message
     assert any("orders-0 1000 to 1199: no receipt" in line for line in planned.shown), "and it is shown all the same"
     planned = begin_again.plan(BeginAgain("orders", even_uncarried=True), SETTINGS, store)
-    assert store.memories.of(LINK, CONFIRMED) == ()
-    held[0] = Span(0, 0, 9_999, 1_000, 1_000)
+    assert store.link_states.of(LINK, BEGIN_AGAIN_APPROVAL) == ()
+    held[0] = TwinRange(0, 0, 9_999, 1_000, 1_000)
     list(begin_again.act(planned, store, by="anna"))
-    (row,) = store.memories.of(LINK, CONFIRMED)
+    (row,) = store.link_states.of(LINK, BEGIN_AGAIN_APPROVAL)
     assert "1200" in row.value and "9999" not in row.value, "the agreement is to what the plan saw"
 
 
@@ -109,14 +121,14 @@ def test_a_stopped_partition_goes_on_and_the_audit_knows_who_said_so(store: Stor
     incident(store, IncidentKind.REFUSED, 0, POLICY_STOP)
     incident(store, IncidentKind.REFUSED, 1, POLICY_STOP)
     store.links.save_identity(LinkIdentity(LINK, 1, 0, "e", "w"))
-    planned = incidents.plan(ResumeStopped("orders", 0), SETTINGS, store)
-    assert [(step.named, len(step.rows)) for step in planned.steps] == [(NamedPartition("orders", 0), 1)]
+    planned = incident_admin.plan(ResumeStopped("orders", 0), SETTINGS, store)
+    assert [(step.named, len(step.rows)) for step in planned.steps] == [(TopicPartition("orders", 0), 1)]
     assert len(store.ledger.rows(LINK, open_only=True)) == 2
-    (step,) = incidents.act(planned, store, by="anna")
+    (step,) = incident_admin.act(planned, store, by="anna")
     assert step.sentence(done=True) == "east->west: orders-0 is resumed"
     assert [row.incident.partition for row in store.ledger.rows(LINK, open_only=True)] == [1]
     assert [(row.subject, row.outcome) for row in store.audit.rows()] == [("orders-0", "by anna")]
-    list(incidents.act(planned, store, by="bert"))
+    list(incident_admin.act(planned, store, by="bert"))
     assert len(store.audit.rows()) == 1, "the row was closed already"
     with pytest.raises(ConfigError, match="no incident stops orders-7"):
-        incidents.plan(ResumeStopped("orders", 7), SETTINGS, store)
+        incident_admin.plan(ResumeStopped("orders", 7), SETTINGS, store)

@@ -7,33 +7,40 @@ from dataclasses import replace
 
 import pytest
 
-from twinshore.config.model import Control, Follow, Link, Naming
-from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.config.model import Link, LinkControl, SyncRules, TwinNaming
+from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from twinshore.replication.sync.core import decisions
-from twinshore.replication.sync.core.decisions import MANY_GROUPS, SHUTS_OUT, TWIN_ALONE, AclPlan, Ground, Wanted
+from twinshore.replication.sync.core.decisions import (
+    CHANGES_TWIN_REASON,
+    LOCKS_OUT_REASON,
+    WIDE_GROUPS_REASON,
+    AclContext,
+    AclSyncPlan,
+    WantedAcls,
+)
 
 LINK = Link("east", "west")
-PREFIX = Link("east", "west", naming=Naming.PREFIX)
-GROUND = Ground({"orders": "orders", "order-log": "order-log"}, us="User:mirror")
+PREFIX = Link("east", "west", naming=TwinNaming.PREFIX)
+GROUND = AclContext({"orders": "orders", "order-log": "order-log"}, us="User:mirror")
 OPEN = replace(GROUND, open_unless_ruled=True)
-Op, Literal, Prefixed = Operation, Pattern.LITERAL, Pattern.PREFIXED
+Op, Literal, Prefixed = AclOperation, PatternType.LITERAL, PatternType.PREFIXED
 
 
 def acl(
     name: str,
-    operation: Operation = Operation.READ,
+    operation: AclOperation = AclOperation.READ,
     *,
-    pattern: Pattern = Pattern.LITERAL,
+    pattern: PatternType = PatternType.LITERAL,
     who: str = "User:anna",
     host: str = "*",
     deny: bool = False,
-    resource: Resource = Resource.TOPIC,
+    resource: ResourceType = ResourceType.TOPIC,
 ) -> Acl:
-    return Acl(resource, name, pattern, who, host, operation, Permission.DENY if deny else Permission.ALLOW)
+    return Acl(resource, name, pattern, who, host, operation, AclPermission.DENY if deny else AclPermission.ALLOW)
 
 
-def want(*source: Acl, ground: Ground = GROUND, link: Link = LINK) -> Wanted:
-    return decisions.wanted(source, ground, link)
+def want(*source: Acl, ground: AclContext = GROUND, link: Link = LINK) -> WantedAcls:
+    return decisions.wanted_acls(source, ground, link)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +63,8 @@ def want(*source: Acl, ground: Ground = GROUND, link: Link = LINK) -> Wanted:
         (acl("orders", Op.CREATE), []),
         (acl("orders", who="User:mirror"), []),
         (acl("orders", Op.ALL, who="User:mirror", deny=True), []),
-        (acl("g", resource=Resource.GROUP), []),
-        (acl("kafka-cluster", Op.ALTER, resource=Resource.CLUSTER), []),
+        (acl("g", resource=ResourceType.GROUP), []),
+        (acl("kafka-cluster", Op.ALTER, resource=ResourceType.CLUSTER), []),
     ],
 )
 def test_what_is_written(rule: Acl, written: list[Acl]) -> None:
@@ -66,26 +73,26 @@ def test_what_is_written(rule: Acl, written: list[Acl]) -> None:
 
 @pytest.mark.parametrize("operation", [Op.ALL, Op.WRITE, Op.CREATE, Op.DELETE, Op.ALTER, Op.ALTER_CONFIGS])
 @pytest.mark.parametrize("pattern", ["literal", "prefixed", "wildcard"])
-def test_what_changes_a_topic_is_held_back_whole(operation: Operation, pattern: str) -> None:
+def test_what_changes_a_topic_is_held_back_whole(operation: AclOperation, pattern: str) -> None:
     rule = {
         "literal": acl("orders", operation),
         "prefixed": acl("ord", operation, pattern=Prefixed),
         "wildcard": acl("*", operation),
     }[pattern]
-    assert want(rule).held == {rule: TWIN_ALONE}
+    assert want(rule).held == {rule: CHANGES_TWIN_REASON}
     assert all(one.operation in (Op.READ, Op.DESCRIBE, Op.DESCRIBE_CONFIGS) for one in want(rule).write)
 
 
 def test_an_operation_of_a_newer_kafka_is_held_back_when_it_allows_and_crosses_when_it_forbids() -> None:
     new = replace(acl("orders"), operation=99)
-    assert (want(new).write, want(new).held) == (frozenset(), {new: TWIN_ALONE})
-    forbids = replace(new, permission=int(Permission.DENY))
+    assert (want(new).write, want(new).held) == (frozenset(), {new: CHANGES_TWIN_REASON})
+    forbids = replace(new, permission=int(AclPermission.DENY))
     assert want(forbids).write == {forbids}
     assert "operation 99" in str(new)
 
 
 def test_rules_follow_a_twin_to_its_name() -> None:
-    ground = Ground({"orders": "east.orders"})
+    ground = AclContext({"orders": "east.orders"})
     for rule in (acl("orders"), acl("ord", pattern=Prefixed), acl("*")):
         assert want(rule, ground=ground, link=PREFIX).write == {acl("east.orders")}
 
@@ -93,28 +100,28 @@ def test_rules_follow_a_twin_to_its_name() -> None:
 def test_a_denial_for_everybody_is_held_back_with_all_it_forbids() -> None:
     denial = acl("orders", Op.READ, who="User:*", deny=True)
     found = want(denial, acl("*"), acl("orders"), acl("orders", Op.DESCRIBE))
-    assert found.held == {denial: SHUTS_OUT}
+    assert found.held == {denial: LOCKS_OUT_REASON}
     assert found.write == {acl("order-log"), acl("orders", Op.DESCRIBE)}, "the wide rule without what was forbidden"
     from_one_host = replace(denial, host="10.0.0.7")
     assert from_one_host in want(from_one_host, acl("orders")).write, "it cannot shut everybody out"
 
 
 def grouped(*, wide: bool) -> Link:
-    control = Control(groups=("app.*",), exclude_groups=("app-x",))
-    return Link("east", "west", follow=Follow(group_acls=True, wide_group_acls=wide), control=control)
+    control = LinkControl(groups=("app.*",), exclude_groups=("app-x",))
+    return Link("east", "west", follow=SyncRules(group_acls=True, wide_group_acls=wide), control=control)
 
 
-def group(name: str, *, pattern: Pattern = Literal, who: str = "User:anna", deny: bool = False) -> Acl:
-    return acl(name, pattern=pattern, who=who, deny=deny, resource=Resource.GROUP)
+def group(name: str, *, pattern: PatternType = Literal, who: str = "User:anna", deny: bool = False) -> Acl:
+    return acl(name, pattern=pattern, who=who, deny=deny, resource=ResourceType.GROUP)
 
 
 def test_group_rules_follow_when_asked_and_admitted_and_wide_ones_when_asked_for_by_themselves() -> None:
     named = [group(name) for name in ("app-1", "app-x", "other", "*")]
     wide, mine = group("other", pattern=Prefixed), group("app-1", who="User:mirror")
     found = want(*named, wide, mine, link=grouped(wide=False))
-    assert found == Wanted(frozenset({named[0]}), {named[3]: MANY_GROUPS, wide: MANY_GROUPS})
+    assert found == WantedAcls(frozenset({named[0]}), {named[3]: WIDE_GROUPS_REASON, wide: WIDE_GROUPS_REASON})
     found = want(*named, wide, mine, link=grouped(wide=True))
-    assert found == Wanted(frozenset({named[0], named[3], wide}))
+    assert found == WantedAcls(frozenset({named[0], named[3], wide}))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +138,7 @@ def test_group_rules_follow_when_asked_and_admitted_and_wide_ones_when_asked_for
 )
 def test_a_group_is_not_given_where_a_denial_of_it_is_held_back(denial: Acl, given: list[str]) -> None:
     found = want(group("app-1"), group("app-1", who="User:bert"), denial, link=grouped(wide=False))
-    assert sorted(one.principal for one in found.write if one.permission == Permission.ALLOW) == given
+    assert sorted(one.principal for one in found.write if one.permission == AclPermission.ALLOW) == given
 
 
 def mine(name: str) -> Acl:
@@ -153,14 +160,14 @@ def test_where_the_source_is_shut_unless_ruled_every_twin_is() -> None:
     assert want(ground=OPEN).write == frozenset(), "open on both sides"
 
 
-def gives(*operations: Operation, name: str = "orders", who: str = "User:mirror", host: str = "*") -> list[Acl]:
+def gives(*operations: AclOperation, name: str = "orders", who: str = "User:mirror", host: str = "*") -> list[Acl]:
     pattern = Prefixed if name == "ord" else Literal
     return [acl(name, operation, who=who, pattern=pattern, host=host) for operation in operations]
 
 
 UNDELETED = (Op.READ, Op.WRITE, Op.CREATE, Op.ALTER, Op.ALTER_CONFIGS)
 UNMADE = (Op.READ, Op.WRITE, Op.ALTER, Op.ALTER_CONFIGS)
-MAKES = acl("kafka-cluster", Op.CREATE, who="User:mirror", resource=Resource.CLUSTER)
+MAKES = acl("kafka-cluster", Op.CREATE, who="User:mirror", resource=ResourceType.CLUSTER)
 
 
 @pytest.mark.parametrize(
@@ -199,16 +206,16 @@ def test_where_the_targets_own_rules_give_the_mirror_all_it_needs_they_alone_say
     ), "what we wrote ourselves is no word of the target's"
     before = frozenset({mine("orders")})
     both = frozenset({*theirs, acl("orders")} - before)
-    plan = decisions.decide(want(acl("orders"), ground=ruled), both | before, before, ruled)
+    plan = decisions.plan_acls(want(acl("orders"), ground=ruled), both | before, before, ruled)
     assert plan.remove == ((mine("orders"),) if given else ()), "one of a former version goes"
-    again = decisions.decide(want(acl("orders"), ground=ruled), both, frozenset({acl("orders")}), ruled)
+    again = decisions.plan_acls(want(acl("orders"), ground=ruled), both, frozenset({acl("orders")}), ruled)
     assert again.create == (() if given else (mine("orders"),)), "one that a former version took away comes back"
 
 
 def test_no_rule_follows_before_it_is_known_who_the_mirror_is() -> None:
-    assert decisions.cannot(OPEN) == ""
-    assert "allow.everyone.if.no.acl.found" in decisions.cannot(replace(OPEN, us=""))
-    assert decisions.cannot(replace(GROUND, us="")) == ""
+    assert decisions.explain_no_acls(OPEN) == ""
+    assert "allow.everyone.if.no.acl.found" in decisions.explain_no_acls(replace(OPEN, us=""))
+    assert decisions.explain_no_acls(replace(GROUND, us="")) == ""
 
 
 @pytest.mark.parametrize("left", ["orders", "forgotten"])
@@ -216,38 +223,38 @@ def test_the_last_rule_of_a_topic_is_never_taken_off(left: str) -> None:
     """Of a twin, and of a topic that was one."""
     rule, own = acl(left), mine(left)
     for target in (frozenset({rule, own}), frozenset({rule})):
-        plan = decisions.decide(Wanted(frozenset()), target, target, OPEN)
+        plan = decisions.plan_acls(WantedAcls(frozenset()), target, target, OPEN)
         assert (plan.remove, plan.create) == ((rule,), () if own in target else (own,))
         assert plan.forget == ()
-    again = decisions.decide(Wanted(frozenset()), frozenset({own}), frozenset({own}), OPEN)
+    again = decisions.plan_acls(WantedAcls(frozenset()), frozenset({own}), frozenset({own}), OPEN)
     assert (again.create, again.remove, again.forget) == ((), (), ())
     gone = replace(OPEN, gone=frozenset({left}))
-    assert decisions.decide(Wanted(frozenset()), frozenset({own}), frozenset({own}), gone).remove == (own,)
-    assert decisions.decide(Wanted(frozenset()), frozenset({rule}), frozenset({rule}), GROUND).create == ()
+    assert decisions.plan_acls(WantedAcls(frozenset()), frozenset({own}), frozenset({own}), gone).remove == (own,)
+    assert decisions.plan_acls(WantedAcls(frozenset()), frozenset({rule}), frozenset({rule}), GROUND).create == ()
 
 
 def test_a_wide_rule_of_a_former_version_goes_and_leaves_nothing_behind() -> None:
     wide = acl("*")
-    plan = decisions.decide(want(wide, ground=OPEN), frozenset({wide}), frozenset({wide}), OPEN)
+    plan = decisions.plan_acls(want(wide, ground=OPEN), frozenset({wide}), frozenset({wide}), OPEN)
     assert plan.remove == (wide,)
     assert {one.name for one in plan.create} == {"orders", "order-log"}
 
 
 def test_what_shuts_comes_before_what_opens_and_goes_after_it() -> None:
     allow, deny = acl("a"), acl("a", deny=True)
-    plan = AclPlan((deny, allow, mine("a")), (allow, deny), (), "User:mirror")
+    plan = AclSyncPlan((deny, allow, mine("a")), (allow, deny), (), "User:mirror")
     assert plan.creating() == [[mine("a")], [deny], [allow]]
     assert plan.removing() == [[allow], [deny]]
-    assert AclPlan((allow,), (), ()).creating() == [[], [], [allow]]
+    assert AclSyncPlan((allow,), (), ()).creating() == [[], [], [allow]]
 
 
 def test_only_rules_that_we_wrote_are_taken_away() -> None:
     ours, theirs, new, lost = acl("a"), acl("b"), acl("c"), acl("d")
     both = acl("e")
-    wanted = Wanted(frozenset({new, both}))
-    plan = decisions.decide(wanted, frozenset({ours, theirs, both}), frozenset({ours, lost}), GROUND)
+    wanted = WantedAcls(frozenset({new, both}))
+    plan = decisions.plan_acls(wanted, frozenset({ours, theirs, both}), frozenset({ours, lost}), GROUND)
     assert (plan.create, plan.remove, plan.forget) == ((new,), (ours,), (lost,))
-    again = decisions.decide(wanted, frozenset({theirs, both, new}), frozenset({new}), GROUND)
+    again = decisions.plan_acls(wanted, frozenset({theirs, both, new}), frozenset({new}), GROUND)
     assert (again.create, again.remove, again.forget) == ((), (), ())
 
 
@@ -258,7 +265,7 @@ def test_a_rule_of_the_targets_own_that_opens_a_twin_is_named() -> None:
         acl("*", Op.ALL, who="User:mirror"),
         acl("x", Op.ALL),
     ]
-    (remark,) = decisions.exposing(rules, GROUND)
+    (remark,) = decisions.find_exposing_acls(rules, GROUND)
     assert str(remark) == (
         "acl allow User:anna write on topic ord and all it begins: stands on the target and lets others change the "
         "twin order-log"
@@ -277,7 +284,7 @@ def test_a_rule_of_the_targets_own_that_opens_a_twin_is_named() -> None:
         ([acl("*", Op.READ), acl("twinshore.homes", Op.DESCRIBE)], False),
         ([acl("twinshore.followers", Op.WRITE), acl("orders", Op.ALL)], False),
         ([acl("*", Op.ALL, who="User:mirror"), acl("*", Op.ALL, who="User:operator")], False),
-        ([acl("*", Op.WRITE, resource=Resource.GROUP)], False),
+        ([acl("*", Op.WRITE, resource=ResourceType.GROUP)], False),
         ([acl("*", Op.WRITE, deny=True)], False),
         ([acl("twinshore.homes", Op.WRITE), acl("twinshore.homes", Op.WRITE, deny=True)], False),
         ([acl("twinshore.homes", Op.WRITE), acl("twinshore.homes", deny=True)], True),
@@ -286,41 +293,46 @@ def test_a_rule_of_the_targets_own_that_opens_a_twin_is_named() -> None:
         ([acl("*", Op.WRITE), acl("twinshore.homes", Op.WRITE, deny=True)], True),
         ([acl("twinshore.homes", Op.ALL), acl("twinshore.homes", Op.WRITE, deny=True)], True),
         (
-            [acl("*", Op.ALL), *(acl("twinshore.", one, pattern=Prefixed, deny=True) for one in decisions.CHANGES)],
+            [
+                acl("*", Op.ALL),
+                *(acl("twinshore.", one, pattern=Prefixed, deny=True) for one in decisions.WRITE_OPERATIONS),
+            ],
             False,
         ),
     ],
 )
 def test_who_else_may_change_our_own_topics_is_found(rules: list[Acl], is_open: bool) -> None:
-    assert decisions.open_own_topics(rules, {"User:mirror", "User:operator"}) == (rules[:1] if is_open else [])
+    assert decisions.find_open_topic_acls(rules, {"User:mirror", "User:operator"}) == (rules[:1] if is_open else [])
 
 
 def test_the_command_denies_named_users_what_they_need_not_do() -> None:
     rules = [acl("*", Op.ALL), acl("twinshore.", Op.WRITE, pattern=Prefixed, who="User:*")]
-    said = decisions.open_in_words("west", "west:9092", rules)
+    said = decisions.describe_open_topics("west", "west:9092", rules)
     assert "; ".join(map(str, rules)) in said
     assert said.endswith(
         "(try: kafka-acls.sh --bootstrap-server west:9092 --command-config admin.properties --add --deny-principal"
         " User:anna --operation Write --operation Delete --operation Alter --operation AlterConfigs"
         " --topic twinshore.homes --topic twinshore.rescued --topic twinshore.twins)"
     )
-    assert "try" not in decisions.open_in_words("west", "west:9092", rules[1:])  # a denial for all would shut us out
-    assert decisions.open_in_words("west", "west:9092", []) == ""
+    assert "try" not in decisions.describe_open_topics(
+        "west", "west:9092", rules[1:]
+    )  # a denial for all would shut us out
+    assert decisions.describe_open_topics("west", "west:9092", []) == ""
 
 
 def test_a_rule_survives_its_way_through_the_store() -> None:
     rule = acl('o"r\n', Op.ALTER_CONFIGS, pattern=Prefixed, who="User:CN=a,O=b", deny=True)
-    assert decisions.from_text(decisions.to_text(rule)) == rule
+    assert decisions.acl_from_text(decisions.acl_to_text(rule)) == rule
 
 
-def may(rules: frozenset[Acl], who: str, topic: str, operation: Operation) -> bool:
+def may(rules: frozenset[Acl], who: str, topic: str, operation: AclOperation) -> bool:
     """As brokers judge: a denial wins, and some operations include describe."""
     include = {Op.DESCRIBE: {Op.READ, Op.WRITE, Op.DELETE, Op.ALTER}, Op.DESCRIBE_CONFIGS: {Op.ALTER_CONFIGS}}
     ours = [one for one in rules if one.covers(topic) and one.principal in (who, "User:*")]
-    if any(one.permission == Permission.DENY and one.operation in (Op.ALL, operation) for one in ours):
+    if any(one.permission == AclPermission.DENY and one.operation in (Op.ALL, operation) for one in ours):
         return False
     enough = {Op.ALL, operation, *include.get(operation, set())}
-    return any(one.permission == Permission.ALLOW and one.operation in enough for one in ours)
+    return any(one.permission == AclPermission.ALLOW and one.operation in enough for one in ours)
 
 
 def test_whoever_may_read_on_the_source_may_on_the_twin_and_nobody_may_write() -> None:
@@ -339,12 +351,12 @@ def test_whoever_may_read_on_the_source_may_on_the_twin_and_nobody_may_write() -
             )
             for _ in range(chance.randrange(1, 6))
         )
-        there = want(*rules, ground=Ground(twins, "User:mirror")).write
+        there = want(*rules, ground=AclContext(twins, "User:mirror")).write
         for who in people[:2]:
             for topic in twins:
                 assert not may(there, who, topic, Op.WRITE), (seed, rules, there)
                 reads = may(rules, who, topic, Op.READ), may(there, who, topic, Op.READ)
-                shut = any(one.permission == Permission.DENY and one.operation == Op.DESCRIBE for one in rules)
+                shut = any(one.permission == AclPermission.DENY and one.operation == Op.DESCRIBE for one in rules)
                 assert reads[0] == reads[1] or (shut and not reads[1]), (seed, rules, there, who, topic)
             for topic in ("ordinary", "own", "bil", "*"):
                 assert not may(there, who, topic, Op.READ), (seed, rules, there, who, topic)

@@ -5,18 +5,25 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
-from twinshore.config.model import Deleted, Follow, Recreated
-from twinshore.replication.sync.core.decisions import AskSpans, DeleteTwin, Forget, Remember, TakeBack, Tell
+from twinshore.config.model import DeletedTopicPolicy, RecreatedTopicPolicy, SyncRules
+from twinshore.replication.sync.core.decisions import (
+    AskTwinRanges,
+    DeleteTwin,
+    DropTopicState,
+    RememberState,
+    ReportIncident,
+    RevokeApproval,
+)
 from twinshore.replication.sync.core.lifecycle import (
-    LOOKS_MIN,
-    Memory,
+    MISSED_POLLS_MIN,
+    Approval,
+    DeletionRules,
+    LifecycleState,
+    ObservedTopic,
     Presence,
-    SeenTopic,
-    Span,
-    TopicLook,
-    TopicRules,
-    Word,
-    decide,
+    TopicObservation,
+    TwinRange,
+    decide_actions,
 )
 
 SEEDS = 3_000
@@ -24,7 +31,9 @@ STEPS = 120
 LOOK_MS = 5_000
 DELAY_S = 30.0
 TOPIC = "orders"
-BOTH_DELETE = Follow(deleted=Deleted.DELETE, recreated=Recreated.BEGIN_AGAIN, delete_after_s=DELAY_S)
+BOTH_DELETE = SyncRules(
+    deleted=DeletedTopicPolicy.DELETE, recreated=RecreatedTopicPolicy.BEGIN_AGAIN, delete_after_s=DELAY_S
+)
 
 
 @dataclass
@@ -39,8 +48,8 @@ class History:
     written: int = 0
     paused: bool = False
     kept: bool = False
-    follow: Follow = BOTH_DELETE
-    memory: Memory = field(default_factory=Memory)
+    follow: SyncRules = BOTH_DELETE
+    memory: LifecycleState = field(default_factory=LifecycleState)
     missed: int = 0
     calm_ms: int = 0
     told: list[str] = field(default_factory=list)
@@ -63,14 +72,17 @@ class History:
             return
         elif what == "policy":
             before = self._policy()
-            deleted, recreated = self.chance.choice(list(Deleted)), self.chance.choice(list(Recreated))
+            deleted, recreated = (
+                self.chance.choice(list(DeletedTopicPolicy)),
+                self.chance.choice(list(RecreatedTopicPolicy)),
+            )
             after_s = self.chance.choice([DELAY_S, 2 * DELAY_S])
             self.follow = replace(self.follow, deleted=deleted, recreated=recreated, delete_after_s=after_s)
             if self._policy() == before:
                 return
         elif what == "word" and self.source:
             # An operator is shown what the twin holds now.
-            self.memory = replace(self.memory, begin=Word(self.now_ms, self.source, ((0, 10 + self.written),)))
+            self.memory = replace(self.memory, begin=Approval(self.now_ms, self.source, ((0, 10 + self.written),)))
             return
         else:
             return
@@ -81,37 +93,37 @@ class History:
         return self.follow.recreated if self.source else self.follow.deleted, self.follow.delete_after_s
 
     def look(self) -> None:
-        there = SeenTopic(Presence.THERE, self.source, 1) if self.source else SeenTopic(Presence.GONE)
-        twin = SeenTopic(Presence.THERE, self.twin, 1) if self.twin else SeenTopic(Presence.GONE)
+        there = ObservedTopic(Presence.THERE, self.source, 1) if self.source else ObservedTopic(Presence.GONE)
+        twin = ObservedTopic(Presence.THERE, self.twin, 1) if self.twin else ObservedTopic(Presence.GONE)
         self.missed = 0 if self.source else self.missed + 1
-        seen = TopicLook(TOPIC, TOPIC, "s1", "t1", there, twin, self.missed)
+        seen = TopicObservation(TOPIC, TOPIC, "s1", "t1", there, twin, self.missed)
         against = "paused" if self.paused else "kept" if self.kept else ""
-        rules = TopicRules(self.follow, against)
-        spans: list[Span] = []
+        rules = DeletionRules(self.follow, against)
+        spans: list[TwinRange] = []
         if self.memory.state is not None:
             self.memory = replace(self.memory, served_s=(self.now_ms - self.memory.since_ms) / 1000)
-        acts = decide(seen, self.memory, rules, None, self.now_ms)
-        if acts == [AskSpans(TOPIC)]:
-            spans = [Span(0, 0, 10 + self.written, 10, 10)]
-            acts = decide(seen, self.memory, rules, spans, self.now_ms)
+        acts = decide_actions(seen, self.memory, rules, None, self.now_ms)
+        if acts == [AskTwinRanges(TOPIC)]:
+            spans = [TwinRange(0, 0, 10 + self.written, 10, 10)]
+            acts = decide_actions(seen, self.memory, rules, spans, self.now_ms)
         for act in acts:
             match act:
-                case Remember(_, None):
-                    self.memory = Memory(begin=self.memory.begin)
-                case Remember(_, state, due_ms, source_id):
+                case RememberState(_, None):
+                    self.memory = LifecycleState(begin=self.memory.begin)
+                case RememberState(_, state, due_ms, source_id):
                     begin = self.memory.begin
-                    self.memory = Memory(state, self.now_ms, due_ms, source_id, begin=begin)
-                case TakeBack():
+                    self.memory = LifecycleState(state, self.now_ms, due_ms, source_id, begin=begin)
+                case RevokeApproval():
                     self.memory = replace(self.memory, begin=None)
-                case Tell(_, _, sentence):
+                case ReportIncident(_, _, sentence):
                     self.told.append(sentence)
                     assert not self.twin or spans, "a row names what was asked"
                 case DeleteTwin():
                     self._delete(spans)
-                case Forget():
-                    self.memory = Memory()
+                case DropTopicState():
+                    self.memory = LifecycleState()
 
-    def _delete(self, spans: list[Span]) -> None:
+    def _delete(self, spans: list[TwinRange]) -> None:
         word = self.memory.begin
         assert spans, "what it holds was asked at that moment"
         assert not self.paused and not self.kept
@@ -120,9 +132,9 @@ class History:
             assert dict(word.ends)[0] >= 10 + self.written, "nobody agreed to what was written since"
         else:
             assert self.written == 0, "the link did not carry it"
-            assert self._policy()[0] in (Recreated.BEGIN_AGAIN, Deleted.DELETE)
+            assert self._policy()[0] in (RecreatedTopicPolicy.BEGIN_AGAIN, DeletedTopicPolicy.DELETE)
             assert self.now_ms - self.calm_ms >= DELAY_S * 1000, "its delay begins anew with each thing that happens"
-            assert self.source or self.missed >= LOOKS_MIN
+            assert self.source or self.missed >= MISSED_POLLS_MIN
             assert "unless `twinshore mirror keep orders` forbids it" in self.told[-1]
         self.twin = ""
         self.deleted += 1

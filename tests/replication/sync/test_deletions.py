@@ -10,16 +10,24 @@ from pathlib import Path
 import pytest
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.incidents import POLICY_KEEP_TWIN
+from twinshore.config.incident_policy import POLICY_KEEP_TWIN
 from twinshore.config.model import Link
 from twinshore.config.settings import load_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.sync import deletion
-from twinshore.replication.sync.clusters import Hands, SafetyNow
-from twinshore.replication.sync.core.lifecycle import ALLOWED, EVERY_TOPIC, KEEP, Presence, SeenTopic, Span, Word
-from twinshore.replication.sync.deletion import Endings
-from twinshore.state.core.values import ControlRow, LedgerRow, Remembered, TwinRow
+from twinshore.replication.sync.cluster_comparison import SafetyPolicy, TargetAdmin
+from twinshore.replication.sync.core.lifecycle import (
+    ALL_TOPICS,
+    DELETE_APPROVAL,
+    KEEP_TWIN,
+    Approval,
+    ObservedTopic,
+    Presence,
+    TwinRange,
+)
+from twinshore.replication.sync.deletion import DeletedTopics
+from twinshore.state.core.values import ControlRow, IncidentRow, LinkStateRow, TwinRow
 from twinshore.state.store import Store, open_store
 
 LINK = "east->west"
@@ -37,7 +45,7 @@ TOPICS = tuple("abcdefgh")
 
 
 @dataclass(slots=True)
-class Deleting(Hands):
+class Deleting(TargetAdmin):
     """Says of each twin what the target answers, and which were deleted."""
 
     answer: Callable[[str], str] = lambda _: ""
@@ -57,7 +65,7 @@ class Stage:
         self.said: list[str] = []
         self.gone: set[str] = set()
         self.mute: set[str] = set()
-        self.held = [Span(0, 0, 0, 0, 0)]
+        self.held = [TwinRange(0, 0, 0, 0, 0)]
         self.ours = True
         self.when_asked: Callable[[], None] = lambda: None
         self.others: list[Link] = []
@@ -69,15 +77,15 @@ class Stage:
         self.link = settings.links[0]
         self.clusters = [KafkaCluster(settings.cluster(name)) for name in ("east", "west")]
         self.hands = Deleting(LINK, self.clusters[1], self.store, self.said.append)
-        monkeypatch.setattr(deletion, "sides", self._sides)
-        monkeypatch.setattr(deletion, "spans", self._spans)
+        monkeypatch.setattr(deletion, "observe_topics", self._sides)
+        monkeypatch.setattr(deletion, "read_twin_ranges", self._spans)
         self.endings = self.begun()
 
-    def begun(self) -> Endings:
+    def begun(self) -> DeletedTopics:
         source, target = self.clusters
-        safety = SafetyNow(load_settings(self.file, {}), self.said.append)
+        safety = SafetyPolicy(load_settings(self.file, {}), self.said.append)
         ends = (self.link, source, target, self.store, self.hands)
-        return Endings(*ends, links=[self.link, *self.others], safety=safety, active=lambda: self.ours)
+        return DeletedTopics(*ends, links=[self.link, *self.others], safety=safety, active=lambda: self.ours)
 
     def close(self) -> None:
         for cluster in self.clusters:
@@ -99,17 +107,17 @@ class Stage:
         self.file.write_text(f"{SETTINGS}[safety]\n{line}\n")
 
     def say(self, kind: str, topic: str, value: str = "") -> None:
-        self.store.memories.remember([Remembered(LINK, kind, topic, value, "said", wall_ms())])
+        self.store.link_states.remember([LinkStateRow(LINK, kind, topic, value, "said", wall_ms())])
 
-    def open(self, kind: str) -> list[LedgerRow]:
+    def open(self, kind: str) -> list[IncidentRow]:
         return [row for row in self.store.ledger.rows(LINK, open_only=True) if row.incident.kind == kind]
 
-    def _sides(self, cluster: KafkaCluster, names: Iterable[str]) -> dict[str, SeenTopic]:
-        there = SeenTopic(Presence.THERE, "aa" if cluster.name == "east" else "bb", 1)
+    def _sides(self, cluster: KafkaCluster, names: Iterable[str]) -> dict[str, ObservedTopic]:
+        there = ObservedTopic(Presence.THERE, "aa" if cluster.name == "east" else "bb", 1)
         left = self.gone if cluster.name == "east" else set(self.hands.deleted)
-        return {name: SeenTopic(Presence.GONE) if name in left else there for name in names}
+        return {name: ObservedTopic(Presence.GONE) if name in left else there for name in names}
 
-    def _spans(self, _cluster: KafkaCluster, topic: str, *_: object) -> list[Span]:
+    def _spans(self, _cluster: KafkaCluster, topic: str, *_: object) -> list[TwinRange]:
         self.when_asked()
         if topic in self.mute:
             raise KafkaError(f"west: offset earliest of {topic}-0: it has no leader", retriable=True)
@@ -144,8 +152,8 @@ def test_an_operators_no_is_heard_at_the_last_moment(stage: Stage, word: str) ->
     stage.gone = {"a"}
     say = {
         "paused": stage.pause,
-        "kept": lambda: stage.say(KEEP, "a"),
-        "all kept": lambda: stage.say(KEEP, EVERY_TOPIC),
+        "kept": lambda: stage.say(KEEP_TWIN, "a"),
+        "all kept": lambda: stage.say(KEEP_TWIN, ALL_TOPICS),
         "never": lambda: stage.set_safety("never_delete = true"),
         "half written": lambda: stage.set_safety("never_del"),
     }[word]
@@ -229,7 +237,7 @@ def test_a_deletion_that_the_target_refuses_is_told_once_and_tried_again(
     stage.hands.answer = lambda twin: asked.append(twin) or "refused"  # type: ignore[func-returns-value]
     stage.looks(3)
     assert asked == [], "not at each look"
-    monkeypatch.setattr(deletion, "REFUSED_AGAIN_S", 0.0)
+    monkeypatch.setattr(deletion, "DELETE_RETRY_S", 0.0)
     stage.looks(1)
     assert asked == ["a"]
     stage.hands.answer = lambda _: ""
@@ -245,7 +253,7 @@ def test_many_topics_that_go_at_once_wait_for_a_word_each(stage: Stage, count: i
     assert {row.incident.topic for row in rows} == stage.gone
     assert stage.looks(20) == ()
     assert [row.id for row in stage.open("deletion held")] == [row.id for row in rows], "told once"
-    stage.say(ALLOWED, "b", Word(wall_ms()).to_json())
+    stage.say(DELETE_APPROVAL, "b", Approval(wall_ms()).to_json())
     assert stage.looks() == ("b",)
     assert stage.looks(20) == ("b",), "fewer are left, but each waits for its word"
     stage.gone = {"a"}
@@ -263,7 +271,7 @@ def test_a_few_of_many_go_as_the_settings_say(stage: Stage) -> None:
 def test_what_somebody_wrote_since_is_seen_at_the_moment_itself(stage: Stage) -> None:
     stage.gone = {"a"}
     stage.looks(2)
-    stage.held = [Span(0, 0, 51_000, 1_000, 1_000)]
+    stage.held = [TwinRange(0, 0, 51_000, 1_000, 1_000)]
     assert stage.looks() == ()
     (row,) = stage.open("deletion held")
     assert row.incident.sentence == (
@@ -273,7 +281,7 @@ def test_what_somebody_wrote_since_is_seen_at_the_moment_itself(stage: Stage) ->
 
 def test_what_another_version_remembered_begins_anew(stage: Stage) -> None:
     for topic, state in (("a", "deleting"), ("b", "gone")):
-        stage.store.memories.remember([Remembered(LINK, "topic", topic, "", state, 1)])
+        stage.store.link_states.remember([LinkStateRow(LINK, "topic", topic, "", state, 1)])
     stage.gone = {"a"}
     stage.looks(2)
     (row,) = stage.open("deleted topic")

@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 
 from twinshore.config.errors import StoreError
-from twinshore.config.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
+from twinshore.config.incident_policy import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.sync import deletion
-from twinshore.replication.sync.clusters import Hands, SafetyNow
-from twinshore.replication.sync.core.decisions import Remember, State
+from twinshore.replication.sync.cluster_comparison import SafetyPolicy, TargetAdmin
+from twinshore.replication.sync.core.decisions import DeletionState, RememberState
 from twinshore.replication.sync.core.lifecycle import (
-    Memory,
+    DeletionDelays,
+    LifecycleState,
+    ObservedTopic,
     Presence,
-    SeenTopic,
-    ServedDelays,
-    Span,
-    memories_of,
-    row_of,
+    TwinRange,
+    lifecycle_row,
+    parse_lifecycle_states,
 )
-from twinshore.replication.sync.deletion import Endings
+from twinshore.replication.sync.deletion import DeletedTopics
 from twinshore.state.core.values import Incident, TwinRow
 from twinshore.state.store import Store, open_store
 
@@ -53,19 +53,21 @@ class Place:
         self.link = settings.links[0]
         self.source, self.target = (KafkaCluster(settings.cluster(name)) for name in ("east", "west"))
         monkeypatch.setattr(
-            deletion, "sides", lambda cluster, topics: {one: self._side(cluster.name) for one in topics}
+            deletion, "observe_topics", lambda cluster, topics: {one: self._side(cluster.name) for one in topics}
         )
         self.endings = self.begun()
 
-    def begun(self) -> Endings:
-        hands = Hands(LINK, self.target, self.store, self.said.append)
+    def begun(self) -> DeletedTopics:
+        hands = TargetAdmin(LINK, self.target, self.store, self.said.append)
         ends = (self.link, self.source, self.target, self.store, hands)
-        safety = SafetyNow(self.settings, self.said.append)
-        return Endings(*ends, links=[self.link], safety=safety, active=lambda: True, clock_s=lambda: self.steady_s)
+        safety = SafetyPolicy(self.settings, self.said.append)
+        return DeletedTopics(
+            *ends, links=[self.link], safety=safety, active=lambda: True, clock_s=lambda: self.steady_s
+        )
 
-    def _side(self, cluster: str) -> SeenTopic:
+    def _side(self, cluster: str) -> ObservedTopic:
         presence = Presence.THERE if self.ids[cluster] else Presence.GONE
-        return SeenTopic(presence, self.ids[cluster], 1 if self.ids[cluster] else 0)
+        return ObservedTopic(presence, self.ids[cluster], 1 if self.ids[cluster] else 0)
 
     def open(self) -> list[str]:
         return [row.incident.kind.value for row in self.store.ledger.rows(LINK, open_only=True)]
@@ -99,7 +101,7 @@ def test_what_an_earlier_process_told_is_over_when_all_is_as_it_was(place: Place
 
 
 def test_a_twin_that_was_kept_is_forgotten_once_nobody_has_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deletion, "spans", lambda *_: [Span(0, 0, 0, 0, 0)])
+    monkeypatch.setattr(deletion, "read_twin_ranges", lambda *_: [TwinRange(0, 0, 0, 0, 0)])
     place.ids["east"] = ""
     place.endings.look()
     place.endings.look()
@@ -133,7 +135,9 @@ def test_the_next_process_goes_on_with_the_delay_that_was_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Place(tmp_path, monkeypatch, 'follow = { deleted = "delete", delete_after_s = 86400 }\n')
-    place.store.memories.remember([row_of(LINK, Remember("orders", State.ANNOUNCED, 86_401_000), 1_000)])
+    place.store.link_states.remember(
+        [lifecycle_row(LINK, RememberState("orders", DeletionState.ANNOUNCED, 86_401_000), 1_000)]
+    )
     place.ids["east"] = ""
     for process in range(2):
         place.steady_s = 5_000.0 * process  # each host counts from a start of its own
@@ -141,14 +145,14 @@ def test_the_next_process_goes_on_with_the_delay_that_was_served(
         for _ in range(4):
             endings.look()
             place.steady_s += 1_000.0
-    kept = memories_of(place.store.memories.of(LINK))["orders"]
+    kept = parse_lifecycle_states(place.store.link_states.of(LINK))["orders"]
     assert (kept.served_s, kept.due_ms) == (6_000.0, 86_401_000), "each counts from its first look to its last"
     assert not any("not decided" in said for said in place.said)
     place.close()
 
 
 def test_a_new_announcement_has_the_whole_delay_again() -> None:
-    announced, counting = Memory(State.ANNOUNCED, 1_000, 2_000, "", 30.0), ServedDelays(LINK)
+    announced, counting = LifecycleState(DeletionState.ANNOUNCED, 1_000, 2_000, "", 30.0), DeletionDelays(LINK)
     assert counting.served("orders", announced, 100.0) == announced
     assert counting.served("orders", announced, 160.0).served_s == 90.0
     again = replace(announced, since_ms=3_000, served_s=0.0)

@@ -8,81 +8,90 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twinshore.config.model import Deleted, Follow, Recreated
+from twinshore.config.model import DeletedTopicPolicy, RecreatedTopicPolicy, SyncRules
 from twinshore.replication.sync.core.decisions import (
-    Act,
-    Archive,
-    AskSpans,
+    ArchiveTwin,
+    AskTwinRanges,
     DeleteTwin,
-    Forget,
-    LookAgain,
-    Remember,
-    State,
-    TakeBack,
-    Tell,
-    Withdraw,
+    DeletionState,
+    DropTopicState,
+    LifecycleAction,
+    RememberState,
+    ReplanTopic,
+    ReportIncident,
+    RevokeApproval,
+    WithdrawTopic,
 )
 from twinshore.replication.sync.core.lifecycle import (
-    WORD_HOLDS_MS,
-    Memory,
+    APPROVAL_TTL_MS,
+    Approval,
+    DeletionRules,
+    LifecycleState,
+    ObservedTopic,
     Presence,
-    SeenTopic,
-    Span,
-    TopicLook,
-    TopicRules,
-    Word,
-    decide,
-    for_mapped,
-    is_lost,
+    TopicObservation,
+    TwinRange,
+    adapt_to_mapped,
+    decide_actions,
+    is_source_lost,
     would_delete,
 )
 
-THERE, GONE, HIDDEN = SeenTopic(Presence.THERE, "s1", 2), SeenTopic(Presence.GONE), SeenTopic(Presence.HIDDEN)
-TWIN = SeenTopic(Presence.THERE, "t1", 2)
-ANEW = SeenTopic(Presence.THERE, "s2", 2)
-ONCE_MORE = SeenTopic(Presence.THERE, "s3", 2)
-SOMEONES = SeenTopic(Presence.THERE, "t2", 2)
-WHOLE = [Span(0, 0, 10, 10, 10), Span(1, 0, 0, 0, 0)]
-FOREIGN = [Span(0, 0, 51_000, 10, 10), WHOLE[1]]
-KEEP, ARCHIVE = TopicRules(Follow()), TopicRules(Follow(deleted=Deleted.ARCHIVE))
-DELETE = TopicRules(Follow(deleted=Deleted.DELETE, delete_after_s=60))
-AGAIN = TopicRules(Follow(recreated=Recreated.BEGIN_AGAIN, delete_after_s=60))
+THERE, GONE, HIDDEN = (
+    ObservedTopic(Presence.THERE, "s1", 2),
+    ObservedTopic(Presence.GONE),
+    ObservedTopic(Presence.HIDDEN),
+)
+TWIN = ObservedTopic(Presence.THERE, "t1", 2)
+ANEW = ObservedTopic(Presence.THERE, "s2", 2)
+ONCE_MORE = ObservedTopic(Presence.THERE, "s3", 2)
+SOMEONES = ObservedTopic(Presence.THERE, "t2", 2)
+WHOLE = [TwinRange(0, 0, 10, 10, 10), TwinRange(1, 0, 0, 0, 0)]
+FOREIGN = [TwinRange(0, 0, 51_000, 10, 10), WHOLE[1]]
+KEEP, ARCHIVE = DeletionRules(SyncRules()), DeletionRules(SyncRules(deleted=DeletedTopicPolicy.ARCHIVE))
+DELETE = DeletionRules(SyncRules(deleted=DeletedTopicPolicy.DELETE, delete_after_s=60))
+AGAIN = DeletionRules(SyncRules(recreated=RecreatedTopicPolicy.BEGIN_AGAIN, delete_after_s=60))
 NOW = 1_800_000_000_000  # 2027-01-15 08:00:00 UTC
-NONE = Memory()
+NONE = LifecycleState()
 
 
-def look(source: SeenTopic = THERE, target: SeenTopic = TWIN, *, missed: int = 2, doubted: bool = False) -> TopicLook:
-    return TopicLook("orders", "orders", "s1", "t1", source, target, missed, doubted)
+def look(
+    source: ObservedTopic = THERE, target: ObservedTopic = TWIN, *, missed: int = 2, doubted: bool = False
+) -> TopicObservation:
+    return TopicObservation("orders", "orders", "s1", "t1", source, target, missed, doubted)
 
 
 def acts(
-    seen: TopicLook, memory: Memory = NONE, rules: TopicRules = KEEP, spans: list[Span] | None = None
-) -> list[Act]:
-    return decide(seen, memory, rules, WHOLE if spans is None else spans, NOW)
+    seen: TopicObservation,
+    memory: LifecycleState = NONE,
+    rules: DeletionRules = KEEP,
+    spans: list[TwinRange] | None = None,
+) -> list[LifecycleAction]:
+    return decide_actions(seen, memory, rules, WHOLE if spans is None else spans, NOW)
 
 
-def kinds(found: list[Act]) -> list[type]:
+def kinds(found: list[LifecycleAction]) -> list[type]:
     return [type(one) for one in found]
 
 
-def since(state: State, ago_s: float, source: str = "") -> Memory:
+def since(state: DeletionState, ago_s: float, source: str = "") -> LifecycleState:
     """Of a deletion: announced so long ago, for a minute later."""
     since_ms = int(NOW - ago_s * 1000)
-    announced = state in (State.ANNOUNCED, State.BEGINNING)
-    return Memory(state, since_ms, since_ms + 60_000 if announced else 0, source, ago_s if announced else 0.0)
+    announced = state in (DeletionState.ANNOUNCED, DeletionState.BEGIN_ANNOUNCED)
+    return LifecycleState(state, since_ms, since_ms + 60_000 if announced else 0, source, ago_s if announced else 0.0)
 
 
-def told(found: list[Act]) -> list[tuple[str, str]]:
+def told(found: list[LifecycleAction]) -> list[tuple[str, str]]:
     """Kind and policy of each row."""
-    return [(one.kind, one.policy.words) for one in found if isinstance(one, Tell)]
+    return [(one.kind, one.policy.words) for one in found if isinstance(one, ReportIncident)]
 
 
-def sentences(found: list[Act]) -> str:
-    return " / ".join(one.sentence for one in found if isinstance(one, Tell))
+def sentences(found: list[LifecycleAction]) -> str:
+    return " / ".join(one.sentence for one in found if isinstance(one, ReportIncident))
 
 
-def beginning(ago_s: float, source: str = "s2") -> Memory:
-    return since(State.BEGINNING, ago_s, source)
+def beginning(ago_s: float, source: str = "s2") -> LifecycleState:
+    return since(DeletionState.BEGIN_ANNOUNCED, ago_s, source)
 
 
 def test_nothing_is_done_while_both_sides_are_as_known() -> None:
@@ -93,116 +102,125 @@ def test_nothing_is_done_while_both_sides_are_as_known() -> None:
 @pytest.mark.parametrize(
     ("rules", "policy", "more", "state"),
     [
-        (KEEP, "keep the twin", "", Remember("orders", State.GONE)),
-        (ARCHIVE, "archive the twin", "", Remember("orders", State.GONE)),
+        (KEEP, "keep the twin", "", RememberState("orders", DeletionState.GONE)),
+        (ARCHIVE, "archive the twin", "", RememberState("orders", DeletionState.GONE)),
         (
             DELETE,
             "delete the twin after 60 s",
             "; the twin is deleted on 2027-01-15 08:01:00 UTC unless `twinshore mirror keep orders` forbids it",
-            Remember("orders", State.ANNOUNCED, NOW + 60_000),
+            RememberState("orders", DeletionState.ANNOUNCED, NOW + 60_000),
         ),
         (
             replace(DELETE, against="the link is paused"),
             "keep the twin",
             "; the twin is kept: the link is paused",
-            Remember("orders", State.GONE),
+            RememberState("orders", DeletionState.GONE),
         ),
     ],
     ids=["keep", "archive", "delete", "paused"],
 )
 def test_a_deleted_topic_is_told_once_and_carried_no_more(
-    rules: TopicRules, policy: str, more: str, state: Remember
+    rules: DeletionRules, policy: str, more: str, state: RememberState
 ) -> None:
     assert acts(look(GONE, missed=1), rules=rules) == [], "one look may err"
     withdraw, tell, remember = acts(look(GONE), rules=rules)
-    assert (withdraw, remember) == (Withdraw("orders"), state)
-    assert isinstance(tell, Tell)
+    assert (withdraw, remember) == (WithdrawTopic("orders"), state)
+    assert isinstance(tell, ReportIncident)
     assert (tell.kind, tell.policy.words) == ("deleted topic", policy)
     assert tell.sentence == f"topic orders was deleted on the source; its twin holds orders-0 0 to 9{more}"
-    assert acts(look(GONE), since(State.GONE, 3_600)) == [], "kept for ever"
+    assert acts(look(GONE), since(DeletionState.GONE, 3_600)) == [], "kept for ever"
 
 
 @pytest.mark.claim("topics", "served-delay", "a host whose clock is a day ahead deletes no twin early")
 def test_a_wall_clock_that_is_ahead_does_not_shorten_the_delay() -> None:
-    watched = replace(since(State.ANNOUNCED, 86_400), served_s=59.9)
+    watched = replace(since(DeletionState.ANNOUNCED, 86_400), served_s=59.9)
     assert not acts(look(GONE), watched, DELETE) and not acts(look(ANEW), replace(beginning(9_999), served_s=0), AGAIN)
     assert DeleteTwin in kinds(acts(look(GONE), replace(watched, served_s=60.0), DELETE))
-    assert acts(look(GONE), replace(since(State.ANNOUNCED, 59), served_s=61.0), DELETE) == []
+    assert acts(look(GONE), replace(since(DeletionState.ANNOUNCED, 59), served_s=61.0), DELETE) == []
 
 
 def test_an_archived_twin_is_marked_and_then_left_alone() -> None:
-    assert acts(look(GONE), since(State.GONE, 1), ARCHIVE) == [Archive("orders"), Remember("orders", State.ARCHIVED)]
-    assert acts(look(GONE), since(State.ARCHIVED, 9_999), ARCHIVE) == []
-    assert acts(look(GONE), since(State.ARCHIVED, 9_999), DELETE) == [], "another policy later does not reach it"
+    assert acts(look(GONE), since(DeletionState.GONE, 1), ARCHIVE) == [
+        ArchiveTwin("orders"),
+        RememberState("orders", DeletionState.ARCHIVED),
+    ]
+    assert acts(look(GONE), since(DeletionState.ARCHIVED, 9_999), ARCHIVE) == []
+    assert acts(look(GONE), since(DeletionState.ARCHIVED, 9_999), DELETE) == [], (
+        "another policy later does not reach it"
+    )
 
 
 def test_deletion_waits_until_the_announced_time() -> None:
-    assert acts(look(GONE), since(State.ANNOUNCED, 59), DELETE) == []
-    assert acts(look(GONE), since(State.ANNOUNCED, 60), DELETE) == [
-        Withdraw("orders"),
+    assert acts(look(GONE), since(DeletionState.ANNOUNCED, 59), DELETE) == []
+    assert acts(look(GONE), since(DeletionState.ANNOUNCED, 60), DELETE) == [
+        WithdrawTopic("orders"),
         DeleteTwin("orders", "orders", "its source topic was deleted; its twin holds orders-0 0 to 9"),
     ]
-    assert acts(look(GONE, GONE), since(State.ANNOUNCED, 60), DELETE) == [Forget("orders")]
-    assert acts(look(GONE, SOMEONES), since(State.ANNOUNCED, 60), DELETE) == [], "not ours to delete"
+    assert acts(look(GONE, GONE), since(DeletionState.ANNOUNCED, 60), DELETE) == [DropTopicState("orders")]
+    assert acts(look(GONE, SOMEONES), since(DeletionState.ANNOUNCED, 60), DELETE) == [], "not ours to delete"
 
 
 @pytest.mark.parametrize(
     "rules", [KEEP, replace(DELETE, against="the link is paused")], ids=["another policy", "something against it"]
 )
-def test_what_was_announced_is_taken_back_and_begins_anew_afterwards(rules: TopicRules) -> None:
-    taken_back = acts(look(GONE), since(State.ANNOUNCED, 99), rules)
+def test_what_was_announced_is_taken_back_and_begins_anew_afterwards(rules: DeletionRules) -> None:
+    taken_back = acts(look(GONE), since(DeletionState.ANNOUNCED, 99), rules)
     assert told(taken_back) == [("deleted topic", "keep the twin")]
-    assert taken_back[-1] == Remember("orders", State.GONE)
-    anew = acts(look(GONE), since(State.GONE, 9_999), DELETE)
+    assert taken_back[-1] == RememberState("orders", DeletionState.GONE)
+    anew = acts(look(GONE), since(DeletionState.GONE, 9_999), DELETE)
     assert "2027-01-15 08:01:00 UTC" in sentences(anew), "it has the whole delay again"
-    assert anew[-1] == Remember("orders", State.ANNOUNCED, NOW + 60_000)
+    assert anew[-1] == RememberState("orders", DeletionState.ANNOUNCED, NOW + 60_000)
 
 
 def test_another_delay_is_announced_before_it_counts() -> None:
     shorter = replace(DELETE, follow=replace(DELETE.follow, delete_after_s=5))
-    assert acts(look(GONE), since(State.ANNOUNCED, 30), shorter)[-1] == Remember("orders", State.ANNOUNCED, NOW + 5_000)
+    assert acts(look(GONE), since(DeletionState.ANNOUNCED, 30), shorter)[-1] == RememberState(
+        "orders", DeletionState.ANNOUNCED, NOW + 5_000
+    )
 
 
 @pytest.mark.parametrize(
     ("span", "why"),
     [
-        (Span(1, 0, 12, 10, 10), "orders-1 holds offsets 10 to 11, of which this link has no receipt"),
-        (Span(1, 0, 10, 10, 15), "the source's records of orders-1 from 10 to 14 never crossed"),
-        (Span(1, 0, 5, 0, 0), "orders-1 holds offsets 0 to 4, of which this link has no receipt"),
+        (TwinRange(1, 0, 12, 10, 10), "orders-1 holds offsets 10 to 11, of which this link has no receipt"),
+        (TwinRange(1, 0, 10, 10, 15), "the source's records of orders-1 from 10 to 14 never crossed"),
+        (TwinRange(1, 0, 5, 0, 0), "orders-1 holds offsets 0 to 4, of which this link has no receipt"),
     ],
 )
-def test_a_twin_that_is_more_or_less_than_a_copy_is_never_deleted(span: Span, why: str) -> None:
+def test_a_twin_that_is_more_or_less_than_a_copy_is_never_deleted(span: TwinRange, why: str) -> None:
     for rules, seen, memory, what in (
-        (DELETE, look(GONE), since(State.ANNOUNCED, 99), "deleted"),
+        (DELETE, look(GONE), since(DeletionState.ANNOUNCED, 99), "deleted"),
         (AGAIN, look(ANEW), beginning(99), "recreated"),
     ):
         found = acts(seen, memory, rules, [WHOLE[0], span])
         assert DeleteTwin not in kinds(found)
         assert told(found)[-1] == ("deletion held", "keep the twin")
         assert sentences(found).endswith(f"the twin of {what} topic orders is kept: {why}")
-        assert found[-1] == Remember("orders", State.KEPT, source_id=seen.source.topic_id)
-    assert acts(look(GONE), since(State.KEPT, 9_999), DELETE) == [], "told once, and for ever"
-    assert acts(look(ANEW), since(State.KEPT, 9_999, "s2"), AGAIN) == []
+        assert found[-1] == RememberState("orders", DeletionState.KEPT, source_id=seen.source.topic_id)
+    assert acts(look(GONE), since(DeletionState.KEPT, 9_999), DELETE) == [], "told once, and for ever"
+    assert acts(look(ANEW), since(DeletionState.KEPT, 9_999, "s2"), AGAIN) == []
 
 
 def test_too_many_at_once_wait_for_a_word() -> None:
     rules = replace(DELETE, many="all 9 topics of the link are gone from the source at once")
-    asked = acts(look(GONE), since(State.ANNOUNCED, 60), rules)
+    asked = acts(look(GONE), since(DeletionState.ANNOUNCED, 60), rules)
     assert "all 9 topics" in sentences(asked)
     assert "`twinshore mirror delete orders` agrees to this one, unless something else forbids it then" in sentences(
         asked
     )
-    assert asked[-1] == Remember("orders", State.ASKED)
+    assert asked[-1] == RememberState("orders", DeletionState.NEEDS_APPROVAL)
     for later in (rules, DELETE):
-        assert acts(look(GONE), since(State.ASKED, 9_999), later) == [], "fewer are left, but nobody said a word"
-    agreed = replace(since(State.ASKED, 9_999), let=Word(NOW - 1))
-    assert kinds(acts(look(GONE), agreed, rules)) == [Withdraw, DeleteTwin]
+        assert acts(look(GONE), since(DeletionState.NEEDS_APPROVAL, 9_999), later) == [], (
+            "fewer are left, but nobody said a word"
+        )
+    agreed = replace(since(DeletionState.NEEDS_APPROVAL, 9_999), let=Approval(NOW - 1))
+    assert kinds(acts(look(GONE), agreed, rules)) == [WithdrawTopic, DeleteTwin]
     for against in (replace(rules, against="the link is paused"), KEEP):
         assert acts(look(GONE), agreed, against) == []
-    assert kinds(acts(look(GONE), agreed, rules, FOREIGN)) == [Tell, Tell, Remember]
-    old = replace(agreed, let=Word(NOW - WORD_HOLDS_MS))
+    assert kinds(acts(look(GONE), agreed, rules, FOREIGN)) == [ReportIncident, ReportIncident, RememberState]
+    old = replace(agreed, let=Approval(NOW - APPROVAL_TTL_MS))
     assert acts(look(GONE), old, rules) == []
-    of_another = replace(agreed, let=Word(NOW, "s2"))
+    of_another = replace(agreed, let=Approval(NOW, "s2"))
     assert acts(look(GONE), of_another, rules) == [], "that word was for a topic that was there"
 
 
@@ -211,133 +229,164 @@ def test_who_counts_among_those_that_would_go_at_once() -> None:
     assert would_delete(gone, NONE, DELETE, NOW)
     assert would_delete(look(ANEW), NONE, AGAIN, NOW)
     for memory, rules in (
-        (since(State.KEPT, 1), DELETE),
-        (since(State.ARCHIVED, 1), DELETE),
-        (Memory(State.ASKED, 0, let=Word(NOW)), DELETE),
+        (since(DeletionState.KEPT, 1), DELETE),
+        (since(DeletionState.ARCHIVED, 1), DELETE),
+        (LifecycleState(DeletionState.NEEDS_APPROVAL, 0, let=Approval(NOW)), DELETE),
         (NONE, KEEP),
         (NONE, replace(DELETE, against="the link is paused")),
     ):
         assert not would_delete(gone, memory, rules, NOW)
     assert not would_delete(look(), NONE, DELETE, NOW)
-    assert not would_delete(look(ANEW), Memory(begin=Word(NOW, "s2")), AGAIN, NOW)
-    assert [is_lost(look(side)) for side in (THERE, GONE, ANEW, HIDDEN)] == [False, True, True, False]
+    assert not would_delete(look(ANEW), LifecycleState(begin=Approval(NOW, "s2")), AGAIN, NOW)
+    assert [is_source_lost(look(side)) for side in (THERE, GONE, ANEW, HIDDEN)] == [False, True, True, False]
 
 
-@pytest.mark.parametrize("state", [State.GONE, State.KEPT, State.ASKED, State.ARCHIVED, State.ANNOUNCED])
-def test_nothing_is_left_to_say_once_the_twin_was_deleted_too(state: State) -> None:
-    assert acts(look(GONE, GONE), since(state, 9)) == [Forget("orders")]
+@pytest.mark.parametrize(
+    "state",
+    [
+        DeletionState.GONE,
+        DeletionState.KEPT,
+        DeletionState.NEEDS_APPROVAL,
+        DeletionState.ARCHIVED,
+        DeletionState.ANNOUNCED,
+    ],
+)
+def test_nothing_is_left_to_say_once_the_twin_was_deleted_too(state: DeletionState) -> None:
+    assert acts(look(GONE, GONE), since(state, 9)) == [DropTopicState("orders")]
     assert acts(look(GONE, GONE, missed=1), since(state, 9)) == [], "one look may err"
     assert acts(look(GONE, HIDDEN), since(state, 9)) == []
 
 
 def test_a_topic_that_was_only_out_of_sight_goes_on() -> None:
-    assert acts(look(), since(State.ANNOUNCED, 9)) == [Remember("orders", None), LookAgain("orders")]
+    assert acts(look(), since(DeletionState.ANNOUNCED, 9)) == [RememberState("orders", None), ReplanTopic("orders")]
 
 
 def test_each_sight_of_the_topic_begins_the_delay_anew() -> None:
     """Gone, made again, gone again: who cleared a stub before restoring from the twin would lose it."""
     for rules in (DELETE, AGAIN):
-        assert acts(look(ANEW), since(State.ANNOUNCED, 9_999), rules)[0] == Remember("orders", None)
+        assert acts(look(ANEW), since(DeletionState.ANNOUNCED, 9_999), rules)[0] == RememberState("orders", None)
     again = acts(look(GONE), NONE, DELETE)
-    assert again[-1] == Remember("orders", State.ANNOUNCED, NOW + 60_000)
+    assert again[-1] == RememberState("orders", DeletionState.ANNOUNCED, NOW + 60_000)
     third = acts(look(ONCE_MORE), beginning(9_999), AGAIN)
-    assert third[-1] == Remember("orders", State.BEGINNING, NOW + 60_000, "s3")
+    assert third[-1] == RememberState("orders", DeletionState.BEGIN_ANNOUNCED, NOW + 60_000, "s3")
     assert DeleteTwin not in kinds(third)
 
 
 def test_what_a_cluster_does_not_show_is_not_gone() -> None:
     for seen in (look(HIDDEN), look(THERE, HIDDEN), look(HIDDEN, HIDDEN)):
-        assert acts(seen, since(State.ANNOUNCED, 9_999), DELETE) == []
+        assert acts(seen, since(DeletionState.ANNOUNCED, 9_999), DELETE) == []
     tell = acts(look(HIDDEN, doubted=True))[0]
-    assert isinstance(tell, Tell)
+    assert isinstance(tell, ReportIncident)
     assert tell.kind == "rights lost"
 
 
 def test_a_topic_made_again_stops_unless_the_operator_said_otherwise() -> None:
     withdraw, again, tell = acts(look(ANEW))
-    assert (withdraw, again) == (Withdraw("orders"), LookAgain("orders"))
-    assert isinstance(tell, Tell)
+    assert (withdraw, again) == (WithdrawTopic("orders"), ReplanTopic("orders"))
+    assert isinstance(tell, ReportIncident)
     assert (tell.kind, tell.policy.words) == ("recreated topic", "stop the topic")
     assert tell.sentence.endswith("its offsets begin anew; its twin holds orders-0 0 to 9")
 
 
 def test_it_begins_again_at_the_announced_time_and_only_on_the_twin_that_was_ours() -> None:
     first = acts(look(ANEW), rules=AGAIN)
-    assert kinds(first) == [Withdraw, LookAgain, Tell, Remember]
+    assert kinds(first) == [WithdrawTopic, ReplanTopic, ReportIncident, RememberState]
     assert "the twin is deleted on 2027-01-15 08:01:00 UTC unless" in sentences(first)
     assert acts(look(ANEW), beginning(59), AGAIN) == []
     withdraw, delete = acts(look(ANEW), beginning(60), AGAIN)
     assert isinstance(delete, DeleteTwin)
     assert delete.reason == "its source topic was deleted and made again; its twin holds orders-0 0 to 9"
-    assert withdraw == Withdraw("orders")
-    assert acts(look(ANEW, GONE), beginning(60), AGAIN) == [Forget("orders"), LookAgain("orders")]
+    assert withdraw == WithdrawTopic("orders")
+    assert acts(look(ANEW, GONE), beginning(60), AGAIN) == [DropTopicState("orders"), ReplanTopic("orders")]
     assert acts(look(ANEW, SOMEONES), beginning(60), AGAIN) == []
     paused = acts(look(ANEW), beginning(60), replace(AGAIN, against="the link is paused"))
-    assert (paused[0], told(paused)) == (Remember("orders", None), [("recreated topic", "stop the topic")])
+    assert (paused[0], told(paused)) == (RememberState("orders", None), [("recreated topic", "stop the topic")])
     many = acts(look(ANEW), beginning(60), replace(AGAIN, many="9 twins would be deleted at once"))
     assert "`twinshore mirror begin-again orders` agrees" in sentences(many)
-    assert many[-1] == Remember("orders", State.ASKED, source_id="s2")
+    assert many[-1] == RememberState("orders", DeletionState.NEEDS_APPROVAL, source_id="s2")
 
 
 def test_an_operators_word_needs_no_delay_and_does_not_hold_for_ever() -> None:
-    word = Word(NOW - 1, "s2")
-    assert kinds(acts(look(ANEW), Memory(begin=word))) == [Withdraw, LookAgain, Tell, Remember]
-    agreed = Memory(State.BEGINNING, NOW, NOW, "s2", begin=word)
-    assert kinds(acts(look(ANEW), agreed)) == [Withdraw, DeleteTwin]
-    assert acts(look(ANEW, GONE), agreed) == [Forget("orders"), LookAgain("orders")]
-    for spent in (Word(NOW - WORD_HOLDS_MS, "s2"), Word(NOW, "s3")):
-        assert kinds(acts(look(ANEW), Memory(begin=spent))) == [Withdraw, LookAgain, Tell]
+    word = Approval(NOW - 1, "s2")
+    assert kinds(acts(look(ANEW), LifecycleState(begin=word))) == [
+        WithdrawTopic,
+        ReplanTopic,
+        ReportIncident,
+        RememberState,
+    ]
+    agreed = LifecycleState(DeletionState.BEGIN_ANNOUNCED, NOW, NOW, "s2", begin=word)
+    assert kinds(acts(look(ANEW), agreed)) == [WithdrawTopic, DeleteTwin]
+    assert acts(look(ANEW, GONE), agreed) == [DropTopicState("orders"), ReplanTopic("orders")]
+    for spent in (Approval(NOW - APPROVAL_TTL_MS, "s2"), Approval(NOW, "s3")):
+        assert kinds(acts(look(ANEW), LifecycleState(begin=spent))) == [WithdrawTopic, ReplanTopic, ReportIncident]
     paused = acts(look(ANEW), agreed, replace(KEEP, against="the link is paused"))
     assert DeleteTwin not in kinds(paused)
 
 
 def test_a_word_that_comes_before_an_announced_time_is_asked_about_too() -> None:
-    agreed = replace(beginning(5), begin=Word(NOW, "s2"))
-    assert decide(look(ANEW), agreed, AGAIN, None, NOW) == [AskSpans("orders")]
-    assert decide(look(ANEW), beginning(5), AGAIN, None, NOW) == []
-    assert kinds(acts(look(ANEW), agreed, AGAIN, FOREIGN)) == [Tell, Tell, Remember, TakeBack]
-    assert acts(look(ANEW), agreed, AGAIN, []) == [AskSpans("orders")], "nothing goes unseen"
-    assert acts(look(GONE), since(State.ANNOUNCED, 99), DELETE, WHOLE[:1]) == [AskSpans("orders")]
+    agreed = replace(beginning(5), begin=Approval(NOW, "s2"))
+    assert decide_actions(look(ANEW), agreed, AGAIN, None, NOW) == [AskTwinRanges("orders")]
+    assert decide_actions(look(ANEW), beginning(5), AGAIN, None, NOW) == []
+    assert kinds(acts(look(ANEW), agreed, AGAIN, FOREIGN)) == [
+        ReportIncident,
+        ReportIncident,
+        RememberState,
+        RevokeApproval,
+    ]
+    assert acts(look(ANEW), agreed, AGAIN, []) == [AskTwinRanges("orders")], "nothing goes unseen"
+    assert acts(look(GONE), since(DeletionState.ANNOUNCED, 99), DELETE, WHOLE[:1]) == [AskTwinRanges("orders")]
 
 
 def test_another_delay_is_announced_with_what_the_twin_holds() -> None:
     """The settings changed over a restart, while both deletions were announced."""
     sooner = {one: replace(one, follow=replace(one.follow, delete_after_s=30)) for one in (DELETE, AGAIN)}
     for seen, memory, rules in (
-        (look(GONE), since(State.ANNOUNCED, 5), sooner[DELETE]),
+        (look(GONE), since(DeletionState.ANNOUNCED, 5), sooner[DELETE]),
         (look(ANEW), beginning(5), sooner[AGAIN]),
     ):
-        assert decide(seen, memory, rules, None, NOW) == [AskSpans("orders")]
-        (tell,) = [one for one in acts(seen, memory, rules) if isinstance(one, Tell)]
+        assert decide_actions(seen, memory, rules, None, NOW) == [AskTwinRanges("orders")]
+        (tell,) = [one for one in acts(seen, memory, rules) if isinstance(one, ReportIncident)]
         assert "; its twin holds orders-0 0 to 9; the twin is deleted on 2027-01-15 08:00:30 UTC" in tell.sentence
 
 
 SIDES_SEEN = st.sampled_from([THERE, GONE, HIDDEN, ANEW, ONCE_MORE])
 TWINS_SEEN = st.sampled_from([TWIN, GONE, HIDDEN, SOMEONES])
 TIMES = st.integers(NOW - 100_000, NOW + 100_000)
-WORDS = st.none() | st.builds(Word, TIMES, st.sampled_from(["", "s2", "s3"]))
+WORDS = st.none() | st.builds(Approval, TIMES, st.sampled_from(["", "s2", "s3"]))
 MEMORIES = st.builds(
-    Memory, st.none() | st.sampled_from(State), TIMES, TIMES, st.sampled_from(["", "s2", "s3"]), WORDS, WORDS
+    LifecycleState,
+    st.none() | st.sampled_from(DeletionState),
+    TIMES,
+    TIMES,
+    st.sampled_from(["", "s2", "s3"]),
+    WORDS,
+    WORDS,
 )
 FOLLOWS = st.builds(
-    Follow,
-    deleted=st.sampled_from(Deleted),
-    recreated=st.sampled_from(Recreated),
+    SyncRules,
+    deleted=st.sampled_from(DeletedTopicPolicy),
+    recreated=st.sampled_from(RecreatedTopicPolicy),
     delete_after_s=st.sampled_from([0.0, 60.0]),
 )
-RULES = st.builds(TopicRules, FOLLOWS, st.sampled_from(["", "the link is paused"]), st.sampled_from(["", "many"]))
+RULES = st.builds(DeletionRules, FOLLOWS, st.sampled_from(["", "the link is paused"]), st.sampled_from(["", "many"]))
 
 
 @settings(max_examples=2_000)
 @given(SIDES_SEEN, TWINS_SEEN, st.integers(0, 3), st.booleans(), MEMORIES, RULES, st.booleans())
 def test_nothing_is_said_or_done_by_what_nobody_asked(
-    source: SeenTopic, target: SeenTopic, missed: int, doubted: bool, memory: Memory, rules: TopicRules, mapped: bool
+    source: ObservedTopic,
+    target: ObservedTopic,
+    missed: int,
+    doubted: bool,
+    memory: LifecycleState,
+    rules: DeletionRules,
+    mapped: bool,
 ) -> None:
     seen = look(source, target, missed=missed, doubted=doubted), memory, rules
-    seen = for_mapped(*seen) if mapped else seen
-    unasked, asked = decide(*seen, None, NOW), decide(*seen, WHOLE, NOW)
-    assert AskSpans("orders") not in asked, "it is asked once"
-    if unasked != [AskSpans("orders")]:
+    seen = adapt_to_mapped(*seen) if mapped else seen
+    unasked, asked = decide_actions(*seen, None, NOW), decide_actions(*seen, WHOLE, NOW)
+    assert AskTwinRanges("orders") not in asked, "it is asked once"
+    if unasked != [AskTwinRanges("orders")]:
         assert unasked == asked, "what was not asked changes nothing"
         gone = target.presence is Presence.GONE
         assert gone or "its twin holds" not in sentences(unasked)
@@ -346,57 +395,61 @@ def test_nothing_is_said_or_done_by_what_nobody_asked(
         assert agreed or would_delete(*seen, NOW), "who goes counts among those that go"
 
 
-def is_there(seen: TopicLook) -> bool:
+def is_there(seen: TopicObservation) -> bool:
     return seen.source.presence is Presence.THERE
 
 
 def test_an_operators_word_is_for_what_was_shown() -> None:
-    word = Word(NOW, "s2", ((0, 50_000),))
-    agreed = Memory(State.BEGINNING, NOW, NOW, "s2", begin=word)
+    word = Approval(NOW, "s2", ((0, 50_000),))
+    agreed = LifecycleState(DeletionState.BEGIN_ANNOUNCED, NOW, NOW, "s2", begin=word)
     found = acts(look(ANEW), agreed, spans=FOREIGN)
-    assert kinds(found) == [Tell, Tell, Remember, TakeBack]
+    assert kinds(found) == [ReportIncident, ReportIncident, RememberState, RevokeApproval]
     assert "offsets 50000 to 50999: no receipt has them, and nobody agreed to them" in sentences(found)
     shown = replace(agreed, begin=replace(word, ends=((0, 51_000),)))
-    assert kinds(acts(look(ANEW), shown, spans=FOREIGN)) == [Withdraw, DeleteTwin]
+    assert kinds(acts(look(ANEW), shown, spans=FOREIGN)) == [WithdrawTopic, DeleteTwin]
 
 
 def test_a_twin_that_somebody_deleted_or_replaced_is_told() -> None:
     for target, words in ((GONE, "has been deleted on the target"), (SOMEONES, "made again by someone else")):
         withdraw, again, tell = acts(look(target=target))
-        assert (withdraw, again) == (Withdraw("orders"), LookAgain("orders"))
-        assert isinstance(tell, Tell)
+        assert (withdraw, again) == (WithdrawTopic("orders"), ReplanTopic("orders"))
+        assert isinstance(tell, ReportIncident)
         assert words in tell.sentence
-    agreed = Memory(begin=Word(NOW, "s1"))
-    assert acts(look(target=GONE), agreed) == [Withdraw("orders"), Forget("orders"), LookAgain("orders")]
+    agreed = LifecycleState(begin=Approval(NOW, "s1"))
+    assert acts(look(target=GONE), agreed) == [WithdrawTopic("orders"), DropTopicState("orders"), ReplanTopic("orders")]
     assert DeleteTwin not in kinds(acts(look(target=SOMEONES), agreed)), "someone's topic is not ours to delete"
 
 
 def test_a_twin_that_grew_goes_back_to_the_planner_which_refuses_it() -> None:
-    assert acts(look(target=SeenTopic(Presence.THERE, "t1", 3))) == [Withdraw("orders"), LookAgain("orders")]
-    assert acts(look(source=SeenTopic(Presence.THERE, "s1", 3))) == [], "the twin grows after it"
+    assert acts(look(target=ObservedTopic(Presence.THERE, "t1", 3))) == [WithdrawTopic("orders"), ReplanTopic("orders")]
+    assert acts(look(source=ObservedTopic(Presence.THERE, "s1", 3))) == [], "the twin grows after it"
 
 
 def test_a_doubt_without_a_reason_is_mended_by_carrying_on() -> None:
-    assert acts(look(doubted=True)) == [Withdraw("orders"), LookAgain("orders")]
+    assert acts(look(doubted=True)) == [WithdrawTopic("orders"), ReplanTopic("orders")]
 
 
 def test_a_mapped_twin_holds_data_of_others_and_is_never_deleted() -> None:
-    wide = SeenTopic(Presence.THERE, "t1", 5)
+    wide = ObservedTopic(Presence.THERE, "t1", 5)
     cases = (
-        (look(GONE), since(State.ANNOUNCED, 3600), DELETE),
+        (look(GONE), since(DeletionState.ANNOUNCED, 3600), DELETE),
         (look(ANEW), beginning(3600), AGAIN),
-        (look(ANEW, wide), Memory(State.BEGINNING, NOW, NOW, "s2", begin=Word(NOW - 1, "s2")), KEEP),
+        (
+            look(ANEW, wide),
+            LifecycleState(DeletionState.BEGIN_ANNOUNCED, NOW, NOW, "s2", begin=Approval(NOW - 1, "s2")),
+            KEEP,
+        ),
     )
-    held = [*WHOLE, *(Span(number, 0, 0, 0, 0) for number in range(2, 5))]
+    held = [*WHOLE, *(TwinRange(number, 0, 0, 0, 0) for number in range(2, 5))]
     for case in cases:
         assert DeleteTwin in kinds(acts(*case, spans=held)), "an exact one is"
-        assert DeleteTwin not in kinds(acts(*for_mapped(*case), spans=held))
-    assert acts(*for_mapped(look(THERE, wide), NONE, KEEP)) == [], "its further partitions are its own"
+        assert DeleteTwin not in kinds(acts(*adapt_to_mapped(*case), spans=held))
+    assert acts(*adapt_to_mapped(look(THERE, wide), NONE, KEEP)) == [], "its further partitions are its own"
 
 
 @pytest.mark.parametrize("target", [GONE, SOMEONES], ids=["deleted", "made again"])
-def test_a_mapped_twin_that_is_gone_is_told_with_a_verb_that_works_for_it(target: SeenTopic) -> None:
-    case = (look(target=target), Memory(begin=Word(NOW - 1, "s1")), KEEP)
-    (told,) = [act for act in acts(*for_mapped(*case)) if isinstance(act, Tell)]
+def test_a_mapped_twin_that_is_gone_is_told_with_a_verb_that_works_for_it(target: ObservedTopic) -> None:
+    case = (look(target=target), LifecycleState(begin=Approval(NOW - 1, "s1")), KEEP)
+    (told,) = [act for act in acts(*adapt_to_mapped(*case)) if isinstance(act, ReportIncident)]
     assert "`twinshore mirror forget orders`" in told.sentence
     assert "begin-again" not in told.sentence, "it is refused for a mapped twin"

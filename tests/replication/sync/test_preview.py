@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.replication.sync.test_deletions import LINK, TOPICS, Stage
-from twinshore.config.model import Recreated
+from twinshore.config.model import RecreatedTopicPolicy
 from twinshore.config.settings import load_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.sync import deletion
-from twinshore.replication.sync.clusters import SafetyNow
-from twinshore.replication.sync.core.lifecycle import ALLOWED, KEEP, Presence, SeenTopic, Word
-from twinshore.replication.sync.deletion import Judging
-from twinshore.replication.sync.syncer import becoming, looked
+from twinshore.replication.sync.cluster_comparison import SafetyPolicy
+from twinshore.replication.sync.core.lifecycle import DELETE_APPROVAL, KEEP_TWIN, Approval, ObservedTopic, Presence
+from twinshore.replication.sync.deletion import TopicJudge
+from twinshore.replication.sync.syncer import judge_topics, preview_topic
 
 
 class Planned(Stage):
@@ -28,18 +28,18 @@ class Planned(Stage):
         self.anew: set[str] = set()
         self.delay_s = 3600.0
         super().__init__(folder, monkeypatch)
-        monkeypatch.setattr(deletion, "sides", self._sides)
+        monkeypatch.setattr(deletion, "observe_topics", self._sides)
 
-    def policies(self) -> Judging:
+    def policies(self) -> TopicJudge:
         source, target = self.clusters
-        safety = SafetyNow(load_settings(self.file, {}), self.said.append)
-        follow = replace(self.link.follow, delete_after_s=self.delay_s, recreated=Recreated.BEGIN_AGAIN)
+        safety = SafetyPolicy(load_settings(self.file, {}), self.said.append)
+        follow = replace(self.link.follow, delete_after_s=self.delay_s, recreated=RecreatedTopicPolicy.BEGIN_AGAIN)
         link = replace(self.link, follow=follow)
-        return Judging(link, source, target, self.store, links=[self.link], safety=safety)
+        return TopicJudge(link, source, target, self.store, links=[self.link], safety=safety)
 
     def plan(self) -> dict[str, str]:
         judging = self.policies()
-        lines = {topic: becoming(judging, one) for topic, one in looked(judging).items() if not one.is_plain}
+        lines = {topic: preview_topic(judging, one) for topic, one in judge_topics(judging).items() if not one.is_plain}
         assert all(lines.values()), f"a topic of which a plan says nothing: {lines}"
         return {topic: " / ".join(map(str, found)) for topic, found in lines.items()}
 
@@ -49,10 +49,10 @@ class Planned(Stage):
         for _ in range(count):
             self.endings.look()
 
-    def _sides(self, cluster: KafkaCluster, names: Iterable[str]) -> dict[str, SeenTopic]:
+    def _sides(self, cluster: KafkaCluster, names: Iterable[str]) -> dict[str, ObservedTopic]:
         found = super()._sides(cluster, names)
         there = self.anew if cluster.name == "east" else set()
-        return {name: SeenTopic(Presence.THERE, "cc", 1) if name in there else side for name, side in found.items()}
+        return {name: ObservedTopic(Presence.THERE, "cc", 1) if name in there else side for name, side in found.items()}
 
 
 @pytest.fixture
@@ -103,8 +103,8 @@ def test_a_plan_deletes_nothing_that_the_follower_would_keep(
     if no == "never":
         stage.set_safety("never_delete = true")
     elif no == "kept":
-        stage.say(KEEP, "a")
-        stage.say(KEEP, "b")
+        stage.say(KEEP_TWIN, "a")
+        stage.say(KEEP_TWIN, "b")
     else:
         stage.pause()
     for _ in range(2):
@@ -123,7 +123,7 @@ def test_a_plan_names_what_waits_for_a_word_and_what_may_go_by_one(stage: Planne
     stage.follows(1)
     waits = "the twin is kept: an operator must decide"
     assert {words.partition("; ")[2] for words in stage.plan().values()} == {waits}
-    stage.say(ALLOWED, "b", Word(wall_ms()).to_json())
+    stage.say(DELETE_APPROVAL, "b", Approval(wall_ms()).to_json())
     assert "and an operator agreed" in stage.plan()["b"]
 
 
@@ -132,6 +132,6 @@ def test_a_topic_that_one_look_missed_is_not_called_gone(stage: Planned) -> None
     stage.when_asked = lambda: looks.append("asked")
     stage.gone = {"a"}
     judging = stage.policies()
-    assert becoming(judging, judging.look()["a"]), "it is not plain, and so not passed over"
+    assert preview_topic(judging, judging.look()["a"]), "it is not plain, and so not passed over"
     assert not looks, "after one look nothing is decided"
-    assert looked(stage.policies())["a"].look.missed == 2
+    assert judge_topics(stage.policies())["a"].look.missed == 2

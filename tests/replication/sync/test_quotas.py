@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.kafka.protocol.rights import QuotaEntity, ScramUser
+from twinshore.kafka.protocol.access_control import QuotaEntity, ScramUser
 from twinshore.replication.sync.core import decisions
-from twinshore.replication.sync.core.decisions import QuotaChange, UserPlan, decide_quotas, decide_users
+from twinshore.replication.sync.core.decisions import QuotaChange, UserPlan, plan_quotas, plan_users
 
 ANNA = QuotaEntity((("user", "anna"),))
 RATE = "producer_byte_rate"
@@ -33,7 +33,7 @@ def test_only_what_we_wrote_is_changed_or_taken_back(
         return {} if value is None else {ANNA: {RATE: value}}
 
     known = {} if written is None else {(ANNA, RATE): written}
-    plan = decide_quotas(side(source), side(target), known, "mirror")
+    plan = plan_quotas(side(source), side(target), known, "mirror")
     assert plan.changes == (() if expected is None else (expected,))
     assert bool(plan.forget) is (source is None and written is not None and target != written)
     assert bool(plan.remarks) is (source is not None and target not in (None, source) and written != target)
@@ -45,9 +45,9 @@ def test_quotas_of_addresses_and_of_the_mirror_itself_stay_where_they_are() -> N
         QuotaEntity((("client-id", ""), ("user", "mirror"))): {RATE: 1.0},
         QuotaEntity((("user", ""),)): {RATE: 9.0},
     }
-    plan = decide_quotas(here, {}, {}, "mirror")
+    plan = plan_quotas(here, {}, {}, "mirror")
     assert [str(one.as_change()) for one in plan.changes] == ["quota producer_byte_rate of user (default): 9"]
-    assert len(decide_quotas(here, {}, {}, "").changes) == 2
+    assert len(plan_quotas(here, {}, {}, "").changes) == 2
 
 
 def test_a_quota_survives_its_way_through_the_store() -> None:
@@ -58,7 +58,7 @@ def test_a_quota_survives_its_way_through_the_store() -> None:
 def test_users_are_made_where_their_secret_is_known_and_named_where_it_is_not() -> None:
     source = [ScramUser(name, "SCRAM-SHA-256", 8192) for name in ("anna", "bert", "mirror", "carl")]
     target = [ScramUser("carl", "SCRAM-SHA-256", 4096), ScramUser("anna", "SCRAM-SHA-512", 4096)]
-    plan = decide_users(source, target, {"anna", "zoe"}, "mirror", ())
+    plan = plan_users(source, target, {"anna", "zoe"}, "mirror", ())
     assert plan.make == (source[0],), "of a mechanism that the target lacks; others' iterations are theirs"
     assert [str(one) for one in plan.changes()] == ["scram user anna: SCRAM-SHA-256 with 8192 iterations"]
     assert [(one.subject, one.sentence.split(":")[0]) for one in plan.remarks] == [
@@ -69,16 +69,16 @@ def test_users_are_made_where_their_secret_is_known_and_named_where_it_is_not() 
 
 def test_a_user_whom_the_target_had_and_has_no_more_is_not_made_again() -> None:
     anna, other = ScramUser("anna", "SCRAM-SHA-256", 8192), ScramUser("anna", "SCRAM-SHA-512", 8192)
-    plan = decide_users([anna, other], [anna], {"anna"}, "mirror", ())
+    plan = plan_users([anna, other], [anna], {"anna"}, "mirror", ())
     assert (plan.make, plan.seen) == ((other,), (("anna", "SCRAM-SHA-256"),))
     seen = {("anna", "SCRAM-SHA-256"), ("anna", "SCRAM-SHA-512")}
-    assert decide_users([anna, other], [anna, other], {"anna"}, "mirror", seen) == UserPlan((), ())
-    revoked = decide_users([anna, other], [other], {"anna"}, "mirror", seen)
+    assert plan_users([anna, other], [anna, other], {"anna"}, "mirror", seen) == UserPlan((), ())
+    revoked = plan_users([anna, other], [other], {"anna"}, "mirror", seen)
     assert (revoked.make, revoked.seen, revoked.forget) == ((), (), ())
     (remark,) = revoked.remarks
     assert "was taken away on the target with SCRAM-SHA-256, and is not made again" in str(remark)
     # Whom the source made anew after it had none is another one.
-    gone = decide_users([], [], {"anna"}, "mirror", seen)
+    gone = plan_users([], [], {"anna"}, "mirror", seen)
     assert set(gone.forget) == seen
 
 

@@ -11,16 +11,16 @@ import pytest
 from twinshore.config.errors import KafkaError
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.replication.core.model import CarryTopic
-from twinshore.replication.sync import clusters
-from twinshore.replication.sync import clusters as hands_module
+from twinshore.replication.sync import cluster_comparison
+from twinshore.replication.sync import cluster_comparison as hands_module
 from twinshore.replication.sync import syncer as rules_module
-from twinshore.replication.sync.clusters import Hands
-from twinshore.replication.sync.core.decisions import Ground, own_rule
-from twinshore.replication.sync.core.lifecycle import Presence, SeenTopic
-from twinshore.replication.sync.syncer import Rules
+from twinshore.replication.sync.cluster_comparison import TargetAdmin
+from twinshore.replication.sync.core.decisions import AclContext, own_acl
+from twinshore.replication.sync.core.lifecycle import ObservedTopic, Presence
+from twinshore.replication.sync.syncer import AclSync
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store, open_store
 
@@ -38,8 +38,8 @@ BILLS = CarryTopic("bills", 1, "cc", "dd")
 
 
 def acl(name: str, *, deny: bool = False) -> Acl:
-    permission = Permission.DENY if deny else Permission.ALLOW
-    return Acl(Resource.TOPIC, name, Pattern.LITERAL, "User:anna", "*", Operation.READ, permission)
+    permission = AclPermission.DENY if deny else AclPermission.ALLOW
+    return Acl(ResourceType.TOPIC, name, PatternType.LITERAL, "User:anna", "*", AclOperation.READ, permission)
 
 
 class Place:
@@ -53,20 +53,20 @@ class Place:
         self.times_out = False  # it does what it is asked, and the answer says that nobody knows
         self.asked: list[Acl] = []
         self.us, self.open = US, False
-        self.twin = SeenTopic(Presence.THERE, "bb", 1)
+        self.twin = ObservedTopic(Presence.THERE, "bb", 1)
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
         settings = parse_settings(SETTINGS + more, name="settings.toml", env={})
         self.link = settings.links[0]
         self.source, self.target = (KafkaCluster(settings.cluster(name)) for name in ("east", "west"))
         monkeypatch.setattr(rules_module, "read_acls", self._read)
-        monkeypatch.setattr(clusters, "ground", self._ground)
-        monkeypatch.setattr(clusters, "sides", lambda _, names: dict.fromkeys(names, self.twin))
+        monkeypatch.setattr(cluster_comparison, "read_acl_context", self._ground)
+        monkeypatch.setattr(cluster_comparison, "observe_topics", lambda _, names: dict.fromkeys(names, self.twin))
         monkeypatch.setattr(hands_module, "create_acls", lambda _, rules: self._change(rules, self.west.add))
         monkeypatch.setattr(hands_module, "delete_acls", lambda _, rules: self._change(rules, self.west.discard))
-        self.hands = Hands(LINK, self.target, self.store, self.said.append)
+        self.hands = TargetAdmin(LINK, self.target, self.store, self.said.append)
         self.woken = 0
         ends = (self.source, self.target, self.store, self.hands)
-        self.rules = Rules(lambda: self.link, *ends, active=lambda: True, wake=self._wake, survey_s=1.0)
+        self.rules = AclSync(lambda: self.link, *ends, active=lambda: True, wake=self._wake, survey_s=1.0)
 
     def has_twin(self, topic: str) -> None:
         self.store.twins.save([TwinRow(LINK, topic, 0, "aa", "bb", 0, 0, 1)])
@@ -98,8 +98,8 @@ class Place:
             raise found
         return None if found is None else frozenset(found)
 
-    def _ground(self, _: object, __: object, ___: object, twins: dict[str, str], ____: object) -> Ground:
-        return Ground(twins, self.us, self.open)
+    def _ground(self, _: object, __: object, ___: object, twins: dict[str, str], ____: object) -> AclContext:
+        return AclContext(twins, self.us, self.open)
 
     def _change(self, rules: Iterable[Acl], act: object) -> dict[Acl, KafkaError]:
         refused = {}
@@ -135,15 +135,15 @@ def test_a_new_topic_is_carried_when_a_look_has_seen_its_rules(place: Place) -> 
     assert not place.rules.news()
 
 
-@pytest.mark.parametrize("twin", [SeenTopic(Presence.THERE, "somebody's", 1), SeenTopic(Presence.GONE)])
-def test_no_rule_changes_where_the_twin_is_not_the_one_that_is_known(place: Place, twin: SeenTopic) -> None:
+@pytest.mark.parametrize("twin", [ObservedTopic(Presence.THERE, "somebody's", 1), ObservedTopic(Presence.GONE)])
+def test_no_rule_changes_where_the_twin_is_not_the_one_that_is_known(place: Place, twin: ObservedTopic) -> None:
     place.has_twin("orders")
     place.east = {acl("orders")}
     place.look()
     place.twin, place.east, place.asked = twin, {acl("orders", deny=True)}, []
     place.look()
     assert (place.west, place.asked) == ({acl("orders")}, [])
-    place.twin = SeenTopic(Presence.THERE, "bb", 1)
+    place.twin = ObservedTopic(Presence.THERE, "bb", 1)
     place.look()
     assert place.west == {acl("orders", deny=True)}
 
@@ -250,8 +250,8 @@ def test_what_forbids_is_written_before_what_allows_and_instead_of_it_where_it_i
 
 
 def of_group(name: str, who: str = "User:anna", *, deny: bool = False, prefixed: bool = False) -> Acl:
-    pattern = Pattern.PREFIXED if prefixed else Pattern.LITERAL
-    return replace(acl(name, deny=deny), principal=who, pattern=pattern, resource=Resource.GROUP)
+    pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
+    return replace(acl(name, deny=deny), principal=who, pattern=pattern, resource=ResourceType.GROUP)
 
 
 @pytest.mark.claim(
@@ -295,7 +295,7 @@ def test_no_rule_is_taken_off_where_ours_cannot_stand_instead(place: Place) -> N
     place.has_twin("orders")
     place.east = {acl("orders")}
     place.look()
-    own = own_rule("orders", US)
+    own = own_acl("orders", US)
     place.east, place.open, place.refuses = set(), True, {own}
     place.look()
     assert place.west == {acl("orders")}
@@ -320,7 +320,7 @@ def test_what_is_refused_again_and_again_is_told_once(place: Place, monkeypatch:
     place.refuses = {acl("orders")}
     place.look()
     assert len(place.said) == 3, "it was done in between, so it is news"
-    monkeypatch.setattr(hands_module, "REFUSED_AGAIN_S", 0.0)
+    monkeypatch.setattr(hands_module, "REFUSAL_LOG_INTERVAL_S", 0.0)
     place.look()
     assert len(place.said) == 4, "a day later"
 
@@ -336,7 +336,7 @@ def test_who_else_may_change_our_own_topics_is_told_of_both_sides(
     def told() -> list[str]:
         return [row.incident.sentence for row in place.store.ledger.rows(LINK, open_only=True)]
 
-    wide = replace(acl("*"), operation=int(Operation.ALL))
+    wide = replace(acl("*"), operation=int(AclOperation.ALL))
     place.east = {wide}
     place.west = {replace(wide, principal=US), replace(wide, principal="User:operator")}
     place.look()
@@ -357,7 +357,7 @@ def test_who_else_may_change_our_own_topics_is_told_of_both_sides(
 def test_rules_of_groups_follow_what_operators_say_of_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place(tmp_path, monkeypatch, '[links."east->west".follow]\ngroup_acls = true\n')
     place.has_twin("orders")
-    ours, other = (replace(acl(name), resource=int(Resource.GROUP)) for name in ("ours", "other"))
+    ours, other = (replace(acl(name), resource=int(ResourceType.GROUP)) for name in ("ours", "other"))
     place.east = {ours, other}
     place.look()
     assert place.west == {ours, other}

@@ -11,8 +11,8 @@ import pytest
 
 from twinshore.config.errors import ConfigError
 from twinshore.config.settings import load_settings, parse_settings
-from twinshore.replication.sync import clusters
-from twinshore.replication.sync.clusters import NEVER, SafetyNow
+from twinshore.replication.sync import cluster_comparison
+from twinshore.replication.sync.cluster_comparison import NEVER_DELETE_REASON, SafetyPolicy
 
 SETTINGS = """
 [clusters.east]
@@ -40,14 +40,14 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.file, self.said = folder / "settings.toml", list[str]()
         self.file.write_text(SETTINGS)
-        self.now = SafetyNow(load_settings(self.file, {}), self.said.append)
+        self.now = SafetyPolicy(load_settings(self.file, {}), self.said.append)
 
     def stands(self) -> str:
         """What the log, deletions and pumps are told of the file, all the same."""
         against = self.now.against()
         assert self.now.never_cut is bool(against)
         assert bool(self.said and "nothing is deleted or cut off now" in self.said[-1]) is (
-            bool(against) and against != NEVER
+            bool(against) and against != NEVER_DELETE_REASON
         )
         return against
 
@@ -69,7 +69,7 @@ def test_while_nobody_understands_the_file_nothing_is_deleted_or_cut(place: Plac
     assert place.stands() == ""
     assert place.said[-1] == "the settings file is understood again"
     place.file.write_text(NEVER_DELETE)
-    assert place.stands() == NEVER
+    assert place.stands() == NEVER_DELETE_REASON
 
 
 @pytest.mark.parametrize("text", [DEEP, HUGE])
@@ -88,14 +88,14 @@ def test_a_file_that_is_moved_away_changes_nothing(place: Place) -> None:
     place.file.unlink()
     assert place.stands() == "", "what was known last holds"
     place.file.write_text(NEVER_DELETE)
-    assert place.stands() == NEVER
+    assert place.stands() == NEVER_DELETE_REASON
     place.file.unlink()
-    assert place.stands() == NEVER
+    assert place.stands() == NEVER_DELETE_REASON
 
 
 def test_a_file_system_that_hangs_holds_up_nobody_for_long(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pipe that nobody writes into is opened as such a file is: not at all."""
-    monkeypatch.setattr(clusters, "READ_S", 0.2)
+    monkeypatch.setattr(cluster_comparison, "READ_TIMEOUT_S", 0.2)
     assert place.stands() == ""
     place.file.unlink()
     os.mkfifo(place.file)

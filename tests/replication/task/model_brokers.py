@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.simulation.fetch_sessions import FetchSessions, Key, Session
-from twinshore.kafka.protocol.fetch import FetchedAnswer, FetchedPartition, FetchPartition
+from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchPartitionById, FetchResponseById
 from twinshore.kafka.protocol.record_batch import (
     SEQUENCE_SPAN,
     Record,
@@ -21,8 +21,8 @@ from twinshore.kafka.protocol.record_batch import (
     encode_batch,
     split_batches,
 )
-from twinshore.replication.task.core.fetching import FetchOrder
-from twinshore.replication.task.core.position import Tail
+from twinshore.replication.task.core.fetching import PlannedFetch
+from twinshore.replication.task.core.position import LastBatch
 
 DUPLICATES_KNOWN = 5
 Answer = tuple[int, int, int]  # error, base offset, the high watermark that confirms it
@@ -90,14 +90,14 @@ class SourceBroker:
         self._sessions = FetchSessions(node, chance)
         self.forget_sessions = self._sessions.forget
 
-    def fetch(self, order: FetchOrder) -> FetchedAnswer:
+    def fetch(self, order: PlannedFetch) -> FetchResponseById:
         turn = self._sessions.turn(order)
         if turn.error:
-            return FetchedAnswer(0, turn.error, 0, [])
-        return FetchedAnswer(0, 0, turn.session_id, self._answers(turn.session, order.session_epoch == 0))
+            return FetchResponseById(0, turn.error, 0, [])
+        return FetchResponseById(0, 0, turn.session_id, self._answers(turn.session, order.session_epoch == 0))
 
-    def _answers(self, session: Session, everything: bool) -> list[FetchedPartition]:
-        found: list[FetchedPartition] = []
+    def _answers(self, session: Session, everything: bool) -> list[FetchedPartitionById]:
+        found: list[FetchedPartitionById] = []
         first = True
         for key, want in session.wanted.items():
             log = self._logs[key]
@@ -106,12 +106,12 @@ class SourceBroker:
             first = first and not records
             ends = (log.high, log.high, log.start)
             if everything or error or records or session.told.get(key) != ends:
-                found.append(FetchedPartition(*key, error, *ends, None, None, [], memoryview(records)))
+                found.append(FetchedPartitionById(*key, error, *ends, None, None, [], memoryview(records)))
                 if not error:
                     session.told[key] = ends
         return found
 
-    def _error(self, log: SourceLog, want: FetchPartition) -> int:
+    def _error(self, log: SourceLog, want: FetchPartitionById) -> int:
         if log.leader != self.node:
             return 6
         if want.leader_epoch > log.epoch:
@@ -190,11 +190,11 @@ class TargetLog:
             self.states.setdefault(written.producer_id, deque(maxlen=DUPLICATES_KNOWN)).append(written)
         self.sweep(now_ms)
 
-    def tail(self) -> Tail | None:
+    def tail(self) -> LastBatch | None:
         if not self.log or self.high != self.end:
             return None
         last = self.log[-1]
-        return Tail(last.base, last.end - 1, last.producer_id, last.first)
+        return LastBatch(last.base, last.end - 1, last.producer_id, last.first)
 
     def remembered(self, producer_id: int) -> tuple[int, int] | None:
         known = self.states.get(producer_id)

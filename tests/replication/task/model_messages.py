@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.replication.task.model_brokers import Answer
-from twinshore.config.model import NamedPartition
-from twinshore.kafka.protocol.fetch import FetchedAnswer
-from twinshore.replication.task.core.fetching import FetchOrder
-from twinshore.replication.task.core.partition import Sent
-from twinshore.replication.task.core.position import Marked
-from twinshore.replication.task.core.resync import Rest
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.protocol.fetch import FetchResponseById
+from twinshore.replication.task.core.fetching import PlannedFetch
+from twinshore.replication.task.core.partition import SentBatch
+from twinshore.replication.task.core.position import MarkerOutcome
+from twinshore.replication.task.core.resync import IdleTwin
 
 
 @dataclass(slots=True)
@@ -19,27 +19,27 @@ class Request:
     """A produce request, or the question where `rests` end: on its way, then processed, then answered."""
 
     node: int
-    sent: list[Sent]
-    bodies: list[tuple[NamedPartition, bytes]]
+    sent: list[SentBatch]
+    bodies: list[tuple[TopicPartition, bytes]]
     sent_s: float
-    answers: dict[NamedPartition, Answer] | None = None
+    answers: dict[TopicPartition, Answer] | None = None
     done_s: float = 0.0
-    rests: Sequence[Rest] = ()
+    rests: Sequence[IdleTwin] = ()
 
 
-def ends_of(request: Request) -> list[Marked]:
+def ends_of(request: Request) -> list[MarkerOutcome]:
     """The answer to a question, as a lane is told it."""
     found = (request.answers or {}).items()
-    return [Marked(named.topic, named.partition, error, end) for named, (error, end, _) in found]
+    return [MarkerOutcome(named.topic, named.partition, error, end) for named, (error, end, _) in found]
 
 
 @dataclass(slots=True)
 class Fetch:
-    order: FetchOrder
-    answer: FetchedAnswer | None = None
+    order: PlannedFetch
+    answer: FetchResponseById | None = None
 
 
 @dataclass(slots=True)
 class Look:
-    named: NamedPartition
+    named: TopicPartition
     ends: tuple[int, int, int] | None = None

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from tests.replication.task.model_brokers import SourceBroker, SourceLog, TargetLog
 from tests.replication.task.model_messages import Fetch, Look, Request, ends_of
 from tests.simulation.fetch_sessions import Key
-from twinshore.config.model import NamedPartition
-from twinshore.kafka.protocol.fetch import FetchedAnswer
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.protocol.fetch import FetchResponseById
 from twinshore.kafka.protocol.produce import ProducedPartition
-from twinshore.replication.task.core.batches import Hold
-from twinshore.replication.task.core.config import Carried, LaneLimits, TrackOrder
-from twinshore.replication.task.core.fetching import Line
-from twinshore.replication.task.core.partition import Phase, Route
-from twinshore.replication.task.core.partitions import Lane
-from twinshore.replication.task.core.position import Observation
+from twinshore.replication.task.core.batches import PooledBuffer
+from twinshore.replication.task.core.config import PartitionConfig, PartitionProgress, TaskLimits
+from twinshore.replication.task.core.fetching import FetchStream
+from twinshore.replication.task.core.partition import PartitionLeaders, Phase
+from twinshore.replication.task.core.partitions import TaskPartitions
+from twinshore.replication.task.core.position import TargetState
 
 WEEK_MS = 7 * 86_400_000
 EPOCH_MS = 1_800_000_000_000
@@ -27,7 +27,7 @@ LANDS_LATE_S = 25.0  # Below the pump's own patience with a lost request.
 CRASH_LANDS_S = 0.9  # A dead pump's lease is waited out first; then this much may still be on its way.
 CONGESTED_S = 0.5
 NODES = (1, 2)
-LIMITS = LaneLimits(
+LIMITS = TaskLimits(
     partition_bytes_max=300,
     inflight_max=4,
     request_bytes_max=1500,
@@ -46,26 +46,26 @@ class World:
     kind: str = "fresh"
     partitions: int = 3
     chance: random.Random = field(init=False)
-    lane: Lane = field(init=False)
+    lane: TaskPartitions = field(init=False)
     now_s: float = 1000.0
     calm: bool = False
     sources: dict[Key, SourceLog] = field(default_factory=dict)
-    targets: dict[NamedPartition, TargetLog] = field(default_factory=dict)
+    targets: dict[TopicPartition, TargetLog] = field(default_factory=dict)
     brokers: dict[int, SourceBroker] = field(default_factory=dict)
-    fetches: dict[Line, Fetch] = field(default_factory=dict)
+    fetches: dict[FetchStream, Fetch] = field(default_factory=dict)
     requests: dict[int, deque[Request]] = field(default_factory=dict)
     limbo: list[tuple[float, int, deque[Request]]] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
-    routes: dict[NamedPartition, Route] | None = None
+    routes: dict[TopicPartition, PartitionLeaders] | None = None
     congested: set[int] = field(default_factory=set)
-    told: dict[NamedPartition, list[Carried]] = field(default_factory=dict)
+    told: dict[TopicPartition, list[PartitionProgress]] = field(default_factory=dict)
     down: dict[tuple[str, int], float] = field(default_factory=dict)
     waiting_bytes_max: int = 0
 
     def __post_init__(self) -> None:
         self.chance = random.Random(f"{self.kind} {self.seed}")
         for number in range(self.partitions):
-            topic_id, named = bytes([7] * 16), NamedPartition("t", number)
+            topic_id, named = bytes([7] * 16), TopicPartition("t", number)
             log = SourceLog(topic_id, number, self.chance.choice(NODES))
             self.sources[topic_id, number] = log
             self.targets[named] = TargetLog(log, "t", self.chance.choice(NODES), EXPIRY_MS)
@@ -78,17 +78,17 @@ class World:
     def now_ms(self) -> int:
         return EPOCH_MS + int(self.now_s * 1000)
 
-    def new_lane(self) -> Lane:
-        lane = Lane(PUMP_ID, 0, state_expiry_ms=EXPIRY_MS, limits=LIMITS)
+    def new_lane(self) -> TaskPartitions:
+        lane = TaskPartitions(PUMP_ID, 0, state_expiry_ms=EXPIRY_MS, limits=LIMITS)
         lane.assign(
-            TrackOrder(
-                "t", number, bytes([7] * 16).hex(), bytes([8] * 16).hex(), self.told_to(NamedPartition("t", number))
+            PartitionConfig(
+                "t", number, bytes([7] * 16).hex(), bytes([8] * 16).hex(), self.told_to(TopicPartition("t", number))
             )
             for number in range(self.partitions)
         )
         return lane
 
-    def told_to(self, named: NamedPartition) -> int:
+    def told_to(self, named: TopicPartition) -> int:
         """Where the receipts end, as the desk remembers it."""
         return self.told[named][-1].to_offset if self.told[named] else 0
 
@@ -153,22 +153,22 @@ class World:
             fetch.answer = self.brokers[line[0]].fetch(fetch.order)
             return
         del self.fetches[line]
-        self.lane.fetched(line, fetch.answer, Hold(bytearray()), self.now_s, self.now_ms)
+        self.lane.fetched(line, fetch.answer, PooledBuffer(bytearray()), self.now_s, self.now_ms)
         if self.seed % 3 == 0:  # a far source, as its first answer tells
-            self.lane.fetches.widen(FetchedAnswer(0, 0, 0, []))
+            self.lane.fetches.widen(FetchResponseById(0, 0, 0, []))
 
     def send(self) -> None:
         for node in sorted(self.lane.lines()[1]):
             line = self.requests[node]
             if len(line) >= LIMITS.inflight_max or not self.up("target", node):
                 continue
-            marks = self.lane.marker_order(node, self.now_s)
+            marks = self.lane.next_markers(node, self.now_s)
             assert not marks, f"the twin got markers where the source holds records: {marks[0].blank}"
             sent = self.lane.produce_order(node, self.now_s, self.now_ms)
             if sent:
                 bodies = [(one.track.named, one.head + bytes(one.parcel.body)) for one in sent]
                 line.append(Request(node, sent, bodies, self.now_s))
-            elif rests := self.lane.rest_order(node, self.now_s, self.now_ms, idle=False):
+            elif rests := self.lane.next_end_checks(node, self.now_s, self.now_ms, idle=False):
                 line.append(Request(node, [], [], self.now_s, rests=rests))
         waiting = sum(parcel.size for track in self.lane.tracks.values() for parcel, _ in track.waiting)
         self.waiting_bytes_max = max(self.waiting_bytes_max, waiting)
@@ -200,7 +200,7 @@ class World:
         line = self.chance.choice(ready)
         request = line[0]
         if request.rests:
-            self.lane.rested(request.rests, ends_of(request), self.now_s)
+            self.lane.on_end_checked(request.rests, ends_of(request), self.now_s)
         elif not self._told_produced(request):
             return
         line.popleft()
@@ -242,20 +242,20 @@ class World:
         for named, route in routes.items():
             self.lane.routed(named, route)
 
-    def route_of(self, named: NamedPartition) -> Route:
+    def route_of(self, named: TopicPartition) -> PartitionLeaders:
         twin = self.targets[named]
-        return Route(twin.source.leader, twin.source.epoch, twin.leader)
+        return PartitionLeaders(twin.source.leader, twin.source.epoch, twin.leader)
 
     def look(self) -> None:
         if not self.lane.finishing:
-            self.looks += [Look(named) for named in self.lane.to_look_at(self.now_s, range(99))]
+            self.looks += [Look(named) for named in self.lane.take_due_inspections(self.now_s, range(99))]
         if not self.looks:
             return
         look = self.looks.pop(self.chance.randrange(len(self.looks)))
         twin = self.targets[look.named]
         if not self.up("target", twin.leader) or (not self.calm and self.chance.random() < 0.05):
             self.lane.stale_routes = True
-            self.lane.observed(look.named, None, self.now_s)
+            self.lane.on_inspected(look.named, None, self.now_s)
         elif look.ends is None:
             look.ends = (0, twin.high, twin.end)
             self.looks.append(look)
@@ -263,13 +263,13 @@ class World:
             start, high, end = look.ends
             tail = twin.tail() if high == end and end > start else None
             source = twin.source
-            seen = Observation(start, high, end, tail, twin.remembered(PUMP_ID), source.start, source.end)
-            self.lane.observed(look.named, seen, self.now_s)
+            seen = TargetState(start, high, end, tail, twin.remembered(PUMP_ID), source.start, source.end)
+            self.lane.on_inspected(look.named, seen, self.now_s)
 
     def account(self) -> None:
         """The pump's accounts, as the desk takes them: each begins where the last one ended."""
         for carried in self.lane.accounts(0.0):
-            named = NamedPartition(carried.topic, carried.partition)
+            named = TopicPartition(carried.topic, carried.partition)
             assert carried.from_offset == self.told_to(named), f"{carried} does not follow {self.told_to(named)}"
             assert carried.to_offset >= carried.from_offset
             assert carried.to_offset <= self.targets[named].high, f"{carried} tells what the twin does not hold"

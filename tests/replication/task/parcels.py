@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from twinshore.kafka.protocol.record_batch import Record, encode_batch, split_batches
-from twinshore.replication.task.core.batches import Blank, Parcel, Stamp
-from twinshore.replication.task.core.config import TrackOrder
-from twinshore.replication.task.core.partition import Track
+from twinshore.replication.task.core.batches import OffsetGap, OutgoingBatch, SequenceMap
+from twinshore.replication.task.core.config import PartitionConfig
+from twinshore.replication.task.core.partition import PartitionReplicator
 
 HEADER = split_batches(memoryview(encode_batch([Record(0, 5, b"k", b"v")])))[0][1]
 
 
-def a_parcel(base: int, end: int, size: int = 10, max_timestamp: int = 5) -> Parcel:
-    return Parcel(HEADER, b"body", base, end, size, max_timestamp)
+def a_parcel(base: int, end: int, size: int = 10, max_timestamp: int = 5) -> OutgoingBatch:
+    return OutgoingBatch(HEADER, b"body", base, end, size, max_timestamp)
 
 
-def sent_under(stamp: Stamp, pieces: Iterable[Parcel | Blank]) -> Iterator[tuple[Parcel | Blank, bytes]]:
+def sent_under(
+    stamp: SequenceMap, pieces: Iterable[OutgoingBatch | OffsetGap]
+) -> Iterator[tuple[OutgoingBatch | OffsetGap, bytes]]:
     """What a track that queues these sends, in order, with the header that goes out; a blank has none."""
-    track = Track(TrackOrder("t", 0, "aa", "bb"), stamp, (b"a", 0), b"b")
+    track = PartitionReplicator(PartitionConfig("t", 0, "aa", "bb"), stamp, (b"a", 0), b"b")
     for piece in pieces:
         track.queue(piece, None)
     while track.waiting:
         piece, _ = track.waiting[0]
-        if isinstance(piece, Blank):
+        if isinstance(piece, OffsetGap):
             yield track.send_blank(piece.end - piece.base, 0.0), b""
         else:
             track.waiting.popleft()

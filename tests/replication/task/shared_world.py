@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from tests.replication.task.model_brokers import SourceBroker, TargetLog
 from tests.replication.task.model_world import EXPIRY_MS, LIMITS, NODES, PUMP_ID, World
-from twinshore.config.model import NamedPartition
-from twinshore.replication.task.core.config import TrackOrder
+from twinshore.config.model import TopicPartition
+from twinshore.replication.task.core.config import PartitionConfig
 from twinshore.replication.task.core.partition import Phase
-from twinshore.replication.task.core.partitions import Lane
-from twinshore.replication.task.core.shared_read import Reading
+from twinshore.replication.task.core.partitions import TaskPartitions
+from twinshore.replication.task.core.shared_read import SharedFetch
 
 HIGH_BYTES = 12_000
 # A turn cuts a few batches at a time, and the rest in others.
@@ -23,16 +23,16 @@ SHARED_LIMITS = replace(LIMITS, work_max=3)
 class MemberWorld(World):
     """One member's part. `brought`: bytes of records that its own fetches brought."""
 
-    reading: Reading = field(default_factory=lambda: Reading(LIMITS, HIGH_BYTES))
+    reading: SharedFetch = field(default_factory=lambda: SharedFetch(LIMITS, HIGH_BYTES))
     brought: int = 0
 
-    def new_lane(self) -> Lane:
+    def new_lane(self) -> TaskPartitions:
         if hasattr(self, "lane"):
             self.lane.leave()
-        lane = Lane(PUMP_ID, 0, state_expiry_ms=EXPIRY_MS, limits=SHARED_LIMITS, reading=self.reading)
+        lane = TaskPartitions(PUMP_ID, 0, state_expiry_ms=EXPIRY_MS, limits=SHARED_LIMITS, reading=self.reading)
         topic_id, twin_id = bytes([7] * 16).hex(), bytes([8] * 16).hex()
-        told = {number: self.told_to(NamedPartition("t", number)) for number in range(self.partitions)}
-        lane.assign(TrackOrder("t", number, topic_id, twin_id, to) for number, to in told.items())
+        told = {number: self.told_to(TopicPartition("t", number)) for number in range(self.partitions)}
+        lane.assign(PartitionConfig("t", number, topic_id, twin_id, to) for number, to in told.items())
         return lane
 
     def answer_fetch(self) -> None:
@@ -63,7 +63,7 @@ class SharedWorld:
 
     def __init__(self, seed: int, kind: str = "fresh", members: int = 3, high_bytes: int = HIGH_BYTES) -> None:
         self.chance = random.Random(f"shared {kind} {seed}")
-        self.reading = Reading(LIMITS, high_bytes)
+        self.reading = SharedFetch(LIMITS, high_bytes)
         self.members = [MemberWorld(seed * 100 + number, kind, reading=self.reading) for number in range(members)]
         first = self.members[0]
         for one in self.members[1:]:

@@ -17,18 +17,23 @@ import pytest
 
 from tests.kafka.peers import greet, next_request, peer, say
 from tests.replication.task.parcels import a_parcel
-from twinshore.config.model import NamedPartition, Security
+from twinshore.config.model import Security, TopicPartition
 from twinshore.kafka.connection import open_connection
 from twinshore.kafka.protocol.primitives import compact_string, uvarint
-from twinshore.kafka.protocol.produce import PRODUCE_KEY, Appended, ProduceAnswer, write_answer
+from twinshore.kafka.protocol.produce import (
+    PRODUCE_KEY,
+    ProduceResponse,
+    ProduceResponsePartition,
+    write_produce_response,
+)
 from twinshore.kafka.protocol.transactions import LOG_ENDS_KEY, LOG_ENDS_VERSION, MARKERS_KEY, MARKERS_VERSION
-from twinshore.replication.task.core.batches import Blank
-from twinshore.replication.task.core.config import Handover, LaneLimits, TrackOrder
-from twinshore.replication.task.core.connections import Command, Send, TargetFlow, Wake
-from twinshore.replication.task.core.known_end import SURE_S
-from twinshore.replication.task.core.partition import Phase, Route
-from twinshore.replication.task.core.partitions import Lane
-from twinshore.replication.task.runner import TargetLine
+from twinshore.replication.task.core.batches import OffsetGap
+from twinshore.replication.task.core.config import Handoff, PartitionConfig, TaskLimits
+from twinshore.replication.task.core.connections import SendRequest, SetWakeThreshold, TargetProducer, TaskCommand
+from twinshore.replication.task.core.known_end import LOG_END_TTL_S
+from twinshore.replication.task.core.partition import PartitionLeaders, Phase
+from twinshore.replication.task.core.partitions import TaskPartitions
+from twinshore.replication.task.runner import TargetConnection
 
 pytestmark = pytest.mark.claim(
     "topics",
@@ -39,9 +44,9 @@ pytestmark = pytest.mark.claim(
 
 SOURCE_ID, TARGET_ID = "11" * 16, "22" * 16
 NODE = 2
-THROTTLE_S = SURE_S + 0.3
+THROTTLE_S = LOG_END_TTL_S + 0.3
 OLD_MS = 1_600_000_000_000  # a backfill: no broker remembers us by it
-LIMITS = LaneLimits()
+LIMITS = TaskLimits()
 PLAIN, MARKED = 0, 1
 
 
@@ -80,22 +85,22 @@ class Throttling:
             done = compact_string("orders") + uvarint(2) + struct.pack(">ih", MARKED, 0) + b"\0\0"
             return uvarint(2) + struct.pack(">q", 7) + uvarint(2) + done + b"\0\0"
         base, self.ends[PLAIN] = self.ends[PLAIN], self.ends[PLAIN] + 1
-        appended = Appended(bytes.fromhex(TARGET_ID), PLAIN, 0, base, -1, 0)
-        return write_answer(13, ProduceAnswer([appended], int(1000 * THROTTLE_S)))
+        appended = ProduceResponsePartition(bytes.fromhex(TARGET_ID), PLAIN, 0, base, -1, 0)
+        return write_produce_response(13, ProduceResponse([appended], int(1000 * THROTTLE_S)))
 
 
-def waiting_lane(parcels: int, blanks: int) -> Lane:
+def waiting_lane(parcels: int, blanks: int) -> TaskPartitions:
     """A backfill of so many batches waits for the one partition, so many offsets that nobody sees for the other."""
-    lane = Lane(7, 0, 1, state_expiry_ms=86_400_000, limits=LIMITS)
-    lane.assign([TrackOrder("orders", number, SOURCE_ID, TARGET_ID) for number in (PLAIN, MARKED)])
+    lane = TaskPartitions(7, 0, 1, state_expiry_ms=86_400_000, limits=LIMITS)
+    lane.assign([PartitionConfig("orders", number, SOURCE_ID, TARGET_ID) for number in (PLAIN, MARKED)])
     for number in (PLAIN, MARKED):
-        lane.routed(NamedPartition("orders", number), Route(1, 0, NODE, target_epoch=0))
-    lane.take_over([Handover("orders", number, 0, -1, 0, True, 0, NODE, 0) for number in (PLAIN, MARKED)], 0.0)
-    plain, marked = (lane.tracks[NamedPartition("orders", number)] for number in (PLAIN, MARKED))
+        lane.routed(TopicPartition("orders", number), PartitionLeaders(1, 0, NODE, target_epoch=0))
+    lane.take_over([Handoff("orders", number, 0, -1, 0, True, 0, NODE, 0) for number in (PLAIN, MARKED)], 0.0)
+    plain, marked = (lane.tracks[TopicPartition("orders", number)] for number in (PLAIN, MARKED))
     for offset in range(parcels):
         plain.queue(a_parcel(offset, offset + 1, 8, OLD_MS), None)
     for offset in range(blanks):
-        marked.queue(Blank(offset, offset + 1), None)
+        marked.queue(OffsetGap(offset, offset + 1), None)
     plain.fetched, marked.fetched = parcels, blanks
     for track in (plain, marked):
         lane.wake(track)
@@ -103,31 +108,31 @@ def waiting_lane(parcels: int, blanks: int) -> Lane:
 
 
 @contextlib.contextmanager
-def line_to(address: tuple[str, int]) -> Iterator[TargetLine]:
+def line_to(address: tuple[str, int]) -> Iterator[TargetConnection]:
     connection = open_connection(address, Security())
     connection.transport.setblocking(False)
-    line = TargetLine(TargetFlow(NODE, LIMITS, version=13), connection, (7, 0))
+    line = TargetConnection(TargetProducer(NODE, LIMITS, version=13), connection, (7, 0))
     try:
         yield line
     finally:
         line.close()
 
 
-def acked(lane: Lane) -> list[int]:
+def acked(lane: TaskPartitions) -> list[int]:
     return [track.acked for track in lane.tracks.values()]
 
 
-def do(commands: Iterable[Command], *lines: TargetLine) -> None:
+def do(commands: Iterable[TaskCommand], *lines: TargetConnection) -> None:
     by_flow = {line.flow: line for line in lines}
     for command in commands:
         match command:
-            case Send(flow, flight):
+            case SendRequest(flow, flight):
                 by_flow[flow].send(flight)
-            case Wake(flow, due_bytes):
+            case SetWakeThreshold(flow, due_bytes):
                 by_flow[flow].wake_at(due_bytes)
 
 
-def carry(lane: Lane, wanted: list[int], within_s: float, *lines: TargetLine) -> bool:
+def carry(lane: TaskPartitions, wanted: list[int], within_s: float, *lines: TargetConnection) -> bool:
     """As the pump's loop does, by the first line and perhaps its asker: whether so much landed."""
     until_s = time.monotonic() + within_s
     while acked(lane) != wanted and time.monotonic() < until_s:
@@ -155,7 +160,7 @@ def test_with_an_asker_all_goes_right_behind_the_word_of_where_its_log_ends() ->
         carry(lane, [4, 0], THROTTLE_S / 2, line)
         line.flow.lend(asker.flow)
         assert carry(lane, [4, 0], 60, line, asker), (acked(lane), broker.gaps_s)
-        assert max(broker.gaps_s) < SURE_S
+        assert max(broker.gaps_s) < LOG_END_TTL_S
         line.flow.part(lane, 0.0)
 
 
@@ -165,7 +170,7 @@ def test_markers_and_batches_take_turns_and_neither_goes_unseen() -> None:
         carry(lane, [3, 3], THROTTLE_S / 2, line)
         line.flow.lend(asker.flow)
         assert carry(lane, [3, 3], 90, line, asker), (acked(lane), broker.gaps_s)
-        assert max(broker.gaps_s) < SURE_S
+        assert max(broker.gaps_s) < LOG_END_TTL_S
         line.flow.part(lane, 0.0)
 
 
@@ -182,6 +187,6 @@ def test_what_an_asker_that_breaks_had_asked_is_looked_at() -> None:
             do(line.flow.serve(lane, now_s, int(time.time() * 1000)), line, asker)
         assert asker.flow.in_flight, "it asks"
         line.flow.part(lane, time.monotonic())
-        assert {track.phase for track in lane.tracks.values()} == {Phase.LOOK}
-        assert not any(track.in_flight or track.certain.asking for track in lane.tracks.values())
+        assert {track.phase for track in lane.tracks.values()} == {Phase.UNVERIFIED}
+        assert not any(track.in_flight or track.known_end.asking for track in lane.tracks.values())
         assert not line.flow.lacks_asker, "once it is throttled again"

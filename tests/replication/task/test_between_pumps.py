@@ -13,18 +13,24 @@ from tests.replication.task.test_strays import LIMITS, Twin, answer, ends, exact
 from tests.replication.task.test_strays_apart import ORDER
 from twinshore.config.errors import KafkaError
 from twinshore.kafka.protocol.produce import ProducedPartition
-from twinshore.replication.core.coordinator import DeskCore, Seat, Tell
-from twinshore.replication.task.core.accounting import Noted, acknowledged
-from twinshore.replication.task.core.batches import Blank
-from twinshore.replication.task.core.config import Carried, Reach, TrackOrder
-from twinshore.replication.task.core.connections import Beat, Done, Look, SayReady, TargetFlow
-from twinshore.replication.task.core.engine import Grant, PumpCore
-from twinshore.replication.task.core.known_end import Strays
+from twinshore.replication.core.coordinator import Coordinator, SendToTask, TaskSession
+from twinshore.replication.task.core.accounting import PendingProgress, take_acknowledged
+from twinshore.replication.task.core.batches import OffsetGap
+from twinshore.replication.task.core.config import PartitionConfig, PartitionProgress, WrittenPosition
+from twinshore.replication.task.core.connections import (
+    InspectTwins,
+    TargetProducer,
+    TaskFinished,
+    TaskProgress,
+    TaskReady,
+)
+from twinshore.replication.task.core.known_end import ZombieRequests
 from twinshore.replication.task.core.messages import Assign, Finish
-from twinshore.replication.task.core.messages import Go as GoWord
-from twinshore.replication.task.core.partition import Phase, Route, Sent
-from twinshore.replication.task.core.partitions import Lane
-from twinshore.replication.task.core.position import Go, Observation
+from twinshore.replication.task.core.messages import StartWriting as GoWord
+from twinshore.replication.task.core.partition import PartitionLeaders, Phase, SentBatch
+from twinshore.replication.task.core.partitions import TaskPartitions
+from twinshore.replication.task.core.position import ResumeAt, TargetState
+from twinshore.replication.task.core.task_core import TaskCore, WriteLease
 
 KEY = ("link", 0)
 LET_S = {"link": 60.0}
@@ -33,38 +39,40 @@ LET_S = {"link": 60.0}
 class Desk:
     """One lane at the desk, and its pumps in turn."""
 
-    def __init__(self, order: TrackOrder) -> None:
-        self.core = DeskCore()
-        self.core.open_lane(KEY, 9.0, "token")
+    def __init__(self, order: PartitionConfig) -> None:
+        self.core = Coordinator()
+        self.core.open_task(KEY, 9.0, "token")
         self.core.assign(KEY, [order], 0.0)
 
-    def comes(self, tide: int, now_s: float) -> Seat:
+    def comes(self, tide: int, now_s: float) -> TaskSession:
         seat = self.core.arrive(KEY, tide, "token")
         assert seat is not None
-        self.core.hear(seat, SayReady(), now_s, 60.0)
+        self.core.hear(seat, TaskReady(), now_s, 60.0)
         return seat
 
-    def pump(self, tide: int, *, led: int = 5) -> PumpCore:
+    def pump(self, tide: int, *, led: int = 5) -> TaskCore:
         """The pump of that tide, which has heard all that the desk has told it by now."""
-        told = [one for one in self.core.wanted() if isinstance(one, Tell) and one.seat.tide == tide]
-        made = PumpCore(Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS), Grant(), 0.0, report_s=0.5)
+        told = [one for one in self.core.wanted() if isinstance(one, SendToTask) and one.seat.tide == tide]
+        made = TaskCore(
+            TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS), WriteLease(), 0.0, report_s=0.5
+        )
         for one in told:
             if isinstance(one.word, (Assign, GoWord)):
                 list(made.hear(one.word, 0.0))
-        made.lane.routed(NAMED, Route(1, led, 2, target_epoch=0))
+        made.lane.routed(NAMED, PartitionLeaders(1, led, 2, target_epoch=0))
         return made
 
 
-def mapped_at(seen: Reach, start: int, *, filled: int = -1, epoch: int = 5) -> Observation:
-    verdict = Go(seen.source, NOW_MS, seen.sequence, filled)
-    return Observation(0, 0, 0, None, None, start, 90, verdict=verdict, source_epoch=epoch, wrote_epoch=epoch)
+def mapped_at(seen: WrittenPosition, start: int, *, filled: int = -1, epoch: int = 5) -> TargetState:
+    verdict = ResumeAt(seen.source, NOW_MS, seen.sequence, filled)
+    return TargetState(0, 0, 0, None, None, start, 90, verdict=verdict, source_epoch=epoch, wrote_epoch=epoch)
 
 
-def sent_three(desk: Desk) -> tuple[Seat, PumpCore, Sent]:
+def sent_three(desk: Desk) -> tuple[TaskSession, TaskCore, SentBatch]:
     """The first pump, which has sent the records behind three that it saw on the twin."""
     seat, first = desk.comes(0, 0.0), desk.pump(0)
     looked_at(first.lane, ends(3, 5), 1.0)
-    first.lane.tracks[NAMED].strays = Strays.none()
+    first.lane.tracks[NAMED].strays = ZombieRequests.none()
     fetches(first.lane, answer(3, 3), 1.0)
     (stray,) = sends(first.lane, 1.0)
     return seat, first, stray
@@ -72,16 +80,16 @@ def sent_three(desk: Desk) -> tuple[Seat, PumpCore, Sent]:
 
 def test_what_was_passed_by_before_anything_landed_is_known_to_who_comes_next() -> None:
     """DeleteRecords on the source between a lost request of a twin without any record and the end of its pump."""
-    begun = Reach(40, 0, 0)
+    begun = WrittenPosition(40, 0, 0)
     desk = Desk(replace(ORDER, receipt_to=40, receipt_epoch=5, reached=begun))
     seat = desk.comes(0, 0.0)
     first = desk.pump(0)
     looked_at(first.lane, mapped_at(begun, 0), 1.0)
-    first.lane.tracks[NAMED].strays = Strays.none()
+    first.lane.tracks[NAMED].strays = ZombieRequests.none()
     fetches(first.lane, answer(40, 10), 1.0)
     (stray,) = sends(first.lane, 1.0)
     first.lane.lost(2, [[stray]], 1.1)
-    first.lane.routed(NAMED, Route(1, 5, 2, target_epoch=0))
+    first.lane.routed(NAMED, PartitionLeaders(1, 5, 2, target_epoch=0))
     looked_at(first.lane, mapped_at(begun, 50, filled=50), 1.5)
     first.lane.tracks[NAMED].source.heard = True
     desk.core.hear(seat, first._beat(2.0), 2.0, 60.0)
@@ -94,7 +102,7 @@ def test_what_was_passed_by_before_anything_landed_is_known_to_who_comes_next() 
     looked_at(heir, mapped_at(begun._replace(source=50), 50), 12.1)
     fetches(heir, answer(50, 10), 12.1)
     assert not sends(heir, 12.1), "the old request would be answered for this one"
-    assert track.phase is Phase.LOOK
+    assert track.phase is Phase.UNVERIFIED
 
 
 def test_a_pump_that_ends_while_it_looks_says_how_long_its_requests_may_land() -> None:
@@ -103,7 +111,7 @@ def test_a_pump_that_ends_while_it_looks_says_how_long_its_requests_may_land() -
     desk.comes(1, 1.0)
     first.lane.lost(2, [[stray]], 1.1)
     until_s = first.lane.tracks[NAMED].strays.until_s
-    (done,) = [one for one in first.hear(Finish(), 1.2) if isinstance(one, Done)]
+    (done,) = [one for one in first.hear(Finish(), 1.2) if isinstance(one, TaskFinished)]
     assert [one.position for one in done.handovers] == [-1]
     desk.core.hear(seat, done, 1.2, 60.0)
     heir = desk.pump(1, led=6).lane
@@ -112,30 +120,35 @@ def test_a_pump_that_ends_while_it_looks_says_how_long_its_requests_may_land() -
     assert strays.still_s(1.5) >= until_s - 1.5 - 1.2, "its words say how long from when they come"
     fetches(heir, answer(3, 3, "new", epoch=6), 1.5)
     assert not sends(heir, 1.5)
-    assert not heir.to_look_at(6.0, {2}), "as long as they may"
+    assert not heir.take_due_inspections(6.0, {2}), "as long as they may"
 
 
 def test_a_pump_that_ended_keeps_the_link_for_as_long_as_its_requests_may_land() -> None:
     desk = Desk(replace(ORDER, receipt_to=3, receipt_epoch=5))
     seat, first, stray = sent_three(desk)
     first.lane.lost(2, [[stray]], 1.1)
-    (done,) = [one for one in first.hear(Finish(), 1.2) if isinstance(one, Done)]
+    (done,) = [one for one in first.hear(Finish(), 1.2) if isinstance(one, TaskFinished)]
     desk.core.hear(seat, done, 1.2, 60.0)
     desk.core.depart(seat, 1.3, 60.0)
     strays_s = done.handovers[0].strays_s
     assert desk.core.lands_s("link", 1.2) == pytest.approx(strays_s)
-    assert desk.core.nobody_writes("link", 1.3)
+    assert desk.core.has_no_writers("link", 1.3)
     assert not desk.core.idle("link", 1.3)
     desk.core.close_link("link")
-    assert not desk.core.past_is_over("link", 1.2 + strays_s - 0.1)
-    assert desk.core.past_is_over("link", 1.2 + strays_s)
+    assert not desk.core.closed_tasks_settled("link", 1.2 + strays_s - 0.1)
+    assert desk.core.closed_tasks_settled("link", 1.2 + strays_s)
 
 
 @pytest.mark.parametrize(("receipt", "untouched"), [(6, False), (5, False), (-1, True)])
 def test_requests_of_a_killed_pump_are_of_the_epoch_that_it_told_last(receipt: int, *, untouched: bool) -> None:
     desk = Desk(replace(ORDER, receipt_epoch=receipt, untouched=untouched))
     seat = desk.comes(0, 0.0)
-    desk.core.hear(seat, Beat([Carried("orders", 0, 0, 3, 3, 100, 1, 3, 0, 1, 1, epoch=6)], [], {}, 1.0), 1.0, 60.0)
+    desk.core.hear(
+        seat,
+        TaskProgress([PartitionProgress("orders", 0, 0, 3, 3, 100, 1, 3, 0, 1, 1, epoch=6)], [], {}, 1.0),
+        1.0,
+        60.0,
+    )
     desk.core.depart(seat, 1.5, 60.0)
     desk.comes(1, 2.0)
     desk.core.tick(20.0, LET_S)
@@ -144,7 +157,7 @@ def test_requests_of_a_killed_pump_are_of_the_epoch_that_it_told_last(receipt: i
 
 def test_what_was_acknowledged_is_told_though_its_line_is_back_at_once_and_looks_are_in_vain() -> None:
     lane, twin = exact(), Twin()
-    pump = PumpCore(lane, Grant(), 0.0, report_s=0.5)
+    pump = TaskCore(lane, WriteLease(), 0.0, report_s=0.5)
     pump.going = True
     pump.grant.until_s = 1e9
     fetches(lane, answer(0, 3))
@@ -152,16 +165,16 @@ def test_what_was_acknowledged_is_told_though_its_line_is_back_at_once_and_looks
     lane.produced(sent, twin.answers(sent), 0.1)
     fetches(lane, answer(3, 3), 0.15)
     sent = sends(lane, 0.15)
-    pump.targets[2] = TargetFlow(2, LIMITS, version=9)
+    pump.targets[2] = TargetProducer(2, LIMITS, version=9)
     lane.lost(2, [sent], 0.2)
-    told: list[Carried] = []
+    told: list[PartitionProgress] = []
     for turn in range(400):
         now_s = 0.2 + 0.02 * turn
-        pump.targets.setdefault(2, TargetFlow(2, LIMITS, version=9))
+        pump.targets.setdefault(2, TargetProducer(2, LIMITS, version=9))
         for command in pump.timers(now_s):
-            if isinstance(command, Look):
-                lane.observed(NAMED, KafkaError("east does not answer", retriable=True), now_s, NOW_MS)
-            if isinstance(command, Beat):
+            if isinstance(command, InspectTwins):
+                lane.on_inspected(NAMED, KafkaError("east does not answer", retriable=True), now_s, NOW_MS)
+            if isinstance(command, TaskProgress):
                 told += command.carried
     assert [(one.from_offset, one.to_offset, one.records) for one in told] == [(0, 3, 3)]
 
@@ -173,30 +186,30 @@ def test_looks_in_vain_are_no_refusals(code: int, outage_s: float) -> None:
     track.settle(0.0)
     while now_s < outage_s:
         now_s += 0.02
-        if lane.to_look_at(now_s, {2}):
+        if lane.take_due_inspections(now_s, {2}):
             looks += 1
-            lane.observed(NAMED, KafkaError("east does not answer", retriable=True), now_s, NOW_MS)
+            lane.on_inspected(NAMED, KafkaError("east does not answer", retriable=True), now_s, NOW_MS)
     assert looks > 10
     now_s = track.retry_at_s + 0.1
-    looked_at(lane, Observation(0, 0, 0, None, None, 0, 9), now_s)
-    track.strays = Strays.none()
+    looked_at(lane, TargetState(0, 0, 0, None, None, 0, 9), now_s)
+    track.strays = ZombieRequests.none()
     fetches(lane, answer(0, 3), now_s)
     refused = [ProducedPartition(bytes.fromhex(TARGET_ID), 0, code, -1, -1, 0, None, None)]
     lane.produced(sends(lane, now_s), refused, now_s)
-    assert track.phase is Phase.LOOK, "an answer as any other"
+    assert track.phase is Phase.UNVERIFIED, "an answer as any other"
 
 
 def test_what_was_told_before_the_target_lost_it_counts_no_blanks_again() -> None:
-    noted = Noted(0, 12, 100, 1, 5, [], (Blank(0, 8),), 5)
+    noted = PendingProgress(0, 12, 100, 1, 5, [], (OffsetGap(0, 8),), 5)
     track = exact().tracks[NAMED]
     track.told.noted.append(noted)
-    assert acknowledged(track.told.noted, 12, told=10).unseen == 0
+    assert take_acknowledged(track.told.noted, 12, told=10).unseen == 0
     track.told.noted.append(noted)
-    assert acknowledged(track.told.noted, 12, told=6).unseen == 2
+    assert take_acknowledged(track.told.noted, 12, told=6).unseen == 2
 
 
 def test_lines_that_break_for_a_day_leave_no_more_behind_than_may_still_land() -> None:
-    strays = Strays.none()
+    strays = ZombieRequests.none()
     for number in range(1, 400):
         heads = [(os.urandom(61), 8 * number + one) for one in range(8)]
         strays.lost(10.0 * number + 30.0, 1 << 62, None, heads, led=5)

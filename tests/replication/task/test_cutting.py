@@ -12,27 +12,36 @@ from tests.kafka.protocol.strategies import slice_batch
 from tests.replication.task.parcels import sent_under
 from twinshore.kafka.protocol.primitives import Buffer, varint
 from twinshore.kafka.protocol.record_batch import (
-    CONTROL,
+    CONTROL_FLAG,
     HEADER_BYTES,
+    LOG_APPEND_TIME_FLAG,
     MESSAGE_BYTES_DEFAULT,
     SEQUENCE_SPAN,
-    TIMESTAMP_APPEND,
-    TRANSACTIONAL,
+    TRANSACTIONAL_FLAG,
     BatchHeader,
     Codec,
     Record,
     check_crc,
     decode_batch,
     encode_batch,
-    head_bytes,
+    encode_header,
     seal,
     split_batches,
 )
-from twinshore.replication.task.core.batches import Blank, Cut, Halt, Joining, Parcel, Stamp, cut, parcel_of
-from twinshore.replication.task.core.config import LaneLimits
+from twinshore.replication.task.core.batches import (
+    BufferPool,
+    OffsetGap,
+    OutgoingBatch,
+    ParsedFetch,
+    PartitionStopped,
+    SequenceMap,
+    make_outgoing_batch,
+    parse_batches,
+)
+from twinshore.replication.task.core.config import TaskLimits
 
-STAMP = Stamp(producer_id=9, producer_epoch=2, anchor_offset=0, anchor_sequence=0)
-LIMITS = LaneLimits(merge_below_bytes=200, merged_bytes_max=600, join_below_bytes=500)
+STAMP = SequenceMap(producer_id=9, producer_epoch=2, anchor_offset=0, anchor_sequence=0)
+LIMITS = TaskLimits(merge_below_bytes=200, merged_bytes_max=600, join_below_bytes=500)
 
 
 def records(base: int, count: int, chance: random.Random) -> list[Record]:
@@ -55,7 +64,7 @@ def source(
     data, seen = b"", []
     for number in range(batches):
         ours = records(base, chance.choice((1, 1, 1, 2, 7)), chance)
-        attributes = TIMESTAMP_APPEND if append_time and number % 3 == 0 else 0
+        attributes = LOG_APPEND_TIME_FLAG if append_time and number % 3 == 0 else 0
         batch = encode_batch(
             ours, codec=chance.choice((Codec.NONE, *Codec)), attributes=attributes, producer_id=77, leader_epoch=4
         )
@@ -66,21 +75,21 @@ def source(
     return data, seen
 
 
-def fed(data: bytes, position: int = 0, write_from: int = -1, *, joins: bool = False) -> Cut:
+def fed(data: bytes, position: int = 0, write_from: int = -1, *, joins: bool = False) -> ParsedFetch:
     at = position if write_from < 0 else write_from
-    return cut(memoryview(data), position, at, LIMITS, Joining(LIMITS) if joins else None)
+    return parse_batches(memoryview(data), position, at, LIMITS, BufferPool(LIMITS) if joins else None)
 
 
-def body_of(piece: Parcel | Blank) -> Buffer:
-    assert isinstance(piece, Parcel)
+def body_of(piece: OutgoingBatch | OffsetGap) -> Buffer:
+    assert isinstance(piece, OutgoingBatch)
     return piece.body
 
 
-def read_back(found: Cut, stamp: Stamp = STAMP) -> list[Record]:
+def read_back(found: ParsedFetch, stamp: SequenceMap = STAMP) -> list[Record]:
     """The parcels' records as the twin's consumers would see them; every header is judged on the way."""
     read: list[Record] = []
     for parcel, head in sent_under(stamp, found.parcels):
-        assert isinstance(parcel, Parcel)
+        assert isinstance(parcel, OutgoingBatch)
         ((view, header),) = split_batches(memoryview(head + bytes(parcel.body)))
         check_crc(view, header)
         assert header.base_offset == 0, "brokers refuse another base offset"
@@ -176,9 +185,14 @@ def small(base: int) -> bytes:
 @pytest.mark.parametrize(
     ("odd", "aborted", "blanks", "offsets"),
     [
-        (encode_batch([Record(3, 5, b"k", b"v")], attributes=TRANSACTIONAL, producer_id=1), [], [(4, 6)], [3]),
-        (encode_batch([Record(3, 5, b"k", b"v")], attributes=TRANSACTIONAL, producer_id=1), [(1, 2)], [(3, 6)], []),
-        (encode_batch([Record(3, 5, b"\0\0\0\1", b"v")], attributes=CONTROL, producer_id=1), [], [(3, 6)], []),
+        (encode_batch([Record(3, 5, b"k", b"v")], attributes=TRANSACTIONAL_FLAG, producer_id=1), [], [(4, 6)], [3]),
+        (
+            encode_batch([Record(3, 5, b"k", b"v")], attributes=TRANSACTIONAL_FLAG, producer_id=1),
+            [(1, 2)],
+            [(3, 6)],
+            [],
+        ),
+        (encode_batch([Record(3, 5, b"\0\0\0\1", b"v")], attributes=CONTROL_FLAG, producer_id=1), [], [(3, 6)], []),
         (encode_batch([], base_offset=3, last_offset=4), [], [(3, 6)], []),
         (holed(3), [], [(4, 5)], [3, 5]),
         (plain(4, 2), [], [(3, 4)], [4, 5]),
@@ -190,15 +204,15 @@ def test_what_nobody_sees_becomes_blanks_and_takes_no_sequence(
     before: bytes, odd: bytes, aborted: list[tuple[int, int]], blanks: list[tuple[int, int]], offsets: list[int]
 ) -> None:
     records = memoryview(before + odd + plain(6))
-    found = cut(records, 0, 0, LIMITS, None, aborted)
+    found = parse_batches(records, 0, 0, LIMITS, None, aborted)
     assert found.halt is None
     assert found.end == 9
-    assert [piece for piece in found.parcels if isinstance(piece, Blank)] == blanks
+    assert [piece for piece in found.parcels if isinstance(piece, OffsetGap)] == blanks
     at, sequence, read = 0, 0, []
     for piece, head in sent_under(STAMP, found.parcels):
         assert piece.base == at
         at = piece.end
-        if isinstance(piece, Parcel):
+        if isinstance(piece, OutgoingBatch):
             ((view, header),) = split_batches(memoryview(head + bytes(piece.body)))
             assert header.base_sequence == sequence
             sequence += header.count
@@ -215,7 +229,7 @@ def test_a_corrupt_batch_stops_there_and_names_its_offset(size: int, place: int)
     damaged = bytearray(good[3])
     damaged[place] ^= 0x40
     found = fed(b"".join([*good[:3], bytes(damaged), *good[4:]]))
-    assert isinstance(found.halt, Halt)
+    assert isinstance(found.halt, PartitionStopped)
     assert found.halt.kind == "corrupt batch"
     assert "offset 3" in found.halt.sentence
     assert (found.halt.offset, found.halt.end) == (3, 4)
@@ -227,7 +241,7 @@ def test_damage_in_the_first_batch_lets_nothing_through() -> None:
     damaged = bytearray(encode_batch([Record(0, 5, b"k", b"v")]))
     damaged[-1] ^= 1
     found = fed(bytes(damaged) + encode_batch([Record(1, 5, b"k", b"v")]))
-    assert isinstance(found.halt, Halt)
+    assert isinstance(found.halt, PartitionStopped)
     assert (found.parcels, found.end, found.halt.offset) == ([], 0, 0)
 
 
@@ -236,7 +250,7 @@ def test_a_record_count_that_lies_is_not_carried() -> None:
     struct.pack_into(">i", data, 57, 2)
     found = fed(bytes(data))
     assert found.parcels == []
-    assert isinstance(found.halt, Halt)
+    assert isinstance(found.halt, PartitionStopped)
 
 
 @pytest.mark.claim("crossing", "packed-better", "a batch that its producer packed better than we do crosses in parts")
@@ -250,18 +264,18 @@ def test_a_batch_that_becomes_larger_as_it_is_written_anew_crosses_in_parts() ->
         rest = b"\0" + varint(0) + varint(delta) + varint(-1) + varint(len(value)) + value + varint(0)
         plain += varint(len(rest)) + rest
     body = bytes(cramjam.zstd.compress(bytes(plain), level=19))
-    bits = int(Codec.ZSTD) | TIMESTAMP_APPEND
+    bits = int(Codec.ZSTD) | LOG_APPEND_TIME_FLAG
     header = seal(BatchHeader(0, 0, 3, 2, 0, bits, 9_099, 5, 6, -1, -1, -1, 9_100), body)
     assert len(body) + HEADER_BYTES <= MESSAGE_BYTES_DEFAULT
-    whole, _ = slice_batch(memoryview(head_bytes(header) + body), header, 0, 9_100)
+    whole, _ = slice_batch(memoryview(encode_header(header) + body), header, 0, 9_100)
     assert len(whole) + HEADER_BYTES > MESSAGE_BYTES_DEFAULT, "it would be refused"
-    found = fed(head_bytes(header) + body)
+    found = fed(encode_header(header) + body)
     assert [(one.base, one.end) for one in found.parcels] == [(0, 4_550), (4_550, 9_100)]
-    assert all(isinstance(one, Parcel) and one.size <= MESSAGE_BYTES_DEFAULT for one in found.parcels)
+    assert all(isinstance(one, OutgoingBatch) and one.size <= MESSAGE_BYTES_DEFAULT for one in found.parcels)
     assert (found.end, found.halt) == (9_100, None)
 
 
 def test_a_body_that_is_not_the_headers_is_refused() -> None:
     ((view, header),) = split_batches(memoryview(plain(0)))
     with pytest.raises(ValueError, match="under a header for"):
-        parcel_of(header, view[HEADER_BYTES + 1 :])
+        make_outgoing_batch(header, view[HEADER_BYTES + 1 :])

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from twinshore.replication.task.runner import DeskLost, DriverLine
+from twinshore.replication.task.runner import CoordinatorLost, DriverConnection
 
 
 def test_a_line_whose_first_word_fails_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,6 +23,6 @@ def test_a_line_whose_first_word_fails_is_closed(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(socket, "create_connection", connect)
     monkeypatch.setattr(socket, "TCP_NODELAY", socket.SO_REUSEADDR)
     monkeypatch.setattr(socket, "IPPROTO_TCP", socket.SOL_SOCKET)
-    with pytest.raises(DeskLost, match="cannot be told"):
-        DriverLine("desk", 1, token="t")
+    with pytest.raises(CoordinatorLost, match="cannot be told"):
+        DriverConnection("desk", 1, token="t")
     assert [one.fileno() for one in made] == [-1]

@@ -9,20 +9,20 @@ import pytest
 
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol.record_batch import (
-    CONTROL,
-    DELETE_HORIZON,
-    TIMESTAMP_APPEND,
-    TRANSACTIONAL,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    LOG_APPEND_TIME_FLAG,
+    TRANSACTIONAL_FLAG,
     BatchHeader,
     Codec,
     Record,
     decode_batch,
     encode_batch,
-    head_bytes,
+    encode_header,
     split_batches,
 )
-from twinshore.kafka.protocol.visibility import Aborted
-from twinshore.replication.task.core.batches import Blank, Piece, beside, fates, within
+from twinshore.kafka.protocol.visibility import AbortedTransactions
+from twinshore.replication.task.core.batches import OffsetGap, SplitBatch, clip_gaps, split_batch, subtract_gaps
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Log:
         last = self.end - 1
         if chance.random() < 0.4:
             ours = [record for record in ours if chance.random() < 0.6]
-        bits = chance.choice((0, 0, TIMESTAMP_APPEND, DELETE_HORIZON))
+        bits = chance.choice((0, 0, LOG_APPEND_TIME_FLAG, DELETE_HORIZON_FLAG))
         batch = encode_batch(
             ours, codec=chance.choice(list(Codec)), attributes=bits, base_offset=base, last_offset=last, producer_id=5
         )
@@ -60,7 +60,7 @@ class Log:
         base, ours = self.end, self.records(chance.randint(1, 4), chance)
         first, before = self.opened.get(producer_id, (base, []))
         self.opened[producer_id] = (first, before + ours)
-        self.data.append(encode_batch(ours, attributes=TRANSACTIONAL, producer_id=producer_id))
+        self.data.append(encode_batch(ours, attributes=TRANSACTIONAL_FLAG, producer_id=producer_id))
 
     def close(self, producer_id: int, *, commit: bool, emptied: bool = False) -> None:
         first, ours = self.opened.pop(producer_id, (-1, []))
@@ -70,7 +70,7 @@ class Log:
             self.aborted.append((producer_id, first))
         key = b"\0\0" + (b"\0\1" if commit else b"\0\0")
         control = [] if emptied else [Record(self.end, 9, key, b"\0\0\0\0\0\0")]
-        bits = TRANSACTIONAL | CONTROL
+        bits = TRANSACTIONAL_FLAG | CONTROL_FLAG
         batch = encode_batch(
             control, attributes=bits, producer_id=producer_id, base_offset=self.end, last_offset=self.end
         )
@@ -105,29 +105,29 @@ def random_log(chance: random.Random) -> Log:
     return log
 
 
-def crossed(log: Log, first_batch: int, position: int, write_from: int) -> tuple[list[Record], list[Blank]]:
+def crossed(log: Log, first_batch: int, position: int, write_from: int) -> tuple[list[Record], list[OffsetGap]]:
     """Records and blanks from a fetch that begins at that batch; every offset must be told once and in order."""
     begins = split_batches(memoryview(b"".join(log.data[first_batch:])))
     base = begins[0][1].base_offset
-    aborted = Aborted([entry for entry in log.aborted if not ended_before(log, entry, base)])
+    aborted = AbortedTransactions([entry for entry in log.aborted if not ended_before(log, entry, base)])
     at = position
     records: list[Record] = []
-    blanks: list[Blank] = []
+    blanks: list[OffsetGap] = []
     told = max(position, write_from)
-    early: list[Blank] = []
+    early: list[OffsetGap] = []
     for view, header in begins:
-        for fate in fates(view, header, at, write_from, aborted):
-            if isinstance(fate, Blank) and fate.end <= write_from:
+        for fate in split_batch(view, header, at, write_from, aborted):
+            if isinstance(fate, OffsetGap) and fate.end <= write_from:
                 early.append(fate)
-            elif isinstance(fate, Blank):
+            elif isinstance(fate, OffsetGap):
                 assert (fate.base, fate.end > fate.base) == (told, True)
                 blanks.append(fate)
                 told = fate.end
             else:
-                assert isinstance(fate, Piece)
+                assert isinstance(fate, SplitBatch)
                 assert fate.header.base_offset == told
                 assert fate.header.count == fate.header.last_offset_delta + 1
-                sealed = head_bytes(fate.header) + bytes(fate.body)
+                sealed = encode_header(fate.header) + bytes(fate.body)
                 records += decode_batch(memoryview(sealed), fate.header)
                 told = fate.header.last_offset + 1
         at = max(at, header.last_offset + 1)
@@ -141,7 +141,7 @@ def crossed(log: Log, first_batch: int, position: int, write_from: int) -> tuple
 def ended_before(log: Log, entry: tuple[int, int], base: int) -> bool:
     """Whether the transaction's abort marker lies before `base`: a broker lists it no more."""
     for _, header in split_batches(memoryview(b"".join(log.data))):
-        if header.attributes & CONTROL and header.producer_id == entry[0] and header.base_offset > entry[1]:
+        if header.attributes & CONTROL_FLAG and header.producer_id == entry[0] and header.base_offset > entry[1]:
             return header.base_offset < base
     return False
 
@@ -171,7 +171,7 @@ def test_it_may_begin_anywhere_even_inside_a_transaction_or_a_batch() -> None:
 def test_an_emptied_control_batch_is_an_offset_that_nobody_sees() -> None:
     log = Log()
     log.close(11, commit=False, emptied=True)
-    assert crossed(log, 0, 0, 0) == ([], [Blank(0, 1)])
+    assert crossed(log, 0, 0, 0) == ([], [OffsetGap(0, 1)])
 
 
 def test_a_transaction_after_an_aborted_one_of_the_same_producer_is_told_apart() -> None:
@@ -200,11 +200,11 @@ def test_damage_is_found_before_a_control_record_is_believed() -> None:
     ("others", "left"),
     [
         ([], [(0, 10), (20, 30)]),
-        ([Blank(0, 10)], [(20, 30)]),
-        ([Blank(5, 25)], [(0, 5), (25, 30)]),
-        ([Blank(2, 3), Blank(4, 6), Blank(28, 40)], [(0, 2), (3, 4), (6, 10), (20, 28)]),
+        ([OffsetGap(0, 10)], [(20, 30)]),
+        ([OffsetGap(5, 25)], [(0, 5), (25, 30)]),
+        ([OffsetGap(2, 3), OffsetGap(4, 6), OffsetGap(28, 40)], [(0, 2), (3, 4), (6, 10), (20, 28)]),
     ],
 )
-def test_the_parts_of_blanks_beside_others(others: list[Blank], left: list[tuple[int, int]]) -> None:
-    assert beside([Blank(0, 10), Blank(20, 30)], others) == [Blank(*one) for one in left]
-    assert within([Blank(0, 10), Blank(20, 30)], 10, 25) == (Blank(20, 25),)
+def test_the_parts_of_blanks_beside_others(others: list[OffsetGap], left: list[tuple[int, int]]) -> None:
+    assert subtract_gaps([OffsetGap(0, 10), OffsetGap(20, 30)], others) == [OffsetGap(*one) for one in left]
+    assert clip_gaps([OffsetGap(0, 10), OffsetGap(20, 30)], 10, 25) == (OffsetGap(20, 25),)

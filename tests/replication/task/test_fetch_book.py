@@ -5,27 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.replication.task.test_lane_bounds import NOW_MS, SOURCE_ID, running_lane
-from twinshore.kafka.protocol.fetch import FetchedAnswer, FetchedPartition
+from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseById
 from twinshore.kafka.protocol.record_batch import Record, encode_batch
-from twinshore.replication.task.core.batches import Hold
-from twinshore.replication.task.core.config import LaneLimits
-from twinshore.replication.task.core.partitions import Lane
+from twinshore.replication.task.core.batches import PooledBuffer
+from twinshore.replication.task.core.config import TaskLimits
+from twinshore.replication.task.core.partitions import TaskPartitions
 
 NEAR, SECOND = (1, 0), (1, 1)
-FAR = FetchedAnswer(0, 0, 5, [])
+FAR = FetchResponseById(0, 0, 5, [])
 
 
-def brought(*numbers: int) -> FetchedAnswer:
+def brought(*numbers: int) -> FetchResponseById:
     """Ten records of each of these partitions."""
     records = [Record(offset, NOW_MS, None, b"x" * 100, ()) for offset in range(10)]
     data = memoryview(bytes(encode_batch(records, base_offset=0))).toreadonly()
     parts = [
-        FetchedPartition(bytes.fromhex(SOURCE_ID), number, 0, 99, 99, 0, None, None, [], data) for number in numbers
+        FetchedPartitionById(bytes.fromhex(SOURCE_ID), number, 0, 99, 99, 0, None, None, [], data) for number in numbers
     ]
-    return FetchedAnswer(0, 0, 5, parts)
+    return FetchResponseById(0, 0, 5, parts)
 
 
-def asked(lane: Lane, line: tuple[int, int]) -> dict[int, int]:
+def asked(lane: TaskPartitions, line: tuple[int, int]) -> dict[int, int]:
     """Partitions that are new or moved in the next order of a line, and from where; forgotten ones at -1."""
     order = lane.fetch_order(line)
     if order is None:
@@ -34,17 +34,17 @@ def asked(lane: Lane, line: tuple[int, int]) -> dict[int, int]:
 
 
 def test_a_near_source_is_read_by_one_line() -> None:
-    lane = running_lane(LaneLimits(), 4)
+    lane = running_lane(TaskLimits(), 4)
     assert lane.lines() == ({NEAR}, {2})
     assert asked(lane, NEAR) == {0: 0, 1: 0, 2: 0, 3: 0}
 
 
 def test_the_lines_to_a_far_source_part_and_each_partition_has_one() -> None:
-    lane = running_lane(LaneLimits(), 4)
+    lane = running_lane(TaskLimits(), 4)
     asked(lane, NEAR)
     lane.fetches.widen(FAR)
     assert lane.lines() == ({NEAR, SECOND}, {2})
-    lane.fetched(NEAR, brought(0, 1), Hold(bytearray()), 0.0, NOW_MS)
+    lane.fetched(NEAR, brought(0, 1), PooledBuffer(bytearray()), 0.0, NOW_MS)
     assert asked(lane, SECOND) == {1: 10, 3: 0}, "what the old line brought after the parting is not asked for again"
     assert asked(lane, NEAR) == {0: 10, 1: -1, 3: -1}
     lane.fetches.widen(FAR)
@@ -52,12 +52,12 @@ def test_the_lines_to_a_far_source_part_and_each_partition_has_one() -> None:
 
 
 def test_what_the_new_line_was_asked_for_already_is_taken_from_it_alone() -> None:
-    lane = running_lane(LaneLimits(), 2)
+    lane = running_lane(TaskLimits(), 2)
     asked(lane, NEAR)
     lane.fetches.widen(FAR)
     assert asked(lane, SECOND) == {1: 0}
-    lane.fetched(NEAR, brought(1), Hold(bytearray()), 0.0, NOW_MS)
-    lane.fetched(SECOND, brought(1), Hold(bytearray()), 0.0, NOW_MS)
+    lane.fetched(NEAR, brought(1), PooledBuffer(bytearray()), 0.0, NOW_MS)
+    lane.fetched(SECOND, brought(1), PooledBuffer(bytearray()), 0.0, NOW_MS)
     (track,) = [one for one in lane.tracks.values() if one.order.partition == 1]
     assert track.fetched == 10
     assert len(track.waiting) == 1, "once, whichever came first"
@@ -65,15 +65,15 @@ def test_what_the_new_line_was_asked_for_already_is_taken_from_it_alone() -> Non
 
 def test_what_was_asked_of_one_leader_is_not_said_to_come_from_the_next() -> None:
     """The epoch may change while the fetch is out: others of a broadcast must not be fed this as the new leader's."""
-    lane = running_lane(LaneLimits(), 1)
+    lane = running_lane(TaskLimits(), 1)
     (track,) = lane.tracks.values()
     track.route = replace(track.route, source_epoch=4)
     lane.wake(track)
     asked(lane, NEAR)
     track.route = replace(track.route, source_epoch=5)
-    lane.fetched(NEAR, brought(0), Hold(bytearray()), 0.0, NOW_MS)
+    lane.fetched(NEAR, brought(0), PooledBuffer(bytearray()), 0.0, NOW_MS)
     assert (track.fetched, track.source.led) == (10, 4)
     lane.wake(track)
     assert asked(lane, NEAR) == {0: 10}
-    lane.fetched(NEAR, brought(), Hold(bytearray()), 0.0, NOW_MS)
+    lane.fetched(NEAR, brought(), PooledBuffer(bytearray()), 0.0, NOW_MS)
     assert track.source.led == 4, "an answer without this partition says nothing of it"

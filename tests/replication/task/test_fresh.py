@@ -6,45 +6,45 @@ from dataclasses import replace
 
 from tests.replication.task.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID, see_the_ends
 from tests.replication.task.test_seat import LINE, NAMED, OLD_S, Table, answer
-from twinshore.config.incidents import POLICY_DROP, IncidentKind
+from twinshore.config.incident_policy import POLICY_DROP, IncidentKind
 from twinshore.config.model import Cluster, QueuePolicy, QueueRules, Security
-from twinshore.kafka.protocol.fetch import FetchedAnswer, FetchedPartition
+from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseById
 from twinshore.kafka.protocol.produce import ProducedPartition
-from twinshore.kafka.protocol.record_batch import TRANSACTIONAL, Record, encode_batch
-from twinshore.replication.task.core.accounting import acknowledged
-from twinshore.replication.task.core.batches import Hold, Parcel
+from twinshore.kafka.protocol.record_batch import TRANSACTIONAL_FLAG, Record, encode_batch
+from twinshore.replication.task.core.accounting import take_acknowledged
+from twinshore.replication.task.core.batches import OutgoingBatch, PooledBuffer
 from twinshore.replication.task.core.config import (
-    Handover,
-    LaneLimits,
-    Reach,
-    Stoppage,
-    TideOrder,
-    TrackOrder,
-    add,
-    row_of,
+    Handoff,
+    PartitionConfig,
+    PartitionIncident,
+    TaskConfig,
+    TaskLimits,
+    WrittenPosition,
+    append_incident,
+    dropped_incident,
 )
-from twinshore.replication.task.core.partition import Phase, Route, Track
-from twinshore.replication.task.core.partitions import Lane
-from twinshore.replication.task.core.position import Go, Observation
-from twinshore.replication.task.core.shared_read import REACH_BYTES_MAX, YOUNG_S, Reading, Readings
+from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, Phase
+from twinshore.replication.task.core.partitions import TaskPartitions
+from twinshore.replication.task.core.position import ResumeAt, TargetState
+from twinshore.replication.task.core.shared_read import KEPT_BYTES_MAX, STARTUP_S, SharedFetch, SharedFetches
 
-LIMITS = LaneLimits(merge_below_bytes=0, partition_bytes_max=1 << 20)
-FRESH = QueueRules(QueuePolicy.FRESH, high_bytes=4 << 20, low_bytes=2 << 20)
+LIMITS = TaskLimits(merge_below_bytes=0, partition_bytes_max=1 << 20)
+FRESH = QueueRules(QueuePolicy.DROP_OLDEST, high_bytes=4 << 20, low_bytes=2 << 20)
 AGED = replace(FRESH, max_age_s=1.0)
 KEEP = QueueRules()
 
 
 def table(*rules: QueueRules) -> Table:
     """Lanes with these queues, which read one partition together; twins of fresh ones are mapped."""
-    reading = Reading(LIMITS, FRESH.high_bytes)
-    reading.tick(OLD_S - 2 * YOUNG_S)
+    reading = SharedFetch(LIMITS, FRESH.high_bytes)
+    reading.tick(OLD_S - 2 * STARTUP_S)
     lanes = []
     for one in rules:
-        lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=reading, queue=one)
-        reached = Reach(0, 0, 0) if one.fresh else None
-        lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, reached=reached)])
-        lane.routed(NAMED, Route(1, 0, 2))
-        lane.take_over([Handover("orders", 0, 0, -1, NOW_MS + 1_000_000, next_sequence=0 if reached else -1)], 0.0)
+        lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=reading, queue=one)
+        reached = WrittenPosition(0, 0, 0) if one.fresh else None
+        lane.assign([PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID, reached=reached)])
+        lane.routed(NAMED, PartitionLeaders(1, 0, 2))
+        lane.take_over([Handoff("orders", 0, 0, -1, NOW_MS + 1_000_000, next_sequence=0 if reached else -1)], 0.0)
         see_the_ends(lane)
         lanes.append(lane)
     made = Table(reading, lanes)
@@ -53,23 +53,25 @@ def table(*rules: QueueRules) -> Table:
     return made
 
 
-def looking(rules: QueueRules) -> Lane:
+def looking(rules: QueueRules) -> TaskPartitions:
     """A lane whose mapped twin is looked at: its receipts end at 100."""
-    reading = Reading(LIMITS, 4 << 20)
-    reading.tick(OLD_S - 2 * YOUNG_S)
-    lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=reading, queue=rules)
-    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, receipt_to=100, reached=Reach(100, 100, 100))])
-    lane.routed(NAMED, Route(1, 0, 2))
+    reading = SharedFetch(LIMITS, 4 << 20)
+    reading.tick(OLD_S - 2 * STARTUP_S)
+    lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=reading, queue=rules)
+    lane.assign(
+        [PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID, receipt_to=100, reached=WrittenPosition(100, 100, 100))]
+    )
+    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
     lane.fetches.refill(OLD_S)
-    assert lane.to_look_at(0.0, {2})
+    assert lane.take_due_inspections(0.0, {2})
     return lane
 
 
-def stamped(base: int, stamp_ms: int) -> FetchedAnswer:
+def stamped(base: int, stamp_ms: int) -> FetchResponseById:
     """Ten records of this time stamp."""
     records = [Record(base + one, stamp_ms, None, b"x", ()) for one in range(10)]
     data = memoryview(bytes(encode_batch(records, base_offset=base, leader_epoch=5)))
-    return FetchedAnswer(0, 0, 5, [answer(base, 10).partitions[0]._replace(records=data)])
+    return FetchResponseById(0, 0, 5, [answer(base, 10).partitions[0]._replace(records=data)])
 
 
 def later(made: Table, seconds: float) -> None:
@@ -90,13 +92,13 @@ def flows(made: Table, batches: int, size: int = 50_000) -> int:
     return at
 
 
-def rows(lane: Lane) -> list[Stoppage]:
+def rows(lane: TaskPartitions) -> list[PartitionIncident]:
     """What the lane has told, with what its last accounts told as passed."""
     lane.accounts(0.0)
     return lane.incidents
 
 
-def offsets(track: Track) -> list[tuple[int, int, str]]:
+def offsets(track: PartitionReplicator) -> list[tuple[int, int, str]]:
     """What waits, in order."""
     return [(piece.base, piece.end, type(piece).__name__) for piece, _ in track.waiting]
 
@@ -110,7 +112,7 @@ def test_over_the_high_watermark_the_oldest_go_until_the_low_one() -> None:
     assert (row.kind, row.policy, row.from_offset) == (IncidentKind.STALE_DROPPED, POLICY_DROP, 0)
     kept = end - row.to_offset
     assert 2 <= kept // 10 <= 4, "what half a megabyte each leaves below the low watermark"
-    first = next(piece for piece, _ in slow.waiting if isinstance(piece, Parcel))
+    first = next(piece for piece, _ in slow.waiting if isinstance(piece, OutgoingBatch))
     assert first.base == row.to_offset, "the next that is sent is the first that was kept"
     assert f"{row.to_offset} offsets were dropped, over the high watermark" in row.sentence
     assert made.tracks[0].acked == end, "who keeps got all"
@@ -130,12 +132,12 @@ def test_what_has_waited_for_longer_than_its_age_goes() -> None:
     later(made, 0.6)
     assert rows(made.lanes[1]) == []
     made.asking()
-    made.lanes[0].fetched(LINE, stamped(20, NOW_MS + 600), Hold(bytearray()), OLD_S + 0.6, NOW_MS + 600)
+    made.lanes[0].fetched(LINE, stamped(20, NOW_MS + 600), PooledBuffer(bytearray()), OLD_S + 0.6, NOW_MS + 600)
     later(made, 1.2)
     (row,) = rows(made.lanes[1])
     assert (row.from_offset, row.to_offset) == (0, 20)
     assert "older than 1 s" in row.sentence
-    assert [piece.base for piece, _ in made.tracks[1].waiting if isinstance(piece, Parcel)] == [20]
+    assert [piece.base for piece, _ in made.tracks[1].waiting if isinstance(piece, OutgoingBatch)] == [20]
 
 
 def test_a_drop_is_told_once_it_is_passed_and_not_where_it_is_undone() -> None:
@@ -175,12 +177,14 @@ def test_accounts_tell_dropped_offsets_as_seen_by_nobody() -> None:
 
 
 def test_a_look_after_an_outage_tells_from_where_on_records_are_young() -> None:
-    lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=Reading(LIMITS, 4 << 20), queue=AGED)
-    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, reached=Reach(0, 0, 0))])
-    lane.routed(NAMED, Route(1, 0, 2))
-    assert lane.to_look_at(0.0, {2})
-    found = Observation(0, 0, 0, None, None, 0, 900, verdict=Go(0, 0, 0, -1), young_from=600)
-    lane.observed(NAMED, found, 0.0, NOW_MS)
+    lane = TaskPartitions(
+        7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=SharedFetch(LIMITS, 4 << 20), queue=AGED
+    )
+    lane.assign([PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID, reached=WrittenPosition(0, 0, 0))])
+    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
+    assert lane.take_due_inspections(0.0, {2})
+    found = TargetState(0, 0, 0, None, None, 0, 900, verdict=ResumeAt(0, 0, 0, -1), young_from=600)
+    lane.on_inspected(NAMED, found, 0.0, NOW_MS)
     (row,) = rows(lane)
     assert (row.kind, row.from_offset, row.to_offset) == (IncidentKind.STALE_DROPPED, 0, 600)
     order = lane.fetch_order(LINE)
@@ -189,12 +193,16 @@ def test_a_look_after_an_outage_tells_from_where_on_records_are_young() -> None:
 
 
 def test_what_the_source_has_no_more_is_told_before_what_is_too_old() -> None:
-    lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=Reading(LIMITS, 4 << 20), queue=AGED)
-    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, reached=Reach(100, 100, 100), receipt_to=100)])
-    lane.routed(NAMED, Route(1, 0, 2))
-    assert lane.to_look_at(0.0, {2})
-    found = Go(100, NOW_MS, 100, 300)
-    lane.observed(NAMED, Observation(0, 100, 100, None, None, 300, 600, verdict=found, young_from=500), 0.0, NOW_MS)
+    lane = TaskPartitions(
+        7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=SharedFetch(LIMITS, 4 << 20), queue=AGED
+    )
+    lane.assign(
+        [PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID, reached=WrittenPosition(100, 100, 100), receipt_to=100)]
+    )
+    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
+    assert lane.take_due_inspections(0.0, {2})
+    found = ResumeAt(100, NOW_MS, 100, 300)
+    lane.on_inspected(NAMED, TargetState(0, 100, 100, None, None, 300, 600, verdict=found, young_from=500), 0.0, NOW_MS)
     told = [(row.kind, row.from_offset, row.to_offset) for row in rows(lane)]
     assert told == [(IncidentKind.RETENTION_GAP, 100, 300), (IncidentKind.STALE_DROPPED, 300, 500)]
     track = lane.tracks[NAMED]
@@ -205,11 +213,11 @@ def test_what_it_reads_by_itself_goes_by_the_records_times() -> None:
     made = table(AGED)
     made.asking()
     lane, track = made.lanes[0], made.tracks[0]
-    lane.fetched(LINE, answer(0, 30), Hold(bytearray()), OLD_S, NOW_MS + 6_000)
+    lane.fetched(LINE, answer(0, 30), PooledBuffer(bytearray()), OLD_S, NOW_MS + 6_000)
     (row,) = rows(lane)
     assert (row.from_offset, row.to_offset) == (0, 30)
     assert track.fetched == 30
-    assert not any(isinstance(piece, Parcel) for piece, _ in track.waiting)
+    assert not any(isinstance(piece, OutgoingBatch) for piece, _ in track.waiting)
 
 
 def test_transactions_are_refused_unless_they_were_asked_for() -> None:
@@ -217,39 +225,39 @@ def test_transactions_are_refused_unless_they_were_asked_for() -> None:
         made = table(KEEP, rules)
         made.asking()
         part = answer(0, 10).partitions[0]
-        data = encode_batch([Record(0, NOW_MS, None, b"x", ())], base_offset=0, attributes=TRANSACTIONAL)
+        data = encode_batch([Record(0, NOW_MS, None, b"x", ())], base_offset=0, attributes=TRANSACTIONAL_FLAG)
         part = part._replace(records=memoryview(bytes(data)))
-        made.lanes[0].fetched(LINE, FetchedAnswer(0, 0, 5, [part]), Hold(bytearray()), OLD_S, NOW_MS)
+        made.lanes[0].fetched(LINE, FetchResponseById(0, 0, 5, [part]), PooledBuffer(bytearray()), OLD_S, NOW_MS)
         made.turn()
         assert [row.kind for row in made.lanes[1].incidents] == ([IncidentKind.REFUSED] if stops else [])
         assert made.lanes[0].incidents == []
 
 
 def test_what_follows_on_what_was_told_last_is_told_as_one() -> None:
-    told: list[Stoppage] = []
+    told: list[PartitionIncident] = []
     for begin, end in ((0, 10), (10, 30), (40, 50)):
-        add(told, row_of(NAMED, begin, end, "older than 5 s"))
+        append_incident(told, dropped_incident(NAMED, begin, end, "older than 5 s"))
     assert [(row.from_offset, row.to_offset) for row in told] == [(0, 30), (40, 50)]
     assert (told[0].sentence, told[0].why) == ("30 offsets were dropped, older than 5 s", "older than 5 s")
-    add(told, row_of(NAMED, 50, 60, "over the high watermark"))
+    append_incident(told, dropped_incident(NAMED, 50, 60, "over the high watermark"))
     assert [(row.from_offset, row.to_offset) for row in told[1:]] == [(40, 50), (50, 60)], "each for its own reason"
 
 
-def an_order() -> TideOrder:
+def an_order() -> TaskConfig:
     cluster = Cluster("east", ("east:9092",), Security())
-    return TideOrder("east->west", 0, 0, cluster, cluster, 7, 0, 86_400_000, "desk", 1, "token", queue=AGED)
+    return TaskConfig("east->west", 0, 0, cluster, cluster, 7, 0, 86_400_000, "desk", 1, "token", queue=AGED)
 
 
 def test_a_lane_of_a_broadcast_that_is_carried_apart_has_a_reading_of_its_own() -> None:
     order = an_order()
-    assert Reading.of(order) is None
-    reading = Reading.of(replace(order, broadcast="prices"))
+    assert SharedFetch.of(order) is None
+    reading = SharedFetch.of(replace(order, broadcast="prices"))
     assert reading is not None
     assert (reading.high_bytes, reading.parts_max) == (AGED.high_bytes, AGED.parts_max)
 
 
 def test_lanes_of_one_number_read_together_where_broadcast_and_source_are_one() -> None:
-    readings, one = Readings(), replace(an_order(), broadcast="prices", source_id="a")
+    readings, one = SharedFetches(), replace(an_order(), broadcast="prices", source_id="a")
     assert readings.of(an_order()) is None
     assert readings.of(one) is readings.of(replace(one, link="east->north"))
     others = [replace(one, source_id="b"), replace(one, broadcast="trades"), replace(one, lane=1)]
@@ -272,7 +280,7 @@ def test_what_was_read_last_is_kept_however_little_may_be_held() -> None:
 
 
 def test_behind_the_low_watermark_nothing_is_let_go_of() -> None:
-    rules = QueueRules(QueuePolicy.FRESH, high_bytes=32 << 20, low_bytes=24 << 20)
+    rules = QueueRules(QueuePolicy.DROP_OLDEST, high_bytes=32 << 20, low_bytes=24 << 20)
     made = table(KEEP, rules)
     made.reading.high_bytes = rules.high_bytes
     slow, at = made.lanes[1], 0
@@ -302,7 +310,7 @@ def test_for_a_partition_that_stopped_nothing_is_held() -> None:
             made.sends(0)
             made.asking()
         assert made.tracks[0].acked == 500
-        assert made.reading.bytes <= REACH_BYTES_MAX
+        assert made.reading.bytes <= KEPT_BYTES_MAX
 
 
 def test_behind_what_a_killed_pump_had_not_told_nothing_old_is_sent() -> None:
@@ -311,7 +319,7 @@ def test_behind_what_a_killed_pump_had_not_told_nothing_old_is_sent() -> None:
     lane = looking(AGED)
     asked = (0, 140, 140, None, (139, old_ms), 0, 9_000)
     told = {"young_from": 8_000, "young_epoch": 4, "source_epoch": 5, "wrote_epoch": 5, "dropped": ((110, 130),)}
-    lane.observed(NAMED, Observation(*asked, **told, verdict=Go(140, old_ms, 140)), 0.0, NOW_MS)  # type: ignore[arg-type]
+    lane.on_inspected(NAMED, TargetState(*asked, **told, verdict=ResumeAt(140, old_ms, 140)), 0.0, NOW_MS)  # type: ignore[arg-type]
     track = lane.tracks[NAMED]
     order = lane.fetch_order(LINE)
     assert order is not None
@@ -320,19 +328,21 @@ def test_behind_what_a_killed_pump_had_not_told_nothing_old_is_sent() -> None:
         encode_batch([Record(at, old_ms, None, b"x", ())], base_offset=at, leader_epoch=5) for at in range(100, 400)
     ]
     data = memoryview(b"".join(map(bytes, batches)))
-    part = FetchedPartition(bytes.fromhex(SOURCE_ID), 0, 0, 9_000, 9_000, 0, None, None, [], data.toreadonly())
-    lane.fetched(LINE, FetchedAnswer(0, 0, 5, [part]), Hold(bytearray()), OLD_S, NOW_MS)
+    part = FetchedPartitionById(bytes.fromhex(SOURCE_ID), 0, 0, 9_000, 9_000, 0, None, None, [], data.toreadonly())
+    lane.fetched(LINE, FetchResponseById(0, 0, 5, [part]), PooledBuffer(bytearray()), OLD_S, NOW_MS)
     assert not any(kind == "Parcel" for _, _, kind in offsets(track))
     assert (track.fetched, track.source.epoch) == (8_000, 4), "its history is known as far as it was dropped"
     assert [(row.from_offset, row.to_offset) for row in track.dropped] == [(110, 130), (140, 8_000)]
-    told_of = acknowledged(track.told.noted, 140)
+    told_of = take_acknowledged(track.told.noted, 140)
     assert (told_of.end, told_of.batches, told_of.unseen) == (140, 20, 20), "no receipt counts what is not there"
 
 
 def test_what_was_dropped_and_is_gone_from_the_source_is_in_no_receipt() -> None:
     lane = looking(AGED)
-    seen = Observation(0, 140, 140, None, (139, NOW_MS), 140, 900, dropped=((90, 130),), verdict=Go(140, NOW_MS, 140))
-    lane.observed(NAMED, seen, 0.0, NOW_MS)
+    seen = TargetState(
+        0, 140, 140, None, (139, NOW_MS), 140, 900, dropped=((90, 130),), verdict=ResumeAt(140, NOW_MS, 140)
+    )
+    lane.on_inspected(NAMED, seen, 0.0, NOW_MS)
     (carried,) = lane.accounts(0.0)
     assert (carried.from_offset, carried.to_offset, carried.records) == (100, 140, 10)
 

@@ -7,43 +7,49 @@ from dataclasses import replace
 
 import pytest
 
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import NamedPartition
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import TopicPartition
 from twinshore.config.sections.mirror import MirrorSettings
-from twinshore.replication.task.core.batches import Blank, Parcel, Stamp
-from twinshore.replication.task.core.config import LaneLimits, TrackOrder, limits_of
-from twinshore.replication.task.core.partition import Phase, Route, Track
-from twinshore.replication.task.core.partitions import Lane, cut_limit, untold
-from twinshore.replication.task.core.position import Go, Observation, Tail, judge, marker_id
+from twinshore.replication.task.core.batches import OffsetGap, OutgoingBatch, SequenceMap
+from twinshore.replication.task.core.config import PartitionConfig, TaskLimits, limits_from_settings
+from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, Phase
+from twinshore.replication.task.core.partitions import TaskPartitions, log_start_limit, report_unreported_gap
+from twinshore.replication.task.core.position import (
+    LastBatch,
+    ResumeAt,
+    TargetState,
+    judge_position,
+    marker_producer_id,
+)
 
 OURS = 7
-MARKED_MAX = LaneLimits().gap_offsets_max
+MARKED_MAX = TaskLimits().gap_offsets_max
 NOW_MS = 1_800_000_000_000
-NAMED = NamedPartition("orders", 0)
+NAMED = TopicPartition("orders", 0)
 REFUSED = "the right to this topic is missing. grant Delete on topic orders"
-FRESH = Observation(0, 0, 0, None, None, source_start=60, source_end=100)
+FRESH = TargetState(0, 0, 0, None, None, source_start=60, source_end=100)
 
 
-def looked(seen: Observation, anchor: int, *, never: bool = False) -> tuple[Lane, Track]:
+def looked(seen: TargetState, anchor: int, *, never: bool = False) -> tuple[TaskPartitions, PartitionReplicator]:
     """A lane whose one partition was looked at, and found to be so."""
-    lane = Lane(OURS, 0, state_expiry_ms=86_400_000, never_cut=never)
-    lane.assign([TrackOrder("orders", 0, "07" * 16, "08" * 16, anchor_offset=anchor, anchor_sequence=anchor)])
-    lane.routed(NAMED, Route(1, 0, 2))
-    assert lane.to_look_at(0.0, {2}) == [NAMED]
-    lane.observed(NAMED, seen, 1.0, NOW_MS)
+    lane = TaskPartitions(OURS, 0, state_expiry_ms=86_400_000, never_cut=never)
+    lane.assign([PartitionConfig("orders", 0, "07" * 16, "08" * 16, anchor_offset=anchor, anchor_sequence=anchor)])
+    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
+    assert lane.take_due_inspections(0.0, {2}) == [NAMED]
+    lane.on_inspected(NAMED, seen, 1.0, NOW_MS)
     return lane, lane.tracks[NAMED]
 
 
-def spans(track: Track) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+def spans(track: PartitionReplicator) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """What waits as filler, and as markers."""
     pieces = [piece for piece, _ in track.waiting]
-    filler = [(piece.base, piece.end) for piece in pieces if isinstance(piece, Parcel)]
-    return filler, [(piece.base, piece.end) for piece in pieces if isinstance(piece, Blank)]
+    filler = [(piece.base, piece.end) for piece in pieces if isinstance(piece, OutgoingBatch)]
+    return filler, [(piece.base, piece.end) for piece in pieces if isinstance(piece, OffsetGap)]
 
 
-def carried(end: int) -> Observation:
+def carried(end: int) -> TargetState:
     """A twin that begins at 0, holds our records up to `end`, and misses what its source has deleted below 1000."""
-    return Observation(0, end, end, Tail(end - 1, end - 1, OURS, end - 1), (end - 1, NOW_MS), 1000, 2000)
+    return TargetState(0, end, end, LastBatch(end - 1, end - 1, OURS, end - 1), (end - 1, NOW_MS), 1000, 2000)
 
 
 def test_filler_is_written_and_cut_off_where_both_are_allowed() -> None:
@@ -60,9 +66,9 @@ def test_filler_lies_below_a_twins_first_record_and_nothing_that_was_carried_is_
         chance, never = random.Random(seed), bool(seed % 2)
         anchor, end = chance.choice((0, 40)), chance.choice((0, 20, 40, 70))
         start = chance.randrange(0, 50_000)
-        ours = Tail(end - 1, end - 1, OURS, end - 1) if end else None
+        ours = LastBatch(end - 1, end - 1, OURS, end - 1) if end else None
         known, log_start = ((end - 1, NOW_MS) if end else None), chance.choice((0, end))
-        seen = Observation(log_start, end, end, ours, known, start, max(start, end) + 9)
+        seen = TargetState(log_start, end, end, ours, known, start, max(start, end) + 9)
         _, track = looked(seen, anchor, never=never)
         assert not never or track.cut_to <= anchor, f"seed {seed}: records of the source may lie from {anchor} on"
         filler, marked = spans(track)
@@ -73,15 +79,17 @@ def test_filler_lies_below_a_twins_first_record_and_nothing_that_was_carried_is_
 
 def test_a_topic_that_was_at_home_on_the_target_gets_markers_though_its_end_was_lost() -> None:
     """Readers see its own records below; and sequences begin with 0 behind them."""
-    lane = Lane(OURS, 1, state_expiry_ms=86_400_000)
-    lane.assign([TrackOrder("orders", 0, "07" * 16, "08" * 16, 60, 60, inherited=60, epoch=1)])
-    lane.routed(NAMED, Route(1, 0, 2))
-    assert lane.to_look_at(0.0, {2}) == [NAMED]
-    lane.observed(NAMED, Observation(0, 50, 50, Tail(49, 49, 99, 49), None, 80, 100), 1.0, NOW_MS)
+    lane = TaskPartitions(OURS, 1, state_expiry_ms=86_400_000)
+    lane.assign([PartitionConfig("orders", 0, "07" * 16, "08" * 16, 60, 60, inherited=60, epoch=1)])
+    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
+    assert lane.take_due_inspections(0.0, {2}) == [NAMED]
+    lane.on_inspected(NAMED, TargetState(0, 50, 50, LastBatch(49, 49, 99, 49), None, 80, 100), 1.0, NOW_MS)
     track = lane.tracks[NAMED]
     if track.phase is not Phase.RUNNING:  # nothing of a pump before may land any more
-        assert lane.to_look_at(track.retry_at_s, {2}) == [NAMED]
-        lane.observed(NAMED, Observation(0, 50, 50, Tail(49, 49, 99, 49), None, 80, 100), track.retry_at_s, NOW_MS)
+        assert lane.take_due_inspections(track.retry_at_s, {2}) == [NAMED]
+        lane.on_inspected(
+            NAMED, TargetState(0, 50, 50, LastBatch(49, 49, 99, 49), None, 80, 100), track.retry_at_s, NOW_MS
+        )
     assert spans(track) == ([], [(50, 80)])
     track.send_blank(30, 9.0)
     assert track.stamp.sequence(80) == 0
@@ -91,8 +99,8 @@ def test_the_links_own_filler_goes_though_no_record_may_be_cut_off() -> None:
     _, track = looked(FRESH, 60, never=True)
     assert spans(track) == ([(0, 60)], [])
     assert track.cut_to == 60
-    assert cut_limit(carried(500), 0, never=True) == 0
-    assert cut_limit(carried(500), 0, never=False) == 1000
+    assert log_start_limit(carried(500), 0, never=True) == 0
+    assert log_start_limit(carried(500), 0, never=False) == 1000
     _, later = looked(replace(FRESH, source_start=90), 60, never=True)
     assert (spans(later), later.cut_to) == (([(0, 60)], [(60, 90)]), 60), "more was deleted since the twin was made"
 
@@ -101,17 +109,17 @@ def test_without_the_right_to_cut_a_twin_gets_markers_and_its_sequences_follow_i
     _, track = looked(replace(FRESH, uncut=REFUSED), 60)
     assert spans(track) == ([], [(0, 60)])
     assert track.cut_to == -1
-    stamp = Stamp(OURS, 0, 60, 60)
+    stamp = SequenceMap(OURS, 0, 60, 60)
     while spans(track)[1]:
         run = track.send_blank(25, 0.0)
         track.in_flight -= 1
         track.arrived(run.end)
-        half = Observation(0, run.end, run.end, Tail(run.end - 1, run.end - 1, -1, -1, unit=True), None, 60, 100)
-        assert isinstance(judge(half, stamp), Go), "the next pump goes on behind them"
+        half = TargetState(0, run.end, run.end, LastBatch(run.end - 1, run.end - 1, -1, -1, unit=True), None, 60, 100)
+        assert isinstance(judge_position(half, stamp), ResumeAt), "the next pump goes on behind them"
     track.set_back()
     assert track.stamp.sequence(60) == 60
-    whole = Observation(0, 100, 100, Tail(99, 99, OURS, 99), (99, NOW_MS), 60, 100)
-    assert judge(whole, stamp) == Go(100, NOW_MS, 100)
+    whole = TargetState(0, 100, 100, LastBatch(99, 99, OURS, 99), (99, NOW_MS), 60, 100)
+    assert judge_position(whole, stamp) == ResumeAt(100, NOW_MS, 100)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +129,7 @@ def test_without_the_right_to_cut_a_twin_gets_markers_and_its_sequences_follow_i
         (replace(carried(500), source_start=MARKED_MAX + 600, source_end=1 << 40), 0),
     ],
 )
-def test_where_markers_will_not_do_the_partition_rests_until_the_right_is_given(seen: Observation, anchor: int) -> None:
+def test_where_markers_will_not_do_the_partition_rests_until_the_right_is_given(seen: TargetState, anchor: int) -> None:
     lane, track = looked(replace(seen, uncut=REFUSED), anchor)
     assert track.phase is Phase.STOPPED
     (told,) = [one for one in lane.incidents if one.kind == "rights lost"]
@@ -144,11 +152,13 @@ def test_a_gap_too_long_for_markers_stops_its_partition_and_says_how_the_twin_be
 
 
 def test_the_longest_gap_is_the_settings_to_say() -> None:
-    lane = Lane(OURS, 0, state_expiry_ms=86_400_000, limits=limits_of(MirrorSettings(gap_offsets_max=499)))
-    lane.assign([TrackOrder("orders", 0, "07" * 16, "08" * 16)])
-    lane.routed(NAMED, Route(1, 0, 2))
-    assert lane.to_look_at(0.0, {2}) == [NAMED]
-    lane.observed(NAMED, carried(500), 1.0, NOW_MS)
+    lane = TaskPartitions(
+        OURS, 0, state_expiry_ms=86_400_000, limits=limits_from_settings(MirrorSettings(gap_offsets_max=499))
+    )
+    lane.assign([PartitionConfig("orders", 0, "07" * 16, "08" * 16)])
+    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
+    assert lane.take_due_inspections(0.0, {2}) == [NAMED]
+    lane.on_inspected(NAMED, carried(500), 1.0, NOW_MS)
     assert lane.tracks[NAMED].phase is Phase.STOPPED
 
 
@@ -164,19 +174,19 @@ def test_a_gap_that_a_dead_pump_filled_and_never_told_is_told_by_the_next(
     unseen: tuple[tuple[int, int], ...], told: list[tuple[int, int]], unread: int
 ) -> None:
     """Its markers were counted as records that had crossed, and no row said that any were lost."""
-    lane = Lane(OURS, 0, state_expiry_ms=86_400_000)
-    lane.assign([TrackOrder("orders", 0, "07" * 16, "08" * 16, 100)])
-    lane.routed(NAMED, Route(1, 0, 2))
-    assert lane.to_look_at(0.0, {2}) == [NAMED]
-    tail = Tail(299, 299, marker_id(OURS), -1, control=True)
-    lane.observed(NAMED, Observation(0, 300, 300, tail, (99, NOW_MS), 300, 900, unseen=unseen), 1.0, NOW_MS)
+    lane = TaskPartitions(OURS, 0, state_expiry_ms=86_400_000)
+    lane.assign([PartitionConfig("orders", 0, "07" * 16, "08" * 16, 100)])
+    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
+    assert lane.take_due_inspections(0.0, {2}) == [NAMED]
+    tail = LastBatch(299, 299, marker_producer_id(OURS), -1, control=True)
+    lane.on_inspected(NAMED, TargetState(0, 300, 300, tail, (99, NOW_MS), 300, 900, unseen=unseen), 1.0, NOW_MS)
     rows = [(row.kind, row.from_offset, row.to_offset) for row in lane.incidents]
     assert rows == [(IncidentKind.RETENTION_GAP, *span) for span in told]
     (account,) = lane.accounts(0.0)
     assert (account.from_offset, account.to_offset, account.records) == (100, 300, 200 - unread)
 
 
-def gaps_told(lane: Lane) -> list[tuple[int, int]]:
+def gaps_told(lane: TaskPartitions) -> list[tuple[int, int]]:
     found = [(row.from_offset, row.to_offset) for row in lane.incidents if row.kind is IncidentKind.RETENTION_GAP]
     lane.incidents.clear()
     return found
@@ -184,16 +194,16 @@ def gaps_told(lane: Lane) -> list[tuple[int, int]]:
 
 def test_a_gap_that_grows_before_markers_go_is_told_for_what_it_grew_by() -> None:
     """Markers wait until nothing of a pump before can land, and a source goes on losing records meanwhile."""
-    lane = Lane(OURS, 0, state_expiry_ms=86_400_000)
-    lane.assign([TrackOrder("orders", 0, "07" * 16, "08" * 16, 50)])
-    lane.routed(NAMED, Route(1, 0, 2))
+    lane = TaskPartitions(OURS, 0, state_expiry_ms=86_400_000)
+    lane.assign([PartitionConfig("orders", 0, "07" * 16, "08" * 16, 50)])
+    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
     track = lane.tracks[NAMED]
-    tail, now_s = Tail(49, 49, OURS, 49), 1.0
+    tail, now_s = LastBatch(49, 49, OURS, 49), 1.0
     for start, told, marked in ((100, [(50, 100)], []), (200, [(100, 200)], [(50, 200)])):
-        assert lane.to_look_at(now_s, {2}) == [NAMED]
-        lane.observed(NAMED, Observation(0, 50, 50, tail, (49, NOW_MS), start, 900), now_s, NOW_MS)
+        assert lane.take_due_inspections(now_s, {2}) == [NAMED]
+        lane.on_inspected(NAMED, TargetState(0, 50, 50, tail, (49, NOW_MS), start, 900), now_s, NOW_MS)
         assert gaps_told(lane) == told
-        assert [(one.blank.base, one.blank.end) for one in lane.marker_order(2, now_s)] == marked
+        assert [(one.blank.base, one.blank.end) for one in lane.next_markers(2, now_s)] == marked
         now_s = track.retry_at_s + 0.1
 
 
@@ -206,10 +216,10 @@ def test_what_a_source_lost_since_its_twin_was_made_and_before_anything_crossed_
 
 
 def test_nothing_was_lost_before_a_twins_first_record() -> None:
-    order = TrackOrder("orders", 0, "07" * 16, "08" * 16, anchor_offset=60, anchor_sequence=60)
-    track = Track.of(order, (OURS, 0), 0, 1 << 20)
+    order = PartitionConfig("orders", 0, "07" * 16, "08" * 16, anchor_offset=60, anchor_sequence=60)
+    track = PartitionReplicator.of(order, (OURS, 0), 0, 1 << 20)
     track.fetched = 100
-    assert not untold(track, replace(FRESH, source_start=100, unseen=((0, 60),)))
-    (row,) = untold(track, replace(FRESH, source_start=100, unseen=((0, 80),)))
+    assert not report_unreported_gap(track, replace(FRESH, source_start=100, unseen=((0, 60),)))
+    (row,) = report_unreported_gap(track, replace(FRESH, source_start=100, unseen=((0, 80),)))
     assert (row.from_offset, row.to_offset) == (60, 80)
-    assert not untold(track, replace(FRESH, source_start=100, unseen=((0, 80),))), "told once"
+    assert not report_unreported_gap(track, replace(FRESH, source_start=100, unseen=((0, 80),))), "told once"

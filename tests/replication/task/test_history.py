@@ -6,26 +6,26 @@ from dataclasses import replace
 
 import pytest
 
-from twinshore.config.model import NamedPartition
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.fetch import FetchedPartition
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.fetch import FetchedPartitionById
 from twinshore.replication.task.core import position
-from twinshore.replication.task.core.accounting import Noted
+from twinshore.replication.task.core.accounting import PendingProgress
 from twinshore.replication.task.core.config import (
-    NOWHERE,
-    UNKNOWN,
+    NO_EPOCH_OFFSET,
+    UNKNOWN_EPOCH,
     EpochEnd,
-    Handover,
-    Stand,
-    TrackOrder,
-    compared,
-    told_on,
+    EpochOffset,
+    Handoff,
+    PartitionConfig,
+    compare_histories,
+    latest_epoch_offset,
 )
-from twinshore.replication.task.core.partition import Phase, Route
-from twinshore.replication.task.core.partitions import Lane
-from twinshore.replication.task.core.position import Observation, Tail
+from twinshore.replication.task.core.partition import PartitionLeaders, Phase
+from twinshore.replication.task.core.partitions import TaskPartitions
+from twinshore.replication.task.core.position import LastBatch, TargetState
 
-NAMED = NamedPartition("orders", 0)
+NAMED = TopicPartition("orders", 0)
 OURS, NOW_MS = 7, 1_800_000_000_000
 # What a source says whose epoch 5 ended at 90, and whose epoch 8 now ends at 110.
 SAID = {4: EpochEnd(4, 60), 5: EpochEnd(5, 90), 6: EpochEnd(5, 90), 8: EpochEnd(8, 110)}
@@ -34,45 +34,55 @@ SAID = {4: EpochEnd(4, 60), 5: EpochEnd(5, 90), 6: EpochEnd(5, 90), 8: EpochEnd(
 @pytest.mark.parametrize(
     ("told", "here", "epoch", "parted"),
     [
-        (Stand(5, 80), Stand(5, 80), 5, -1),
-        (Stand(5, 100), Stand(8, 100), 8, 90),  # the twin has what epoch 5 had and lost
-        (Stand(6, 100), Stand(8, 100), 8, 90),  # the source has never heard of epoch 6
-        (Stand(5, 90), Stand(8, 95), 8, -1),  # what was carried after the last word
-        (Stand(5, 100), Stand(5, 85), 5, -1),  # the target lost its end, and with it all that the source lost
-        (Stand(5, 100), Stand(UNKNOWN, 100), -1, 90),
-        (Stand(5, 80), Stand(UNKNOWN, 80), 5, -1),  # cleaners took the record, the last word still holds
-        (NOWHERE, Stand(8, 100), 8, -1),
-        (NOWHERE, Stand(UNKNOWN, 100), -1, -1),
-        (Stand(8, 100), Stand(4, 100), -1, 60),
-        (Stand(4, 50), Stand(5, 50), 5, 49),  # another leader's record lies there
-        (Stand(3, 50), Stand(3, 50), -1, -1),  # of which the source says nothing
+        (EpochOffset(5, 80), EpochOffset(5, 80), 5, -1),
+        (EpochOffset(5, 100), EpochOffset(8, 100), 8, 90),  # the twin has what epoch 5 had and lost
+        (EpochOffset(6, 100), EpochOffset(8, 100), 8, 90),  # the source has never heard of epoch 6
+        (EpochOffset(5, 90), EpochOffset(8, 95), 8, -1),  # what was carried after the last word
+        (
+            EpochOffset(5, 100),
+            EpochOffset(5, 85),
+            5,
+            -1,
+        ),  # the target lost its end, and with it all that the source lost
+        (EpochOffset(5, 100), EpochOffset(UNKNOWN_EPOCH, 100), -1, 90),
+        (
+            EpochOffset(5, 80),
+            EpochOffset(UNKNOWN_EPOCH, 80),
+            5,
+            -1,
+        ),  # cleaners took the record, the last word still holds
+        (NO_EPOCH_OFFSET, EpochOffset(8, 100), 8, -1),
+        (NO_EPOCH_OFFSET, EpochOffset(UNKNOWN_EPOCH, 100), -1, -1),
+        (EpochOffset(8, 100), EpochOffset(4, 100), -1, 60),
+        (EpochOffset(4, 50), EpochOffset(5, 50), 5, 49),  # another leader's record lies there
+        (EpochOffset(3, 50), EpochOffset(3, 50), -1, -1),  # of which the source says nothing
     ],
 )
-def test_where_histories_part(told: Stand, here: Stand, epoch: int, parted: int) -> None:
-    assert compared(told, here, SAID) == (epoch, parted)
+def test_where_histories_part(told: EpochOffset, here: EpochOffset, epoch: int, parted: int) -> None:
+    assert compare_histories(told, here, SAID) == (epoch, parted)
 
 
 def test_an_epoch_that_cleaners_took_stops_nothing() -> None:
     """Behind the stand the source goes on in an earlier epoch: it only forgot the one between."""
-    assert compared(Stand(6, 80), Stand(UNKNOWN, 80), SAID) == (5, -1)
-    diverging = FetchedPartition(bytes(16), 0, 0, 110, 110, 0, (5, 90), None, [], memoryview(b""))
-    assert position.source_error(diverging, 80) is None, "a look compares records"
-    found = position.source_error(diverging, 100)
+    assert compare_histories(EpochOffset(6, 80), EpochOffset(UNKNOWN_EPOCH, 80), SAID) == (5, -1)
+    diverging = FetchedPartitionById(bytes(16), 0, 0, 110, 110, 0, (5, 90), None, [], memoryview(b""))
+    assert position.judge_source_error(diverging, 80) is None, "a look compares records"
+    found = position.judge_source_error(diverging, 100)
     assert found is not None
     assert (found.kind, found.offset, found.end) == ("truncation", 90, 100)
     unknown = diverging._replace(error=Code.OFFSET_OUT_OF_RANGE, diverging_epoch=None)
-    assert position.source_error(unknown, 80) is None
+    assert position.judge_source_error(unknown, 80) is None
 
 
-def looked_at(source_epoch: int) -> Lane:
+def looked_at(source_epoch: int) -> TaskPartitions:
     """A lane whose only partition was looked at while the source was led in epoch 5, and stands at 100."""
-    lane = Lane(OURS, 0, state_expiry_ms=86_400_000)
-    lane.assign([TrackOrder("orders", 0, "11" * 16, "22" * 16, receipt_to=100)])
-    lane.routed(NAMED, Route(1, 5, 2, target_epoch=1))
-    assert lane.to_look_at(0.0, {2}) == [NAMED]
-    tail = Tail(90, 99, OURS, 90)
-    seen = Observation(0, 100, 100, tail, (99, NOW_MS), 0, 100, source_epoch=source_epoch, wrote_epoch=source_epoch)
-    lane.observed(NAMED, seen, 0.0, NOW_MS)
+    lane = TaskPartitions(OURS, 0, state_expiry_ms=86_400_000)
+    lane.assign([PartitionConfig("orders", 0, "11" * 16, "22" * 16, receipt_to=100)])
+    lane.routed(NAMED, PartitionLeaders(1, 5, 2, target_epoch=1))
+    assert lane.take_due_inspections(0.0, {2}) == [NAMED]
+    tail = LastBatch(90, 99, OURS, 90)
+    seen = TargetState(0, 100, 100, tail, (99, NOW_MS), 0, 100, source_epoch=source_epoch, wrote_epoch=source_epoch)
+    lane.on_inspected(NAMED, seen, 0.0, NOW_MS)
     assert lane.tracks[NAMED].phase is Phase.RUNNING
     return lane
 
@@ -84,7 +94,7 @@ def test_a_look_tells_the_epoch_that_is_fetched_on_with_and_a_handover_passes_it
     assert [one.last_fetched_epoch for one in order.partitions] == [5]
     (handover,) = lane.handovers(0.0)
     assert (handover.position, handover.leader_epoch) == (100, 5)
-    lane.routed(NAMED, Route(3, 6, 2, target_epoch=1))
+    lane.routed(NAMED, PartitionLeaders(3, 6, 2, target_epoch=1))
     order = lane.fetch_order((3, 0))
     assert order is not None
     assert [one.last_fetched_epoch for one in order.partitions] == [5], "the new leader is asked by it"
@@ -94,52 +104,52 @@ def test_where_the_epoch_is_not_known_a_new_leader_means_a_look() -> None:
     lane = looked_at(-1)
     (handover,) = lane.handovers(0.0)
     assert (handover.leader_epoch, handover.source_led) == (-1, 5)
-    lane.routed(NAMED, Route(3, 6, 2, target_epoch=1))
+    lane.routed(NAMED, PartitionLeaders(3, 6, 2, target_epoch=1))
     assert lane.fetch_order((3, 0)) is None or not lane.fetch_order((3, 0)).partitions  # type: ignore[union-attr]
-    assert lane.to_look_at(0.0, {2}) == [NAMED]
+    assert lane.take_due_inspections(0.0, {2}) == [NAMED]
 
 
 @pytest.mark.parametrize(
-    ("epoch", "led", "phase"), [(5, 6, Phase.RUNNING), (-1, 5, Phase.RUNNING), (-1, 6, Phase.LOOK)]
+    ("epoch", "led", "phase"), [(5, 6, Phase.RUNNING), (-1, 5, Phase.RUNNING), (-1, 6, Phase.UNVERIFIED)]
 )
 def test_so_does_a_handover_from_before_the_election(epoch: int, led: int, phase: Phase) -> None:
-    lane = Lane(OURS, 0, state_expiry_ms=86_400_000)
-    lane.assign([TrackOrder("orders", 0, "11" * 16, "22" * 16)])
-    lane.routed(NAMED, Route(1, led, 2, target_epoch=1))
-    lane.take_over([Handover("orders", 0, 100, epoch, NOW_MS, target=2, target_epoch=1, source_led=5)], 0.0)
+    lane = TaskPartitions(OURS, 0, state_expiry_ms=86_400_000)
+    lane.assign([PartitionConfig("orders", 0, "11" * 16, "22" * 16)])
+    lane.routed(NAMED, PartitionLeaders(1, led, 2, target_epoch=1))
+    lane.take_over([Handoff("orders", 0, 100, epoch, NOW_MS, target=2, target_epoch=1, source_led=5)], 0.0)
     assert lane.tracks[NAMED].phase is phase
 
 
 def test_behind_a_gap_no_epoch_is_known() -> None:
-    lane = Lane(OURS, 0, state_expiry_ms=86_400_000)
-    lane.assign([TrackOrder("orders", 0, "11" * 16, "22" * 16, receipt_to=100)])
-    lane.routed(NAMED, Route(1, 5, 2, target_epoch=1))
-    lane.to_look_at(0.0, {2})
-    seen = Observation(0, 100, 100, Tail(90, 99, OURS, 90), (99, NOW_MS), 104, 120, source_epoch=5)
-    lane.observed(NAMED, seen, 0.0, NOW_MS)
+    lane = TaskPartitions(OURS, 0, state_expiry_ms=86_400_000)
+    lane.assign([PartitionConfig("orders", 0, "11" * 16, "22" * 16, receipt_to=100)])
+    lane.routed(NAMED, PartitionLeaders(1, 5, 2, target_epoch=1))
+    lane.take_due_inspections(0.0, {2})
+    seen = TargetState(0, 100, 100, LastBatch(90, 99, OURS, 90), (99, NOW_MS), 104, 120, source_epoch=5)
+    lane.on_inspected(NAMED, seen, 0.0, NOW_MS)
     track = lane.tracks[NAMED]
     assert (track.fetched, track.source.epoch) == (104, -1)
 
 
-def restarted(seen: Observation, *, receipt_to: int = 100, receipt_epoch: int = 5) -> Lane:
+def restarted(seen: TargetState, *, receipt_to: int = 100, receipt_epoch: int = 5) -> TaskPartitions:
     """A lane of a new term, which knows of the last one only what the store kept; its look saw `seen`."""
-    lane = Lane(OURS, 0, state_expiry_ms=86_400_000)
-    order = TrackOrder("orders", 0, "11" * 16, "22" * 16, receipt_to=receipt_to, receipt_epoch=receipt_epoch)
+    lane = TaskPartitions(OURS, 0, state_expiry_ms=86_400_000)
+    order = PartitionConfig("orders", 0, "11" * 16, "22" * 16, receipt_to=receipt_to, receipt_epoch=receipt_epoch)
     lane.assign([order])
-    lane.routed(NAMED, Route(1, 8, 2, target_epoch=1))
-    assert lane.to_look_at(0.0, {2}) == [NAMED]
+    lane.routed(NAMED, PartitionLeaders(1, 8, 2, target_epoch=1))
+    assert lane.take_due_inspections(0.0, {2}) == [NAMED]
     stand = lane.tracks[NAMED].told.stand
-    assert stand == Stand(receipt_epoch, receipt_to)
-    here = Stand(seen.source_epoch, seen.log_end)
-    epoch, parted = compared(stand, here, SAID)
-    lane.observed(NAMED, replace(seen, source_epoch=epoch, wrote_epoch=here.epoch, parted=parted), 0.0, NOW_MS)
+    assert stand == EpochOffset(receipt_epoch, receipt_to)
+    here = EpochOffset(seen.source_epoch, seen.log_end)
+    epoch, parted = compare_histories(stand, here, SAID)
+    lane.on_inspected(NAMED, replace(seen, source_epoch=epoch, wrote_epoch=here.epoch, parted=parted), 0.0, NOW_MS)
     return lane
 
 
-def seen_at(end: int, epoch: int) -> Observation:
+def seen_at(end: int, epoch: int) -> TargetState:
     """The last batches are alike; the source's one was written in `epoch`."""
-    return Observation(
-        0, end, end, Tail(end - 10, end - 1, OURS, end - 10), (end - 1, NOW_MS), 0, 110, source_epoch=epoch
+    return TargetState(
+        0, end, end, LastBatch(end - 10, end - 1, OURS, end - 10), (end - 1, NOW_MS), 0, 110, source_epoch=epoch
     )
 
 
@@ -157,7 +167,7 @@ def test_what_the_store_kept_tells_after_a_restart_that_histories_parted() -> No
         (100, 8, 100, 8),
         (100, 8, 85, 5),  # what crossed after the last receipt
         (85, 5, 100, 5),  # the target lost its end, and with it all that the source lost
-        (80, UNKNOWN, 80, 6),  # cleaners took the record and its epoch
+        (80, UNKNOWN_EPOCH, 80, 6),  # cleaners took the record and its epoch
     ],
 )
 def test_a_healthy_partition_goes_on_after_a_restart(end: int, epoch: int, receipt_to: int, receipt_epoch: int) -> None:
@@ -172,12 +182,12 @@ def test_an_account_says_the_epoch_of_its_own_end_alone() -> None:
     assert idle is not None
     assert (idle.from_offset, idle.to_offset, idle.epoch) == (100, 100, 8)
     for end, acked, epoch in ((110, 110, 8), (120, 125, -1)):
-        track.told.noted.append(Noted(track.told.to, end, 10, 1, NOW_MS, [], epoch=8))
+        track.told.noted.append(PendingProgress(track.told.to, end, 10, 1, NOW_MS, [], epoch=8))
         track.acked = acked
         told = track.account(0.0)
         assert told is not None
         assert (told.to_offset, told.epoch) == (acked, epoch)
-        assert track.told.stand == Stand(epoch, acked)
+        assert track.told.stand == EpochOffset(epoch, acked)
 
 
 def test_a_look_that_learns_the_epoch_of_what_was_told_tells_it() -> None:
@@ -195,28 +205,28 @@ def test_a_source_that_forgot_an_epoch_its_records_carry_goes_on_through_one_loo
     said = {9: EpochEnd(4, 100), 4: EpochEnd(4, 100)}
     lane = looked_at(-1)
     track = lane.tracks[NAMED]
-    seen = Observation(0, 100, 100, Tail(90, 99, OURS, 90), (99, NOW_MS), 0, 100)
+    seen = TargetState(0, 100, 100, LastBatch(90, 99, OURS, 90), (99, NOW_MS), 0, 100)
     for now_s in (10.0, 20.0, 30.0):
         track.settle(now_s)
-        assert lane.to_look_at(now_s, {2}) == [NAMED]
-        epoch, parted = compared(track.told.stand, Stand(9, 100), said)
+        assert lane.take_due_inspections(now_s, {2}) == [NAMED]
+        epoch, parted = compare_histories(track.told.stand, EpochOffset(9, 100), said)
         assert (epoch, parted) == (4, -1), "a fetch may name 4 alone"
-        lane.observed(NAMED, replace(seen, source_epoch=epoch, wrote_epoch=9, parted=parted), now_s, NOW_MS)
+        lane.on_inspected(NAMED, replace(seen, source_epoch=epoch, wrote_epoch=9, parted=parted), now_s, NOW_MS)
         assert (track.phase, track.source.epoch) == (Phase.RUNNING, 4)
-        assert track.told.stand == Stand(9, 100), "what it was written in"
+        assert track.told.stand == EpochOffset(9, 100), "what it was written in"
     track.set_back()
-    assert track.told.stand == Stand(9, 100)
+    assert track.told.stand == EpochOffset(9, 100)
 
 
 @pytest.mark.parametrize(
     ("known", "told", "after"),
     [
-        (Stand(5, 90), Stand(8, 100), Stand(8, 100)),
-        (Stand(5, 90), Stand(UNKNOWN, 100), Stand(UNKNOWN, 100)),
-        (Stand(5, 90), Stand(UNKNOWN, 90), Stand(5, 90)),
-        (Stand(UNKNOWN, 90), Stand(5, 90), Stand(5, 90)),
-        (Stand(8, 100), Stand(5, 90), Stand(8, 100)),
+        (EpochOffset(5, 90), EpochOffset(8, 100), EpochOffset(8, 100)),
+        (EpochOffset(5, 90), EpochOffset(UNKNOWN_EPOCH, 100), EpochOffset(UNKNOWN_EPOCH, 100)),
+        (EpochOffset(5, 90), EpochOffset(UNKNOWN_EPOCH, 90), EpochOffset(5, 90)),
+        (EpochOffset(UNKNOWN_EPOCH, 90), EpochOffset(5, 90), EpochOffset(5, 90)),
+        (EpochOffset(8, 100), EpochOffset(5, 90), EpochOffset(8, 100)),
     ],
 )
-def test_an_epoch_goes_with_its_own_offset(known: Stand, told: Stand, after: Stand) -> None:
-    assert told_on(known, told) == after
+def test_an_epoch_goes_with_its_own_offset(known: EpochOffset, told: EpochOffset, after: EpochOffset) -> None:
+    assert latest_epoch_offset(known, told) == after

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.replication.task.test_track import begun
-from twinshore.kafka.protocol.join import compiled_loops
+from twinshore.kafka.protocol.batch_join import compiled_loops
 from twinshore.kafka.protocol.record_batch import Record, encode_batch
-from twinshore.replication.task.core.batches import Cut, Hold, Joining, Parcel, cut
-from twinshore.replication.task.core.config import LaneLimits
-from twinshore.replication.task.core.partition import Track
+from twinshore.replication.task.core.batches import BufferPool, OutgoingBatch, ParsedFetch, PooledBuffer, parse_batches
+from twinshore.replication.task.core.config import TaskLimits
+from twinshore.replication.task.core.partition import PartitionReplicator
 
-LIMITS = LaneLimits(merge_below_bytes=0, join_below_bytes=128 << 10, merged_bytes_max=512 << 10)
+LIMITS = TaskLimits(merge_below_bytes=0, join_below_bytes=128 << 10, merged_bytes_max=512 << 10)
 BATCH_BYTES = 60_000
 
 
@@ -30,29 +30,29 @@ def a_fetch(first: int, batches: int) -> memoryview:
     )
 
 
-def joined(joining: Joining, first: int, batches: int) -> Cut:
-    found = cut(a_fetch(first, batches), first, first, LIMITS, joining)
-    assert all(isinstance(piece, Parcel) and piece.room for piece in found.parcels)
+def joined(joining: BufferPool, first: int, batches: int) -> ParsedFetch:
+    found = parse_batches(a_fetch(first, batches), first, first, LIMITS, joining)
+    assert all(isinstance(piece, OutgoingBatch) and piece.room for piece in found.parcels)
     return found
 
 
-def bodies(found: Cut) -> list[bytes]:
-    return [bytes(piece.body) for piece in found.parcels if isinstance(piece, Parcel)]
+def bodies(found: ParsedFetch) -> list[bytes]:
+    return [bytes(piece.body) for piece in found.parcels if isinstance(piece, OutgoingBatch)]
 
 
-def rooms(found: Cut) -> set[Hold]:
-    return {piece.room for piece in found.parcels if isinstance(piece, Parcel) and piece.room}
+def rooms(found: ParsedFetch) -> set[PooledBuffer]:
+    return {piece.room for piece in found.parcels if isinstance(piece, OutgoingBatch) and piece.room}
 
 
-def two_twins(found: Cut) -> tuple[Track, Track]:
+def two_twins(found: ParsedFetch) -> tuple[PartitionReplicator, PartitionReplicator]:
     one, other = begun(0), begun(0)
     for track in (one, other):
-        track.take(found, Hold(bytearray()), 5)
+        track.take(found, PooledBuffer(bytearray()), 5)
     return one, other
 
 
 def test_what_one_target_wants_no_more_stays_for_the_other() -> None:
-    joining = Joining(LIMITS)
+    joining = BufferPool(LIMITS)
     found = joined(joining, 0, 8)
     before = bodies(found)
     one, other = two_twins(found)
@@ -72,7 +72,7 @@ def test_what_one_target_wants_no_more_stays_for_the_other() -> None:
 
 def test_all_of_one_cut_lies_apart_before_any_of_it_is_queued() -> None:
     """Nothing is counted between the cut and the queue."""
-    joining = Joining(LIMITS)
+    joining = BufferPool(LIMITS)
     found = joined(joining, 0, 80)
     whole = b"".join(bodies(found))
     assert len(rooms(found)) > 2, "one room would show little"
@@ -81,8 +81,8 @@ def test_all_of_one_cut_lies_apart_before_any_of_it_is_queued() -> None:
 
 
 def test_rooms_are_full_by_what_waits_and_free_by_what_is_dropped() -> None:
-    joining = Joining(LIMITS)
-    twins: list[Track] = []
+    joining = BufferPool(LIMITS)
+    twins: list[PartitionReplicator] = []
     for first in range(0, 100_000, 8):
         if joining.full():
             break

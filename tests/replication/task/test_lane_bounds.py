@@ -3,59 +3,59 @@
 from __future__ import annotations
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.config.sections.mirror import MirrorSettings
-from twinshore.kafka.protocol.fetch import FetchedAnswer, FetchedPartition
+from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseById
 from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.kafka.protocol.record_batch import Record, encode_batch
-from twinshore.replication.task.core.batches import Hold
-from twinshore.replication.task.core.config import Handover, LaneLimits, TrackOrder, limits_of
-from twinshore.replication.task.core.fetching import FetchOrder
-from twinshore.replication.task.core.partition import Phase, Route
-from twinshore.replication.task.core.partitions import Lane
-from twinshore.replication.task.core.position import Marked, Observation
+from twinshore.replication.task.core.batches import PooledBuffer
+from twinshore.replication.task.core.config import Handoff, PartitionConfig, TaskLimits, limits_from_settings
+from twinshore.replication.task.core.fetching import PlannedFetch
+from twinshore.replication.task.core.partition import PartitionLeaders, Phase
+from twinshore.replication.task.core.partitions import TaskPartitions
+from twinshore.replication.task.core.position import MarkerOutcome, TargetState
 from twinshore.replication.task.core.roster import ABSENCES_MAX
 
-NAMED = NamedPartition("orders", 0)
+NAMED = TopicPartition("orders", 0)
 SOURCE_ID, TARGET_ID = "11" * 16, "22" * 16
 LINE = (1, 0)
 NOW_S, NOW_MS = 0.0, 1_800_000_000_000
 
 
-def running_lane(limits: LaneLimits, partitions: int = 1) -> Lane:
-    lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=limits)
-    lane.assign([TrackOrder("orders", number, SOURCE_ID, TARGET_ID) for number in range(partitions)])
+def running_lane(limits: TaskLimits, partitions: int = 1) -> TaskPartitions:
+    lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=limits)
+    lane.assign([PartitionConfig("orders", number, SOURCE_ID, TARGET_ID) for number in range(partitions)])
     for number in range(partitions):
-        lane.routed(NamedPartition("orders", number), Route(1, 0, 2))
-    lane.take_over([Handover("orders", number, 0, -1, NOW_MS + 1_000_000) for number in range(partitions)], 0.0)
+        lane.routed(TopicPartition("orders", number), PartitionLeaders(1, 0, 2))
+    lane.take_over([Handoff("orders", number, 0, -1, NOW_MS + 1_000_000) for number in range(partitions)], 0.0)
     see_the_ends(lane)
     return lane
 
 
-def see_the_ends(lane: Lane) -> None:
+def see_the_ends(lane: TaskPartitions) -> None:
     """Behind a handover the end is asked for before anything goes."""
-    rests = lane.rest_order(2, NOW_S, NOW_MS, idle=True)
-    lane.rested(rests, [Marked("orders", one.track.order.partition, 0, one.end) for one in rests], NOW_S)
+    rests = lane.next_end_checks(2, NOW_S, NOW_MS, idle=True)
+    lane.on_end_checked(rests, [MarkerOutcome("orders", one.track.order.partition, 0, one.end) for one in rests], NOW_S)
 
 
-def answer(first: int, count: int) -> FetchedAnswer:
+def answer(first: int, count: int) -> FetchResponseById:
     """A fetch of single-record batches, which are merged and so lie in no receive buffer."""
     data = b"".join(
         bytes(encode_batch([Record(offset, NOW_MS, None, b"x" * 100, ())], base_offset=offset))
         for offset in range(first, first + count)
     )
-    part = FetchedPartition(
+    part = FetchedPartitionById(
         bytes.fromhex(SOURCE_ID), 0, 0, 10**6, 10**6, 0, None, None, [], memoryview(data).toreadonly()
     )
-    return FetchedAnswer(0, 0, 5, [part])
+    return FetchResponseById(0, 0, 5, [part])
 
 
 def test_bounds_that_nobody_gave_are_those_of_settings_that_say_nothing() -> None:
-    assert LaneLimits() == limits_of(MirrorSettings())
+    assert TaskLimits() == limits_from_settings(MirrorSettings())
 
 
 def test_a_lane_reads_only_so_far_ahead_of_a_slow_target_and_goes_on_when_it_drains() -> None:
-    lane = running_lane(LaneLimits(partition_bytes_max=10_000, merged_bytes_max=2_000, merge_below_bytes=4096))
+    lane = running_lane(TaskLimits(partition_bytes_max=10_000, merged_bytes_max=2_000, merge_below_bytes=4096))
     track = lane.tracks[NAMED]
     asked = 0
     while True:
@@ -64,7 +64,7 @@ def test_a_lane_reads_only_so_far_ahead_of_a_slow_target_and_goes_on_when_it_dra
             break
         asked += 1
         assert asked < 100, "nothing bounds what is read ahead"
-        lane.fetched(LINE, answer(track.fetched, 50), Hold(bytearray()), 0.0, NOW_MS)
+        lane.fetched(LINE, answer(track.fetched, 50), PooledBuffer(bytearray()), 0.0, NOW_MS)
     assert 20_000 <= track.waiting.bytes < 40_000
     while track.waiting.bytes >= 10_000:
         assert lane.produce_order(2, NOW_S, NOW_MS)
@@ -72,22 +72,22 @@ def test_a_lane_reads_only_so_far_ahead_of_a_slow_target_and_goes_on_when_it_dra
 
 
 def test_a_quiet_partition_holds_no_fetch_up_while_another_of_its_line_soon_has_room_again() -> None:
-    lane = running_lane(LaneLimits(partition_bytes_max=10_000, merged_bytes_max=2_000, merge_below_bytes=4096))
-    quiet = NamedPartition("orders", 1)
-    lane.assign([TrackOrder("orders", 1, SOURCE_ID, TARGET_ID)])
-    lane.routed(quiet, Route(1, 0, 2))
-    lane.take_over([Handover("orders", 1, 0, -1, NOW_MS + 1_000_000)], 0.0)
+    lane = running_lane(TaskLimits(partition_bytes_max=10_000, merged_bytes_max=2_000, merge_below_bytes=4096))
+    quiet = TopicPartition("orders", 1)
+    lane.assign([PartitionConfig("orders", 1, SOURCE_ID, TARGET_ID)])
+    lane.routed(quiet, PartitionLeaders(1, 0, 2))
+    lane.take_over([Handoff("orders", 1, 0, -1, NOW_MS + 1_000_000)], 0.0)
     see_the_ends(lane)
     track = lane.tracks[NAMED]
 
-    def order() -> FetchOrder:
+    def order() -> PlannedFetch:
         found = lane.fetch_order(LINE)
         assert found is not None
         return found
 
     assert order().wait_ms_max >= 500
     while not track.waiting.choked:
-        lane.fetched(LINE, answer(track.fetched, 50), Hold(bytearray()), 0.0, NOW_MS)
+        lane.fetched(LINE, answer(track.fetched, 50), PooledBuffer(bytearray()), 0.0, NOW_MS)
         asked = order()
     assert [key[1] for key in asked.forgotten] == [0]
     assert asked.wait_ms_max <= 10, "a broker would hold this one until the quiet partition gets something"
@@ -100,21 +100,21 @@ def test_a_quiet_partition_holds_no_fetch_up_while_another_of_its_line_soon_has_
 
 
 def test_a_partition_that_waits_to_be_looked_at_is_not_read_again_and_again() -> None:
-    lane = running_lane(LaneLimits())
+    lane = running_lane(TaskLimits())
     assert lane.fetch_order(LINE) is not None
-    lane.fetched(LINE, answer(0, 5), Hold(bytearray()), 0.0, NOW_MS)
+    lane.fetched(LINE, answer(0, 5), PooledBuffer(bytearray()), 0.0, NOW_MS)
     assert lane.fetch_order(LINE) is not None, "what comes next"
     lane.lost(2, [], 0.0)
-    lane.fetched(LINE, answer(5, 5), Hold(bytearray()), 0.0, NOW_MS)
+    lane.fetched(LINE, answer(5, 5), PooledBuffer(bytearray()), 0.0, NOW_MS)
     assert lane.fetch_order(LINE) is None
 
 
 def test_a_topic_that_stays_away_stops_its_partition_by_name() -> None:
-    lane = running_lane(LaneLimits())
+    lane = running_lane(TaskLimits())
     for _ in range(ABSENCES_MAX - 1):
-        lane.routed(NAMED, Route(absent="target"))
+        lane.routed(NAMED, PartitionLeaders(absent="target"))
     assert not lane.incidents
-    lane.routed(NAMED, Route(absent="target"))
+    lane.routed(NAMED, PartitionLeaders(absent="target"))
     (stopped,) = lane.incidents
     assert stopped.kind == "recreated topic"
     assert "orders on the target is there no more" in stopped.sentence
@@ -122,36 +122,36 @@ def test_a_topic_that_stays_away_stops_its_partition_by_name() -> None:
 
 
 def test_a_topic_that_comes_back_in_time_is_carried_on() -> None:
-    lane = running_lane(LaneLimits())
+    lane = running_lane(TaskLimits())
     for _ in range(3 * ABSENCES_MAX):
-        lane.routed(NAMED, Route(absent="target"))
-        lane.routed(NAMED, Route(1, 0, 2))
+        lane.routed(NAMED, PartitionLeaders(absent="target"))
+        lane.routed(NAMED, PartitionLeaders(1, 0, 2))
     assert not lane.incidents
 
 
 def test_a_line_that_breaks_while_nothing_is_on_its_way_has_its_twins_looked_at_anew() -> None:
-    lane = running_lane(LaneLimits())
-    lane.routed(NAMED, Route(1, 0, 2))
+    lane = running_lane(TaskLimits())
+    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
     lane.lost(3, [], 0.0)
-    assert lane.to_look_at(0.0, {2, 3}) == [], "another leader's line"
+    assert lane.take_due_inspections(0.0, {2, 3}) == [], "another leader's line"
     lane.lost(2, [], 0.0)
-    assert lane.to_look_at(0.0, {2, 3}) == [NAMED]
+    assert lane.take_due_inspections(0.0, {2, 3}) == [NAMED]
 
 
 def test_a_handover_counts_no_more_when_the_line_broke_while_the_heir_stood_by() -> None:
     for broken in (2, 3):
-        lane = Lane(7, 0, state_expiry_ms=86_400_000)
-        lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
-        lane.routed(NAMED, Route(1, 0, 2))
+        lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000)
+        lane.assign([PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID)])
+        lane.routed(NAMED, PartitionLeaders(1, 0, 2))
         lane.lost(broken, [], 0.0)
-        lane.take_over([Handover("orders", 0, 10, 0, NOW_MS + 1_000_000)], 0.0)
+        lane.take_over([Handoff("orders", 0, 10, 0, NOW_MS + 1_000_000)], 0.0)
         see_the_ends(lane)
         asked = [NAMED] if broken == 2 else []
-        assert lane.to_look_at(0.0, {2, 3}) == asked, "the leader may be back without the end of its log"
+        assert lane.take_due_inspections(0.0, {2, 3}) == asked, "the leader may be back without the end of its log"
 
 
 def test_a_line_that_breaks_while_a_pump_finishes_leaves_nothing_to_hand_over() -> None:
-    lane = running_lane(LaneLimits())
+    lane = running_lane(TaskLimits())
     lane.finish()
     assert lane.handovers(0.0)
     lane.lost(2, [], 0.0)
@@ -159,39 +159,39 @@ def test_a_line_that_breaks_while_a_pump_finishes_leaves_nothing_to_hand_over() 
 
 
 def test_a_look_that_is_void_when_it_comes_back_fills_nothing() -> None:
-    lane = Lane(7, 0, state_expiry_ms=86_400_000)
-    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
-    lane.routed(NAMED, Route(1, 0, 2, target_epoch=1))
-    assert lane.to_look_at(0.0, {2, 3}) == [NAMED]
-    lane.routed(NAMED, Route(1, 0, 2, target_epoch=2))
-    seen = Observation(0, 0, 0, None, None, source_start=3, source_end=9)
+    lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000)
+    lane.assign([PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID)])
+    lane.routed(NAMED, PartitionLeaders(1, 0, 2, target_epoch=1))
+    assert lane.take_due_inspections(0.0, {2, 3}) == [NAMED]
+    lane.routed(NAMED, PartitionLeaders(1, 0, 2, target_epoch=2))
+    seen = TargetState(0, 0, 0, None, None, source_start=3, source_end=9)
     for _ in range(2):
-        lane.observed(NAMED, seen, 0.0, NOW_MS)
-        lane.to_look_at(1.0, {2})
+        lane.on_inspected(NAMED, seen, 0.0, NOW_MS)
+        lane.take_due_inspections(1.0, {2})
     waiting = [(piece.base, piece.end) for piece, _ in lane.tracks[NAMED].waiting]
     assert waiting == [(0, 3)], "once, by the look that counts"
 
 
 def test_a_twin_is_looked_at_only_while_a_line_would_tell_of_its_leaders_crash() -> None:
-    lane = Lane(7, 0, state_expiry_ms=86_400_000)
-    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
-    lane.routed(NAMED, Route(1, 0, 2))
-    assert lane.to_look_at(0.0, {3}) == []
-    assert lane.to_look_at(0.0, {2}) == [NAMED]
+    lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000)
+    lane.assign([PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID)])
+    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
+    assert lane.take_due_inspections(0.0, {3}) == []
+    assert lane.take_due_inspections(0.0, {2}) == [NAMED]
     lane.lost(2, [], 0.0)
-    lane.observed(NAMED, Observation(0, 0, 0, None, None, source_start=0, source_end=9), 0.0, NOW_MS)
-    assert lane.tracks[NAMED].phase is Phase.LOOK, "it was read before the crash, perhaps"
-    assert lane.to_look_at(9.0, {2}) == [NAMED]
+    lane.on_inspected(NAMED, TargetState(0, 0, 0, None, None, source_start=0, source_end=9), 0.0, NOW_MS)
+    assert lane.tracks[NAMED].phase is Phase.UNVERIFIED, "it was read before the crash, perhaps"
+    assert lane.take_due_inspections(9.0, {2}) == [NAMED]
 
 
 def test_a_handover_behind_what_is_told_is_carried_again_and_not_told_again() -> None:
-    lane = Lane(7, 0, state_expiry_ms=86_400_000)
-    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, receipt_to=40)])
-    lane.routed(NAMED, Route(1, 0, 2))
-    lane.take_over([Handover("orders", 0, 10, 0, NOW_MS + 1_000_000)], 0.0)
+    lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000)
+    lane.assign([PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID, receipt_to=40)])
+    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
+    lane.take_over([Handoff("orders", 0, 10, 0, NOW_MS + 1_000_000)], 0.0)
     see_the_ends(lane)
     assert lane.fetch_order(LINE) is not None
-    lane.fetched(LINE, answer(10, 50), Hold(bytearray()), 0.0, NOW_MS)
+    lane.fetched(LINE, answer(10, 50), PooledBuffer(bytearray()), 0.0, NOW_MS)
     while sent := lane.produce_order(2, NOW_S, NOW_MS):
         base = sent[0].parcel.base
         part = ProducedPartition(bytes.fromhex(TARGET_ID), 0, 0, base, -1, 0, None, None)
@@ -200,15 +200,15 @@ def test_a_handover_behind_what_is_told_is_carried_again_and_not_told_again() ->
     assert [(entry.from_offset, entry.to_offset) for entry in told] == [(40, 60)]
 
 
-def large(first: int, count: int) -> FetchedAnswer:
+def large(first: int, count: int) -> FetchResponseById:
     """A fetch of batches too large to be merged: each is a parcel."""
     data = b"".join(
         bytes(encode_batch([Record(offset, NOW_MS, None, b"x" * 9_000, ())], base_offset=offset))
         for offset in range(first, first + count)
     )
     ends = (10**6, 10**6, 0)
-    part = FetchedPartition(bytes.fromhex(SOURCE_ID), 0, 0, *ends, None, None, [], memoryview(data).toreadonly())
-    return FetchedAnswer(0, 0, 5, [part])
+    part = FetchedPartitionById(bytes.fromhex(SOURCE_ID), 0, 0, *ends, None, None, [], memoryview(data).toreadonly())
+    return FetchResponseById(0, 0, 5, [part])
 
 
 def answered(error: int) -> list[ProducedPartition]:
@@ -216,9 +216,9 @@ def answered(error: int) -> list[ProducedPartition]:
 
 
 def test_a_batch_that_the_target_refuses_is_told_though_others_are_on_their_way_behind_it() -> None:
-    lane = running_lane(LaneLimits(merge_below_bytes=100, join_below_bytes=0))
+    lane = running_lane(TaskLimits(merge_below_bytes=100, join_below_bytes=0))
     lane.fetch_order(LINE)
-    lane.fetched(LINE, large(0, 4), Hold(bytearray()), 0.0, NOW_MS)
+    lane.fetched(LINE, large(0, 4), PooledBuffer(bytearray()), 0.0, NOW_MS)
     sent = [lane.produce_order(2, NOW_S, NOW_MS) for _ in range(3)]
     assert [len(one) for one in sent] == [1, 1, 1]
     for one, error in zip(sent, (10, 45, 45), strict=True):
@@ -230,11 +230,11 @@ def test_a_batch_that_the_target_refuses_is_told_though_others_are_on_their_way_
 
 
 def test_a_twin_without_a_leader_keeps_no_buffers() -> None:
-    lane = running_lane(LaneLimits(merge_below_bytes=100, join_below_bytes=0))
+    lane = running_lane(TaskLimits(merge_below_bytes=100, join_below_bytes=0))
     lane.fetch_order(LINE)
-    hold = Hold(bytearray())
+    hold = PooledBuffer(bytearray())
     lane.fetched(LINE, large(0, 4), hold, 0.0, NOW_MS)
-    lane.routed(NAMED, Route(1, 0, -1))
+    lane.routed(NAMED, PartitionLeaders(1, 0, -1))
     assert hold.uses == 0
     lane.fetched(LINE, large(4, 4), hold, 0.0, NOW_MS)
     assert lane.fetch_order(LINE) is None
@@ -242,33 +242,33 @@ def test_a_twin_without_a_leader_keeps_no_buffers() -> None:
 
 
 def test_a_passing_error_of_the_source_stops_nothing_however_many_there_were_before() -> None:
-    lane = running_lane(LaneLimits())
+    lane = running_lane(TaskLimits())
     lane.fetch_order(LINE)
-    moved = FetchedPartition(bytes.fromhex(SOURCE_ID), 0, -1, -1, -1, -1, None, None, [], memoryview(b""))
+    moved = FetchedPartitionById(bytes.fromhex(SOURCE_ID), 0, -1, -1, -1, -1, None, None, [], memoryview(b""))
     for round_ in range(30):
-        lane.fetched(LINE, FetchedAnswer(0, 0, 5, [moved]), Hold(bytearray()), float(round_), NOW_MS)
+        lane.fetched(LINE, FetchResponseById(0, 0, 5, [moved]), PooledBuffer(bytearray()), float(round_), NOW_MS)
         assert not lane.incidents, round_
-        seen = Observation(0, 0, 0, None, None, source_start=0, source_end=9)
-        assert lane.to_look_at(round_ + 10.0, {2}) == [NAMED]
-        lane.observed(NAMED, seen, round_ + 10.0, NOW_MS)
+        seen = TargetState(0, 0, 0, None, None, source_start=0, source_end=9)
+        assert lane.take_due_inspections(round_ + 10.0, {2}) == [NAMED]
+        lane.on_inspected(NAMED, seen, round_ + 10.0, NOW_MS)
         lane.fetch_order(LINE)
         quiet = moved._replace(error=0, high_watermark=0, last_stable_offset=0, log_start=0)
-        lane.fetched(LINE, FetchedAnswer(0, 0, 5, [quiet]), Hold(bytearray()), float(round_), NOW_MS)
+        lane.fetched(LINE, FetchResponseById(0, 0, 5, [quiet]), PooledBuffer(bytearray()), float(round_), NOW_MS)
         lane.fetch_order(LINE)
 
 
 def test_looks_that_are_in_vain_are_told_and_claim_nothing() -> None:
-    lane = Lane(7, 0, state_expiry_ms=86_400_000)
-    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
-    lane.routed(NAMED, Route(1, 0, 2))
+    lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000)
+    lane.assign([PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID)])
+    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
     for second in range(0, 90, 3):
-        assert lane.to_look_at(float(second), {2}) == [NAMED]
-        lane.observed(NAMED, KafkaError("west: no answer", retriable=True), float(second), NOW_MS)
+        assert lane.take_due_inspections(float(second), {2}) == [NAMED]
+        lane.on_inspected(NAMED, KafkaError("west: no answer", retriable=True), float(second), NOW_MS)
         assert not lane.accounts(0.0)
     told, _ = lane.incidents
     assert (told.kind, told.policy is not None) == ("target away", True)
     assert "west: no answer" in told.sentence
-    lane.to_look_at(99.0, {2})
-    lane.observed(NAMED, KafkaError("not allowed", code=29, retriable=False), 99.0, NOW_MS)
+    lane.take_due_inspections(99.0, {2})
+    lane.on_inspected(NAMED, KafkaError("not allowed", code=29, retriable=False), 99.0, NOW_MS)
     assert lane.incidents[-1].kind == "rights lost"
     assert lane.tracks[NAMED].phase is Phase.STOPPED

@@ -11,12 +11,12 @@ from collections.abc import Callable
 import pytest
 
 from tests.replication.task.model_world import World
-from twinshore.kafka.protocol.fetch import FetchedAnswer, FetchedPartition
+from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseById
 from twinshore.replication.task.core import partition as track_module
-from twinshore.replication.task.core.batches import Parcel, Stamp
-from twinshore.replication.task.core.fetching import FetchBook, Line
-from twinshore.replication.task.core.partition import Track
-from twinshore.replication.task.core.position import Observation, Verdict, judge
+from twinshore.replication.task.core.batches import OutgoingBatch, SequenceMap
+from twinshore.replication.task.core.fetching import FetchScheduler, FetchStream
+from twinshore.replication.task.core.partition import PartitionReplicator
+from twinshore.replication.task.core.position import PositionVerdict, TargetState, judge_position
 
 KINDS = ("fresh", "old", "mixed")
 SEEDS = 100
@@ -65,46 +65,48 @@ def test_the_same_seed_is_the_same_run() -> None:
 def deaf_to_the_high_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes what a leader holds for what its replicas hold."""
 
-    def hasty(seen: Observation, stamp: Stamp, inherited: int = 0, *, carried: bool = True) -> Verdict:
+    def hasty(seen: TargetState, stamp: SequenceMap, inherited: int = 0, *, carried: bool = True) -> PositionVerdict:
         high = {"high_watermark": seen.log_end}
-        values = {name: getattr(seen, name) for name in Observation.__slots__}
+        values = {name: getattr(seen, name) for name in TargetState.__slots__}
         if seen.high_watermark != seen.log_end:
             values["tail"] = None
             values["log_start"] = seen.log_end  # Its tail cannot be read either: believe it.
-        return judge(Observation(**{**values, **high}), stamp, inherited, carried=carried)
+        return judge_position(TargetState(**{**values, **high}), stamp, inherited, carried=carried)
 
-    monkeypatch.setattr(track_module, "judge", hasty)
+    monkeypatch.setattr(track_module, "judge_position", hasty)
 
 
 def pipelining_though_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sends on though the broker may have forgotten us."""
 
-    def always(self: Track, parcel: Parcel, now_s: float, now_ms: int, kept_ms: int) -> bool:
+    def always(self: PartitionReplicator, parcel: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
         del self, parcel, now_s, now_ms, kept_ms
         return True
 
-    monkeypatch.setattr(Track, "may_send", always)
+    monkeypatch.setattr(PartitionReplicator, "may_send", always)
 
 
 def arming_by_the_youngest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Believes in the youngest time stamp ever sent, where a broker goes by the last."""
-    honest = Track.may_send
+    honest = PartitionReplicator.may_send
 
-    def proud(self: Track, parcel: Parcel, now_s: float, now_ms: int, kept_ms: int) -> bool:
-        before = self.certain.armed_until_ms
+    def proud(self: PartitionReplicator, parcel: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
+        before = self.known_end.armed_until_ms
         allowed = honest(self, parcel, now_s, now_ms, kept_ms)
-        self.certain.armed_until_ms = max(before, self.certain.armed_until_ms, parcel.max_timestamp + kept_ms)
+        self.known_end.armed_until_ms = max(before, self.known_end.armed_until_ms, parcel.max_timestamp + kept_ms)
         return allowed
 
-    monkeypatch.setattr(Track, "may_send", proud)
+    monkeypatch.setattr(PartitionReplicator, "may_send", proud)
 
 
 def taking_any_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes an answer for where the partition stands now, wherever it stood when it was asked."""
-    monkeypatch.setattr(FetchBook, "answered", answered_blindly)
+    monkeypatch.setattr(FetchScheduler, "answered", answered_blindly)
 
 
-def answered_blindly(self: FetchBook, line: Line, answer: FetchedAnswer) -> list[tuple[Track, FetchedPartition]] | None:
+def answered_blindly(
+    self: FetchScheduler, line: FetchStream, answer: FetchResponseById
+) -> list[tuple[PartitionReplicator, FetchedPartitionById]] | None:
     session = self._sessions[line]
     if answer.error:
         self.reset(line)
@@ -117,13 +119,13 @@ def answered_blindly(self: FetchBook, line: Line, answer: FetchedAnswer) -> list
 
 def blind_to_strays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forgets that a request on a lost connection may still land."""
-    honest = Track.may_send
+    honest = PartitionReplicator.may_send
 
-    def forgetful(self: Track, parcel: Parcel, now_s: float, now_ms: int, kept_ms: int) -> bool:
+    def forgetful(self: PartitionReplicator, parcel: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
         self.strays.until_s = 0.0
         return honest(self, parcel, now_s, now_ms, kept_ms)
 
-    monkeypatch.setattr(Track, "may_send", forgetful)
+    monkeypatch.setattr(PartitionReplicator, "may_send", forgetful)
 
 
 MUTANTS = [

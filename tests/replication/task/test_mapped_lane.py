@@ -11,29 +11,29 @@ from typing import Any
 
 import pytest
 
-from twinshore.config.model import Extent, NamedPartition, SourceOffset, TargetOffset, follow_on, source_end
-from twinshore.kafka.protocol.fetch import FetchedAnswer, FetchedPartition
+from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset, TopicPartition, append_runs, source_end
+from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseById
 from twinshore.kafka.protocol.produce import ProducedPartition
-from twinshore.kafka.protocol.record_batch import HEADER, BatchHeader, Record, encode_batch
-from twinshore.replication.task.core.batches import Hold
+from twinshore.kafka.protocol.record_batch import HEADER_STRUCT, BatchHeader, Record, encode_batch
+from twinshore.replication.task.core.batches import PooledBuffer
 from twinshore.replication.task.core.config import (
-    Carried,
-    Handover,
-    Landed,
-    LaneLimits,
-    Reach,
-    TrackOrder,
-    Unclear,
-    beyond,
-    complete,
-    reach_of,
+    Handoff,
+    LandedBatch,
+    PartitionConfig,
+    PartitionProgress,
+    TaskLimits,
+    UnclearLanding,
+    WrittenPosition,
+    find_landed_beyond,
+    map_landed_batches,
+    position_after,
 )
-from twinshore.replication.task.core.known_end import UNKNOWN, Strays
-from twinshore.replication.task.core.partition import Phase, Route, Sent, reaches
-from twinshore.replication.task.core.partitions import Lane
-from twinshore.replication.task.core.position import Go, Observation
+from twinshore.replication.task.core.known_end import UNKNOWN_S, ZombieRequests
+from twinshore.replication.task.core.partition import PartitionLeaders, Phase, SentBatch, written_positions
+from twinshore.replication.task.core.partitions import TaskPartitions
+from twinshore.replication.task.core.position import ResumeAt, TargetState
 
-NAMED, LINE, NODE = NamedPartition("orders", 0), (1, 0), 2
+NAMED, LINE, NODE = TopicPartition("orders", 0), (1, 0), 2
 SOURCE_ID, TARGET_ID = "11" * 16, "22" * 16
 NOW_S, NOW_MS = 0.0, 1_800_000_000_000
 BEGIN, ADOPTED = 40, 100
@@ -47,12 +47,14 @@ class World:
     end: int = BEGIN
     # The twin: the sequence of each of our records by its offset, None for somebody else's.
     twin: list[int | None] = field(default_factory=lambda: [None] * ADOPTED)
-    flights: deque[list[Sent]] = field(default_factory=deque)
-    known: list[Extent] = field(default_factory=lambda: [Extent(SourceOffset(BEGIN), TargetOffset(ADOPTED), 0, 0)])
+    flights: deque[list[SentBatch]] = field(default_factory=deque)
+    known: list[OffsetRun] = field(
+        default_factory=lambda: [OffsetRun(SourceOffset(BEGIN), TargetOffset(ADOPTED), 0, 0)]
+    )
     told_to: int = BEGIN
     now_s: float = 100.0
     # A pump that has arrived and waits for the word to go.
-    heir: Lane | None = None
+    heir: TaskPartitions | None = None
 
     def write(self) -> None:
         """A batch behind a hole or not, with holes in it or not."""
@@ -71,21 +73,21 @@ class World:
         self.records += offsets
         self.end += count
 
-    def answer(self, position: int) -> FetchedAnswer:
+    def answer(self, position: int) -> FetchResponseById:
         data, at = b"", BEGIN
         for batch, end in zip(self.source, self.ends(), strict=True):
             if end > position and len(data) < 400:
                 data += batch
             at = end
         view = memoryview(data).toreadonly()
-        return FetchedAnswer(
-            0, 0, 5, [FetchedPartition(bytes.fromhex(SOURCE_ID), 0, 0, at, at, 0, None, None, [], view)]
+        return FetchResponseById(
+            0, 0, 5, [FetchedPartitionById(bytes.fromhex(SOURCE_ID), 0, 0, at, at, 0, None, None, [], view)]
         )
 
     def ends(self) -> list[int]:
         return [BatchHeader(*_header(batch)).last_offset + 1 for batch in self.source]
 
-    def append(self, entry: Sent) -> ProducedPartition:
+    def append(self, entry: SentBatch) -> ProducedPartition:
         """As a broker compares and swaps: only what is next of ours lands."""
         base, last = len(self.twin), [one for one in self.twin if one is not None]
         first = BatchHeader(*_header(entry.head)).base_sequence
@@ -94,59 +96,61 @@ class World:
             self.twin += range(first, first + entry.parcel.end - entry.parcel.base)
         return ProducedPartition(bytes.fromhex(TARGET_ID), 0, error, -1 if error else base, -1, 0, None, None)
 
-    def look(self, lane: Lane) -> Observation:
-        reach = reaches(lane.tracks, [NAMED])[NAMED]
+    def look(self, lane: TaskPartitions) -> TargetState:
+        reach = written_positions(lane.tracks, [NAMED])[NAMED]
         self.speaks_of_one_place(reach)
-        ours = [Landed(at, 1, one) for at, one in enumerate(self.twin) if one is not None and at >= reach.target]
-        fresh = beyond(reach, ours)
-        assert not isinstance(fresh, Unclear), fresh
-        found = complete(reach, fresh, [(at, at + 1) for at in self.records])
-        assert not isinstance(found, Unclear), found
-        after = reach_of(found[-1]) if found else reach
-        go = Go(after.source, NOW_MS, after.sequence)
+        ours = [LandedBatch(at, 1, one) for at, one in enumerate(self.twin) if one is not None and at >= reach.target]
+        fresh = find_landed_beyond(reach, ours)
+        assert not isinstance(fresh, UnclearLanding), fresh
+        found = map_landed_batches(reach, fresh, [(at, at + 1) for at in self.records])
+        assert not isinstance(found, UnclearLanding), found
+        after = position_after(found[-1]) if found else reach
+        go = ResumeAt(after.source, NOW_MS, after.sequence)
         size = len(self.twin)
-        return Observation(0, size, size, None, None, 0, self.end, verdict=go, extents=tuple(found))
+        return TargetState(0, size, size, None, None, 0, self.end, verdict=go, extents=tuple(found))
 
-    def speaks_of_one_place(self, reach: Reach) -> None:
+    def speaks_of_one_place(self, reach: WrittenPosition) -> None:
         """As the look compares both sides where the reach says; what does not fit stops the partition."""
         last, behind = reach.last_source, reach.source - 1
         if last >= 0:
             assert self.twin[reach.last_target] == self.records.index(last), "not the record that went there"
             assert behind == last or behind not in self.records, "a record that was passed by"
 
-    def tell(self, accounts: list[Carried]) -> None:
+    def tell(self, accounts: list[PartitionProgress]) -> None:
         for carried in accounts:
             assert carried.from_offset == self.told_to
             self.told_to = carried.to_offset
-            self.known[-1:] = follow_on(self.known[-1], carried.extents)
+            self.known[-1:] = append_runs(self.known[-1], carried.extents)
 
-    def lane(self) -> Lane:
-        lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LaneLimits(merged_bytes_max=400))
-        order = TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, self.told_to, BEGIN, 0, reached=reach_of(self.known[-1]))
+    def lane(self) -> TaskPartitions:
+        lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=TaskLimits(merged_bytes_max=400))
+        order = PartitionConfig(
+            "orders", 0, SOURCE_ID, TARGET_ID, self.told_to, BEGIN, 0, reached=position_after(self.known[-1])
+        )
         lane.assign([order])
-        lane.routed(NAMED, Route(1, 0, NODE))
+        lane.routed(NAMED, PartitionLeaders(1, 0, NODE))
         return lane
 
-    def goes(self, stands: list[Handover]) -> Lane:
+    def goes(self, stands: list[Handoff]) -> TaskPartitions:
         """The word to go, to the heir that waits or to one that comes only now."""
         heir, self.heir = self.heir or self.lane(), None
         heir.tracks[NAMED].told.epoch, heir.tracks[NAMED].told.to = -1, self.told_to
-        heir.take_over(stands, 0.0, {NAMED: reach_of(self.known[-1])})
+        heir.take_over(stands, 0.0, {NAMED: position_after(self.known[-1])})
         return heir
 
 
 def _header(head: bytes) -> Any:
-    return HEADER.unpack_from(head)
+    return HEADER_STRUCT.unpack_from(head)
 
 
-def step(world: World, lane: Lane) -> Lane:
+def step(world: World, lane: TaskPartitions) -> TaskPartitions:
     """One thing that may happen."""
     chance, track = world.chance, lane.tracks[NAMED]
     world.now_s += 0.5
     match chance.randrange(10):
         case 0 | 1:
             if lane.fetch_order(LINE) is not None:
-                lane.fetched(LINE, world.answer(track.fetched), Hold(bytearray()), world.now_s, NOW_MS)
+                lane.fetched(LINE, world.answer(track.fetched), PooledBuffer(bytearray()), world.now_s, NOW_MS)
         case 2 | 3:
             sent = lane.produce_order(NODE, NOW_S, NOW_MS)
             if sent:
@@ -163,12 +167,12 @@ def step(world: World, lane: Lane) -> Lane:
         case 9:
             world.heir = world.heir or world.lane()
         case _:
-            for named in lane.to_look_at(world.now_s, range(99)):
-                lane.observed(named, world.look(lane) if chance.random() < 0.8 else None, world.now_s, NOW_MS)
+            for named in lane.take_due_inspections(world.now_s, range(99)):
+                lane.on_inspected(named, world.look(lane) if chance.random() < 0.8 else None, world.now_s, NOW_MS)
     return lane
 
 
-def trouble(world: World, lane: Lane) -> Lane:
+def trouble(world: World, lane: TaskPartitions) -> TaskPartitions:
     """The line breaks, or the pump dies: what was on its way has landed or not, and nothing behind what has not."""
     flights, world.flights = list(world.flights), deque()
     for sent in flights[: world.chance.randint(0, len(flights))]:
@@ -183,9 +187,9 @@ def trouble(world: World, lane: Lane) -> Lane:
     return world.goes([])
 
 
-def orderly(world: World, lane: Lane) -> Lane:
+def orderly(world: World, lane: TaskPartitions) -> TaskPartitions:
     lane.finish()
-    stands: list[Handover] = lane.handovers(0.0)
+    stands: list[Handoff] = lane.handovers(0.0)
     world.tell(lane.accounts(0.0))
     return world.goes(stands)
 
@@ -196,18 +200,18 @@ def test_an_heir_goes_on_behind_a_hole_without_a_look() -> None:
     world.source = [bytes(encode_batch(held, base_offset=40))]
     world.records, world.end = [40, 43, 44, 49], 50
     lane = world.lane()
-    lane.tracks[NAMED].strays.left(-1, UNKNOWN, calm=True)
-    assert lane.to_look_at(1.0, range(99)) == [NAMED]
-    lane.observed(NAMED, world.look(lane), 1.0, NOW_MS)
+    lane.tracks[NAMED].strays.left(-1, UNKNOWN_S, calm=True)
+    assert lane.take_due_inspections(1.0, range(99)) == [NAMED]
+    lane.on_inspected(NAMED, world.look(lane), 1.0, NOW_MS)
     assert lane.fetch_order(LINE) is not None
-    lane.fetched(LINE, world.answer(40), Hold(bytearray()), 1.0, NOW_MS)
+    lane.fetched(LINE, world.answer(40), PooledBuffer(bytearray()), 1.0, NOW_MS)
     # Offsets 40, then 43 and 44, one behind the other; the third batch stays behind.
     for sent in [lane.produce_order(NODE, NOW_S, NOW_MS) for _ in range(2)]:
         lane.produced(sent, [world.append(sent[0])], 1.0)
     heir = orderly(world, lane)
     assert (heir.tracks[NAMED].phase, heir.tracks[NAMED].acked) == (Phase.RUNNING, 49)
     assert heir.fetch_order(LINE) is not None
-    heir.fetched(LINE, world.answer(heir.tracks[NAMED].fetched), Hold(bytearray()), 1.0, NOW_MS)
+    heir.fetched(LINE, world.answer(heir.tracks[NAMED].fetched), PooledBuffer(bytearray()), 1.0, NOW_MS)
     (sent_last,) = heir.produce_order(NODE, NOW_S, NOW_MS)
     assert world.append(sent_last).error == 0, "its sequence is the next one"
     assert world.twin[ADOPTED:] == [0, 1, 2, 3]
@@ -235,7 +239,7 @@ def test_an_heir_whose_reach_is_older_than_the_handover_looks_for_itself() -> No
     world.put(10)
     stands = carried_on(world, lane).handovers(0.0)
     old.take_over(stands, 0.0)
-    assert old.tracks[NAMED].phase is Phase.LOOK
+    assert old.tracks[NAMED].phase is Phase.UNVERIFIED
     looked(world, old, 2.0)
     assert (old.tracks[NAMED].phase, old.tracks[NAMED].write_from) == (Phase.RUNNING, 60)
 
@@ -253,22 +257,22 @@ def test_what_nobody_sees_behind_the_last_record_was_lost_by_nobody() -> None:
         assert (looks.tracks[NAMED].phase, looks.tracks[NAMED].acked) == (Phase.RUNNING, 51)
     world.put(1)
     carried_on(world, lane)
-    assert world.known[1:] == [Extent(SourceOffset(51), TargetOffset(110), 1, 10)]
+    assert world.known[1:] == [OffsetRun(SourceOffset(51), TargetOffset(110), 1, 10)]
 
 
-def looked(world: World, lane: Lane, now_s: float) -> None:
-    if lane.to_look_at(now_s, range(99)):
-        lane.observed(NAMED, world.look(lane), now_s, NOW_MS)
+def looked(world: World, lane: TaskPartitions, now_s: float) -> None:
+    if lane.take_due_inspections(now_s, range(99)):
+        lane.on_inspected(NAMED, world.look(lane), now_s, NOW_MS)
     assert not lane.incidents
 
 
-def carried_on(world: World, lane: Lane) -> Lane:
+def carried_on(world: World, lane: TaskPartitions) -> TaskPartitions:
     """All that the source has, carried and told, by the first pump that ever did."""
-    lane.tracks[NAMED].strays = Strays.none()
+    lane.tracks[NAMED].strays = ZombieRequests.none()
     looked(world, lane, 1.0)
     while world.told_to < world.end:
         assert lane.fetch_order(LINE) is not None
-        lane.fetched(LINE, world.answer(lane.tracks[NAMED].fetched), Hold(bytearray()), 1.0, NOW_MS)
+        lane.fetched(LINE, world.answer(lane.tracks[NAMED].fetched), PooledBuffer(bytearray()), 1.0, NOW_MS)
         while sent := lane.produce_order(NODE, NOW_S, NOW_MS):
             lane.produced(sent, [world.append(sent[0])], 1.0)
         world.tell(lane.accounts(0.0))
@@ -298,7 +302,7 @@ def test_nothing_is_lost_or_doubled_and_the_map_is_the_truth(part: int) -> None:
         assert mine == list(range(len(world.records))), "each once, in order"
         where = [at for at, one in enumerate(world.twin) if one is not None]
         truth = [
-            Extent(SourceOffset(s), TargetOffset(t), 1, n)
+            OffsetRun(SourceOffset(s), TargetOffset(t), 1, n)
             for n, (s, t) in enumerate(zip(world.records, where, strict=True))
         ]
-        assert [one for one in world.known if one.length] == follow_on(None, truth)
+        assert [one for one in world.known if one.length] == append_runs(None, truth)

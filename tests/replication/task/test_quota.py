@@ -9,16 +9,16 @@ from itertools import pairwise
 import pytest
 
 from twinshore.replication.task.core.throttle import (
-    FIRST_BYTES,
-    FORGET_S,
-    REST_S_MAX,
-    STILL,
+    FIRST_FETCH_BYTES,
+    PAUSE_S_MAX,
+    QUOTA_TTL_S,
+    STILL_KEY,
     UNREAD_S_MAX,
-    FetchQuota,
-    Learnt,
-    Quota,
-    key_of,
-    told,
+    FetchQuotaPacer,
+    QuotaPacer,
+    QuotaSnapshot,
+    quota_figures,
+    quota_key,
 )
 
 MOST = 4 << 20
@@ -66,7 +66,7 @@ class WholeBatches(Broker):
         return super().answers(asked if self.fetches else -(-asked // self.batch) * self.batch, now_s)
 
 
-def moved(quota: Quota, broker: Broker, *, seconds: int, start_s: float = 100.0) -> list[tuple[float, int]]:
+def moved(quota: QuotaPacer, broker: Broker, *, seconds: int, start_s: float = 100.0) -> list[tuple[float, int]]:
     """When how much crossed, with a backlog without an end and a round trip of 20 ms. What brokers cut off the last
     batch of an answer is of no use."""
     now_s, found = start_s, []
@@ -74,19 +74,19 @@ def moved(quota: Quota, broker: Broker, *, seconds: int, start_s: float = 100.0)
         if quota.still(now_s):
             now_s += 0.02
             continue
-        asked = quota.fetch_bytes if isinstance(quota, FetchQuota) else quota.portion
+        asked = quota.fetch_bytes if isinstance(quota, FetchQuotaPacer) else quota.portion
         passed, throttle_ms = broker.answers(asked, now_s)
         now_s += 0.02
         quota.answered(asked, passed, throttle_ms, now_s)
         if passed:
-            if isinstance(quota, FetchQuota):
+            if isinstance(quota, FetchQuotaPacer):
                 quota.batch = broker.batch
             found.append((now_s, passed - passed % broker.batch))
     return found
 
 
-def quota_of(fetches: bool) -> Quota:
-    return FetchQuota(MOST, FIRST_BYTES) if fetches else Quota(MOST, MOST // 4)
+def quota_of(fetches: bool) -> QuotaPacer:
+    return FetchQuotaPacer(MOST, FIRST_FETCH_BYTES) if fetches else QuotaPacer(MOST, MOST // 4)
 
 
 KINDS = {
@@ -147,7 +147,7 @@ def test_tide_after_tide_a_quota_is_used_though_each_has_lines_of_its_own(
         line = quota_of(fetches)
         if learnt:
             # As it travels.
-            line.follow(Learnt(*json.loads(json.dumps(learnt))), now_s)
+            line.follow(QuotaSnapshot(*json.loads(json.dumps(learnt))), now_s)
     late = [(at_s, size) for at_s, size in found if 118.0 <= at_s < 150.0]
     rate = sum(size for _, size in late) / 32.0
     assert (0.8 if fetches else 0.9) * 1_000_000 <= rate <= 1_150_000, rate
@@ -156,7 +156,7 @@ def test_tide_after_tide_a_quota_is_used_though_each_has_lines_of_its_own(
 
 def test_what_a_throttled_fetch_would_have_brought_is_no_small_quota() -> None:
     """Ten seconds after a burst nothing has moved for ten seconds: that says nothing of what the quota allows."""
-    quota = FetchQuota(MOST, FIRST_BYTES)
+    quota = FetchQuotaPacer(MOST, FIRST_FETCH_BYTES)
     for number in range(10):
         quota.answered(1_000_000, 1_000_000, 0, 100.0 + number / 10)
     for second in range(1, 12):
@@ -167,7 +167,7 @@ def test_what_a_throttled_fetch_would_have_brought_is_no_small_quota() -> None:
 
 
 def test_a_quota_for_requests_makes_no_portions_smaller() -> None:
-    quota = Quota(MOST, MOST)
+    quota = QuotaPacer(MOST, MOST)
     for second in range(60):
         assert not quota.still(float(second)), "the quota decides, not the pace"
         quota.answered(quota.portion, quota.portion, 1000, float(second))
@@ -175,21 +175,21 @@ def test_a_quota_for_requests_makes_no_portions_smaller() -> None:
 
 
 def test_what_was_held_back_is_free_again_once_the_quota_is_gone() -> None:
-    quota = Quota(MOST, MOST)
+    quota = QuotaPacer(MOST, MOST)
     quota.answered(MOST, MOST, 4000, 100.0)
     assert quota.still(103.9)
     assert not quota.still(104.1)
     assert quota.portion < MOST // 2
     assert quota.bytes_s(104.0) > 0
     assert quota.bytes_s(117.0) == 0.0, "nothing is said of what is over"
-    quota.answered(1000, 1000, 0, 104.0 + FORGET_S + 1)
+    quota.answered(1000, 1000, 0, 104.0 + QUOTA_TTL_S + 1)
     assert not quota.held
     for _ in range(6):
         quota.answered(quota.portion, quota.portion, 0, 130.0)
     assert quota.portion == MOST
 
 
-def freed_s(quota: Quota, from_s: float) -> float:
+def freed_s(quota: QuotaPacer, from_s: float) -> float:
     """For how long the line asks nothing."""
     now_s = from_s
     while quota.still(now_s) and now_s < from_s + 600.0:
@@ -202,35 +202,35 @@ def test_a_quiet_line_that_others_had_throttled_does_not_rest_for_the_first_batc
     polled: int, batch: int
 ) -> None:
     """What it moved before says nothing of the quota, and no answer comes while it asks nothing."""
-    quota = Quota(MOST, MOST // 4)
+    quota = QuotaPacer(MOST, MOST // 4)
     for half in range(40):
         quota.answered(MOST // 4, polled, 0, half / 2)
     quota.answered(MOST // 4, polled, 3000, 20.0)
-    assert freed_s(quota, 20.0) < 3.0 + REST_S_MAX + 0.2
+    assert freed_s(quota, 20.0) < 3.0 + PAUSE_S_MAX + 0.2
     quota.answered(quota.portion, batch, 0, 25.0)
-    assert freed_s(quota, 25.0) < REST_S_MAX + 0.2
+    assert freed_s(quota, 25.0) < PAUSE_S_MAX + 0.2
 
 
 def test_what_was_held_back_is_free_again_though_no_answer_comes() -> None:
-    quota = Quota(MOST, MOST)
+    quota = QuotaPacer(MOST, MOST)
     quota.answered(MOST, 0, 4000, 100.0)
     assert quota.still(103.9)
     assert quota.held
-    assert not quota.still(104.0 + FORGET_S + 0.1)
+    assert not quota.still(104.0 + QUOTA_TTL_S + 0.1)
     assert not quota.held
 
 
 class Line:
     def __init__(self, throttle_ms: int, now_s: float) -> None:
-        self.quota = Quota(MOST, MOST)
+        self.quota = QuotaPacer(MOST, MOST)
         self.quota.answered(MOST, MOST, throttle_ms, now_s)
 
 
 def test_a_pump_says_for_how_long_what_it_sent_may_still_land_also_on_lines_it_let_go_of() -> None:
-    assert told([Line(30_000, 100.0)], [], 110.0)[STILL] == 20.0
-    assert told([Line(30_000, 100.0)], [], 110.0, 150.0)[STILL] == 40.0
-    assert STILL not in told([Line(30_000, 100.0)], [], 131.0, 120.0)
-    assert STILL not in told([], [Line(30_000, 100.0)], 110.0), "a fetch writes nothing"
+    assert quota_figures([Line(30_000, 100.0)], [], 110.0)[STILL_KEY] == 20.0
+    assert quota_figures([Line(30_000, 100.0)], [], 110.0, 150.0)[STILL_KEY] == 40.0
+    assert STILL_KEY not in quota_figures([Line(30_000, 100.0)], [], 131.0, 120.0)
+    assert STILL_KEY not in quota_figures([], [Line(30_000, 100.0)], 110.0), "a fetch writes nothing"
 
 
 def test_no_request_is_waited_for_longer_than_a_broker_keeps_its_connection() -> None:
@@ -238,9 +238,9 @@ def test_no_request_is_waited_for_longer_than_a_broker_keeps_its_connection() ->
         line = Line(throttle_ms, 100.0)
         until_s = 100.0 + min(UNREAD_S_MAX, throttle_ms / 1000)
         assert line.quota.lands_until_s(100.0) == until_s
-        assert told([line], [], 100.0)[STILL] == until_s - 100.0
+        assert quota_figures([line], [], 100.0)[STILL_KEY] == until_s - 100.0
         assert line.quota.still(until_s - 1.0), "the line itself is not used before the broker listens"
 
 
 def test_the_key_names_the_side() -> None:
-    assert [key_of(side) for side in ("target", "source")] == ["target_quota_bytes_s", "source_quota_bytes_s"]
+    assert [quota_key(side) for side in ("target", "source")] == ["target_quota_bytes_s", "source_quota_bytes_s"]

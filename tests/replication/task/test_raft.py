@@ -12,14 +12,21 @@ import pytest
 from tests.replication.task.test_lane_bounds import SOURCE_ID, TARGET_ID
 from tests.replication.task.test_seat import NAMED, table
 from twinshore.config.model import Cluster
-from twinshore.replication.coordinator_server import Desk, RaftPlace
-from twinshore.replication.task.core.config import TideOrder, TrackOrder
-from twinshore.replication.task.core.messages import Assign, Carry, Ended, Leave, RaftOrder, Turn
-from twinshore.replication.task.core.partition import Route
-from twinshore.replication.task.runner import Pump, Raft
+from twinshore.replication.coordinator_server import CoordinatorServer, TaskGroupAttemptId
+from twinshore.replication.task.core.config import PartitionConfig, TaskConfig
+from twinshore.replication.task.core.messages import (
+    Assign,
+    SlotEnded,
+    SlotTurn,
+    StartTask,
+    StopTaskGroup,
+    TaskGroupConfig,
+)
+from twinshore.replication.task.core.partition import PartitionLeaders
+from twinshore.replication.task.runner import TaskGroupRunner, TaskRunner
 
 SIDE = Cluster("east", ("127.0.0.1:1",))
-PLACE = RaftPlace(0, 0)
+PLACE = TaskGroupAttemptId(0, 0)
 WITHIN_S = 20.0
 
 
@@ -27,28 +34,28 @@ class Water:
     """A desk, and a raft with a pump for each of two links."""
 
     def __init__(self, *, tells: bool = False) -> None:
-        self.desk = Desk("127.0.0.1", allowed_s=lambda _: 9.0, take=lambda _: None)
-        self.ended: list[Ended] = []
+        self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 9.0, take=lambda _: None)
+        self.ended: list[SlotEnded] = []
         self.turns: list[int] = []
         self.said = ""
-        order = RaftOrder(0, 0, self.desk.host, self.desk.port, self.desk.rafts.token, tells)
+        order = TaskGroupConfig(0, 0, self.desk.host, self.desk.port, self.desk.rafts.token, tells)
         self.thread = threading.Thread(target=lambda: self._run(order), daemon=True)
         self.thread.start()
         self.until(lambda: PLACE in self.desk.rafts.there(), "the raft is there")
         for berth in (1, 2):
             self.board(berth)
 
-    def _run(self, order: RaftOrder) -> None:
+    def _run(self, order: TaskGroupConfig) -> None:
         try:
-            self.said = Raft(order).run()
+            self.said = TaskGroupRunner(order).run()
         except Exception as error:
             self.said = repr(error)
 
     def board(self, berth: int) -> None:
         key = (f"link-{berth}", 0)
-        self.desk.open_lane(key, 9.0)
+        self.desk.open_task(key, 9.0)
         at = self.desk.host, self.desk.port, self.desk.token_of(key)
-        self.desk.rafts.say(PLACE, Carry(berth, TideOrder(key[0], 0, 0, SIDE, SIDE, 1, 0, 60_000, *at)))
+        self.desk.rafts.say(PLACE, StartTask(berth, TaskConfig(key[0], 0, 0, SIDE, SIDE, 1, 0, 60_000, *at)))
         self.until(lambda: self.stands_by(berth), f"pump {berth} is at the desk")
 
     def stands_by(self, berth: int) -> bool:
@@ -59,8 +66,8 @@ class Water:
         while not holds():
             assert time.monotonic() < deadline, (what, self.said, self.ended)
             words = [word for _, word in self.desk.rafts.words()]
-            self.ended += [word for word in words if isinstance(word, Ended)]
-            self.turns += [word.berth for word in words if isinstance(word, Turn)]
+            self.ended += [word for word in words if isinstance(word, SlotEnded)]
+            self.turns += [word.berth for word in words if isinstance(word, SlotTurn)]
             time.sleep(0.02)
 
     def close(self) -> None:
@@ -78,10 +85,10 @@ def water() -> Iterator[Water]:
 def test_a_pump_that_is_hung_up_on_ends_alone(water: Water) -> None:
     water.desk.close_link("link-1")
     water.until(lambda: bool(water.ended), "its end is told")
-    assert water.ended == [Ended(1, "the driver hung up")]
+    assert water.ended == [SlotEnded(1, "the driver hung up")]
     water.board(3)
     assert water.stands_by(2), "the other is there"
-    water.desk.rafts.say(PLACE, Leave())
+    water.desk.rafts.say(PLACE, StopTaskGroup())
     for number in (2, 3):
         water.desk.close_link(f"link-{number}")
     water.until(lambda: not water.thread.is_alive(), "the raft ends with its last pump")
@@ -101,14 +108,14 @@ def test_a_process_that_may_have_no_thread_more_still_lets_one_pump_end(
     monkeypatch.setattr(threading.Thread, "start", failing)
     water.desk.close_link("link-1")
     water.until(lambda: bool(water.ended or water.said), "its end is told")
-    assert (water.said, water.ended) == ("", [Ended(1, "the driver hung up")])
+    assert (water.said, water.ended) == ("", [SlotEnded(1, "the driver hung up")])
     assert water.stands_by(2), "the other is there"
 
 
 def test_an_order_that_cannot_be_read_ends_its_own_pump_alone(water: Water) -> None:
     """As where the driver's package is another one than the worker's."""
     raft = water.desk.rafts._rafts[PLACE]
-    raft.sendall(b'{"what":"carry","berth":7,"order":{"link":"link-7","of_a_later_version":1}}\n')
+    raft.sendall(b'{"what":"starttask","berth":7,"order":{"link":"link-7","of_a_later_version":1}}\n')
     water.until(lambda: bool(water.ended or water.said), "its end is told")
     (ended,) = water.ended
     assert (ended.berth, ended.died, water.said) == (7, True, "")
@@ -120,15 +127,15 @@ def test_an_order_that_cannot_be_read_ends_its_own_pump_alone(water: Water) -> N
 
 def test_a_raft_says_whose_turn_it_is_where_it_was_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
     during: list[tuple[int, Iterable[int]]] = []
-    turn = Pump.turn
+    turn = TaskRunner.turn
 
-    def seen(self: Pump, wait_s: float) -> None:
+    def seen(self: TaskRunner, wait_s: float) -> None:
         turn(self, wait_s)
         time.sleep(0.05)
         during.append((int(self.order.link.removeprefix("link-")), asked.turns[-1:]))
 
     asked = Water(tells=True)
-    monkeypatch.setattr(Pump, "turn", seen)
+    monkeypatch.setattr(TaskRunner, "turn", seen)
     try:
         asked.until(lambda: {berth for berth, told in during if [berth] == told} == {1, 2}, "both had told turns")
         told = asked.turns
@@ -146,14 +153,14 @@ def test_a_raft_that_was_not_asked_says_no_turns(water: Water) -> None:
 
 def test_a_pump_that_stands_by_has_no_turn_for_what_others_read() -> None:
     """Nothing takes it up before the word to go: its raft would turn all the time."""
-    desk, key = Desk("127.0.0.1", allowed_s=lambda _: 9.0, take=lambda _: None), ("link-1", 0)
-    desk.open_lane(key, 9.0)
+    desk, key = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 9.0, take=lambda _: None), ("link-1", 0)
+    desk.open_task(key, 9.0)
     at = desk.host, desk.port, desk.token_of(key)
     reads = table(0)
-    pump = Pump(TideOrder(key[0], 0, 0, SIDE, SIDE, 1, 0, 60_000, *at, broadcast="prices"), reads.reading)
+    pump = TaskRunner(TaskConfig(key[0], 0, 0, SIDE, SIDE, 1, 0, 60_000, *at, broadcast="prices"), reads.reading)
     try:
-        list(pump.core.hear(Assign((TrackOrder("orders", 0, SOURCE_ID, TARGET_ID),)), 0.0))
-        pump.core.routed({NAMED: Route(1, 0, 2)}, "", "", 0.0)
+        list(pump.core.hear(Assign((PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID),)), 0.0))
+        pump.core.routed({NAMED: PartitionLeaders(1, 0, 2)}, "", "", 0.0)
         pump.turn(0.0)
         assert reads.asking() == [0]
         reads.brings(0, 0, 30)

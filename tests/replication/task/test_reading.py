@@ -8,7 +8,7 @@ from __future__ import annotations
 from tests.replication.task.model_world import LIMITS
 from tests.replication.task.shared_world import HIGH_BYTES, SharedWorld
 from tests.replication.task.test_lane_model import seeds
-from twinshore.replication.task.core.shared_read import SLICE_BYTES
+from twinshore.replication.task.core.shared_read import SLICE_OVERHEAD_BYTES
 
 SEEDS = 25
 STEPS = 600
@@ -36,7 +36,7 @@ def test_whatever_befalls_a_member_each_twin_is_a_prefix_and_all_arrives_at_each
                 for producer_id in (7, 8):
                     wrote = [batch for batch in twin.source.producers if batch[0] == producer_id]
                     assert [batch for batch in told if batch[0] == producer_id][-5:] == wrote[-5:]
-        one_slice = LIMITS.partition_bytes_max + SLICE_BYTES + 2000
+        one_slice = LIMITS.partition_bytes_max + SLICE_OVERHEAD_BYTES + 2000
         assert world.held_max <= HIGH_BYTES + one_slice, "the window is bounded"
 
 

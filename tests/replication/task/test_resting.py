@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from tests.replication.task.parcels import a_parcel
-from twinshore.kafka.protocol.errors import Code
-from twinshore.replication.task.core.batches import Blank
-from twinshore.replication.task.core.config import TrackOrder
-from twinshore.replication.task.core.known_end import UNKNOWN
-from twinshore.replication.task.core.partition import Phase, Route, Track
-from twinshore.replication.task.core.position import Marked
-from twinshore.replication.task.core.resync import Rest, at_rest, look_again, unsure
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.replication.task.core.batches import OffsetGap
+from twinshore.replication.task.core.config import PartitionConfig
+from twinshore.replication.task.core.known_end import UNKNOWN_S
+from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, Phase
+from twinshore.replication.task.core.position import MarkerOutcome
+from twinshore.replication.task.core.resync import IdleTwin, find_idle_twins, find_unsure_twins, recheck_log_ends
 
 
-def track(partition: int, node: int = 1) -> Track:
-    made = Track.of(TrackOrder("t", partition, "aa", "bb", receipt_to=10), (7, 0), 3, 1 << 20)
+def track(partition: int, node: int = 1) -> PartitionReplicator:
+    made = PartitionReplicator.of(PartitionConfig("t", partition, "aa", "bb", receipt_to=10), (7, 0), 3, 1 << 20)
     made.begin(10, armed_until_ms=0, leader_epoch=0)
-    made.route = Route(1, 0, node, target_epoch=5)
+    made.route = PartitionLeaders(1, 0, node, target_epoch=5)
     made.led = (node, 5)
     return made
 
@@ -26,25 +26,25 @@ def test_only_twins_to_which_nothing_goes_are_asked_for() -> None:
     read_ahead.fetched = 12
     behind.write_from = 12
     leaving.leaving = True
-    elsewhere.route = Route(1, 0, 2, target_epoch=5)
+    elsewhere.route = PartitionLeaders(1, 0, 2, target_epoch=5)
     looking.settle(0.0)
     looking.looks(0.0)
-    found = at_rest([idle, busy, read_ahead, behind, leaving, elsewhere, looking], 1)
-    assert found == [Rest(idle, 10)]
+    found = find_idle_twins([idle, busy, read_ahead, behind, leaving, elsewhere, looking], 1)
+    assert found == [IdleTwin(idle, 10)]
     assert (found[0].run.topic, found[0].run.partition, found[0].run.led) == ("t", 0, 5)
 
 
 def test_an_end_elsewhere_asks_for_a_look_unless_the_twin_moved_on() -> None:
     same, foreign, lost, moved_on, writing = (track(number) for number in range(5))
-    asked = at_rest([same, foreign, lost, moved_on, writing], 1)
+    asked = find_idle_twins([same, foreign, lost, moved_on, writing], 1)
     moved_on.fetched = moved_on.sent = moved_on.acked = 11
     writing.in_flight = 1
-    ends = [Marked("t", number, 0, end) for number, end in enumerate((10, 12, 8, 11, 12))]
-    assert not look_again(asked, ends, 50.0)[0]
+    ends = [MarkerOutcome("t", number, 0, end) for number, end in enumerate((10, 12, 8, 11, 12))]
+    assert not recheck_log_ends(asked, ends, 50.0)[0]
     assert [one.phase for one in (same, foreign, lost, moved_on, writing)] == [
         Phase.RUNNING,
-        Phase.LOOK,
-        Phase.LOOK,
+        Phase.UNVERIFIED,
+        Phase.UNVERIFIED,
         Phase.RUNNING,
         Phase.RUNNING,
     ]
@@ -52,53 +52,53 @@ def test_an_end_elsewhere_asks_for_a_look_unless_the_twin_moved_on() -> None:
 
 
 def test_a_leader_that_cannot_tell_has_the_leaders_looked_up() -> None:
-    for answer in ([], [Marked("t", 0, Code.FENCED_LEADER_EPOCH, -1)]):
+    for answer in ([], [MarkerOutcome("t", 0, Code.FENCED_LEADER_EPOCH, -1)]):
         one = track(0)
-        assert look_again(at_rest([one], 1), answer, 50.0)[0]
+        assert recheck_log_ends(find_idle_twins([one], 1), answer, 50.0)[0]
         assert one.phase is Phase.RUNNING, "the next route decides"
 
 
-def waiting(partition: int) -> Track:
+def waiting(partition: int) -> PartitionReplicator:
     made = track(partition)
-    made.strays.left(made.route.source_epoch, UNKNOWN, calm=False)
+    made.strays.left(made.route.source_epoch, UNKNOWN_S, calm=False)
     made.queue(a_parcel(10, 12), None)
     return made
 
 
 def test_where_something_waits_that_no_sequence_guards_the_end_is_asked_for_once_and_then_it_goes() -> None:
     bare, guarded, sending, marking, idle = (waiting(number) for number in range(5))
-    guarded.certain.bare, guarded.certain.armed_until_ms = False, 10**12
+    guarded.known_end.bare, guarded.known_end.armed_until_ms = False, 10**12
     sending.in_flight = 1
-    marking.waiting.appendleft((Blank(8, 10), None))
+    marking.waiting.appendleft((OffsetGap(8, 10), None))
     idle.waiting.drop()
-    asked = unsure([bare, guarded, sending, marking, idle], 50.0, 0)
-    assert asked == [Rest(bare, 10)]
-    assert not unsure([bare], 50.1, 0), "one question at a time"
+    asked = find_unsure_twins([bare, guarded, sending, marking, idle], 50.0, 0)
+    assert asked == [IdleTwin(bare, 10)]
+    assert not find_unsure_twins([bare], 50.1, 0), "one question at a time"
     assert not bare.may_send(a_parcel(10, 12), 50.2, 0, 1000)
-    assert not look_again(asked, [Marked("t", 0, 0, 10)], 50.2)[0]
+    assert not recheck_log_ends(asked, [MarkerOutcome("t", 0, 0, 10)], 50.2)[0]
     assert bare.may_send(a_parcel(10, 12), 50.3, 0, 1000)
 
 
 def test_of_a_batch_that_crossed_in_part_the_rest_is_asked_for() -> None:
     one = waiting(0)
     one.acked = one.sent = 6
-    asked = unsure([one], 50.0, 0)
-    assert asked == [Rest(one, 10)]
-    assert not look_again(asked, [Marked("t", 0, 0, 10)], 50.2)[0]
+    asked = find_unsure_twins([one], 50.0, 0)
+    assert asked == [IdleTwin(one, 10)]
+    assert not recheck_log_ends(asked, [MarkerOutcome("t", 0, 0, 10)], 50.2)[0]
     assert one.phase is Phase.RUNNING, "else it would be looked at for ever"
     assert one.may_send(a_parcel(10, 12), 50.3, 0, 1000)
 
 
 def test_where_it_ends_elsewhere_or_nobody_can_tell_only_a_look_can() -> None:
-    fenced = Marked("t", 0, Code.FENCED_LEADER_EPOCH, -1)
-    for answers in ([Marked("t", 0, 0, 9)], [Marked("t", 0, 0, 11)], [fenced], []):
+    fenced = MarkerOutcome("t", 0, Code.FENCED_LEADER_EPOCH, -1)
+    for answers in ([MarkerOutcome("t", 0, 0, 9)], [MarkerOutcome("t", 0, 0, 11)], [fenced], []):
         one = waiting(0)
-        look_again(unsure([one], 50.0, 0), answers, 50.2)
-        assert one.phase is Phase.LOOK
+        recheck_log_ends(find_unsure_twins([one], 50.0, 0), answers, 50.2)
+        assert one.phase is Phase.UNVERIFIED
         assert not one.waiting
 
 
 def test_an_answer_that_took_long_counts_nevertheless() -> None:
     one = waiting(0)
-    look_again(unsure([one], 50.0, 0), [Marked("t", 0, 0, 10)], 59.0)
+    recheck_log_ends(find_unsure_twins([one], 50.0, 0), [MarkerOutcome("t", 0, 0, 10)], 59.0)
     assert one.may_send(a_parcel(10, 12), 59.0, 0, 1000), "else nothing would go behind a long line"

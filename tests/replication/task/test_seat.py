@@ -5,30 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.replication.task.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID, see_the_ends
-from twinshore.config.model import NamedPartition
-from twinshore.kafka.protocol.fetch import FetchedAnswer, FetchedPartition
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseById
 from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.kafka.protocol.record_batch import Record, encode_batch
-from twinshore.replication.task.core.batches import Cutter, Hold, Joining
-from twinshore.replication.task.core.config import Handover, LaneLimits, TrackOrder
-from twinshore.replication.task.core.messages import narrowed
-from twinshore.replication.task.core.partition import Route, Track, unheard
-from twinshore.replication.task.core.partitions import Lane
-from twinshore.replication.task.core.shared_read import REACH_BYTES_MAX, YOUNG_S, Reading
+from twinshore.replication.task.core.batches import BatchParser, BufferPool, PooledBuffer
+from twinshore.replication.task.core.config import Handoff, PartitionConfig, TaskLimits
+from twinshore.replication.task.core.messages import narrow_limits
+from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, report_source_silent
+from twinshore.replication.task.core.partitions import TaskPartitions
+from twinshore.replication.task.core.shared_read import KEPT_BYTES_MAX, STARTUP_S, SharedFetch
 
-NAMED, LINE, OLD_S = NamedPartition("orders", 0), (1, 0), 0.0
-LIMITS = LaneLimits(merge_below_bytes=0, partition_bytes_max=4 << 20)
+NAMED, LINE, OLD_S = TopicPartition("orders", 0), (1, 0), 0.0
+LIMITS = TaskLimits(merge_below_bytes=0, partition_bytes_max=4 << 20)
 
 
 @dataclass
 class Table:
     """So many lanes that read one partition together, some time after they began."""
 
-    reading: Reading
-    lanes: list[Lane]
+    reading: SharedFetch
+    lanes: list[TaskPartitions]
 
     @property
-    def tracks(self) -> list[Track]:
+    def tracks(self) -> list[PartitionReplicator]:
         return [lane.tracks[NAMED] for lane in self.lanes]
 
     def asking(self) -> list[int]:
@@ -37,7 +37,7 @@ class Table:
 
     def brings(self, lane: int, base: int, count: int, *, size: int = 100, epoch: int = 5) -> None:
         """What this lane asked for comes; then every lane has a turn."""
-        self.lanes[lane].fetched(LINE, answer(base, count, size, epoch), Hold(bytearray()), OLD_S, NOW_MS)
+        self.lanes[lane].fetched(LINE, answer(base, count, size, epoch), PooledBuffer(bytearray()), OLD_S, NOW_MS)
         self.turn()
 
     def turn(self) -> None:
@@ -55,7 +55,7 @@ class Table:
         self.turn()
 
 
-def answer(base: int, count: int, size: int = 100, epoch: int = 5) -> FetchedAnswer:
+def answer(base: int, count: int, size: int = 100, epoch: int = 5) -> FetchResponseById:
     """Batches of ten records."""
     data = b"".join(
         bytes(
@@ -67,23 +67,23 @@ def answer(base: int, count: int, size: int = 100, epoch: int = 5) -> FetchedAns
         )
         for at in range(base, base + count, 10)
     )
-    part = FetchedPartition(
+    part = FetchedPartitionById(
         bytes.fromhex(SOURCE_ID), 0, 0, base + count, base + count, 0, None, None, [], memoryview(data).toreadonly()
     )
-    return FetchedAnswer(0, 0, 5, [part])
+    return FetchResponseById(0, 0, 5, [part])
 
 
 def table(*positions: int, high_bytes: int = 64 << 20, epochs: tuple[int, ...] = ()) -> Table:
     """Lanes whose twins end there; what they have was written in these epochs of the source."""
-    reading = Reading(LIMITS, high_bytes)
-    reading.tick(OLD_S - 2 * YOUNG_S)
+    reading = SharedFetch(LIMITS, high_bytes)
+    reading.tick(OLD_S - 2 * STARTUP_S)
     lanes = []
     for number, position in enumerate(positions):
-        lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=reading)
-        lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
-        lane.routed(NAMED, Route(1, 0, 2))
+        lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=reading)
+        lane.assign([PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID)])
+        lane.routed(NAMED, PartitionLeaders(1, 0, 2))
         epoch = epochs[number] if epochs else 5
-        lane.take_over([Handover("orders", 0, position, epoch, NOW_MS + 1_000_000)], 0.0)
+        lane.take_over([Handoff("orders", 0, position, epoch, NOW_MS + 1_000_000)], 0.0)
         see_the_ends(lane)
         lanes.append(lane)
     made = Table(reading, lanes)
@@ -124,7 +124,7 @@ def test_who_has_no_room_stops_reading_and_another_goes_on() -> None:
 
 
 def test_who_falls_out_of_the_window_reads_by_itself_until_it_meets_it() -> None:
-    high = REACH_BYTES_MAX + (2 << 20)
+    high = KEPT_BYTES_MAX + (2 << 20)
     made = table(0, 0, high_bytes=high)
     made.asking()
     at = 0
@@ -182,12 +182,12 @@ def test_a_reader_to_whom_nothing_comes_gives_way() -> None:
 def test_a_history_that_parted_is_fed_to_nobody() -> None:
     made = table(0, 0)
     made.asking()
-    made.lanes[0].fetched(LINE, answer(0, 10), Hold(bytearray()), OLD_S, NOW_MS)
+    made.lanes[0].fetched(LINE, answer(0, 10), PooledBuffer(bytearray()), OLD_S, NOW_MS)
     window = made.reading.window(made.tracks[0].source_key)
     assert window.slices
     parted = answer(10, 10).partitions[0]._replace(diverging_epoch=(4, 5), records=memoryview(b""))
     made.lanes[0].fetch_order(LINE)
-    made.lanes[0].fetched(LINE, FetchedAnswer(0, 0, 5, [parted]), Hold(bytearray()), OLD_S, NOW_MS)
+    made.lanes[0].fetched(LINE, FetchResponseById(0, 0, 5, [parted]), PooledBuffer(bytearray()), OLD_S, NOW_MS)
     assert not window.slices
     made.turn()
     assert made.tracks[1].fetched == 0
@@ -225,7 +225,7 @@ def test_what_left_the_window_before_a_lane_had_its_turn_is_asked_for_by_that_la
     made = table(0, 0, high_bytes=1 << 20)
     assert made.asking() == [0]
     for at in (0, 40, 80):
-        made.lanes[0].fetched(LINE, answer(at, 40, 20_000), Hold(bytearray()), OLD_S, NOW_MS)
+        made.lanes[0].fetched(LINE, answer(at, 40, 20_000), PooledBuffer(bytearray()), OLD_S, NOW_MS)
         made.lanes[0].produce_order(2, OLD_S, NOW_MS)
         made.lanes[0].fetch_order(LINE)
     window = made.reading.window(made.tracks[1].source_key)
@@ -238,11 +238,11 @@ def test_who_stands_where_a_lane_read_for_itself_alone_asks_by_itself() -> None:
     made = table(0, 0)
     assert made.asking() == [0]
     lane, track = made.lanes[0], made.tracks[0]
-    cut_alone = Cutter(answer(0, 10).partitions[0].records, 0, 0, LIMITS, None, ()).cut(1 << 30)
+    cut_alone = BatchParser(answer(0, 10).partitions[0].records, 0, 0, LIMITS, None, ()).parse(1 << 30)
     seat = lane.fetches.seat
     assert seat is not None
-    seat.read(track, cut_alone, answer(0, 10).partitions[0], Joining(LIMITS), NOW_MS)
-    track.take(cut_alone, Hold(bytearray()), NOW_MS)
+    seat.read(track, cut_alone, answer(0, 10).partitions[0], BufferPool(LIMITS), NOW_MS)
+    track.take(cut_alone, PooledBuffer(bytearray()), NOW_MS)
     made.turn()
     assert 1 in made.asking(), "the window has gone on without anything for it"
 
@@ -254,7 +254,7 @@ def test_what_was_read_of_an_earlier_leader_is_fed_to_nobody_who_knows_of_a_late
         made.brings(0, 0, 20)
         one, track = made.lanes[1], made.tracks[1]
         if by_route:
-            one.routed(NAMED, Route(1, 6, 2))
+            one.routed(NAMED, PartitionLeaders(1, 6, 2))
         else:
             track.source.led = 6  # As a look saw it.
         made.asking()
@@ -299,12 +299,12 @@ def test_all_have_heard_what_one_hears_of_a_quiet_source() -> None:
         made.sends(lane)
         assert track.account(0.0)
         track.source.unread = 3
-        unheard(track, "is away", "why", 0.0)
-        assert unheard(track, "is away", "why", 500.0), "a row of the ledger is open"
+        report_source_silent(track, "is away", "why", 0.0)
+        assert report_source_silent(track, "is away", "why", 500.0), "a row of the ledger is open"
         assert track.account(0.0) is None
     made.asking()
     quiet = answer(0, 10).partitions[0]._replace(records=memoryview(b""))
-    made.lanes[0].fetched(LINE, FetchedAnswer(0, 0, 5, [quiet]), Hold(bytearray()), OLD_S, NOW_MS)
+    made.lanes[0].fetched(LINE, FetchResponseById(0, 0, 5, [quiet]), PooledBuffer(bytearray()), OLD_S, NOW_MS)
     for track in made.tracks:
         assert (track.source.heard, track.source.unread) == (True, 0)
         assert track.account(0.0), "which an account closes"
@@ -317,7 +317,7 @@ def test_what_is_fed_counts_for_a_throttle_as_what_is_fetched_does() -> None:
     made.lanes[1].fetches.bound(100_000, {}, {})
     assert buckets.link is not None
     for at in range(0, 100, 10):
-        made.lanes[0].fetched(LINE, answer(at, 10, size=1), Hold(bytearray()), OLD_S, NOW_MS)
+        made.lanes[0].fetched(LINE, answer(at, 10, size=1), PooledBuffer(bytearray()), OLD_S, NOW_MS)
         made.lanes[0].fetch_order(LINE)
     made.lanes[1].fetches.refill(OLD_S + 1)
     made.lanes[1].fetches.refill(OLD_S + 2)
@@ -334,5 +334,5 @@ def test_a_window_smaller_than_what_is_read_at_a_time_is_shared_all_the_same() -
         for lane in (0, 1):
             made.sends(lane)
     assert [track.acked for track in made.tracks] == [400, 400]
-    fetch = narrowed(LaneLimits(), 1 << 20).fetch_bytes_max
+    fetch = narrow_limits(TaskLimits(), 1 << 20).fetch_bytes_max
     assert fetch == 512 << 10, "and what one fetch brings of many partitions is held until all have had a turn"

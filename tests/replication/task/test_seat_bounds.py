@@ -8,19 +8,19 @@ import pytest
 
 from tests.replication.task.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID
 from tests.replication.task.test_seat import LINE, OLD_S, answer
-from twinshore.config.model import NamedPartition
-from twinshore.kafka.protocol.fetch import FetchedAnswer
-from twinshore.kafka.protocol.join import compiled_loops
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.protocol.batch_join import compiled_loops
+from twinshore.kafka.protocol.fetch import FetchResponseById
 from twinshore.kafka.protocol.produce import ProducedPartition
-from twinshore.replication.task.core.batches import Hold
-from twinshore.replication.task.core.config import Handover, LaneLimits, TrackOrder
-from twinshore.replication.task.core.messages import narrowed
-from twinshore.replication.task.core.partition import Route, Track
-from twinshore.replication.task.core.partitions import Lane
-from twinshore.replication.task.core.position import Marked
-from twinshore.replication.task.core.shared_read import QUEUE_BYTES_MAX, YOUNG_S, Reading
+from twinshore.replication.task.core.batches import PooledBuffer
+from twinshore.replication.task.core.config import Handoff, PartitionConfig, TaskLimits
+from twinshore.replication.task.core.messages import narrow_limits
+from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator
+from twinshore.replication.task.core.partitions import TaskPartitions
+from twinshore.replication.task.core.position import MarkerOutcome
+from twinshore.replication.task.core.shared_read import QUEUE_BYTES_MAX, STARTUP_S, SharedFetch
 
-WIDE, THIN = NamedPartition("orders", 0), NamedPartition("orders", 1)
+WIDE, THIN = TopicPartition("orders", 0), TopicPartition("orders", 1)
 # Who leads them at every target.
 NODES = {WIDE: 2, THIN: 3}
 
@@ -29,11 +29,11 @@ NODES = {WIDE: 2, THIN: 3}
 class Pair:
     """So many lanes that read two partitions together."""
 
-    reading: Reading
-    lanes: list[Lane]
+    reading: SharedFetch
+    lanes: list[TaskPartitions]
     now_s: float = 0.0
 
-    def track(self, lane: int, named: NamedPartition) -> Track:
+    def track(self, lane: int, named: TopicPartition) -> PartitionReplicator:
         return self.lanes[lane].tracks[named]
 
     def turn(self, later_s: float = 0.0) -> None:
@@ -42,15 +42,15 @@ class Pair:
             lane.fetches.refill(self.now_s)
             lane.go_on(self.now_s, NOW_MS)
 
-    def brings(self, lane: int, named: NamedPartition, count: int, size: int) -> None:
+    def brings(self, lane: int, named: TopicPartition, count: int, size: int) -> None:
         """What this lane asks for comes; then every lane has a turn."""
         one = self.lanes[lane]
         assert one.fetch_order(LINE) is not None, "it asks for nothing"
         part = answer(one.tracks[named].fetched, count, size).partitions[0]._replace(partition=named.partition)
-        one.fetched(LINE, FetchedAnswer(0, 0, 5, [part]), Hold(bytearray()), self.now_s, NOW_MS)
+        one.fetched(LINE, FetchResponseById(0, 0, 5, [part]), PooledBuffer(bytearray()), self.now_s, NOW_MS)
         self.turn()
 
-    def sends(self, lane: int, *partitions: NamedPartition) -> None:
+    def sends(self, lane: int, *partitions: TopicPartition) -> None:
         """All of them that waits is sent by this lane, and acknowledged."""
         one, key = self.lanes[lane], bytes.fromhex(TARGET_ID)
         for node in (NODES[named] for named in partitions):
@@ -66,20 +66,20 @@ class Pair:
         self.turn()
 
     def sees(self, lane: int, node: int) -> None:
-        rests = self.lanes[lane].rest_order(node, self.now_s, NOW_MS, idle=True)
-        ends = [Marked("orders", rest.track.order.partition, 0, rest.end) for rest in rests]
-        self.lanes[lane].rested(rests, ends, self.now_s)
+        rests = self.lanes[lane].next_end_checks(node, self.now_s, NOW_MS, idle=True)
+        ends = [MarkerOutcome("orders", rest.track.order.partition, 0, rest.end) for rest in rests]
+        self.lanes[lane].on_end_checked(rests, ends, self.now_s)
 
 
-def pair(limits: LaneLimits, high_bytes: int, lanes: int = 2) -> Pair:
-    made = Pair(Reading(limits, high_bytes), [])
-    made.reading.tick(OLD_S - 2 * YOUNG_S)
+def pair(limits: TaskLimits, high_bytes: int, lanes: int = 2) -> Pair:
+    made = Pair(SharedFetch(limits, high_bytes), [])
+    made.reading.tick(OLD_S - 2 * STARTUP_S)
     for _ in range(lanes):
-        lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=limits, reading=made.reading)
-        lane.assign([TrackOrder("orders", named.partition, SOURCE_ID, TARGET_ID) for named in NODES])
+        lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=limits, reading=made.reading)
+        lane.assign([PartitionConfig("orders", named.partition, SOURCE_ID, TARGET_ID) for named in NODES])
         for named, node in NODES.items():
-            lane.routed(named, Route(1, 0, node))
-        lane.take_over([Handover("orders", named.partition, 0, 5, NOW_MS + 1_000_000) for named in NODES], 0.0)
+            lane.routed(named, PartitionLeaders(1, 0, node))
+        lane.take_over([Handoff("orders", named.partition, 0, 5, NOW_MS + 1_000_000) for named in NODES], 0.0)
         made.lanes.append(lane)
     made.turn()
     for lane in made.lanes:
@@ -94,7 +94,7 @@ def joins() -> None:
 
 @pytest.mark.usefixtures("joins")
 def test_a_thin_queue_that_stands_still_leaves_the_rooms_to_the_others() -> None:
-    made = pair(narrowed(LaneLimits()), 16 << 20)
+    made = pair(narrow_limits(TaskLimits()), 16 << 20)
     made.reading.joining.full()
     assert made.reading.joining.below_bytes
     for _ in range(120):
@@ -112,7 +112,7 @@ def test_a_thin_queue_that_stands_still_leaves_the_rooms_to_the_others() -> None
 
 @pytest.mark.usefixtures("joins")
 def test_where_no_room_is_left_what_is_read_lies_apart() -> None:
-    made = pair(narrowed(LaneLimits()), 16 << 20)
+    made = pair(narrow_limits(TaskLimits()), 16 << 20)
     while not made.reading.joining.full():
         made.brings(0, WIDE, 500, 1000)
         for lane in (0, 1):
@@ -132,7 +132,7 @@ def test_where_no_room_is_left_what_is_read_lies_apart() -> None:
 
 
 def test_who_had_no_room_while_the_window_passed_by_reads_by_itself_once_there_is_some() -> None:
-    made = pair(LaneLimits(merge_below_bytes=0, partition_bytes_max=4 << 20), 12 << 20)
+    made = pair(TaskLimits(merge_below_bytes=0, partition_bytes_max=4 << 20), 12 << 20)
     wide, thin = made.track(1, WIDE), made.track(1, THIN)
     while wide.waiting.bytes < QUEUE_BYTES_MAX:
         made.brings(0, WIDE, 10, 90_000)

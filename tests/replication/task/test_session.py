@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import random
 
-from twinshore.kafka.protocol.fetch import FetchPartition
+from twinshore.kafka.protocol.fetch import FetchPartitionById
 from twinshore.replication.task.core.fetching import FetchSession
 
 TOPIC = bytes(16)
 Key = tuple[bytes, int]
 
 
-def want(partition: int, position: int) -> FetchPartition:
-    return FetchPartition(TOPIC, partition, position, 1, -1, 100)
+def want(partition: int, position: int) -> FetchPartitionById:
+    return FetchPartitionById(TOPIC, partition, position, 1, -1, 100)
 
 
 def taken(
-    held: dict[Key, FetchPartition], asked: list[FetchPartition], forgotten: list[Key]
-) -> dict[Key, FetchPartition]:
+    held: dict[Key, FetchPartitionById], asked: list[FetchPartitionById], forgotten: list[Key]
+) -> dict[Key, FetchPartitionById]:
     """What a broker holds after a request: it adds what is asked, then removes what is forgotten."""
     held = held | {(one.topic_id, one.partition): one for one in asked}
     return {key: one for key, one in held.items() if key not in forgotten}

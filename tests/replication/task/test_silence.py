@@ -10,91 +10,93 @@ from pathlib import Path
 import pytest
 
 from tests.replication.task.test_lane_bounds import LINE, NAMED, NOW_MS, SOURCE_ID, TARGET_ID, answer, running_lane
-from twinshore.config.incidents import POLICY_WAIT, IncidentKind
-from twinshore.kafka.protocol.errors import describe
+from twinshore.config.incident_policy import POLICY_WAIT, IncidentKind
+from twinshore.kafka.protocol.error_codes import error_kind
 from twinshore.kafka.protocol.produce import ProducedPartition
-from twinshore.replication.core.coordinator import Account
-from twinshore.replication.core.incident_kinds import passing
-from twinshore.replication.core.incident_rules import WhatPasses
-from twinshore.replication.recorder import Recorder
-from twinshore.replication.task.core.batches import Blank, Hold
-from twinshore.replication.task.core.config import Carried, LaneLimits, Stoppage, TrackOrder
-from twinshore.replication.task.core.partition import TROUBLE_S, Phase, Route, Sent
-from twinshore.replication.task.core.partitions import Lane
-from twinshore.replication.task.core.position import Marked, Observation
+from twinshore.replication.core.coordinator import TaskReport
+from twinshore.replication.core.incident_kinds import is_transient
+from twinshore.replication.core.incident_rules import TransientIncidents
+from twinshore.replication.recorder import ProgressRecorder
+from twinshore.replication.task.core.batches import OffsetGap, PooledBuffer
+from twinshore.replication.task.core.config import PartitionConfig, PartitionIncident, PartitionProgress, TaskLimits
+from twinshore.replication.task.core.partition import TROUBLE_REPORT_S, PartitionLeaders, Phase, SentBatch
+from twinshore.replication.task.core.partitions import TaskPartitions
+from twinshore.replication.task.core.position import MarkerOutcome, TargetState
 from twinshore.state.store import open_store
 
 LINK = "east->west"
 NODE = 2
 
 
-def seen(end: int = 0, source_end: int = 9) -> Observation:
-    return Observation(0, end, end, None, None, source_start=0, source_end=source_end)
+def seen(end: int = 0, source_end: int = 9) -> TargetState:
+    return TargetState(0, end, end, None, None, source_start=0, source_end=source_end)
 
 
-def told_by(lane: Lane, now_s: float, still: frozenset[int] = frozenset()) -> list[Stoppage]:
+def told_by(lane: TaskPartitions, now_s: float, still: frozenset[int] = frozenset()) -> list[PartitionIncident]:
     """As the pump asks with each of its beats."""
     lane.incidents += lane.silence.told(lane.tracks.values(), lane.fetches, now_s, still)
     found, lane.incidents = lane.incidents, []
     return found
 
 
-def lasting(step: Callable[[float], list[Stoppage]], until_s: int = 100, from_s: int = 0) -> Stoppage:
+def lasting(step: Callable[[float], list[PartitionIncident]], until_s: int = 100, from_s: int = 0) -> PartitionIncident:
     """What is told of something that lasts: nothing at first, and then again and again."""
     told = [(second, one) for second in range(from_s, until_s) for one in step(float(second))]
     assert told, "nobody is told"
     first_s, first = told[0]
-    assert TROUBLE_S <= first_s - from_s < TROUBLE_S + 15, told[0]
-    assert passing(first.kind, first.policy)
+    assert TROUBLE_REPORT_S <= first_s - from_s < TROUBLE_REPORT_S + 15, told[0]
+    assert is_transient(first.kind, first.policy)
     assert {(one.kind, one.from_offset, one.to_offset) for _, one in told} == {
         (first.kind, first.from_offset, first.to_offset)
     }
     gaps = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(told)]
-    assert all(gap >= TROUBLE_S for gap in gaps), told
+    assert all(gap >= TROUBLE_REPORT_S for gap in gaps), told
     return first
 
 
-def new_lane() -> Lane:
-    lane = Lane(7, 0, 1, state_expiry_ms=86_400_000)
-    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
+def new_lane() -> TaskPartitions:
+    lane = TaskPartitions(7, 0, 1, state_expiry_ms=86_400_000)
+    lane.assign([PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID)])
     return lane
 
 
-def looked_at(lane: Lane, now_s: float, seen_so: Observation) -> None:
-    if lane.to_look_at(now_s, {NODE}):
-        lane.observed(NAMED, seen_so, now_s, NOW_MS)
+def looked_at(lane: TaskPartitions, now_s: float, seen_so: TargetState) -> None:
+    if lane.take_due_inspections(now_s, {NODE}):
+        lane.on_inspected(NAMED, seen_so, now_s, NOW_MS)
 
 
 @pytest.mark.parametrize("code", [-1, 3, 7, 14, 19, 20, 47, 56, None, 0])
 def test_markers_that_are_never_taken_are_told(code: int | None) -> None:
     """With an error, without an answer, or with one that says that they are in though they are not."""
     lane = new_lane()
-    lane.routed(NAMED, Route(1, 0, NODE, target_epoch=3))
+    lane.routed(NAMED, PartitionLeaders(1, 0, NODE, target_epoch=3))
     track = lane.tracks[NAMED]
 
-    def step(now_s: float) -> list[Stoppage]:
+    def step(now_s: float) -> list[PartitionIncident]:
         looked_at(lane, now_s, seen())
         if track.phase is Phase.RUNNING and not track.waiting:
-            track.queue(Blank(0, 10), None)
+            track.queue(OffsetGap(0, 10), None)
             lane.wake(track)
-            marks = lane.marker_order(NODE, now_s)
-            lane.marked(marks, [] if code is None else [Marked("orders", 0, code, 0)], now_s)
+            marks = lane.next_markers(NODE, now_s)
+            lane.marked(marks, [] if code is None else [MarkerOutcome("orders", 0, code, 0)], now_s)
         return told_by(lane, now_s)
 
     told = lasting(step, 70)
     assert (told.kind, told.from_offset, told.to_offset) == ("target away", 0, 10)
     assert "markers for offsets 0 to 9" in told.sentence
-    assert not code or describe(code).name in told.sentence
+    assert not code or error_kind(code).name in told.sentence
 
 
 def test_a_twin_whose_end_is_never_told_before_a_batch_is_told_of() -> None:
-    lane = running_lane(LaneLimits())
+    lane = running_lane(TaskLimits())
 
-    def step(now_s: float) -> list[Stoppage]:
+    def step(now_s: float) -> list[PartitionIncident]:
         looked_at(lane, now_s, seen())
         if lane.fetch_order(LINE):
-            lane.fetched(LINE, answer(lane.tracks[NAMED].fetched, 3), Hold(bytearray()), now_s, NOW_MS)
-        lane.rested(lane.rest_order(NODE, now_s, 2 * NOW_MS, idle=False), [Marked("orders", 0, 6, -1)], now_s)
+            lane.fetched(LINE, answer(lane.tracks[NAMED].fetched, 3), PooledBuffer(bytearray()), now_s, NOW_MS)
+        lane.on_end_checked(
+            lane.next_end_checks(NODE, now_s, 2 * NOW_MS, idle=False), [MarkerOutcome("orders", 0, 6, -1)], now_s
+        )
         return told_by(lane, now_s)
 
     told = lasting(step, from_s=5)
@@ -103,11 +105,11 @@ def test_a_twin_whose_end_is_never_told_before_a_batch_is_told_of() -> None:
 
 def test_a_leader_that_can_never_be_connected_to_is_told_until_it_can() -> None:
     lane = new_lane()
-    lane.routed(NAMED, Route(1, 0, NODE))
+    lane.routed(NAMED, PartitionLeaders(1, 0, NODE))
 
-    def step(now_s: float) -> list[Stoppage]:
+    def step(now_s: float) -> list[PartitionIncident]:
         lane.silence.met("target", NODE, "west:9092: connection refused", now_s)
-        assert lane.to_look_at(now_s, set()) == []
+        assert lane.take_due_inspections(now_s, set()) == []
         return told_by(lane, now_s)
 
     told = lasting(step)
@@ -120,7 +122,7 @@ def test_a_leader_that_can_never_be_connected_to_is_told_until_it_can() -> None:
 
 
 def test_who_goes_on_from_a_handover_and_reaches_no_leader_is_told_of_too() -> None:
-    lane = running_lane(LaneLimits())
+    lane = running_lane(TaskLimits())
     lane.silence.met("target", NODE, "no route to host", 3.0)
     (told,) = told_by(lane, 40.0)
     assert "no route to host" in told.sentence
@@ -132,11 +134,11 @@ def test_who_goes_on_from_a_handover_and_reaches_no_leader_is_told_of_too() -> N
 
 def test_who_leads_nothing_any_more_may_be_silent() -> None:
     lane = new_lane()
-    lane.routed(NAMED, Route(1, 0, NODE))
+    lane.routed(NAMED, PartitionLeaders(1, 0, NODE))
     lane.silence.met("target", NODE, "connection refused", 0.0)
-    lane.routed(NAMED, Route(1, 0, 3))
+    lane.routed(NAMED, PartitionLeaders(1, 0, 3))
     assert told_by(lane, 10.0) == []
-    lane.routed(NAMED, Route(1, 0, NODE))
+    lane.routed(NAMED, PartitionLeaders(1, 0, NODE))
     lane.silence.met("target", NODE, "connection refused", 1000.0)
     assert told_by(lane, 1001.0) == []
 
@@ -155,16 +157,16 @@ def test_who_cannot_even_ask_who_leads_is_told_of_by_side() -> None:
 
 def test_a_partition_that_nobody_leads_is_the_watchs_to_tell() -> None:
     lane = new_lane()
-    lane.routed(NAMED, Route(1, 0, -1, target_epoch=4))
+    lane.routed(NAMED, PartitionLeaders(1, 0, -1, target_epoch=4))
     lane.silence.asked("source", "no answer", 0.0)
     assert told_by(lane, 100.0) == []
 
 
 def test_a_source_that_never_answers_is_told_until_it_can_be_read() -> None:
-    lane = running_lane(LaneLimits())
+    lane = running_lane(TaskLimits())
     track = lane.tracks[NAMED]
 
-    def step(now_s: float) -> list[Stoppage]:
+    def step(now_s: float) -> list[PartitionIncident]:
         assert lane.fetch_order(LINE)
         if now_s % 11 == 0:
             lane.silence.met("source", LINE, "a fetch was not answered in time", now_s)
@@ -178,7 +180,7 @@ def test_a_source_that_never_answers_is_told_until_it_can_be_read() -> None:
     lane.fetch_order(LINE)
     nothing = answer(0, 1).partitions[0]._replace(high_watermark=0, last_stable_offset=0, records=memoryview(b""))
     well = answer(0, 1)._replace(partitions=[nothing])
-    lane.fetched(LINE, well, Hold(bytearray()), 100.0, NOW_MS)
+    lane.fetched(LINE, well, PooledBuffer(bytearray()), 100.0, NOW_MS)
     assert [one.to_offset for one in lane.accounts(0.0)] == [0], "which closes it"
     assert told_by(lane, 200.0) == []
     assert track.phase is Phase.RUNNING
@@ -186,22 +188,24 @@ def test_a_source_that_never_answers_is_told_until_it_can_be_read() -> None:
 
 @pytest.mark.parametrize("patience_s", [40.0, 9.0])
 def test_a_batch_that_is_never_answered_is_told_though_its_line_is_made_again_and_again(patience_s: float) -> None:
-    lane = running_lane(LaneLimits(produce_timeout_s=0.5))
-    requests: list[list[Sent]] = []
+    lane = running_lane(TaskLimits(produce_timeout_s=0.5))
+    requests: list[list[SentBatch]] = []
     sent_s = -100.0
 
-    def step(now_s: float) -> list[Stoppage]:
+    def step(now_s: float) -> list[PartitionIncident]:
         nonlocal sent_s
         looked_at(lane, now_s, seen())
         track = lane.tracks[NAMED]
         if track.phase is Phase.RUNNING and not track.in_flight and lane.fetch_order(LINE):
-            lane.fetched(LINE, answer(0, 3), Hold(bytearray()), now_s, NOW_MS)
-            lane.rested(lane.rest_order(NODE, now_s, NOW_MS, idle=True), [Marked("orders", 0, 0, 0)], now_s)
+            lane.fetched(LINE, answer(0, 3), PooledBuffer(bytearray()), now_s, NOW_MS)
+            lane.on_end_checked(
+                lane.next_end_checks(NODE, now_s, NOW_MS, idle=True), [MarkerOutcome("orders", 0, 0, 0)], now_s
+            )
             requests.append(lane.produce_order(NODE, now_s, NOW_MS))
             sent_s = now_s
         elif requests and now_s - sent_s >= patience_s:
             lane.lost(NODE, [requests.pop()], now_s)
-            lane.routed(NAMED, Route(1, 0, NODE))
+            lane.routed(NAMED, PartitionLeaders(1, 0, NODE))
         return told_by(lane, now_s)
 
     told = lasting(step)
@@ -210,9 +214,9 @@ def test_a_batch_that_is_never_answered_is_told_though_its_line_is_made_again_an
 
 
 def test_an_answer_that_comes_late_ends_the_trouble() -> None:
-    lane = running_lane(LaneLimits())
+    lane = running_lane(TaskLimits())
     lane.fetch_order(LINE)
-    lane.fetched(LINE, answer(0, 3), Hold(bytearray()), 0.0, NOW_MS)
+    lane.fetched(LINE, answer(0, 3), PooledBuffer(bytearray()), 0.0, NOW_MS)
     sent = lane.produce_order(NODE, 0.0, NOW_MS)
     (told,) = told_by(lane, 35.0)
     assert "has not answered what it was sent for offsets 0 to 2, for 35 s by now" in told.sentence
@@ -220,16 +224,16 @@ def test_an_answer_that_comes_late_ends_the_trouble() -> None:
     assert told_by(lane, 36.0) == []
     assert [one.to_offset for one in lane.accounts(0.0)] == [3], "which closes the row"
     lane.fetch_order(LINE)
-    lane.fetched(LINE, answer(3, 3), Hold(bytearray()), 40.0, NOW_MS)
+    lane.fetched(LINE, answer(3, 3), PooledBuffer(bytearray()), 40.0, NOW_MS)
     sent = lane.produce_order(NODE, 40.0, NOW_MS)
     lane.produced(sent, [ProducedPartition("orders", 0, 7, -1, -1, 0, None, None)], 41.0)
     assert told_by(lane, 41.0) == [], "one error is no trouble that lasts"
 
 
 def test_a_target_that_throttles_is_told_as_such() -> None:
-    lane = running_lane(LaneLimits())
+    lane = running_lane(TaskLimits())
     lane.fetch_order(LINE)
-    lane.fetched(LINE, answer(0, 3), Hold(bytearray()), 0.0, NOW_MS)
+    lane.fetched(LINE, answer(0, 3), PooledBuffer(bytearray()), 0.0, NOW_MS)
     sent = lane.produce_order(NODE, 0.0, NOW_MS)
     assert sent
     assert told_by(lane, 29.0, still=frozenset({NODE})) == []
@@ -243,9 +247,9 @@ def test_a_target_that_throttles_is_told_as_such() -> None:
 
 def test_a_partition_is_let_go_of_only_when_nothing_of_a_lost_line_can_land_any_more() -> None:
     """Moved to another lane, or paused and resumed: whoever carries it next knows nothing of that line."""
-    lane = running_lane(LaneLimits())
+    lane = running_lane(TaskLimits())
     lane.fetch_order(LINE)
-    lane.fetched(LINE, answer(0, 3), Hold(bytearray()), 0.0, NOW_MS)
+    lane.fetched(LINE, answer(0, 3), PooledBuffer(bytearray()), 0.0, NOW_MS)
     lane.lost(NODE, [lane.produce_order(NODE, 0.0, NOW_MS)], 1.0, 300.0)
     lane.release(NAMED)
     over_s = 300.0 + lane.limits.produce_timeout_s
@@ -262,14 +266,14 @@ def test_a_partition_is_let_go_of_only_when_nothing_of_a_lost_line_can_land_any_
     "what a quota of the target keeps from a twin for half a minute is a row that names it, over once it goes",
 )
 def test_what_a_quota_never_lets_be_sent_is_told_and_over_once_it_goes() -> None:
-    lane, still = running_lane(LaneLimits()), frozenset({NODE})
+    lane, still = running_lane(TaskLimits()), frozenset({NODE})
     lane.fetch_order(LINE)
-    lane.fetched(LINE, answer(0, 3), Hold(bytearray()), 0.0, NOW_MS)
+    lane.fetched(LINE, answer(0, 3), PooledBuffer(bytearray()), 0.0, NOW_MS)
     told = lasting(lambda now_s: told_by(lane, now_s, still))
     assert (told.kind, told.from_offset, told.to_offset) == ("target away", 0, 3)
     assert "a quota of the target's throttles the mirror" in told.sentence
     track = lane.tracks[NAMED]
-    track.certain.seen_s = 100.0
+    track.known_end.seen_s = 100.0
     sent = lane.produce_order(NODE, 100.0, NOW_MS)
     lane.produced(sent, [ProducedPartition("orders", 0, 0, 0, -1, 0, None, None)], 101.0)
     assert track.acked == 3
@@ -279,25 +283,27 @@ def test_what_a_quota_never_lets_be_sent_is_told_and_over_once_it_goes() -> None
 
 
 def test_a_quota_that_lets_a_little_pass_is_no_trouble() -> None:
-    lane, still = running_lane(LaneLimits(merge_below_bytes=0, join_below_bytes=0)), frozenset({NODE})
+    lane, still = running_lane(TaskLimits(merge_below_bytes=0, join_below_bytes=0)), frozenset({NODE})
     lane.fetch_order(LINE)
-    lane.fetched(LINE, answer(0, 6), Hold(bytearray()), 0.0, NOW_MS)
+    lane.fetched(LINE, answer(0, 6), PooledBuffer(bytearray()), 0.0, NOW_MS)
     for base in range(5):
         at_s = 20.0 * base
         for second in range(20):
             assert told_by(lane, at_s + second, still) == []
-        lane.tracks[NAMED].certain.seen_s = at_s + 20
+        lane.tracks[NAMED].known_end.seen_s = at_s + 20
         sent = lane.produce_order(NODE, at_s + 20, NOW_MS)
         lane.produced(sent, [ProducedPartition("orders", 0, 0, base, -1, 0, None, None)], at_s + 20)
 
 
 def test_one_lost_line_long_after_another_is_no_trouble_that_lasts() -> None:
-    lane = running_lane(LaneLimits())
+    lane = running_lane(TaskLimits())
     for at_s in (0.0, 1000.0):
         lane.fetch_order(LINE)
-        lane.fetched(LINE, answer(lane.tracks[NAMED].fetched, 3), Hold(bytearray()), at_s, NOW_MS)
+        lane.fetched(LINE, answer(lane.tracks[NAMED].fetched, 3), PooledBuffer(bytearray()), at_s, NOW_MS)
         acked = lane.tracks[NAMED].acked
-        lane.rested(lane.rest_order(NODE, at_s, NOW_MS, idle=False), [Marked("orders", 0, 0, acked)], at_s)
+        lane.on_end_checked(
+            lane.next_end_checks(NODE, at_s, NOW_MS, idle=False), [MarkerOutcome("orders", 0, 0, acked)], at_s
+        )
         sent = lane.produce_order(NODE, at_s, NOW_MS)
         lane.lost(NODE, [sent], at_s + 1.0)
         end = sent[-1].parcel.end
@@ -309,13 +315,13 @@ def test_one_lost_line_long_after_another_is_no_trouble_that_lasts() -> None:
         assert lane.incidents == []
 
 
-AWAY = Stoppage("orders", 0, IncidentKind.TARGET_AWAY, 5, 8, "the twin's leader hangs", POLICY_WAIT)
+AWAY = PartitionIncident("orders", 0, IncidentKind.TARGET_AWAY, 5, 8, "the twin's leader hangs", POLICY_WAIT)
 
 
 def test_what_every_pump_tells_anew_is_one_row_that_closes_when_it_is_over(tmp_path: Path) -> None:
-    passes = WhatPasses()
+    passes = TransientIncidents()
     assert [passes.hear(LINK, AWAY, ()) for _ in range(3)] == [True, False, False]
-    later = Stoppage("orders", 0, IncidentKind.TARGET_AWAY, 5, 12, "and more", POLICY_WAIT)
+    later = PartitionIncident("orders", 0, IncidentKind.TARGET_AWAY, 5, 12, "and more", POLICY_WAIT)
     assert not passes.hear(LINK, later, ())
     passes.reached(LINK, NAMED, 8)
     assert passes.kinds(LINK, NAMED) == {"target away": -1}, "its row ends at 8, and is not over"
@@ -323,9 +329,9 @@ def test_what_every_pump_tells_anew_is_one_row_that_closes_when_it_is_over(tmp_p
     assert passes.kinds(LINK, NAMED) == {}
     assert passes.hear(LINK, AWAY, ()), "another trouble, later"
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = Recorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
         for _ in range(3):
-            recorder.take(Account(LINK, 0, (), (AWAY,), {}))
+            recorder.take(TaskReport(LINK, 0, (), (AWAY,), {}))
             recorder._flush()
         recorder.close()
         assert [row.incident.sentence for row in store.ledger.rows(LINK)] == ["the twin's leader hangs"]
@@ -333,17 +339,17 @@ def test_what_every_pump_tells_anew_is_one_row_that_closes_when_it_is_over(tmp_p
 
 def test_a_cluster_that_is_away_is_one_alarm_and_what_lasts_behind_it_is_told_then(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = Recorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
         recorder.away(LINK, "target", "west does not answer")
-        recorder.take(Account(LINK, 0, (), (AWAY,), {}))
+        recorder.take(TaskReport(LINK, 0, (), (AWAY,), {}))
         recorder._flush()
         assert list(store.ledger.rows(LINK)) == []
-        source = Stoppage("orders", 0, IncidentKind.SOURCE_AWAY, 5, 6, "the source errs", POLICY_WAIT)
-        carried = Carried("orders", 0, 0, 5, 5, 50, 1, 9, 2, 1, 2)
-        recorder.take(Account(LINK, 0, (carried,), (source,), {}))
+        source = PartitionIncident("orders", 0, IncidentKind.SOURCE_AWAY, 5, 6, "the source errs", POLICY_WAIT)
+        carried = PartitionProgress("orders", 0, 0, 5, 5, 50, 1, 9, 2, 1, 2)
+        recorder.take(TaskReport(LINK, 0, (carried,), (source,), {}))
         recorder._flush()
         assert [row.incident.kind for row in store.ledger.rows(LINK)] == ["source away"], "the other side is not"
         recorder.away(LINK, "target", "")
-        recorder.take(Account(LINK, 0, (), (AWAY,), {}))
+        recorder.take(TaskReport(LINK, 0, (), (AWAY,), {}))
         recorder.close()
         assert [row.incident.kind for row in store.ledger.rows(LINK)] == ["source away", "target away"]

@@ -12,24 +12,31 @@ from tests.kafka.peers import greet, peer, read_request, woken
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Security
 from twinshore.kafka.connection import open_connection
-from twinshore.kafka.protocol.fetch import FETCH_KEY, FETCH_VERSION, FetchAnswer, Fetched, FetchPartition, write_answer
-from twinshore.kafka.protocol.server import answer_frame
-from twinshore.replication.task.core.config import LaneLimits
-from twinshore.replication.task.core.connections import SourceFlow
-from twinshore.replication.task.core.fetching import FetchOrder
-from twinshore.replication.task.runner import SourceLine
+from twinshore.kafka.protocol.fetch import (
+    FETCH_KEY,
+    FETCH_VERSION,
+    FetchPartitionById,
+    FetchResponse,
+    FetchResponsePartition,
+    write_fetch_response,
+)
+from twinshore.kafka.protocol.requests import response_frame
+from twinshore.replication.task.core.config import TaskLimits
+from twinshore.replication.task.core.connections import SourceFetcher
+from twinshore.replication.task.core.fetching import PlannedFetch
+from twinshore.replication.task.runner import SourceConnection
 
 TOPIC = bytes(range(16))
-ORDER = FetchOrder(0, 0, [FetchPartition(TOPIC, 0, 0, 1, 1, 8 << 20)], [], wait_ms_max=100)
+ORDER = PlannedFetch(0, 0, [FetchPartitionById(TOPIC, 0, 0, 1, 1, 8 << 20)], [], wait_ms_max=100)
 
 
 def answer_of(correlation: int, records: bytes) -> bytes:
     """A whole fetch answer for one partition."""
-    return framed(correlation, FetchAnswer(0, 0, 7, [Fetched(TOPIC, 0, 0, 9, 9, 0, [], -1, records)]))
+    return framed(correlation, FetchResponse(0, 0, 7, [FetchResponsePartition(TOPIC, 0, 0, 9, 9, 0, [], -1, records)]))
 
 
-def framed(correlation: int, answer: FetchAnswer) -> bytes:
-    return b"".join(answer_frame(FETCH_KEY, FETCH_VERSION, correlation, write_answer(FETCH_VERSION, answer)))
+def framed(correlation: int, answer: FetchResponse) -> bytes:
+    return b"".join(response_frame(FETCH_KEY, FETCH_VERSION, correlation, write_fetch_response(FETCH_VERSION, answer)))
 
 
 def test_a_bulk_wakes_the_pump_and_few_bytes_do_not_but_are_had_on_a_look() -> None:
@@ -48,7 +55,7 @@ def test_a_bulk_wakes_the_pump_and_few_bytes_do_not_but_are_had_on_a_look() -> N
     with peer(serve) as address:
         connection = open_connection(address, Security())
         connection.transport.setblocking(False)
-        line = SourceLine(SourceFlow((1, 0), LaneLimits()), connection)
+        line = SourceConnection(SourceFetcher((1, 0), TaskLimits()), connection)
         assert line.ask(line.flow.ask(ORDER, 0.0))
         turns[0].set()
         assert woken(line, 10), "the beginning of an answer is told at once"
@@ -82,7 +89,7 @@ def test_the_end_of_a_source_wakes_whoever_waits_for_a_bulk() -> None:
     with peer(serve) as address:
         connection = open_connection(address, Security())
         connection.transport.setblocking(False)
-        line = SourceLine(SourceFlow((1, 0), LaneLimits()), connection)
+        line = SourceConnection(SourceFetcher((1, 0), TaskLimits()), connection)
         line.ask(line.flow.ask(ORDER, 0.0))
         with pytest.raises(KafkaError, match="hung up"):
             for _ in range(20):
@@ -94,12 +101,12 @@ def test_the_end_of_a_source_wakes_whoever_waits_for_a_bulk() -> None:
 def test_the_header_of_a_throttled_answer_is_nothing_that_crossed() -> None:
     def serve(connection: socket.socket) -> None:
         greet(connection, (FETCH_KEY, FETCH_VERSION, FETCH_VERSION))
-        connection.sendall(framed(read_request(connection)[2], FetchAnswer(3000, 0, 7, [])))
+        connection.sendall(framed(read_request(connection)[2], FetchResponse(3000, 0, 7, [])))
 
     with peer(serve) as address:
         connection = open_connection(address, Security())
         connection.transport.setblocking(False)
-        line = SourceLine(SourceFlow((1, 0), LaneLimits()), connection)
+        line = SourceConnection(SourceFetcher((1, 0), TaskLimits()), connection)
         line.ask(line.flow.ask(ORDER, 0.0))
         assert woken(line, 10)
         found = line.receive(1.0)
@@ -120,7 +127,7 @@ def test_a_source_that_speaks_unasked_is_an_error_of_its_line() -> None:
     with peer(serve) as address:
         connection = open_connection(address, Security())
         connection.transport.setblocking(False)
-        line = SourceLine(SourceFlow((1, 0), LaneLimits()), connection)
+        line = SourceConnection(SourceFetcher((1, 0), TaskLimits()), connection)
         assert line.ask(line.flow.ask(ORDER, 0.0))
         found, until_s = None, time.monotonic() + 10
         while found is None and time.monotonic() < until_s:

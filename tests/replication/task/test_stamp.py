@@ -8,34 +8,42 @@ import pytest
 
 from tests.replication.task.parcels import sent_under
 from tests.replication.task.test_uncut import a_log
-from twinshore.kafka.protocol.join import compiled_loops
+from twinshore.kafka.protocol.batch_join import compiled_loops
 from twinshore.kafka.protocol.record_batch import (
     KEPT_ATTRIBUTES,
     SEQUENCE_SPAN,
     check_crc,
-    head_bytes,
+    encode_header,
     seal,
     split_batches,
 )
-from twinshore.replication.task.core.batches import Blank, Cut, Joining, Leap, Parcel, Stamp, cut
-from twinshore.replication.task.core.config import LaneLimits
+from twinshore.replication.task.core.batches import (
+    BufferPool,
+    FilledGap,
+    OffsetGap,
+    OutgoingBatch,
+    ParsedFetch,
+    SequenceMap,
+    parse_batches,
+)
+from twinshore.replication.task.core.config import TaskLimits
 
-ONE = Stamp(producer_id=9, producer_epoch=2, anchor_offset=0, anchor_sequence=0)
+ONE = SequenceMap(producer_id=9, producer_epoch=2, anchor_offset=0, anchor_sequence=0)
 # Its data began elsewhere, and its sequences wrap on the way.
-OTHER = Stamp(producer_id=2**40, producer_epoch=77, anchor_offset=-5, anchor_sequence=SEQUENCE_SPAN - 40)
-LIMITS = LaneLimits(merge_below_bytes=300, join_below_bytes=4000, merged_bytes_max=9000)
+OTHER = SequenceMap(producer_id=2**40, producer_epoch=77, anchor_offset=-5, anchor_sequence=SEQUENCE_SPAN - 40)
+LIMITS = TaskLimits(merge_below_bytes=300, join_below_bytes=4000, merged_bytes_max=9000)
 
 
-def cut_once(data: bytes, aborted: list[tuple[int, int]], joining: Joining | None = None) -> Cut:
-    return cut(memoryview(data), 0, 0, LIMITS, joining, aborted)
+def cut_once(data: bytes, aborted: list[tuple[int, int]], joining: BufferPool | None = None) -> ParsedFetch:
+    return parse_batches(memoryview(data), 0, 0, LIMITS, joining, aborted)
 
 
-def sent(found: Cut, stamp: Stamp) -> list[bytes]:
+def sent(found: ParsedFetch, stamp: SequenceMap) -> list[bytes]:
     """What a broker receives, each batch with its offset, so that none may take another's place."""
     return [
         b"%d " % piece.base + head + bytes(piece.body)
         for piece, head in sent_under(stamp, found.parcels)
-        if isinstance(piece, Parcel)
+        if isinstance(piece, OutgoingBatch)
     ]
 
 
@@ -43,11 +51,11 @@ def sent(found: Cut, stamp: Stamp) -> list[bytes]:
 def test_one_cut_stamped_for_two_targets_is_two_cuts(seed: int) -> None:
     assert compiled_loops(), "neighbours must be joined here"
     data, aborted = a_log(random.Random(seed))
-    both = cut_once(data, aborted, Joining(LIMITS))
-    bodies = [bytes(piece.body) for piece in both.parcels if isinstance(piece, Parcel)]
+    both = cut_once(data, aborted, BufferPool(LIMITS))
+    bodies = [bytes(piece.body) for piece in both.parcels if isinstance(piece, OutgoingBatch)]
     for stamp in (ONE, OTHER, ONE):
-        assert sent(both, stamp) == sent(cut_once(data, aborted, Joining(LIMITS)), stamp)
-    assert bodies == [bytes(piece.body) for piece in both.parcels if isinstance(piece, Parcel)]
+        assert sent(both, stamp) == sent(cut_once(data, aborted, BufferPool(LIMITS)), stamp)
+    assert bodies == [bytes(piece.body) for piece in both.parcels if isinstance(piece, OutgoingBatch)]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -57,7 +65,7 @@ def test_each_target_has_its_own_producer_and_sequences_without_gaps(seed: int) 
     for stamp in (ONE, OTHER):
         following = stamp.sequence(0)
         for piece, head in sent_under(stamp, found.parcels):
-            if isinstance(piece, Blank):
+            if isinstance(piece, OffsetGap):
                 assert head == b""
                 continue
             ((view, header),) = split_batches(memoryview(head + bytes(piece.body)))
@@ -70,16 +78,16 @@ def test_each_target_has_its_own_producer_and_sequences_without_gaps(seed: int) 
                 producer_epoch=stamp.producer_epoch,
                 base_sequence=following,
             )
-            assert head == head_bytes(seal(anew, piece.body)), "as if its CRC were made of all its bytes"
+            assert head == encode_header(seal(anew, piece.body)), "as if its CRC were made of all its bytes"
             following = (following + header.count) % SEQUENCE_SPAN
 
 
 def test_a_leap_leaves_the_sequence_to_the_offset() -> None:
     data, _ = a_log(random.Random(1), batches=1)
     (parcel,) = cut_once(data, []).parcels
-    assert isinstance(parcel, Parcel)
+    assert isinstance(parcel, OutgoingBatch)
     behind = parcel._replace(base=60)
-    for blank, sequence in ((Leap(0, 60), 60), (Blank(0, 60), 0)):
+    for blank, sequence in ((FilledGap(0, 60), 60), (OffsetGap(0, 60), 0)):
         *_, (_, head) = sent_under(ONE, [blank, behind])
         ((_, header),) = split_batches(memoryview(head + bytes(parcel.body)))
         assert header.base_sequence == sequence

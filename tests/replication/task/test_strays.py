@@ -11,19 +11,26 @@ import pytest
 
 from tests.replication.task.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID, see_the_ends
 from tests.replication.task.test_seat import LINE, NAMED
-from twinshore.config.model import Extent, SourceOffset, TargetOffset
-from twinshore.kafka.protocol.fetch import FetchedAnswer, FetchedPartition
+from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset
+from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseById
 from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.kafka.protocol.record_batch import Record, encode_batch, iter_records, split_batches
-from twinshore.replication.task.core.batches import Blank, Hold
-from twinshore.replication.task.core.config import Handover, LaneLimits, Reach, TrackOrder, but_for, row_of
-from twinshore.replication.task.core.known_end import UNKNOWN, Strays
-from twinshore.replication.task.core.partition import MappedTrack, Phase, Route, Sent
-from twinshore.replication.task.core.partitions import Lane
-from twinshore.replication.task.core.position import Go, Observation, Tail
+from twinshore.replication.task.core.batches import OffsetGap, PooledBuffer
+from twinshore.replication.task.core.config import (
+    Handoff,
+    PartitionConfig,
+    TaskLimits,
+    WrittenPosition,
+    dropped_incident,
+    subtract_landed,
+)
+from twinshore.replication.task.core.known_end import UNKNOWN_S, ZombieRequests
+from twinshore.replication.task.core.partition import MappedPartitionReplicator, PartitionLeaders, Phase, SentBatch
+from twinshore.replication.task.core.partitions import TaskPartitions
+from twinshore.replication.task.core.position import LastBatch, ResumeAt, TargetState
 
 OUT_OF_ORDER = 45
-LIMITS = LaneLimits(merge_below_bytes=0)
+LIMITS = TaskLimits(merge_below_bytes=0)
 
 
 @dataclass
@@ -33,7 +40,7 @@ class Twin:
     values: list[str] = field(default_factory=list)
     known: list[tuple[int, int, int]] = field(default_factory=list)
 
-    def append(self, sent: Sent) -> tuple[int, int]:
+    def append(self, sent: SentBatch) -> tuple[int, int]:
         """The answer, an error and an offset."""
         ((view, header),) = split_batches(memoryview(sent.head + bytes(sent.parcel.body)))
         first, last = header.base_sequence, header.base_sequence + header.last_offset_delta
@@ -49,51 +56,55 @@ class Twin:
         self.known.append((first, last, at))
         return 0, at
 
-    def answers(self, sent: list[Sent]) -> list[ProducedPartition]:
+    def answers(self, sent: list[SentBatch]) -> list[ProducedPartition]:
         """What it says of a whole request."""
         found = [self.append(one) for one in sent]
         return [ProducedPartition(bytes.fromhex(TARGET_ID), 0, error, at, -1, 0, None, None) for error, at in found]
 
 
-def answer(base: int, count: int, word: str = "old", epoch: int = 5) -> FetchedAnswer:
+def answer(base: int, count: int, word: str = "old", epoch: int = 5) -> FetchResponseById:
     records = [Record(at, NOW_MS, None, f"{word}-{at}".encode(), ()) for at in range(base, base + count)]
     data = memoryview(bytes(encode_batch(records, base_offset=base, leader_epoch=epoch))).toreadonly()
     end = base + count
-    return FetchedAnswer(0, 0, 5, [FetchedPartition(bytes.fromhex(SOURCE_ID), 0, 0, end, end, 0, None, None, [], data)])
+    return FetchResponseById(
+        0, 0, 5, [FetchedPartitionById(bytes.fromhex(SOURCE_ID), 0, 0, end, end, 0, None, None, [], data)]
+    )
 
 
-def lane_of(order: TrackOrder, entry: Handover, led: int = 5) -> Lane:
+def lane_of(order: PartitionConfig, entry: Handoff, led: int = 5) -> TaskPartitions:
     """A lane that was told where its twin ends."""
-    lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS)
+    lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS)
     lane.assign([order])
-    lane.routed(NAMED, Route(1, led, 2, target_epoch=0))
+    lane.routed(NAMED, PartitionLeaders(1, led, 2, target_epoch=0))
     lane.take_over([entry], 0.0)
     see_the_ends(lane)
     return lane
 
 
-def exact(*, calm: bool = True, epoch: int = -1, led: int = 5) -> Lane:
-    entry = Handover("orders", 0, 0, epoch, NOW_MS + 1_000_000, calm, -1, 2, 0, source_led=5, stray_epoch=5)
-    return lane_of(TrackOrder("orders", 0, SOURCE_ID, TARGET_ID), entry, led)
+def exact(*, calm: bool = True, epoch: int = -1, led: int = 5) -> TaskPartitions:
+    entry = Handoff("orders", 0, 0, epoch, NOW_MS + 1_000_000, calm, -1, 2, 0, source_led=5, stray_epoch=5)
+    return lane_of(PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID), entry, led)
 
 
-def mapped(*, calm: bool = True, thinned_to: int = -1) -> Lane:
-    order = TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, reached=Reach(0, 0, 0), thinned_to=thinned_to)
-    return lane_of(order, Handover("orders", 0, 0, -1, NOW_MS + 1_000_000, calm, 0, 2, 0, source_led=5, stray_epoch=5))
+def mapped(*, calm: bool = True, thinned_to: int = -1) -> TaskPartitions:
+    order = PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID, reached=WrittenPosition(0, 0, 0), thinned_to=thinned_to)
+    return lane_of(order, Handoff("orders", 0, 0, -1, NOW_MS + 1_000_000, calm, 0, 2, 0, source_led=5, stray_epoch=5))
 
 
-def fetches(lane: Lane, come: FetchedAnswer, now_s: float = 0.0) -> None:
+def fetches(lane: TaskPartitions, come: FetchResponseById, now_s: float = 0.0) -> None:
     assert lane.fetch_order(LINE)
-    lane.fetched(LINE, come, Hold(bytearray()), now_s, NOW_MS)
+    lane.fetched(LINE, come, PooledBuffer(bytearray()), now_s, NOW_MS)
 
 
-def sends(lane: Lane, now_s: float = 0.0) -> list[Sent]:
+def sends(lane: TaskPartitions, now_s: float = 0.0) -> list[SentBatch]:
     return lane.produce_order(2, now_s, NOW_MS)
 
 
-def ends(at: int, epoch: int) -> Observation:
+def ends(at: int, epoch: int) -> TargetState:
     """What a look at the exact twin gives."""
-    return Observation(0, at, at, Tail(0, at - 1, 7, 0), (at - 1, NOW_MS), 0, 9, source_epoch=epoch, wrote_epoch=epoch)
+    return TargetState(
+        0, at, at, LastBatch(0, at - 1, 7, 0), (at - 1, NOW_MS), 0, 9, source_epoch=epoch, wrote_epoch=epoch
+    )
 
 
 def test_what_a_source_wrote_anew_after_an_election_is_not_taken_for_what_was_lost() -> None:
@@ -105,16 +116,16 @@ def test_what_a_source_wrote_anew_after_an_election_is_not_taken_for_what_was_lo
     fetches(lane, answer(3, 2))
     stray = sends(lane)
     lane.lost(2, [stray], 0.1)
-    lane.routed(NAMED, Route(1, 6, 2, target_epoch=0))
-    assert lane.to_look_at(1.0, {2})
-    lane.observed(NAMED, ends(3, 5), 1.0, NOW_MS)
+    lane.routed(NAMED, PartitionLeaders(1, 6, 2, target_epoch=0))
+    assert lane.take_due_inspections(1.0, {2})
+    lane.on_inspected(NAMED, ends(3, 5), 1.0, NOW_MS)
     fetches(lane, answer(3, 2, "new", epoch=6), 1.0)
     assert not sends(lane, 1.0), "the lost one may land first, and ours would be answered as if it had"
-    assert track.phase is Phase.LOOK
+    assert track.phase is Phase.UNVERIFIED
     over_s = track.strays.until_s
-    assert not lane.to_look_at(over_s - 0.1, {2})
-    assert lane.to_look_at(over_s, {2})
-    lane.observed(NAMED, ends(3, 5), over_s, NOW_MS)
+    assert not lane.take_due_inspections(over_s - 0.1, {2})
+    assert lane.take_due_inspections(over_s, {2})
+    lane.on_inspected(NAMED, ends(3, 5), over_s, NOW_MS)
     fetches(lane, answer(3, 2, "new", epoch=6), over_s)
     lane.produced(again := sends(lane, over_s), twin.answers(again), over_s)
     assert (twin.values[3:], track.acked) == (["new-3", "new-4"], 5)
@@ -125,10 +136,10 @@ def test_what_was_lost_is_sent_again_at_once() -> None:
     fetches(lane, answer(0, 3))
     stray = sends(lane)
     lane.lost(2, [stray], 0.1)
-    lane.routed(NAMED, Route(1, 6, 2, target_epoch=0))
-    assert lane.to_look_at(1.0, {2})
-    lane.observed(NAMED, Observation(0, 0, 0, None, None, 0, 9), 1.0, NOW_MS)
-    lane.tracks[NAMED].certain.armed_until_ms = NOW_MS + 1_000_000
+    lane.routed(NAMED, PartitionLeaders(1, 6, 2, target_epoch=0))
+    assert lane.take_due_inspections(1.0, {2})
+    lane.on_inspected(NAMED, TargetState(0, 0, 0, None, None, 0, 9), 1.0, NOW_MS)
+    lane.tracks[NAMED].known_end.armed_until_ms = NOW_MS + 1_000_000
     fetches(lane, answer(0, 3), 1.0)
     again = sends(lane, 1.0)
     assert [twin.append(one) for one in stray] == [(0, 0)]
@@ -140,27 +151,27 @@ def test_a_drop_on_a_mapped_twin_waits_for_what_was_lost_before_it() -> None:
     """The dropped ones' sequences go to those behind them."""
     lane, twin = mapped(), Twin()
     track = lane.tracks[NAMED]
-    assert isinstance(track, MappedTrack)
+    assert isinstance(track, MappedPartitionReplicator)
     fetches(lane, answer(0, 10))
     sent = sends(lane)
     lane.produced(sent, twin.answers(sent), 0.0)
     fetches(lane, answer(10, 10))
     stray = sends(lane)
     lane.lost(2, [stray], 0.1)
-    lane.routed(NAMED, Route(1, 5, 2, target_epoch=0))
-    assert lane.to_look_at(1.0, {2})
-    lane.observed(NAMED, Observation(0, 10, 10, None, None, 0, 30, verdict=Go(10, NOW_MS, 10)), 1.0, NOW_MS)
-    track.dropped.append(row_of(NAMED, 10, 20, "older than 1 s"))
-    track.queue(Blank(10, 20), None)
+    lane.routed(NAMED, PartitionLeaders(1, 5, 2, target_epoch=0))
+    assert lane.take_due_inspections(1.0, {2})
+    lane.on_inspected(NAMED, TargetState(0, 10, 10, None, None, 0, 30, verdict=ResumeAt(10, NOW_MS, 10)), 1.0, NOW_MS)
+    track.dropped.append(dropped_incident(NAMED, 10, 20, "older than 1 s"))
+    track.queue(OffsetGap(10, 20), None)
     track.fetched = 20
     fetches(lane, answer(20, 10), 1.0)
     assert not sends(lane, 1.0)
     twin.append(stray[0])
     over_s = track.strays.until_s
-    assert lane.to_look_at(over_s, {2})
-    landed = Extent(SourceOffset(10), TargetOffset(10), 10, 10)
-    seen = Observation(0, 20, 20, None, None, 0, 30, verdict=Go(20, NOW_MS, 20), extents=(landed,))
-    lane.observed(NAMED, seen, over_s, NOW_MS)
+    assert lane.take_due_inspections(over_s, {2})
+    landed = OffsetRun(SourceOffset(10), TargetOffset(10), 10, 10)
+    seen = TargetState(0, 20, 20, None, None, 0, 30, verdict=ResumeAt(20, NOW_MS, 20), extents=(landed,))
+    lane.on_inspected(NAMED, seen, over_s, NOW_MS)
     assert not track.dropped, "they were dropped, and have landed all the same"
     assert track.phase is Phase.RUNNING
 
@@ -176,29 +187,29 @@ def test_what_the_pump_before_lost_is_known_only_while_the_source_is_led_as_it_w
     assert bool(sends(lane)) is not waits
 
 
-def looked_at(lane: Lane, seen: Observation, now_s: float) -> None:
+def looked_at(lane: TaskPartitions, seen: TargetState, now_s: float) -> None:
     """The next look gives this, and the broker remembers us."""
-    assert lane.to_look_at(now_s, {2})
-    lane.observed(NAMED, seen, now_s, NOW_MS)
-    certain = lane.tracks[NAMED].certain
+    assert lane.take_due_inspections(now_s, {2})
+    lane.on_inspected(NAMED, seen, now_s, NOW_MS)
+    certain = lane.tracks[NAMED].known_end
     certain.armed_until_ms, certain.seen_s = NOW_MS + 1_000_000, now_s
 
 
-def nothing(end: int) -> FetchedAnswer:
+def nothing(end: int) -> FetchResponseById:
     """The source has nothing more."""
-    part = FetchedPartition(bytes.fromhex(SOURCE_ID), 0, 0, end, end, 0, None, None, [], memoryview(b""))
-    return FetchedAnswer(0, 0, 5, [part])
+    part = FetchedPartitionById(bytes.fromhex(SOURCE_ID), 0, 0, end, end, 0, None, None, [], memoryview(b""))
+    return FetchResponseById(0, 0, 5, [part])
 
 
-def lost_before_an_election(*bases: int) -> Lane:
+def lost_before_an_election(*bases: int) -> TaskPartitions:
     """A lane that lost a request of three records for each, looked, and reads from a source that is led anew since."""
     lane, lost = exact(), []
     for base in bases:
         fetches(lane, answer(base, 3))
         lost.append(sends(lane))
     lane.lost(2, lost, 0.1)
-    lane.routed(NAMED, Route(1, 6, 2, target_epoch=0))
-    looked_at(lane, Observation(0, 0, 0, None, None, 0, 9), 1.0)
+    lane.routed(NAMED, PartitionLeaders(1, 6, 2, target_epoch=0))
+    looked_at(lane, TargetState(0, 0, 0, None, None, 0, 9), 1.0)
     return lane
 
 
@@ -210,7 +221,7 @@ def test_who_takes_over_behind_an_unclean_election_takes_nothing_for_what_was_lo
     fetches(before, nothing(0), 1.0)
     (stands,) = before.handovers(0.0)
     assert (stands.position, stands.source_led, stands.calm, stands.stray_epoch) == (0, 6, False, 5)
-    lane = lane_of(TrackOrder("orders", 0, SOURCE_ID, TARGET_ID), stands, led=6)
+    lane = lane_of(PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID), stands, led=6)
     fetches(lane, answer(0, 3, "new", epoch=6))
     assert not sends(lane)
 
@@ -245,13 +256,13 @@ def test_behind_an_election_nothing_goes_behind_which_a_lost_request_would_fit()
 def test_behind_a_killed_pump_what_was_told_says_in_which_epoch_it_read(
     told: tuple[int, int], at: int, *, waits: bool
 ) -> None:
-    lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS)
-    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, told[0], receipt_epoch=told[1])])
-    lane.routed(NAMED, Route(1, 6, 2, target_epoch=0))
-    assert lane.to_look_at(1.0, {2})
-    seen = ends(at, 6) if at else Observation(0, 0, 0, None, None, 0, 9)
-    lane.observed(NAMED, seen, 1.0, NOW_MS)
-    certain = lane.tracks[NAMED].certain
+    lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS)
+    lane.assign([PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID, told[0], receipt_epoch=told[1])])
+    lane.routed(NAMED, PartitionLeaders(1, 6, 2, target_epoch=0))
+    assert lane.take_due_inspections(1.0, {2})
+    seen = ends(at, 6) if at else TargetState(0, 0, 0, None, None, 0, 9)
+    lane.on_inspected(NAMED, seen, 1.0, NOW_MS)
+    certain = lane.tracks[NAMED].known_end
     certain.armed_until_ms, certain.seen_s = NOW_MS + 1_000_000, 1.0
     first = lane.tracks[NAMED].fetched
     if first < at:
@@ -261,12 +272,12 @@ def test_behind_a_killed_pump_what_was_told_says_in_which_epoch_it_read(
 
 
 def test_a_loss_of_our_own_does_not_end_what_is_not_known_of_the_pump_before() -> None:
-    strays = Strays()
-    strays.left(5, UNKNOWN, calm=False)
+    strays = ZombieRequests()
+    strays.left(5, UNKNOWN_S, calm=False)
     strays.lost(30.0, 1 << 60, None, led=6)
     strays.seen(1.0, 4.4)
-    assert (strays.until_s, strays.twin_of(bytes(61), 0, 6, moved=False)) == (30.0, True)
-    assert not strays.twin_of(bytes(61), 0, 5, moved=False)
+    assert (strays.until_s, strays.may_be_mistaken_for(bytes(61), 0, 6, moved=False)) == (30.0, True)
+    assert not strays.may_be_mistaken_for(bytes(61), 0, 5, moved=False)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +290,7 @@ def test_a_loss_of_our_own_does_not_end_what_is_not_known_of_the_pump_before() -
     ],
 )
 def test_on_a_mapped_twin_the_pump_before_may_have_sent_what_is_passed_by_now(
-    lane: Lane, base: int, *, waits: bool
+    lane: TaskPartitions, base: int, *, waits: bool
 ) -> None:
     fetches(lane, answer(base, 3))
     assert bool(sends(lane)) is not waits
@@ -290,13 +301,13 @@ def test_strays_are_over_once_something_that_was_sent_behind_their_time_is_in() 
     lane, twin = exact(), Twin()
     fetches(lane, answer(0, 3))
     lane.lost(2, [sends(lane)], 0.1)
-    lane.routed(NAMED, Route(1, 5, 2, target_epoch=0))
-    assert lane.to_look_at(1.0, {2})
-    lane.observed(NAMED, Observation(0, 0, 0, None, None, 0, 9), 1.0, NOW_MS)
+    lane.routed(NAMED, PartitionLeaders(1, 5, 2, target_epoch=0))
+    assert lane.take_due_inspections(1.0, {2})
+    lane.on_inspected(NAMED, TargetState(0, 0, 0, None, None, 0, 9), 1.0, NOW_MS)
     track = lane.tracks[NAMED]
     over_s = track.strays.until_s
     for base, now_s, calm in ((0, over_s - 1.0, False), (3, over_s + 1.0, True)):
-        track.certain.armed_until_ms, track.certain.seen_s = NOW_MS + 1_000_000, now_s
+        track.known_end.armed_until_ms, track.known_end.seen_s = NOW_MS + 1_000_000, now_s
         fetches(lane, answer(base, 3), now_s)
         lane.produced(sent := sends(lane, now_s), twin.answers(sent), now_s)
         (stands,) = lane.handovers(0.0)
@@ -304,7 +315,10 @@ def test_strays_are_over_once_something_that_was_sent_behind_their_time_is_in() 
 
 
 def test_what_landed_late_was_not_dropped() -> None:
-    rows = [row_of(NAMED, 10, 20, "a"), row_of(NAMED, 30, 40, "b")]
-    assert but_for(rows, []) == rows
-    assert but_for(rows, [(0, 12), (15, 32)]) == [row_of(NAMED, 12, 15, "a"), row_of(NAMED, 32, 40, "b")]
-    assert but_for(rows, [(5, 50)]) == []
+    rows = [dropped_incident(NAMED, 10, 20, "a"), dropped_incident(NAMED, 30, 40, "b")]
+    assert subtract_landed(rows, []) == rows
+    assert subtract_landed(rows, [(0, 12), (15, 32)]) == [
+        dropped_incident(NAMED, 12, 15, "a"),
+        dropped_incident(NAMED, 32, 40, "b"),
+    ]
+    assert subtract_landed(rows, [(5, 50)]) == []

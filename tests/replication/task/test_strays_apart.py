@@ -23,25 +23,31 @@ from tests.replication.task.test_strays import (
     sends,
 )
 from twinshore.config.model import QueueRules
-from twinshore.replication.core.coordinator import Post, Relay
-from twinshore.replication.task.core.batches import Blank, Hold
-from twinshore.replication.task.core.config import Handover, Reach, Stand, TrackOrder, row_of
-from twinshore.replication.task.core.known_end import Strays
-from twinshore.replication.task.core.messages import Go as GoWord
-from twinshore.replication.task.core.messages import heard_by_pump, line_of, said
-from twinshore.replication.task.core.partition import Phase, Route
-from twinshore.replication.task.core.partitions import Lane
-from twinshore.replication.task.core.position import Go, Observation
-from twinshore.replication.task.core.shared_read import Reading
+from twinshore.replication.core.coordinator import TaskAssignment, TaskOwnership
+from twinshore.replication.task.core.batches import OffsetGap, PooledBuffer
+from twinshore.replication.task.core.config import (
+    EpochOffset,
+    Handoff,
+    PartitionConfig,
+    WrittenPosition,
+    dropped_incident,
+)
+from twinshore.replication.task.core.known_end import ZombieRequests
+from twinshore.replication.task.core.messages import StartWriting as GoWord
+from twinshore.replication.task.core.messages import decode_for_task, encode_line, encode_message
+from twinshore.replication.task.core.partition import PartitionLeaders, Phase
+from twinshore.replication.task.core.partitions import TaskPartitions
+from twinshore.replication.task.core.position import ResumeAt, TargetState
+from twinshore.replication.task.core.shared_read import SharedFetch
 
-ORDER = TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)
+ORDER = PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID)
 
 
-def begun(order: TrackOrder, led: int = 6) -> Lane:
+def begun(order: PartitionConfig, led: int = 6) -> TaskPartitions:
     """A lane that was told nothing of where its twin ends."""
-    lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS)
+    lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS)
     lane.assign([order])
-    lane.routed(NAMED, Route(1, led, 2, target_epoch=0))
+    lane.routed(NAMED, PartitionLeaders(1, led, 2, target_epoch=0))
     return lane
 
 
@@ -66,7 +72,7 @@ def test_no_epoch_is_told_that_is_later_than_a_stray_that_may_still_land() -> No
 @pytest.mark.parametrize("untouched", [True, False])
 def test_on_an_empty_twin_only_the_first_pump_of_all_need_not_wait(*, untouched: bool) -> None:
     lane = begun(replace(ORDER, untouched=untouched))
-    looked_at(lane, Observation(0, 0, 0, None, None, 0, 9), 1.0)
+    looked_at(lane, TargetState(0, 0, 0, None, None, 0, 9), 1.0)
     fetches(lane, answer(0, 3, "new", epoch=6), 1.0)
     assert bool(sends(lane, 1.0)) is untouched
 
@@ -74,7 +80,7 @@ def test_on_an_empty_twin_only_the_first_pump_of_all_need_not_wait(*, untouched:
 def test_a_new_twin_waits_for_nothing_though_its_fresh_queue_may_drop_one_day() -> None:
     """It counts as thinned from its first order on: the first record waited until it was too old."""
     lane = begun(replace(ORDER, untouched=True, thinned_to=0))
-    looked_at(lane, Observation(0, 0, 0, None, None, 0, 9), 1.0)
+    looked_at(lane, TargetState(0, 0, 0, None, None, 0, 9), 1.0)
     fetches(lane, answer(0, 3, "new", epoch=6), 1.0)
     assert sends(lane, 1.0)
 
@@ -82,11 +88,11 @@ def test_a_new_twin_waits_for_nothing_though_its_fresh_queue_may_drop_one_day() 
 def test_a_new_twin_is_untouched_for_the_first_holder_alone() -> None:
     """Heirs have its order from before the first holder was let write."""
     order = replace(ORDER, untouched=True)
-    post = Post(Relay(9.0), "token")
+    post = TaskAssignment(TaskOwnership(9.0), "token")
     post.place(order)
     first = post.begin((), 0.0)
     assert first.untouched == (NAMED,)
-    assert heard_by_pump(json.loads(line_of(said(first)))) == first
+    assert decode_for_task(json.loads(encode_line(encode_message(first)))) == first
     assert post.begin((), 1.0).untouched == ()
     post.relay.holder = 7
     post.place(replace(order, partition=1))
@@ -94,7 +100,7 @@ def test_a_new_twin_is_untouched_for_the_first_holder_alone() -> None:
     _, released = post.release(NAMED)
     assert released is not None
     assert not released.untouched
-    assert GoWord((), {NAMED: Stand(-1, 0)}, {}).untouched == ()
+    assert GoWord((), {NAMED: EpochOffset(-1, 0)}, {}).untouched == ()
 
 
 @pytest.mark.parametrize("over_s", [100.0, 1.0])
@@ -105,43 +111,43 @@ def test_a_handover_says_for_how_long_strays_may_land(over_s: float) -> None:
     assert (stands.calm, round(stands.strays_s, 1)) == (False, max(0.0, 30.1 - over_s))
     lane = begun(ORDER)
     lane.take_over([stands], 500.0)
-    lane.tracks[NAMED].certain.seen_s = 500.0
+    lane.tracks[NAMED].known_end.seen_s = 500.0
     fetches(lane, answer(0, 3, "new", epoch=6), 500.0)
     assert not sends(lane, 500.0)
     look_s = 500.0 + stands.strays_s
-    assert not lane.to_look_at(look_s - 0.1, {2})
-    looked_at(lane, Observation(0, 0, 0, None, None, 0, 9), look_s)
+    assert not lane.take_due_inspections(look_s - 0.1, {2})
+    looked_at(lane, TargetState(0, 0, 0, None, None, 0, 9), look_s)
     fetches(lane, answer(0, 3, "new", epoch=6), look_s)
     assert sends(lane, look_s)
 
 
 def test_what_another_lane_read_under_a_later_leader_waits_as_if_the_route_said_so() -> None:
-    reading = Reading(LIMITS, 64 << 20)
+    reading = SharedFetch(LIMITS, 64 << 20)
     lanes = []
     for led, calm in ((6, True), (5, False)):
-        lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=reading)
+        lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=reading)
         lane.assign([replace(ORDER, receipt_to=3, receipt_epoch=5)])
-        lane.routed(NAMED, Route(1, led, 2, target_epoch=0))
-        stands = Handover("orders", 0, 3, 5, NOW_MS + 1_000_000, calm, 3, 2, 0, source_led=led, stray_epoch=5)
+        lane.routed(NAMED, PartitionLeaders(1, led, 2, target_epoch=0))
+        stands = Handoff("orders", 0, 3, 5, NOW_MS + 1_000_000, calm, 3, 2, 0, source_led=led, stray_epoch=5)
         lane.take_over([stands], 0.0)
         see_the_ends(lane)
         lane.fetches.refill(0.0)
         lanes.append(lane)
     knows, late = lanes
     assert knows.fetch_order(LINE)
-    knows.fetched(LINE, answer(3, 2, "new", epoch=6), Hold(bytearray()), 0.0, NOW_MS)
+    knows.fetched(LINE, answer(3, 2, "new", epoch=6), PooledBuffer(bytearray()), 0.0, NOW_MS)
     for lane in lanes:
         lane.fetches.refill(0.0)
         lane.go_on(0.0, NOW_MS)
     assert late.tracks[NAMED].fetched == 5
-    late.tracks[NAMED].certain.seen_s = 0.0
+    late.tracks[NAMED].known_end.seen_s = 0.0
     assert not sends(late)
 
 
 def test_metadata_that_is_behind_makes_nothing_of_a_later_leader_earlier() -> None:
     lane = exact(calm=False, led=6)
     fetches(lane, answer(0, 3, "new", epoch=6))
-    lane.routed(NAMED, Route(1, 5, 2, target_epoch=0))
+    lane.routed(NAMED, PartitionLeaders(1, 5, 2, target_epoch=0))
     assert not sends(lane)
 
 
@@ -157,10 +163,10 @@ def test_behind_a_drop_nothing_goes_behind_which_a_lost_request_of_other_offsets
         fetches(lane, answer(base, 10))
         lost.append(sends(lane))
     lane.lost(2, lost, 0.1)
-    lane.routed(NAMED, Route(1, 5, 2, target_epoch=0))
-    looked_at(lane, Observation(0, 10, 10, None, None, 0, 40, verdict=Go(10, NOW_MS, 10)), 1.0)
-    track.dropped.append(row_of(NAMED, 10, 20, "older than 1 s"))
-    track.queue(Blank(10, 20), None)
+    lane.routed(NAMED, PartitionLeaders(1, 5, 2, target_epoch=0))
+    looked_at(lane, TargetState(0, 10, 10, None, None, 0, 40, verdict=ResumeAt(10, NOW_MS, 10)), 1.0)
+    track.dropped.append(dropped_incident(NAMED, 10, 20, "older than 1 s"))
+    track.queue(OffsetGap(10, 20), None)
     track.fetched = 20
     for base in (20, 25):
         fetches(lane, answer(base, 5), 1.0)
@@ -178,8 +184,8 @@ def test_what_belongs_behind_another_lost_request_over_a_blank_lets_it_go_at_onc
         fetches(lane, answer(base, 10))
         lost.append(sends(lane))
     lane.lost(2, lost, 0.1)
-    lane.routed(NAMED, Route(1, 5, 2, target_epoch=0))
-    looked_at(lane, Observation(0, 0, 0, None, None, 0, 40, verdict=Go(0, NOW_MS, 0)), 1.0)
+    lane.routed(NAMED, PartitionLeaders(1, 5, 2, target_epoch=0))
+    looked_at(lane, TargetState(0, 0, 0, None, None, 0, 40, verdict=ResumeAt(0, NOW_MS, 0)), 1.0)
     for base in (0, 11):
         fetches(lane, answer(base, 10), 1.0)
     for base in (0, 11):
@@ -193,22 +199,22 @@ def test_a_handover_says_that_strays_may_be_of_other_offsets_or_markers(*, marke
     before, twin = (exact() if markers else mapped()), Twin()
     track = before.tracks[NAMED]
     if markers:
-        track.queue(Blank(0, 2), None)
+        track.queue(OffsetGap(0, 2), None)
         track.fetched = 2
         before.wake(track)
-        before.lost(2, [before.marker_order(2, 0.05)], 0.1)
-        seen = Observation(0, 0, 0, None, None, 0, 9)
+        before.lost(2, [before.next_markers(2, 0.05)], 0.1)
+        seen = TargetState(0, 0, 0, None, None, 0, 9)
     else:
         lost = []
         for base in (0, 10):
             fetches(before, answer(base, 10))
             lost.append(sends(before))
         before.lost(2, lost, 0.1)
-        seen = Observation(0, 0, 0, None, None, 0, 40, verdict=Go(0, NOW_MS, 0))
-    before.routed(NAMED, Route(1, 5, 2, target_epoch=0))
+        seen = TargetState(0, 0, 0, None, None, 0, 40, verdict=ResumeAt(0, NOW_MS, 0))
+    before.routed(NAMED, PartitionLeaders(1, 5, 2, target_epoch=0))
     looked_at(before, seen, 1.0)
     if not markers:
-        track.queue(Blank(0, 15), None)
+        track.queue(OffsetGap(0, 15), None)
         track.fetched = 15
         fetches(before, answer(15, 5), 1.0)
         sent = sends(before, 1.0)
@@ -216,7 +222,7 @@ def test_a_handover_says_that_strays_may_be_of_other_offsets_or_markers(*, marke
         assert track.acked == 20
     (stands,) = before.handovers(2.0)
     assert (stands.calm, stands.strays_moved, stands.stray_epoch) == (False, True, 5)
-    reached = None if markers else Reach(20, 5, 5)
+    reached = None if markers else WrittenPosition(20, 5, 5)
     after = begun(replace(ORDER, reached=reached), led=5)
     after.take_over([stands], 2.0)
     see_the_ends(after)
@@ -230,11 +236,11 @@ def test_no_record_goes_before_lost_markers_have_had_their_time() -> None:
     fetches(lane, answer(0, 3))
     sent = sends(lane)
     lane.produced(sent, twin.answers(sent), 0.0)
-    track.queue(Blank(3, 5), None)
+    track.queue(OffsetGap(3, 5), None)
     track.fetched = 5
     lane.wake(track)
-    lane.lost(2, [lane.marker_order(2, 0.05)], 0.1)
-    lane.routed(NAMED, Route(1, 6, 2, target_epoch=0))
+    lane.lost(2, [lane.next_markers(2, 0.05)], 0.1)
+    lane.routed(NAMED, PartitionLeaders(1, 6, 2, target_epoch=0))
     over_s = track.strays.until_s
     looked_at(lane, ends(3, 5), 1.0)
     fetches(lane, answer(3, 2, "new", epoch=6), 1.0)
@@ -245,7 +251,7 @@ def test_no_record_goes_before_lost_markers_have_had_their_time() -> None:
 
 
 def test_a_loss_with_less_time_takes_none_from_an_earlier_one() -> None:
-    strays = Strays()
+    strays = ZombieRequests()
     strays.seen(1.0, 4.4)
     strays.lost(2.1, 1 << 60, None, led=5)
     assert strays.until_s == 5.4
@@ -258,17 +264,19 @@ def test_a_fresh_queue_drops_nothing_of_a_source_that_may_have_lost_what_its_twi
     """Its neighbour read on behind an unclean election, which cut the source at 40; its own twin stands at 50."""
     made = table(KEEP)
     (other,) = made.lanes
-    other.routed(NAMED, Route(1, 6, 2))
-    heir = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=made.reading, queue=rules)
-    heir.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, 50, reached=Reach(50, 50, 50), receipt_epoch=5)])
-    heir.routed(NAMED, Route(1, 6, 2))
+    other.routed(NAMED, PartitionLeaders(1, 6, 2))
+    heir = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=made.reading, queue=rules)
+    heir.assign(
+        [PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID, 50, reached=WrittenPosition(50, 50, 50), receipt_epoch=5)]
+    )
+    heir.routed(NAMED, PartitionLeaders(1, 6, 2))
     for at in range(0, 180, 10):
         assert other.fetch_order(LINE)
         come = brought(at, 10, 50_000, 6 if at >= 40 else 5)
-        other.fetched(LINE, come, Hold(bytearray()), OLD_S, NOW_MS)
+        other.fetched(LINE, come, PooledBuffer(bytearray()), OLD_S, NOW_MS)
         other.go_on(OLD_S, NOW_MS)
         made.sends(0)
-    heir.take_over([Handover("orders", 0, 50, 5, NOW_MS + 10**6, next_sequence=50, target=2, source_led=led)], 0.0)
+    heir.take_over([Handoff("orders", 0, 50, 5, NOW_MS + 10**6, next_sequence=50, target=2, source_led=led)], 0.0)
     see_the_ends(heir)
     heir.fetches.refill(OLD_S + 1)
     heir.go_on(OLD_S + 1, NOW_MS)

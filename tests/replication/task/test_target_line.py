@@ -15,24 +15,34 @@ from twinshore.config.errors import KafkaError
 from twinshore.config.model import Security
 from twinshore.kafka.connection import open_connection
 from twinshore.kafka.protocol.primitives import uvarint
-from twinshore.kafka.protocol.produce import PRODUCE_KEY, Appended, ProduceAnswer, write_answer
-from twinshore.kafka.protocol.server import answer_frame
+from twinshore.kafka.protocol.produce import (
+    PRODUCE_KEY,
+    ProduceResponse,
+    ProduceResponsePartition,
+    write_produce_response,
+)
+from twinshore.kafka.protocol.requests import response_frame
 from twinshore.kafka.protocol.transactions import LOG_ENDS_KEY, LOG_ENDS_VERSION
-from twinshore.replication.task.core.batches import Stamp
-from twinshore.replication.task.core.config import LaneLimits, TrackOrder
-from twinshore.replication.task.core.connections import ANSWER_SLACK_S, Answered, TargetFlow, Wake
-from twinshore.replication.task.core.partition import Sent, Track
-from twinshore.replication.task.core.partitions import Lane
-from twinshore.replication.task.runner import TargetLine
+from twinshore.replication.task.core.batches import SequenceMap
+from twinshore.replication.task.core.config import PartitionConfig, TaskLimits
+from twinshore.replication.task.core.connections import (
+    RESPONSE_SLACK_S,
+    CompletedRequest,
+    SetWakeThreshold,
+    TargetProducer,
+)
+from twinshore.replication.task.core.partition import PartitionReplicator, SentBatch
+from twinshore.replication.task.core.partitions import TaskPartitions
+from twinshore.replication.task.runner import TargetConnection
 
 TOPIC = bytes(range(16))
-LIMITS = LaneLimits()
+LIMITS = TaskLimits()
 
 
 def answer_of(correlation: int, parts: int, throttle_ms: int = 0) -> bytes:
     """A produce answer of version 13 for so many partitions, as short as brokers make it."""
-    answer = ProduceAnswer([Appended(TOPIC, one, 0, 7, -1, 0) for one in range(parts)], throttle_ms)
-    return b"".join(answer_frame(PRODUCE_KEY, 13, correlation, [write_answer(13, answer)]))
+    answer = ProduceResponse([ProduceResponsePartition(TOPIC, one, 0, 7, -1, 0) for one in range(parts)], throttle_ms)
+    return b"".join(response_frame(PRODUCE_KEY, 13, correlation, [write_produce_response(13, answer)]))
 
 
 class Target:
@@ -53,11 +63,11 @@ class Target:
                 connection.sendall(answer)
 
     @contextlib.contextmanager
-    def line(self) -> Iterator[TargetLine]:
+    def line(self) -> Iterator[TargetConnection]:
         with peer(self.talk) as address:
             connection = open_connection(address, Security())
             connection.transport.setblocking(False)
-            line = TargetLine(TargetFlow(1, LIMITS, version=13), connection, (1, 0))
+            line = TargetConnection(TargetProducer(1, LIMITS, version=13), connection, (1, 0))
             try:
                 yield line
             finally:
@@ -65,23 +75,24 @@ class Target:
                 line.close()
 
 
-def sent(parts: int) -> list[Sent]:
+def sent(parts: int) -> list[SentBatch]:
     tracks = [
-        Track(TrackOrder("t", number, "aa", "bb"), Stamp(1, 0, 0, 0), (b"a", 0), TOPIC) for number in range(parts)
+        PartitionReplicator(PartitionConfig("t", number, "aa", "bb"), SequenceMap(1, 0, 0, 0), (b"a", 0), TOPIC)
+        for number in range(parts)
     ]
-    return [Sent(track, a_parcel(0, 1, 8), None, b"head", -1) for track in tracks]
+    return [SentBatch(track, a_parcel(0, 1, 8), None, b"head", -1) for track in tracks]
 
 
-def send(line: TargetLine, requests: int, parts: int) -> None:
+def send(line: TargetConnection, requests: int, parts: int) -> None:
     for _ in range(requests):
         assert line.send(line.flow.send(sent(parts), 0.0).flight)
     settle(line)
 
 
-def settle(line: TargetLine) -> None:
+def settle(line: TargetConnection) -> None:
     """The end of a turn, with nothing more to send."""
-    for command in line.flow.serve(Lane(1, 0, 1, state_expiry_ms=1000, limits=LIMITS), 0.0, 0):
-        assert isinstance(command, Wake)
+    for command in line.flow.serve(TaskPartitions(1, 0, 1, state_expiry_ms=1000, limits=LIMITS), 0.0, 0):
+        assert isinstance(command, SetWakeThreshold)
         line.wake_at(command.due_bytes)
 
 
@@ -91,7 +102,7 @@ def test_of_many_answers_half_wake_the_pump_at_once_and_the_last_ones_each(parts
     with target.line() as line:
         send(line, 8, parts)
         for due, wake in ((8, 4), (4, 2), (2, 1), (1, 1)):
-            assert line.flow.dozing == (wake > 1)
+            assert line.flow.defers_wakeups == (wake > 1)
             if wake > 1:
                 target.answers.put(wake - 1)
                 assert not woken(line, 0.3), f"{wake - 1} answers of {due} that are due wake nobody"
@@ -112,7 +123,7 @@ def test_answers_of_which_nobody_is_woken_are_had_on_a_look() -> None:
         assert not woken(line, 0.3)
         assert len(list(line.receive(0.0))) == 2
         settle(line)
-        assert line.flow.dozing, "six are due: three of them wake"
+        assert line.flow.defers_wakeups, "six are due: three of them wake"
 
 
 def test_the_end_of_a_target_wakes_whoever_waits_for_many_answers() -> None:
@@ -134,7 +145,7 @@ def test_answers_behind_which_the_target_hangs_up_are_taken_first() -> None:
         send(line, 2, 1)
         target.answers.put(2)
         target.answers.put(0)
-        found: list[Answered] = []
+        found: list[CompletedRequest] = []
         with pytest.raises(KafkaError, match=r"hung up|connection lost"):
             while woken(line, 60):
                 for answer in line.receive(0.0):
@@ -167,6 +178,6 @@ def test_a_broker_that_throttles_is_sent_nothing_meanwhile_and_its_answers_are_w
         assert not line.flow.quota.still(160.1)
         assert not line.flow.free(160.1), "two are on their way still: they wait with the broker"
         assert line.flow.silent_s(150.0) <= 0.0, "the broker said that it would say nothing"
-        usual_s = LIMITS.produce_timeout_s + ANSWER_SLACK_S
+        usual_s = LIMITS.produce_timeout_s + RESPONSE_SLACK_S
         assert not line.flow.late(160.0 + usual_s)
         assert line.flow.late(160.1 + usual_s)

@@ -9,44 +9,44 @@ import pytest
 
 from tests.replication.task.parcels import a_parcel
 from twinshore.kafka.protocol.record_batch import Record, encode_batch, split_batches
-from twinshore.replication.task.core.accounting import Noted, Producers, Told, latest_of
-from twinshore.replication.task.core.batches import Blank, Hold, Parcel, Stamp, producer_of
-from twinshore.replication.task.core.config import Carried, TrackOrder
-from twinshore.replication.task.core.partition import MOVES, Phase, Track
-from twinshore.replication.task.core.position import Go, Observation, Tail
-from twinshore.replication.task.core.roster import handover
+from twinshore.replication.task.core.accounting import PendingProgress, Producers, ProgressLog, latest_batches
+from twinshore.replication.task.core.batches import OffsetGap, OutgoingBatch, PooledBuffer, SequenceMap, batch_producer
+from twinshore.replication.task.core.config import PartitionConfig, PartitionProgress
+from twinshore.replication.task.core.partition import TRANSITIONS, PartitionReplicator, Phase
+from twinshore.replication.task.core.position import LastBatch, ResumeAt, TargetState
+from twinshore.replication.task.core.roster import make_handoff
 
 
-def track(told_to: int = 0) -> Track:
-    order = TrackOrder("t", 0, "aa", "bb", receipt_to=told_to)
-    return Track(order, Stamp(1, 0, 0, 0), (b"a", 0), b"b", told=Told(to=told_to))
+def track(told_to: int = 0) -> PartitionReplicator:
+    order = PartitionConfig("t", 0, "aa", "bb", receipt_to=told_to)
+    return PartitionReplicator(order, SequenceMap(1, 0, 0, 0), (b"a", 0), b"b", told=ProgressLog(to=told_to))
 
 
-def begun(position: int, told_to: int = 0) -> Track:
+def begun(position: int, told_to: int = 0) -> PartitionReplicator:
     made = track(told_to)
     made.begin(position, armed_until_ms=0, leader_epoch=-1)
     return made
 
 
-def parcel(base: int, end: int) -> Parcel:
+def parcel(base: int, end: int) -> OutgoingBatch:
     return a_parcel(base, end)
 
 
-def fetch(ours: Track, end: int, producers: Producers | None = None) -> None:
+def fetch(ours: PartitionReplicator, end: int, producers: Producers | None = None) -> None:
     """Takes in one batch up to `end`, as the lane does."""
-    ours.told.noted.append(Noted(ours.fetched, end, 10, 1, 100, producers or []))
+    ours.told.noted.append(PendingProgress(ours.fetched, end, 10, 1, 100, producers or []))
     ours.waiting.append((parcel(ours.fetched, end), None))
     ours.fetched = ours.source.end = end
     ours.told.last_ms = 200
 
 
-def send(ours: Track) -> None:
+def send(ours: PartitionReplicator) -> None:
     (sent, _) = ours.waiting.popleft()
     ours.in_flight += 1
     ours.sent = sent.end
 
 
-def acknowledge(ours: Track) -> None:
+def acknowledge(ours: PartitionReplicator) -> None:
     ours.in_flight -= 1
     ours.arrived(ours.sent)
 
@@ -83,7 +83,7 @@ def test_accounts_follow_one_another_whatever_comes_between() -> None:
 def test_a_pump_reads_again_what_nobody_accounted_for() -> None:
     ours = begun(40, told_to=10)
     assert (ours.fetched, ours.write_from) == (10, 40)
-    ours.told.noted.append(Noted(10, 40, 100, 3, 7, []))
+    ours.told.noted.append(PendingProgress(10, 40, 100, 3, 7, []))
     ours.fetched = ours.sent = ours.acked = 40
     carried = ours.account(0.0)
     assert carried is not None
@@ -100,7 +100,7 @@ def test_what_the_twin_acknowledged_is_told_though_it_is_silent_now() -> None:
     send(ours)
     ours.in_flight -= 1
     ours.again(0.0)
-    assert ours.phase is Phase.LOOK
+    assert ours.phase is Phase.UNVERIFIED
     carried = ours.account(0.0)
     assert carried is not None
     assert (carried.from_offset, carried.to_offset, carried.records, len(carried.producers)) == (0, 5, 5, 1)
@@ -121,7 +121,7 @@ def test_a_source_that_moved_on_is_told_once() -> None:
     assert (first.from_offset, first.to_offset, first.source_end) == (5, 5, 9)
     assert ours.account(0.0) is None
     ours.source.end = 11
-    assert isinstance(ours.account(0.0), Carried)
+    assert isinstance(ours.account(0.0), PartitionProgress)
 
 
 def test_a_source_that_only_forgot_its_beginning_is_told_too() -> None:
@@ -139,11 +139,11 @@ def test_after_a_handover_nothing_is_said_of_a_source_not_heard_of_yet() -> None
     ours = begun(5, told_to=5)
     assert ours.account(0.0) is None, "an end of 0 would be believed"
     ours.source.end, ours.source.heard = 5, True
-    assert isinstance(ours.account(0.0), Carried)
+    assert isinstance(ours.account(0.0), PartitionProgress)
 
 
 def test_set_back_forgets_what_was_not_sent_and_frees_its_buffers() -> None:
-    ours, hold = begun(0), Hold(bytearray())
+    ours, hold = begun(0), PooledBuffer(bytearray())
     fetch(ours, 3, [(7, 0, 0, 2, 0, 1)])
     send(ours)
     fetch(ours, 6, [(7, 0, 3, 5, 3, 1)])
@@ -163,16 +163,16 @@ def test_settling_waits_for_every_answer() -> None:
     fetch(ours, 3)
     send(ours)
     ours.settle(5.0)
-    assert ours.phase is Phase.SETTLING
-    assert handover(ours, 0.0) is None
+    assert ours.phase is Phase.DRAINING
+    assert make_handoff(ours, 0.0) is None
     ours = begun(0)
     ours.settle(5.0)
-    assert ours.phase is Phase.LOOK
+    assert ours.phase is Phase.UNVERIFIED
     assert ours.retry_at_s == 5.0
 
 
 def test_a_partition_makes_the_moves_of_the_table_and_stays_where_it_is_but_no_other() -> None:
-    told = {(before, after) for before, after, _ in MOVES} | {(phase, phase) for phase in Phase}
+    told = {(before, after) for before, after, _ in TRANSITIONS} | {(phase, phase) for phase in Phase}
     for before, after in product(Phase, Phase):
         ours = begun(0)
         ours.phase = before
@@ -187,13 +187,13 @@ def test_a_partition_makes_the_moves_of_the_table_and_stays_where_it_is_but_no_o
 
 def test_a_handover_is_given_only_by_who_knows() -> None:
     ours = begun(7, told_to=7)
-    given = handover(ours, 0.0)
+    given = make_handoff(ours, 0.0)
     assert given is not None
     assert given.position == 7
     ours.in_flight = 1
-    assert handover(ours, 0.0) is None
+    assert make_handoff(ours, 0.0) is None
     behind = begun(7, told_to=2)
-    assert handover(behind, 0.0) is None, "it still reads what was not accounted for"
+    assert make_handoff(behind, 0.0) is None, "it still reads what was not accounted for"
 
 
 def test_the_last_five_batches_of_each_producer_are_known() -> None:
@@ -209,7 +209,7 @@ def test_the_last_five_batches_of_each_producer_are_known() -> None:
                 wrote.append((producer, 1, first, (first + count - 1) % 2**31, offset, 9))
             offset += count
         headers = [header for _, header in split_batches(memoryview(data))]
-        found = latest_of([producer_of(header) for header in headers if header.producer_id >= 0])
+        found = latest_batches([batch_producer(header) for header in headers if header.producer_id >= 0])
         for producer in (3, 4, 5):
             ours = [batch for batch in wrote if batch[0] == producer]
             assert [batch for batch in found if batch[0] == producer] == ours[-5:]
@@ -218,8 +218,8 @@ def test_the_last_five_batches_of_each_producer_are_known() -> None:
 
 def test_nothing_goes_behind_markers_before_they_are_seen_to_be_in() -> None:
     ours = begun(0)
-    ours.certain.armed_until_ms = 10**12
-    ours.queue(Blank(0, 3), None)
+    ours.known_end.armed_until_ms = 10**12
+    ours.queue(OffsetGap(0, 3), None)
     ours.send_blank(10, 5.0)
     assert not ours.may_send(parcel(3, 5), 5.1, 0, 1000), "no sequence counts markers: if they failed it would be taken"
     acknowledge(ours)
@@ -228,15 +228,15 @@ def test_nothing_goes_behind_markers_before_they_are_seen_to_be_in() -> None:
 
 def test_what_no_sequence_guards_goes_only_where_the_end_was_seen_a_moment_ago() -> None:
     ours = begun(0)
-    ours.certain.armed_until_ms = 10**12
+    ours.known_end.armed_until_ms = 10**12
     assert not ours.may_send(parcel(0, 2), 5.0, 0, 1000), "a pump that begins does not know whose log it meets"
-    ours.certain.begun(5.0)
+    ours.known_end.begun(5.0)
     assert ours.may_send(parcel(0, 2), 5.4, 0, 1000)
     assert ours.may_send(parcel(2, 4), 99.0, 0, 1000), "its predecessor's sequence guards it"
-    ours.certain.armed_until_ms = 0
+    ours.known_end.armed_until_ms = 0
     assert not ours.may_send(parcel(4, 6), 99.6, 1, 1000), "which the broker may have forgotten"
-    ours.certain.armed_until_ms = 10**12
-    ours.queue(Blank(4, 6), None)
+    ours.known_end.armed_until_ms = 10**12
+    ours.queue(OffsetGap(4, 6), None)
     ours.send_blank(10, 99.0)
     acknowledge(ours)
     assert not ours.may_send(parcel(6, 8), 99.6, 0, 1000), "markers went before, and that is long ago"
@@ -245,8 +245,8 @@ def test_what_no_sequence_guards_goes_only_where_the_end_was_seen_a_moment_ago()
 
 def test_what_crossed_untold_and_left_the_source_is_told_before_anything_else_flows() -> None:
     ours = track(told_to=2)
-    seen = Observation(0, 16, 16, Tail(15, 15, 1, 15), (15, 0), source_start=16, source_end=16)
-    ours.resume(Go(16, 0, 16), seen, fence=1, armed_ms=0, cut_to=16)
+    seen = TargetState(0, 16, 16, LastBatch(15, 15, 1, 15), (15, 0), source_start=16, source_end=16)
+    ours.resume(ResumeAt(16, 0, 16), seen, fence=1, armed_ms=0, cut_to=16)
     ours.note_untold(7, -1)
     carried = ours.account(0.0)
     assert carried is not None, "the next pump would be told of 16, and every later receipt refused for the gap"
@@ -259,7 +259,7 @@ def test_a_batch_waits_for_strays_exactly_while_something_that_waits_may_be_forg
         chance, now_ms, offset = random.Random(seed), 1_000, 0
         ours = begun(0)
         ours.strays.until_s = 9e9
-        ours.certain.begun(0.0)
+        ours.known_end.begun(0.0)
         for _ in range(40):
             now_ms += chance.choice((0, 0, 5, 30))
             for _ in range(chance.randrange(4)):
@@ -268,9 +268,9 @@ def test_a_batch_waits_for_strays_exactly_while_something_that_waits_may_be_forg
                 offset += 1
             if not ours.waiting:
                 continue
-            oldest_ms = min(one.max_timestamp for one, _ in ours.waiting if isinstance(one, Parcel))
+            oldest_ms = min(one.max_timestamp for one, _ in ours.waiting if isinstance(one, OutgoingBatch))
             first = ours.waiting[0][0]
-            assert isinstance(first, Parcel)
+            assert isinstance(first, OutgoingBatch)
             may = ours.may_send(first, 0.0, now_ms, kept_ms)
             assert may == (oldest_ms + kept_ms >= now_ms), f"seed {seed}"
             if may:

@@ -9,25 +9,35 @@ import pytest
 
 from tests.replication.task.parcels import sent_under
 from tests.replication.task.test_lane_bounds import NOW_MS, TARGET_ID
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import NamedPartition
-from twinshore.kafka.protocol.fetch import FetchedAnswer, FetchedPartition
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseById
 from twinshore.kafka.protocol.record_batch import (
-    CONTROL,
-    TIMESTAMP_APPEND,
-    TRANSACTIONAL,
+    CONTROL_FLAG,
+    LOG_APPEND_TIME_FLAG,
+    TRANSACTIONAL_FLAG,
     Codec,
     Record,
     decode_batch,
     encode_batch,
     split_batches,
 )
-from twinshore.replication.task.core.batches import ANEW_RECORDS_MAX, Blank, Cut, Cutter, Halt, Hold, Parcel, Stamp, cut
-from twinshore.replication.task.core.config import Handover, LaneLimits, TrackOrder
-from twinshore.replication.task.core.partition import Route, Track
-from twinshore.replication.task.core.partitions import Lane
+from twinshore.replication.task.core.batches import (
+    REWRITTEN_RECORDS_MAX,
+    BatchParser,
+    OffsetGap,
+    OutgoingBatch,
+    ParsedFetch,
+    PartitionStopped,
+    PooledBuffer,
+    SequenceMap,
+    parse_batches,
+)
+from twinshore.replication.task.core.config import Handoff, PartitionConfig, TaskLimits
+from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator
+from twinshore.replication.task.core.partitions import TaskPartitions
 
-STAMP = Stamp(9, 2, 0, 0)
+STAMP = SequenceMap(9, 2, 0, 0)
 LINE = (1, 0)
 ABORT = b"\0\0\0\0"
 
@@ -42,26 +52,26 @@ def a_log(chance: random.Random, batches: int = 12) -> tuple[bytes, list[tuple[i
         if kind == 1:
             ours = [record for record in ours if chance.random() < 0.5]
         elif kind == 2:
-            known["attributes"] = TIMESTAMP_APPEND
+            known["attributes"] = LOG_APPEND_TIME_FLAG
         elif kind == 3:
-            known |= {"attributes": TRANSACTIONAL, "producer_id": 100 + number}
+            known |= {"attributes": TRANSACTIONAL_FLAG, "producer_id": 100 + number}
         out.append(encode_batch(ours, codec=chance.choice((Codec.NONE, Codec.LZ4)), **known))
         end += count
         if kind == 3:
             if chance.random() < 0.5:
                 aborted.append((100 + number, end - count))
-            marker = {"attributes": CONTROL | TRANSACTIONAL, "producer_id": 100 + number}
+            marker = {"attributes": CONTROL_FLAG | TRANSACTIONAL_FLAG, "producer_id": 100 + number}
             out.append(encode_batch([Record(end, 5, ABORT, b"")], **marker))  # type: ignore[arg-type]
             end += 1
     return b"".join(out), aborted
 
 
-def offsets_of(found: list[Cut]) -> tuple[list[tuple[int, str]], list[int], list[int]]:
+def offsets_of(found: list[ParsedFetch]) -> tuple[list[tuple[int, str]], list[int], list[int]]:
     """What each offset became, which source batches are told, and which sequences the records took."""
     seen: list[tuple[int, str]] = []
     sequences: list[int] = []
     for piece, head in sent_under(STAMP, (piece for one in found for piece in one.parcels)):
-        if isinstance(piece, Blank):
+        if isinstance(piece, OffsetGap):
             seen += [(offset, "nothing") for offset in range(piece.base, piece.end)]
         else:
             ((view, header),) = split_batches(memoryview(head + bytes(piece.body)))
@@ -78,12 +88,12 @@ def test_portions_are_the_same_pieces(seed: int) -> None:
     data, aborted = a_log(chance)
     position = chance.choice((0, 0, 17))
     write_from = max(position, chance.choice((0, 30)))
-    limits = LaneLimits(merge_below_bytes=chance.choice((0, 300)))
-    whole = cut(memoryview(data), position, write_from, limits, None, aborted)
-    cutter = Cutter(memoryview(data), position, write_from, limits, None, aborted)
-    found: list[Cut] = []
+    limits = TaskLimits(merge_below_bytes=chance.choice((0, 300)))
+    whole = parse_batches(memoryview(data), position, write_from, limits, None, aborted)
+    cutter = BatchParser(memoryview(data), position, write_from, limits, None, aborted)
+    found: list[ParsedFetch] = []
     while cutter.more:
-        found.append(cutter.cut(chance.choice((0, 1, 30))))
+        found.append(cutter.parse(chance.choice((0, 1, 30))))
         assert found[-1].halt is None
         assert cutter.position == found[-1].end
     assert len(found) > 3
@@ -94,24 +104,24 @@ def test_portions_are_the_same_pieces(seed: int) -> None:
 
 
 def test_damage_in_a_later_portion_stops_where_it_lies() -> None:
-    good = encode_batch([Record(offset, 5, b"k", b"v") for offset in range(4)], attributes=TIMESTAMP_APPEND)
-    bad = bytearray(encode_batch([Record(4, 5, b"k", b"v")], attributes=TIMESTAMP_APPEND))
+    good = encode_batch([Record(offset, 5, b"k", b"v") for offset in range(4)], attributes=LOG_APPEND_TIME_FLAG)
+    bad = bytearray(encode_batch([Record(4, 5, b"k", b"v")], attributes=LOG_APPEND_TIME_FLAG))
     bad[-1] ^= 1
-    cutter = Cutter(memoryview(good + bytes(bad)), 0, 0, LaneLimits(), None, ())
-    assert [piece.end for piece in cutter.cut(0).parcels] == [4]
-    found = cutter.cut(0)
-    assert isinstance(found.halt, Halt)
+    cutter = BatchParser(memoryview(good + bytes(bad)), 0, 0, TaskLimits(), None, ())
+    assert [piece.end for piece in cutter.parse(0).parcels] == [4]
+    found = cutter.parse(0)
+    assert isinstance(found.halt, PartitionStopped)
     assert (found.parcels, found.end, found.halt.offset, cutter.more) == ([], 4, 4, False)
 
 
 def test_of_many_records_that_are_written_anew_several_batches_are_made() -> None:
-    count = 2 * ANEW_RECORDS_MAX + 5
+    count = 2 * REWRITTEN_RECORDS_MAX + 5
     records = [Record(offset, 5, None, None) for offset in range(count)]
-    data = encode_batch(records, codec=Codec.ZSTD, attributes=TIMESTAMP_APPEND)
-    found = cut(memoryview(data), 0, 0, LaneLimits())
-    edges = [0, ANEW_RECORDS_MAX, 2 * ANEW_RECORDS_MAX, count]
+    data = encode_batch(records, codec=Codec.ZSTD, attributes=LOG_APPEND_TIME_FLAG)
+    found = parse_batches(memoryview(data), 0, 0, TaskLimits())
+    edges = [0, REWRITTEN_RECORDS_MAX, 2 * REWRITTEN_RECORDS_MAX, count]
     assert [(piece.base, piece.end) for piece in found.parcels] == list(itertools.pairwise(edges))
-    assert all(isinstance(piece, Parcel) for piece in found.parcels)
+    assert all(isinstance(piece, OutgoingBatch) for piece in found.parcels)
     assert [entry.batches for entry in found.carried] == [1]
 
 
@@ -125,31 +135,31 @@ def source_id(number: int) -> bytes:
     return bytes([number + 1]) * 16
 
 
-def lane_of(partitions: int, limits: LaneLimits) -> Lane:
-    lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=limits)
-    lane.assign([TrackOrder("orders", number, source_id(number).hex(), TARGET_ID) for number in range(partitions)])
+def lane_of(partitions: int, limits: TaskLimits) -> TaskPartitions:
+    lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=limits)
+    lane.assign([PartitionConfig("orders", number, source_id(number).hex(), TARGET_ID) for number in range(partitions)])
     for number in range(partitions):
-        lane.routed(NamedPartition("orders", number), Route(1, 0, 2))
-    lane.take_over([Handover("orders", number, 0, -1, NOW_MS + 1_000_000) for number in range(partitions)], 0.0)
+        lane.routed(TopicPartition("orders", number), PartitionLeaders(1, 0, 2))
+    lane.take_over([Handoff("orders", number, 0, -1, NOW_MS + 1_000_000) for number in range(partitions)], 0.0)
     assert lane.fetch_order(LINE)
     return lane
 
 
-def answer_of(partitions: int, data: bytes) -> FetchedAnswer:
+def answer_of(partitions: int, data: bytes) -> FetchResponseById:
     parts = [
-        FetchedPartition(source_id(number), number, 0, 900, 900, 0, None, None, [], memoryview(data).toreadonly())
+        FetchedPartitionById(source_id(number), number, 0, 900, 900, 0, None, None, [], memoryview(data).toreadonly())
         for number in range(partitions)
     ]
-    return FetchedAnswer(0, 0, 5, parts)
+    return FetchResponseById(0, 0, 5, parts)
 
 
-def tracks(lane: Lane) -> list[Track]:
+def tracks(lane: TaskPartitions) -> list[PartitionReplicator]:
     return list(lane.tracks.values())
 
 
 def test_one_turn_cuts_no_more_than_its_share_whatever_an_answer_holds() -> None:
-    lane = lane_of(8, LaneLimits(work_max=500))
-    hold = Hold(bytearray())
+    lane = lane_of(8, TaskLimits(work_max=500))
+    hold = PooledBuffer(bytearray())
     lane.fetched(LINE, answer_of(8, dear(0, 800)), hold, 0.0, NOW_MS)
     reached = [track.fetched for track in tracks(lane)]
     assert 0 < reached[0] < 800 and reached[1:] == [0] * 7, reached
@@ -184,8 +194,8 @@ def test_a_slow_machine_cuts_less_in_a_turn_and_a_quick_one_as_much_as_it_may() 
         lane.go_on(0.0, NOW_MS)
         return sum(track.fetched for track in tracks(lane)) - before
 
-    lane = lane_of(8, LaneLimits(work_max=500))
-    lane.fetched(LINE, answer_of(8, dear(0, 800)), Hold(bytearray()), 0.0, NOW_MS)
+    lane = lane_of(8, TaskLimits(work_max=500))
+    lane.fetched(LINE, answer_of(8, dear(0, 800)), PooledBuffer(bytearray()), 0.0, NOW_MS)
     whole = cut_by(0.3, 2)
     assert cut_by(1.6, 1) <= whole // 3
     assert 0 < cut_by(60.0, 3) <= whole // 20, "it goes on, however slow"
@@ -198,18 +208,18 @@ def test_a_slow_machine_cuts_less_in_a_turn_and_a_quick_one_as_much_as_it_may() 
 
 
 def test_the_turns_of_several_lines_share_one_budget() -> None:
-    lane = lane_of(2, LaneLimits(work_max=500))
+    lane = lane_of(2, TaskLimits(work_max=500))
     whole = answer_of(2, dear(0, 800))
-    lane.fetched(LINE, whole._replace(partitions=whole.partitions[:1]), Hold(bytearray()), 0.0, NOW_MS)
-    lane.fetched(LINE, whole._replace(partitions=whole.partitions[1:]), Hold(bytearray()), 0.0, NOW_MS)
+    lane.fetched(LINE, whole._replace(partitions=whole.partitions[:1]), PooledBuffer(bytearray()), 0.0, NOW_MS)
+    lane.fetched(LINE, whole._replace(partitions=whole.partitions[1:]), PooledBuffer(bytearray()), 0.0, NOW_MS)
     assert [track.fetched > 0 for track in tracks(lane)] == [True, False]
 
 
 def test_what_was_fetched_before_a_look_is_not_cut_behind_it() -> None:
     """Another leader may have another log: what the one before gave must be asked for again."""
     for unsettle in ("look", "finish", "released", "refused"):
-        lane = lane_of(2, LaneLimits(work_max=500))
-        hold = Hold(bytearray())
+        lane = lane_of(2, TaskLimits(work_max=500))
+        hold = PooledBuffer(bytearray())
         lane.fetched(LINE, answer_of(2, dear(0, 800)), hold, 0.0, NOW_MS)
         first, second = tracks(lane)
         at = first.fetched
@@ -224,13 +234,13 @@ def test_what_was_fetched_before_a_look_is_not_cut_behind_it() -> None:
                 lane.release(track.named)
         else:
             for track in (first, second):
-                track.refused(Halt(IncidentKind.REFUSED, 0, 1, "no"))
+                track.refused(PartitionStopped(IncidentKind.REFUSED, 0, 1, "no"))
         lane.go_on(0.0, NOW_MS)
         assert not lane.uncut
         assert hold.uses == 0
         assert (max(first.fetched, at), second.fetched) == (at, 0), unsettle
-    lane = lane_of(1, LaneLimits(work_max=500))
-    lane.fetched(LINE, answer_of(1, dear(0, 800)), Hold(bytearray()), 0.0, NOW_MS)
+    lane = lane_of(1, TaskLimits(work_max=500))
+    lane.fetched(LINE, answer_of(1, dear(0, 800)), PooledBuffer(bytearray()), 0.0, NOW_MS)
     (only,) = tracks(lane)
     only.settle(0.0)
     only.told.to = only.fetched

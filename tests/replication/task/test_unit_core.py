@@ -9,40 +9,42 @@ from typing import Any
 import pytest
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import NamedPartition
-from twinshore.kafka.protocol.errors import UNANSWERED, Code
-from twinshore.replication.task.core.batches import Blank
-from twinshore.replication.task.core.config import TrackOrder
-from twinshore.replication.task.core.engine import (
-    AskEnds,
-    Close,
-    Open,
-    Over,
-    Question,
-    Run,
-    TakeLater,
-    TakePartitions,
-    UnitCore,
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.protocol.error_codes import UNKNOWN_ERROR, Code
+from twinshore.replication.task.core.batches import OffsetGap
+from twinshore.replication.task.core.config import PartitionConfig
+from twinshore.replication.task.core.partition import PartitionReplicator
+from twinshore.replication.task.core.resync import PendingMarkers, markers_landed
+from twinshore.replication.task.core.task_core import (
+    AbortTransaction,
+    AcquireTransactionalId,
+    AskEndOffsets,
+    BeginTransaction,
+    EmptyTransactionCore,
+    FinishedMarkerRuns,
+    MarkerRunProgress,
+    RetryAcquire,
+    TransactionQuestion,
 )
-from twinshore.replication.task.core.partition import Track
-from twinshore.replication.task.core.resync import Marks, landed
 
 SEEDS = 300
 AWAY = KafkaError("no answer", retriable=True)
 
 
-def run(partition: int = 0, base: int = 10, times: int = 1) -> Run:
-    track = Track.of(TrackOrder("orders", partition, "aa", "bb"), (7, 0), 3, 1 << 20)
-    return Run(Marks(track, Blank(base, base + times)), base, times)
+def run(partition: int = 0, base: int = 10, times: int = 1) -> MarkerRunProgress:
+    track = PartitionReplicator.of(PartitionConfig("orders", partition, "aa", "bb"), (7, 0), 3, 1 << 20)
+    return MarkerRunProgress(PendingMarkers(track, OffsetGap(base, base + times)), base, times)
 
 
-def held() -> UnitCore:
-    core = UnitCore()
+def held() -> EmptyTransactionCore:
+    core = EmptyTransactionCore()
     core.held = True
     return core
 
 
-def played(talk: Generator[Question, Any, Over], *answers: object) -> tuple[list[Question], Over]:
+def played(
+    talk: Generator[TransactionQuestion, Any, FinishedMarkerRuns], *answers: object
+) -> tuple[list[TransactionQuestion], FinishedMarkerRuns]:
     """What it asks, given these answers, and what it returns behind the last of them. An error is thrown in."""
     asked = [next(talk)]
     for answer in answers:
@@ -57,8 +59,16 @@ def test_a_round_opens_a_unit_where_twins_end_as_they_did_and_closes_it() -> Non
     one, other = run(0), run(1, base=4, times=2)
     names = [one.named, other.named]
     ends = {one.named: 11, other.named: 5}
-    asked, over = played(UnitCore().round([one, other]), None, {one.named: 10, other.named: 4}, {}, None, ends)
-    assert asked == [TakePartitions(), AskEnds(names), Open(names), Close(), AskEnds(names)]
+    asked, over = played(
+        EmptyTransactionCore().round([one, other]), None, {one.named: 10, other.named: 4}, {}, None, ends
+    )
+    assert asked == [
+        AcquireTransactionalId(),
+        AskEndOffsets(names),
+        BeginTransaction(names),
+        AbortTransaction(),
+        AskEndOffsets(names),
+    ]
     assert over == [(one, one.answer(0, 11))], "the other has a marker more to come"
     assert other.done == 1
 
@@ -66,8 +76,8 @@ def test_a_round_opens_a_unit_where_twins_end_as_they_did_and_closes_it() -> Non
 def test_where_a_twin_ends_elsewhere_nothing_is_opened() -> None:
     one, other = run(0), run(1)
     asked, over = played(held().round([one, other]), {one.named: 10, other.named: 9})
-    assert asked == [AskEnds([one.named, other.named])]
-    assert over == [(other, other.answer(UNANSWERED))]
+    assert asked == [AskEndOffsets([one.named, other.named])]
+    assert over == [(other, other.answer(UNKNOWN_ERROR))]
 
 
 def test_what_a_unit_may_not_hold_is_answered_and_the_others_wait_for_the_next() -> None:
@@ -80,15 +90,15 @@ def test_what_a_unit_may_not_hold_is_answered_and_the_others_wait_for_the_next()
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (AWAY, UNANSWERED),
-        (KafkaError("fenced", code=Code.PRODUCER_FENCED), UNANSWERED),
+        (AWAY, UNKNOWN_ERROR),
+        (KafkaError("fenced", code=Code.PRODUCER_FENCED), UNKNOWN_ERROR),
         (KafkaError("no right", code=Code.CLUSTER_AUTHORIZATION_FAILED), Code.CLUSTER_AUTHORIZATION_FAILED),
     ],
 )
 def test_a_round_that_fails_takes_the_id_anew_until_nothing_is_open(error: KafkaError, code: int) -> None:
     one = run()
     asked, over = played(held().round([one]), {one.named: 10}, {}, error, AWAY, None, None)
-    assert asked[-4:] == [Close(), TakePartitions(), TakeLater(), TakePartitions()]
+    assert asked[-4:] == [AbortTransaction(), AcquireTransactionalId(), RetryAcquire(), AcquireTransactionalId()]
     assert over == [(one, one.answer(code))]
 
 
@@ -106,38 +116,40 @@ def test_a_round_behind_one_that_was_cut_short_only_closes_what_that_left() -> N
     next(begun)
     begun.send({one.named: 10})
     begun.close()
-    assert played(core.round([one]), None) == ([TakePartitions()], [(one, one.answer(UNANSWERED))])
+    assert played(core.round([one]), None) == ([AcquireTransactionalId()], [(one, one.answer(UNKNOWN_ERROR))])
 
 
 class Coordinator:
     """It does what is asked of it, or not, and its answer comes, or not. Who takes the id closes what is open."""
 
-    def __init__(self, chance: random.Random, ends: dict[NamedPartition, int]) -> None:
+    def __init__(self, chance: random.Random, ends: dict[TopicPartition, int]) -> None:
         self.chance, self.ends = chance, ends
-        self.open: list[NamedPartition] = []
+        self.open: list[TopicPartition] = []
         self.trouble = chance.choice((0.0, 0.1, 0.4))
 
-    def asked(self, question: Question) -> Any:
-        if isinstance(question, TakeLater):
+    def asked(self, question: TransactionQuestion) -> Any:
+        if isinstance(question, RetryAcquire):
             return None
         if self.chance.random() < self.trouble / 2:
             raise AWAY
         answer: Any = None
         match question:
-            case TakePartitions() | Close():
+            case AcquireTransactionalId() | AbortTransaction():
                 for named in self.open:
                     self.ends[named] += 1
                 self.open = []
-            case Open(partitions):
+            case BeginTransaction(partitions):
                 self.open, answer = list(partitions), {}
-            case AskEnds(partitions):
+            case AskEndOffsets(partitions):
                 answer = {named: self.ends[named] for named in partitions}
         if self.chance.random() < self.trouble / 2:
             raise AWAY
         return answer
 
 
-def carried(talk: Generator[Question, Any, Over], brokers: Coordinator, dropped: float) -> Over | None:
+def carried(
+    talk: Generator[TransactionQuestion, Any, FinishedMarkerRuns], brokers: Coordinator, dropped: float
+) -> FinishedMarkerRuns | None:
     """None where the pump's thread was stopped at a question."""
     send: Any = None
     while True:
@@ -159,7 +171,7 @@ def test_what_is_told_as_landed_has_landed_and_nothing_is_open_on_what_is_over(f
     for seed in range(first, first + 50):
         chance = random.Random(seed)
         runs = [run(number, base=chance.randrange(9), times=chance.randint(1, 4)) for number in range(3)]
-        brokers, core = Coordinator(chance, {one.named: one.base for one in runs}), UnitCore()
+        brokers, core = Coordinator(chance, {one.named: one.base for one in runs}), EmptyTransactionCore()
         dropped = chance.choice((0.0, 0.05))
         while runs:
             over = carried(core.round(runs), brokers, dropped)
@@ -169,6 +181,6 @@ def test_what_is_told_as_landed_has_landed_and_nothing_is_open_on_what_is_over(f
             for one, answer in over:
                 blank, end = one.marks.blank, brokers.ends[one.named]
                 assert end <= blank.end, f"seed {seed}: more markers than there is room for"
-                assert landed(answer, blank) == (answer.error == 0 and end == blank.end), f"seed {seed}"
+                assert markers_landed(answer, blank) == (answer.error == 0 and end == blank.end), f"seed {seed}"
             gone = {id(one) for one, _ in over}
             runs = [one for one in runs if id(one) not in gone]

@@ -2,74 +2,79 @@
 
 from __future__ import annotations
 
-from twinshore.config.model import NamedPartition
-from twinshore.kafka.protocol.errors import Code
-from twinshore.replication.task.core.batches import Blank
-from twinshore.replication.task.core.config import TrackOrder
-from twinshore.replication.task.core.engine import Run
-from twinshore.replication.task.core.partition import Phase, Track
-from twinshore.replication.task.core.position import Marked
-from twinshore.replication.task.core.resync import Marks, landed, next_runs, refused
-from twinshore.replication.task.lookups import id_prefix
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.replication.task.core.batches import OffsetGap
+from twinshore.replication.task.core.config import PartitionConfig
+from twinshore.replication.task.core.partition import PartitionReplicator, Phase
+from twinshore.replication.task.core.position import MarkerOutcome
+from twinshore.replication.task.core.resync import (
+    PendingMarkers,
+    judge_refused_markers,
+    markers_landed,
+    next_marker_runs,
+)
+from twinshore.replication.task.core.task_core import MarkerRunProgress
+from twinshore.replication.task.lookups import transactional_id_prefix
 
 
-def track(partition: int = 0) -> Track:
-    order = TrackOrder("orders", partition, "aa", "bb", twin="orders.twin")
-    made = Track.of(order, (7, 0), 3, 1 << 20)
+def track(partition: int = 0) -> PartitionReplicator:
+    order = PartitionConfig("orders", partition, "aa", "bb", twin="orders.twin")
+    made = PartitionReplicator.of(order, (7, 0), 3, 1 << 20)
     made.begin(10, armed_until_ms=0, leader_epoch=0)
     made.strays.until_s = 0.0
     return made
 
 
-def run(blank: Blank, done: int) -> Run:
-    return Run(Marks(track(), blank), blank.base, blank.end - blank.base, done)
+def run(blank: OffsetGap, done: int) -> MarkerRunProgress:
+    return MarkerRunProgress(PendingMarkers(track(), blank), blank.base, blank.end - blank.base, done)
 
 
 def test_a_run_is_over_with_its_last_marker_and_no_sooner() -> None:
-    blank = Blank(10, 13)
+    blank = OffsetGap(10, 13)
     assert run(blank, 1).judged(11) is None
     assert run(blank, 2).judged(12) is None
     over = run(blank, 3).judged(13)
-    assert over == Marked("orders.twin", 0, 0, 13)
-    assert landed(over, blank)
+    assert over == MarkerOutcome("orders.twin", 0, 0, 13)
+    assert markers_landed(over, blank)
 
 
 def test_a_log_end_that_is_not_expected_ends_the_run_unlanded() -> None:
-    blank = Blank(10, 13)
+    blank = OffsetGap(10, 13)
     for done, end in ((1, 10), (1, 12), (3, 12), (3, 14)):
         found = run(blank, done).judged(end)
         assert found is not None
-        assert not landed(found, blank)
-    beyond = refused(run(blank, 3).judged(14), blank, 0)
+        assert not markers_landed(found, blank)
+    beyond = judge_refused_markers(run(blank, 3).judged(14), blank, 0)
     assert beyond
     assert beyond.kind == "position disagreement"
-    assert refused(run(blank, 1).judged(12), blank, 0) is None, "a look tells"
+    assert judge_refused_markers(run(blank, 1).judged(12), blank, 0) is None, "a look tells"
 
 
 def test_each_partition_gets_its_share_of_a_round() -> None:
     tracks = [track(number) for number in range(3)]
     for one in tracks:
-        one.queue(Blank(10, 100), None)
+        one.queue(OffsetGap(10, 100), None)
         one.enter(Phase.RUNNING)
-    found = next_runs(dict.fromkeys(tracks), 0.0, 7)
-    assert [marks.blank for marks in found] == [Blank(10, 17)] * 3
-    assert all(one.waiting[0][0] == Blank(17, 100) for one in tracks)
-    assert not next_runs(dict.fromkeys(tracks), 0.0, 7), "they wait for the answer"
+    found = next_marker_runs(dict.fromkeys(tracks), 0.0, 7)
+    assert [marks.blank for marks in found] == [OffsetGap(10, 17)] * 3
+    assert all(one.waiting[0][0] == OffsetGap(17, 100) for one in tracks)
+    assert not next_marker_runs(dict.fromkeys(tracks), 0.0, 7), "they wait for the answer"
 
 
 def test_the_sentence_of_a_missing_right_names_it() -> None:
-    blank = Blank(10, 13)
-    halt = refused(run(blank, 0).answer(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), blank, 0)
+    blank = OffsetGap(10, 13)
+    halt = judge_refused_markers(run(blank, 0).answer(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), blank, 0)
     assert halt
     assert halt.kind == "rights lost"
     assert 'Describe and Write on transactional ids that begin with "twinshore."' in halt.sentence
-    halt = refused(run(blank, 0).answer(Code.CLUSTER_AUTHORIZATION_FAILED), blank, 0)
+    halt = judge_refused_markers(run(blank, 0).answer(Code.CLUSTER_AUTHORIZATION_FAILED), blank, 0)
     assert halt
     assert "Grant ClusterAction or Alter on the cluster" in halt.sentence
     assert "transactional" not in halt.sentence
 
 
 def test_ids_are_the_links_own() -> None:
-    assert id_prefix("a->b", 17) == "twinshore.a->b.17."
-    assert not f"{id_prefix('a->b', 17)}0.0".startswith(id_prefix("a->b", 1))
-    assert run(Blank(1, 2), 0).named == NamedPartition("orders.twin", 0)
+    assert transactional_id_prefix("a->b", 17) == "twinshore.a->b.17."
+    assert not f"{transactional_id_prefix('a->b', 17)}0.0".startswith(transactional_id_prefix("a->b", 1))
+    assert run(OffsetGap(1, 2), 0).named == TopicPartition("orders.twin", 0)

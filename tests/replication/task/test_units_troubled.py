@@ -9,19 +9,28 @@ import pytest
 
 from tests.kafka.peers import peer, silent
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import Cluster, NamedPartition
-from twinshore.replication.task.core.batches import Blank
-from twinshore.replication.task.core.config import TideOrder, TrackOrder
-from twinshore.replication.task.core.engine import Run
-from twinshore.replication.task.core.partition import Track
-from twinshore.replication.task.core.position import Marked
-from twinshore.replication.task.core.resync import Marks
-from twinshore.replication.task.lookups import HOLD_S, THREADS_MAX, Closed, Dialled, Report, Scout, Slot, Units
+from twinshore.config.model import Cluster, TopicPartition
+from twinshore.replication.task.core.batches import OffsetGap
+from twinshore.replication.task.core.config import PartitionConfig, TaskConfig
+from twinshore.replication.task.core.partition import PartitionReplicator
+from twinshore.replication.task.core.position import MarkerOutcome
+from twinshore.replication.task.core.resync import PendingMarkers
+from twinshore.replication.task.core.task_core import MarkerRunProgress
+from twinshore.replication.task.lookups import (
+    ACQUIRE_TIMEOUT_S,
+    THREADS_MAX,
+    BlockingCalls,
+    CallResult,
+    ConnectionOpened,
+    EmptyTransactions,
+    MarkersFinished,
+    TransactionalIdWorker,
+)
 
 
-def marks() -> Marks:
-    order = TrackOrder("orders", 0, "aa", "bb")
-    return Marks(Track.of(order, (7, 0), 3, 1 << 20), Blank(10, 12))
+def marks() -> PendingMarkers:
+    order = PartitionConfig("orders", 0, "aa", "bb")
+    return PendingMarkers(PartitionReplicator.of(order, (7, 0), 3, 1 << 20), OffsetGap(10, 12))
 
 
 @pytest.fixture
@@ -40,18 +49,18 @@ def until(holds: Callable[[], bool], limit_s: float = 8.0) -> None:
 
 def test_looks_that_wait_for_a_coordinator_hold_up_no_dial(away: Cluster) -> None:
     nowhere = Cluster("east", ("127.0.0.1:1",))
-    order = TideOrder("east->west", 0, 0, nowhere, away, 1, 0, 1, "127.0.0.1", 1, "token", units="twinshore.l.1.")
-    scout = Scout(order, lambda: True)
-    found: list[Report] = []
+    order = TaskConfig("east->west", 0, 0, nowhere, away, 1, 0, 1, "127.0.0.1", 1, "token", units="twinshore.l.1.")
+    scout = BlockingCalls(order, lambda: True)
+    found: list[CallResult] = []
     try:
         for number in range(THREADS_MAX + 2):
-            scout.look([NamedPartition("orders", number)], {})
+            scout.look([TopicPartition("orders", number)], {})
         time.sleep(0.2)
         scout.dial("source", 1, "a line")
 
         def dialled() -> bool:
             found.extend(scout.take())
-            return any(isinstance(one, Dialled) for one in found)
+            return any(isinstance(one, ConnectionOpened) for one in found)
 
         until(dialled)
     finally:
@@ -59,8 +68,8 @@ def test_looks_that_wait_for_a_coordinator_hold_up_no_dial(away: Cluster) -> Non
 
 
 def test_an_id_that_a_round_waits_for_is_not_waited_for_by_looks(away: Cluster) -> None:
-    reports: list[Closed] = []
-    units = Units(away, "twinshore.l.1.", 0, holds=lambda: True, report=reports.append)
+    reports: list[MarkersFinished] = []
+    units = EmptyTransactions(away, "twinshore.l.1.", 0, holds=lambda: True, report=reports.append)
     try:
         units.take([marks()])
         time.sleep(0.5)
@@ -68,7 +77,7 @@ def test_an_id_that_a_round_waits_for_is_not_waited_for_by_looks(away: Cluster) 
         with pytest.raises(KafkaError, match="takes long") as raised:
             units.settled()
         assert raised.value.retriable
-        assert time.monotonic() - began < HOLD_S + 1.0
+        assert time.monotonic() - began < ACQUIRE_TIMEOUT_S + 1.0
     finally:
         units.close()
 
@@ -78,17 +87,19 @@ def test_a_round_that_fails_in_an_unforeseen_way_is_told_once_and_the_thread_goe
 ) -> None:
     rounds: list[int] = []
 
-    def fails_twice(_: Slot, runs: list[Run]) -> list[tuple[Run, Marked]]:
+    def fails_twice(
+        _: TransactionalIdWorker, runs: list[MarkerRunProgress]
+    ) -> list[tuple[MarkerRunProgress, MarkerOutcome]]:
         rounds.append(len(runs))
         if len(rounds) <= 2:
             raise ValueError("an answer that nobody foresaw")
         return [(run, run.answer(0, 12)) for run in runs]
 
-    monkeypatch.setattr(Slot, "round", fails_twice)
-    monkeypatch.setattr(Slot, "hold", lambda _: None)
-    monkeypatch.setattr("twinshore.kafka.transactions.Transactions.open_of", lambda *_: set())
-    reports: list[Closed] = []
-    units = Units(away, "twinshore.l.1.", 0, holds=lambda: True, report=reports.append)
+    monkeypatch.setattr(TransactionalIdWorker, "round", fails_twice)
+    monkeypatch.setattr(TransactionalIdWorker, "hold", lambda _: None)
+    monkeypatch.setattr("twinshore.kafka.transactional_ids.TransactionalIds.open_of", lambda *_: set())
+    reports: list[MarkersFinished] = []
+    units = EmptyTransactions(away, "twinshore.l.1.", 0, holds=lambda: True, report=reports.append)
     try:
         units.take([marks()])
         until(lambda: bool(reports))

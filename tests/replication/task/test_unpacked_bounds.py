@@ -11,25 +11,25 @@ from tests.kafka.protocol.strategies import one, raw_batch
 from twinshore.config.errors import TooLargeError
 from twinshore.kafka.protocol.primitives import Buffer
 from twinshore.kafka.protocol.record_batch import (
-    CONTROL,
-    TIMESTAMP_APPEND,
-    TRANSACTIONAL,
+    CONTROL_FLAG,
+    LOG_APPEND_TIME_FLAG,
+    TRANSACTIONAL_FLAG,
     Codec,
     Record,
     decode_batch,
     decompress,
     encode_batch,
-    head_bytes,
+    encode_header,
     plain_records,
 )
 from twinshore.kafka.protocol.rewrite import MERGED_PLAIN_BYTES_MAX, REWRITE_BYTES_MAX, REWRITE_RECORDS_MAX
-from twinshore.proof.core.records import Room
-from twinshore.replication.task.core.batches import Cut, Cutter, Parcel, cut
-from twinshore.replication.task.core.config import LaneLimits
-from twinshore.replication.task.core.position import unlike
+from twinshore.proof.core.record_rows import UnpackBuffer
+from twinshore.replication.task.core.batches import BatchParser, OutgoingBatch, ParsedFetch, parse_batches
+from twinshore.replication.task.core.config import TaskLimits
+from twinshore.replication.task.core.position import differ_at
 
 PACKED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
-LIMITS = LaneLimits(merge_below_bytes=64 << 10)
+LIMITS = TaskLimits(merge_below_bytes=64 << 10)
 SENT_MS = 1_700_000_000_000
 MEGABYTE = bytes(1_000_000)
 
@@ -43,17 +43,17 @@ def packed(value: bytes, codec: Codec = Codec.ZSTD, attributes: int = 0) -> byte
     return encode_batch([Record(0, SENT_MS, b"k", value)], codec=codec, attributes=attributes)
 
 
-def fed(data: bytes, limits: LaneLimits = LIMITS, position: int = 0) -> Cut:
-    return cut(memoryview(data), position, position, limits)
+def fed(data: bytes, limits: TaskLimits = LIMITS, position: int = 0) -> ParsedFetch:
+    return parse_batches(memoryview(data), position, position, limits)
 
 
-def parcels(found: Cut) -> list[Parcel]:
-    assert all(isinstance(piece, Parcel) for piece in found.parcels)
-    return [piece for piece in found.parcels if isinstance(piece, Parcel)]
+def parcels(found: ParsedFetch) -> list[OutgoingBatch]:
+    assert all(isinstance(piece, OutgoingBatch) for piece in found.parcels)
+    return [piece for piece in found.parcels if isinstance(piece, OutgoingBatch)]
 
 
-def unpacked_bytes(parcel: Parcel) -> int:
-    return len(plain_records(*one(head_bytes(parcel.header) + bytes(parcel.body))))
+def unpacked_bytes(parcel: OutgoingBatch) -> int:
+    return len(plain_records(*one(encode_header(parcel.header) + bytes(parcel.body))))
 
 
 @pytest.mark.parametrize("codec", PACKED)
@@ -95,11 +95,14 @@ def bomb(attributes: int) -> bytes:
 
 @pytest.mark.parametrize(
     ("attributes", "why"),
-    [(TIMESTAMP_APPEND, "the time at which the source appended"), (CONTROL | TRANSACTIONAL, "may end a transaction")],
+    [
+        (LOG_APPEND_TIME_FLAG, "the time at which the source appended"),
+        (CONTROL_FLAG | TRANSACTIONAL_FLAG, "may end a transaction"),
+    ],
 )
 def test_what_must_be_written_anew_and_is_too_large_stops_by_its_own_name(attributes: int, why: str) -> None:
     data = at(packed(b"before"), 0) + at(bomb(attributes), 1) + at(packed(b"behind"), 2)
-    found = cut(memoryview(data), 0, 0, LIMITS, None, [(-1, 0)])
+    found = parse_batches(memoryview(data), 0, 0, LIMITS, None, [(-1, 0)])
     assert [(parcel.base, parcel.end) for parcel in parcels(found)] == [(0, 1)], "what came before crosses"
     assert found.halt
     assert (found.halt.kind, found.halt.offset, found.halt.end) == ("too large unpacked", 1, 2)
@@ -117,12 +120,12 @@ def test_so_does_a_batch_of_too_many_records_with_a_hole() -> None:
 
 
 def test_what_costs_much_to_cut_is_cut_in_portions() -> None:
-    single = packed(MEGABYTE, attributes=TIMESTAMP_APPEND)
+    single = packed(MEGABYTE, attributes=LOG_APPEND_TIME_FLAG)
     data = b"".join(at(single, offset) for offset in range(10))
-    cutter = Cutter(memoryview(data), 0, 0, LIMITS, None, ())
+    cutter = BatchParser(memoryview(data), 0, 0, LIMITS, None, ())
     ends, position = [], 0
     while cutter.more:
-        found = cutter.cut(20_000)
+        found = cutter.parse(20_000)
         assert found.halt is None
         assert cutter.work < 30_000
         assert [parcel.base for parcel in parcels(found)] == list(range(position, found.end))
@@ -140,10 +143,10 @@ def test_readers_say_too_large_and_not_corrupt() -> None:
         decode_batch(view, header)
     assert error.value.hint, "a proof calls a batch corrupt only where nothing else is known of it"
     with pytest.raises(TooLargeError) as error:
-        Room().unpacked(view, header)
+        UnpackBuffer().unpacked(view, header)
     assert error.value.hint
     assert error.value.within("east").message.startswith("east: batch at offset 0")
-    assert not unlike((view, header), (view, header), 0), "a look leaves it to the fetch"
+    assert not differ_at((view, header), (view, header), 0), "a look leaves it to the fetch"
 
 
 @pytest.mark.parametrize("codec", PACKED)

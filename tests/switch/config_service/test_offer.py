@@ -7,7 +7,7 @@ import json
 import pytest
 
 from twinshore.config.errors import ConfigError
-from twinshore.switch.core.config_offer import bearer, check_app, check_offer
+from twinshore.switch.core.config_offer import check_app, check_offer, parse_bearer_token
 
 EAST = {"bootstrap.servers": "east-1:9092, east-2:9092", "twinshore.cluster.id": "abc"}
 
@@ -57,4 +57,9 @@ def test_names_and_tokens() -> None:
     for wrong in ("", "a/b", "../x", "a" * 65, "ü"):
         with pytest.raises(ConfigError):
             check_app(wrong)
-    assert (bearer("Bearer abc"), bearer("bearer  abc "), bearer("Basic abc"), bearer("")) == ("abc", "abc", "", "")
+    assert (
+        parse_bearer_token("Bearer abc"),
+        parse_bearer_token("bearer  abc "),
+        parse_bearer_token("Basic abc"),
+        parse_bearer_token(""),
+    ) == ("abc", "abc", "", "")

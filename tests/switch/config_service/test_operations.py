@@ -16,10 +16,10 @@ from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.settings import load_settings
 from twinshore.state.proxies import PushRow
 from twinshore.state.store import Store, open_store
-from twinshore.switch.config_service.push import SetPush, act, look, plan_remove, plan_set
-from twinshore.switch.config_service.server import Board
-from twinshore.switch.config_service.tokens import NewToken, make, named, revoke, serve
-from twinshore.switch.config_service.tokens import look as look_at_tokens
+from twinshore.switch.config_service.push import SetPush, apply_push, plan_remove, plan_set, read_pushes
+from twinshore.switch.config_service.push_server import PushCache
+from twinshore.switch.config_service.tokens import NewToken, find_token, make_token, revoke, serve
+from twinshore.switch.config_service.tokens import read_tokens as look_at_tokens
 
 
 def push(home: str) -> str:
@@ -34,23 +34,23 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def test_what_is_told_is_told_once_and_by_one(store: Store) -> None:
     first = plan_set(SetPush("shop", push("east")), store)
-    (step,) = act(first, store, by="anna")
+    (step,) = apply_push(first, store, by="anna")
     assert step.sentence(done=True) == "shop: revision 1 is told to its clients: home east; east at east:9092"
     assert plan_set(SetPush("shop", push("east")), store).steps == ()
     later = [plan_set(SetPush("shop", push(home)), store) for home in ("west", "north")]
     assert [one.split(": ")[1] for one in later[0].remarks] == ["its home moves from east to west"]
-    assert len(list(act(later[0], store, by="bob"))) == 1
+    assert len(list(apply_push(later[0], store, by="bob"))) == 1
     with pytest.raises(RefusedError, match="somebody else has pushed meanwhile"):
-        list(act(later[1], store, by="anna"))
+        list(apply_push(later[1], store, by="anna"))
     with pytest.raises(RefusedError, match="than was expected"):
         plan_set(SetPush("shop", push("east"), expected=digest_of(push("east"))), store)
-    (seen,) = look(store, "shop")
+    (seen,) = read_pushes(store, "shop")
     assert (seen["revision"], seen["set_by"], seen["push"]) == (2, "bob", push("west"))
-    (gone,) = act(plan_remove("shop", store), store, by="anna")
+    (gone,) = apply_push(plan_remove("shop", store), store, by="anna")
     assert "stay as they are" in gone.sentence(done=True)
     with pytest.raises(ConfigError, match="nothing is pushed to shop"):
         plan_remove("shop", store)
-    (again,) = act(plan_set(SetPush("shop", push("east")), store), store, by="anna")
+    (again,) = apply_push(plan_set(SetPush("shop", push("east")), store), store, by="anna")
     assert "revision 4 is told" in again.sentence(done=True), "a revision is never used again"
     with pytest.raises(ConfigError, match="clients would not take it"):
         plan_set(SetPush("shop", push("east").replace("{", '{"settings": {"linger.mss": 5}, ', 1)), store)
@@ -63,23 +63,23 @@ def test_what_is_told_is_told_once_and_by_one(store: Store) -> None:
 
 
 def test_a_token_is_shown_once_and_known_by_its_digest(store: Store) -> None:
-    made = [make(NewToken("shop", may), store, by="anna") for may in (False, True)]
+    made = [make_token(NewToken("shop", may), store, by="anna") for may in (False, True)]
     assert [one["may"] for one in look_at_tokens(store)] == ["may ask", "may push"]
-    row = named(digest_of(made[0])[:8], store)
+    row = find_token(digest_of(made[0])[:8], store)
     assert revoke(row, store, by="bob")
     assert [one.digest for one in store.pushes.tokens()] == [digest_of(made[1])]
     for beginning, why in (("", "no token begins"), (row.digest[:8], "no token begins")):
         with pytest.raises(ConfigError, match=why):
-            named(beginning, store)
+            find_token(beginning, store)
     assert not any(one in str(store.audit.rows()) for one in made)
 
 
 def test_no_look_puts_back_what_a_later_one_has_seen(store: Store) -> None:
     def tell(home: str) -> None:
-        list(act(plan_set(SetPush("shop", push(home)), store), store, by="anna"))
+        list(apply_push(plan_set(SetPush("shop", push(home)), store), store, by="anna"))
 
     async def play() -> str:
-        board = Board(store, lambda _: None)
+        board = PushCache(store, lambda _: None)
         tell("east")
         slow, seen, go = board._read, threading.Event(), threading.Event()
 

@@ -1,6 +1,6 @@
 """What was seen of a cluster, as values. Pure: rules judge these and nothing else.
 
-What could not be seen is a value as well (`Unseen`), so that nothing passes because nobody could look at it.
+What could not be seen is a value as well (`BlindSpot`), so that nothing passes because nobody could look at it.
 
 Which promise a topic keeps: CP, AP or neither. Pure.
 
@@ -32,16 +32,16 @@ from typing import Any, Protocol
 
 from twinshore.config.errors import ConfigError
 from twinshore.config.schema import Complaints, did_you_mean
-from twinshore.kafka.protocol.rights import Acl
+from twinshore.kafka.protocol.access_control import Acl
 
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARES_TOPIC = "__consumer_offsets", "__transaction_state", "__share_group_state"
 NO_LEADER = -1
 # The metadata.version from which on brokers take no more replicas for needed than there are: that of Kafka 3.7.
-CAPS_MIN_ISR = 15
+CAPPED_MIN_ISR_LEVEL = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ConfigValue:
     """A setting's value in force. `own`: set on the topic itself; otherwise brokers or Kafka's default say so."""
 
     value: str
@@ -49,20 +49,20 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class BrokerSnapshot:
     """`settings` is None where they could not be seen. `supports` is the highest metadata.version that its program
     knows, 0 where it could not be asked."""
 
     node: int
     rack: str = ""
-    settings: Mapping[str, Known] | None = None
+    settings: Mapping[str, ConfigValue] | None = None
     supports: int = 0
 
     @property
     def caps_min_isr(self) -> bool:
         """Whether it takes min.insync.replicas for no more than there are; older ones take nothing with acks=all then,
         and so may one whose version could not be seen."""
-        return self.supports >= CAPS_MIN_ISR
+        return self.supports >= CAPPED_MIN_ISR_LEVEL
 
     def number(self, setting: str) -> int | None:
         """The setting as a number; None where it could not be seen."""
@@ -74,7 +74,7 @@ class Broker:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class PartitionSnapshot:
     """`replicas` are in the order of assignment, the preferred leader first; `leader` is -1 where there is none. Of a
     partition on the move they are those of before: `adding` are copied now, and may be in sync already; `removing` go
     once those are."""
@@ -92,12 +92,12 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class TopicSnapshot:
     """`settings` is None where they could not be seen."""
 
     name: str
-    partitions: tuple[Partition, ...]
-    settings: Mapping[str, Known] | None = None
+    partitions: tuple[PartitionSnapshot, ...]
+    settings: Mapping[str, ConfigValue] | None = None
     internal: bool = False
 
     @property
@@ -125,14 +125,14 @@ class Topic:
     def says(self, setting: str) -> str | None:
         return _text(self.settings, setting)
 
-    def owns(self, setting: str) -> bool:
+    def is_set_on_topic(self, setting: str) -> bool:
         """Whether the setting is set on the topic itself."""
         known = (self.settings or {}).get(setting)
         return known is not None and known.own
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class EarlierPosition:
     """The same place at an earlier look, `apart_s` before."""
 
     offset: int
@@ -141,7 +141,7 @@ class Before:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPlace:
+class GroupPosition:
     """Where a group reads on in a partition. `next_age_ms`: how old the next record is that it will read, None where
     that was not asked or not told. `waits`: that record has waited for so long that a group at work would have read it,
     None where that was not told. `markers`: so many of the offsets that are left, where these are few, are those of
@@ -152,7 +152,7 @@ class GroupPlace:
     offset: int
     log_start: int
     log_end: int
-    before: Before | None = None
+    before: EarlierPosition | None = None
     next_age_ms: int | None = None
     waits: bool | None = None
     markers: int = 0
@@ -171,29 +171,31 @@ class GroupPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ConsumerGroupSnapshot:
     """`unplaced`: partitions with records where it has no place, of topics in which it has others, or which a member
     of it holds now."""
 
     name: str
     live: bool
-    places: tuple[GroupPlace, ...]
+    places: tuple[GroupPosition, ...]
     unplaced: tuple[str, ...] = ()
 
-    def by_topic(self) -> dict[str, list[GroupPlace]]:
-        found: dict[str, list[GroupPlace]] = {}
+    def by_topic(self) -> dict[str, list[GroupPosition]]:
+        found: dict[str, list[GroupPosition]] = {}
         for place in self.places:
             found.setdefault(place.topic, []).append(place)
         return found
 
 
-def with_places(groups: Iterable[Group], judged: Callable[[GroupPlace], GroupPlace]) -> tuple[Group, ...]:
+def replace_positions(
+    groups: Iterable[ConsumerGroupSnapshot], judged: Callable[[GroupPosition], GroupPosition]
+) -> tuple[ConsumerGroupSnapshot, ...]:
     """The same groups, with each place as it is judged."""
     return tuple(replace(group, places=tuple(map(judged, group.places))) for group in groups)
 
 
 @dataclass(frozen=True, slots=True)
-class TwinSeen:
+class TwinSnapshot:
     """The twin of a topic. `lag`: records that it lacks, None where nobody knows. `stopped`: partitions that are not
     carried. `differs`: setting, what the twin has, what it should have; None is Kafka's default."""
 
@@ -205,7 +207,7 @@ class TwinSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkSeen:
+class LinkSnapshot:
     """A link from the cluster. `bootstrap` and `secured` are its target's; `runs`: a mirror says now how it stands.
     `lacks`: ACLs that the target should have, `left`: those that the mirror wrote there and that should be gone.
     `open`: the cluster has an authorizer, and the target has none."""
@@ -215,7 +217,7 @@ class LinkSeen:
     secured: bool
     runs: bool
     says: str
-    twins: tuple[TwinSeen, ...] = ()
+    twins: tuple[TwinSnapshot, ...] = ()
     incidents: tuple[str, ...] = ()
     lacks: tuple[Acl, ...] = ()
     left: tuple[Acl, ...] = ()
@@ -223,7 +225,7 @@ class LinkSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Unseen:
+class BlindSpot:
     """Something that nobody could look at from here, why, and what would let it be seen."""
 
     what: str
@@ -232,7 +234,7 @@ class Unseen:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ClusterSnapshot:
     """One look. `finalized` is the metadata.version that the cluster works by, 0 where it was not told. `eligible`: it
     elects eligible leader replicas. `secured`: clients need settings of their own to reach it. `in_part`: there may be
     topics beside these, which nobody wanted looked at."""
@@ -245,23 +247,23 @@ class Seen:
     finalized: int = 0
     eligible: bool = False
     in_part: bool = False
-    brokers: tuple[Broker, ...] = ()
-    topics: tuple[Topic, ...] = ()
-    groups: tuple[Group, ...] = ()
-    links: tuple[LinkSeen, ...] = ()
-    unseen: tuple[Unseen, ...] = ()
+    brokers: tuple[BrokerSnapshot, ...] = ()
+    topics: tuple[TopicSnapshot, ...] = ()
+    groups: tuple[ConsumerGroupSnapshot, ...] = ()
+    links: tuple[LinkSnapshot, ...] = ()
+    unseen: tuple[BlindSpot, ...] = ()
     racks: Mapping[int, str] = field(init=False, repr=False, compare=False)
     # What `placed` has worked out for so many copies: each rule asks for it, of each topic.
     placed: dict[int, Mapping[str, Mapping[int, Sequence[int]]]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
-    _by_name: Mapping[str, Topic] = field(init=False, repr=False, compare=False)
+    _by_name: Mapping[str, TopicSnapshot] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "racks", {one.node: one.rack for one in self.brokers})
         object.__setattr__(self, "_by_name", {one.name: one for one in self.topics})
 
-    def min_isr_that_counts(self, minimum: int, copies: int) -> int:
+    def effective_min_isr(self, minimum: int, copies: int) -> int:
         """Since Kafka 3.7 a partition with fewer replicas than min.insync.replicas asks for takes records as if it
         asked for as many as there are, both to take them and to acknowledge them."""
         return min(minimum, copies) if self.capped else minimum
@@ -271,15 +273,15 @@ class Seen:
         """Whether that is so of every broker that may lead."""
         return bool(self.brokers) and all(one.caps_min_isr for one in self.brokers)
 
-    def topic(self, name: str) -> Topic | None:
+    def topic(self, name: str) -> TopicSnapshot | None:
         return self._by_name.get(name)
 
-    def own_topics(self) -> Iterable[Topic]:
+    def own_topics(self) -> Iterable[TopicSnapshot]:
         """Those of applications, not Kafka's own."""
         return (one for one in self.topics if not one.internal)
 
 
-def _count(settings: Mapping[str, Known] | None, setting: str) -> int | None:
+def _count(settings: Mapping[str, ConfigValue] | None, setting: str) -> int | None:
     text = _text(settings, setting)
     try:
         return int(text) if text is not None else None
@@ -287,15 +289,15 @@ def _count(settings: Mapping[str, Known] | None, setting: str) -> int | None:
         return None
 
 
-def _text(settings: Mapping[str, Known] | None, setting: str) -> str | None:
+def _text(settings: Mapping[str, ConfigValue] | None, setting: str) -> str | None:
     known = (settings or {}).get(setting)
     return known.value if known is not None else None
 
 
-MIN_ISR, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
+MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG = "min.insync.replicas", "unclean.leader.election.enable"
 
 
-class Kind(StrEnum):
+class ReliabilityKind(StrEnum):
     CP = "CP"
     AP = "AP"
     NEITHER = "neither"
@@ -303,65 +305,67 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class ReliabilityProfile:
     """`differs`: what would have to be otherwise for the nearest of both; empty where it is one of them."""
 
     topic: str
-    kind: Kind
+    kind: ReliabilityKind
     copies: int
     min_isr: int | None
     unclean: bool | None
     differs: tuple[str, ...] = ()
 
 
-def majority(copies: int) -> int:
+def compute_majority(copies: int) -> int:
     """N/2 + 1: any two such sets of replicas share one."""
     return copies // 2 + 1
 
 
-def profile_of(topic: Topic, *, capped: bool = False) -> Profile:
-    """Its kind, and what differs. `capped`: as `Seen.capped`."""
-    minimum, unclean = topic.number(MIN_ISR), topic.says(UNCLEAN)
+def build_profile(topic: TopicSnapshot, *, capped: bool = False) -> ReliabilityProfile:
+    """Its kind, and what differs. `capped`: as `ClusterSnapshot.capped`."""
+    minimum, unclean = topic.number(MIN_ISR_CONFIG), topic.says(UNCLEAN_ELECTION_CONFIG)
     copies = topic.copies
     if minimum is None or unclean is None:
-        return Profile(topic.name, Kind.UNKNOWN, copies, minimum, None, ("its settings could not be seen",))
+        return ReliabilityProfile(
+            topic.name, ReliabilityKind.UNKNOWN, copies, minimum, None, ("its settings could not be seen",)
+        )
     elects = unclean == "true"
     above, needed = minimum > max(copies, 1), min(minimum, max(copies, 1))
     differs = []
     if copies < 2:
-        asks = f"; {MIN_ISR} asks for {minimum}, Kafka takes {needed}" if above and capped else ""
+        asks = f"; {MIN_ISR_CONFIG} asks for {minimum}, Kafka takes {needed}" if above and capped else ""
         differs.append(f"one replica: whatever the acks, its broker's loss is the records' loss{asks}")
     if elects:
-        differs.append(f"{UNCLEAN} is true: both CP and AP want false")
-    if 1 < minimum < majority(copies):
-        differs.append(f"{MIN_ISR} is {minimum}: CP wants {majority(copies)} of {copies}, AP wants 1")
+        differs.append(f"{UNCLEAN_ELECTION_CONFIG} is true: both CP and AP want false")
+    if 1 < minimum < compute_majority(copies):
+        differs.append(f"{MIN_ISR_CONFIG} is {minimum}: CP wants {compute_majority(copies)} of {copies}, AP wants 1")
     if above and not capped:
-        differs.append(f"{MIN_ISR} is {minimum} of {copies} replicas: nothing with acks=all can be written")
+        differs.append(f"{MIN_ISR_CONFIG} is {minimum} of {copies} replicas: nothing with acks=all can be written")
     if differs:
-        return Profile(topic.name, Kind.NEITHER, copies, minimum, elects, tuple(differs))
-    kind = Kind.CP if minimum >= majority(copies) else Kind.AP
-    return Profile(topic.name, kind, copies, minimum, elects)
+        return ReliabilityProfile(topic.name, ReliabilityKind.NEITHER, copies, minimum, elects, tuple(differs))
+    kind = ReliabilityKind.CP if minimum >= compute_majority(copies) else ReliabilityKind.AP
+    return ReliabilityProfile(topic.name, kind, copies, minimum, elects)
 
 
-def profiles_of(seen: Seen) -> tuple[Profile, ...]:
+def build_profiles(seen: ClusterSnapshot) -> tuple[ReliabilityProfile, ...]:
     """Of every topic of applications."""
-    return tuple(profile_of(topic, capped=seen.capped) for topic in seen.own_topics() if topic.partitions)
+    return tuple(build_profile(topic, capped=seen.capped) for topic in seen.own_topics() if topic.partitions)
 
 
-class Weight(StrEnum):
+class Severity(StrEnum):
     """`grave`: one fault loses records or stops writers, or has done so. `warning`: so will a fault and some bad luck.
     `note`: worth knowing."""
 
-    GRAVE = "grave"
+    CRITICAL = "grave"
     WARNING = "warning"
     NOTE = "note"
 
 
-WEIGHTS = tuple(Weight)
+SEVERITIES = tuple(Severity)
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class RuleLimit:
     """A threshold of a rule; a policy may set another."""
 
     name: str
@@ -372,15 +376,17 @@ class Limit:
 
 # What several rules go by: were it other for one of them, their commands would undo each other, or one would say what
 # another one denies. A policy has it in [limits].
-SHARED = (
-    Limit("copies", 3, "replicas that a partition should have", whole=True),
-    Limit("min_insync", 2, "min.insync.replicas that Kafka's own topics and new ones should have", whole=True),
-    Limit("waited", 120, "seconds that a group's next record must have waited before the group is said to stand still"),
+SHARED_LIMITS = (
+    RuleLimit("copies", 3, "replicas that a partition should have", whole=True),
+    RuleLimit("min_insync", 2, "min.insync.replicas that Kafka's own topics and new ones should have", whole=True),
+    RuleLimit(
+        "waited", 120, "seconds that a group's next record must have waited before the group is said to stand still"
+    ),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TopicConfigChange:
     """Settings of one topic that `--fix` may set: no write that works now is refused because of them, and no record
     goes."""
 
@@ -392,7 +398,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RuleCase:
     """Where a rule's case is so. `commands` mend it, as they would be typed; `by_hand` says what no command can do.
     `safe`, by itself, mends all of it. `weight`, where it is another one than the rule's: an owner asked for it."""
 
@@ -400,25 +406,25 @@ class Found:
     evidence: str
     commands: tuple[str, ...] = ()
     by_hand: str = ""
-    safe: Change | None = None
-    weight: Weight | None = None
+    safe: TopicConfigChange | None = None
+    weight: Severity | None = None
 
 
-Judge = Callable[[Seen, Mapping[str, float]], Iterable[Found]]
+JudgeCluster = Callable[[ClusterSnapshot, Mapping[str, float]], Iterable[RuleCase]]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AdvisorRule:
     """`says` is the case, `risk` what is at risk, `event` when that happens. `judge` gets what was seen and the
     limits by name, those that are shared among them. `story`: which one of the simulator shows it, if one does."""
 
     name: str
-    weight: Weight
+    weight: Severity
     says: str
     risk: str
     event: str
-    judge: Judge
-    limits: tuple[Limit, ...] = ()
+    judge: JudgeCluster
+    limits: tuple[RuleLimit, ...] = ()
     story: str = ""
 
 
@@ -427,7 +433,7 @@ class Finding:
     """A rule's case at one subject."""
 
     rule: str
-    weight: Weight
+    weight: Severity
     subject: str
     says: str
     risk: str
@@ -435,7 +441,7 @@ class Finding:
     evidence: str
     commands: tuple[str, ...] = ()
     by_hand: str = ""
-    safe: Change | None = None
+    safe: TopicConfigChange | None = None
     story: str = ""
 
     @property
@@ -444,7 +450,7 @@ class Finding:
         return self.rule, self.subject
 
 
-def finding_of(rule: Rule, found: Found) -> Finding:
+def build_finding(rule: AdvisorRule, found: RuleCase) -> Finding:
     return Finding(
         rule.name,
         found.weight or rule.weight,
@@ -460,21 +466,21 @@ def finding_of(rule: Rule, found: Found) -> Finding:
     )
 
 
-KEYS = ("fail_at", "limits", "rules", "waivers")
-_SHARED_NAMES = frozenset(one.name for one in SHARED)
+POLICY_KEYS = ("fail_at", "limits", "rules", "waivers")
+_SHARED_NAMES = frozenset(one.name for one in SHARED_LIMITS)
 WAIVER_KEYS = ("rule", "subject", "reason", "until")
 
 
-class Ruled(Protocol):
+class PolicyRule(Protocol):
     """A rule, as far as a policy knows it."""
 
     @property
     def name(self) -> str: ...
     @property
-    def limits(self) -> tuple[Limit, ...]: ...
+    def limits(self) -> tuple[RuleLimit, ...]: ...
 
 
-class Told(Protocol):
+class PolicyFinding(Protocol):
     """A finding, as far as a policy knows it."""
 
     @property
@@ -492,7 +498,7 @@ class Waiver:
     reason: str
     until: datetime.date
 
-    def meets(self, finding: Told) -> bool:
+    def meets(self, finding: PolicyFinding) -> bool:
         return finding.rule == self.rule and re.fullmatch(self.subject, finding.subject) is not None
 
     def holds(self, day: datetime.date) -> bool:
@@ -500,27 +506,27 @@ class Waiver:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class AdvisorPolicy:
     """`fail_at`: the least weight of a finding that makes the answer no. `limits` by rule and name, where they are
     other than by default; those that rules share are by "" and name."""
 
-    fail_at: Weight = Weight.WARNING
+    fail_at: Severity = Severity.WARNING
     off: frozenset[str] = frozenset()
     limits: Mapping[tuple[str, str], float] = field(default_factory=dict)
     waivers: tuple[Waiver, ...] = ()
 
-    def limits_of(self, rule: Ruled) -> dict[str, float]:
-        owned = [("", one) for one in SHARED] + [(rule.name, one) for one in rule.limits]
+    def limits_of(self, rule: PolicyRule) -> dict[str, float]:
+        owned = [("", one) for one in SHARED_LIMITS] + [(rule.name, one) for one in rule.limits]
         return {one.name: self.limits.get((owner, one.name), one.default) for owner, one in owned}
 
-    def fails(self, weight: Weight) -> bool:
-        return WEIGHTS.index(weight) <= WEIGHTS.index(self.fail_at)
+    def fails(self, weight: Severity) -> bool:
+        return SEVERITIES.index(weight) <= SEVERITIES.index(self.fail_at)
 
-    def waiver_of(self, finding: Told, day: datetime.date) -> Waiver | None:
+    def waiver_of(self, finding: PolicyFinding, day: datetime.date) -> Waiver | None:
         """What passes the finding over on that day."""
         return next((one for one in self.waivers if one.meets(finding) and one.holds(day)), None)
 
-    def remarks(self, found: Sequence[Told], day: datetime.date) -> Iterator[str]:
+    def remarks(self, found: Sequence[PolicyFinding], day: datetime.date) -> Iterator[str]:
         """What is to be known of the policy itself."""
         for waiver in self.waivers:
             what = f"the waiver of {waiver.rule} for {waiver.subject!r} ({waiver.reason})"
@@ -532,34 +538,36 @@ class Policy:
             yield f"the policy leaves out {', '.join(sorted(self.off))}"
 
 
-def parse_policy(text: str, name: str, rules: Sequence[Ruled]) -> Policy:
+def parse_policy(text: str, name: str, rules: Sequence[PolicyRule]) -> AdvisorPolicy:
     """The policy of a file's text; a ConfigError that names all that is wrong with it."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"policy {name}: {error}") from error
     wrong = Complaints()
-    for key in table.keys() - set(KEYS):
-        wrong.add("", f"{key!r} is no key of a policy{did_you_mean(key, KEYS)}")
+    for key in table.keys() - set(POLICY_KEYS):
+        wrong.add("", f"{key!r} is no key of a policy{did_you_mean(key, POLICY_KEYS)}")
     known = {rule.name: rule for rule in rules}
-    fail_at = _fail_at(table.get("fail_at", Weight.WARNING.value), wrong)
+    fail_at = _fail_at(table.get("fail_at", Severity.WARNING.value), wrong)
     off, limits = _rules(table.get("rules", {}), known, wrong)
     limits |= _shared(table.get("limits", {}), wrong)
     waivers = _waivers(table.get("waivers", []), known, wrong)
     if wrong.lines:
         raise ConfigError(f"policy {name}: " + "; ".join(wrong.lines))
-    return Policy(fail_at, frozenset(off), limits, waivers)
+    return AdvisorPolicy(fail_at, frozenset(off), limits, waivers)
 
 
-def _fail_at(value: Any, wrong: Complaints) -> Weight:
+def _fail_at(value: Any, wrong: Complaints) -> Severity:
     try:
-        return Weight(value)
+        return Severity(value)
     except ValueError:
-        wrong.add("fail_at", f"is {value!r}; it is one of {', '.join(WEIGHTS)}")
-        return Weight.WARNING
+        wrong.add("fail_at", f"is {value!r}; it is one of {', '.join(SEVERITIES)}")
+        return Severity.WARNING
 
 
-def _rules(table: Any, known: Mapping[str, Ruled], wrong: Complaints) -> tuple[set[str], dict[tuple[str, str], float]]:
+def _rules(
+    table: Any, known: Mapping[str, PolicyRule], wrong: Complaints
+) -> tuple[set[str], dict[tuple[str, str], float]]:
     off: set[str] = set()
     limits: dict[tuple[str, str], float] = {}
     if not isinstance(table, dict):
@@ -591,7 +599,7 @@ def _shared(table: Any, wrong: Complaints) -> dict[tuple[str, str], float]:
     if not isinstance(table, dict):
         wrong.add("limits", "is a section: [limits]")
         return limits
-    known = {one.name: one for one in SHARED}
+    known = {one.name: one for one in SHARED_LIMITS}
     for name, value in table.items():
         if name not in known:
             wrong.add("[limits]", f"has no {name!r}{did_you_mean(name, known)}")
@@ -600,7 +608,7 @@ def _shared(table: Any, wrong: Complaints) -> dict[tuple[str, str], float]:
     return limits
 
 
-def _number(limit: Limit, value: Any, place: str, wrong: Complaints) -> float | None:
+def _number(limit: RuleLimit, value: Any, place: str, wrong: Complaints) -> float | None:
     kind, least = (int, 1) if limit.whole else (int | float, 0)
     if isinstance(value, bool) or not isinstance(value, kind) or not _finite(value) or value < least:
         whole = "whole " if limit.whole else ""
@@ -616,7 +624,7 @@ def _finite(value: float) -> bool:
         return False
 
 
-def _waivers(rows: Any, known: Mapping[str, Ruled], wrong: Complaints) -> tuple[Waiver, ...]:
+def _waivers(rows: Any, known: Mapping[str, PolicyRule], wrong: Complaints) -> tuple[Waiver, ...]:
     found = []
     if not isinstance(rows, list):
         wrong.add("waivers", "is a list of tables, as [[waivers]]")
@@ -629,7 +637,7 @@ def _waivers(rows: Any, known: Mapping[str, Ruled], wrong: Complaints) -> tuple[
     return tuple(found)
 
 
-def _lacks(row: Mapping[str, Any], place: str, known: Mapping[str, Ruled], wrong: Complaints) -> bool:
+def _lacks(row: Mapping[str, Any], place: str, known: Mapping[str, PolicyRule], wrong: Complaints) -> bool:
     before = len(wrong.lines)
     for key in row.keys() - set(WAIVER_KEYS):
         wrong.add(place, f"has no {key!r}{did_you_mean(key, WAIVER_KEYS)}")

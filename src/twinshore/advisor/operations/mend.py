@@ -7,19 +7,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
-from twinshore.advisor.core.model import MIN_ISR, Finding
-from twinshore.advisor.core.report import Advice
+from twinshore.advisor.core.advice_report import Advice
+from twinshore.advisor.core.model import MIN_ISR_CONFIG, Finding
 from twinshore.config.errors import KafkaError, RefusedError
 from twinshore.config.model import Cluster, Plan
-from twinshore.config.sentences import counted, listed
+from twinshore.config.sentences import count_phrase, join_names
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import NO_LEADER, TopicMetadata
-from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.error_codes import Code
 
-NAMED = 10
-PATIENCE_S = 20.0
+ITEMS_NAMED_MAX = 10
+CLUSTER_TIMEOUT_S = 20.0
 # Brokers hear of a change from the controller, a moment later.
-HEARD_WITHIN_S = 20.0
+READ_BACK_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ def plan(advice: Advice, cluster: Cluster) -> Plan[MendStep]:
         if one.safe is not None:
             wanted.setdefault(one.safe.topic, {}).update(one.safe.settings)
     left = sum(one.safe is None for one in advice.findings)
-    remarks = [f"{counted(left, 'more finding')} left to you: what mends each stands beside it"] if left else []
+    remarks = [f"{count_phrase(left, 'more finding')} left to you: what mends each stands beside it"] if left else []
     if not wanted:
         return Plan(remarks=("nothing that was found is safe to mend by itself", *remarks))
     with closing(_open(advice, cluster)) as kafka:
         topics = kafka.metadata(list(wanted)).topics
-        barred = {name: why for name in wanted if (why := against(topics.get(name), wanted[name]))}
+        barred = {name: why for name in wanted if (why := explain_refusal(topics.get(name), wanted[name]))}
         now = _now(kafka, {name: settings for name, settings in wanted.items() if name not in barred})
         steps = tuple(
             MendStep(name, topics[name].topic_id, now[name], tuple(wanted[name].items())) for name in sorted(now)
@@ -63,7 +63,7 @@ def act(planned: Plan[MendStep], advice: Advice, cluster: Cluster) -> Iterator[M
     more as the change needs it."""
     with closing(_open(advice, cluster)) as kafka:
         for step in planned.steps:
-            why = against(kafka.metadata([step.topic]).topics.get(step.topic), dict(step.wanted))
+            why = explain_refusal(kafka.metadata([step.topic]).topics.get(step.topic), dict(step.wanted))
             if why:
                 raise RefusedError(f"topic {step.topic}: {why}; nothing of it was changed", hint="look again")
             names = {name: "" for name, _ in step.wanted}
@@ -79,7 +79,7 @@ def act(planned: Plan[MendStep], advice: Advice, cluster: Cluster) -> Iterator[M
             yield step
 
 
-def left_of(advice: Advice, steps: list[MendStep]) -> tuple[Finding, ...]:
+def find_unmended(advice: Advice, steps: list[MendStep]) -> tuple[Finding, ...]:
     """The findings that these steps have not mended."""
     done = {(step.topic, *setting) for step in steps for setting in step.wanted}
     return tuple(
@@ -89,7 +89,7 @@ def left_of(advice: Advice, steps: list[MendStep]) -> tuple[Finding, ...]:
     )
 
 
-def against(topic: TopicMetadata | None, wanted: Mapping[str, str]) -> str:
+def explain_refusal(topic: TopicMetadata | None, wanted: Mapping[str, str]) -> str:
     """Why these settings may not be set now, however the topic stood when it was judged; empty where nothing is
     against it. A partition without a leader may have no other way back than the setting as it is; and where
     min.insync.replicas changes, the cluster forgets which replicas beside those in sync could lead."""
@@ -97,17 +97,21 @@ def against(topic: TopicMetadata | None, wanted: Mapping[str, str]) -> str:
         return "it is there no more"
     unled = [str(one.partition) for one in topic.partitions if one.leader == NO_LEADER]
     if unled:
-        return f"partition {listed(unled, NAMED)} has no leader now"
+        return f"partition {join_names(unled, ITEMS_NAMED_MAX)} has no leader now"
     behind = [str(one.partition) for one in topic.partitions if not set(one.replicas) <= set(one.isr)]
-    if behind and MIN_ISR in wanted:
-        return f"not all replicas of partition {listed(behind, NAMED)} are in sync now"
+    if behind and MIN_ISR_CONFIG in wanted:
+        return f"not all replicas of partition {join_names(behind, ITEMS_NAMED_MAX)} are in sync now"
     return ""
 
 
 def _open(advice: Advice, cluster: Cluster) -> KafkaCluster:
     """The cluster that the advice is of, and no other."""
     return KafkaCluster(
-        cluster, client_id="twinshore-advise", cluster_id=advice.cluster_id, patience_s=PATIENCE_S, call_s=PATIENCE_S
+        cluster,
+        client_id="twinshore-advise",
+        cluster_id=advice.cluster_id,
+        patience_s=CLUSTER_TIMEOUT_S,
+        call_s=CLUSTER_TIMEOUT_S,
     )
 
 
@@ -126,7 +130,7 @@ def _now(kafka: KafkaCluster, wanted: dict[str, dict[str, str]]) -> dict[str, tu
 
 
 def _read_back(kafka: KafkaCluster, step: MendStep) -> None:
-    until_s = time.monotonic() + HEARD_WITHIN_S
+    until_s = time.monotonic() + READ_BACK_TIMEOUT_S
     names = {name: "" for name, _ in step.wanted}
     while (found := _now(kafka, {step.topic: names}).get(step.topic, ())) != step.wanted:
         if time.monotonic() > until_s:

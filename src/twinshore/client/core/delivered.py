@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from twinshore.routing.core.records import HomeLine
+from twinshore.routing.core.home_records import HomeRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class ConsumerMode:
     """Of a consumer as it is set: whether it commits by itself, whether a commit without offsets takes what it has
     handed out, and whether partitions are dealt to it bit by bit."""
 
@@ -24,52 +24,60 @@ class Habits:
     is_incremental: bool
 
 
-def habits(settings: Mapping[str, Any]) -> Habits:
+def consumer_mode(settings: Mapping[str, Any]) -> ConsumerMode:
     """As librdkafka reads them: its words for no are these, small or large."""
     strategy = str(settings.get("partition.assignment.strategy", ""))
 
     def says(key: str) -> bool:
         return str(settings.get(key, True)).lower() not in ("false", "f", "0")
 
-    return Habits(
+    return ConsumerMode(
         commits=says("enable.auto.commit"),
         stores=says("enable.auto.offset.store"),
         is_incremental="cooperative" in strategy or settings.get("group.protocol") == "consumer",
     )
 
 
-def since(places: Mapping[int, int], was: int, now: int, line: HomeLine | None) -> dict[int, int]:
+def translate_offsets(places: Mapping[int, int], was: int, now: int, line: HomeRecord | None) -> dict[int, int]:
     """These places, by partition, kept under the term `was`, as the home of term `now` counts; `line` is the newest
     that is known of the topic. Those of which nobody knows are left out."""
     if was == now:
         return dict(places)
-    points = parting(was, now, line)
+    points = common_ends(was, now, line)
     return {number: min(place, points[number]) for number, place in places.items() if number < len(points)}
 
 
-def parting(was: int, now: int, line: HomeLine | None) -> tuple[int, ...]:
+def common_ends(was: int, now: int, line: HomeRecord | None) -> tuple[int, ...]:
     """Up to where the homes of two terms hold the same records, by partition, as the newest line tells it."""
     return tuple(line.points) if line is not None and (line.term, was + 1) == (now, now) else ()
 
 
-Where = tuple[str, int]
+TopicPartitionTuple = tuple[str, int]
 
 
-class HandedOut:
+class DeliveredOffsets:
     """`next`: behind the last record of each partition, where its topic is read now. `paused`: what the application
     wants no record of for now, on whichever cluster."""
 
     def __init__(self) -> None:
-        self.next: dict[Where, int] = {}
+        self.next: dict[TopicPartitionTuple, int] = {}
         self._behind: dict[str, dict[int, int]] = {}  # the same of topics that were left
-        self._carry: dict[Where, int] = {}  # the same at the new home, until partitions are dealt out there
-        self._owed: dict[Where, int] = {}  # what was committed of a topic between two homes, or while it left one
+        self._carry: dict[
+            TopicPartitionTuple, int
+        ] = {}  # the same at the new home, until partitions are dealt out there
+        self._owed: dict[
+            TopicPartitionTuple, int
+        ] = {}  # what was committed of a topic between two homes, or while it left one
         # Of topics that changed homes: up to where a record that was read before is the one that lies here.
         self._alike: dict[str, dict[int, int]] = {}
-        self._sought: dict[Where, int] = {}  # where an application wants to read on, once partitions are dealt out
-        self._exact: dict[Where, int] = {}  # sought since they were: the group's place says nothing of these
-        self._committed: dict[Where, int] = {}  # what was committed last
-        self.paused: set[Where] = set()
+        self._sought: dict[
+            TopicPartitionTuple, int
+        ] = {}  # where an application wants to read on, once partitions are dealt out
+        self._exact: dict[
+            TopicPartitionTuple, int
+        ] = {}  # sought since they were: the group's place says nothing of these
+        self._committed: dict[TopicPartitionTuple, int] = {}  # what was committed last
+        self.paused: set[TopicPartitionTuple] = set()
 
     # -- places
 
@@ -78,7 +86,7 @@ class HandedOut:
         waiting = [where for where in self._carry if where[0] == topic]
         self._behind[topic] = {where[1]: self._carry.pop(where) for where in waiting}
 
-    def left(self, places: Iterable[Where]) -> None:
+    def left(self, places: Iterable[TopicPartitionTuple]) -> None:
         """Partitions of topics that leave, with the member."""
         for where in places:
             exact, at = self._exact.get(where), self.forget(where)
@@ -87,7 +95,7 @@ class HandedOut:
             elif at is not None:
                 self._behind[where[0]][where[1]] = at
 
-    def forget(self, where: Where) -> int | None:
+    def forget(self, where: TopicPartitionTuple) -> int | None:
         """Another member may read on: how far this one came says nothing any more, but that it was read here."""
         at = self.next.pop(where, None)
         self._exact.pop(where, None)
@@ -96,20 +104,20 @@ class HandedOut:
             alike[where[1]] = max(at, alike.get(where[1], at))
         return at
 
-    def arrive(self, topic: str, was: int, now: int, line: HomeLine | None) -> list[Where]:
+    def arrive(self, topic: str, was: int, now: int, line: HomeRecord | None) -> list[TopicPartitionTuple]:
         """At the home of the term `now`, which `line` tells of. Returns where an application wanted to read on at a
         place of which nobody knows what is there now."""
         behind = self._behind.pop(topic, None)
         if behind is not None and was != now:
-            self._alike[topic] = dict(enumerate(parting(was, now, line)))
-        self._carry |= {(topic, number): at for number, at in since(behind or {}, was, now, line).items()}
+            self._alike[topic] = dict(enumerate(common_ends(was, now, line)))
+        self._carry |= {(topic, number): at for number, at in translate_offsets(behind or {}, was, now, line).items()}
         owed = self._owed_of(topic)
-        self._owed |= {(topic, number): at for number, at in since(owed, was, now, line).items()}
+        self._owed |= {(topic, number): at for number, at in translate_offsets(owed, was, now, line).items()}
         told = _pop(self._committed, topic)
-        self._committed |= {(topic, number): at for number, at in since(told, was, now, line).items()}
-        return self._seek_on(topic, lambda places: since(places, was, now, line))
+        self._committed |= {(topic, number): at for number, at in translate_offsets(told, was, now, line).items()}
+        return self._seek_on(topic, lambda places: translate_offsets(places, was, now, line))
 
-    def arrive_anywhere(self, topic: str) -> list[Where]:
+    def arrive_anywhere(self, topic: str) -> list[TopicPartitionTuple]:
         """Nobody says that the two clusters hold the same: the group's place there counts."""
         self._owed_of(topic)
         _pop(self._committed, topic)
@@ -117,7 +125,7 @@ class HandedOut:
             self._alike[topic] = {}
         return self._seek_on(topic, lambda _: {})
 
-    def _seek_on(self, topic: str, worth: Callable[[dict[int, int]], dict[int, int]]) -> list[Where]:
+    def _seek_on(self, topic: str, worth: Callable[[dict[int, int]], dict[int, int]]) -> list[TopicPartitionTuple]:
         """The beginning and the end are that everywhere."""
         sought = _pop(self._sought, topic)
         kept = worth({number: at for number, at in sought.items() if at >= 0})
@@ -125,47 +133,49 @@ class HandedOut:
         self._sought |= {(topic, number): at for number, at in kept.items()}
         return [(topic, number) for number in sought if number not in kept]
 
-    def take_carried(self, dealt: Collection[str], asked: Iterable[Where]) -> dict[Where, int]:
+    def take_carried_offsets(
+        self, dealt: Collection[str], asked: Iterable[TopicPartitionTuple]
+    ) -> dict[TopicPartitionTuple, int]:
         """Of partitions for which it is asked, once the topics are dealt out: how far each was handed out before the
         move. It is said once."""
         found = {where: self._carry[where] for where in asked if where in self._carry}
         self._carry = {where: at for where, at in self._carry.items() if where[0] not in dealt}
         return found
 
-    def seek(self, where: Where, offset: int) -> None:
+    def seek(self, where: TopicPartitionTuple, offset: int) -> None:
         """It is read on there from now on."""
         self._exact[where] = offset
         self.next.pop(where, None)
         if offset >= 0:
             self.next[where] = offset
 
-    def seek_later(self, where: Where, offset: int) -> None:
+    def seek_later(self, where: TopicPartitionTuple, offset: int) -> None:
         """As soon as it is dealt out: at another home that place is worth what others are."""
         self._sought[where] = offset
 
-    def take_sought(self, dealt: Iterable[Where]) -> dict[Where, int]:
+    def take_sought(self, dealt: Iterable[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
         """Of these. It is said once."""
         return {where: self._sought.pop(where) for where in dealt if where in self._sought}
 
-    def drop_sought(self, topics: Collection[str]) -> list[Where]:
+    def drop_sought(self, topics: Collection[str]) -> list[TopicPartitionTuple]:
         """What is left of these."""
         return [(topic, number) for topic in topics for number in _pop(self._sought, topic)]
 
-    def position(self, where: Where) -> int | None:
+    def position(self, where: TopicPartitionTuple) -> int | None:
         """Also between two homes, and before partitions are dealt out."""
         behind = self._behind.get(where[0], {}).get(where[1])
         return self._sought.get(where, self.next.get(where, self._carry.get(where, behind)))
 
     # -- commits
 
-    def note_committed(self, places: Iterable[tuple[Where, int]]) -> None:
+    def note_committed(self, places: Iterable[tuple[TopicPartitionTuple, int]]) -> None:
         self._committed |= dict(places)
 
-    def place_committed(self, where: Where) -> int | None:
+    def committed_offset(self, where: TopicPartitionTuple) -> int | None:
         """What was committed last of it, or is to be where its topic arrives."""
         return self._owed.get(where, self._committed.get(where))
 
-    def known(self, where: Where, offset: int) -> int | None:
+    def known(self, where: TopicPartitionTuple, offset: int) -> int | None:
         """Up to where a place may be committed where the topic is read now: what was read at its old home beyond the
         point at which they part is not there. None where nobody knows of any record that is."""
         alike = self._alike.get(where[0])
@@ -173,14 +183,14 @@ class HandedOut:
             return offset
         return alike.get(where[1])
 
-    def owe(self, where: Where, offset: int) -> None:
+    def defer_commit(self, where: TopicPartitionTuple, offset: int) -> None:
         """To be committed once the topic has arrived."""
         self._owed[where] = offset
 
-    def owe_what_was_left(self) -> None:
+    def defer_commits_of_left_topics(self) -> None:
         self._owed |= {(topic, number): at for topic, places in self._behind.items() for number, at in places.items()}
 
-    def take_owed(self, topics: Collection[str]) -> dict[Where, int]:
+    def take_deferred_commits(self, topics: Collection[str]) -> dict[TopicPartitionTuple, int]:
         """What is to be committed of these topics. It is said once."""
         found = {where: at for where, at in self._owed.items() if where[0] in topics}
         for where in found:
@@ -188,7 +198,7 @@ class HandedOut:
         return found
 
     def _owed_of(self, topic: str) -> dict[int, int]:
-        return {number: at for (_, number), at in self.take_owed([topic]).items()}
+        return {number: at for (_, number), at in self.take_deferred_commits([topic]).items()}
 
     def clear(self) -> None:
         """What an application wants of topics that it subscribes to no more."""
@@ -196,6 +206,6 @@ class HandedOut:
         self.paused.clear()
 
 
-def _pop(places: dict[Where, int], topic: str) -> dict[int, int]:
+def _pop(places: dict[TopicPartitionTuple, int], topic: str) -> dict[int, int]:
     """Those of the topic, by partition."""
     return {where[1]: places.pop(where) for where in [one for one in places if one[0] == topic]}

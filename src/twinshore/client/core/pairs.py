@@ -18,21 +18,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-RECORDS_MAX = 2_000  # of one log of one partition, before it is paused
-BYTES_MAX = 16 << 20
-NOWHERE = -1
+BUFFERED_RECORDS_MAX = 2_000  # of one log of one partition, before it is paused
+BUFFERED_BYTES_MAX = 16 << 20
+UNKNOWN_POSITION = -1
 _NEVER_S = -math.inf
 _DEEP, _ROOMY = 0.25, 0.5  # parts of what a log may hold
 
 Item = TypeVar("Item")
 
 
-def name_at(topic: str, home: str, cluster: str) -> str:
+def local_topic_name(topic: str, home: str, cluster: str) -> str:
     """What the log of this home is called on this cluster."""
     return topic if home == cluster else f"{home}.{topic}"
 
 
-def unequal(topics: Iterable[str], homes: Iterable[str], at: str, dealt: Iterable[tuple[str, int]]) -> str:
+def explain_unequal_assignment(
+    topics: Iterable[str], homes: Iterable[str], at: str, dealt: Iterable[tuple[str, int]]
+) -> str:
     """Why what is dealt out to a member cannot be read in order, by name and partition; empty where it can."""
     parts = sorted(dealt)
     for topic in topics:
@@ -47,14 +49,14 @@ def unequal(topics: Iterable[str], homes: Iterable[str], at: str, dealt: Iterabl
 
 
 def _names(topic: str, homes: Iterable[str], at: str) -> list[str]:
-    return [name_at(topic, home, at) for home in homes]
+    return [local_topic_name(topic, home, at) for home in homes]
 
 
 def _pairs_in_words(numbers: list[int]) -> str:
     return f"partitions {', '.join(map(str, numbers))}" if numbers else "no partition"
 
 
-class Held(NamedTuple, Generic[Item]):
+class BufferedRecord(NamedTuple, Generic[Item]):
     """A record that was fetched. `fetched_s` is a moment that is not before it was written."""
 
     offset: int
@@ -72,9 +74,9 @@ class _Log(Generic[Item]):
     rank: int
     records_max: int
     bytes_max: int
-    queue: deque[Held[Item]] = field(default_factory=deque)
+    queue: deque[BufferedRecord[Item]] = field(default_factory=deque)
     size: int = 0
-    read_to: int = NOWHERE
+    read_to: int = UNKNOWN_POSITION
     times: dict[bytes, deque[int]] = field(default_factory=dict)  # of what is in the queue, by key
     ends: deque[tuple[float, int]] = field(default_factory=deque)  # that are still to be reached; both grow
     asked_s: float = _NEVER_S
@@ -87,14 +89,14 @@ class _Log(Generic[Item]):
     def has_room(self) -> bool:
         return self.depth() < _ROOMY
 
-    def append(self, held: Held[Item]) -> None:
+    def append(self, held: BufferedRecord[Item]) -> None:
         self.queue.append(held)
         self.size += held.size
         if held.key is not None:
             self.times.setdefault(held.key, deque()).append(held.time_ms)
         self.reach(held.offset + 1)
 
-    def popleft(self) -> Held[Item]:
+    def popleft(self) -> BufferedRecord[Item]:
         held = self.queue.popleft()
         self.size -= held.size
         if held.key is not None:
@@ -140,16 +142,18 @@ class _Log(Generic[Item]):
         return times is not None and (times[0], self.rank) < (time_ms, rank)
 
 
-class Pair(Generic[Item]):
+class PartitionPair(Generic[Item]):
     """The logs of one partition number, named by the clusters where they are written. Of two records with one time
     stamp that of the home named first goes first: so the order is the same wherever the pair is read."""
 
-    def __init__(self, homes: Iterable[str], *, records_max: int = RECORDS_MAX, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(
+        self, homes: Iterable[str], *, records_max: int = BUFFERED_RECORDS_MAX, bytes_max: int = BUFFERED_BYTES_MAX
+    ) -> None:
         self._logs: dict[str, _Log[Item]] = {
             home: _Log(rank, records_max, bytes_max) for rank, home in enumerate(homes)
         }
 
-    def fetched(self, home: str, held: Held[Item]) -> None:
+    def fetched(self, home: str, held: BufferedRecord[Item]) -> None:
         """The next record of a log. One that lies before what was read already is not taken a second time."""
         if held.offset >= self._logs[home].read_to:
             self._logs[home].append(held)
@@ -183,7 +187,7 @@ class Pair(Generic[Item]):
         waiting = any(log.queue for log in self._logs.values())
         return {home: (log.read_to, log.ends[0][1]) for home, log in self._logs.items() if waiting and log.ends}
 
-    def take(self) -> Held[Item] | None:
+    def take(self) -> BufferedRecord[Item] | None:
         """The record that goes next, if it is known yet which one that is: the earliest, or the earliest of the log
         that holds an older record of its key."""
         logs = sorted(

@@ -17,19 +17,19 @@ from typing import Any
 
 from twinshore.client.sites import CLUSTER_ID, Site, sites_of
 from twinshore.config.errors import ConfigError
-from twinshore.config.sentences import listed
-from twinshore.routing.core.followers import covered
+from twinshore.config.sentences import join_names
+from twinshore.routing.core.subscribers import any_pattern_matches
 
-CHARS_MAX = 1 << 20
+PUSH_CHARS_MAX = 1 << 20
 CLUSTERS_MAX = 64
-NAMED_MAX = 5
+NAMES_SHOWN_MAX = 5
 _ITS_OWN = ("plugin.", "enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm")
 _GROUPS = ("sasl.", "ssl.", CLUSTER_ID)  # of which an application sets all or none
-KNOWN = ("clusters", "home", "settings", "topics")
+PUSH_KEYS = ("clusters", "home", "settings", "topics")
 
 
 @dataclass(frozen=True, slots=True)
-class OwnSettings:
+class ApplicationSettings:
     """What the application itself sets: `shared` for all clusters, `clusters` by name. `in_clear`: pushes come over a
     line on which anybody may change them, so the home and names of its own clusters are taken, and nothing else."""
 
@@ -42,7 +42,7 @@ class OwnSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Pushed:
+class PushedSettings:
     """`sites` by name, `begin` the home of topics of which no cluster tells; `digest` differs where the text does."""
 
     sites: Mapping[str, Site]
@@ -50,32 +50,34 @@ class Pushed:
     digest: str
 
 
-def read_pushed(text: str, own: OwnSettings, topics: Iterable[str]) -> Pushed:
+def read_pushed(text: str, own: ApplicationSettings, topics: Iterable[str]) -> PushedSettings:
     """`topics`: which the application has. ConfigError, in one sentence without what may be secret, where the text is
     no such push."""
     raw = _object(text)
-    if strange := sorted(raw.keys() - set(KNOWN)):
-        raise ConfigError(f"{strange[0]!r} is no part of a push", hint=f"known are {', '.join(KNOWN)}")
+    if strange := sorted(raw.keys() - set(PUSH_KEYS)):
+        raise ConfigError(f"{strange[0]!r} is no part of a push", hint=f"known are {', '.join(PUSH_KEYS)}")
     clusters, settings = _clusters(raw.get("clusters")), _settings("settings", raw.get("settings", {}))
     home = raw.get("home")
     if not isinstance(home, str) or home not in clusters:
-        raise ConfigError(f"home {home!r} is none of the clusters {listed(sorted(clusters), NAMED_MAX)}")
+        raise ConfigError(f"home {home!r} is none of the clusters {join_names(sorted(clusters), NAMES_SHOWN_MAX)}")
     meant = raw.get("topics", [])
     if not isinstance(meant, list) or not all(isinstance(one, str) and one for one in meant):
         raise ConfigError("topics is no list of names")
     mine = list(topics)
-    if foreign := [one for one in meant if not covered(one, mine)]:
-        raise ConfigError(f"it is meant for topic {listed(foreign, NAMED_MAX)}, which the application does not have")
+    if foreign := [one for one in meant if not any_pattern_matches(one, mine)]:
+        raise ConfigError(
+            f"it is meant for topic {join_names(foreign, NAMES_SHOWN_MAX)}, which the application does not have"
+        )
     if own.in_clear:
         _must_be_known(clusters, own)
         made = {name: own.of(name) for name in clusters}
     else:
         made = {name: _own_first(own.of(name), name, {**settings, **one}) for name, one in clusters.items()}
     sites = sites_of(made, {})
-    return Pushed(sites, home, hashlib.sha256(text.encode()).hexdigest())
+    return PushedSettings(sites, home, hashlib.sha256(text.encode()).hexdigest())
 
 
-def _must_be_known(clusters: Iterable[str], own: OwnSettings) -> None:
+def _must_be_known(clusters: Iterable[str], own: ApplicationSettings) -> None:
     if strange := sorted(name for name in clusters if name not in own.clusters):
         raise ConfigError(
             f"cluster {strange[0]} is none of the application's own, and nothing else is taken from an http:// address",
@@ -102,8 +104,8 @@ def _guards(protocol: str) -> set[str]:
 
 
 def _object(text: str) -> dict[str, Any]:
-    if len(text) > CHARS_MAX:
-        raise ConfigError(f"a push has {CHARS_MAX:,} characters at most")
+    if len(text) > PUSH_CHARS_MAX:
+        raise ConfigError(f"a push has {PUSH_CHARS_MAX:,} characters at most")
     try:
         raw = json.loads(text, object_pairs_hook=_once_each)
     except (ValueError, RecursionError) as error:
@@ -139,7 +141,7 @@ _FORM = re.compile(r'(?:W/)?"(?P<revision>[0-9]{1,18})-(?P<digest>[0-9a-f]{64})"
 
 
 @dataclass(frozen=True, slots=True)
-class Tag:
+class PushTag:
     """Which revision a push is, and the digest by which its text is known to be whole. Of two servers of one store one
     may be behind for a while: a client passes over what is older than what it has heard."""
 
@@ -155,7 +157,7 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def read_tag(header: str) -> Tag | None:
+def read_tag(header: str) -> PushTag | None:
     """The tag in a header; None where that is none."""
     found = _FORM.fullmatch(header.strip())
-    return Tag(int(found["revision"]), found["digest"]) if found else None
+    return PushTag(int(found["revision"]), found["digest"]) if found else None

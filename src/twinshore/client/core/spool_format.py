@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
-from twinshore.config.errors import NotYetError
+from twinshore.config.errors import UnsupportedError
 
 VERSION = 1
 SEGMENT_MAGIC = b"TWSPOOL\n"
@@ -74,7 +74,7 @@ class SpoolRecord(NamedTuple):
     made_ms: int
 
 
-class Framed(NamedTuple):
+class FramedRecord(NamedTuple):
     """A record where it lies in its segment. `batch`: all before there was on disk when this was written."""
 
     record: SpoolRecord
@@ -96,7 +96,9 @@ def read_header(text: bytes) -> SegmentHeader | None:
     if magic != SEGMENT_MAGIC:
         return None
     if version != VERSION:
-        raise NotYetError(f"the spool is of version {version}, and this is version {VERSION}", hint="update the client")
+        raise UnsupportedError(
+            f"the spool is of version {version}, and this is version {VERSION}", hint="update the client"
+        )
     return SegmentHeader(sequence, first_number, salt)
 
 
@@ -136,7 +138,7 @@ def frame_length(prefix: bytes) -> int | None:
     return length if magic == FRAME_MAGIC and length >= _PREFIX.size + _BODY.size else None
 
 
-def read_frame(text: bytes, at: int, salt: int) -> Framed | None:
+def read_frame(text: bytes, at: int, salt: int) -> FramedRecord | None:
     """The frame that these bytes are, which lie there in a segment; None where its checksum is another one."""
     if frame_length(text) != len(text):
         return None
@@ -157,10 +159,10 @@ def read_frame(text: bytes, at: int, salt: int) -> Framed | None:
         head, place = _cut(whole, place, head_bytes)
         headers.append((name, head))
     record = SpoolRecord(number, topic, value, key, partition, timestamp, tuple(headers), made_ms)
-    return Framed(record, at, len(text), batch)
+    return FramedRecord(record, at, len(text), batch)
 
 
-def given_headers(given: Any) -> Headers:
+def normalize_headers(given: Any) -> Headers:
     """As confluent-kafka takes them: a dict, or pairs. TypeError or ValueError where they are none that a record can
     have."""
     if not given:
@@ -189,7 +191,7 @@ def _cut(whole: bytes, at: int, length: int) -> tuple[bytes | None, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TopicMark:
     """Of one topic: records with a number below `below` are done, but for those in `open`."""
 
     below: int = 0
@@ -197,14 +199,14 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class SpoolMarks:
     """`end`: the segment, and the byte of it, where the spool ended then. A mark says nothing of what lies behind: what
     comes late has a low number. `gaps`: bytes before there, by segment and where they begin, that are of writes which
     may never have ended: an earlier start said so, when nothing lay behind them yet."""
 
     next_number: int = 0
     end: tuple[int, int] = (0, 0)
-    topics: Mapping[str, Mark] = field(default_factory=dict)
+    topics: Mapping[str, TopicMark] = field(default_factory=dict)
     gaps: frozenset[tuple[int, int]] = frozenset()
 
     def text(self) -> bytes:
@@ -216,46 +218,46 @@ class Marks:
         return b"%08x %s\n" % (crc32c(body), body)
 
 
-def read_marks(text: bytes) -> Marks | None:
+def read_marks(text: bytes) -> SpoolMarks | None:
     """None where it cannot be read; NotYetError where it is of a later version."""
     checksum, _, body = text.removesuffix(b"\n").partition(b" ")
     if not body or checksum != b"%08x" % crc32c(body):
         return None
     found = json.loads(body)
     if found["version"] != VERSION:
-        raise NotYetError(
+        raise UnsupportedError(
             f"the spool's marks are of version {found['version']}, and this is version {VERSION}",
             hint="update the client",
         )
-    topics = {name: Mark(below, tuple(still)) for name, (below, still) in found["topics"].items()}
+    topics = {name: TopicMark(below, tuple(still)) for name, (below, still) in found["topics"].items()}
     segment, at = found["end"]
     gaps = frozenset((sequence, begin) for sequence, begin in found.get("gaps", ()))
-    return Marks(found["next"], (segment, at), topics, gaps)
+    return SpoolMarks(found["next"], (segment, at), topics, gaps)
 
 
-HEADER = "twinshore-call"
-DIGITS_MAX = 20
+SEND_ID_HEADER = "twinshore-call"
+SEND_NUMBER_DIGITS_MAX = 20
 
 
-def mark_of(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
+def find_send_id(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
     """By which a call is known; None where it has none."""
-    return next((value for name, value in reversed(headers) if name == HEADER and value is not None), None)
+    return next((value for name, value in reversed(headers) if name == SEND_ID_HEADER and value is not None), None)
 
 
-def own_mark(headers: Sequence[tuple[str, bytes | None]], number: int) -> bytes | None:
+def find_own_send_id(headers: Sequence[tuple[str, bytes | None]], number: int) -> bytes | None:
     """By which the call of this number is known. None where it bears only what it was read with, as of a program that
     sends records on: that is the mark of another call."""
-    mark = mark_of(headers)
+    mark = find_send_id(headers)
     return mark if mark is not None and _parted(mark)[1] == number else None
 
 
 def _parted(mark: bytes) -> tuple[bytes, int]:
     """Who called, and the how-manieth call it was; -1 of what was made by nobody of ours."""
     who, _, number = mark.rpartition(b"-")
-    return who, int(number) if number.isdigit() and len(number) <= DIGITS_MAX else -1
+    return who, int(number) if number.isdigit() and len(number) <= SEND_NUMBER_DIGITS_MAX else -1
 
 
-class Left:
+class EarlierSends:
     """Of one topic, the calls that an earlier process left and may have sent, and that bear a mark of their own: a
     header by which each is known again, wherever it was copied to. `below`: most calls with a lower number are done.
     `since_ms`: none of them has an earlier time; None where there are none."""
@@ -270,7 +272,7 @@ class Left:
         self.since_ms: int | None = None
 
     def add(self, record: SpoolRecord) -> None:
-        mark, number = own_mark(record.headers, record.number), record.number
+        mark, number = find_own_send_id(record.headers, record.number), record.number
         if mark is None:
             return
         self._who.add(_parted(mark)[0])
@@ -288,10 +290,12 @@ class Left:
         return who in self._who and (number in self._named or 0 <= self._first <= number <= self._last)
 
 
-OPEN_MAX = 10_000  # numbers in a mark; with more of them open it covers less, and more is sent again after a kill
+OPEN_NUMBERS_MAX = (
+    10_000  # numbers in a mark; with more of them open it covers less, and more is sent again after a kill
+)
 
 
-class Place(NamedTuple):
+class SpoolPosition(NamedTuple):
     """Where a record lies."""
 
     segment: int
@@ -299,22 +303,22 @@ class Place(NamedTuple):
     size: int
 
 
-class TopicBook:
+class TopicIndex:
     """`mark`: what an earlier process left of it as done."""
 
     __slots__ = ("_flying", "_highest", "_open", "_reached", "ahead", "back", "begin", "below", "pending", "refused")
 
-    def __init__(self, mark: Mark | None = None) -> None:
-        mark = mark or Mark()
+    def __init__(self, mark: TopicMark | None = None) -> None:
+        mark = mark or TopicMark()
         self.below = mark.below  # above every number that was ever handed out
         self._open = frozenset(mark.open)
         self._highest = self._reached = -1
         self.ahead = 0
-        self.begin: Place | None = None  # before it nothing is ahead
+        self.begin: SpoolPosition | None = None  # before it nothing is ahead
         self.pending = 0  # not on disk yet
-        self.back: list[tuple[int, Place]] = []
-        self._flying: dict[int, Place] = {}
-        self.refused: dict[int, Place] = {}
+        self.back: list[tuple[int, SpoolPosition]] = []
+        self._flying: dict[int, SpoolPosition] = {}
+        self.refused: dict[int, SpoolPosition] = {}
 
     @property
     def unsent(self) -> int:
@@ -325,7 +329,7 @@ class TopicBook:
         """On disk, and not done."""
         return self.ahead + len(self.back) + len(self._flying) + len(self.refused)
 
-    def add_found(self, number: int, place: Place, *, covered: bool) -> bool:
+    def add_found(self, number: int, place: SpoolPosition, *, covered: bool) -> bool:
         """A record that an earlier process wrote; whether it is still to be sent. `covered`: it was there when the
         mark was made."""
         done = covered and number < self.below and number not in self._open
@@ -335,7 +339,7 @@ class TopicBook:
         self.added(number, place)
         return True
 
-    def added(self, number: int, place: Place) -> None:
+    def added(self, number: int, place: SpoolPosition) -> None:
         """It is on disk now."""
         if number < self._highest or number < self.below:
             heapq.heappush(self.back, (number, place))
@@ -352,7 +356,7 @@ class TopicBook:
         self._reached = number
         return True
 
-    def handed_out(self, number: int, place: Place, *, came_back: bool) -> None:
+    def handed_out(self, number: int, place: SpoolPosition, *, came_back: bool) -> None:
         """`came_back`: it was one of those that are named, though a lower one may have come since."""
         if came_back:
             self.back.remove((number, place))
@@ -366,44 +370,44 @@ class TopicBook:
         """It was not sent after all, or nobody acknowledged it: it goes before whatever has a higher number."""
         heapq.heappush(self.back, (number, self._flying.pop(number)))
 
-    def done(self, number: int) -> Place | None:
+    def done(self, number: int) -> SpoolPosition | None:
         return self._flying.pop(number, None)
 
     def refuse(self, number: int) -> None:
         """A broker will not have it, and nobody is there to hear of it: it stays, and is tried at the next start."""
         self.refused[number] = self._flying.pop(number)
 
-    def mark(self) -> Mark:
+    def mark(self) -> TopicMark:
         named = [*(number for number, _ in self.back), *self._flying, *self.refused]
         still = sorted(number for number in named if number < self.below)
-        if len(still) > OPEN_MAX:
-            return Mark(still[OPEN_MAX], tuple(still[:OPEN_MAX]))
-        return Mark(self.below, tuple(still))
+        if len(still) > OPEN_NUMBERS_MAX:
+            return TopicMark(still[OPEN_NUMBERS_MAX], tuple(still[:OPEN_NUMBERS_MAX]))
+        return TopicMark(self.below, tuple(still))
 
 
 BLOCK_BYTES = 256 << 10
-Read = Callable[[int, int], bytes]
+ReadBytes = Callable[[int, int], bytes]
 
 
-class GapKind(StrEnum):
+class SegmentGapKind(StrEnum):
     TORN = "torn"
     UNFINISHED = "unfinished"
     DAMAGED = "damaged"
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class SegmentGap:
     """Bytes of a segment that are no record; reading goes on at `until`."""
 
     at: int
     until: int
-    kind: GapKind
+    kind: SegmentGapKind
 
 
-class Pages:
+class BlockReader:
     """Bytes up to `end`, read a block at a time."""
 
-    def __init__(self, read: Read, end: int) -> None:
+    def __init__(self, read: ReadBytes, end: int) -> None:
         self._read, self.end = read, end
         self._begin, self._block = 0, b""
 
@@ -415,7 +419,7 @@ class Pages:
         begin = at - self._begin
         return self._block[begin : begin + size]
 
-    def frame_at(self, at: int, salt: int) -> Framed | None:
+    def frame_at(self, at: int, salt: int) -> FramedRecord | None:
         length = frame_length(self.bytes_at(at, PREFIX_BYTES))
         if length is None or at + length > self.end:
             return None
@@ -423,7 +427,7 @@ class Pages:
         return found if found is None or found.batch <= at else None
 
 
-def framed(pages: Pages, salt: int, begin: int) -> Iterator[Framed]:
+def read_framed_records(pages: BlockReader, salt: int, begin: int) -> Iterator[FramedRecord]:
     """Records from there on, up to the first bytes that are none."""
     at = begin
     while at < pages.end and (found := pages.frame_at(at, salt)) is not None:
@@ -431,9 +435,9 @@ def framed(pages: Pages, salt: int, begin: int) -> Iterator[Framed]:
         at += found.size
 
 
-def scan(read: Read, header: SegmentHeader, end: int) -> Iterator[Framed | Gap]:
+def scan_segment(read: ReadBytes, header: SegmentHeader, end: int) -> Iterator[FramedRecord | SegmentGap]:
     """The whole segment in its order: each record that can be read, and each gap between them."""
-    pages, at = Pages(read, end), HEADER_BYTES
+    pages, at = BlockReader(read, end), HEADER_BYTES
     while at < end:
         found = pages.frame_at(at, header.salt)
         if found is not None:
@@ -445,25 +449,25 @@ def scan(read: Read, header: SegmentHeader, end: int) -> Iterator[Framed | Gap]:
         at = gap.until
 
 
-def gap_at(pages: Pages, salt: int, at: int) -> Gap:
+def gap_at(pages: BlockReader, salt: int, at: int) -> SegmentGap:
     """What the bytes are that begin there and are no record."""
     begin = _next(pages, salt, at + 1)
     if begin is None:
-        return Gap(at, pages.end, GapKind.TORN)
+        return SegmentGap(at, pages.end, SegmentGapKind.TORN)
     proven = False
     behind: int | None = begin
     while not proven and behind is not None:
         last = behind
-        for one in framed(pages, salt, behind):
+        for one in read_framed_records(pages, salt, behind):
             last = one.at + one.size
             if one.batch > at:
                 proven = True
                 break
         behind = _next(pages, salt, last) if last < pages.end else None
-    return Gap(at, begin, GapKind.DAMAGED if proven else GapKind.UNFINISHED)
+    return SegmentGap(at, begin, SegmentGapKind.DAMAGED if proven else SegmentGapKind.UNFINISHED)
 
 
-def _next(pages: Pages, salt: int, at: int) -> int | None:
+def _next(pages: BlockReader, salt: int, at: int) -> int | None:
     """Where the next record begins that can be read."""
     while at < pages.end:
         block = pages.bytes_at(at, BLOCK_BYTES)

@@ -24,24 +24,24 @@ from typing import Any, Protocol
 from confluent_kafka import KafkaException
 from crc32c import crc32c
 
-from twinshore.client.core.pushes import OwnSettings, Pushed, read_pushed
+from twinshore.client.core.pushes import ApplicationSettings, PushedSettings, read_pushed
 from twinshore.client.sites import client_thread
 from twinshore.config.errors import ConfigError
-from twinshore.config.once import Once, in_words
-from twinshore.config.private_files import opener
+from twinshore.config.private_files import private_opener
+from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.kafka.clock import steady_s
-from twinshore.routing.core.records import Clash, HomeLine, HomeLog, HomeState
+from twinshore.routing.core.home_records import HomeConflict, HomeLog, HomeRecord, HomeState
 
-HEAD = "twinshore push 1"
+LAST_PUSH_HEADER = "twinshore push 1"
 
 
-def keep(path: Path, text: str) -> None:
+def save_last_push(path: Path, text: str) -> None:
     """Whole, or as it was before. OSError where it cannot be written."""
     part = path.with_name(f"{path.name}.part")
     data = text.encode()
     try:
-        with open(part, "wb", opener=opener) as file:
-            file.write(f"{HEAD} {crc32c(data):08x}\n".encode() + data)
+        with open(part, "wb", opener=private_opener) as file:
+            file.write(f"{LAST_PUSH_HEADER} {crc32c(data):08x}\n".encode() + data)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
@@ -51,13 +51,13 @@ def keep(path: Path, text: str) -> None:
         raise
 
 
-def kept(path: Path) -> str | None:
+def load_last_push(path: Path) -> str | None:
     """None where there is none, or where it is damaged."""
     try:
         head, _, data = path.read_bytes().partition(b"\n")
     except OSError:
         return None
-    return data.decode("utf-8", "replace") if head == f"{HEAD} {crc32c(data):08x}".encode() else None
+    return data.decode("utf-8", "replace") if head == f"{LAST_PUSH_HEADER} {crc32c(data):08x}".encode() else None
 
 
 class RememberedHomes:
@@ -70,10 +70,10 @@ class RememberedHomes:
         self._path, self._warn, self._guard = path, warn, threading.Lock()
         self._lines = _read(path) if path else {}
 
-    def lines(self) -> dict[str, HomeLine]:
+    def lines(self) -> dict[str, HomeRecord]:
         return dict(self._lines)
 
-    def keep(self, told: Mapping[str, HomeLine | Clash]) -> None:
+    def keep(self, told: Mapping[str, HomeRecord | HomeConflict]) -> None:
         """Those that are settled. Of a topic that a switch has just now the line before stays."""
         if self._path is None:
             return
@@ -81,35 +81,37 @@ class RememberedHomes:
             news = {
                 topic: line
                 for topic, line in told.items()
-                if isinstance(line, HomeLine) and line.state is HomeState.SETTLED and line is not self._lines.get(topic)
+                if isinstance(line, HomeRecord)
+                and line.state is HomeState.SETTLED
+                and line is not self._lines.get(topic)
             }
             if not news:
                 return
             self._lines |= news
             try:
-                keep(self._path, "".join(_text(line) for line in self._lines.values()))
+                save_last_push(self._path, "".join(_text(line) for line in self._lines.values()))
             except OSError as error:
                 self._warn(f"{self._path} cannot be written, so a restart does not know where topics are: {error}")
 
 
-def _text(line: HomeLine) -> str:
+def _text(line: HomeRecord) -> str:
     key, value = line.line()
     return f"{key.decode()}\t{(value or b'').decode()}\n"
 
 
-def _read(path: Path) -> dict[str, HomeLine]:
+def _read(path: Path) -> dict[str, HomeRecord]:
     log = HomeLog()
-    for line in (kept(path) or "").splitlines():
+    for line in (load_last_push(path) or "").splitlines():
         key, _, value = line.partition("\t")
         log.take(key.encode(), value.encode())
     return log.homes
 
 
-FILE_S = 0.5
-QUERY_S = 2.0
+FILE_POLL_INTERVAL_S = 0.5
+QUERY_INTERVAL_S = 2.0
 
 
-class Source(Protocol):
+class PushSource(Protocol):
     """One place that pushes come from. Whatever it raises may pass: it is asked again. `in_clear`: anybody on the way
     may change what it answers, so no settings are taken from it."""
 
@@ -128,7 +130,7 @@ class PushQuery:
 
     in_clear = False
 
-    def __init__(self, ask: Callable[[], str], *, name: str = "database", every_s: float = QUERY_S) -> None:
+    def __init__(self, ask: Callable[[], str], *, name: str = "database", every_s: float = QUERY_INTERVAL_S) -> None:
         self._ask, self.name, self._every_s = ask, name, every_s
         self._seen: str | None = None
 
@@ -145,12 +147,14 @@ class PushFile(PushQuery):
     """The text is the file's. It is looked at twice a second, and is best replaced as a whole, by a rename."""
 
     def __init__(self, path: Path | str) -> None:
-        super().__init__(partial(Path(path).read_text, encoding="utf-8"), name=f"file {path}", every_s=FILE_S)
+        super().__init__(
+            partial(Path(path).read_text, encoding="utf-8"), name=f"file {path}", every_s=FILE_POLL_INTERVAL_S
+        )
 
 
-FIRST_S = 10.0
-AGAIN_S = 1.0
-UNTAKEN_S = 5.0
+FIRST_PUSH_TIMEOUT_S = 10.0
+RETRY_DELAY_S = 1.0
+UNAPPLIED_RETRY_S = 5.0
 
 
 class Pushes:
@@ -161,23 +165,23 @@ class Pushes:
 
     def __init__(
         self,
-        source: Source,
+        source: PushSource,
         *,
         clusters: Mapping[str, Mapping[str, Any]] | None = None,
         last_good: Path | str | None = None,
-        first_s: float = FIRST_S,
+        first_s: float = FIRST_PUSH_TIMEOUT_S,
     ) -> None:
         self._source, self._first_s, self._clusters = source, first_s, clusters or {}
         self._last_good = Path(last_good) if last_good else None
         self._shared: Mapping[str, Any] = {}
         self._topics: tuple[str, ...] = ()
         self._warn: Callable[[str], None] = lambda _: None
-        self._asking, self._taking = Once(self._say), Once(self._say)
-        self._check: Callable[[Pushed], None] = lambda _: None
-        self._told: Callable[[Pushed], None] = lambda _: None
+        self._asking, self._taking = RepeatFilter(self._say), RepeatFilter(self._say)
+        self._check: Callable[[PushedSettings], None] = lambda _: None
+        self._told: Callable[[PushedSettings], None] = lambda _: None
         self._trouble = ""
         self._untaken, self._untaken_s = "", 0.0  # a push of which no client could be made then, and when that was
-        self._now: Pushed | None = None
+        self._now: PushedSettings | None = None
         self._heard, self._stopping = threading.Event(), threading.Event()
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -187,9 +191,9 @@ class Pushes:
         shared: Mapping[str, Any],
         topics: Iterable[str],
         warn: Callable[[str], None],
-        told: Callable[[Pushed], None],
-        check: Callable[[Pushed], None] = lambda _: None,
-    ) -> Pushed:
+        told: Callable[[PushedSettings], None],
+        check: Callable[[PushedSettings], None] = lambda _: None,
+    ) -> PushedSettings:
         """What the client begins with; `told` hears each push that comes later, from another thread. `check` raises
         where no client can be made of it. ConfigError where nothing was understood, now or before."""
         if self._thread is not None:
@@ -223,12 +227,12 @@ class Pushes:
             try:
                 text = self._source.news(self._stopping)
             except Exception as error:  # whatever a database's driver raises
-                self._asking.say(f"{self._source.name} cannot be asked: {in_words(error)}")
+                self._asking.say(f"{self._source.name} cannot be asked: {describe_error(error)}")
                 self._heard.set()
-                self._stopping.wait(AGAIN_S)
+                self._stopping.wait(RETRY_DELAY_S)
                 continue
             self._asking.well()
-            if text is None and self._untaken and steady_s() > self._untaken_s + UNTAKEN_S:
+            if text is None and self._untaken and steady_s() > self._untaken_s + UNAPPLIED_RETRY_S:
                 text = self._untaken
             if text is not None:
                 self._take(text)
@@ -253,19 +257,19 @@ class Pushes:
             self._now, self._trouble, told = pushed, "", self._told
         if self._last_good is not None:
             try:
-                keep(self._last_good, text)
+                save_last_push(self._last_good, text)
             except OSError as error:
                 self._taking.say(
                     f"{self._last_good} cannot be written, so a start without the centre would fail: {error}"
                 )
         told(pushed)
 
-    def _read(self, text: str) -> Pushed:
-        own = OwnSettings(self._shared, self._clusters, in_clear=self._source.in_clear)
+    def _read(self, text: str) -> PushedSettings:
+        own = ApplicationSettings(self._shared, self._clusters, in_clear=self._source.in_clear)
         return read_pushed(text, own, self._topics)
 
-    def _before(self) -> Pushed | None:
-        text = kept(self._last_good) if self._last_good is not None else None
+    def _before(self) -> PushedSettings | None:
+        text = load_last_push(self._last_good) if self._last_good is not None else None
         if text is None:
             return None
         try:

@@ -25,13 +25,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from twinshore.client.core.pushes import Tag, digest_of, read_tag
+from twinshore.client.core.pushes import PushTag, digest_of, read_tag
 from twinshore.config.errors import ConfigError
 from twinshore.kafka.clock import steady_s, wall_ms
 
-ANSWER_BYTES_MAX = 4 << 20
-NOT_CHANGED = 304
-SAID_MAX = 200
+RESPONSE_BYTES_MAX = 4 << 20
+NOT_MODIFIED = 304
+ERROR_BODY_BYTES_MAX = 200
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -41,7 +41,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def address(given: str, what: str) -> str:
+def parse_server_url(given: str, what: str) -> str:
     """Without a slash at its end; ConfigError where it is none that can be asked."""
     parts = urlsplit(given)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -49,7 +49,7 @@ def address(given: str, what: str) -> str:
     return given.rstrip("/")
 
 
-def is_in_clear(given: str) -> bool:
+def is_unencrypted(given: str) -> bool:
     """Whether anybody on the way may read and change what that address answers."""
     parts = urlsplit(given)
     host = parts.hostname or ""
@@ -60,7 +60,7 @@ def is_in_clear(given: str) -> bool:
     return parts.scheme == "http" and not is_here
 
 
-def ask(
+def http_get(
     url: str, headers: Mapping[str, str], timeout_s: float, trust: ssl.SSLContext | None = None
 ) -> tuple[bytes, str] | None:
     """What it answers, with the answer's tag; None where nothing has changed. ConfigError where it refuses, and
@@ -69,21 +69,21 @@ def ask(
     opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=trust), _NoRedirect())
     try:
         with opener.open(request, timeout=timeout_s) as answer:
-            found = answer.read(ANSWER_BYTES_MAX + 1)
-            if len(found) > ANSWER_BYTES_MAX:
-                raise ConfigError(f"it answers with more than {ANSWER_BYTES_MAX:,} bytes")
+            found = answer.read(RESPONSE_BYTES_MAX + 1)
+            if len(found) > RESPONSE_BYTES_MAX:
+                raise ConfigError(f"it answers with more than {RESPONSE_BYTES_MAX:,} bytes")
             return found, answer.headers.get("ETag", "")
     except urllib.error.HTTPError as error:
         with error:
-            if error.code == NOT_CHANGED:
+            if error.code == NOT_MODIFIED:
                 return None
-            said = error.read(SAID_MAX).decode("utf-8", "replace").partition("\n")[0].strip()
+            said = error.read(ERROR_BODY_BYTES_MAX).decode("utf-8", "replace").partition("\n")[0].strip()
         raise ConfigError(f"it answers {error.code}: {said or error.reason}") from error
 
 
-POLL_S_MAX = 90.0  # Apollo answers after 60 s
-ASK_S_MAX = 10.0
-FIRST = -1
+LONG_POLL_TIMEOUT_S = 90.0  # Apollo answers after 60 s
+REQUEST_TIMEOUT_S = 10.0
+FIRST_NOTIFICATION_ID = -1
 
 
 class Apollo:
@@ -101,18 +101,20 @@ class Apollo:
         access_key: str = "",
         insecure_http: bool = False,
     ) -> None:
-        self._server, self._app, self._namespace = address(server, "Apollo's"), app_id, namespace
+        self._server, self._app, self._namespace = parse_server_url(server, "Apollo's"), app_id, namespace
         self._cluster, self._key, self._secret = cluster, key, access_key
-        self.in_clear = is_in_clear(server) and not insecure_http
+        self.in_clear = is_unencrypted(server) and not insecure_http
         self.name = f"Apollo {self._server}, {app_id}/{cluster}/{namespace}"
-        self._number = FIRST
-        self._read = FIRST - 1  # of which notification the text was read
+        self._number = FIRST_NOTIFICATION_ID
+        self._read = FIRST_NOTIFICATION_ID - 1  # of which notification the text was read
 
     def news(self, stop: threading.Event) -> str | None:
         if self._read == self._number and not (self._hear() and not stop.is_set()):
             return None
         number = self._number
-        found = self._get(f"/configs/{quote(self._app)}/{quote(self._cluster)}/{quote(self._namespace)}", ASK_S_MAX)
+        found = self._get(
+            f"/configs/{quote(self._app)}/{quote(self._cluster)}/{quote(self._namespace)}", REQUEST_TIMEOUT_S
+        )
         if found is None:
             return None
         text = found.get("configurations", {}).get(self._key)
@@ -125,7 +127,7 @@ class Apollo:
         """Waits for the next notification; whether it was one of this namespace."""
         asked = json.dumps([{"namespaceName": self._namespace, "notificationId": self._number}])
         words = urlencode({"appId": self._app, "cluster": self._cluster, "notifications": asked})
-        found = self._get(f"/notifications/v2?{words}", POLL_S_MAX)
+        found = self._get(f"/notifications/v2?{words}", LONG_POLL_TIMEOUT_S)
         for one in found or ():
             if one.get("namespaceName", "").removesuffix(".properties") == self._namespace.removesuffix(".properties"):
                 self._number = int(one["notificationId"])
@@ -135,7 +137,7 @@ class Apollo:
     def _get(self, path: str, timeout_s: float) -> Any:
         """What it answers, as JSON; None where nothing has changed."""
         try:
-            found = ask(f"{self._server}{path}", self._signed(path), timeout_s)
+            found = http_get(f"{self._server}{path}", self._signed(path), timeout_s)
         except ConfigError as error:
             raise ConfigError(f"{self.name}: {error.message}") from error
         return None if found is None else json.loads(found[0])
@@ -148,10 +150,10 @@ class Apollo:
         return {"Authorization": f"Apollo {self._app}:{base64.b64encode(digest).decode()}", "Timestamp": at}
 
 
-WAIT_S = 25
-SLACK_S = 10.0
-PAUSE_S = 1.0
-BELIEVED_S = 60.0
+PUSH_WAIT_S = 25
+PUSH_WAIT_SLACK_S = 10.0
+RETRY_DELAY_S = 1.0
+OLDER_PUSH_IGNORED_S = 60.0
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,1024}")
 
 
@@ -172,15 +174,15 @@ class PushServer:
     ) -> None:
         if bool(token) == bool(token_file):
             raise ConfigError("a push server is asked with either token or token_file")
-        self._server = address(server, "the push server's")
-        self._url = f"{self._server}/v1/apps/{app}/push?wait_s={WAIT_S}"
+        self._server = parse_server_url(server, "the push server's")
+        self._url = f"{self._server}/v1/apps/{app}/push?wait_s={PUSH_WAIT_S}"
         self._given, self._token_file = token, Path(token_file) if token_file else None
         self._trust = ssl.create_default_context(cafile=str(ca_file)) if ca_file else None
-        self.in_clear = is_in_clear(server) and not insecure_http
+        self.in_clear = is_unencrypted(server) and not insecure_http
         self.name = f"push server {self._server}, {app}"
         if token:
             _checked(token)
-        self._seen: Tag | None = None
+        self._seen: PushTag | None = None
         self._seen_s = 0.0  # when a server last knew of it
 
     def news(self, stop: threading.Event) -> str | None:
@@ -188,24 +190,24 @@ class PushServer:
         headers = {"Authorization": f"Bearer {_checked(token)}"}
         if self._seen:
             headers["If-None-Match"] = str(self._seen)
-        found = ask(self._url, headers, WAIT_S + SLACK_S, self._trust)
+        found = http_get(self._url, headers, PUSH_WAIT_S + PUSH_WAIT_SLACK_S, self._trust)
         if found is None or stop.is_set():
             self._seen_s = steady_s()
             return None
         text, tag = _whole(*found)
         if tag == self._seen or self._is_behind(tag):
-            stop.wait(PAUSE_S)
+            stop.wait(RETRY_DELAY_S)
             return None
         self._seen, self._seen_s = tag, steady_s()
         return text
 
-    def _is_behind(self, tag: Tag) -> bool:
+    def _is_behind(self, tag: PushTag) -> bool:
         """One of several servers may be, for a while. A store that was put back to an older state stays so."""
         older = self._seen is not None and tag.revision < self._seen.revision
-        return older and steady_s() < self._seen_s + BELIEVED_S
+        return older and steady_s() < self._seen_s + OLDER_PUSH_IGNORED_S
 
 
-def _whole(body: bytes, header: str) -> tuple[str, Tag]:
+def _whole(body: bytes, header: str) -> tuple[str, PushTag]:
     tag = read_tag(header)
     if tag is None:
         raise ConfigError("it answers without a tag, as no push server does")

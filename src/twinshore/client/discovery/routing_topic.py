@@ -1,7 +1,7 @@
 """The clusters' own word: each is asked where topics are at home, and told that this client follows.
 
 A thread for each cluster, so that one that is silent keeps nobody from hearing the others. What a client must do by
-what was heard is `routing.core.followers`'s; it counts by a clock that runs on while the machine sleeps.
+what was heard is `routing.core.subscribers`'s; it counts by a clock that runs on while the machine sleeps.
 
 The clusters that a client may meet: as the application names them, or as a configuration centre pushes them.
 """
@@ -16,32 +16,41 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import Any
 
-from twinshore.client.core.pushes import Pushed
+from twinshore.client.core.pushes import PushedSettings
 from twinshore.client.discovery.config_service import Pushes, RememberedHomes
-from twinshore.client.sites import Site, Warned, client_thread, sites_of
+from twinshore.client.sites import Site, WarningQueue, client_thread, sites_of
 from twinshore.config.errors import ConfigError, KafkaError
 from twinshore.config.model import Cluster
-from twinshore.config.once import in_words
+from twinshore.config.repeat_filter import describe_error
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.routing.core.followers import LEASE_MS_MAX, LEASE_S, POLL_S, Following, Order, Park, Write, goodbye_line
-from twinshore.routing.core.records import Clash, HomeLine, far_in_words
-from twinshore.routing.topic import FollowerNotes, HomeNotes
+from twinshore.routing.core.home_records import HomeConflict, HomeRecord, describe_implausible
+from twinshore.routing.core.subscribers import (
+    LEASE_MS_MAX,
+    POLL_INTERVAL_S,
+    SUBSCRIPTION_LEASE_S,
+    HomeSubscription,
+    Pause,
+    WriteOrder,
+    WriteTo,
+    unsubscribe_record,
+)
+from twinshore.routing.homes_topic import HomesTopic, SubscribersTopic
 
-PATIENCE_S = 1.0
-AGAIN_S = PATIENCE_S / 4
+REQUEST_TIMEOUT_S = 1.0
+RETRY_DELAY_S = REQUEST_TIMEOUT_S / 4
 # A cluster that is silent for so long is told of: the lease is over by then, and calls wait.
-SILENT_S = 5.0
+WARN_UNAVAILABLE_AFTER_S = 5.0
 LEASE_S_MAX = LEASE_MS_MAX / 1_000
 
 
-def must_be_lease(lease_s: float) -> None:
+def check_lease(lease_s: float) -> None:
     """ConfigError for one that no switch believes: what is written under it would never cross."""
     if isinstance(lease_s, bool) or not isinstance(lease_s, int | float) or not 0.001 <= lease_s <= LEASE_S_MAX:
         raise ConfigError(f"lease_s is {lease_s!r}, and a switch believes in 0.001 to {LEASE_S_MAX:g}")
 
 
-class HomesCentre:
+class HomeTracker:
     """`topics`: names, or beginnings of names with a `*` behind; `begin`: where topics are written of which no line
     tells; `told`: what another one has heard before it. `news` is called from a thread of the centre when it has heard
     or lost something; `warn` is told, once, why a cluster is not believed. There is a thread for each cluster, from
@@ -54,18 +63,18 @@ class HomesCentre:
         sites: Mapping[str, Site],
         begin: str,
         *,
-        lease_s: float = LEASE_S,
-        told: Mapping[str, HomeLine | Clash] | None = None,
+        lease_s: float = SUBSCRIPTION_LEASE_S,
+        told: Mapping[str, HomeRecord | HomeConflict] | None = None,
         news: Callable[[], None] = lambda: None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._id, self._name, self._sites = uuid.uuid4().hex, name, sites
         self._guard = threading.Lock()
-        self._following = Following(self._id, name, topics, sites, begin, lease_s, told)
-        self._news, self._warned = news, Warned(warn)
+        self._following = HomeSubscription(self._id, name, topics, sites, begin, lease_s, told)
+        self._news, self._warned = news, WarningQueue(warn)
         self._shown: set[str] = set()
         self._unheard = set(sites)
-        self._notes: dict[str, HomeNotes] = {}
+        self._notes: dict[str, HomesTopic] = {}
         self._troubles: dict[str, str] = {}
         self._stopping, self._deaf = threading.Event(), threading.Event()
         self._threads = [
@@ -83,25 +92,25 @@ class HomesCentre:
         self._stopping.set()
         for thread in self._threads:
             if thread.ident is not None:
-                thread.join(4 * PATIENCE_S)
+                thread.join(4 * REQUEST_TIMEOUT_S)
 
-    def order(self, topic: str) -> Order:
+    def order(self, topic: str) -> WriteOrder:
         """What must be done with the topic now. Nothing goes to a cluster that has not shown that it is the one which
         the application expects there."""
         with self._guard:
             return self._checked(self._following.order(topic, steady_s()))
 
-    def heard(self, topic: str) -> Order:
+    def heard(self, topic: str) -> WriteOrder:
         """Where whoever reads finds the topic."""
         with self._guard:
             return self._checked(self._following.heard(topic, steady_s()))
 
-    def line(self, topic: str) -> HomeLine | None:
+    def line(self, topic: str) -> HomeRecord | None:
         """What stands of the topic on the clusters."""
         with self._guard:
             return self._following.line(topic)
 
-    def told(self) -> Mapping[str, HomeLine | Clash]:
+    def told(self) -> Mapping[str, HomeRecord | HomeConflict]:
         """All that was heard of where topics are at home."""
         with self._guard:
             return self._following.told()
@@ -131,7 +140,7 @@ class HomesCentre:
         with self._guard:
             return self._following.held()
 
-    def is_deaf(self) -> bool:
+    def is_every_cluster_unavailable(self) -> bool:
         """Whether no cluster at all is heard now."""
         return self._troubles.keys() >= self._sites.keys()
 
@@ -152,7 +161,7 @@ class HomesCentre:
     def moving(self) -> bool:
         """Whether a switch is under way."""
         with self._guard:
-            return self._following.poll_s() < POLL_S
+            return self._following.poll_s() < POLL_INTERVAL_S
 
     def _follow(self, site: Site) -> None:
         """Whatever fails is asked again, over new connections: what was remembered of the cluster, or read of its
@@ -160,18 +169,18 @@ class HomesCentre:
         while not (self._stopping.is_set() or self._deaf.is_set()):
             try:
                 with closing(
-                    KafkaCluster(site.cluster, client_id=f"follower-{self._name}", patience_s=PATIENCE_S)
+                    KafkaCluster(site.cluster, client_id=f"follower-{self._name}", patience_s=REQUEST_TIMEOUT_S)
                 ) as kafka:
                     self._follow_by(site, kafka)
             except Exception as error:  # whoever ended here would leave the lease to run out for ever, and nobody told
-                self._troubles[site.name] = f"{site.name}: {in_words(error)}"
+                self._troubles[site.name] = f"{site.name}: {describe_error(error)}"
                 self._warned.now(self._troubles[site.name])
                 self._news()
-                self._stopping.wait(POLL_S)
+                self._stopping.wait(POLL_INTERVAL_S)
 
     def _follow_by(self, site: Site, kafka: KafkaCluster) -> None:
         """Until the end. Raises what may not pass by itself."""
-        homes, followers = HomeNotes(kafka, partial(self._known, site.name)), FollowerNotes(kafka)
+        homes, followers = HomesTopic(kafka, partial(self._known, site.name)), SubscribersTopic(kafka)
         self._notes[site.name] = homes
         pause_s, since_s = 0.0, steady_s()
         while not self._stopping.wait(pause_s):
@@ -184,29 +193,29 @@ class HomesCentre:
             except KafkaError as error:
                 if not error.retriable:
                     raise
-                pause_s = AGAIN_S  # the lease runs on: that is what it is for
+                pause_s = RETRY_DELAY_S  # the lease runs on: that is what it is for
                 self._troubles[site.name] = error.message
-                if steady_s() >= since_s + SILENT_S:
+                if steady_s() >= since_s + WARN_UNAVAILABLE_AFTER_S:
                     self._warned.now(self._troubles[site.name])
             self._news()
         if not self._deaf.is_set():
             with suppress(KafkaError):
-                followers.say(goodbye_line(self._id), wall_ms())
+                followers.say(unsubscribe_record(self._id), wall_ms())
 
-    def _ask(self, site: Site, kafka: KafkaCluster, homes: HomeNotes, followers: FollowerNotes) -> float:
+    def _ask(self, site: Site, kafka: KafkaCluster, homes: HomesTopic, followers: SubscribersTopic) -> float:
         cluster_id = kafka.cluster_id()
         if site.cluster_id and cluster_id != site.cluster_id:
             with self._guard:
                 self._shown.discard(site.name)
             expected = f"{site.cluster_id} was expected: it is not followed"
             self._warned.now(f"{site.name} is cluster {cluster_id}, and {expected}")
-            return POLL_S
+            return POLL_INTERVAL_S
         if not homes.homes and not followers.exists():
             followers.make()
         with self._guard:
             self._shown.add(site.name)
             self._following.met(site.name, cluster_id)
-            saying = self._following.says() if self._following.must_say(site.name, steady_s()) else None
+            saying = self._following.says() if self._following.must_announce(site.name, steady_s()) else None
         asked_s = steady_s()
         if saying:
             followers.say(saying.line(), wall_ms())
@@ -215,11 +224,11 @@ class HomesCentre:
             asked_s = steady_s()
         found = homes.read()
         if homes.log.far:
-            self._warned.now(far_in_words(site.name, homes.log.far.values()))
+            self._warned.now(describe_implausible(site.name, homes.log.far.values()))
         with self._guard:
             self._unheard.discard(site.name)
             self._following.read(site.name, found, asked_s, steady_s())
-            silent, pause_s = self._following.goes_without(steady_s()), self._following.poll_s()
+            silent, pause_s = self._following.skipped_clusters(steady_s()), self._following.poll_s()
         if silent:
             self._warned.now(
                 f"{', '.join(silent)} did not answer since the start: topics are written where the other clusters say;"
@@ -236,17 +245,17 @@ class HomesCentre:
         far = [log.far[topic].term for log in others if topic in log.far]
         return max([term, *said]) or max(far, default=0)
 
-    def _checked(self, found: Order) -> Order:
-        if isinstance(found, Write) and found.cluster not in self._shown and self._sites[found.cluster].cluster_id:
-            return Park("", f"{found.cluster} has not shown yet that it is the cluster that is expected there")
+    def _checked(self, found: WriteOrder) -> WriteOrder:
+        if isinstance(found, WriteTo) and found.cluster not in self._shown and self._sites[found.cluster].cluster_id:
+            return Pause("", f"{found.cluster} has not shown yet that it is the cluster that is expected there")
         return found
 
 
 Clusters = Mapping[str, Mapping[str, Any] | Cluster] | Pushes
-Check = Callable[[Mapping[str, Site]], None]
+SitesCheck = Callable[[Mapping[str, Site]], None]
 
 
-class Reach:
+class Discovery:
     """`sites` by name; `begin` is the one where topics are at home of which no cluster says it. `check` raises where no
     client can be made of the sites: whoever makes this hears it before anything has begun, and a push that comes later
     is not taken. `news` is called from another thread when something was pushed. Pushes are asked for until `stop`.
@@ -259,13 +268,13 @@ class Reach:
         topics: Iterable[str],
         *,
         warn: Callable[[str], None],
-        check: Check,
+        check: SitesCheck,
         news: Callable[[], None],
     ) -> None:
         self._news, self._warn = news, warn
-        self._pushed = deque[Pushed](maxlen=1)  # the last one counts
+        self._pushed = deque[PushedSettings](maxlen=1)  # the last one counts
         self.is_due = False  # until the clusters that count now were asked
-        self._asked: HomesCentre | None = None
+        self._asked: HomeTracker | None = None
         self.memory = clusters.memory if isinstance(clusters, Pushes) else None
         self._remembered: RememberedHomes | None = None
         self._pushes = clusters if isinstance(clusters, Pushes) else None
@@ -285,13 +294,13 @@ class Reach:
             if (found.sites, found.begin) != (self.sites, self.begin):
                 self.sites, self.begin, self.is_due = found.sites, found.begin, True
 
-    def ask(self, name: str, topics: Iterable[str], lease_s: float) -> HomesCentre:
+    def ask(self, name: str, topics: Iterable[str], lease_s: float) -> HomeTracker:
         """From now on the clusters are asked where these topics are at home. What was heard before stays known: a
         cluster that answers first, and was not told yet of a switch, takes no topic back."""
         if self._remembered is None:
             self._remembered = RememberedHomes(self.memory, self._warn)
-        told = lasting(self._asked.told()) if self._asked is not None else self._remembered.lines()
-        made = HomesCentre(
+        told = without_holds(self._asked.told()) if self._asked is not None else self._remembered.lines()
+        made = HomeTracker(
             *(name, topics, self.sites, self.begin), lease_s=lease_s, told=told, news=self._heard, warn=self._warn
         )
         made.start()
@@ -301,7 +310,7 @@ class Reach:
     def _heard(self) -> None:
         """In a thread of the centre's."""
         if self._asked is not None and self._remembered is not None:
-            self._remembered.keep(lasting(self._asked.told()))
+            self._remembered.keep(without_holds(self._asked.told()))
         self._news()
 
     def stop(self) -> None:
@@ -309,11 +318,11 @@ class Reach:
         if self._pushes is not None:
             self._pushes.stop()
 
-    def _push(self, pushed: Pushed) -> None:
+    def _push(self, pushed: PushedSettings) -> None:
         self._pushed.append(pushed)
         self._news()
 
 
-def lasting(told: Mapping[str, HomeLine | Clash]) -> dict[str, HomeLine | Clash]:
+def without_holds(told: Mapping[str, HomeRecord | HomeConflict]) -> dict[str, HomeRecord | HomeConflict]:
     """What was heard without holds: each counts from when a client hears it, so the next one hears it anew."""
-    return {topic: one for topic, one in told.items() if not (isinstance(one, HomeLine) and one.hold_ms)}
+    return {topic: one for topic, one in told.items() if not (isinstance(one, HomeRecord) and one.hold_ms)}

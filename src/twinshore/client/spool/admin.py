@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from twinshore.client.core.spool_format import GapKind
-from twinshore.client.producer import HotProducer
-from twinshore.client.spool.spool import Loaded, Spool, SpoolFiles, Tally, load
+from twinshore.client.core.spool_format import SegmentGapKind
+from twinshore.client.producer import FailoverProducer
+from twinshore.client.spool.spool import LoadedSpool, Spool, SpoolFiles, TopicBacklog, load_spool
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.model import Cluster, Plan
-from twinshore.config.sentences import counted, moment
+from twinshore.config.sentences import count_phrase, format_time
 
-TRIES = 5
+ATTEMPTS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class SpoolTopic:
     oldest_ms: int
 
     def sentence(self) -> str:
-        held = f"{counted(self.records, 'record')}, {counted(self.bytes, 'byte')}"
-        return f"{self.topic}: {held}, kept since {moment(self.oldest_ms)}"
+        held = f"{count_phrase(self.records, 'record')}, {count_phrase(self.bytes, 'byte')}"
+        return f"{self.topic}: {held}, kept since {format_time(self.oldest_ms)}"
 
 
 @dataclass(frozen=True, slots=True)
-class SpoolLook:
+class SpoolReport:
     """`holder`: the process of the producer that has it now. `notes`: bytes that are no record, and lose none."""
 
     folder: Path
@@ -48,8 +48,8 @@ class SpoolLook:
 
     def sentences(self) -> list[str]:
         who = f"; the producer in process {self.holder} has it" if self.holder else "; no producer has it"
-        what = f"{counted(self.records, 'record')} of {counted(len(self.topics), 'topic')} to send"
-        head = f"{self.folder}: {what}, {counted(self.bytes, 'byte')} on the disk{who}"
+        what = f"{count_phrase(self.records, 'record')} of {count_phrase(len(self.topics), 'topic')} to send"
+        head = f"{self.folder}: {what}, {count_phrase(self.bytes, 'byte')} on the disk{who}"
         return [head, *(one.sentence() for one in self.topics), *self.notes, *(f"damage: {one}" for one in self.damage)]
 
     def as_values(self) -> dict[str, Any]:
@@ -64,17 +64,17 @@ class SpoolLook:
         }
 
 
-def look(folder: Path) -> SpoolLook:
+def inspect_spool(folder: Path) -> SpoolReport:
     """Changes nothing. ConfigError where there is no spool."""
     files, loaded = _loaded(folder)
     holder = files.holder()
-    troubles = [one for one in loaded.troubles if one.gap.kind is not GapKind.DAMAGED]
+    troubles = [one for one in loaded.troubles if one.gap.kind is not SegmentGapKind.DAMAGED]
     if holder:  # its last write may be under way
-        troubles = [one for one in troubles if one.gap.kind is not GapKind.TORN]
+        troubles = [one for one in troubles if one.gap.kind is not SegmentGapKind.TORN]
     notes = [one.sentence() for one in troubles]
     if not loaded.marks_are_readable:
         notes.append("what was done cannot be read: all that is there would be sent again")
-    return SpoolLook(
+    return SpoolReport(
         folder,
         tuple(_topic(name, tally) for name, tally in sorted(loaded.tallies.items())),
         sum(segment.end for segment in loaded.segments.values()),
@@ -84,18 +84,18 @@ def look(folder: Path) -> SpoolLook:
     )
 
 
-def _topic(name: str, tally: Tally) -> SpoolTopic:
+def _topic(name: str, tally: TopicBacklog) -> SpoolTopic:
     return SpoolTopic(name, tally.records, tally.bytes, tally.oldest_ms)
 
 
-def _loaded(folder: Path) -> tuple[SpoolFiles, Loaded]:
+def _loaded(folder: Path) -> tuple[SpoolFiles, LoadedSpool]:
     """Its producer may delete a file meanwhile: then it is looked at once more."""
-    for left in reversed(range(TRIES)):
+    for left in reversed(range(ATTEMPTS_MAX)):
         try:
             files = SpoolFiles(folder)
             if not files.salts and files.marks() is None:
                 raise ConfigError(f"{folder} holds no spool", hint="name the folder that the producer has as `spool`")
-            return files, load(files)
+            return files, load_spool(files)
         except OSError as error:
             if not isinstance(error, FileNotFoundError) or not left:
                 raise ConfigError(f"the spool {folder} cannot be read: {error.strerror}") from error
@@ -135,7 +135,7 @@ def plan_send(asked: SendSpool, clusters: Mapping[str, Cluster]) -> Plan[SpoolSt
     return Plan(tuple(steps), tuple(shown))
 
 
-def send(
+def send_spool(
     planned: Plan[SpoolStep],
     asked: SendSpool,
     clusters: Mapping[str, Cluster],
@@ -151,7 +151,7 @@ def send(
     ordered = {asked.first: clusters[asked.first], **clusters} if asked.first else clusters
     spool = Spool(asked.folder, past_damage=asked.past_damage, warn=lambda _: None)  # the plan has told of it
     quiet = {"log_level": 2}  # what keeps it from a cluster is said in the end
-    with HotProducer(
+    with FailoverProducer(
         quiet, clusters=ordered, topics=topics, name="spool send", spool=spool, recognise=True, warn=warn
     ) as producer:
         producer.flush(within_s)
@@ -159,7 +159,9 @@ def send(
         producer.close(0)
         left = spool.topics()
     yield from (step for step in planned.steps if step.topic.topic not in left)
-    if lacking := [f"{topic}: {counted(left[topic], 'record')} ({why[topic]})" for topic in topics if topic in left]:
+    if lacking := [
+        f"{topic}: {count_phrase(left[topic], 'record')} ({why[topic]})" for topic in topics if topic in left
+    ]:
         raise RefusedError(f"not sent within {within_s:g} s, and still there: {'; '.join(lacking)}")
 
 
@@ -179,7 +181,7 @@ def plan_drop(asked: DropTopic) -> Plan[SpoolStep]:
     return Plan(tuple(SpoolStep(one, "is dropped", "would be dropped") for one in _of(seen, [asked.topic])))
 
 
-def drop(planned: Plan[SpoolStep], asked: DropTopic) -> Iterator[SpoolStep]:
+def drop_topic(planned: Plan[SpoolStep], asked: DropTopic) -> Iterator[SpoolStep]:
     spool = Spool(asked.folder, past_damage=asked.past_damage)
     try:
         for step in planned.steps:
@@ -194,8 +196,8 @@ def drop(planned: Plan[SpoolStep], asked: DropTopic) -> Iterator[SpoolStep]:
         spool.close()
 
 
-def _free(folder: Path, *, past_damage: bool) -> SpoolLook:
-    seen = look(folder)
+def _free(folder: Path, *, past_damage: bool) -> SpoolReport:
+    seen = inspect_spool(folder)
     if seen.holder:
         raise RefusedError(f"{folder} is the spool of a producer that runs, in process {seen.holder}")
     if seen.damage and not past_damage:
@@ -205,7 +207,7 @@ def _free(folder: Path, *, past_damage: bool) -> SpoolLook:
     return seen
 
 
-def _of(seen: SpoolLook, topics: Collection[str]) -> list[SpoolTopic]:
+def _of(seen: SpoolReport, topics: Collection[str]) -> list[SpoolTopic]:
     there = {one.topic: one for one in seen.topics}
     if strange := [topic for topic in topics if topic not in there]:
         raise ConfigError(

@@ -25,46 +25,46 @@ from weakref import WeakSet
 from twinshore.client.core.spool_format import (
     HEADER_BYTES,
     PREFIX_BYTES,
-    Framed,
-    Gap,
-    GapKind,
-    Left,
-    Mark,
-    Marks,
-    Pages,
-    Place,
-    Read,
+    BlockReader,
+    EarlierSends,
+    FramedRecord,
+    ReadBytes,
+    SegmentGap,
+    SegmentGapKind,
     SegmentHeader,
+    SpoolMarks,
+    SpoolPosition,
     SpoolRecord,
-    TopicBook,
+    TopicIndex,
+    TopicMark,
     body_bytes,
     frame_bytes,
     header_bytes,
     read_header,
     read_marks,
-    scan,
+    scan_segment,
 )
 from twinshore.config.errors import ConfigError, RefusedError
-from twinshore.config.private_files import make_folder
-from twinshore.config.sentences import counted
+from twinshore.config.private_files import make_private_folder
+from twinshore.config.sentences import count_phrase
 from twinshore.kafka.clock import steady_s
 
 Sync = Callable[[int], None]
 # What is needed to read a file again, its length too, is on the disk after either of them.
-SYNC: Sync = getattr(os, "fdatasync", os.fsync)
+DEFAULT_SYNC: Sync = getattr(os, "fdatasync", os.fsync)
 _SEGMENT = re.compile(r"(\d{16})-([0-9a-f]{8})\.spool")
-_LOCK, _MARKS, HOMES = "lock", "done", "homes"  # HOMES is the producer's own
-LOCK_TRIES, LOCK_S = 10, 0.05
+_LOCK, _MARKS, HOMES_FILE = "lock", "done", "homes"  # HOMES is the producer's own
+LOCK_TRIES, LOCK_RETRY_DELAY_S = 10, 0.05
 
 
 def _is_ours(name: str) -> bool:
-    return name == _LOCK or name.startswith((_MARKS, HOMES)) or _SEGMENT.fullmatch(name) is not None
+    return name == _LOCK or name.startswith((_MARKS, HOMES_FILE)) or _SEGMENT.fullmatch(name) is not None
 
 
 class SpoolFiles:
     """`salts`: the segments that there are, by their sequence, with the salt that their name says too."""
 
-    def __init__(self, folder: Path, *, sync: Sync = SYNC) -> None:
+    def __init__(self, folder: Path, *, sync: Sync = DEFAULT_SYNC) -> None:
         self.folder = folder
         self._sync = sync
         self.salts = self._find()
@@ -92,7 +92,7 @@ class SpoolFiles:
             )
         tries = LOCK_TRIES
         while (holder := self._try_lock()) is not None and (tries := tries - 1):
-            time.sleep(LOCK_S)  # whoever shows a spool has its lock for a moment
+            time.sleep(LOCK_RETRY_DELAY_S)  # whoever shows a spool has its lock for a moment
         if holder is not None:
             raise RefusedError(
                 f"{self.folder} is the spool of a producer that runs, in process {holder}",
@@ -107,7 +107,7 @@ class SpoolFiles:
     def _make_folder(self) -> None:
         """Its name is on the disk too, before anything is in it."""
         missing = [one for one in (self.folder, *self.folder.parents) if not one.exists()]
-        make_folder(self.folder)
+        make_private_folder(self.folder)
         for one in reversed(missing):
             _sync_folder(one.parent)
 
@@ -150,7 +150,7 @@ class SpoolFiles:
     def size(self, sequence: int) -> int:
         return self.path(sequence).stat().st_size
 
-    def reading(self, sequence: int) -> Read:
+    def reading(self, sequence: int) -> ReadBytes:
         path = self.path(sequence)
 
         def read(at: int, size: int) -> bytes:
@@ -286,7 +286,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 @dataclass(slots=True)
-class Segment:
+class SpoolSegment:
     """`left`: how many records of it are not done. `gaps`: bytes that are none, by where they begin."""
 
     sequence: int
@@ -294,11 +294,11 @@ class Segment:
     end: int
     left: int = 0
     topics: set[str] = field(default_factory=set)
-    gaps: dict[int, Gap] = field(default_factory=dict)
+    gaps: dict[int, SegmentGap] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Tally:
+class TopicBacklog:
     """What of a topic is to be sent. `oldest_ms`: when the oldest of it was kept back."""
 
     records: int = 0
@@ -312,95 +312,95 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class SpoolDamage:
     """Bytes of a file that are no record."""
 
     file: str
-    gap: Gap
+    gap: SegmentGap
 
     def sentence(self) -> str:
-        size = counted(self.gap.until - self.gap.at, "byte")
+        size = count_phrase(self.gap.until - self.gap.at, "byte")
         where = f"{self.file}: {size} from byte {self.gap.at} on"
         match self.gap.kind:
-            case GapKind.TORN:
+            case SegmentGapKind.TORN:
                 return f"{where} are of a write that never ended: no call that returned is lost"
-            case GapKind.UNFINISHED:
+            case SegmentGapKind.UNFINISHED:
                 return f"{where} cannot be read; they are of the last write there, which may never have ended"
             case _:
                 return f"{where} were on the disk and cannot be read now: the records that they held are lost"
 
 
 @dataclass(slots=True)
-class Loaded:
-    marks: Marks
+class LoadedSpool:
+    marks: SpoolMarks
     marks_are_readable: bool
     next_number: int = 0
-    segments: dict[int, Segment] = field(default_factory=dict)
-    books: dict[str, TopicBook] = field(default_factory=dict)
-    tallies: dict[str, Tally] = field(default_factory=dict)
-    left: dict[str, Left] = field(default_factory=dict)
-    troubles: list[Trouble] = field(default_factory=list)
+    segments: dict[int, SpoolSegment] = field(default_factory=dict)
+    books: dict[str, TopicIndex] = field(default_factory=dict)
+    tallies: dict[str, TopicBacklog] = field(default_factory=dict)
+    left: dict[str, EarlierSends] = field(default_factory=dict)
+    troubles: list[SpoolDamage] = field(default_factory=list)
 
     @property
-    def damage(self) -> list[Trouble]:
-        return [one for one in self.troubles if one.gap.kind is GapKind.DAMAGED]
+    def damage(self) -> list[SpoolDamage]:
+        return [one for one in self.troubles if one.gap.kind is SegmentGapKind.DAMAGED]
 
-    def _take(self, segment: Segment, found: Framed) -> None:
+    def _take(self, segment: SpoolSegment, found: FramedRecord) -> None:
         record = found.record
         book = self.books.get(record.topic)
         if book is None:
-            mark = self.marks.topics.get(record.topic, Mark())
-            book = self.books[record.topic] = TopicBook(mark)
-            self.left[record.topic] = Left(mark.below)
-        place = Place(segment.sequence, found.at, found.size)
+            mark = self.marks.topics.get(record.topic, TopicMark())
+            book = self.books[record.topic] = TopicIndex(mark)
+            self.left[record.topic] = EarlierSends(mark.below)
+        place = SpoolPosition(segment.sequence, found.at, found.size)
         segment.topics.add(record.topic)
         self.next_number = max(self.next_number, record.number + 1)
         if book.add_found(record.number, place, covered=(segment.sequence, found.at) < self.marks.end):
             segment.left += 1
-            self.tallies.setdefault(record.topic, Tally()).add(found.size, record.made_ms)
+            self.tallies.setdefault(record.topic, TopicBacklog()).add(found.size, record.made_ms)
             self.left[record.topic].add(record)
 
 
-def load(files: SpoolFiles) -> Loaded:
+def load_spool(files: SpoolFiles) -> LoadedSpool:
     """NotYetError where it was written by a later version."""
     text = files.marks()
-    marks = Marks() if text is None else read_marks(text)
-    loaded = Loaded(marks or Marks(), marks is not None, (marks or Marks()).next_number)
+    marks = SpoolMarks() if text is None else read_marks(text)
+    loaded = LoadedSpool(marks or SpoolMarks(), marks is not None, (marks or SpoolMarks()).next_number)
     last = max(files.salts, default=0)
     for sequence in sorted(files.salts):
-        segment = Segment(sequence, files.salts[sequence], files.size(sequence))
+        segment = SpoolSegment(sequence, files.salts[sequence], files.size(sequence))
         loaded.segments[sequence] = segment
         for one in _segment(files, segment, is_last=sequence == last):
-            if isinstance(one, Gap):
+            if isinstance(one, SegmentGap):
                 gap = one
                 is_past = sequence != last or (sequence, gap.at) < loaded.marks.end
                 if is_past and (sequence, gap.at) not in loaded.marks.gaps:
                     # The next segment began when this one was whole; and a mark counts what is on the disk alone.
-                    gap = Gap(gap.at, gap.until, GapKind.DAMAGED)
+                    gap = SegmentGap(gap.at, gap.until, SegmentGapKind.DAMAGED)
                 segment.gaps[gap.at] = gap
-                loaded.troubles.append(Trouble(files.path(sequence).name, gap))
+                loaded.troubles.append(SpoolDamage(files.path(sequence).name, gap))
             else:
                 loaded._take(segment, one)
     return loaded
 
 
-def _segment(files: SpoolFiles, segment: Segment, *, is_last: bool) -> Iterator[Framed | Gap]:
+def _segment(files: SpoolFiles, segment: SpoolSegment, *, is_last: bool) -> Iterator[FramedRecord | SegmentGap]:
     """Its records and gaps. A header that cannot be read is one of these: its name says the salt too."""
     read = files.reading(segment.sequence)
     header = read_header(read(0, HEADER_BYTES))
     if header is None:
         if segment.end <= HEADER_BYTES and is_last:
-            yield Gap(0, segment.end, GapKind.TORN)
+            yield SegmentGap(0, segment.end, SegmentGapKind.TORN)
             return
-        yield Gap(0, min(HEADER_BYTES, segment.end), GapKind.DAMAGED)
-    yield from scan(read, SegmentHeader(segment.sequence, 0, segment.salt), segment.end)
+        yield SegmentGap(0, min(HEADER_BYTES, segment.end), SegmentGapKind.DAMAGED)
+    yield from scan_segment(read, SegmentHeader(segment.sequence, 0, segment.salt), segment.end)
 
 
 READ_BYTES = 256 << 10
-Placed = tuple[SpoolRecord, Place]
+PositionedRecord = tuple[SpoolRecord, SpoolPosition]
 
 
-class Portions:
+class SpoolReader:
     """Reads a spool back in portions, of each topic in the order of its records' numbers. For one thread. What is ahead
     lies in that order and is read a portion at a time; what was given back, or came late, is read one by one.
 
@@ -410,15 +410,17 @@ class Portions:
         self,
         files: SpoolFiles,
         guard: threading.Lock,
-        segments: Mapping[int, Segment],
-        books: Mapping[str, TopicBook],
+        segments: Mapping[int, SpoolSegment],
+        books: Mapping[str, TopicIndex],
     ) -> None:
         self._files, self._guard = files, guard
         self._segments, self._books = segments, books
-        self._ready: dict[str, deque[Placed]] = {}
-        self._back: dict[str, Placed] = {}  # the first of what was given back, once it was read
+        self._ready: dict[str, deque[PositionedRecord]] = {}
+        self._back: dict[str, PositionedRecord] = {}  # the first of what was given back, once it was read
         self._cursors: dict[str, tuple[int, int]] = {}
-        self._heads: dict[str, tuple[Placed, bool]] = {}  # as they were told, and whether each had been given back
+        self._heads: dict[
+            str, tuple[PositionedRecord, bool]
+        ] = {}  # as they were told, and whether each had been given back
 
     def prepare(self, topic: str) -> None:
         ready = self._ready.setdefault(topic, deque())
@@ -434,14 +436,14 @@ class Portions:
             at = cursor[1] if segment.sequence == cursor[0] else HEADER_BYTES
             if topic not in segment.topics:
                 at = end
-            pages = Pages(self._files.reading(segment.sequence), end)
+            pages = BlockReader(self._files.reading(segment.sequence), end)
             while at < end and size < READ_BYTES:
                 if at in segment.gaps:
                     at = segment.gaps[at].until
                     continue
                 found = self._readable(pages.frame_at(at, segment.salt), segment, at)
                 if found.record.topic == topic and book.meet(found.record.number):
-                    ready.append((found.record, Place(segment.sequence, at, found.size)))
+                    ready.append((found.record, SpoolPosition(segment.sequence, at, found.size)))
                     size += found.size
                 at += found.size
             self._cursors[topic] = (segment.sequence, at)
@@ -475,7 +477,7 @@ class Portions:
         self._cursors.pop(topic, None)
         self._heads.pop(topic, None)
 
-    def _head(self, topic: str) -> tuple[Placed, bool] | None:
+    def _head(self, topic: str) -> tuple[PositionedRecord, bool] | None:
         ready = self._ready.get(topic)
         with self._guard:
             book = self._books.get(topic)
@@ -489,12 +491,12 @@ class Portions:
         kept = self._back.get(topic)
         if kept is None or kept[0].number != number:
             segment = self._segments[place.segment]
-            pages = Pages(self._files.reading(place.segment), place.at + place.size)
+            pages = BlockReader(self._files.reading(place.segment), place.at + place.size)
             kept = self._readable(pages.frame_at(place.at, segment.salt), segment, place.at).record, place
             self._back[topic] = kept
         return kept, True
 
-    def _readable(self, found: Framed | None, segment: Segment, at: int) -> Framed:
+    def _readable(self, found: FramedRecord | None, segment: SpoolSegment, at: int) -> FramedRecord:
         if found is None:
             raise RefusedError(f"{self._files.path(segment.sequence)}: the record at byte {at} cannot be read any more")
         return found
@@ -503,11 +505,11 @@ class Portions:
 SPOOL_BYTES_MAX = 1 << 30
 SPOOL_BYTES_MIN = 64 << 10
 SEGMENT_BYTES = 16 << 20
-MARK_S = 0.1
+MARKS_INTERVAL_S = 0.1
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class GroupCommit:
     """Calls that share a write and a sync."""
 
     records: list[tuple[SpoolRecord, bytes]] = field(default_factory=list)
@@ -529,7 +531,7 @@ class Spool:
         segment_bytes: int = SEGMENT_BYTES,
         past_damage: bool = False,
         warn: Callable[[str], None] = lambda _: None,
-        sync: Sync = SYNC,
+        sync: Sync = DEFAULT_SYNC,
     ) -> None:
         if bytes_max < SPOOL_BYTES_MIN:
             raise ConfigError(f"spool_bytes_max is {bytes_max}, and {SPOOL_BYTES_MIN} is the least")
@@ -538,7 +540,7 @@ class Spool:
         self._files = SpoolFiles(folder, sync=sync)
         self._guard = threading.Lock()
         self._turned = threading.Condition(self._guard)
-        self._batch: Batch | None = None
+        self._batch: GroupCommit | None = None
         self._writing = self._closed = False
         self._pending_bytes = 0
         self._is_marked = True
@@ -554,7 +556,7 @@ class Spool:
             raise
 
     def _open(self, past_damage: bool) -> None:
-        loaded = load(self._files)
+        loaded = load_spool(self._files)
         if loaded.damage and not past_damage:
             more = f"; and so {len(loaded.damage) - 1} times more" if len(loaded.damage) > 1 else ""
             raise RefusedError(
@@ -569,22 +571,22 @@ class Spool:
         self.next_number, self.left = loaded.next_number, loaded.left
         last = self._segments.get(max(self._segments, default=0))
         for gap in list(last.gaps.values()) if last else ():
-            if last and gap.kind is GapKind.TORN and gap.at < HEADER_BYTES:
+            if last and gap.kind is SegmentGapKind.TORN and gap.at < HEADER_BYTES:
                 # It had only begun. Behind another one it would be taken for one that was whole once.
                 self._files.delete(last.sequence, at_once=True)
                 del self._segments[last.sequence]
-            elif last and gap.kind is GapKind.TORN:
+            elif last and gap.kind is SegmentGapKind.TORN:
                 self._files.cut(last.sequence, gap.at)
                 last.end = gap.at
         self._bytes = sum(segment.end for segment in self._segments.values())
         self._end = max((last.sequence, last.end) if last else (0, 0), loaded.marks.end)
-        self._portions = Portions(self._files, self._guard, self._segments, self._books)
+        self._portions = SpoolReader(self._files, self._guard, self._segments, self._books)
         if self._unfinished() - loaded.marks.gaps:
             self.tend(at_once=True)  # once something lies behind them they would be taken for damage
 
     # -- any thread
 
-    def keep(self, records: Sequence[SpoolRecord], *, beyond: bool = False) -> Batch | None:
+    def keep(self, records: Sequence[SpoolRecord], *, beyond: bool = False) -> GroupCommit | None:
         """They are written with the next batch, in this order; `commit` does it. None where there is no room; with
         `beyond` there always is. BufferError in a process that was forked."""
         self._must_be_ours()
@@ -593,16 +595,16 @@ class Spool:
         with self._guard:
             if not beyond and self._bytes + self._pending_bytes + size + HEADER_BYTES > self.bytes_max:
                 return None
-            batch = self._batch = self._batch or Batch()
+            batch = self._batch = self._batch or GroupCommit()
             batch.records += bodies
             batch.bytes += size
             self._pending_bytes += size
             for record in records:
-                self._books.setdefault(record.topic, TopicBook()).pending += 1
+                self._books.setdefault(record.topic, TopicIndex()).pending += 1
                 self.next_number = max(self.next_number, record.number + 1)
             return batch
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: GroupCommit) -> None:
         """Returns once it is on the disk; BufferError with the reason where it is not, and then nothing of it is."""
         self._must_be_ours()
         with self._turned:
@@ -622,8 +624,8 @@ class Spool:
         if self._files.is_forked():
             raise BufferError(f"not written to the spool {self.folder}: it belongs to the process that was forked")
 
-    def _lead(self, batch: Batch) -> None:
-        places: list[Place] = []
+    def _lead(self, batch: GroupCommit) -> None:
+        places: list[SpoolPosition] = []
         try:
             places = self._write(batch)
         except BaseException as error:
@@ -636,7 +638,7 @@ class Spool:
                 self._writing = False
                 self._turned.notify_all()
 
-    def _write(self, batch: Batch) -> list[Place]:
+    def _write(self, batch: GroupCommit) -> list[SpoolPosition]:
         files = self._files
         files.mend()
         if not files.writable() or files.end + batch.bytes > self._segment_bytes:
@@ -644,19 +646,19 @@ class Spool:
             first = min(record.number for record, _ in batch.records)
             files.begin(SegmentHeader(sequence, first, secrets.randbits(32)))
             with self._guard:
-                self._segments[sequence] = Segment(sequence, files.salts[sequence], HEADER_BYTES)
+                self._segments[sequence] = SpoolSegment(sequence, files.salts[sequence], HEADER_BYTES)
                 self._bytes += HEADER_BYTES
                 self._end = (sequence, HEADER_BYTES)
         at, salt, begin = files.end, files.salts[files.sequence], files.end
         frames, places = [], []
         for _, body in batch.records:
             frames.append(frame_bytes(body, begin, salt))
-            places.append(Place(files.sequence, at, len(frames[-1])))
+            places.append(SpoolPosition(files.sequence, at, len(frames[-1])))
             at += len(frames[-1])
         files.append(b"".join(frames))
         return places
 
-    def _settle(self, batch: Batch, places: Sequence[Place]) -> None:
+    def _settle(self, batch: GroupCommit, places: Sequence[SpoolPosition]) -> None:
         batch.ended = True
         self._pending_bytes -= batch.bytes
         for record, _ in batch.records:
@@ -723,9 +725,9 @@ class Spool:
         """Marks what is done, if that is due, and deletes what is done wholly. OSError where the disk refuses."""
         now_s = steady_s()
         with self._guard:
-            if not at_once and (self._is_marked or now_s < self._marked_s + MARK_S):
+            if not at_once and (self._is_marked or now_s < self._marked_s + MARKS_INTERVAL_S):
                 return
-            marks = Marks(
+            marks = SpoolMarks(
                 self.next_number,
                 self._end,
                 {topic: book.mark() for topic, book in self._books.items() if book.below},
@@ -741,7 +743,7 @@ class Spool:
 
     def _unfinished(self) -> frozenset[tuple[int, int]]:
         gaps = ((one.sequence, gap) for one in self._segments.values() for gap in one.gaps.values())
-        return frozenset((sequence, gap.at) for sequence, gap in gaps if gap.kind is GapKind.UNFINISHED)
+        return frozenset((sequence, gap.at) for sequence, gap in gaps if gap.kind is SegmentGapKind.UNFINISHED)
 
     def _delete(self) -> None:
         with self._guard:

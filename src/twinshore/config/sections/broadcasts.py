@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from twinshore.config.declaration import required
-from twinshore.config.schema import Complaints, Section, Written, read_section
-from twinshore.config.sections.clusters import NAME
+from twinshore.config.schema import Complaints, RawSection, Section, read_section
+from twinshore.config.sections.clusters import CLUSTER_NAME
 
-OWN = ("source", "targets")
+BROADCAST_KEYS = ("source", "targets")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class BroadcastSection:
     targets: tuple[str, ...] = required("the clusters that get it, each by a link of its own")
 
 
-def read_broadcasts(written: Written, complaints: Complaints) -> dict[str, BroadcastSection]:
+def read_broadcasts(written: RawSection, complaints: Complaints) -> dict[str, BroadcastSection]:
     """Each broadcast by its name; what the links to its targets say is judged with them."""
     raw = written.raw
     if not isinstance(raw, Mapping):
@@ -32,9 +32,13 @@ def read_broadcasts(written: Written, complaints: Complaints) -> dict[str, Broad
     found: dict[str, BroadcastSection] = {}
     for name, table in raw.items():
         place = f"[broadcasts.{name}]"
-        if not NAME.fullmatch(name):
+        if not CLUSTER_NAME.fullmatch(name):
             complaints.add(place, "is not a broadcast's name: letters, digits, - and _")
-        given = {key: value for key, value in table.items() if key in OWN} if isinstance(table, Mapping) else table
+        given = (
+            {key: value for key, value in table.items() if key in BROADCAST_KEYS}
+            if isinstance(table, Mapping)
+            else table
+        )
         section = read_section(BroadcastSection, given, place, complaints)
         if section is not None:
             _check(section, place, complaints)
@@ -67,7 +71,7 @@ def _check_apart(found: Mapping[str, BroadcastSection], complaints: Complaints) 
                 complaints.add(f"[broadcasts.{name}]", sentence)
 
 
-def with_links(raw: Mapping[str, Any], complaints: Complaints) -> dict[str, Any]:
+def expand_broadcasts(raw: Mapping[str, Any], complaints: Complaints) -> dict[str, Any]:
     """The settings with a link for each target of each broadcast."""
     broadcasts, links = raw.get("broadcasts"), raw.get("links", {})
     if not isinstance(broadcasts, Mapping) or not isinstance(links, Mapping):
@@ -81,7 +85,7 @@ def with_links(raw: Mapping[str, Any], complaints: Complaints) -> dict[str, Any]
     return {**raw, "links": made}
 
 
-def where_written(lines: Sequence[str], raw: Mapping[str, Any]) -> list[str]:
+def restore_places(lines: Sequence[str], raw: Mapping[str, Any]) -> list[str]:
     """Complaints about links that a broadcast made, with the place at which the operator wrote it: each once, however
     many targets there are."""
     broadcasts, links = raw.get("broadcasts"), raw.get("links", {})
@@ -104,7 +108,7 @@ def _links_of(name: str, table: object) -> Iterator[tuple[str, dict[str, Any]]]:
     source, targets = table.get("source"), table.get("targets")
     if not isinstance(source, str) or not isinstance(targets, list):
         return
-    rest = {key: value for key, value in table.items() if key not in OWN}
+    rest = {key: value for key, value in table.items() if key not in BROADCAST_KEYS}
     for target in targets:
         if isinstance(target, str) and target != source:
             yield f"{source}->{target}", {**rest, "broadcast": name}

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from twinshore.config.declaration import required, setting, shared
+from twinshore.config.declaration import required, setting, shared_fields
 from twinshore.config.model import Cluster, SaslMechanism, Security
-from twinshore.config.schema import Complaints, Section, Written, did_you_mean, read_secret, read_section
+from twinshore.config.schema import Complaints, RawSection, Section, did_you_mean, read_secret, read_section
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+BROKER_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class SecuritySection:
     token_scope: str = setting("", "OAUTHBEARER: scope to ask for")
 
 
-def read_clusters(written: Written, complaints: Complaints) -> dict[str, Cluster]:
+def read_clusters(written: RawSection, complaints: Complaints) -> dict[str, Cluster]:
     """Every cluster named, also one with something wrong, so that links to it are not called unknown as well."""
     if not isinstance(written.raw, Mapping):
         complaints.add(written.place, "must hold one section per cluster, like [clusters.east]")
@@ -53,9 +53,9 @@ def read_clusters(written: Written, complaints: Complaints) -> dict[str, Cluster
 def _cluster(name: str, raw: object, complaints: Complaints) -> Cluster:
     place = f"[clusters.{name}]"
     before = len(complaints.lines)
-    if not NAME.fullmatch(name):
+    if not CLUSTER_NAME.fullmatch(name):
         complaints.add(place, f"{name!r} is not a cluster's name: letters, digits, dot, dash, underscore, at most 64")
-    rest, inner = Written(raw, place).parted("security")
+    rest, inner = RawSection(raw, place).parted("security")
     section = read_section(ClusterSection, rest, place, complaints)
     security = _security(inner["security"], f"[clusters.{name}.security]", complaints)
     if section is not None:
@@ -69,11 +69,11 @@ def _cluster(name: str, raw: object, complaints: Complaints) -> Cluster:
 
 
 def _check_address(address: str, place: str, complaints: Complaints) -> None:
-    found = ADDRESS.fullmatch(address)
+    found = BROKER_ADDRESS.fullmatch(address)
     if found is None:
         bare = address.split("://", 1)[-1].strip().rstrip("/")
-        nearest = bare if ADDRESS.fullmatch(bare) else f"{bare}:9092"
-        clause = f"; did you mean {nearest}?" if ADDRESS.fullmatch(nearest) else ""
+        nearest = bare if BROKER_ADDRESS.fullmatch(bare) else f"{bare}:9092"
+        clause = f"; did you mean {nearest}?" if BROKER_ADDRESS.fullmatch(nearest) else ""
         complaints.add(place, f"bootstrap: {address!r} is not host:port{clause}")
     elif not 1 <= int(found["port"]) <= 65535:
         complaints.add(place, f"bootstrap: {address!r} has no such port, they end at 65535")
@@ -98,7 +98,7 @@ def _security(raw: object, place: str, complaints: Complaints) -> Security | Non
     if len(complaints.lines) > before:
         return None
     secrets = {"sasl": mechanism, "key_password": key_password, "password": password}
-    return Security(**{**shared(section, Security), **secrets})
+    return Security(**{**shared_fields(section, Security), **secrets})
 
 
 def _security_conflicts(section: SecuritySection) -> Iterator[str]:

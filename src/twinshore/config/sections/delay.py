@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from twinshore.config.declaration import setting
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Secret, first_match
-from twinshore.config.schema import Complaints, Numbers, Section, Written, read_numbers, read_section
+from twinshore.config.schema import Complaints, PatternNumbers, RawSection, Section, read_numbers, read_section
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _SPAN = re.compile(r"(?:(?P<days>[A-Za-z]{3}(?:,[A-Za-z]{3})*) )?(?P<from>\d\d:\d\d)-(?P<to>\d\d:\d\d)")
@@ -71,10 +71,14 @@ def _minutes(text: str, whole: str) -> int:
     return found
 
 
-OFFSET_MAX = 1 << 62
+THRESHOLD_MAX = 1 << 62
 AGE_MAX_S = 31_536_000
 # Each a table from expression to number; the first that matches a topic's whole name counts.
-TABLES = {"latest_thresholds": OFFSET_MAX, "consume_thresholds": OFFSET_MAX, "recovery_points_s": AGE_MAX_S}
+THRESHOLD_TABLES = {
+    "latest_thresholds": THRESHOLD_MAX,
+    "consume_thresholds": THRESHOLD_MAX,
+    "recovery_points_s": AGE_MAX_S,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +95,10 @@ class DelaySection:
     )
     sample_s: float = setting(0.5, "how often both clusters' ends are read for the recovery point", low=0.1, high=3600)
     min_delay_latest_offset: int = setting(
-        0, "a partition that moves no more than this in one period is quiet, and not judged", low=0, high=OFFSET_MAX
+        0, "a partition that moves no more than this in one period is quiet, and not judged", low=0, high=THRESHOLD_MAX
     )
     min_delay_consume_offset: int = setting(
-        0, "a group that moves no more than this in one period is quiet, and not judged", low=0, high=OFFSET_MAX
+        0, "a group that moves no more than this in one period is quiet, and not judged", low=0, high=THRESHOLD_MAX
     )
     groups: bool = setting(True, "watch consumer groups too, those that the link's control lets follow")
     recovery_point_s: float = setting(
@@ -137,9 +141,9 @@ class DelaySettings:
     """The section's values, and its tables."""
 
     section: DelaySection = field(default_factory=DelaySection)
-    latest_thresholds: Numbers = ()
-    consume_thresholds: Numbers = ()
-    recovery_points_s: Numbers = ()
+    latest_thresholds: PatternNumbers = ()
+    consume_thresholds: PatternNumbers = ()
+    recovery_points_s: PatternNumbers = ()
 
     @property
     def token(self) -> Secret:
@@ -169,11 +173,13 @@ class DelaySettings:
         return self.section.recovery_point_s if found < 0 else found
 
 
-def read_delay(written: Written, complaints: Complaints) -> DelaySettings:
+def read_delay(written: RawSection, complaints: Complaints) -> DelaySettings:
     """The section; complaints are added, and the defaults returned, where it is wrong."""
     place = written.place
-    rest, inner = written.parted(*TABLES)
-    tables = {name: read_numbers(inner[name], name, 0, high, place, complaints) for name, high in TABLES.items()}
+    rest, inner = written.parted(*THRESHOLD_TABLES)
+    tables = {
+        name: read_numbers(inner[name], name, 0, high, place, complaints) for name, high in THRESHOLD_TABLES.items()
+    }
     section = read_section(DelaySection, rest, place, complaints)
     if section is None:
         return DelaySettings()

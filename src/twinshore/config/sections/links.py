@@ -11,46 +11,46 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
-from twinshore.config.declaration import setting, shared
+from twinshore.config.declaration import setting, shared_fields
 from twinshore.config.model import (
     PRIORITY_MAX,
     Cluster,
-    Control,
-    Follow,
     GroupRules,
     Link,
-    MappedFrom,
-    Mode,
-    Naming,
+    LinkControl,
+    MappedStart,
+    OffsetMode,
     QueuePolicy,
     QueueRules,
     Secret,
+    SyncRules,
+    TwinNaming,
 )
 from twinshore.config.schema import (
-    NEAR,
+    SUGGESTION_CUTOFF,
     Complaints,
+    RawSection,
     Section,
-    Written,
     check_pattern,
     did_you_mean,
-    flat,
+    flatten_table,
+    pattern_error,
     read_numbers,
     read_section,
-    why_not_pattern,
 )
-from twinshore.config.sections.clusters import NAME
+from twinshore.config.sections.clusters import CLUSTER_NAME
 
 PRINCIPAL = re.compile(r"[A-Za-z]+:.+")
-RATE_MAX = 1 << 50
+THROTTLE_BYTES_S_MAX = 1 << 50
 # What stands for the group's own name in an expression for topics.
-GROUP = "{group}"
+GROUP_PLACEHOLDER = "{group}"
 _PLACEHOLDER = re.compile(r"\{[A-Za-z_]\w*\}")
-EXAMPLE = '{ "billing" = ["invoices"], ".*-app" = ["{group}-.*"] }'
-HIGH_KB = 64 << 10
+OUTPUTS_EXAMPLE = '{ "billing" = ["invoices"], ".*-app" = ["{group}-.*"] }'
+QUEUE_HIGH_KB = 64 << 10
 # `max.message.bytes` of a topic that sets none, in whole kilobytes.
-BATCH_KB = 1025
-FRESH_ALONE = ("low_kb", "max_age_s", "transactions")
-TWINS_OWN = (
+BATCH_KB_MAX = 1025
+DROP_OLDEST_KEYS = ("low_kb", "max_age_s", "transactions")
+TWIN_ONLY_SETTINGS = (
     "cleanup.policy",
     "compression.type",
     "max.message.bytes",
@@ -80,19 +80,20 @@ class LinkSection:
     topic_settings: tuple[tuple[str, str], ...] = setting(
         (), "settings given to each twin, as Kafka names them, besides those a twin needs for itself"
     )
-    naming: Naming = setting(
-        Naming.SAME, "what a twin is called: `same` as its source topic, or `prefix`: `east.orders` for orders of east"
+    naming: TwinNaming = setting(
+        TwinNaming.SAME,
+        "what a twin is called: `same` as its source topic, or `prefix`: `east.orders` for orders of east",
     )
     chain: bool = setting(
         False, "also carry topics of the source that are twins themselves; never back to where they have been"
     )
-    mode: Mode = setting(
-        Mode.EXACT,
+    mode: OffsetMode = setting(
+        OffsetMode.EXACT,
         "`exact`: a topic that holds foreign data on the target is refused; `mapped`: it is carried on behind them,"
         " with a map of offsets; all other topics are exact in either case",
     )
-    mapped_from: MappedFrom = setting(
-        MappedFrom.MIRRORMAKER,
+    mapped_from: MappedStart = setting(
+        MappedStart.MIRRORMAKER,
         "where a mapped topic goes on in its source: `mirrormaker`, where MirrorMaker 2 stopped, proven by its records;"
         " `start` or `end` of the source",
     )
@@ -101,7 +102,7 @@ class LinkSection:
     )
 
 
-def read_links(written: Written, complaints: Complaints) -> tuple[Link, ...]:
+def read_links(written: RawSection, complaints: Complaints) -> tuple[Link, ...]:
     """Every link whose name, clusters and expressions are right."""
     raw, clusters = written.raw, written.before["clusters"]
     if not isinstance(raw, Mapping):
@@ -109,12 +110,12 @@ def read_links(written: Written, complaints: Complaints) -> tuple[Link, ...]:
         return ()
     links = [_link(name, section, clusters, complaints) for name, section in raw.items()]
     found = tuple(link for link in links if link is not None)
-    for link, sentence in of_two_sources(found):
+    for link, sentence in find_mixed_broadcasts(found):
         complaints.add(f'[links."{link.name}"]', sentence)
     return found
 
 
-def of_two_sources(links: Sequence[Link]) -> Iterator[tuple[Link, str]]:
+def find_mixed_broadcasts(links: Sequence[Link]) -> Iterator[tuple[Link, str]]:
     """A broadcast has one source: what two name alike is not read once for both. Each link that has another one than
     those before it, and what is wrong."""
     first: dict[str, Link] = {}
@@ -132,7 +133,7 @@ def _link(name: str, raw: object, clusters: Mapping[str, Cluster], complaints: C
     place = f'[links."{name}"]'
     before = len(complaints.lines)
     source, arrow, target = name.partition("->")
-    if not arrow or not NAME.fullmatch(source) or not NAME.fullmatch(target):
+    if not arrow or not CLUSTER_NAME.fullmatch(source) or not CLUSTER_NAME.fullmatch(target):
         complaints.add(place, f'is not a link\'s name: write [links."source->target"]{_nearest_link(name, clusters)}')
         source = target = ""
     for side in (source, target):
@@ -140,10 +141,12 @@ def _link(name: str, raw: object, clusters: Mapping[str, Cluster], complaints: C
             complaints.add(place, f"no cluster {side!r}{did_you_mean(side, clusters)}")
     if source:
         _check_sides(source, target, clusters, place, complaints)
-    rest, inner = Written(raw, place).parted(*INSIDE)
+    rest, inner = RawSection(raw, place).parted(*SUBSECTIONS)
     if isinstance(rest, dict) and isinstance(rest.get("topic_settings"), Mapping):
-        rest["topic_settings"] = flat(rest["topic_settings"])
-    values = {key: read(Written(inner[key], f"{place[:-1]}.{key}]"), complaints) for key, read in INSIDE.items()}
+        rest["topic_settings"] = flatten_table(rest["topic_settings"])
+    values = {
+        key: read(RawSection(inner[key], f"{place[:-1]}.{key}]"), complaints) for key, read in SUBSECTIONS.items()
+    }
     section = read_section(LinkSection, rest, place, complaints, beside=list(inner))
     if section is None:
         return None
@@ -156,7 +159,7 @@ def _link(name: str, raw: object, clusters: Mapping[str, Cluster], complaints: C
         )
     if len(complaints.lines) > before:
         return None
-    return Link(source, target, **shared(section, Link), **values)
+    return Link(source, target, **shared_fields(section, Link), **values)
 
 
 def _check_sides(source: str, target: str, clusters: Mapping[str, Cluster], place: str, complaints: Complaints) -> None:
@@ -181,24 +184,24 @@ def _check_filters(section: LinkSection, place: str, complaints: Complaints) -> 
         for pattern in patterns:
             check_pattern(pattern, name, place, complaints)
     for key, _ in section.topic_settings:
-        if key in TWINS_OWN:
+        if key in TWIN_ONLY_SETTINGS:
             complaints.add(place, f"topic_settings: {key} is Twinshore's own while a topic is a twin")
 
 
-def read_filters(written: Written, complaints: Complaints) -> LinkSection:
+def read_filters(written: RawSection, complaints: Complaints) -> LinkSection:
     """What a link lets through; complaints are added, and the defaults returned, where it is wrong."""
     section = read_section(LinkSection, written.raw, written.place, complaints) or LinkSection()
     _check_filters(section, written.place, complaints)
     return section
 
 
-def read_control(written: Written, complaints: Complaints) -> Control:
+def read_control(written: RawSection, complaints: Complaints) -> LinkControl:
     """The link's control in the settings; complaints are added, and the defaults returned, where it is wrong."""
     place = written.place
     rest, tables = written.parted("topic_throttles", "priorities")
-    throttles = read_numbers(tables["topic_throttles"], "topic_throttles", 1, RATE_MAX, place, complaints)
+    throttles = read_numbers(tables["topic_throttles"], "topic_throttles", 1, THROTTLE_BYTES_S_MAX, place, complaints)
     priorities = read_numbers(tables["priorities"], "priorities", 1, PRIORITY_MAX, place, complaints)
-    found = read_section(Control, rest, place, complaints) or Control()
+    found = read_section(LinkControl, rest, place, complaints) or LinkControl()
     for name in ("groups", "exclude_groups", "paused_topics"):
         for pattern in getattr(found, name):
             check_pattern(pattern, name, place, complaints)
@@ -206,18 +209,18 @@ def read_control(written: Written, complaints: Complaints) -> Control:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserSection:
+class ScramUserSection:
     """A SCRAM user of the source that the target shall have too: its password cannot be read from a cluster."""
 
     password_env: str = setting("", "environment variable that holds the user's password")
     password_file: str = setting("", "file that holds the user's password")
 
 
-def read_follow(written: Written, complaints: Complaints) -> Follow:
+def read_sync_rules(written: RawSection, complaints: Complaints) -> SyncRules:
     """What follows the link; complaints are added, and the defaults returned, where something is wrong."""
     place = written.place
     rest, inner = written.parted("users")
-    found = read_section(Follow, rest, place, complaints) or Follow()
+    found = read_section(SyncRules, rest, place, complaints) or SyncRules()
     users = _users(inner["users"], f"{place[:-1]}.users", complaints)
     for pattern in found.settings_exclude:
         check_pattern(pattern, "settings_exclude", place, complaints)
@@ -233,7 +236,7 @@ def _users(raw: object, place: str, complaints: Complaints) -> tuple[tuple[str, 
     found: list[tuple[str, Secret]] = []
     for name, user in raw.items():
         here = f"{place}.{name}]"
-        section = read_section(UserSection, user, here, complaints)
+        section = read_section(ScramUserSection, user, here, complaints)
         if section is None:
             continue
         if bool(section.password_env) == bool(section.password_file):
@@ -242,7 +245,7 @@ def _users(raw: object, place: str, complaints: Complaints) -> tuple[tuple[str, 
     return tuple(sorted(found, key=lambda pair: pair[0]))
 
 
-def read_groups(written: Written, complaints: Complaints) -> GroupRules:
+def read_groups(written: RawSection, complaints: Complaints) -> GroupRules:
     """How groups follow the link; complaints are added, and the defaults returned, where it is wrong."""
     rest, inner = written.parted("outputs")
     outputs = read_outputs(inner["outputs"], written.place, complaints)
@@ -253,13 +256,15 @@ def read_groups(written: Written, complaints: Complaints) -> GroupRules:
 def read_outputs(table: object, place: str, complaints: Complaints) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Pairs of an expression for groups and expressions for topics; complaints are added where they are wrong."""
     if not isinstance(table, Mapping):
-        complaints.add(place, f"outputs: must be a table like {EXAMPLE}, not {table!r}")
+        complaints.add(place, f"outputs: must be a table like {OUTPUTS_EXAMPLE}, not {table!r}")
         return ()
     found = []
     for groups, topics in table.items():
         texts = topics if isinstance(topics, list) and all(isinstance(one, str) for one in topics) else None
         if not texts:
-            complaints.add(place, f"outputs: {groups!r}: must be a list of expressions like {EXAMPLE}, not {topics!r}")
+            complaints.add(
+                place, f"outputs: {groups!r}: must be a list of expressions like {OUTPUTS_EXAMPLE}, not {topics!r}"
+            )
             continue
         wrong = [why for why in (_wrong(groups), *map(_wrong_topics, texts)) if why]
         for why in wrong:
@@ -269,26 +274,31 @@ def read_outputs(table: object, place: str, complaints: Complaints) -> tuple[tup
     return tuple(found)
 
 
-def unmet(outputs: tuple[tuple[str, tuple[str, ...]], ...], topics: Collection[str]) -> Iterator[tuple[str, str]]:
+def unmatched_outputs(
+    outputs: tuple[tuple[str, tuple[str, ...]], ...], topics: Collection[str]
+) -> Iterator[tuple[str, str]]:
     """Each expression for topics that meets none of these, whatever its groups are called, with a sentence."""
     for expression in dict.fromkeys(text for _, texts in outputs for text in texts):
-        pattern = re.compile(expression.replace(GROUP, ".*"))
+        pattern = re.compile(expression.replace(GROUP_PLACEHOLDER, ".*"))
         if not any(pattern.fullmatch(topic) for topic in topics):
-            near = get_close_matches(expression, topics, n=1, cutoff=NEAR)
+            near = get_close_matches(expression, topics, n=1, cutoff=SUGGESTION_CUTOFF)
             mean = f"; did you mean {near[0]}?" if near else ""
             yield expression, f"meets no topic that the link carries now, so no group waits for what it says{mean}"
 
 
 def _wrong_topics(text: str) -> str:
     """A group's name stands for itself there, whatever it consists of."""
-    return _wrong(text.replace(GROUP, "g"))
+    return _wrong(text.replace(GROUP_PLACEHOLDER, "g"))
 
 
 def _wrong(text: str) -> str:
     unknown = _PLACEHOLDER.search(text)
     if unknown:
-        return f"{text!r}: {unknown.group()} stands for nothing; only {GROUP} does, in an expression for topics"
-    return why_not_pattern(text)
+        return (
+            f"{text!r}: {unknown.group()} stands for nothing; only {GROUP_PLACEHOLDER} does, in an expression for "
+            "topics"
+        )
+    return pattern_error(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,7 +311,7 @@ class QueueSection:
         " `fresh`: the oldest records are dropped, each with a row in the ledger",
     )
     high_kb: int = setting(
-        HIGH_KB,
+        QUEUE_HIGH_KB,
         "the high watermark: at most so much is held, of all partitions of a lane together",
         low=0,
         high=64 << 20,
@@ -326,38 +336,40 @@ class QueueSection:
     )
 
 
-def read_queue(written: Written, complaints: Complaints) -> QueueRules:
+def read_queue(written: RawSection, complaints: Complaints) -> QueueRules:
     """What is held and dropped; complaints are added, and the defaults returned, where it is wrong."""
     section = read_section(QueueSection, written.raw, written.place, complaints)
     if section is None:
         return QueueRules()
     _check_queue(section, written.place, complaints)
     low_kb = section.low_kb or section.high_kb // 2
-    return QueueRules(**{**shared(section, QueueRules), "high_bytes": section.high_kb << 10, "low_bytes": low_kb << 10})
+    return QueueRules(
+        **{**shared_fields(section, QueueRules), "high_bytes": section.high_kb << 10, "low_bytes": low_kb << 10}
+    )
 
 
 def _check_queue(section: QueueSection, place: str, complaints: Complaints) -> None:
     if section.policy is QueuePolicy.KEEP:
-        for name in FRESH_ALONE:
+        for name in DROP_OLDEST_KEYS:
             if getattr(section, name):
                 sentence = f'{name}: a queue that keeps drops nothing; give it policy = "fresh", or leave {name} out'
                 complaints.add(place, sentence)
     for name in ("high_kb", "low_kb"):
         size = getattr(section, name)
-        if size < BATCH_KB and (size or name == "high_kb"):
+        if size < BATCH_KB_MAX and (size or name == "high_kb"):
             complaints.add(
                 place,
-                f"{name}: {size} is below one batch, which may have {BATCH_KB} KB where a topic sets no "
-                f"max.message.bytes; give it {BATCH_KB} or more",
+                f"{name}: {size} is below one batch, which may have {BATCH_KB_MAX} KB where a topic sets no "
+                f"max.message.bytes; give it {BATCH_KB_MAX} or more",
             )
     if section.low_kb > section.high_kb:
         complaints.add(place, f"low_kb: {section.low_kb} is above high_kb, {section.high_kb}; give it less")
 
 
 # In the order in which they are complained of.
-INSIDE: dict[str, Callable[[Written, Complaints], Any]] = {
+SUBSECTIONS: dict[str, Callable[[RawSection, Complaints], Any]] = {
     "control": read_control,
-    "follow": read_follow,
+    "follow": read_sync_rules,
     "groups": read_groups,
     "queue": read_queue,
 }
@@ -367,9 +379,9 @@ SECTION = Section(
     30,
     (
         (f"[{_PLACE}]", LinkSection),
-        (f"[{_PLACE}.control]", Control),
-        (f"[{_PLACE}.follow]", Follow),
-        (f"[{_PLACE}.follow.users.NAME]", UserSection),
+        (f"[{_PLACE}.control]", LinkControl),
+        (f"[{_PLACE}.follow]", SyncRules),
+        (f"[{_PLACE}.follow.users.NAME]", ScramUserSection),
         (f"[{_PLACE}.groups]", GroupRules),
         (f"[{_PLACE}.queue]", QueueSection),
     ),

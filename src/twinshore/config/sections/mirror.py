@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from twinshore.config.declaration import setting
-from twinshore.config.schema import Complaints, Section, Written, flat, read_section
+from twinshore.config.schema import Complaints, RawSection, Section, flatten_table, read_section
 
-MASTER = re.compile(r"local(\[(\*|[1-9][0-9]*)\])?|(spark|k8s)://\S+|yarn")
+SPARK_MASTER = re.compile(r"local(\[(\*|[1-9][0-9]*)\])?|(spark|k8s)://\S+|yarn")
 # A pump asks for its grant that often while it lasts: one answer may be late, and a turn of its loop takes its time.
-ASKS_MIN = 3
-SPARKS_FIXED = {
+LEASE_REQUESTS_MIN = 3
+FIXED_SPARK_SETTINGS = {
     "spark.master": "use master",
     "spark.speculation": "two pumps must never run one lane",
     "spark.scheduler.mode": "lanes run side by side, so it is FAIR",
@@ -115,7 +115,7 @@ class SparkSection:
     )
 
 
-def read_mirror(written: Written, complaints: Complaints) -> MirrorSettings:
+def read_mirror(written: RawSection, complaints: Complaints) -> MirrorSettings:
     """How the mirror works, with what is passed through to Spark."""
     place = written.place
     rest, inner = written.parted("spark")
@@ -123,7 +123,7 @@ def read_mirror(written: Written, complaints: Complaints) -> MirrorSettings:
     section = read_section(MirrorSettings, rest, place, complaints)
     if section is None or spark is None:
         return MirrorSettings()
-    if ASKS_MIN * section.receipts_s > section.lease_s:
+    if LEASE_REQUESTS_MIN * section.receipts_s > section.lease_s:
         most = f"a third of lease_s ({section.lease_s:g}) at most"
         complaints.add(place, f"receipts_s: is {section.receipts_s:g}, must be {most}, or a busy pump loses its grant")
     return replace(section, spark=spark)
@@ -134,19 +134,19 @@ def _spark(raw: object, complaints: Complaints) -> SparkSettings | None:
     if not isinstance(raw, Mapping):
         complaints.add(place, f"must be a section with keys, not {raw!r}")
         return None
-    pairs = flat({key: value for key, value in raw.items() if key == "spark" or key.startswith("spark.")})
+    pairs = flatten_table({key: value for key, value in raw.items() if key == "spark" or key.startswith("spark.")})
     rest = {key: value for key, value in raw.items() if key != "spark" and not key.startswith("spark.")}
     strays = {key: value for key, value in rest.items() if "." in key or isinstance(value, Mapping)}
-    for key, _ in flat(strays):
+    for key, _ in flatten_table(strays):
         complaints.add(place, f"{key}: unknown; settings of Spark begin with `spark.`: did you mean spark.{key}?")
     rest = {key: value for key, value in rest.items() if key not in strays}
     section = read_section(SparkSection, rest, place, complaints)
     for key, _ in pairs:
-        if key in SPARKS_FIXED:
-            complaints.add(place, f"{key}: not here, {SPARKS_FIXED[key]}")
+        if key in FIXED_SPARK_SETTINGS:
+            complaints.add(place, f"{key}: not here, {FIXED_SPARK_SETTINGS[key]}")
     if section is None:
         return None
-    if not MASTER.fullmatch(section.master):
+    if not SPARK_MASTER.fullmatch(section.master):
         complaints.add(
             place, f"master: {section.master!r} is not a Spark master like local, local[4], spark://host:7077"
         )

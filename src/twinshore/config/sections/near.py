@@ -6,7 +6,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from twinshore.config.declaration import setting
-from twinshore.config.schema import TOPICS, Complaints, Section, Written, did_you_mean, read_section, why_not_network
+from twinshore.config.schema import (
+    TOPIC_WILDCARD,
+    Complaints,
+    RawSection,
+    Section,
+    did_you_mean,
+    network_error,
+    read_section,
+)
 
 _NETWORKS, _NEXT = "networks", "next"
 
@@ -34,14 +42,14 @@ class NearSettings:
     next_sites: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def read_near(written: Written, complaints: Complaints) -> NearSettings:
+def read_near(written: RawSection, complaints: Complaints) -> NearSettings:
     """The section with its defaults filled in; complaints are added where it is wrong."""
     rest, tables = written.parted(_NETWORKS, _NEXT)
     found = read_section(NearSettings, rest, written.place, complaints, beside=(_NETWORKS, _NEXT)) or NearSettings()
     sites = sorted({one.site for one in written.before.get("clusters", {}).values() if one.site})
     next_sites = _read_next(tables[_NEXT], sites, written.place, complaints)
     for pattern in found.own_topics:
-        if not TOPICS.fullmatch(pattern):
+        if not TOPIC_WILDCARD.fullmatch(pattern):
             complaints.add(written.place, f"own_topics: {pattern!r} is no name of topics with `*` in it")
     networks = _read_networks(tables[_NETWORKS], {*sites, *next_sites}, written.place, complaints)
     return replace(found, networks=networks, next_sites=next_sites)
@@ -54,7 +62,7 @@ def _read_networks(
         complaints.add(place, f'{_NETWORKS}: must be a table like {{ "10.1.0.0/16" = "eu-1" }}, not {table!r}')
         return ()
     for network, site in table.items():
-        if why := why_not_network(str(network)):
+        if why := network_error(str(network)):
             complaints.add(place, f"{_NETWORKS}: {why}")
         if site not in sites:
             near = did_you_mean(str(site), sorted(sites))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from twinshore.config.declaration import setting
-from twinshore.config.schema import Complaints, Section, Written, read_section
+from twinshore.config.schema import Complaints, RawSection, Section, read_section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class ProofSettings:
     )
 
 
-def read_proof(written: Written, complaints: Complaints) -> ProofSettings:
+def read_proof(written: RawSection, complaints: Complaints) -> ProofSettings:
     """The section; complaints are added, and the defaults returned, where it is wrong."""
     found = read_section(ProofSettings, written.raw, written.place, complaints) or ProofSettings()
     if found.read_again_h and not found.reread_mb_s:
@@ -44,12 +44,12 @@ def read_proof(written: Written, complaints: Complaints) -> ProofSettings:
             written.place,
             f"read_again_h = {found.read_again_h:g} cannot be kept with reread_mb_s = 0, which reads nothing again",
         )
-    if refused := overdrawn(found):
+    if refused := budget_error(found):
         complaints.add(written.place, refused)
     return found
 
 
-def overdrawn(settings: ProofSettings) -> str:
+def budget_error(settings: ProofSettings) -> str:
     """Why the pair of budgets cannot be; empty where it can."""
     if not 0 < settings.throttle_mb_s <= settings.reread_mb_s:
         return ""

@@ -12,29 +12,29 @@ from typing import Literal
 from twinshore.config.declaration import setting
 from twinshore.config.model import Cluster, SaslMechanism, Secret
 from twinshore.config.schema import (
-    TOPICS,
+    TOPIC_WILDCARD,
     Complaints,
+    RawSection,
     Section,
-    Written,
     did_you_mean,
+    network_error,
     read_secret,
     read_section,
-    why_not_network,
 )
 
 PORT_MAX = 65535
 _BY_NAME = "new_topics_by_name"
-EVERY_ADDRESS = ("0.0.0.0", "::")
-SAME = "same"
-LEASE, ALL = "lease", "all"
-OWN = "own"
+WILDCARD_ADDRESSES = ("0.0.0.0", "::")
+SAME_CREDENTIALS = "same"
+START_AFTER_LEASE, START_AFTER_ALL = "lease", "all"
+OWN_CREDENTIALS = "own"
 _HOST = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+", re.IGNORECASE)
 # By which clients may log in here.
-MECHANISMS = (SaslMechanism.PLAIN.value, SaslMechanism.SCRAM_SHA_512.value)
+CLIENT_MECHANISMS = (SaslMechanism.PLAIN.value, SaslMechanism.SCRAM_SHA_512.value)
 
 
 @dataclass(frozen=True, slots=True)
-class LedOnAs:
+class ClusterCredentials:
     """As whom a client is logged in at a cluster."""
 
     username: str
@@ -42,7 +42,7 @@ class LedOnAs:
 
 
 # By the client's principal and the cluster's name.
-Logins = Mapping[tuple[str, str], LedOnAs]
+CredentialsMap = Mapping[tuple[str, str], ClusterCredentials]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,7 @@ class ProxySettings:
     metrics_address: str = setting("127.0.0.1", "address that serves /metrics and /health")
     metrics_port: int = setting(0, "port that serves them; 0: none", low=0, high=PORT_MAX)
     new_topics_by_name: tuple[tuple[str, str], ...] = ()
-    logins: Logins = field(default_factory=dict)
+    logins: CredentialsMap = field(default_factory=dict)
     alarms: tuple[tuple[str, AlarmSection], ...] = ()
 
 
@@ -173,14 +173,14 @@ class CredentialsSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CredentialsThereSection(CredentialsSection):
+class ClusterCredentialsSection(CredentialsSection):
     """The same at this cluster alone, where it differs."""
 
 
-def read_proxy(written: Written, complaints: Complaints) -> ProxySettings:
+def read_proxy(written: RawSection, complaints: Complaints) -> ProxySettings:
     """The section with its defaults filled in; complaints are added where it is wrong."""
     raw, tables = _without_tables(written)
-    rest, inner = Written(raw, written.place, written.before).parted(_BY_NAME, "alarms")
+    rest, inner = RawSection(raw, written.place, written.before).parted(_BY_NAME, "alarms")
     found = read_section(ProxySettings, rest, written.place, complaints) or ProxySettings()
     known = written.before.get("clusters", {})
     for name in found.clusters:
@@ -188,7 +188,7 @@ def read_proxy(written: Written, complaints: Complaints) -> ProxySettings:
             complaints.add(written.place, f"clusters: no cluster {name!r}{did_you_mean(name, known)}")
     if len(set(found.clusters)) != len(found.clusters):
         complaints.add(written.place, "clusters: each once")
-    if found.address in EVERY_ADDRESS and not found.advertised_host:
+    if found.address in WILDCARD_ADDRESSES and not found.advertised_host:
         complaints.add(written.place, f"advertised_host: is required where address is {found.address}")
     names = found.clusters or tuple(known)
     whole = replace(found, clusters=names, advertised_host=found.advertised_host or found.address)
@@ -208,7 +208,7 @@ def read_proxy(written: Written, complaints: Complaints) -> ProxySettings:
     for sentence in _conflicts(whole, behind, bool(tables)):
         complaints.add(written.place, sentence)
     alarms = read_alarms(inner["alarms"], written.place, complaints)
-    logins = _logins(tables, behind, found.credentials_else == OWN, complaints)
+    logins = _logins(tables, behind, found.credentials_else == OWN_CREDENTIALS, complaints)
     return replace(whole, new_topics_by_name=by_name, logins=logins, alarms=alarms)
 
 
@@ -219,7 +219,7 @@ def _read_names(table: object, whole: ProxySettings, place: str, complaints: Com
         return ()
     found = []
     for pattern, cluster in table.items():
-        if not TOPICS.fullmatch(pattern):
+        if not TOPIC_WILDCARD.fullmatch(pattern):
             complaints.add(place, f"{_BY_NAME}: {pattern!r} is no name of topics with `*` in it")
         elif cluster not in whole.clusters:
             near = did_you_mean(str(cluster), whole.clusters)
@@ -229,7 +229,7 @@ def _read_names(table: object, whole: ProxySettings, place: str, complaints: Com
     return tuple(found)
 
 
-def _without_tables(written: Written) -> tuple[object, Mapping[str, object]]:
+def _without_tables(written: RawSection) -> tuple[object, Mapping[str, object]]:
     """The section, and the tables of `credentials` where it has tables and no word."""
     if isinstance(written.raw, Mapping) and isinstance(tables := written.raw.get("credentials"), Mapping):
         return written.parted("credentials")[0], tables
@@ -243,11 +243,11 @@ def _conflicts(found: ProxySettings, behind: list[Cluster], tables: bool) -> Ite
         yield "client_ca_file: has no effect without certificate_file"
     yield from _conflicts_of_names(found)
     for network in found.balancers:
-        if why := why_not_network(network):
+        if why := network_error(network):
             yield f"balancers: {why}"
     for name in found.sasl:
-        if name not in MECHANISMS:
-            yield f"sasl: no mechanism {name!r} here{did_you_mean(name.upper().replace('_', '-'), MECHANISMS)}"
+        if name not in CLIENT_MECHANISMS:
+            yield f"sasl: no mechanism {name!r} here{did_you_mean(name.upper().replace('_', '-'), CLIENT_MECHANISMS)}"
     if found.users_file and not found.sasl:
         yield "users_file: has no effect without sasl"
     yield from _conflicts_of_credentials(found, behind, tables)
@@ -256,11 +256,11 @@ def _conflicts(found: ProxySettings, behind: list[Cluster], tables: bool) -> Ite
 def _conflicts_of_credentials(found: ProxySettings, behind: list[Cluster], tables: bool) -> Iterator[str]:
     if tables and not (found.sasl or found.client_ca_file):
         yield "credentials: have no effect without sasl or client_ca_file, since clients have no name then"
-    if found.credentials_else not in ("", OWN):
+    if found.credentials_else not in ("", OWN_CREDENTIALS):
         yield f"credentials_else: must be `own` or empty, not {found.credentials_else!r}"
     if found.credentials_else and not tables:
         yield "credentials_else: has no effect without tables [proxy.credentials.PRINCIPAL]"
-    if found.credentials == SAME:
+    if found.credentials == SAME_CREDENTIALS:
         yield from _conflicts_of_same(found, behind)
     elif found.credentials:
         yield f"credentials: must be `same`, or tables [proxy.credentials.PRINCIPAL], not {found.credentials!r}"
@@ -292,11 +292,13 @@ def _conflicts_of_same(found: ProxySettings, behind: list[Cluster]) -> Iterator[
             yield f"credentials: same lets everybody in as the proxy at cluster {one.name}, which asks for no login"
 
 
-def _logins(tables: Mapping[str, object], behind: list[Cluster], else_own: bool, complaints: Complaints) -> Logins:
-    found: dict[tuple[str, str], LedOnAs] = {}
+def _logins(
+    tables: Mapping[str, object], behind: list[Cluster], else_own: bool, complaints: Complaints
+) -> CredentialsMap:
+    found: dict[tuple[str, str], ClusterCredentials] = {}
     for principal, raw in tables.items():
         place = f'[proxy.credentials."{principal}"]'
-        rest, inner = Written(raw, place).parted("clusters")
+        rest, inner = RawSection(raw, place).parted("clusters")
         for_all = _login(rest, place, complaints)
         apart = inner["clusters"] if isinstance(inner["clusters"], Mapping) else {}
         if not for_all and not apart:
@@ -317,14 +319,14 @@ def _logins(tables: Mapping[str, object], behind: list[Cluster], else_own: bool,
     return found
 
 
-def _login(raw: object, place: str, complaints: Complaints) -> LedOnAs | None:
+def _login(raw: object, place: str, complaints: Complaints) -> ClusterCredentials | None:
     section = read_section(CredentialsSection, raw, place, complaints, beside=("clusters",))
     if section is None:
         return None
     password = read_secret(section.password_env, section.password_file, "password", place, complaints)
     if bool(section.username) != bool(password):
         complaints.add(place, "needs username and password_env or password_file")
-    return LedOnAs(section.username, password) if section.username and password else None
+    return ClusterCredentials(section.username, password) if section.username and password else None
 
 
 def _useless(cluster: Cluster, named: bool) -> str:
@@ -371,7 +373,7 @@ SECTION = Section(
         ("[proxy]", ProxySettings),
         ("[proxy.alarms.NAME]", AlarmSection),
         ("[proxy.credentials.PRINCIPAL]", CredentialsSection),
-        ("[proxy.credentials.PRINCIPAL.clusters.NAME]", CredentialsThereSection),
+        ("[proxy.credentials.PRINCIPAL.clusters.NAME]", ClusterCredentialsSection),
     ),
     read_proxy,
     overridden=True,

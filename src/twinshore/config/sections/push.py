@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from twinshore.config.declaration import setting
-from twinshore.config.schema import Complaints, Section, Written, read_section
+from twinshore.config.schema import Complaints, RawSection, Section, read_section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class PushSettings:
     key_file: str = setting("", "PEM file with the certificate's key")
 
 
-def read_push(written: Written, complaints: Complaints) -> PushSettings:
+def read_push(written: RawSection, complaints: Complaints) -> PushSettings:
     """The section; complaints are added, and the defaults returned, where it is wrong."""
     found = read_section(PushSettings, written.raw, written.place, complaints) or PushSettings()
     if bool(found.certificate_file) != bool(found.key_file):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from twinshore.config.declaration import setting
-from twinshore.config.schema import Complaints, Section, Written, read_section
+from twinshore.config.schema import Complaints, RawSection, Section, read_section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class SafetySettings:
     )
 
 
-def read_safety(written: Written, complaints: Complaints) -> SafetySettings:
+def read_safety(written: RawSection, complaints: Complaints) -> SafetySettings:
     """The section; complaints are added, and the defaults returned, where it is wrong."""
     return read_section(SafetySettings, written.raw, written.place, complaints) or SafetySettings()
 

@@ -8,10 +8,10 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from twinshore.config.declaration import setting
 from twinshore.config.model import Secret
-from twinshore.config.schema import Complaints, Section, Written, did_you_mean, read_secret, read_section
+from twinshore.config.schema import Complaints, RawSection, Section, did_you_mean, read_secret, read_section
 
-SECRETS = ("password", "passwd", "passphrase", "secret")  # in the name of what a URL asks for
-SQLITE = ("sqlite:///", "sqlite+pysqlite:///")
+SECRET_PARAMETERS = ("password", "passwd", "passphrase", "secret")  # in the name of what a URL asks for
+SQLITE_PREFIXES = ("sqlite:///", "sqlite+pysqlite:///")
 STORE_KINDS = ("sqlite", "postgresql", "mysql", "mariadb")
 
 
@@ -36,7 +36,7 @@ class StoreSettings:
     password: Secret = field(default_factory=Secret)
 
 
-def read_store(written: Written, complaints: Complaints) -> StoreSettings:
+def read_store(written: RawSection, complaints: Complaints) -> StoreSettings:
     """The store's URL and where its password is kept."""
     place = written.place
     section = read_section(StoreSection, written.raw, place, complaints)
@@ -56,7 +56,7 @@ def _check_url(url: str, place: str, complaints: Complaints) -> None:
     parts = _split(url)
     if parts is None:
         complaints.add(place, "url: is none; write sqlite:///file or a kind://user@host:port/database")
-    elif parts.password or any(one in name.lower() for name, _ in parse_qsl(parts.query) for one in SECRETS):
+    elif parts.password or any(one in name.lower() for name, _ in parse_qsl(parts.query) for one in SECRET_PARAMETERS):
         complaints.add(place, "url: a secret never stands in the settings; use password_env or password_file")
 
 
@@ -69,9 +69,9 @@ def _split(url: str) -> SplitResult | None:
     return None if no_port or (parts.netloc and parts.fragment) else parts
 
 
-def beside(url: str, settings_file: Path) -> str:
+def absolute_store_url(url: str, settings_file: Path) -> str:
     """The store's URL with a full path. Links are not followed, so a settings file may be one."""
-    head = next((head for head in SQLITE if url.startswith(head)), "")
+    head = next((head for head in SQLITE_PREFIXES if url.startswith(head)), "")
     path, mark, query = url.removeprefix(head).partition("?")
     if not head or not path or path == ":memory:" or path.startswith("file:") or Path(path).is_absolute():
         return url

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from twinshore.config.declaration import setting
-from twinshore.config.schema import Complaints, Section, Written, read_section
+from twinshore.config.schema import Complaints, RawSection, Section, read_section
 
 COMMAND_S_MAX = 3_600
 
@@ -27,7 +27,7 @@ class SwitchSettings:
     )
 
 
-def read_switch(written: Written, complaints: Complaints) -> SwitchSettings:
+def read_switch(written: RawSection, complaints: Complaints) -> SwitchSettings:
     """The section; complaints are added, and the defaults returned, where it is wrong."""
     found = read_section(SwitchSettings, written.raw, written.place, complaints) or SwitchSettings()
     for name, command in (("before", found.before), ("after", found.after)):

@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 
 from twinshore.config.errors import WireError
 from twinshore.config.model import Link
-from twinshore.config.sentences import counted, listed
+from twinshore.config.sentences import count_phrase, join_names
 from twinshore.groups.view import GroupView
 
-NAMED_MAX = 5
+NAMES_SHOWN_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class OffsetGoal:
     """A partition. `left_topic`, `left`: its name and the group's place on the side that the group leaves; `topic`,
     `to`: the same on the other side, where the group has `has` now. `link` carries the partition, `back`: the group
     goes from its twin to its home. `short`: how many offsets the log there lacks until the group can stand there."""
@@ -47,11 +47,11 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSeen:
+class GroupOnBothSides:
     """A group on both sides. `old_live`, `new_live`: whether it has members there; `lost`: partitions of which nobody
     knows where it would stand; `unheard`: why a side says nothing, empty where both do."""
 
-    goals: tuple[Goal, ...] = ()
+    goals: tuple[OffsetGoal, ...] = ()
     old_live: bool = False
     new_live: bool = False
     lost: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class GroupSeen:
         return tuple(sorted({one.topic if one.back else one.left_topic for one in self.goals}))
 
 
-def goals_of(link: Link, view: GroupView, *, back: bool) -> tuple[list[Goal], list[str]]:
+def build_goals(link: Link, view: GroupView, *, back: bool) -> tuple[list[OffsetGoal], list[str]]:
     """Each place that the group has on the side it leaves: where it would stand on the other one; and partitions of
     which nobody knows that. `back`: from the twins to their home; `look` must have been told so too."""
     goals, lost = [], []
@@ -71,44 +71,44 @@ def goals_of(link: Link, view: GroupView, *, back: bool) -> tuple[list[Goal], li
         (topic, at), (new_topic, has) = (there, left) if back else (left, there)
         to, end = part.expected, part.end
         if at is not None and to is not None and end is not None:
-            goals.append(Goal(link.name, back, topic, at, new_topic, part.partition, has, to, max(0, to - end)))
+            goals.append(OffsetGoal(link.name, back, topic, at, new_topic, part.partition, has, to, max(0, to - end)))
         elif at is not None:
             lost.append(f"{topic}-{part.partition}")
     return goals, lost
 
 
-def short_of(goals: Iterable[Goal]) -> str:
+def describe_short_logs(goals: Iterable[OffsetGoal]) -> str:
     """Which logs do not reach as far as the group has read; empty where all do."""
     short = [one for one in goals if one.short]
     if not short:
         return ""
-    where = listed([f"{one.topic}-{one.partition}" for one in short], NAMED_MAX)
-    return f"{counted(sum(one.short for one in short), 'offset')} that it has read are not there yet, in {where}"
+    where = join_names([f"{one.topic}-{one.partition}" for one in short], NAMES_SHOWN_MAX)
+    return f"{count_phrase(sum(one.short for one in short), 'offset')} that it has read are not there yet, in {where}"
 
 
-def further_on(goals: Iterable[Goal], old: str, new: str) -> str:
+def describe_ahead(goals: Iterable[OffsetGoal], old: str, new: str) -> str:
     """Where it has read further on the side to which it would move; empty where it has not. It is not set back."""
     ahead = [one for one in goals if one.has is not None and one.has > one.to]
     if not ahead:
         return ""
-    where = listed([f"{one.topic}-{one.partition}" for one in ahead], NAMED_MAX)
-    by = counted(sum((one.has or 0) - one.to for one in ahead), "offset")
+    where = join_names([f"{one.topic}-{one.partition}" for one in ahead], NAMES_SHOWN_MAX)
+    by = count_phrase(sum((one.has or 0) - one.to for one in ahead), "offset")
     return f"is further on on {new} than on {old}, by {by}, in {where}"
 
 
-def read_again(seen: Iterable[GroupSeen], old: str, new: str) -> str:
+def describe_rereads(seen: Iterable[GroupOnBothSides], old: str, new: str) -> str:
     """How many records groups would read again if either cluster died now, and they went on at the other one."""
     pairs = [(one.to, one.has) for group in seen for one in group.goals]
     lone = sum(has is None for _, has in pairs)
     behind = sum(max(0, to - has) for to, has in pairs if has is not None)
     ahead = sum(max(0, has - to) for to, has in pairs if has is not None)
-    counts = counted(behind, "record"), counted(ahead, "record")
+    counts = count_phrase(behind, "record"), count_phrase(ahead, "record")
     said = f"groups would read {counts[0]} again if {old} died now, and {counts[1]} if {new} did"
-    begin = f"; in {counted(lone, 'partition')} they have no place on {new}, and would begin by auto.offset.reset"
+    begin = f"; in {count_phrase(lone, 'partition')} they have no place on {new}, and would begin by auto.offset.reset"
     return said + (begin if lone else "")
 
 
-def moved_on(planned: Sequence[Goal], now: Sequence[Goal], old: str, new: str) -> str:
+def describe_changes(planned: Sequence[OffsetGoal], now: Sequence[OffsetGoal], old: str, new: str) -> str:
     """What is not any more as it was when the places were set; empty where all is."""
     before = {(one.link, one.left_topic, one.partition): one for one in planned}
     after = {(one.link, one.left_topic, one.partition): one for one in now}
@@ -120,17 +120,17 @@ def moved_on(planned: Sequence[Goal], now: Sequence[Goal], old: str, new: str) -
         if seen.has != one.to:
             return f"somebody moved the group on {new} meanwhile, in {one.topic}-{one.partition}"
     if new_ones := sorted(f"{one.left_topic}-{one.partition}" for where, one in after.items() if where not in before):
-        return f"the group has places on {old} that it had not before: {listed(new_ones, NAMED_MAX)}"
+        return f"the group has places on {old} that it had not before: {join_names(new_ones, NAMES_SHOWN_MAX)}"
     return ""
 
 
-def to_json(goals: Sequence[Goal]) -> str:
+def goals_to_json(goals: Sequence[OffsetGoal]) -> str:
     return json.dumps([asdict(one) for one in goals], separators=(",", ":"))
 
 
-def from_json(text: str) -> tuple[Goal, ...]:
+def goals_from_json(text: str) -> tuple[OffsetGoal, ...]:
     """WireError where it is none."""
     try:
-        return tuple(Goal(**one) for one in json.loads(text or "[]"))
+        return tuple(OffsetGoal(**one) for one in json.loads(text or "[]"))
     except (ValueError, TypeError) as error:
         raise WireError("places of a group that cannot be read") from error

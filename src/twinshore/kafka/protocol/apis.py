@@ -25,7 +25,7 @@ DESCRIBE_PRODUCERS: Final = 61
 DESCRIBE_TRANSACTIONS: Final = 65
 
 # Lowest and highest version in which requests are written here, for the APIs that kio does not encode.
-SPOKEN: Final = {
+HANDWRITTEN_VERSIONS: Final = {
     PRODUCE: (9, 13),
     FETCH: (13, 13),
     LIST_OFFSETS: (7, 7),
@@ -36,10 +36,10 @@ SPOKEN: Final = {
 }
 
 # What an answer may claim to be. A fetch brings its first batch whole, however large the topic lets it be.
-ANSWER_BYTES_MAX: Final = 100 << 20
-FETCH_ANSWER_BYTES_MAX: Final = 1 << 30
+RESPONSE_BYTES_MAX: Final = 100 << 20
+FETCH_RESPONSE_BYTES_MAX: Final = 1 << 30
 
-NEVER: Final = 1 << 15
+NEVER_FLEXIBLE: Final = 1 << 15
 # Name, and the first version whose headers carry tags.
 _TABLE: Final = {
     0: ("Produce", 9),
@@ -55,7 +55,7 @@ _TABLE: Final = {
     14: ("SyncGroup", 4),
     15: ("DescribeGroups", 5),
     16: ("ListGroups", 3),
-    17: ("SaslHandshake", NEVER),
+    17: ("SaslHandshake", NEVER_FLEXIBLE),
     18: ("ApiVersions", 3),
     19: ("CreateTopics", 5),
     20: ("DeleteTopics", 4),
@@ -85,7 +85,7 @@ _TABLE: Final = {
     44: ("IncrementalAlterConfigs", 1),
     45: ("AlterPartitionReassignments", 0),
     46: ("ListPartitionReassignments", 0),
-    47: ("OffsetDelete", NEVER),
+    47: ("OffsetDelete", NEVER_FLEXIBLE),
     48: ("DescribeClientQuotas", 1),
     49: ("AlterClientQuotas", 1),
     50: ("DescribeUserScramCredentials", 0),
@@ -144,25 +144,27 @@ def tags_in_request(key: int, version: int) -> bool:
     return key not in _TABLE or version >= _TABLE[key][1]
 
 
-def tags_in_answer(key: int, version: int) -> bool:
+def tags_in_response(key: int, version: int) -> bool:
     """Whether the answer's header carries tags. That of ApiVersions never does: whoever asks knows no version yet."""
     return key != API_VERSIONS and tags_in_request(key, version)
 
 
-def answer_bytes_max(key: int) -> int:
-    return FETCH_ANSWER_BYTES_MAX if key == FETCH else ANSWER_BYTES_MAX
+def response_bytes_max(key: int) -> int:
+    return FETCH_RESPONSE_BYTES_MAX if key == FETCH else RESPONSE_BYTES_MAX
 
 
-class Shape(NamedTuple):
+class ApiFormat(NamedTuple):
     """What an exchange must know of a request and its answer."""
 
     key: int
     version: int
     tags_in_request: bool
-    tags_in_answer: bool
-    answer_bytes_max: int
+    tags_in_response: bool
+    response_bytes_max: int
 
 
 @cache
-def shape_of(key: int, version: int) -> Shape:
-    return Shape(key, version, tags_in_request(key, version), tags_in_answer(key, version), answer_bytes_max(key))
+def api_format(key: int, version: int) -> ApiFormat:
+    return ApiFormat(
+        key, version, tags_in_request(key, version), tags_in_response(key, version), response_bytes_max(key)
+    )

@@ -21,7 +21,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from twinshore.kafka.protocol.record_batch import carry_tables
+from twinshore.kafka.protocol.record_batch import crc_shift_tables
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -126,12 +126,12 @@ _step = _step_by_hardware if _INSTRUCTION else _step_by_table
 
 
 LANE: Final = 1024
-_ONE_LANE = np.array(carry_tables(LANE), dtype=np.uint64)
-_TWO_LANES = np.array(carry_tables(2 * LANE), dtype=np.uint64)
+_ONE_LANE = np.array(crc_shift_tables(LANE), dtype=np.uint64)
+_TWO_LANES = np.array(crc_shift_tables(2 * LANE), dtype=np.uint64)
 SHORT: Final = 64
-_ONE_SHORT = np.array(carry_tables(SHORT), dtype=np.uint64)
-_TWO_SHORT = np.array(carry_tables(2 * SHORT), dtype=np.uint64)
-_THREE_SHORT = np.array(carry_tables(3 * SHORT), dtype=np.uint64)
+_ONE_SHORT = np.array(crc_shift_tables(SHORT), dtype=np.uint64)
+_TWO_SHORT = np.array(crc_shift_tables(2 * SHORT), dtype=np.uint64)
+_THREE_SHORT = np.array(crc_shift_tables(3 * SHORT), dtype=np.uint64)
 
 
 @inlined

@@ -10,30 +10,30 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from twinshore.config.errors import WireError
-from twinshore.kafka.protocol.apis import FETCH, SPOKEN
+from twinshore.kafka.protocol.apis import FETCH, HANDWRITTEN_VERSIONS
 from twinshore.kafka.protocol.primitives import (
     I32,
     NO_TAGS,
     PAIR32,
-    PAST_END,
+    PAST_END_ERRORS,
     Buffer,
-    Notation,
-    notation_of,
+    Encoding,
+    encoding_of,
     read_count,
     read_name,
     read_tags,
     read_uuid,
     read_uvarint,
     skip_tags,
-    truncated,
+    truncated_error,
     uvarint,
 )
-from twinshore.kafka.protocol.server import (
+from twinshore.kafka.protocol.requests import (
     ENDPOINTS_TAG,
     Endpoint,
     Topic,
-    by_topic,
     endpoints_bytes,
+    group_by_topic,
     read_bytes,
     read_endpoints,
     read_pairs,
@@ -43,7 +43,7 @@ from twinshore.kafka.protocol.server import (
 )
 
 FETCH_KEY = FETCH
-FETCH_VERSION = SPOKEN[FETCH][1]
+FETCH_VERSION = HANDWRITTEN_VERSIONS[FETCH][1]
 
 _REQUEST = struct.Struct(">iiiibii")
 _PARTITION = struct.Struct(">iiqiqiB")
@@ -53,7 +53,7 @@ _ABORTED = struct.Struct(">qq")
 _EPOCH_END = struct.Struct(">iq")
 
 
-class FetchPartition(NamedTuple):
+class FetchPartitionById(NamedTuple):
     topic_id: bytes
     partition: int
     position: int
@@ -62,7 +62,7 @@ class FetchPartition(NamedTuple):
     max_bytes: int
 
 
-class FetchedPartition(NamedTuple):
+class FetchedPartitionById(NamedTuple):
     """`diverging_epoch` is (epoch, end offset), `current_leader` (node, epoch), `aborted` (producer id, offset)."""
 
     topic_id: bytes
@@ -77,17 +77,17 @@ class FetchedPartition(NamedTuple):
     records: memoryview
 
 
-class FetchedAnswer(NamedTuple):
+class FetchResponseById(NamedTuple):
     throttle_ms: int
     error: int
     session_id: int
-    partitions: list[FetchedPartition]
+    partitions: list[FetchedPartitionById]
 
 
-def encode_fetch(
+def encode_fetch_by_id(
     *,
     max_bytes: int,
-    partitions: Sequence[FetchPartition],
+    partitions: Sequence[FetchPartitionById],
     session_id: int = 0,
     session_epoch: int = -1,
     max_wait_ms: int = 0,
@@ -121,12 +121,12 @@ def _by_topic(entries: dict[bytes, list[bytes]]) -> bytes:
     return b"".join(out)
 
 
-def parse_fetch(view: memoryview, position: int = 0) -> FetchedAnswer:
+def parse_fetch_by_id(view: memoryview, position: int = 0) -> FetchResponseById:
     """`position` is that after the response header. Records are views of `view`: read them before it is reused."""
     try:
         throttle_ms, error, session_id = _ANSWER.unpack_from(view, position)
         topics, position = read_count(view, position + _ANSWER.size)
-        partitions: list[FetchedPartition] = []
+        partitions: list[FetchedPartitionById] = []
         for _ in range(topics):
             topic_id, position = read_uuid(view, position)
             count, position = read_count(view, position)
@@ -135,12 +135,12 @@ def parse_fetch(view: memoryview, position: int = 0) -> FetchedAnswer:
                 partitions.append(fetched)
             position = skip_tags(view, position)
         skip_tags(view, position)
-    except PAST_END as past_end:
-        raise truncated("a fetch response", view) from past_end
-    return FetchedAnswer(throttle_ms, error, session_id, partitions)
+    except PAST_END_ERRORS as past_end:
+        raise truncated_error("a fetch response", view) from past_end
+    return FetchResponseById(throttle_ms, error, session_id, partitions)
 
 
-def _partition(view: memoryview, position: int, topic_id: bytes) -> tuple[FetchedPartition, int]:
+def _partition(view: memoryview, position: int, topic_id: bytes) -> tuple[FetchedPartitionById, int]:
     partition, error, high_watermark, stable, log_start = _ANSWER_PARTITION.unpack_from(view, position)
     count, position = read_count(view, position + _ANSWER_PARTITION.size)
     aborted: list[tuple[int, int]] = []
@@ -168,16 +168,16 @@ def _partition(view: memoryview, position: int, topic_id: bytes) -> tuple[Fetche
         position = read_tags(view, end, {0: read_diverging, 1: read_leader})
         diverging, leader = tags.get(0), tags.get(1)
     return (
-        FetchedPartition(
+        FetchedPartitionById(
             topic_id, partition, error, high_watermark, stable, log_start, diverging, leader, aborted, records
         ),
         position,
     )
 
 
-VERSIONS = range(4, 19)
-BY_ID = 13
-CONSUMER: Final = -1
+FETCH_VERSIONS = range(4, 19)
+FETCH_VERSION_BY_ID = 13
+CONSUMER_REPLICA_ID: Final = -1
 
 _LOG_START, _SESSIONS, _EPOCHS, _PREFERRED, _LAST_EPOCH, _NO_REPLICA, _ENDPOINTS = 5, 7, 9, 11, 12, 15, 16
 
@@ -194,7 +194,7 @@ _DIVERGING_TAG, _LEADER_TAG, _SNAPSHOT_TAG = range(3)
 _FETCHED_TAGS = {_DIVERGING_TAG: _EPOCH_END, _LEADER_TAG: PAIR32, _SNAPSHOT_TAG: _SNAPSHOT}
 
 
-class Wanted(NamedTuple):
+class FetchRequestPartition(NamedTuple):
     """From where on a partition is wanted. `topic` is a name up to v12, a topic id from v13."""
 
     topic: Topic
@@ -206,7 +206,7 @@ class Wanted(NamedTuple):
     log_start: int = -1
 
 
-class Dropped(NamedTuple):
+class ForgottenPartition(NamedTuple):
     """A partition that its session is to forget."""
 
     topic: Topic
@@ -220,15 +220,15 @@ class FetchRequest(NamedTuple):
     min_bytes: int
     max_bytes: int
     isolation: int
-    wanted: Sequence[Wanted]
+    wanted: Sequence[FetchRequestPartition]
     session_id: int = 0
     session_epoch: int = -1
-    dropped: Sequence[Dropped] = ()
+    dropped: Sequence[ForgottenPartition] = ()
     rack: str = ""
-    replica: tuple[int, int] = (CONSUMER, -1)
+    replica: tuple[int, int] = (CONSUMER_REPLICA_ID, -1)
 
 
-class Fetched(NamedTuple):
+class FetchResponsePartition(NamedTuple):
     """`aborted` are (producer id, first offset), None where transactions do not matter to the client. `diverging_epoch`
     is (epoch, end offset), `current_leader` (node, epoch), `snapshot` (end offset, epoch)."""
 
@@ -246,20 +246,20 @@ class Fetched(NamedTuple):
     snapshot: tuple[int, int] | None = None
 
 
-class FetchAnswer(NamedTuple):
+class FetchResponse(NamedTuple):
     throttle_ms: int
     error: int
     session_id: int
-    fetched: Sequence[Fetched]
+    fetched: Sequence[FetchResponsePartition]
     endpoints: Sequence[Endpoint] = ()
 
 
-def read_request(view: memoryview, position: int, version: int) -> FetchRequest:
+def read_fetch_request(view: memoryview, position: int, version: int) -> FetchRequest:
     """`position` is that after the request header."""
     notation = _notation(version)
-    replica = (CONSUMER, -1)
+    replica = (CONSUMER_REPLICA_ID, -1)
     session = (0, -1)
-    dropped: list[Dropped] = []
+    dropped: list[ForgottenPartition] = []
     rack = ""
     try:
         if version < _NO_REPLICA:
@@ -276,19 +276,21 @@ def read_request(view: memoryview, position: int, version: int) -> FetchRequest:
         if version >= _PREFERRED:
             rack, position = read_name(notation, view, position)
         tags, _ = read_pairs(notation, view, position, _REQUEST_TAGS)
-    except PAST_END as error:
-        raise truncated("a fetch request", view) from error
+    except PAST_END_ERRORS as error:
+        raise truncated_error("a fetch request", view) from error
     if version >= _NO_REPLICA:
         replica = tags.get(_REPLICA_TAG, replica)
     return FetchRequest(max_wait_ms, min_bytes, max_bytes, isolation, wanted, *session, dropped, rack, replica)
 
 
-def _read_wanted(notation: Notation, view: memoryview, position: int, version: int) -> tuple[list[Wanted], int]:
-    wanted: list[Wanted] = []
+def _read_wanted(
+    notation: Encoding, view: memoryview, position: int, version: int
+) -> tuple[list[FetchRequestPartition], int]:
+    wanted: list[FetchRequestPartition] = []
     fields = _wanted_fields(version)
     topics, position = notation.read_count(view, position)
     for _ in range(topics):
-        topic, position = read_topic(notation, view, position, version >= BY_ID)
+        topic, position = read_topic(notation, view, position, version >= FETCH_VERSION_BY_ID)
         count, position = notation.read_count(view, position)
         for _ in range(count):
             values = fields.unpack_from(view, position)
@@ -302,47 +304,49 @@ def _read_wanted(notation: Notation, view: memoryview, position: int, version: i
                 partition, offset, start, max_bytes = values
             else:
                 partition, offset, max_bytes = values
-            wanted.append(Wanted(topic, partition, offset, max_bytes, epoch, last_epoch, start))
+            wanted.append(FetchRequestPartition(topic, partition, offset, max_bytes, epoch, last_epoch, start))
         position = notation.skip_tags(view, position)
     return wanted, position
 
 
-def _read_dropped(notation: Notation, view: memoryview, position: int, version: int) -> tuple[list[Dropped], int]:
-    dropped: list[Dropped] = []
+def _read_dropped(
+    notation: Encoding, view: memoryview, position: int, version: int
+) -> tuple[list[ForgottenPartition], int]:
+    dropped: list[ForgottenPartition] = []
     topics, position = notation.read_count(view, position)
     for _ in range(topics):
-        topic, position = read_topic(notation, view, position, version >= BY_ID)
+        topic, position = read_topic(notation, view, position, version >= FETCH_VERSION_BY_ID)
         count, position = notation.read_count(view, position)
         for _ in range(count):
-            dropped.append(Dropped(topic, I32.unpack_from(view, position)[0]))
+            dropped.append(ForgottenPartition(topic, I32.unpack_from(view, position)[0]))
             position += I32.size
         position = notation.skip_tags(view, position)
     return dropped, position
 
 
-def write_request(version: int, request: FetchRequest) -> bytes:
+def write_fetch_request(version: int, request: FetchRequest) -> bytes:
     """The body; what a version has no place for is left out."""
     notation = _notation(version)
     opening = _OPENING.pack(request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation)
     out = [opening if version >= _NO_REPLICA else I32.pack(request.replica[0]) + opening]
     if version >= _SESSIONS:
         out.append(PAIR32.pack(request.session_id, request.session_epoch))
-    topics = list(by_topic(request.wanted))
+    topics = list(group_by_topic(request.wanted))
     out.append(notation.counted(len(topics)))
     for topic, wanted in topics:
-        out += [topic_bytes(notation, topic, version >= BY_ID), notation.counted(len(wanted))]
+        out += [topic_bytes(notation, topic, version >= FETCH_VERSION_BY_ID), notation.counted(len(wanted))]
         out += [_wanted(version, one) + notation.no_tags for one in wanted]
         out.append(notation.no_tags)
     if version >= _SESSIONS:
-        gone = list(by_topic(request.dropped))
+        gone = list(group_by_topic(request.dropped))
         out.append(notation.counted(len(gone)))
         for topic, dropped in gone:
-            out += [topic_bytes(notation, topic, version >= BY_ID), notation.counted(len(dropped))]
+            out += [topic_bytes(notation, topic, version >= FETCH_VERSION_BY_ID), notation.counted(len(dropped))]
             out += [I32.pack(one.partition) for one in dropped]
             out.append(notation.no_tags)
     if version >= _PREFERRED:
         out.append(notation.string(request.rack))
-    tagged = version >= _NO_REPLICA and request.replica != (CONSUMER, -1)
+    tagged = version >= _NO_REPLICA and request.replica != (CONSUMER_REPLICA_ID, -1)
     tags = [(_REPLICA_TAG, _REPLICA.pack(*request.replica) + notation.no_tags)] if tagged else []
     return b"".join([*out, write_tags(notation, tags)])
 
@@ -355,7 +359,7 @@ def _wanted_fields(version: int) -> struct.Struct:
     return _WANTED_5 if version >= _LOG_START else _WANTED_4
 
 
-def _wanted(version: int, one: Wanted) -> bytes:
+def _wanted(version: int, one: FetchRequestPartition) -> bytes:
     _, partition, offset, max_bytes, epoch, last_epoch, start = one
     if version >= _LAST_EPOCH:
         return _WANTED_12.pack(partition, epoch, offset, last_epoch, start, max_bytes)
@@ -366,17 +370,17 @@ def _wanted(version: int, one: Wanted) -> bytes:
     return _WANTED_4.pack(partition, offset, max_bytes)
 
 
-def write_answer(version: int, answer: FetchAnswer) -> list[Buffer]:
+def write_fetch_response(version: int, answer: FetchResponse) -> list[Buffer]:
     """The body as buffers, records among them as they are; what a version has no place for is left out."""
     notation = _notation(version)
     pending = I32.pack(answer.throttle_ms)
     if version >= _SESSIONS:
         pending += _SESSION.pack(answer.error, answer.session_id)
-    topics = list(by_topic(answer.fetched))
+    topics = list(group_by_topic(answer.fetched))
     pending += notation.counted(len(topics))
     out: list[Buffer] = []
     for topic, partitions in topics:
-        pending += topic_bytes(notation, topic, version >= BY_ID) + notation.counted(len(partitions))
+        pending += topic_bytes(notation, topic, version >= FETCH_VERSION_BY_ID) + notation.counted(len(partitions))
         for one in partitions:
             pending += _before_records(notation, version, one)
             if one.records:
@@ -388,7 +392,7 @@ def write_answer(version: int, answer: FetchAnswer) -> list[Buffer]:
     return [*out, pending + write_tags(notation, tags if version >= _ENDPOINTS else [])]
 
 
-def _before_records(notation: Notation, version: int, one: Fetched) -> bytes:
+def _before_records(notation: Encoding, version: int, one: FetchResponsePartition) -> bytes:
     where = (one.partition, one.error, one.high_watermark, one.last_stable_offset)
     out = [_FETCHED_5.pack(*where, one.log_start) if version >= _LOG_START else _FETCHED_4.pack(*where)]
     out.append(notation.counted(-1 if one.aborted is None else len(one.aborted)))
@@ -399,7 +403,7 @@ def _before_records(notation: Notation, version: int, one: Fetched) -> bytes:
     return b"".join(out)
 
 
-def _behind_records(notation: Notation, one: Fetched) -> bytes:
+def _behind_records(notation: Encoding, one: FetchResponsePartition) -> bytes:
     tags: list[tuple[int, bytes]] = []
     if one.diverging_epoch:
         tags.append((_DIVERGING_TAG, _EPOCH_END.pack(*one.diverging_epoch) + notation.no_tags))
@@ -410,10 +414,10 @@ def _behind_records(notation: Notation, one: Fetched) -> bytes:
     return write_tags(notation, tags)
 
 
-def read_answer(view: memoryview, position: int, version: int) -> FetchAnswer:
+def read_fetch_response(view: memoryview, position: int, version: int) -> FetchResponse:
     """`position` is that after the response header. Records are views of `view`."""
     notation = _notation(version)
-    fetched: list[Fetched] = []
+    fetched: list[FetchResponsePartition] = []
     endpoints: list[Endpoint] = []
     session = (0, 0)
     try:
@@ -424,7 +428,7 @@ def read_answer(view: memoryview, position: int, version: int) -> FetchAnswer:
             position += _SESSION.size
         topics, position = notation.read_count(view, position)
         for _ in range(topics):
-            topic, position = read_topic(notation, view, position, version >= BY_ID)
+            topic, position = read_topic(notation, view, position, version >= FETCH_VERSION_BY_ID)
             count, position = notation.read_count(view, position)
             for _ in range(count):
                 one, position = _read_fetched(notation, view, position, version, topic)
@@ -435,14 +439,14 @@ def read_answer(view: memoryview, position: int, version: int) -> FetchAnswer:
             endpoints.extend(read_endpoints(notation, at, start))
 
         notation.read_tags(view, position, {ENDPOINTS_TAG: read_them})
-    except PAST_END as error:
-        raise truncated("a fetch response", view) from error
-    return FetchAnswer(throttle_ms, *session, fetched, endpoints)
+    except PAST_END_ERRORS as error:
+        raise truncated_error("a fetch response", view) from error
+    return FetchResponse(throttle_ms, *session, fetched, endpoints)
 
 
 def _read_fetched(
-    notation: Notation, view: memoryview, position: int, version: int, topic: Topic
-) -> tuple[Fetched, int]:
+    notation: Encoding, view: memoryview, position: int, version: int, topic: Topic
+) -> tuple[FetchResponsePartition, int]:
     start = preferred = -1
     if version >= _LOG_START:
         partition, error, watermark, stable, start = _FETCHED_5.unpack_from(view, position)
@@ -462,10 +466,12 @@ def _read_fetched(
     records, position = read_bytes(notation, view, position, f"the records of partition {partition}")
     tags, position = read_pairs(notation, view, position, _FETCHED_TAGS)
     told = (tags.get(tag) for tag in _FETCHED_TAGS)
-    return Fetched(topic, partition, error, watermark, stable, start, aborted, preferred, records, *told), position
+    return FetchResponsePartition(
+        topic, partition, error, watermark, stable, start, aborted, preferred, records, *told
+    ), position
 
 
-def _notation(version: int) -> Notation:
-    if version not in VERSIONS:
-        raise WireError(f"Fetch v{version} is not served here, only v{VERSIONS[0]}-{VERSIONS[-1]}")
-    return notation_of(FETCH, version)
+def _notation(version: int) -> Encoding:
+    if version not in FETCH_VERSIONS:
+        raise WireError(f"Fetch v{version} is not served here, only v{FETCH_VERSIONS[0]}-{FETCH_VERSIONS[-1]}")
+    return encoding_of(FETCH, version)

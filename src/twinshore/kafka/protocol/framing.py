@@ -2,7 +2,7 @@
 
 Whoever drives it asks for `room`, receives into it by whatever means (a blocking socket, a selector's, a buffered
 protocol of asyncio), says how much it `took`, and asks for the `next` frame until there is none. What stands before a
-request and an answer is size and header; the broker's side of that is in `kafka.protocol.server`.
+request and an answer is size and header; the broker's side of that is in `kafka.protocol.requests`.
 
 The asker's side of a connection to a broker, without the connection: requests get numbers, answers are matched to
 what was asked, and each has a bound on its size and a deadline.
@@ -24,21 +24,21 @@ from collections.abc import Generator, Sequence
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from twinshore.config.errors import WireError
-from twinshore.kafka.protocol.apis import API_VERSIONS, Shape, api_name, shape_of
+from twinshore.kafka.protocol.apis import API_VERSIONS, ApiFormat, api_format, api_name
 from twinshore.kafka.protocol.handshake import (
     UNSUPPORTED_VERSION,
-    Software,
-    VersionsAnswer,
-    encode_versions_request,
-    parse_versions,
+    ApiVersionsResponse,
+    ClientSoftware,
+    encode_api_versions_request,
+    parse_api_versions,
 )
-from twinshore.kafka.protocol.primitives import I32, NO_TAGS, PAST_END, Buffer, skip_tags, truncated
+from twinshore.kafka.protocol.primitives import I32, NO_TAGS, PAST_END_ERRORS, Buffer, skip_tags, truncated_error
 
 _HEADER = struct.Struct(">ihhih")
 FRAME_BYTES_MAX = (1 << 31) - 1
 
 
-def frame(
+def frame_request(
     api_key: int,
     version: int,
     correlation_id: int,
@@ -60,8 +60,8 @@ def read_response_header(view: memoryview, flexible: bool = True) -> tuple[int, 
     try:
         (correlation_id,) = I32.unpack_from(view)
         return correlation_id, skip_tags(view, 4) if flexible else 4
-    except PAST_END as error:
-        raise truncated("a response header", view) from error
+    except PAST_END_ERRORS as error:
+        raise truncated_error("a response header", view) from error
 
 
 SIZE_BYTES: Final = 4
@@ -80,7 +80,7 @@ class FrameSizeError(WireError):
         self.size, self.bytes_max = size, bytes_max
 
 
-class Framer:
+class FrameReader:
     """Never resizes a buffer: frames that were given out stay readable until room is asked for again, or for good where
     another buffer was lent before that."""
 
@@ -171,7 +171,7 @@ class Framer:
         self._start, self._wanted = end, 0
         return memoryview(self._buffer).toreadonly()[start + SIZE_BYTES : end]
 
-    def with_size(self, frame: memoryview) -> memoryview:
+    def frame_with_size(self, frame: memoryview) -> memoryview:
         """The frame that was given out last, with its size before it: the bytes as they came."""
         return memoryview(self._buffer).toreadonly()[self._start - len(frame) - SIZE_BYTES : self._start]
 
@@ -198,7 +198,7 @@ def _grown(have: int, needed: int, trusted: int) -> int:
     return min(needed, max(2 * have, trusted))
 
 
-def forget_sent(buffers: list[Buffer], sent: int) -> None:
+def drop_sent(buffers: list[Buffer], sent: int) -> None:
     """Takes from the front of what is to be sent what was."""
     index = 0
     while index < len(buffers) and sent >= len(buffers[index]):
@@ -212,15 +212,15 @@ def forget_sent(buffers: list[Buffer], sent: int) -> None:
 _NUMBERS = 0x7FFFFFFF
 
 
-class AnswerOrderError(WireError):
+class ResponseOrderError(WireError):
     """An answer to something else than the oldest request, or to nothing."""
 
 
-class Asked(NamedTuple):
+class UnansweredRequest(NamedTuple):
     """A request whose answer is still to come."""
 
     number: int
-    api: Shape
+    api: ApiFormat
     deadline_s: float
 
     @property
@@ -228,25 +228,25 @@ class Asked(NamedTuple):
         return f"the answer to {api_name(self.api.key)}"
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A whole answer: its body begins at `position` of `view`."""
 
-    asked: Asked
+    asked: UnansweredRequest
     view: memoryview
     position: int
 
 
-class Exchange:
+class InFlightRequests:
     """After any WireError of its the connection is to be closed. Not for two threads at once."""
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
-        self.framer = Framer()
+        self.framer = FrameReader()
         self._number = 0
-        self._asked: deque[Asked] = deque()
+        self._asked: deque[UnansweredRequest] = deque()
 
     @property
-    def oldest(self) -> Asked:
+    def oldest(self) -> UnansweredRequest:
         """The request that is answered next; there must be one."""
         return self._asked[0]
 
@@ -263,43 +263,43 @@ class Exchange:
     def ask(self, key: int, version: int, parts: Sequence[Buffer], deadline_s: float) -> list[Buffer]:
         """The buffers to send, in order."""
         self._number = number = (self._number + 1) & _NUMBERS
-        api = shape_of(key, version)
-        self._asked.append(Asked(number, api, deadline_s))
-        return frame(key, version, number, self.client_id, parts, api.tags_in_request)
+        api = api_format(key, version)
+        self._asked.append(UnansweredRequest(number, api, deadline_s))
+        return frame_request(key, version, number, self.client_id, parts, api.tags_in_request)
 
-    def put_off(self, deadline_s: float) -> None:
+    def extend_deadline(self, deadline_s: float) -> None:
         """The next answer has so long: for whom any sign of life counts."""
         number, api, _ = self._asked[0]
-        self._asked[0] = Asked(number, api, deadline_s)
+        self._asked[0] = UnansweredRequest(number, api, deadline_s)
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> Response | None:
         """The next whole answer among what was received. FrameSizeError, AnswerOrderError or another WireError where
         the peer does not keep to the protocol."""
         if not self._asked:
             if self.framer.waiting:
-                raise AnswerOrderError(f"the peer sent {self.framer.waiting} bytes unasked")
+                raise ResponseOrderError(f"the peer sent {self.framer.waiting} bytes unasked")
             return None
         asked = self._asked[0]
         try:
-            view = self.framer.next(asked.api.answer_bytes_max)
+            view = self.framer.next(asked.api.response_bytes_max)
         except FrameSizeError as error:
             raise FrameSizeError(asked.what, error.size, error.bytes_max) from error
         if view is None:
             return None
         try:
-            number, position = read_response_header(view, asked.api.tags_in_answer)
+            number, position = read_response_header(view, asked.api.tags_in_response)
         except WireError as error:
             raise WireError(f"{asked.what}: its header cannot be read: {error.message}") from error
         if number != asked.number:
-            raise AnswerOrderError(f"{api_name(asked.api.key)} {asked.number} got the answer to {number}")
+            raise ResponseOrderError(f"{api_name(asked.api.key)} {asked.number} got the answer to {number}")
         self._asked.popleft()
-        return Answer(asked, view, position)
+        return Response(asked, view, position)
 
 
-Learnt = TypeVar("Learnt")
+Result = TypeVar("Result")
 
 
-class Question(NamedTuple):
+class RequestBody(NamedTuple):
     """A request's body, in a version that the talk has reason to believe in."""
 
     key: int
@@ -307,15 +307,15 @@ class Question(NamedTuple):
     body: bytes
 
 
-Talk: TypeAlias = Generator[Question, memoryview, Learnt]
+Dialogue: TypeAlias = Generator[RequestBody, memoryview, Result]
 
 
-def offered(software: Software) -> Talk[VersionsAnswer]:
+def negotiate_versions(software: ClientSoftware) -> Dialogue[ApiVersionsResponse]:
     """Which versions a broker offers. One that does not know ours is asked in the first."""
     highest, first = 3, 0
-    answer = yield Question(API_VERSIONS, highest, encode_versions_request(highest, software))
-    versions = parse_versions(answer, 0, highest)
+    answer = yield RequestBody(API_VERSIONS, highest, encode_api_versions_request(highest, software))
+    versions = parse_api_versions(answer, 0, highest)
     if versions.error != UNSUPPORTED_VERSION:
         return versions
-    answer = yield Question(API_VERSIONS, first, encode_versions_request(first, software))
-    return parse_versions(answer, 0, first)
+    answer = yield RequestBody(API_VERSIONS, first, encode_api_versions_request(first, software))
+    return parse_api_versions(answer, 0, first)

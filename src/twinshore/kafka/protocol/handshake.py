@@ -15,31 +15,31 @@ from twinshore.kafka.protocol.primitives import (
     I16,
     I32,
     I64,
-    PAST_END,
-    PLAIN,
+    PAST_END_ERRORS,
+    PLAIN_ENCODING,
     Buffer,
-    Notation,
-    notation_of,
+    Encoding,
+    encoding_of,
     read_name,
-    truncated,
+    truncated_error,
     uvarint,
 )
 
-VERSION_MAX = 4
+API_VERSIONS_VERSION_MAX = 4
 UNSUPPORTED_VERSION = 35
 _RANGE = struct.Struct(">hhh")
 _LEVELS = struct.Struct(">hh")
 _FEATURES, _EPOCH, _FINALIZED, _ZK_READY = range(4)
 
 
-class Software(NamedTuple):
+class ClientSoftware(NamedTuple):
     """What a client says of itself, from v3 on."""
 
     name: str
     version: str
 
 
-class Offer(NamedTuple):
+class ApiVersionRange(NamedTuple):
     """The versions of an API that are offered."""
 
     key: int
@@ -47,7 +47,7 @@ class Offer(NamedTuple):
     highest: int
 
 
-class Feature(NamedTuple):
+class FeatureRange(NamedTuple):
     """A feature with the lowest and highest level that is supported, or in force."""
 
     name: str
@@ -55,26 +55,26 @@ class Feature(NamedTuple):
     highest: int
 
 
-class VersionsAnswer(NamedTuple):
+class ApiVersionsResponse(NamedTuple):
     """`finalized_epoch` is -1 where it is not known; it must never go back."""
 
     error: int
-    offers: Sequence[Offer]
+    offers: Sequence[ApiVersionRange]
     throttle_ms: int = 0
-    features: Sequence[Feature] = ()
+    features: Sequence[FeatureRange] = ()
     finalized_epoch: int = -1
-    finalized: Sequence[Feature] = ()
+    finalized: Sequence[FeatureRange] = ()
     zk_migration_ready: bool = False
 
 
-def encode_versions_request(version: int, software: Software) -> bytes:
+def encode_api_versions_request(version: int, software: ClientSoftware) -> bytes:
     notation = _notation(version)
     if version < 3:
         return b""
     return notation.string(software.name) + notation.string(software.version) + notation.no_tags
 
 
-def read_versions_request(view: Buffer, position: int, version: int) -> Software | None:
+def read_api_versions_request(view: Buffer, position: int, version: int) -> ClientSoftware | None:
     """None before v3."""
     notation = _notation(version)
     if version < 3:
@@ -83,12 +83,12 @@ def read_versions_request(view: Buffer, position: int, version: int) -> Software
         name, position = read_name(notation, view, position)
         software_version, position = read_name(notation, view, position)
         notation.skip_tags(view, position)
-    except PAST_END as error:
-        raise truncated("a request for API versions", view) from error
-    return Software(name, software_version)
+    except PAST_END_ERRORS as error:
+        raise truncated_error("a request for API versions", view) from error
+    return ClientSoftware(name, software_version)
 
 
-def encode_versions(version: int, answer: VersionsAnswer) -> bytes:
+def encode_api_versions(version: int, answer: ApiVersionsResponse) -> bytes:
     """The answer's body. A request of an unknown version is answered in version 0, with `UNSUPPORTED_VERSION`."""
     notation = _notation(version)
     out = [I16.pack(answer.error), notation.counted(len(answer.offers))]
@@ -100,7 +100,7 @@ def encode_versions(version: int, answer: VersionsAnswer) -> bytes:
     return b"".join(out)
 
 
-def _tags_of(answer: VersionsAnswer, notation: Notation) -> bytes:
+def _tags_of(answer: ApiVersionsResponse, notation: Encoding) -> bytes:
     tags: list[tuple[int, bytes]] = []
     if answer.features:
         tags.append((_FEATURES, _features(answer.features, notation)))
@@ -108,32 +108,32 @@ def _tags_of(answer: VersionsAnswer, notation: Notation) -> bytes:
         tags.append((_EPOCH, I64.pack(answer.finalized_epoch)))
     if answer.finalized:
         # Here the higher level stands first.
-        turned = [Feature(one.name, one.highest, one.lowest) for one in answer.finalized]
+        turned = [FeatureRange(one.name, one.highest, one.lowest) for one in answer.finalized]
         tags.append((_FINALIZED, _features(turned, notation)))
     if answer.zk_migration_ready:
         tags.append((_ZK_READY, b"\1"))
     return uvarint(len(tags)) + b"".join(uvarint(tag) + uvarint(len(value)) + value for tag, value in tags)
 
 
-def _features(features: Sequence[Feature], notation: Notation) -> bytes:
+def _features(features: Sequence[FeatureRange], notation: Encoding) -> bytes:
     out = [notation.counted(len(features))]
     out += [notation.string(one.name) + _LEVELS.pack(one.lowest, one.highest) + notation.no_tags for one in features]
     return b"".join(out)
 
 
-def parse_versions(view: Buffer, position: int, version: int) -> VersionsAnswer:
+def parse_api_versions(view: Buffer, position: int, version: int) -> ApiVersionsResponse:
     """`position` is that after the response header. A broker that does not know the version says so in version 0."""
     notation = _notation(version)
-    throttle_ms, found = 0, dict[int, list[Feature]]()
+    throttle_ms, found = 0, dict[int, list[FeatureRange]]()
     epoch, ready = [-1], [False]
     try:
         (error,) = I16.unpack_from(view, position)
         if error == UNSUPPORTED_VERSION:
-            version, notation = 0, PLAIN
+            version, notation = 0, PLAIN_ENCODING
         count, position = notation.read_count(view, position + I16.size)
-        offers: list[Offer] = []
+        offers: list[ApiVersionRange] = []
         for _ in range(count):
-            offers.append(Offer(*_RANGE.unpack_from(view, position)))
+            offers.append(ApiVersionRange(*_RANGE.unpack_from(view, position)))
             position = notation.skip_tags(view, position + _RANGE.size)
         if version >= 1:
             (throttle_ms,) = I32.unpack_from(view, position)
@@ -147,36 +147,36 @@ def parse_versions(view: Buffer, position: int, version: int) -> VersionsAnswer:
 
         handlers = {tag: _reader_of(tag, found, notation) for tag in (_FEATURES, _FINALIZED)}
         notation.read_tags(view, position, {**handlers, _EPOCH: read_epoch, _ZK_READY: read_ready})
-    except PAST_END as past_end:
-        raise truncated("an answer about API versions", view) from past_end
+    except PAST_END_ERRORS as past_end:
+        raise truncated_error("an answer about API versions", view) from past_end
     features = tuple(found.get(_FEATURES, ()))
-    finalized = tuple(Feature(one.name, one.highest, one.lowest) for one in found.get(_FINALIZED, ()))
-    return VersionsAnswer(error, tuple(offers), throttle_ms, features, epoch[0], finalized, ready[0])
+    finalized = tuple(FeatureRange(one.name, one.highest, one.lowest) for one in found.get(_FINALIZED, ()))
+    return ApiVersionsResponse(error, tuple(offers), throttle_ms, features, epoch[0], finalized, ready[0])
 
 
-def _reader_of(tag: int, found: dict[int, list[Feature]], notation: Notation) -> Callable[[Buffer, int], None]:
+def _reader_of(tag: int, found: dict[int, list[FeatureRange]], notation: Encoding) -> Callable[[Buffer, int], None]:
     def read(view: Buffer, position: int) -> None:
         count, position = notation.read_count(view, position)
-        features: list[Feature] = []
+        features: list[FeatureRange] = []
         for _ in range(count):
             name, position = read_name(notation, view, position)
-            features.append(Feature(name, *_LEVELS.unpack_from(view, position)))
+            features.append(FeatureRange(name, *_LEVELS.unpack_from(view, position)))
             position = notation.skip_tags(view, position + _LEVELS.size)
         found[tag] = features
 
     return read
 
 
-def _notation(version: int) -> Notation:
-    if not 0 <= version <= VERSION_MAX:
-        raise WireError(f"ApiVersions v{version} is not spoken here, only v0-{VERSION_MAX}")
-    return notation_of(API_VERSIONS, version)
+def _notation(version: int) -> Encoding:
+    if not 0 <= version <= API_VERSIONS_VERSION_MAX:
+        raise WireError(f"ApiVersions v{version} is not spoken here, only v0-{API_VERSIONS_VERSION_MAX}")
+    return encoding_of(API_VERSIONS, version)
 
 
-VERSION = 1
+SASL_VERSION = 1
 
 
-class Authenticated(NamedTuple):
+class SaslAuthenticateResponse(NamedTuple):
     """The server's message; `lifetime_ms` is how long the session lasts, 0 for ever."""
 
     error: int
@@ -185,37 +185,37 @@ class Authenticated(NamedTuple):
     lifetime_ms: int
 
 
-def encode_handshake(mechanism: str) -> bytes:
-    return PLAIN.string(mechanism)
+def encode_sasl_handshake(mechanism: str) -> bytes:
+    return PLAIN_ENCODING.string(mechanism)
 
 
-def parse_handshake(view: Buffer) -> tuple[int, list[str]]:
+def parse_sasl_handshake(view: Buffer) -> tuple[int, list[str]]:
     """The error code, and the mechanisms that the listener takes."""
     try:
         (error,) = I16.unpack_from(view)
-        count, position = PLAIN.read_count(view, I16.size)
+        count, position = PLAIN_ENCODING.read_count(view, I16.size)
         mechanisms: list[str] = []
         for _ in range(count):
-            mechanism, position = read_name(PLAIN, view, position)
+            mechanism, position = read_name(PLAIN_ENCODING, view, position)
             mechanisms.append(mechanism)
-    except PAST_END as past_end:
-        raise truncated("an answer about SASL mechanisms", view) from past_end
+    except PAST_END_ERRORS as past_end:
+        raise truncated_error("an answer about SASL mechanisms", view) from past_end
     return error, mechanisms
 
 
-def encode_authenticate(message: bytes) -> bytes:
+def encode_sasl_authenticate(message: bytes) -> bytes:
     return I32.pack(len(message)) + message
 
 
-def parse_authenticate(view: Buffer) -> Authenticated:
+def parse_sasl_authenticate(view: Buffer) -> SaslAuthenticateResponse:
     try:
         (error,) = I16.unpack_from(view)
-        reason, position = PLAIN.read_string(view, I16.size)
-        size, position = PLAIN.read_size(view, position)
+        reason, position = PLAIN_ENCODING.read_string(view, I16.size)
+        size, position = PLAIN_ENCODING.read_size(view, position)
         end = position + max(0, size)
         if end > len(view):
             raise WireError("a SASL message runs past the end", offset=position)
         (lifetime_ms,) = I64.unpack_from(view, end)
-    except PAST_END as past_end:
-        raise truncated("an answer about SASL", view) from past_end
-    return Authenticated(error, reason, bytes(view[position:end]), lifetime_ms)
+    except PAST_END_ERRORS as past_end:
+        raise truncated_error("an answer about SASL", view) from past_end
+    return SaslAuthenticateResponse(error, reason, bytes(view[position:end]), lifetime_ms)

@@ -11,23 +11,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from twinshore.config.errors import WireError
-from twinshore.kafka.protocol.apis import OFFSET_FETCH, SPOKEN
+from twinshore.kafka.protocol.apis import HANDWRITTEN_VERSIONS, OFFSET_FETCH
 from twinshore.kafka.protocol.primitives import (
     I16,
     I32,
     NO_TAGS,
-    PAST_END,
+    PAST_END_ERRORS,
     compact_string,
     read_compact_string,
     read_count,
     skip_tags,
-    truncated,
+    truncated_error,
     uvarint,
 )
 
-PLACES_VERSION = SPOKEN[OFFSET_FETCH][1]
+OFFSET_FETCH_VERSION = HANDWRITTEN_VERSIONS[OFFSET_FETCH][1]
 
-Where = tuple[str, int]
+TopicPartitionTuple = tuple[str, int]
 
 _PLACE = struct.Struct(">iqi")
 _CODE = struct.Struct(">ih")
@@ -38,25 +38,25 @@ _NO_EPOCH = -1
 _WRITTEN_BYTES = 80
 
 
-class Place(NamedTuple):
+class CommittedOffset(NamedTuple):
     """Where a group reads on, and the text that its consumer left beside it."""
 
     offset: int
     metadata: str | None = ""
 
 
-class GroupPlaces(NamedTuple):
+class GroupOffsets(NamedTuple):
     """A group's places by topic and partition. `raw` is the answer's part, to know it again; `error` is Kafka's code of
     the whole group, `failed` that of each partition that could not be read."""
 
     group: str
     error: int
-    places: dict[Where, Place]
-    failed: dict[Where, int]
+    places: dict[TopicPartitionTuple, CommittedOffset]
+    failed: dict[TopicPartitionTuple, int]
     raw: bytes
 
 
-def encode_offset_fetch(groups: Mapping[str, Iterable[Where] | None], *, stable: bool = False) -> bytes:
+def encode_offset_fetch(groups: Mapping[str, Iterable[TopicPartitionTuple] | None], *, stable: bool = False) -> bytes:
     """The request's body: these places of each group, or all of its places for None. `stable`: a place that an open
     transaction is about to move is an error, UNSTABLE_OFFSET_COMMIT; else the last one that holds is answered."""
     out = [uvarint(len(groups) + 1)]
@@ -66,7 +66,7 @@ def encode_offset_fetch(groups: Mapping[str, Iterable[Where] | None], *, stable:
     return b"".join(out)
 
 
-def _wanted(wanted: Iterable[Where]) -> bytes:
+def _wanted(wanted: Iterable[TopicPartitionTuple]) -> bytes:
     topics: dict[str, list[bytes]] = {}
     for topic, partition in wanted:
         topics.setdefault(topic, []).append(I32.pack(partition))
@@ -76,9 +76,9 @@ def _wanted(wanted: Iterable[Where]) -> bytes:
     return b"".join(out)
 
 
-def parse_offset_fetch(body: bytes, known: Mapping[str, GroupPlaces]) -> list[GroupPlaces]:
+def parse_offset_fetch(body: bytes, known: Mapping[str, GroupOffsets]) -> list[GroupOffsets]:
     """Each group answered for. One that says the same as in `known` is that very object."""
-    found: list[GroupPlaces] = []
+    found: list[GroupOffsets] = []
     try:
         count, position = read_count(body, I32.size)
         for _ in range(count):
@@ -93,14 +93,14 @@ def parse_offset_fetch(body: bytes, known: Mapping[str, GroupPlaces]) -> list[Gr
             one, position = _group(body, after, group)
             found.append(one)
         skip_tags(body, position)
-    except PAST_END as past_end:
-        raise truncated("an answer about groups' places", body) from past_end
+    except PAST_END_ERRORS as past_end:
+        raise truncated_error("an answer about groups' places", body) from past_end
     return found
 
 
-def _group(body: bytes, start: int, group: str) -> tuple[GroupPlaces, int]:
-    places: dict[Where, Place] = {}
-    failed: dict[Where, int] = {}
+def _group(body: bytes, start: int, group: str) -> tuple[GroupOffsets, int]:
+    places: dict[TopicPartitionTuple, CommittedOffset] = {}
+    failed: dict[TopicPartitionTuple, int] = {}
     topics, position = read_count(body, start)
     for _ in range(topics):
         topic, position = read_compact_string(body, position)
@@ -109,10 +109,16 @@ def _group(body: bytes, start: int, group: str) -> tuple[GroupPlaces, int]:
         position = _places(body, position, topic, places, failed)
     (error,) = I16.unpack_from(body, position)
     position = skip_tags(body, position + I16.size)
-    return GroupPlaces(group, error, places, failed, body[start:position]), position
+    return GroupOffsets(group, error, places, failed, body[start:position]), position
 
 
-def _places(body: bytes, position: int, topic: str, places: dict[Where, Place], failed: dict[Where, int]) -> int:
+def _places(
+    body: bytes,
+    position: int,
+    topic: str,
+    places: dict[TopicPartitionTuple, CommittedOffset],
+    failed: dict[TopicPartitionTuple, int],
+) -> int:
     partitions, position = read_count(body, position)
     for _ in range(partitions):
         partition, offset, _epoch = _PLACE.unpack_from(body, position)
@@ -127,11 +133,11 @@ def _places(body: bytes, position: int, topic: str, places: dict[Where, Place], 
         if error:
             failed[topic, partition] = error
         elif offset >= 0:
-            places[topic, partition] = Place(offset, metadata)
+            places[topic, partition] = CommittedOffset(offset, metadata)
     return skip_tags(body, position)
 
 
-def encode_offset_commit(group: str, places: Mapping[Where, Place]) -> bytes:
+def encode_offset_commit(group: str, places: Mapping[TopicPartitionTuple, CommittedOffset]) -> bytes:
     """The request's body: a commit for a group without members. Leader epochs of another cluster mean nothing: none."""
     topics: dict[str, list[bytes]] = {}
     for (topic, partition), place in places.items():
@@ -144,10 +150,12 @@ def encode_offset_commit(group: str, places: Mapping[Where, Place]) -> bytes:
     return b"".join(out)
 
 
-def portions(group: str, places: Mapping[Where, Place], most_bytes: int) -> Iterator[dict[Where, Place]]:
+def split_commit(
+    group: str, places: Mapping[TopicPartitionTuple, CommittedOffset], most_bytes: int
+) -> Iterator[dict[TopicPartitionTuple, CommittedOffset]]:
     """The places in parts, each of about so many bytes in the coordinator's log, or of one place. A coordinator writes
     what one request commits as one batch, and refuses all of it where that is larger than a batch may be."""
-    some: dict[Where, Place] = {}
+    some: dict[TopicPartitionTuple, CommittedOffset] = {}
     size = 0
     for where, place in places.items():
         needs = _WRITTEN_BYTES + len(group) + len(where[0]) + len((place.metadata or "").encode())
@@ -160,9 +168,9 @@ def portions(group: str, places: Mapping[Where, Place], most_bytes: int) -> Iter
         yield some
 
 
-def parse_offset_commit(body: bytes) -> dict[Where, int]:
+def parse_offset_commit(body: bytes) -> dict[TopicPartitionTuple, int]:
     """Kafka's code for each place."""
-    codes: dict[Where, int] = {}
+    codes: dict[TopicPartitionTuple, int] = {}
     try:
         topics, position = read_count(body, I32.size)
         for _ in range(topics):
@@ -176,6 +184,6 @@ def parse_offset_commit(body: bytes) -> dict[Where, int]:
                 codes[topic, partition] = error
             position = skip_tags(body, position)
         skip_tags(body, position)
-    except PAST_END as past_end:
-        raise truncated("an answer about a commit", body) from past_end
+    except PAST_END_ERRORS as past_end:
+        raise truncated_error("an answer about a commit", body) from past_end
     return codes

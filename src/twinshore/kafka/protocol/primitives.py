@@ -3,9 +3,10 @@
 The protocol's small values: unsigned and zigzag varints, compact strings, tagged fields.
 
 Readers take a buffer and a position and return the value and the position after it. They raise IndexError or
-struct.error past the end; `truncated` turns those into WireError once, at each walker's edge.
+struct.error past the end; `truncated_error` turns those into WireError once, at each walker's edge.
 
-How versions of APIs write strings, arrays and bytes: `PLAIN` with fixed lengths, `COMPACT` with varints and tags.
+How versions of APIs write strings, arrays and bytes: `PLAIN_ENCODING` with fixed lengths, `COMPACT_ENCODING` with
+varints and tags.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from twinshore.kafka.protocol.apis import tags_in_request
 
 KEY_BYTES_MAX = 2048
 VALUE_BYTES_MAX = 1 << 16
-WORD_CHARS_MAX = 512
+PRINTABLE_CHARS_MAX = 512
 
 
-def bounded_json(text: bytes, bytes_max: int = VALUE_BYTES_MAX) -> Any:
+def parse_json(text: bytes, bytes_max: int = VALUE_BYTES_MAX) -> Any:
     """What a stranger may have written; WireError whatever is wrong with it."""
     if len(text) > bytes_max:
         raise WireError(f"a note of {len(text)} bytes")
@@ -33,27 +34,27 @@ def bounded_json(text: bytes, bytes_max: int = VALUE_BYTES_MAX) -> Any:
         raise WireError("a note that is not JSON") from error
 
 
-def json_or_none(text: bytes | None, bytes_max: int = VALUE_BYTES_MAX) -> Any:
+def parse_json_or_none(text: bytes | None, bytes_max: int = VALUE_BYTES_MAX) -> Any:
     """The same; None whatever is wrong with it."""
     try:
-        return bounded_json(text, bytes_max) if text else None
+        return parse_json(text, bytes_max) if text else None
     except WireError:
         return None
 
 
-def note_text(value: object) -> bytes:
+def encode_json(value: object) -> bytes:
     """As keys and values of notes are written."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def is_word(text: str, chars_max: int = WORD_CHARS_MAX) -> bool:
+def is_printable(text: str, chars_max: int = PRINTABLE_CHARS_MAX) -> bool:
     """Whether it may stand in a sentence as it is: what is compared cannot be changed for that."""
     return len(text) <= chars_max and text.isprintable()
 
 
-def as_word(text: str) -> str:
+def to_printable(text: str) -> str:
     """As it may stand in a sentence: what strangers write reaches terminals and logs."""
-    return "".join(sign if sign.isprintable() else "?" for sign in text[:WORD_CHARS_MAX])
+    return "".join(sign if sign.isprintable() else "?" for sign in text[:PRINTABLE_CHARS_MAX])
 
 
 Buffer: TypeAlias = bytes | memoryview
@@ -64,7 +65,7 @@ I64 = struct.Struct(">q")
 PAIR32 = struct.Struct(">ii")
 
 NO_TAGS = b"\0"
-PAST_END = (IndexError, struct.error)
+PAST_END_ERRORS = (IndexError, struct.error)
 _SHORT_VARINTS = [bytes([n]) if n < 0x80 else bytes([n & 0x7F | 0x80, n >> 7]) for n in range(1 << 14)]
 
 
@@ -176,14 +177,14 @@ def read_tags(view: Buffer, position: int, handlers: dict[int, Callable[[Buffer,
     return position
 
 
-def truncated(what: str, view: Buffer) -> WireError:
+def truncated_error(what: str, view: Buffer) -> WireError:
     return WireError(f"{what} ends too early", offset=len(view))
 
 
 Handlers = dict[int, Callable[[Buffer, int], None]]
 
 
-class Notation(NamedTuple):
+class Encoding(NamedTuple):
     """Each reader returns a value and the position after it. A null array or null bytes have -1 elements. `read_length`
     is that of a string, which begins at the position after it."""
 
@@ -244,7 +245,7 @@ def _no_tags_here(_view: Buffer, position: int, _handlers: Handlers | None = Non
     return position
 
 
-PLAIN: Final = Notation(
+PLAIN_ENCODING: Final = Encoding(
     string=plain_string,
     read_string=read_plain_string,
     read_length=_read_plain_length,
@@ -256,7 +257,7 @@ PLAIN: Final = Notation(
     skip_tags=_no_tags_here,
     read_tags=_no_tags_here,
 )
-COMPACT: Final = Notation(
+COMPACT_ENCODING: Final = Encoding(
     string=compact_string,
     read_string=read_compact_string,
     read_length=_read_compact_count,
@@ -270,12 +271,12 @@ COMPACT: Final = Notation(
 )
 
 
-def notation_of(key: int, version: int) -> Notation:
+def encoding_of(key: int, version: int) -> Encoding:
     """Bodies are written as the request's header says, those of answers too."""
-    return COMPACT if tags_in_request(key, version) else PLAIN
+    return COMPACT_ENCODING if tags_in_request(key, version) else PLAIN_ENCODING
 
 
-def read_name(notation: Notation, view: Buffer, position: int) -> tuple[str, int]:
+def read_name(notation: Encoding, view: Buffer, position: int) -> tuple[str, int]:
     """A string that may not be null."""
     text, after = notation.read_string(view, position)
     if text is None:

@@ -11,31 +11,31 @@ from functools import cache
 from typing import NamedTuple
 
 from twinshore.config.errors import WireError
-from twinshore.kafka.protocol.apis import PRODUCE, SPOKEN
+from twinshore.kafka.protocol.apis import HANDWRITTEN_VERSIONS, PRODUCE
 from twinshore.kafka.protocol.primitives import (
     I32,
     NO_TAGS,
     PAIR32,
-    PAST_END,
+    PAST_END_ERRORS,
     Buffer,
-    Notation,
+    Encoding,
     compact_string,
-    notation_of,
+    encoding_of,
     read_compact_string,
     read_count,
     read_tags,
     read_uuid,
     skip_tags,
-    truncated,
+    truncated_error,
     uvarint,
 )
-from twinshore.kafka.protocol.server import (
-    ELEMENTS_MAX,
+from twinshore.kafka.protocol.requests import (
+    ARRAY_ELEMENTS_MAX,
     ENDPOINTS_TAG,
     Endpoint,
     Topic,
-    by_topic,
     endpoints_bytes,
+    group_by_topic,
     read_bytes,
     read_endpoints,
     read_pairs,
@@ -89,7 +89,7 @@ def encode_produce(
     return out
 
 
-def answer_bytes_least(version: int, partitions: int) -> int:
+def response_bytes_min(version: int, partitions: int) -> int:
     """What the answer for so many partitions takes at least, with its size and header: of one topic, without errors."""
     topic = 18 if version >= PRODUCE_VERSION_BY_ID else 4
     return 15 + topic + (_ANSWER.size + 3) * partitions
@@ -97,10 +97,10 @@ def answer_bytes_least(version: int, partitions: int) -> int:
 
 def parse_produce(view: memoryview, position: int, version: int) -> list[ProducedPartition]:
     """`position` is that after the response header."""
-    return parse_produced(view, position, version)[0]
+    return parse_produce_throttled(view, position, version)[0]
 
 
-def parse_produced(view: memoryview, position: int, version: int) -> tuple[list[ProducedPartition], int]:
+def parse_produce_throttled(view: memoryview, position: int, version: int) -> tuple[list[ProducedPartition], int]:
     """As `parse_produce`, with the milliseconds for which the broker reads nothing more from this connection."""
     _check_version(version)
     produced: list[ProducedPartition] = []
@@ -119,8 +119,8 @@ def parse_produced(view: memoryview, position: int, version: int) -> tuple[list[
             position = skip_tags(view, position)
         (throttle_ms,) = I32.unpack_from(view, position)
         skip_tags(view, position + 4)
-    except PAST_END as error:
-        raise truncated("a produce response", view) from error
+    except PAST_END_ERRORS as error:
+        raise truncated_error("a produce response", view) from error
     return produced, throttle_ms
 
 
@@ -154,13 +154,13 @@ def _partition(view: memoryview, position: int, topic: str | bytes) -> tuple[Pro
 
 
 def _check_version(version: int) -> None:
-    lowest, highest = SPOKEN[PRODUCE]
+    lowest, highest = HANDWRITTEN_VERSIONS[PRODUCE]
     if not lowest <= version <= highest:
         raise WireError(f"Produce v{version} is not spoken here, only v{lowest}-{highest}")
 
 
-VERSIONS = range(3, 14)
-BY_ID = 13
+PRODUCE_VERSIONS = range(3, 14)
+SERVED_VERSION_BY_ID = 13
 
 _BEFORE_LOG_START = struct.Struct(">ihqq")
 _APPENDED = struct.Struct(">ihqqq")
@@ -169,7 +169,7 @@ _LEADER_TAG = 0
 _TAGS = {_LEADER_TAG: PAIR32}
 
 
-class Batches(NamedTuple):
+class ProduceRequestPartition(NamedTuple):
     """What is to be appended to a partition. `topic` is a name up to v12, a topic id from v13."""
 
     topic: Topic
@@ -183,10 +183,10 @@ class ProduceRequest(NamedTuple):
     transactional_id: str | None
     acks: int
     timeout_ms: int
-    batches: Sequence[Batches]
+    batches: Sequence[ProduceRequestPartition]
 
 
-class Appended(NamedTuple):
+class ProduceResponsePartition(NamedTuple):
     """`refused` says of which records (by their place in the batch) and why, `current_leader` is (node, epoch)."""
 
     topic: Topic
@@ -200,35 +200,35 @@ class Appended(NamedTuple):
     current_leader: tuple[int, int] | None = None
 
 
-class ProduceAnswer(NamedTuple):
-    appended: Sequence[Appended]
+class ProduceResponse(NamedTuple):
+    appended: Sequence[ProduceResponsePartition]
     throttle_ms: int = 0
     endpoints: Sequence[Endpoint] = ()
 
 
-def read_request(view: memoryview, position: int, version: int) -> ProduceRequest:
+def read_produce_request(view: memoryview, position: int, version: int) -> ProduceRequest:
     """`position` is that after the request header."""
     notation = _notation(version)
     read_count, skip_tags = notation.read_count, notation.skip_tags
-    batches: list[Batches] = []
+    batches: list[ProduceRequestPartition] = []
     try:
         transactional_id, position = notation.read_string(view, position)
         acks, timeout_ms = _OPENING.unpack_from(view, position)
         topics, position = read_count(view, position + _OPENING.size)
         for _ in range(topics):
-            topic, position = read_topic(notation, view, position, version >= BY_ID)
+            topic, position = read_topic(notation, view, position, version >= SERVED_VERSION_BY_ID)
             count, position = read_count(view, position)
-            if topics + len(batches) + count > ELEMENTS_MAX:
-                raise WireError(f"a produce request has more than {ELEMENTS_MAX} topics and batches")
+            if topics + len(batches) + count > ARRAY_ELEMENTS_MAX:
+                raise WireError(f"a produce request has more than {ARRAY_ELEMENTS_MAX} topics and batches")
             for _ in range(count):
                 (partition,) = I32.unpack_from(view, position)
                 records, position = read_bytes(notation, view, position + I32.size, "records to be produced")
                 position = skip_tags(view, position)
-                batches.append(Batches(topic, partition, records))
+                batches.append(ProduceRequestPartition(topic, partition, records))
             position = skip_tags(view, position)
         skip_tags(view, position)
-    except PAST_END as error:
-        raise truncated("a produce request", view) from error
+    except PAST_END_ERRORS as error:
+        raise truncated_error("a produce request", view) from error
     return ProduceRequest(transactional_id, acks, timeout_ms, batches)
 
 
@@ -236,7 +236,7 @@ def read_request(view: memoryview, position: int, version: int) -> ProduceReques
 _KEPT_MAX = 1024
 
 
-class RequestReader:
+class ProduceRequestReader:
     """Reads one client's requests. Most hold one batch, and say the same as the one before up to the partition: of
     these only what follows is read."""
 
@@ -247,23 +247,23 @@ class RequestReader:
         self._said = ProduceRequest(None, 0, 0, ())
 
     def read(self, view: memoryview, position: int, version: int) -> ProduceRequest:
-        """As `read_request`."""
+        """As `read_produce_request`."""
         begun = position + len(self._before)
         if version == self._version and view[position:begun] == self._before:
             notation, said = _NOTATIONS[version], self._said
             try:
                 (partition,) = I32.unpack_from(view, begun)
                 size, start = notation.read_size(view, begun + I32.size)
-            except PAST_END as error:
-                raise truncated("a produce request", view) from error
+            except PAST_END_ERRORS as error:
+                raise truncated_error("a produce request", view) from error
             end, behind = start + size, 3 * notation.no_tags
             if size >= 0 and end + len(behind) == len(view) and view[end:] == behind:
-                one = Batches(said.batches[0].topic, partition, view[start:end])
+                one = ProduceRequestPartition(said.batches[0].topic, partition, view[start:end])
                 return ProduceRequest(said.transactional_id, said.acks, said.timeout_ms, [one])
         return self._read_anew(view, position, version)
 
     def _read_anew(self, view: memoryview, position: int, version: int) -> ProduceRequest:
-        found = read_request(view, position, version)
+        found = read_produce_request(view, position, version)
         self._version, self._before = -1, b""
         if len(found.batches) == 1 and len(before := _before_partition(version, found)) <= _KEPT_MAX:
             self._version, self._before = version, before
@@ -276,19 +276,19 @@ def _before_partition(version: int, request: ProduceRequest) -> bytes:
     """What stands before the only partition of a request, as clients write it."""
     notation = _notation(version)
     opening = notation.string(request.transactional_id) + _OPENING.pack(request.acks, request.timeout_ms)
-    topic = topic_bytes(notation, request.batches[0].topic, version >= BY_ID)
+    topic = topic_bytes(notation, request.batches[0].topic, version >= SERVED_VERSION_BY_ID)
     return opening + notation.counted(1) + topic + notation.counted(1)
 
 
-def write_request(version: int, request: ProduceRequest) -> list[Buffer]:
+def write_produce_request(version: int, request: ProduceRequest) -> list[Buffer]:
     """The body as buffers; records are among them as they are."""
     notation = _notation(version)
-    topics = list(by_topic(request.batches))
+    topics = list(group_by_topic(request.batches))
     pending = notation.string(request.transactional_id) + _OPENING.pack(request.acks, request.timeout_ms)
     pending += notation.counted(len(topics))
     out: list[Buffer] = []
     for topic, batches in topics:
-        pending += topic_bytes(notation, topic, version >= BY_ID) + notation.counted(len(batches))
+        pending += topic_bytes(notation, topic, version >= SERVED_VERSION_BY_ID) + notation.counted(len(batches))
         for _, partition, records in batches:
             pending += I32.pack(partition) + notation.sized(-1 if records is None else len(records))
             if records:
@@ -299,13 +299,13 @@ def write_request(version: int, request: ProduceRequest) -> list[Buffer]:
     return [*out, pending + notation.no_tags]
 
 
-def write_answer(version: int, answer: ProduceAnswer) -> bytes:
+def write_produce_response(version: int, answer: ProduceResponse) -> bytes:
     """The body; what a version has no place for is left out."""
     notation = _notation(version)
-    topics = list(by_topic(answer.appended))
+    topics = list(group_by_topic(answer.appended))
     out = [notation.counted(len(topics))]
     for topic, partitions in topics:
-        out += [topic_bytes(notation, topic, version >= BY_ID), notation.counted(len(partitions))]
+        out += [topic_bytes(notation, topic, version >= SERVED_VERSION_BY_ID), notation.counted(len(partitions))]
         out += [_appended(notation, version, one) for one in partitions]
         out.append(notation.no_tags)
     out.append(I32.pack(answer.throttle_ms))
@@ -314,7 +314,7 @@ def write_answer(version: int, answer: ProduceAnswer) -> bytes:
     return b"".join(out)
 
 
-def _appended(notation: Notation, version: int, one: Appended) -> bytes:
+def _appended(notation: Encoding, version: int, one: ProduceResponsePartition) -> bytes:
     where = (one.partition, one.error, one.base_offset, one.log_append_time)
     if version < _LOG_START:
         return _BEFORE_LOG_START.pack(*where)
@@ -329,15 +329,15 @@ def _appended(notation: Notation, version: int, one: Appended) -> bytes:
     return b"".join(out)
 
 
-def read_answer(view: memoryview, position: int, version: int) -> ProduceAnswer:
+def read_produce_response(view: memoryview, position: int, version: int) -> ProduceResponse:
     """`position` is that after the response header."""
     notation = _notation(version)
-    appended: list[Appended] = []
+    appended: list[ProduceResponsePartition] = []
     endpoints: list[Endpoint] = []
     try:
         topics, position = notation.read_count(view, position)
         for _ in range(topics):
-            topic, position = read_topic(notation, view, position, version >= BY_ID)
+            topic, position = read_topic(notation, view, position, version >= SERVED_VERSION_BY_ID)
             count, position = notation.read_count(view, position)
             for _ in range(count):
                 one, position = _read_appended(notation, view, position, version, topic)
@@ -349,12 +349,12 @@ def read_answer(view: memoryview, position: int, version: int) -> ProduceAnswer:
             endpoints.extend(read_endpoints(notation, at, start))
 
         notation.read_tags(view, position + I32.size, {ENDPOINTS_TAG: read_them})
-    except PAST_END as error:
-        raise truncated("a produce response", view) from error
-    return ProduceAnswer(appended, throttle_ms, endpoints)
+    except PAST_END_ERRORS as error:
+        raise truncated_error("a produce response", view) from error
+    return ProduceResponse(appended, throttle_ms, endpoints)
 
 
-def is_all_taken(view: memoryview, position: int, version: int) -> bool:
+def is_all_appended(view: memoryview, position: int, version: int) -> bool:
     """Whether an answer refuses nothing and tells of no leader. This is seen without reading what else it says."""
     notation = _notation(version)
     read_count, (size, behind) = notation.read_count, _taken(version)
@@ -362,15 +362,17 @@ def is_all_taken(view: memoryview, position: int, version: int) -> bool:
     try:
         topics, position = read_count(view, position)
         for _ in range(topics):
-            length, position = (16, position) if version >= BY_ID else notation.read_length(view, position)
+            length, position = (
+                (16, position) if version >= SERVED_VERSION_BY_ID else notation.read_length(view, position)
+            )
             count, position = read_count(view, position + length)
             for _ in range(count):
                 if view[position + 4] or view[position + 5] or view[position + size : position + whole] != behind:
                     return False
                 position += whole
             position = notation.skip_tags(view, position)
-    except PAST_END as error:
-        raise truncated("a produce response", view) from error
+    except PAST_END_ERRORS as error:
+        raise truncated_error("a produce response", view) from error
     return len(view) == position + I32.size + len(notation.no_tags)
 
 
@@ -383,8 +385,8 @@ def _taken(version: int) -> tuple[int, bytes]:
 
 
 def _read_appended(
-    notation: Notation, view: memoryview, position: int, version: int, topic: Topic
-) -> tuple[Appended, int]:
+    notation: Encoding, view: memoryview, position: int, version: int, topic: Topic
+) -> tuple[ProduceResponsePartition, int]:
     fields = _BEFORE_LOG_START if version < _LOG_START else _APPENDED
     partition, error, base_offset, append_time, *start = fields.unpack_from(view, position)
     position += fields.size
@@ -400,14 +402,16 @@ def _read_appended(
         message, position = notation.read_string(view, position)
     tags, position = read_pairs(notation, view, position, _TAGS)
     log_start, leader = start[0] if start else -1, tags.get(_LEADER_TAG)
-    return Appended(topic, partition, error, base_offset, append_time, log_start, refused, message, leader), position
+    return ProduceResponsePartition(
+        topic, partition, error, base_offset, append_time, log_start, refused, message, leader
+    ), position
 
 
-def _notation(version: int) -> Notation:
+def _notation(version: int) -> Encoding:
     found = _NOTATIONS.get(version)
     if found is None:
-        raise WireError(f"Produce v{version} is not served here, only v{VERSIONS[0]}-{VERSIONS[-1]}")
+        raise WireError(f"Produce v{version} is not served here, only v{PRODUCE_VERSIONS[0]}-{PRODUCE_VERSIONS[-1]}")
     return found
 
 
-_NOTATIONS = {version: notation_of(PRODUCE, version) for version in VERSIONS}
+_NOTATIONS = {version: encoding_of(PRODUCE, version) for version in PRODUCE_VERSIONS}

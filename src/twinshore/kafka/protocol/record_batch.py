@@ -94,7 +94,7 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES
         return bytes(out)
 
 
-def decompress_again(
+def decompress_into(
     codec: Codec, data: Buffer, room: bytearray, limit_bytes: int = DECOMPRESSED_BYTES_MAX
 ) -> tuple[bytearray, memoryview]:
     """As `decompress`, into `room` or, where that is too small, a larger one: the room to use next time, and what was
@@ -192,7 +192,7 @@ _STEP_BITS = 12  # below this many bytes the hardware's run over zeros is quicke
 _ZEROS = memoryview(bytes(1 << _STEP_BITS))
 
 
-def carry(difference: int, length: int) -> int:
+def shift_crc(difference: int, length: int) -> int:
     """What a difference in CRC becomes after `length` unchanged bytes."""
     carried = crc32c(_ZEROS[: length & 0xFFF], difference ^ _ONES) ^ _ONES
     steps = length >> _STEP_BITS
@@ -208,9 +208,9 @@ def carry(difference: int, length: int) -> int:
     return carried
 
 
-def carry_tables(length: int) -> tuple[array[int], ...]:
+def crc_shift_tables(length: int) -> tuple[array[int], ...]:
     """The map that carries over `length` unchanged bytes: what each byte of a CRC becomes, the lowest byte's first."""
-    return _tables([carry(1 << bit, length) for bit in range(32)])
+    return _tables([shift_crc(1 << bit, length) for bit in range(32)])
 
 
 @cache
@@ -219,7 +219,7 @@ def _power(power: int) -> tuple[array[int], ...]:
     if power == 0:
         return _tables([crc32c(_ZEROS, 1 << bit ^ _ONES) ^ _ONES for bit in range(32)])
     half = 1 << _STEP_BITS + power - 1
-    return _tables([carry(carry(1 << bit, half), half) for bit in range(32)])
+    return _tables([shift_crc(shift_crc(1 << bit, half), half) for bit in range(32)])
 
 
 def _tables(columns: list[int]) -> tuple[array[int], ...]:
@@ -241,15 +241,15 @@ BODY_IN_LENGTH = HEADER_BYTES - PREFIX_BYTES
 MESSAGE_BYTES_DEFAULT = 1_048_588  # what brokers take as one batch of a topic that says nothing of it
 
 CODEC_MASK = 0x07
-TIMESTAMP_APPEND = 0x08
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
-DELETE_HORIZON = 0x40
-KEPT_ATTRIBUTES = CODEC_MASK | TIMESTAMP_APPEND
+LOG_APPEND_TIME_FLAG = 0x08
+TRANSACTIONAL_FLAG = 0x10
+CONTROL_FLAG = 0x20
+DELETE_HORIZON_FLAG = 0x40
+KEPT_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME_FLAG
 
 SEQUENCE_SPAN = 1 << 31
 
-HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_STRUCT = struct.Struct(">qiibIhiqqqhii")
 _HEAD = struct.Struct(">qiibI")
 _REST = struct.Struct(">hiqqqhii")
 _I64 = struct.Struct(">q")
@@ -284,7 +284,7 @@ def next_batch(view: memoryview, position: int, next_offset: int) -> tuple[memor
         if position + 17 <= size and view[position + 16] != 2:
             raise _old_format(view[position + 16], int.from_bytes(view[position : position + 8], "big"), position)
         return None
-    header = tuple.__new__(BatchHeader, HEADER.unpack_from(view, position))
+    header = tuple.__new__(BatchHeader, HEADER_STRUCT.unpack_from(view, position))
     base_offset, length, _, magic, _, _, last_delta, _, _, _, _, _, count = header
     if magic != 2 or length < BODY_IN_LENGTH or base_offset < next_offset or not 0 <= count <= last_delta + 1 > 0:
         raise _malformed(header, next_offset, position)
@@ -348,18 +348,18 @@ def restamp(header: BatchHeader, producer_id: int, producer_epoch: int, sequence
     old = _REST.pack(attributes, last_delta, base_time, max_time, old_id, old_epoch, old_sequence, count)
     attributes &= KEPT_ATTRIBUTES
     new = _REST.pack(attributes, last_delta, base_time, max_time, producer_id, producer_epoch, sequence, count)
-    crc = old_crc ^ carry(crc32c(old) ^ crc32c(new), length - BODY_IN_LENGTH)
+    crc = old_crc ^ shift_crc(crc32c(old) ^ crc32c(new), length - BODY_IN_LENGTH)
     return _HEAD.pack(0, length, -1, 2, crc) + new
 
 
-def compared_by(head: bytes) -> tuple[bytes, bytes]:
+def duplicate_check_bytes(head: bytes) -> tuple[bytes, bytes]:
     """What a broker tells two batches of one producer apart by, their first and last sequence, and by what they are
     told apart for certain, the CRC."""
     return head[_SEQUENCE_AT : _SEQUENCE_AT + 4] + head[_DELTA_AT : _DELTA_AT + 4], head[_CRC_AT:CRC_START]
 
 
-def may_follow(compared: bytes, before: bytes) -> bool:
-    """Whether a broker takes the one behind the other, by their sequences as `compared_by` gives them."""
+def is_next_in_sequence(compared: bytes, before: bytes) -> bool:
+    """Whether a broker takes the one behind the other, by their sequences as `duplicate_check_bytes` gives them."""
     first, delta = (int.from_bytes(before[at : at + 4], "big") for at in (0, 4))
     return next_sequence(first, delta + 1) == int.from_bytes(compared[:4], "big")
 
@@ -368,7 +368,7 @@ def with_producer_id(header: BatchHeader, producer_id: int) -> bytes:
     """The batch's header under another producer id, all else as it was; the body is not read."""
     behind = header.length - BODY_IN_LENGTH + _BEHIND_ID
     difference = crc32c(_I64.pack(header.producer_id)) ^ crc32c(_I64.pack(producer_id))
-    return head_bytes(header._replace(producer_id=producer_id, crc=header.crc ^ carry(difference, behind)))
+    return encode_header(header._replace(producer_id=producer_id, crc=header.crc ^ shift_crc(difference, behind)))
 
 
 def seal(header: BatchHeader, body: Buffer) -> BatchHeader:
@@ -378,7 +378,7 @@ def seal(header: BatchHeader, body: Buffer) -> BatchHeader:
 
 def seal_known(header: BatchHeader, size: int, body_crc: int) -> BatchHeader:
     """As `seal`, for a body of that size whose own CRC is known: it is not read again."""
-    return _with(header, size, carry(_head_crc(header), size) ^ body_crc)
+    return _with(header, size, shift_crc(_head_crc(header), size) ^ body_crc)
 
 
 def _head_crc(header: BatchHeader) -> int:
@@ -392,11 +392,11 @@ def _with(header: BatchHeader, size: int, crc: int) -> BatchHeader:
     return header._replace(length=BODY_IN_LENGTH + size, magic=2, crc=crc)
 
 
-def head_bytes(header: BatchHeader) -> bytes:
-    return HEADER.pack(*header)
+def encode_header(header: BatchHeader) -> bytes:
+    return HEADER_STRUCT.pack(*header)
 
 
-def end_at(records: memoryview, place: int) -> int:
+def batch_end(records: memoryview, place: int) -> int:
     """Behind which byte the batch ends that begins at this one, by what it says itself: none of it is looked at."""
     return place + PREFIX_BYTES + int.from_bytes(records[place + _I64.size : place + PREFIX_BYTES], "big")
 
@@ -424,7 +424,7 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
-class Frame(NamedTuple):
+class RecordFrame(NamedTuple):
     """Where a record lies in its batch's plain bytes: `data[start:end]` from its attributes byte on.
 
     `rest` is where the bytes after both deltas begin: key, value and headers, the same in any batch.
@@ -451,7 +451,7 @@ def plain_records(view: Buffer, header: BatchHeader, limit_bytes: int = DECOMPRE
     return data
 
 
-def frames(data: bytes, header: BatchHeader) -> Iterator[Frame]:
+def record_frames(data: bytes, header: BatchHeader) -> Iterator[RecordFrame]:
     """The frames of a batch's records in order, checked: they fill `data`, and their offsets rise within the batch."""
     position, size = 0, len(data)
     last_delta = -1
@@ -480,7 +480,7 @@ def frames(data: bytes, header: BatchHeader) -> Iterator[Frame]:
                 offset_delta, rest = read_varint(data, rest)
             if not last_delta < offset_delta <= delta_max or rest >= end:
                 raise _bad(header, position, f"a record has offset delta {offset_delta} after {last_delta}")
-            yield new(Frame, (start, rest, end, timestamp_delta, offset_delta))
+            yield new(RecordFrame, (start, rest, end, timestamp_delta, offset_delta))
             last_delta, position = offset_delta, end
     except IndexError as error:
         raise _bad(header, position, "the records end too early") from error
@@ -499,8 +499,8 @@ def iter_records(view: Buffer, header: BatchHeader, *, limit_bytes: int = DECOMP
     """As `decode_batch`, one record at a time."""
     data = plain_records(view, header, limit_bytes)
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
-    append_time = header.max_timestamp if header.attributes & TIMESTAMP_APPEND else None
-    for _, rest, end, timestamp_delta, offset_delta in frames(data, header):
+    append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_FLAG else None
+    for _, rest, end, timestamp_delta, offset_delta in record_frames(data, header):
         timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
         try:
             key, position = _blob(data, rest, end)
@@ -548,7 +548,7 @@ def _bad(header: BatchHeader, position: int, reason: str) -> WireError:
     return WireError(f"batch at offset {header.base_offset}: {reason} (record bytes, {position} from their start)")
 
 
-def record_rest(key: bytes | None, value: bytes | None, headers: Headers = ()) -> bytes:
+def encode_record_rest(key: bytes | None, value: bytes | None, headers: Headers = ()) -> bytes:
     """A record's bytes after its deltas."""
     parts = [_sized(key), _sized(value), varint(len(headers))]
     for name, content in headers:
@@ -586,7 +586,7 @@ def encode_batch(
     out = []
     for record in content:
         deltas = varint(record.timestamp - base_timestamp) + varint(record.offset - base_offset)
-        rest = record_rest(record.key, record.value, record.headers)
+        rest = encode_record_rest(record.key, record.value, record.headers)
         out += [varint(1 + len(deltas) + len(rest)), b"\0", deltas, rest]
     body = compress(codec, b"".join(out)) if out else b""
     header = BatchHeader(
@@ -604,4 +604,4 @@ def encode_batch(
         base_sequence=base_sequence,
         count=len(content),
     )
-    return head_bytes(seal(header, body)) + body
+    return encode_header(seal(header, body)) + body

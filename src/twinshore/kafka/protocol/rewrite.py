@@ -22,14 +22,14 @@ from twinshore.kafka.protocol.record_batch import (
     CODEC_MASK,
     CRC_START,
     HEADER_BYTES,
-    TIMESTAMP_APPEND,
+    LOG_APPEND_TIME_FLAG,
     BatchHeader,
-    Frame,
+    RecordFrame,
     check_crc,
     codec_of,
     compress,
-    frames,
     plain_records,
+    record_frames,
     seal,
 )
 
@@ -37,7 +37,7 @@ _INT64 = 1 << 63
 _PIECES_JOINED = 4096
 
 
-class Rewritten(NamedTuple):
+class RewrittenRecords(NamedTuple):
     """What was kept, how many records, and their bounds; the bounds mean nothing when `kept` is 0."""
 
     data: bytes
@@ -50,12 +50,12 @@ class Rewritten(NamedTuple):
 def rewrite_frames(
     data: bytes,
     header: BatchHeader,
-    chosen: Iterable[Frame],
+    chosen: Iterable[RecordFrame],
     base_timestamp: int,
     *,
     base_offset: int | None = None,
     timestamp: int | None = None,
-) -> Rewritten:
+) -> RewrittenRecords:
     """The plain records of a batch against another base timestamp, and `base_offset` or else the first one kept: those
     that are `chosen`. `timestamp`, when given, becomes that of every record."""
     data_anew = bytearray()
@@ -82,7 +82,7 @@ def rewrite_frames(
         if stamped > latest:
             latest = stamped
     plain = bytes(data_anew) + b"".join(out) if data_anew else b"".join(out)
-    return Rewritten(plain, kept, base_offset or 0, last_offset, latest)
+    return RewrittenRecords(plain, kept, base_offset or 0, last_offset, latest)
 
 
 # Far above what brokers take by default (1 MB packed), and below what a pump can be asked to hold or walk at a time.
@@ -90,7 +90,7 @@ REWRITE_BYTES_MAX = 64 << 20
 REWRITE_RECORDS_MAX = 1 << 19
 
 
-class Sliced(NamedTuple):
+class SlicedBatch(NamedTuple):
     """A batch made here, and what its records take unpacked."""
 
     body: bytes
@@ -104,7 +104,7 @@ def slice_runs(
     runs: Iterable[tuple[int, int]],
     *,
     limit_bytes: int = REWRITE_BYTES_MAX,
-) -> Iterator[Sliced]:
+) -> Iterator[SlicedBatch]:
     """The records in each of these ranges of offsets, which must rise, as one batch that begins at its first record and
     ends at its last. The batch is unpacked and walked once for all, as far as somebody asks.
 
@@ -112,13 +112,13 @@ def slice_runs(
     """
     check_crc(view, header)
     _check_count(header)
-    timestamp = header.max_timestamp if header.attributes & TIMESTAMP_APPEND else None
+    timestamp = header.max_timestamp if header.attributes & LOG_APPEND_TIME_FLAG else None
     base_timestamp = header.base_timestamp if timestamp is None else timestamp
     data = plain_records(view, header, limit_bytes)
-    walk = frames(data, header)
+    walk = record_frames(data, header)
     frame = next(walk, None)
 
-    def chosen(first: int, end: int) -> Iterator[Frame]:
+    def chosen(first: int, end: int) -> Iterator[RecordFrame]:
         nonlocal frame
         while frame is not None and (offset := header.base_offset + frame.offset_delta) < end:
             if offset >= first:
@@ -135,7 +135,7 @@ def slice_runs(
         pass
 
 
-def _sealed(anew: Rewritten, header: BatchHeader, base_timestamp: int) -> Sliced:
+def _sealed(anew: RewrittenRecords, header: BatchHeader, base_timestamp: int) -> SlicedBatch:
     body = compress(codec_of(header.attributes), anew.data)
     sliced = header._replace(
         base_offset=anew.base_offset,
@@ -146,7 +146,7 @@ def _sealed(anew: Rewritten, header: BatchHeader, base_timestamp: int) -> Sliced
         base_sequence=-1,
         count=anew.kept,
     )
-    return Sliced(body, seal(sliced, body), len(anew.data))
+    return SlicedBatch(body, seal(sliced, body), len(anew.data))
 
 
 def _check_count(header: BatchHeader) -> None:
@@ -162,7 +162,7 @@ def hole_free_runs(
     _check_count(header)
     runs: list[tuple[int, int]] = []
     first = end = -1
-    for frame in frames(plain_records(view, header, limit_bytes), header):
+    for frame in record_frames(plain_records(view, header, limit_bytes), header):
         offset = header.base_offset + frame.offset_delta
         if offset != end:
             if end > first:
@@ -205,7 +205,7 @@ def can_merge(first: BatchHeader, second: BatchHeader) -> bool:
     )
 
 
-class Merged(NamedTuple):
+class MergedBatch(NamedTuple):
     """One batch made of so many `batches`, or the only one as it is."""
 
     body: bytes
@@ -213,7 +213,9 @@ class Merged(NamedTuple):
     batches: int
 
 
-def merge_small(batches: Sequence[Batch], begin: int = 0, *, plain_bytes_max: int = MERGED_PLAIN_BYTES_MAX) -> Merged:
+def merge_small(
+    batches: Sequence[Batch], begin: int = 0, *, plain_bytes_max: int = MERGED_PLAIN_BYTES_MAX
+) -> MergedBatch:
     """Batches that `can_merge`, each with the next: as many from `begin` on as unpack to `plain_bytes_max` together.
 
     Deltas are written anew; offsets, timestamps, keys, values and headers read as before. Each CRC is checked first,
@@ -254,7 +256,7 @@ def merge_small(batches: Sequence[Batch], begin: int = 0, *, plain_bytes_max: in
                 merged_count = len(out)  # each packed one so far is a piece of its own
                 break
             left -= len(plain)
-            chosen = frames(plain, header)
+            chosen = record_frames(plain, header)
             ours_anew = rewrite_frames(plain, header, chosen, base_timestamp, base_offset=base_offset)
             out.append(ours_anew.data)
             timestamp = ours_anew.max_timestamp
@@ -262,7 +264,7 @@ def merge_small(batches: Sequence[Batch], begin: int = 0, *, plain_bytes_max: in
             latest = timestamp
         next_offset = offset + last_delta + 1
     if merged_count < 2:
-        return Merged(bytes(batches[begin][0][HEADER_BYTES:]), first, 1)
+        return MergedBatch(bytes(batches[begin][0][HEADER_BYTES:]), first, 1)
     body = compress(codec, b"".join(out))
     merged = first._replace(
         leader_epoch=batches[begin + merged_count - 1][1].leader_epoch,
@@ -271,4 +273,4 @@ def merge_small(batches: Sequence[Batch], begin: int = 0, *, plain_bytes_max: in
         base_sequence=-1,
         count=next_offset - base_offset,
     )
-    return Merged(body, seal(merged, body), merged_count)
+    return MergedBatch(body, seal(merged, body), merged_count)

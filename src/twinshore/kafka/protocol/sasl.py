@@ -19,18 +19,18 @@ from typing import TypeAlias
 from twinshore.config.errors import ConfigError, KafkaError, TwinshoreError
 from twinshore.config.model import SaslMechanism
 from twinshore.kafka.protocol.apis import SASL_AUTHENTICATE, SASL_HANDSHAKE
-from twinshore.kafka.protocol.errors import Code, describe
-from twinshore.kafka.protocol.framing import Question, Talk
+from twinshore.kafka.protocol.error_codes import Code, error_kind
+from twinshore.kafka.protocol.framing import Dialogue, RequestBody
 from twinshore.kafka.protocol.handshake import (
-    VERSION,
-    encode_authenticate,
-    encode_handshake,
-    parse_authenticate,
-    parse_handshake,
+    SASL_VERSION,
+    encode_sasl_authenticate,
+    encode_sasl_handshake,
+    parse_sasl_authenticate,
+    parse_sasl_handshake,
 )
 
 # A mechanism's own messages: each of ours is yielded, each of the server's sent in.
-Messages: TypeAlias = Generator[bytes, bytes, None]
+SaslMessages: TypeAlias = Generator[bytes, bytes, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class Credentials:
     nonce: str = field(default="", repr=False)
 
 
-def choose(mechanism: SaslMechanism, place: str) -> Talk[None]:
+def negotiate_mechanism(mechanism: SaslMechanism, place: str) -> Dialogue[None]:
     """Asks whether the listener takes this mechanism. Only then are secrets worth reading."""
-    answer = yield Question(SASL_HANDSHAKE, VERSION, encode_handshake(mechanism.value))
-    error, mechanisms = parse_handshake(answer)
+    answer = yield RequestBody(SASL_HANDSHAKE, SASL_VERSION, encode_sasl_handshake(mechanism.value))
+    error, mechanisms = parse_sasl_handshake(answer)
     if error:
         offered = ", ".join(sorted(mechanisms)) or "none"
         raise KafkaError(
@@ -54,7 +54,7 @@ def choose(mechanism: SaslMechanism, place: str) -> Talk[None]:
         )
 
 
-def log_in(credentials: Credentials, place: str) -> Talk[float]:
+def authenticate(credentials: Credentials, place: str) -> Dialogue[float]:
     """Returns how many seconds the session lasts, 0 for ever."""
     lifetime_ms = 0
     messages = _messages(credentials, place)
@@ -62,10 +62,10 @@ def log_in(credentials: Credentials, place: str) -> Talk[float]:
     try:
         message = next(messages)
         while True:
-            answer = yield Question(SASL_AUTHENTICATE, VERSION, encode_authenticate(message))
-            said = parse_authenticate(answer)
+            answer = yield RequestBody(SASL_AUTHENTICATE, SASL_VERSION, encode_sasl_authenticate(message))
+            said = parse_sasl_authenticate(answer)
             if said.error:
-                why = reason or said.reason or describe(said.error).sentence
+                why = reason or said.reason or error_kind(said.error).sentence
                 raise _refused(credentials, place, why)
             lifetime_ms, reason = said.lifetime_ms, _status(credentials, said.message)
             message = messages.send(said.message)
@@ -73,7 +73,7 @@ def log_in(credentials: Credentials, place: str) -> Talk[float]:
         return lifetime_ms / 1000
 
 
-def _messages(credentials: Credentials, place: str) -> Messages:
+def _messages(credentials: Credentials, place: str) -> SaslMessages:
     if credentials.mechanism is SaslMechanism.PLAIN:
         yield f"\0{credentials.username}\0{credentials.secret}".encode()
     elif credentials.mechanism is SaslMechanism.OAUTHBEARER:
@@ -108,8 +108,8 @@ def _status(credentials: Credentials, message: bytes) -> str:
 
 
 # Kafka's own floor, and a ceiling so that a hostile server cannot keep us hashing.
-ITERATIONS_MIN = 4096
-ITERATIONS_MAX = 1_000_000
+SCRAM_ITERATIONS_MIN = 4096
+SCRAM_ITERATIONS_MAX = 1_000_000
 _DIGEST = {SaslMechanism.SCRAM_SHA_256: "sha256", SaslMechanism.SCRAM_SHA_512: "sha512"}
 _HEAD = "n,,"
 # A client's first message says whether it binds the channel, and as whom else it would act, before what is signed.
@@ -138,8 +138,8 @@ class ScramClient:
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise self._error("the server did not continue our nonce")
         # Of thousands of digits int() makes no number, and what is no digit of ASCII is none of the protocol's.
-        digits = iterations.isascii() and iterations.isdecimal() and len(iterations) <= len(str(ITERATIONS_MAX))
-        if not digits or not ITERATIONS_MIN <= int(iterations) <= ITERATIONS_MAX:
+        digits = iterations.isascii() and iterations.isdecimal() and len(iterations) <= len(str(SCRAM_ITERATIONS_MAX))
+        if not digits or not SCRAM_ITERATIONS_MIN <= int(iterations) <= SCRAM_ITERATIONS_MAX:
             raise self._error(f"the server asks for {iterations[:20] or 'no'} iterations")
         salted = hashlib.pbkdf2_hmac(self._digest, self._password, _unbase64(salt, self._unreadable), int(iterations))
         client_key, stored_key, server_key = _keys(salted, self._digest)
@@ -188,14 +188,14 @@ class ScramKeys:
         return f"{told},iterations={self.iterations}"
 
 
-def keys_of(password: str, mechanism: SaslMechanism, salt: bytes, iterations: int) -> ScramKeys:
+def derive_scram_keys(password: str, mechanism: SaslMechanism, salt: bytes, iterations: int) -> ScramKeys:
     """What is to be kept of this password."""
     digest = _DIGEST[mechanism]
     salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
     return ScramKeys(salt, iterations, *_keys(salted, digest)[1:])
 
 
-def read_keys(text: str, mechanism: SaslMechanism) -> ScramKeys:
+def parse_scram_keys(text: str, mechanism: SaslMechanism) -> ScramKeys:
     """What `text` says, as Kafka writes it; ConfigError where it does not."""
     found = dict(part.strip().partition("=")[::2] for part in text.split(","))
     if found.keys() != {"salt", "stored_key", "server_key", "iterations"}:
@@ -210,8 +210,8 @@ def read_keys(text: str, mechanism: SaslMechanism) -> ScramKeys:
     size = hashlib.new(_DIGEST[mechanism]).digest_size
     if not salt or len(stored) != size or len(server) != size:
         raise ConfigError(f"holds no keys of {mechanism}, which have {size} bytes")
-    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
-        raise ConfigError(f"iterations are {iterations}, must be {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+    if not SCRAM_ITERATIONS_MIN <= iterations <= SCRAM_ITERATIONS_MAX:
+        raise ConfigError(f"iterations are {iterations}, must be {SCRAM_ITERATIONS_MIN} to {SCRAM_ITERATIONS_MAX}")
     return ScramKeys(salt, iterations, stored, server)
 
 

@@ -12,25 +12,25 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
-from twinshore.kafka.protocol.apis import DESCRIBE_TRANSACTIONS, LIST_OFFSETS, SPOKEN, WRITE_TXN_MARKERS
+from twinshore.kafka.protocol.apis import DESCRIBE_TRANSACTIONS, HANDWRITTEN_VERSIONS, LIST_OFFSETS, WRITE_TXN_MARKERS
 from twinshore.kafka.protocol.primitives import (
     I16,
     I32,
     I64,
     NO_TAGS,
-    PAST_END,
+    PAST_END_ERRORS,
     Buffer,
     compact_string,
     read_compact_string,
     read_count,
     skip_tags,
-    truncated,
+    truncated_error,
     uvarint,
     varint,
 )
 from twinshore.kafka.protocol.record_batch import (
     BODY_IN_LENGTH,
-    CONTROL,
+    CONTROL_FLAG,
     HEADER_BYTES,
     BatchHeader,
     Codec,
@@ -42,13 +42,13 @@ from twinshore.kafka.protocol.record_batch import (
 )
 
 MARKERS_KEY = WRITE_TXN_MARKERS
-MARKERS_VERSION = SPOKEN[WRITE_TXN_MARKERS][1]
+MARKERS_VERSION = HANDWRITTEN_VERSIONS[WRITE_TXN_MARKERS][1]
 
 _OPENING = struct.Struct(">qhb")
 _RESULT = struct.Struct(">ih")
 
 
-class Marker(NamedTuple):
+class TransactionMarker(NamedTuple):
     producer_id: int
     producer_epoch: int
     commit: bool
@@ -63,7 +63,7 @@ class MarkedPartition(NamedTuple):
     error: int
 
 
-def encode_markers(runs: Sequence[tuple[Marker, int]]) -> bytes:
+def encode_markers(runs: Sequence[tuple[TransactionMarker, int]]) -> bytes:
     """The request's body: each marker so many times, in order; each takes one offset in each of its partitions."""
     out = [uvarint(sum(times for _, times in runs) + 1)]
     for marker, times in runs:
@@ -94,13 +94,13 @@ def parse_markers(view: memoryview, position: int = 0) -> list[MarkedPartition]:
                 position = skip_tags(view, position)
             position = skip_tags(view, position)
         skip_tags(view, position)
-    except PAST_END as past_end:
-        raise truncated("a markers response", view) from past_end
+    except PAST_END_ERRORS as past_end:
+        raise truncated_error("a markers response", view) from past_end
     return marked
 
 
 LOG_ENDS_KEY = LIST_OFFSETS
-LOG_ENDS_VERSION = SPOKEN[LIST_OFFSETS][1]
+LOG_ENDS_VERSION = HANDWRITTEN_VERSIONS[LIST_OFFSETS][1]
 
 _DEBUGGER = -2
 _LATEST = -1
@@ -118,7 +118,7 @@ class LogEnd(NamedTuple):
     end: int
 
 
-def encode_log_ends(topics: Sequence[tuple[str, Sequence[tuple[int, int]]]]) -> bytes:
+def encode_list_offsets(topics: Sequence[tuple[str, Sequence[tuple[int, int]]]]) -> bytes:
     """The request's body, for partitions by topic, each with the leader epoch in which alone it is to be answered (-1:
     in any). It asks as Kafka's debugging replica: a consumer would be shown the high watermark, which followers hold
     back."""
@@ -130,7 +130,7 @@ def encode_log_ends(topics: Sequence[tuple[str, Sequence[tuple[int, int]]]]) -> 
     return b"".join(out) + NO_TAGS
 
 
-def parse_log_ends(view: memoryview, position: int) -> list[LogEnd]:
+def parse_list_offsets(view: memoryview, position: int) -> list[LogEnd]:
     """`position` is that after the response header."""
     found: list[LogEnd] = []
     try:
@@ -144,8 +144,8 @@ def parse_log_ends(view: memoryview, position: int) -> list[LogEnd]:
                 position = skip_tags(view, position + _ANSWER.size)
             position = skip_tags(view, position)
         skip_tags(view, position)
-    except PAST_END as past_end:
-        raise truncated("a log ends response", view) from past_end
+    except PAST_END_ERRORS as past_end:
+        raise truncated_error("a log ends response", view) from past_end
     return found
 
 
@@ -156,13 +156,13 @@ FILLER_RECORDS_MAX = 200_000
 _TIMESTAMP = 0
 
 
-class Filler(NamedTuple):
+class FillerBatch(NamedTuple):
     """A filler batch but for its stamp: `stamped` makes its header."""
 
     header: BatchHeader
     body: bytes
 
-    def stamped(self, producer_id: int, producer_epoch: int, sequence: int) -> bytes:
+    def encode_header(self, producer_id: int, producer_epoch: int, sequence: int) -> bytes:
         """Its header, base offset 0."""
         return restamp(self.header, producer_id, producer_epoch, sequence)
 
@@ -180,7 +180,7 @@ def _body(count: int) -> bytes:
     return compress(Codec.ZSTD, bytes(out))
 
 
-def filler(count: int) -> Filler:
+def make_filler(count: int) -> FillerBatch:
     """A batch that takes `count` offsets, at most FILLER_RECORDS_MAX; the usual sizes are made once."""
     if not 0 < count <= FILLER_RECORDS_MAX:
         raise ValueError(f"a filler of {count} records")
@@ -200,12 +200,12 @@ def filler(count: int) -> Filler:
         base_sequence=-1,
         count=count,
     )
-    return Filler(seal(plain, body), body)
+    return FillerBatch(seal(plain, body), body)
 
 
 def is_filler(data: Buffer, header: BatchHeader) -> bool:
     """Whether a batch is filler that readers see: by its time and by its first record."""
-    if header.attributes & CONTROL or not header.count or header.base_timestamp or header.max_timestamp:
+    if header.attributes & CONTROL_FLAG or not header.count or header.base_timestamp or header.max_timestamp:
         return False
     body = decompress(codec_of(header.attributes), memoryview(data)[HEADER_BYTES:])
     return body.startswith(_record(0))
@@ -216,7 +216,7 @@ TRANSACTIONS_KEY = DESCRIBE_TRANSACTIONS
 _DATES_AND_PRODUCER = struct.Struct(">iqqh")
 
 
-class Transaction(NamedTuple):
+class TransactionState(NamedTuple):
     """`partitions`: those whose markers are still to come."""
 
     error: int
@@ -227,14 +227,14 @@ class Transaction(NamedTuple):
     partitions: list[tuple[str, int]]
 
 
-def encode_transactions(names: Sequence[str]) -> bytes:
+def encode_describe_transactions(names: Sequence[str]) -> bytes:
     """The request's body: transactional ids of one coordinator."""
     return b"".join([uvarint(len(names) + 1), *map(compact_string, names), NO_TAGS])
 
 
-def parse_transactions(view: memoryview, position: int) -> list[Transaction]:
+def parse_describe_transactions(view: memoryview, position: int) -> list[TransactionState]:
     """One for each id that was asked about."""
-    found: list[Transaction] = []
+    found: list[TransactionState] = []
     try:
         count, position = read_count(view, position + 4)
         for _ in range(count):
@@ -252,8 +252,8 @@ def parse_transactions(view: memoryview, position: int) -> list[Transaction]:
                     position += 4
                 position = skip_tags(view, position)
             position = skip_tags(view, position)
-            found.append(Transaction(error, name or "", state or "", producer_id, epoch, partitions))
+            found.append(TransactionState(error, name or "", state or "", producer_id, epoch, partitions))
         skip_tags(view, position)
-    except PAST_END as past_end:
-        raise truncated("a transactions response", view) from past_end
+    except PAST_END_ERRORS as past_end:
+        raise truncated_error("a transactions response", view) from past_end
     return found

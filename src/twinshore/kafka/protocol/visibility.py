@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from twinshore.kafka.protocol.record_batch import CONTROL, TRANSACTIONAL, BatchHeader, Headers, check_crc, iter_records
+from twinshore.kafka.protocol.record_batch import (
+    CONTROL_FLAG,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    Headers,
+    check_crc,
+    iter_records,
+)
 from twinshore.kafka.protocol.rewrite import hole_free_runs
 
 _ABORT = 0
@@ -18,7 +25,7 @@ _CONTROL_KEY_BYTES = 4
 _CONTROL_BYTES_MAX = 1 << 20
 
 
-class Aborted:
+class AbortedTransactions:
     """Which transactional batches of one fetch were aborted; batches must be shown in their order, each once."""
 
     def __init__(self, listed: Iterable[tuple[int, int]]) -> None:
@@ -28,11 +35,11 @@ class Aborted:
 
     def hides(self, view: memoryview, header: BatchHeader) -> bool:
         """Whether nobody is to see the batch's records."""
-        if not header.attributes & (CONTROL | TRANSACTIONAL):
+        if not header.attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
             return False
         while self._coming and self._coming[-1][1] <= header.last_offset:
             self._open.add(self._coming.pop()[0])
-        if header.attributes & CONTROL:
+        if header.attributes & CONTROL_FLAG:
             if header.producer_id in self._open and _aborts(view, header):
                 self._open.discard(header.producer_id)
             return True
@@ -48,7 +55,9 @@ def _aborts(view: memoryview, header: BatchHeader) -> bool:
     return len(key) >= _CONTROL_KEY_BYTES and int.from_bytes(key[2:4], "big") == _ABORT
 
 
-def spans(view: memoryview, header: BatchHeader, at: int, aborted: Aborted) -> Iterator[tuple[int, int, bool]]:
+def visible_spans(
+    view: memoryview, header: BatchHeader, at: int, aborted: AbortedTransactions
+) -> Iterator[tuple[int, int, bool]]:
     """Offsets from `at` to the batch's end, without a gap: first, end, and whether consumers see them."""
     stop = header.last_offset + 1
     if aborted.hides(view, header) or not header.count:
@@ -69,7 +78,7 @@ def spans(view: memoryview, header: BatchHeader, at: int, aborted: Aborted) -> I
         yield at, stop, False
 
 
-class Content(NamedTuple):
+class RecordContent(NamedTuple):
     """What makes a record the same one on both sides."""
 
     key: bytes | None
@@ -77,12 +86,12 @@ class Content(NamedTuple):
     headers: Headers
 
 
-class Dated(NamedTuple):
+class DatedContent(NamedTuple):
     """A record's content and its time stamp; None where its own broker gave it that."""
 
-    content: Content
+    content: RecordContent
     timestamp_ms: int | None
 
-    def copied_from(self, theirs: Dated) -> bool:
+    def copied_from(self, theirs: DatedContent) -> bool:
         """Whether this may be the copy of that record: copiers keep time stamps where the copy's broker lets them."""
         return self.content == theirs.content and self.timestamp_ms in (None, theirs.timestamp_ms)

@@ -19,21 +19,27 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from twinshore.config.sections.delay import DelaySection
-from twinshore.config.sentences import listed
-from twinshore.monitoring.core.lag import Axis, Verdict, View, WatchedPlace, worst
-from twinshore.state.core.values import AlarmRow, DelayPlace, ProofRow, TwinRow
+from twinshore.config.sentences import join_names
+from twinshore.monitoring.core.partition_lag import (
+    DelayVerdict,
+    MonitoredPartition,
+    OffsetRelation,
+    PartitionLag,
+    find_worst_lag,
+)
+from twinshore.state.core.values import AlarmRow, PartitionDelayRow, ProofRow, TwinRow
 
 # The store gets figures once a period; a busy machine may be late with that.
-PERIODS_MAX = 3
-FRESH_S_MIN = 10.0
+FRESH_PERIODS_MAX = 3
+FRESHNESS_MIN_S = 10.0
 
 
-def fresh_s(section: DelaySection) -> float:
+def get_freshness_limit_s(section: DelaySection) -> float:
     """Figures that were not renewed for longer say nothing of now, whether or not the link counts as blind by then."""
-    return max(FRESH_S_MIN, PERIODS_MAX * section.period_s, PERIODS_MAX * section.sample_s)
+    return max(FRESHNESS_MIN_S, FRESH_PERIODS_MAX * section.period_s, FRESH_PERIODS_MAX * section.sample_s)
 
 
-def aged(places: Iterable[DelayPlace], now_ms: int, bound_s: float) -> list[str]:
+def describe_stale_figures(places: Iterable[PartitionDelayRow], now_ms: int, bound_s: float) -> list[str]:
     """A sentence for each link of which some figures are too old. Groups are read more seldom, and do not count."""
     found = []
     for link, ours in _by_link(places).items():
@@ -49,7 +55,7 @@ def aged(places: Iterable[DelayPlace], now_ms: int, bound_s: float) -> list[str]
     return found
 
 
-def bare(links: Iterable[str], places: Iterable[DelayPlace]) -> list[str]:
+def describe_unread_links(links: Iterable[str], places: Iterable[PartitionDelayRow]) -> list[str]:
     """A sentence for each of these links of which there are no figures at all."""
     seen = _by_link(places)
     return [
@@ -59,7 +65,7 @@ def bare(links: Iterable[str], places: Iterable[DelayPlace]) -> list[str]:
     ]
 
 
-def paused(places: Iterable[DelayPlace], topic: str = "") -> list[str]:
+def describe_paused(places: Iterable[PartitionDelayRow], topic: str = "") -> list[str]:
     """What an operator has paused of these places, by link: all of it, or so many. `topic`: they are of this one."""
     whole = f"{topic} of " if topic else ""
     found = []
@@ -70,15 +76,15 @@ def paused(places: Iterable[DelayPlace], topic: str = "") -> list[str]:
     return found
 
 
-def _by_link(places: Iterable[DelayPlace]) -> dict[str, Sequence[DelayPlace]]:
-    found: dict[str, list[DelayPlace]] = {}
+def _by_link(places: Iterable[PartitionDelayRow]) -> dict[str, Sequence[PartitionDelayRow]]:
+    found: dict[str, list[PartitionDelayRow]] = {}
     for place in places:
         if not place.group:
             found.setdefault(place.link, []).append(place)
     return dict(found)
 
 
-def discovery(places: Iterable[DelayPlace]) -> str:
+def build_zabbix_discovery(places: Iterable[PartitionDelayRow]) -> str:
     """Low-level discovery: every link and topic that is watched. An agent passes no ">" on, so that keys name links
     as `east..west`."""
     found = sorted({(place.link, place.topic) for place in places})
@@ -86,7 +92,9 @@ def discovery(places: Iterable[DelayPlace]) -> str:
     return json.dumps({"data": [{"{#LINK}": link, "{#KEY}": key, "{#TOPIC}": topic} for link, key, topic in named]})
 
 
-def figure(item: str, places: Sequence[DelayPlace], alarms: Sequence[AlarmRow], topic: str) -> float | int:
+def compute_figure(
+    item: str, places: Sequence[PartitionDelayRow], alarms: Sequence[AlarmRow], topic: str
+) -> float | int:
     """`lag`, `recovery-point` or `alarms` of the places and alarms given; of one topic where it is named."""
     ours = [place for place in places if not place.group and topic in ("", place.topic)]
     if item == "lag":
@@ -97,8 +105,8 @@ def figure(item: str, places: Sequence[DelayPlace], alarms: Sequence[AlarmRow], 
     return sum(not topic or alarm.topic in ("", topic) for alarm in alarms)
 
 
-def unknown(
-    item: str, places: Sequence[DelayPlace], topic: str, now_ms: int, bound_s: float, unseen: Sequence[str] = ()
+def explain_missing_figure(
+    item: str, places: Sequence[PartitionDelayRow], topic: str, now_ms: int, bound_s: float, unseen: Sequence[str] = ()
 ) -> str:
     """Why there is no figure that may be shown as today's: nothing was read, or not lately; empty where there is.
     `unseen`: what nobody looks at now, so that nobody would raise an alarm."""
@@ -115,7 +123,7 @@ def unknown(
     return f"{oldest.topic}-{oldest.partition} of {oldest.link} was read last {age_s:.0f} s ago ({last})"
 
 
-ITEMS = ("lag", "recovery-point", "alarms")
+ZABBIX_ITEMS = ("lag", "recovery-point", "alarms")
 
 
 class AlarmKind(StrEnum):
@@ -142,63 +150,67 @@ class AlarmKey(NamedTuple):
     group: str = ""
 
 
-LATE = frozenset({AlarmKind.HEARTBEAT, AlarmKind.RECOVERY_POINT, AlarmKind.END_OFFSET, AlarmKind.GROUP})
+LATENESS_KINDS = frozenset({AlarmKind.HEARTBEAT, AlarmKind.RECOVERY_POINT, AlarmKind.END_OFFSET, AlarmKind.GROUP})
 # The store is nobody's link: one for all who share it.
-STORE = AlarmKey("the store", AlarmKind.STORE)
+STORE_ALARM_KEY = AlarmKey("the store", AlarmKind.STORE)
 # Causes before what follows from them.
 _ORDER = (AlarmKind.STORE, AlarmKind.CLUSTER, AlarmKind.MIRROR, AlarmKind.BLIND, AlarmKind.STOPPED)
 
 
-def cluster_key(cluster: str) -> AlarmKey:
+def get_cluster_alarm_key(cluster: str) -> AlarmKey:
     """The alarm for a cluster that does not answer: one for all links of it."""
     return AlarmKey(cluster, AlarmKind.CLUSTER)
 
 
-def causes(key: AlarmKey) -> Iterator[AlarmKey]:
+def list_possible_causes(key: AlarmKey) -> Iterator[AlarmKey]:
     """All that this may follow from, the furthest first."""
     kind = key.kind
-    if kind in LATE or kind is AlarmKind.MIRROR:
-        yield STORE
-    if kind in LATE or kind in (AlarmKind.BLIND, AlarmKind.STOPPED):
+    if kind in LATENESS_KINDS or kind is AlarmKind.MIRROR:
+        yield STORE_ALARM_KEY
+    if kind in LATENESS_KINDS or kind in (AlarmKind.BLIND, AlarmKind.STOPPED):
         source, arrow, target = key.link.partition("->")
         if arrow:
-            yield cluster_key(source)
-            yield cluster_key(target)
-    if kind in LATE:
+            yield get_cluster_alarm_key(source)
+            yield get_cluster_alarm_key(target)
+    if kind in LATENESS_KINDS:
         yield AlarmKey(key.link, AlarmKind.MIRROR)
-    if kind in LATE or (kind is AlarmKind.BLIND and (key.topic or key.group)):
+    if kind in LATENESS_KINDS or (kind is AlarmKind.BLIND and (key.topic or key.group)):
         yield AlarmKey(key.link, AlarmKind.BLIND)
-    if kind in LATE and key.topic:
+    if kind in LATENESS_KINDS and key.topic:
         yield AlarmKey(key.link, AlarmKind.BLIND, key.topic)
         yield AlarmKey(key.link, AlarmKind.STOPPED, key.topic)
 
 
-def root(key: AlarmKey, there: Container[AlarmKey], *, beyond: bool = False) -> AlarmKey:
+def find_root_cause(key: AlarmKey, there: Container[AlarmKey], *, beyond: bool = False) -> AlarmKey:
     """What it follows from in the end, of all that is `there`: itself where it follows from nothing. `beyond`: it is
     wrong of more than the partitions that are stopped, so that their stop does not explain it."""
-    while (cause := next((one for one in causes(key) if one in there and explains(one, beyond)), None)) is not None:
+    while (
+        cause := next(
+            (one for one in list_possible_causes(key) if one in there and explains_consequence(one, beyond)), None
+        )
+    ) is not None:
         key = cause
     return key
 
 
-def explains(cause: AlarmKey, beyond: bool) -> bool:
+def explains_consequence(cause: AlarmKey, beyond: bool) -> bool:
     """Whether it explains what may follow from it, where that is wrong of more than what is stopped."""
     return not (beyond and cause.kind is AlarmKind.STOPPED)
 
 
-def parts(key: AlarmKey, among: Iterable[AlarmKey]) -> list[AlarmKey]:
+def find_consequences(key: AlarmKey, among: Iterable[AlarmKey]) -> list[AlarmKey]:
     """Those that may follow from this, at whatever remove."""
     return sorted(one for one in among if one != key and key in _ancestors(one))
 
 
 def _ancestors(key: AlarmKey) -> set[AlarmKey]:
     found: set[AlarmKey] = set()
-    for cause in causes(key):
+    for cause in list_possible_causes(key):
         found |= {cause} | _ancestors(cause)
     return found
 
 
-def rank(key: AlarmKey) -> int:
+def rank_alarm(key: AlarmKey) -> int:
     """Causes come before what follows from them."""
     if key.kind is AlarmKind.BLIND and (key.topic or key.group):
         return len(_ORDER)
@@ -206,13 +218,13 @@ def rank(key: AlarmKey) -> int:
 
 
 # What outlives its cause is told by itself, once whoever mended the cause has had this time to see it go too.
-SETTLE_MS = 30_000
-PARTS_NAMED = 5
+CONSEQUENCE_SETTLE_MS = 30_000
+CONSEQUENCES_NAMED_MAX = 5
 # What rises long after its cause was told is gathered for so long after the last message of that cause.
-GATHER_MS = 60_000
+CONSEQUENCES_GATHER_MS = 60_000
 
 
-class Sign(NamedTuple):
+class AlertCondition(NamedTuple):
     """Whether something is wrong now, with the sentence that would be told. Where nothing is: why it is over, if for
     another reason than that it is well again. `beyond`: it is wrong of more than the partitions that are stopped.
     `held`: it is so on purpose, as in a pause: what stands goes on to stand with this sentence, nothing rises, and
@@ -225,7 +237,7 @@ class Sign(NamedTuple):
     held: bool = False
 
 
-class Manner(NamedTuple):
+class AlarmTiming(NamedTuple):
     """`rise_s`: for how long it must be wrong without a break; `clear_s`: right without a break; `repeat_s`: told no
     sooner again, 0: never again; `with_s`: what follows from it and rises so soon after it was told comes with it, what
     rises later may be another loss."""
@@ -233,10 +245,10 @@ class Manner(NamedTuple):
     rise_s: float = 0.0
     clear_s: float = 0.0
     repeat_s: float = 600.0
-    with_s: float = 120.0
+    grouping_s: float = 120.0
 
 
-class Standing(NamedTuple):
+class ActiveAlarm(NamedTuple):
     """Something that is wrong, or was until just now. `told_ms` is None for what rose in a quiet time, or as a part of
     its cause; `part_ms` is when it was such a part last; `beyond` as its sign says."""
 
@@ -251,23 +263,23 @@ class Standing(NamedTuple):
     beyond: bool = False
 
 
-def moved(one: Standing, by_ms: int) -> Standing:
+def shift_alarm_clock(one: ActiveAlarm, by_ms: int) -> ActiveAlarm:
     """As it stands by a clock that was set by so much."""
     moments = {name: value for name, value in one._asdict().items() if name.endswith("_ms") and value is not None}
     return one._replace(**{name: at_ms + by_ms for name, at_ms in moments.items()})
 
 
-class Happening(StrEnum):
+class AlarmTransition(StrEnum):
     RAISED = "raised"
     REPEATED = "repeated"
     CLEARED = "cleared"
 
 
-class Event(NamedTuple):
+class AlarmEvent(NamedTuple):
     """`tell`: whether operators are told now; in quiet times it only goes into the history, and so does a part of a
     cause. `parts`: the sentences of those that follow from it; the first `also` of them rose since it was told."""
 
-    happening: Happening
+    happening: AlarmTransition
     key: AlarmKey
     at_ms: int
     raised_ms: int
@@ -277,18 +289,23 @@ class Event(NamedTuple):
     also: int = 0
 
 
-Book = Mapping[AlarmKey, Standing]
+AlarmBook = Mapping[AlarmKey, ActiveAlarm]
 
 
-def turn(
-    book: Book, signs: Iterable[Sign], now_ms: int, manners: Mapping[AlarmKind, Manner], *, quiet: bool = False
-) -> tuple[dict[AlarmKey, Standing], list[Event]]:
+def update_alarms(
+    book: AlarmBook,
+    signs: Iterable[AlertCondition],
+    now_ms: int,
+    manners: Mapping[AlarmKind, AlarmTiming],
+    *,
+    quiet: bool = False,
+) -> tuple[dict[AlarmKey, ActiveAlarm], list[AlarmEvent]]:
     """What stands after these signs, and what happened. A key without a sign stays as it is: no news is not good."""
     standing = dict(book)
-    events: list[Event] = []
+    events: list[AlarmEvent] = []
     joined: set[AlarmKey] = set()
-    for sign in sorted(signs, key=lambda sign: rank(sign.key)):
-        manner = manners.get(sign.key.kind, Manner())
+    for sign in sorted(signs, key=lambda sign: rank_alarm(sign.key)):
+        manner = manners.get(sign.key.kind, AlarmTiming())
         before = standing.get(sign.key)
         if sign.wrong:
             cause = _cause(sign, standing)
@@ -309,42 +326,56 @@ def turn(
         events += [happened] if happened else []
     for key in sorted(joined):
         one = standing[key]
-        if one.right_ms is None and one.told_ms is not None and now_ms - one.told_ms >= GATHER_MS:
+        if one.right_ms is None and one.told_ms is not None and now_ms - one.told_ms >= CONSEQUENCES_GATHER_MS:
             standing[key], happened = _again(one, now_ms)
             events.append(happened)
     return standing, [_with_parts(event, standing, book.get(event.key), manners) for event in events]
 
 
-def _cause(sign: Sign, standing: Book) -> Standing | None:
+def _cause(sign: AlertCondition, standing: AlarmBook) -> ActiveAlarm | None:
     """What it follows from. One that has not risen yet may be about to: what follows from it waits for that."""
-    found = root(sign.key, standing, beyond=sign.beyond)
+    found = find_root_cause(sign.key, standing, beyond=sign.beyond)
     return None if found == sign.key else standing[found]
 
 
-def _is_news(one: Standing, cause: Standing, manners: Mapping[AlarmKind, Manner]) -> bool:
+def _is_news(one: ActiveAlarm, cause: ActiveAlarm, manners: Mapping[AlarmKind, AlarmTiming]) -> bool:
     """Whether it rose after its cause was told, and too late to have come with it: nobody has heard of it."""
     if one.raised_ms is None or one.told_ms is not None or cause.told_ms is None:
         return False
     first = cause.times_told <= 1
-    return one.raised_ms > cause.told_ms + (manners.get(cause.key.kind, Manner()).with_s * 1000 if first else 0)
+    return one.raised_ms > cause.told_ms + (
+        manners.get(cause.key.kind, AlarmTiming()).grouping_s * 1000 if first else 0
+    )
 
 
-def _with_parts(event: Event, standing: Book, before: Standing | None, manners: Mapping[AlarmKind, Manner]) -> Event:
+def _with_parts(
+    event: AlarmEvent, standing: AlarmBook, before: ActiveAlarm | None, manners: Mapping[AlarmKind, AlarmTiming]
+) -> AlarmEvent:
     """What is news since the cause was told comes first, so that it is named."""
     if not event.tell:
         return event
-    among = [key for key, one in standing.items() if one.raised_ms is not None and explains(event.key, one.beyond)]
-    found = [standing[key] for key in parts(event.key, among)]
+    among = [
+        key
+        for key, one in standing.items()
+        if one.raised_ms is not None and explains_consequence(event.key, one.beyond)
+    ]
+    found = [standing[key] for key in find_consequences(event.key, among)]
     news = [one for one in found if before and _is_news(one, before, manners)]
     ordered = [*news, *(one for one in found if one not in news)] if news else found
-    also = len(news) if event.happening is Happening.REPEATED else 0
+    also = len(news) if event.happening is AlarmTransition.REPEATED else 0
     return event._replace(parts=tuple(one.sentence for one in ordered), also=also)
 
 
 def _wrong(
-    before: Standing | None, sign: Sign, now_ms: int, manner: Manner, *, quiet: bool, cause: Standing | None
-) -> tuple[Standing, Event | None]:
-    one = before or Standing(sign.key, now_ms, sign.sentence)
+    before: ActiveAlarm | None,
+    sign: AlertCondition,
+    now_ms: int,
+    manner: AlarmTiming,
+    *,
+    quiet: bool,
+    cause: ActiveAlarm | None,
+) -> tuple[ActiveAlarm, AlarmEvent | None]:
+    one = before or ActiveAlarm(sign.key, now_ms, sign.sentence)
     one = one._replace(right_ms=None, sentence=sign.sentence, beyond=sign.beyond)
     hushed = quiet or cause is not None
     if cause is not None and cause.raised_ms is not None:
@@ -354,7 +385,7 @@ def _wrong(
             return one, None
         tell = not hushed and not _settles(one, now_ms)
         one = one._replace(raised_ms=now_ms, told_ms=now_ms if tell else None, times_told=int(tell))
-        return one, Event(Happening.RAISED, one.key, now_ms, now_ms, one.sentence, tell=tell)
+        return one, AlarmEvent(AlarmTransition.RAISED, one.key, now_ms, now_ms, one.sentence, tell=tell)
     if hushed:
         return one, None
     first = one.told_ms is None
@@ -366,19 +397,19 @@ def _wrong(
     return _again(one, now_ms)
 
 
-def _settles(one: Standing, now_ms: int) -> bool:
+def _settles(one: ActiveAlarm, now_ms: int) -> bool:
     """Whether its cause has only just gone. What is beyond its cause was never explained by it."""
-    return one.part_ms is not None and now_ms - one.part_ms < SETTLE_MS and not one.beyond
+    return one.part_ms is not None and now_ms - one.part_ms < CONSEQUENCE_SETTLE_MS and not one.beyond
 
 
-def _again(one: Standing, now_ms: int) -> tuple[Standing, Event]:
+def _again(one: ActiveAlarm, now_ms: int) -> tuple[ActiveAlarm, AlarmEvent]:
     one = one._replace(told_ms=now_ms, times_told=one.times_told + 1)
-    return one, Event(Happening.REPEATED, one.key, now_ms, one.raised_ms or now_ms, one.sentence)
+    return one, AlarmEvent(AlarmTransition.REPEATED, one.key, now_ms, one.raised_ms or now_ms, one.sentence)
 
 
 def _right(
-    before: Standing, now_ms: int, manner: Manner, why: str, *, quiet: bool
-) -> tuple[Standing | None, Event | None]:
+    before: ActiveAlarm, now_ms: int, manner: AlarmTiming, why: str, *, quiet: bool
+) -> tuple[ActiveAlarm | None, AlarmEvent | None]:
     if before.raised_ms is None:
         return None, None
     right_ms = now_ms if before.right_ms is None else before.right_ms
@@ -387,11 +418,13 @@ def _right(
     # Nobody who was never told that it was wrong wants to hear that it is right.
     tell = before.told_ms is not None and not quiet
     lasted_s = max(0, right_ms - before.raised_ms) / 1000
-    sentence = f"{what(before.key)}: {f'over: {why}' if why else 'well again'}; it lasted {lasted_s:.0f} s"
-    return None, Event(Happening.CLEARED, before.key, now_ms, before.raised_ms, sentence, tell=tell)
+    sentence = (
+        f"{describe_alarm_key(before.key)}: {f'over: {why}' if why else 'well again'}; it lasted {lasted_s:.0f} s"
+    )
+    return None, AlarmEvent(AlarmTransition.CLEARED, before.key, now_ms, before.raised_ms, sentence, tell=tell)
 
 
-def what(key: AlarmKey) -> str:
+def describe_alarm_key(key: AlarmKey) -> str:
     """What the alarm is about, in words."""
     topic = f" {key.topic}" if key.topic else ""
     # Without a topic it names a part of the link: its windows, its groups.
@@ -399,41 +432,41 @@ def what(key: AlarmKey) -> str:
     return f"{key.link}{topic}{group}: {key.kind}"
 
 
-def in_words(event: Event) -> str:
+def describe_event(event: AlarmEvent) -> str:
     """Its sentence, and those of its parts: with a cause that is over, what still is so."""
     if not event.parts:
         return event.sentence
-    intro = "Still so" if event.happening is Happening.CLEARED else "With it"
+    intro = "Still so" if event.happening is AlarmTransition.CLEARED else "With it"
     news, rest = event.parts[: event.also], event.parts[event.also :]
     return " ".join([event.sentence, *_listed("Also", news), *_listed(intro, rest)])
 
 
 def _listed(intro: str, sentences: tuple[str, ...]) -> list[str]:
-    more = f" And {len(sentences) - PARTS_NAMED} more." if len(sentences) > PARTS_NAMED else ""
-    return [f"{intro} ({len(sentences)}): {' '.join(sentences[:PARTS_NAMED])}{more}"] if sentences else []
+    more = f" And {len(sentences) - CONSEQUENCES_NAMED_MAX} more." if len(sentences) > CONSEQUENCES_NAMED_MAX else ""
+    return [f"{intro} ({len(sentences)}): {' '.join(sentences[:CONSEQUENCES_NAMED_MAX])}{more}"] if sentences else []
 
 
 NAMED_MAX = 5
-PAUSED = "It has been paused since, which does not mean that it is well. Nobody is told again until it is resumed."
+PAUSED_NOTE = "It has been paused since, which does not mean that it is well. Nobody is told again until it is resumed."
 
 
-class Judged(NamedTuple):
+class WindowVerdict(NamedTuple):
     """What a tick said of a place; `why` is why its window began anew, the last time it did."""
 
-    place: WatchedPlace
+    place: MonitoredPartition
     tick: int
-    verdict: Verdict
+    verdict: DelayVerdict
     why: str = ""
 
 
-def window_signs(
-    judged: Iterable[Judged],
+def check_windows(
+    judged: Iterable[WindowVerdict],
     period_s: float,
     resting: Mapping[tuple[str, str], frozenset[int]] = MappingProxyType({}),
-) -> list[Sign]:
+) -> list[AlertCondition]:
     """One sign for each topic and each group of it that was judged. The ticks are one and the same. `resting`: which
     partitions are stopped, by link and topic; -1 for all."""
-    topics: dict[AlarmKey, list[tuple[Judged, bool]]] = {}
+    topics: dict[AlarmKey, list[tuple[WindowVerdict, bool]]] = {}
     for one in judged:
         if one.verdict.judged:
             place, verdict = one.place, one.verdict
@@ -444,10 +477,12 @@ def window_signs(
     return [_window_sign(key, seen, period_s, resting.get((key.link, key.topic), none)) for key, seen in topics.items()]
 
 
-def _window_sign(key: AlarmKey, seen: Sequence[tuple[Judged, bool]], period_s: float, resting: frozenset[int]) -> Sign:
+def _window_sign(
+    key: AlarmKey, seen: Sequence[tuple[WindowVerdict, bool]], period_s: float, resting: frozenset[int]
+) -> AlertCondition:
     wrong = [one for one, delayed in seen if delayed]
     if not wrong:
-        return Sign(key, False)
+        return AlertCondition(key, False)
     source, _, target = key.link.partition("->")
     group = bool(key.group)
     moved = sum(one.verdict.a_consume_sub if group else one.verdict.a_max_sub for one in wrong)
@@ -458,25 +493,30 @@ def _window_sign(key: AlarmKey, seen: Sequence[tuple[Judged, bool]], period_s: f
     )
     remedy = "`twinshore delay` shows both places" if group else "`twinshore status` says whether the mirror carries"
     numbers = [one.place.partition for one in wrong]
-    return Sign(key, True, f"{key.link}: {what} ({partitions(numbers)}). {remedy}.", beyond(numbers, resting))
+    return AlertCondition(
+        key,
+        True,
+        f"{key.link}: {what} ({describe_partitions(numbers)}). {remedy}.",
+        is_beyond_stopped(numbers, resting),
+    )
 
 
-def beyond(wrong: Iterable[int], resting: frozenset[int]) -> bool:
+def is_beyond_stopped(wrong: Iterable[int], resting: frozenset[int]) -> bool:
     """Whether a partition is wrong that does not rest, though others of its topic do."""
     return bool(resting) and -1 not in resting and not resting.issuperset(wrong)
 
 
-def recovery_signs(
+def check_recovery_points(
     link: str,
-    views: Iterable[View],
+    views: Iterable[PartitionLag],
     bound_s: Callable[[str], float],
     resting: Mapping[str, frozenset[int]] = MappingProxyType({}),
-) -> list[Sign]:
+) -> list[AlertCondition]:
     """One sign for each topic whose target lies on the source's axis. A paused topic is behind on purpose. `resting`:
     which partitions of a topic are stopped; -1 for all."""
-    topics: dict[str, list[View]] = {}
+    topics: dict[str, list[PartitionLag]] = {}
     for view in views:
-        if view.axis is not Axis.FOREIGN and not view.place.group:
+        if view.axis is not OffsetRelation.FOREIGN and not view.place.group:
             topics.setdefault(view.place.topic, []).append(view)
     none = frozenset[int]()
     return [
@@ -484,27 +524,30 @@ def recovery_signs(
     ]
 
 
-def _recovery_sign(link: str, topic: str, seen: Sequence[View], bound_s: float, resting: frozenset[int]) -> Sign:
+def _recovery_sign(
+    link: str, topic: str, seen: Sequence[PartitionLag], bound_s: float, resting: frozenset[int]
+) -> AlertCondition:
     key = AlarmKey(link, AlarmKind.RECOVERY_POINT, topic)
     late = [view for view in seen if view.recovery_point_ms > bound_s * 1000]
     running = [view for view in late if view.state != "paused"]
     late = running or late
-    most = worst(late)
+    most = find_worst_lag(late)
     if most is None:
-        return Sign(key, False)
+        return AlertCondition(key, False)
     source = link.partition("->")[0]
     lag = sum(view.lag_records for view in late)
     sentence = (
-        f"{link}: {lag:,} records of {topic} ({partitions([view.place.partition for view in late])}) are on {source}"
+        f"{link}: {lag:,} records of {topic} ({describe_partitions([view.place.partition for view in late])}) are on "
+        f"{source}"
         f" alone, the oldest for {most.recovery_point_ms / 1000:.1f} s (bound {bound_s:g} s). If {source} were lost"
         " now, they would be."
     )
     if not running:
-        return Sign(key, False, f"{sentence} {PAUSED}", held=True)
-    return Sign(key, True, sentence, beyond([view.place.partition for view in late], resting))
+        return AlertCondition(key, False, f"{sentence} {PAUSED_NOTE}", held=True)
+    return AlertCondition(key, True, sentence, is_beyond_stopped([view.place.partition for view in late], resting))
 
 
-class Lost(NamedTuple):
+class LostRecords(NamedTuple):
     """What a topic's twin lacked when the topic was read last; `why` says that the source has it no more."""
 
     why: str
@@ -512,7 +555,7 @@ class Lost(NamedTuple):
     oldest_ms: int
 
 
-def lost_signs(link: str, lost: Mapping[str, Lost]) -> list[Sign]:
+def check_lost_records(link: str, lost: Mapping[str, LostRecords]) -> list[AlertCondition]:
     """One sign for each topic that was deleted before all of it had crossed. It is well again once the topic is."""
     signs = []
     for topic, one in sorted(lost.items()):
@@ -521,21 +564,21 @@ def lost_signs(link: str, lost: Mapping[str, Lost]) -> list[Sign]:
             f" {link.partition('->')[0]} alone, the oldest for {one.oldest_ms / 1000:.1f} s, and are lost if nothing"
             f" else holds them. `twinshore status` says what the twin holds."
         )
-        signs.append(Sign(AlarmKey(link, AlarmKind.RECOVERY_POINT, topic), True, sentence))
+        signs.append(AlertCondition(AlarmKey(link, AlarmKind.RECOVERY_POINT, topic), True, sentence))
     return signs
 
 
-def stopped_signs(link: str, topics: Iterable[str], stopped: Mapping[str, str]) -> list[Sign]:
+def check_stopped_topics(link: str, topics: Iterable[str], stopped: Mapping[str, str]) -> list[AlertCondition]:
     """One sign for each topic: whether the mirror has stopped a partition of it, by its ledger's open rows."""
     signs = []
     for topic in sorted({*topics, *stopped} - {""}):
         said = stopped.get(topic, "")
         sentence = f"{link}: {topic} is stopped, or some of it: {said} `twinshore status` shows what rests."
-        signs.append(Sign(AlarmKey(link, AlarmKind.STOPPED, topic), bool(said), sentence if said else ""))
+        signs.append(AlertCondition(AlarmKey(link, AlarmKind.STOPPED, topic), bool(said), sentence if said else ""))
     return signs
 
 
-def away_signs(away: Mapping[str, Mapping[str, str]]) -> list[Sign]:
+def check_away_clusters(away: Mapping[str, Mapping[str, str]]) -> list[AlertCondition]:
     """One sign for each cluster: whether any link finds it away; `away`: of each link, by the names of its clusters,
     why it does not answer, empty where it does."""
     found: dict[str, str] = {}
@@ -543,8 +586,8 @@ def away_signs(away: Mapping[str, Mapping[str, str]]) -> list[Sign]:
         for cluster, why in link.items():
             found[cluster] = found.get(cluster) or why
     return [
-        Sign(
-            cluster_key(cluster),
+        AlertCondition(
+            get_cluster_alarm_key(cluster),
             bool(why),
             f"{cluster} does not answer: {why}. Nobody knows how far behind its links are." if why else "",
         )
@@ -552,24 +595,30 @@ def away_signs(away: Mapping[str, Mapping[str, str]]) -> list[Sign]:
     ]
 
 
-def heartbeat_signs(link: str, silent_ms: int, bound_s: float, *, alive: bool, paused: bool = False) -> list[Sign]:
+def check_heartbeats(
+    link: str, silent_ms: int, bound_s: float, *, alive: bool, paused: bool = False
+) -> list[AlertCondition]:
     """Whether heartbeats that used to cross have stopped; `alive`: one came. Of a paused link none is expected."""
     key = AlarmKey(link, AlarmKind.HEARTBEAT)
     if not bound_s:
-        return [Sign(key, False)]
+        return [AlertCondition(key, False)]
     if paused:
-        return [Sign(key, False, f"{link}: no heartbeat crossed when the link was paused. {PAUSED}", held=True)]
+        return [
+            AlertCondition(
+                key, False, f"{link}: no heartbeat crossed when the link was paused. {PAUSED_NOTE}", held=True
+            )
+        ]
     if silent_ms <= bound_s * 1000:
-        return [Sign(key, False)] if alive else []
+        return [AlertCondition(key, False)] if alive else []
     source, _, target = link.partition("->")
     sentence = (
         f"{link}: no heartbeat of {source} has reached {target} for {silent_ms / 1000:.0f} s. Either nothing crosses,"
         " or no mirror runs: `twinshore topology` shows what does."
     )
-    return [Sign(key, True, sentence)]
+    return [AlertCondition(key, True, sentence)]
 
 
-def blind_signs(
+def check_blind_spots(
     link: str,
     seen_ms: Mapping[str, int],
     failures: Mapping[str, str],
@@ -578,7 +627,7 @@ def blind_signs(
     *,
     ever: bool,
     lasts: Mapping[str, str] = MappingProxyType({}),
-) -> list[Sign]:
+) -> list[AlertCondition]:
     """Signs for what could not be read; `seen_ms`: when each topic was read last, the link itself as "". `ever`:
     whether it was read at all; `lasts`: what was known of a topic last, in words. Of the topics of a link that cannot
     be read nothing is said."""
@@ -594,11 +643,13 @@ def blind_signs(
         sentence = f"{link}: nobody knows how far behind {of} is: it could not be read for {unseen_s:.0f} s: {why}."
         if lasts.get(topic):
             sentence += f" {lasts[topic].capitalize()}."
-        signs.append(Sign(AlarmKey(link, AlarmKind.BLIND, topic), wrong, sentence if wrong else ""))
+        signs.append(AlertCondition(AlarmKey(link, AlarmKind.BLIND, topic), wrong, sentence if wrong else ""))
     return signs
 
 
-def part_signs(link: str, parts: Mapping[str, tuple[int, str] | None], now_ms: int, bound_s: float) -> list[Sign]:
+def check_link_parts(
+    link: str, parts: Mapping[str, tuple[int, str] | None], now_ms: int, bound_s: float
+) -> list[AlertCondition]:
     """Signs for what is read beside topics: since when it could not be, and why; None where it can."""
     signs = []
     for part, failing in parts.items():
@@ -606,38 +657,38 @@ def part_signs(link: str, parts: Mapping[str, tuple[int, str] | None], now_ms: i
         since_ms, why = failing or (now_ms, "")
         unread_s = (now_ms - since_ms) / 1000
         if failing is None:
-            signs.append(Sign(key, False))
+            signs.append(AlertCondition(key, False))
         elif unread_s > bound_s:
             said = f"{link}: not all {key.group} could be read for {unread_s:.0f} s: {why}. Topics are watched on."
-            signs.append(Sign(key, True, said))
+            signs.append(AlertCondition(key, True, said))
     return signs
 
 
-def unjudged_signs(
+def check_unjudged_windows(
     link: str,
     unjudged_ms: int,
     bound_s: float,
     why: str,
-    left: Mapping[WatchedPlace, tuple[int, str]] = MappingProxyType({}),
+    left: Mapping[MonitoredPartition, tuple[int, str]] = MappingProxyType({}),
     *,
     well: bool,
-) -> list[Sign]:
+) -> list[AlertCondition]:
     """Whether the published windows have said nothing for too long; `well`: they have judged, or have nothing to.
     `left` are places of which they judged nothing while they judged others: for how long, and why."""
     key = AlarmKey(link, AlarmKind.BLIND, group="windows")
     if unjudged_ms <= bound_s * 1000 and left:
-        return [Sign(key, True, _left_in_words(link, left))]
+        return [AlertCondition(key, True, _left_in_words(link, left))]
     if unjudged_ms <= bound_s * 1000:
-        return [Sign(key, False)] if well else []
+        return [AlertCondition(key, False)] if well else []
     reason = f", last because {why}" if why else ""
     sentence = (
         f"{link}: the published windows have judged nothing for {unjudged_ms / 1000:.0f} s{reason}. Recovery"
         " points go on; the monitor's log says what its Spark query does."
     )
-    return [Sign(key, True, sentence)]
+    return [AlertCondition(key, True, sentence)]
 
 
-def _left_in_words(link: str, left: Mapping[WatchedPlace, tuple[int, str]]) -> str:
+def _left_in_words(link: str, left: Mapping[MonitoredPartition, tuple[int, str]]) -> str:
     place, (longest_ms, why) = max(left.items(), key=lambda one: one[1][0])
     more = f" and {len(left) - 1:,} more" if len(left) > 1 else ""
     again = f"; theirs begin anew again and again, last because {why}" if why else ""
@@ -647,7 +698,7 @@ def _left_in_words(link: str, left: Mapping[WatchedPlace, tuple[int, str]]) -> s
     )
 
 
-class Unproven(NamedTuple):
+class UnprovenPartition(NamedTuple):
     """A partition, and since when it waits to be proven whole; 0: nobody knows since when."""
 
     since_ms: int
@@ -655,9 +706,9 @@ class Unproven(NamedTuple):
     partition: int
 
 
-def unproven_signs(
+def check_unproven_partitions(
     link: str, rows: Sequence[ProofRow], twins: Iterable[TwinRow], now_ms: int, asked_h: float
-) -> list[Sign]:
+) -> list[AlertCondition]:
     """Whether anything of the link waits longer to be proven whole than was asked for; `asked_h` 0: nothing was asked.
     `twins` are those that it carries: one without a proof waits since it was made."""
     if not asked_h:
@@ -665,14 +716,18 @@ def unproven_signs(
     key = AlarmKey(link, AlarmKind.UNPROVEN)
     proven = {(row.topic, row.partition) for row in rows}
     bare = [one for one in twins if (one.topic, one.partition) not in proven]
-    waiting = [Unproven(_waits_since_ms(row), row.topic, row.partition) for row in rows]
-    waiting += [Unproven(one.created_ms, one.topic, one.partition) for one in bare]
+    waiting = [UnprovenPartition(_waits_since_ms(row), row.topic, row.partition) for row in rows]
+    waiting += [UnprovenPartition(one.created_ms, one.topic, one.partition) for one in bare]
     advice = "`twinshore prove` says how long a pass takes at reread_mb_s, and whether anything is proven at all."
     if not waiting:
-        return [Sign(key, True, f"{link}: nothing is carried and nothing proven (asked for: {asked_h:g} h). {advice}")]
+        return [
+            AlertCondition(
+                key, True, f"{link}: nothing is carried and nothing proven (asked for: {asked_h:g} h). {advice}"
+            )
+        ]
     old = sorted(one for one in waiting if now_ms - one.since_ms > asked_h * 3_600_000)
     if not old:
-        return [Sign(key, False)]
+        return [AlertCondition(key, False)]
     first = old[0]
     since = f"{(now_ms - first.since_ms) / 3_600_000:,.1f} h ago" if first.since_ms else "nobody knows when"
     said = f"was last proven whole {since}" if (first.topic, first.partition) in proven else "was never proven"
@@ -681,7 +736,7 @@ def unproven_signs(
         f"{link}: {first.topic}-{first.partition} {said} (asked for: every {asked_h:g} h), and so were {len(old)} of"
         f" {len(waiting)} partitions{f', {never} of them never proven' if never else ''}. {advice}"
     )
-    return [Sign(key, True, sentence)]
+    return [AlertCondition(key, True, sentence)]
 
 
 def _waits_since_ms(row: ProofRow) -> int:
@@ -691,7 +746,7 @@ def _waits_since_ms(row: ProofRow) -> int:
     return min(row.read_ms, row.proven_ms) if row.source_end > row.to_offset else row.read_ms
 
 
-def partitions(numbers: Sequence[int]) -> str:
+def describe_partitions(numbers: Sequence[int]) -> str:
     """As in "partitions 1, 4 and 7 more"."""
     numbers = sorted(set(numbers))
-    return f"partition{'s' if len(numbers) > 1 else ''} {listed([str(one) for one in numbers], NAMED_MAX)}"
+    return f"partition{'s' if len(numbers) > 1 else ''} {join_names([str(one) for one in numbers], NAMED_MAX)}"

@@ -14,13 +14,21 @@ from typing import NamedTuple
 
 from twinshore.config.errors import RefusedError, TwinshoreError
 from twinshore.kafka.protocol.record_batch import Record
-from twinshore.proof.core.model import Difference, DifferenceKind
-from twinshore.proof.core.records import Array, Chunk, Sums, key_at, same_packed, same_record, shown
-from twinshore.proof.survey import Lack
-from twinshore.state.core.values import Remembered
+from twinshore.proof.core.model import DifferenceKind, ProofDifference
+from twinshore.proof.core.record_rows import (
+    Array,
+    Chunk,
+    RunningDigest,
+    key_at,
+    preview_record,
+    same_packed_batch,
+    same_record,
+)
+from twinshore.proof.link_scan import NotCompared
+from twinshore.state.core.values import LinkStateRow
 
 OPEN_KEYS_MAX = 2_000_000
-AHEAD = 64  # Records of each side that are looked at to tell a moved record from a changed one.
+LOOKAHEAD_RECORDS = 64  # Records of each side that are looked at to tell a moved record from a changed one.
 
 _CHANGED = {
     "timestamp": DifferenceKind.CHANGED_TIMESTAMP,
@@ -29,10 +37,10 @@ _CHANGED = {
     "headers": DifferenceKind.CHANGED_HEADERS,
 }
 Chunks = Iterator[Chunk]
-Stretched = tuple[Array, Array, int, int]
+RowSpan = tuple[Array, Array, int, int]
 
 
-class Lone(NamedTuple):
+class OneSidedRecord(NamedTuple):
     """The latest record of a key, at this offset, is on one side only."""
 
     offset: int
@@ -41,12 +49,12 @@ class Lone(NamedTuple):
 
 
 @dataclass(slots=True)
-class Latest:
+class OneSidedKeys:
     """Keys whose latest record so far is on one side only."""
 
-    lone: dict[bytes, Lone] = field(default_factory=dict)
+    lone: dict[bytes, OneSidedRecord] = field(default_factory=dict)
 
-    def alone(self, key: bytes | None, found: Lone) -> None:
+    def alone(self, key: bytes | None, found: OneSidedRecord) -> None:
         """A record that the other side has not, or has no more. One without a key a cleaner takes whatever follows."""
         if key is None:
             return
@@ -65,11 +73,11 @@ class Latest:
         if key is not None:
             self.lone.pop(key, None)
 
-    def open(self) -> list[Lone]:
+    def open(self) -> list[OneSidedRecord]:
         """Those that are no tombstones; by offset."""
         return sorted(found for found in self.lone.values() if not found.tombstone)
 
-    def values(self) -> dict[bytes, Lone]:
+    def values(self) -> dict[bytes, OneSidedRecord]:
         """Those that are no tombstones, by key."""
         return {key: found for key, found in self.lone.items() if not found.tombstone}
 
@@ -78,13 +86,13 @@ class Latest:
         for key in keys:
             del self.lone[key]
 
-    def deletes(self, *, on_source: bool) -> dict[bytes, Lone]:
+    def deletes(self, *, on_source: bool) -> dict[bytes, OneSidedRecord]:
         """Tombstones that this side alone has. Each side drops its own in its own time, but never before the records
         that they delete."""
         return {key: found for key, found in self.lone.items() if found.tombstone and found.on_source is on_source}
 
 
-def still_shown(chunks: Chunks, deletes: Mapping[bytes, Lone]) -> list[Lone]:
+def find_missing_tombstones(chunks: Chunks, deletes: Mapping[bytes, OneSidedRecord]) -> list[OneSidedRecord]:
     """Of these tombstones those below which this side, which lacks them, shows a value of their key; by offset."""
     shown: set[bytes] = set()
     for chunk in chunks:
@@ -101,7 +109,7 @@ def still_shown(chunks: Chunks, deletes: Mapping[bytes, Lone]) -> list[Lone]:
     return sorted(deletes[key] for key in shown)
 
 
-def compare_compacted(source: Chunks, target: Chunks, tally: Tally, end: int, latest: Latest) -> bool:
+def compare_compacted(source: Chunks, target: Chunks, tally: CompareProgress, end: int, latest: OneSidedKeys) -> bool:
     """Goes on to `end` while no offset present on both sides differs; False where one does, which is at `tally.at`."""
     ours, theirs = next(source, None), next(target, None)
     while tally.at < end and ours is not None and theirs is not None:
@@ -120,7 +128,7 @@ def compare_compacted(source: Chunks, target: Chunks, tally: Tally, end: int, la
     return True
 
 
-def _match_compacted(ours: Chunk, theirs: Chunk, stop: int, tally: Tally, latest: Latest) -> bool:
+def _match_compacted(ours: Chunk, theirs: Chunk, stop: int, tally: CompareProgress, latest: OneSidedKeys) -> bool:
     data, rows = ours.opened()
     peer_data, peers = theirs.opened()
     n, m = max(ours.first, ours.rows_below(stop)), max(theirs.first, theirs.rows_below(stop))
@@ -140,15 +148,15 @@ def _match_compacted(ours: Chunk, theirs: Chunk, stop: int, tally: Tally, latest
             return True
         if at < peer_at:
             key, tombstone = key_at(data, rows[ours.first])
-            latest.alone(key, Lone(at, True, tombstone))
+            latest.alone(key, OneSidedRecord(at, True, tombstone))
             ours.first += 1
         elif peer_at < at:
             key, tombstone = key_at(peer_data, peers[theirs.first])
-            latest.alone(key, Lone(peer_at, False, tombstone))
+            latest.alone(key, OneSidedRecord(peer_at, False, tombstone))
             theirs.first += 1
         elif same_record(data, rows[ours.first], peer_data, peers[theirs.first]):
             latest.met(key_at(data, rows[ours.first])[0])
-            step_over(ours, theirs, tally)
+            count_as_equal(ours, theirs, tally)
         else:
             tally.at = at
             return False
@@ -157,7 +165,7 @@ def _match_compacted(ours: Chunk, theirs: Chunk, stop: int, tally: Tally, latest
 
 def first_difference(
     source: Sequence[Record], target: Sequence[Record], *, end: int = -1, placed: bool = True
-) -> Difference | None:
+) -> ProofDifference | None:
     """Where two stretches of records part, and how; None where they do not.
 
     Both begin at the same place; the target's offsets are the source's, where they count (`placed`). `end` is how far
@@ -176,7 +184,7 @@ def first_difference(
     right = theirs[0] if theirs and (not placed or theirs[0].offset == at) else None
     kind, sentence = _kind(left, right, ours, theirs)
     offset = at if at >= 0 else source[-1].offset + 1 if source else theirs[0].offset
-    return Difference(kind, offset, sentence, left and shown(left), right and shown(right))
+    return ProofDifference(kind, offset, sentence, left and preview_record(left), right and preview_record(right))
 
 
 def _kind(
@@ -220,7 +228,7 @@ def _same(one: Record, other: Record, *, placed: bool) -> bool:
 
 
 def _contents(records: Sequence[Record]) -> list[tuple[object, ...]]:
-    return [record[1:] for record in records[:AHEAD]]
+    return [record[1:] for record in records[:LOOKAHEAD_RECORDS]]
 
 
 def _swapped(here: list[tuple[object, ...]], there: list[tuple[object, ...]]) -> int:
@@ -237,21 +245,21 @@ def _begins_alike(here: list[tuple[object, ...]], there: list[tuple[object, ...]
     return known > 0 and here[:known] == there[:known]
 
 
-def beginning(source: Sequence[Record], target: Sequence[Record]) -> tuple[int, int] | None:
+def find_common_start(source: Sequence[Record], target: Sequence[Record]) -> tuple[int, int] | None:
     """Where both begin to be the same, as places in both; one of them is 0. None: nowhere.
 
     A single record that happens to be the same is not enough where more are known."""
     here, there = [record[1:] for record in source], [record[1:] for record in target]
     places = [(skipped, 0) for skipped in range(len(here))] + [(0, skipped) for skipped in range(1, len(there))]
     for i, j in sorted(places, key=sum):
-        known = min(AHEAD, len(here) - i, len(there) - j)
+        known = min(LOOKAHEAD_RECORDS, len(here) - i, len(there) - j)
         if here[i : i + known] == there[j : j + known] and known >= max(1, min(3, len(here), len(there))):
             return i, j
     return None
 
 
 @dataclass(slots=True)
-class Tally:
+class CompareProgress:
     """What a comparison has seen to be the same. `at` is how far, on the source; `target_at` on the target, where
     offsets do not count."""
 
@@ -259,17 +267,17 @@ class Tally:
     target_at: int = -1
     records: int = 0
     equal_batches: int = 0
-    sums: Sums = field(default_factory=Sums)
+    sums: RunningDigest = field(default_factory=RunningDigest)
 
 
-def compare_placed(source: Chunks, target: Chunks, tally: Tally, end: int, *, digest: bool = True) -> bool:
+def compare_by_offset(source: Chunks, target: Chunks, tally: CompareProgress, end: int, *, digest: bool = True) -> bool:
     """Goes on to `end` of the source while records and their offsets are the same; False where they part, which is at
     `tally.at`."""
     if tally.at >= end:
         return True  # Readers of nothing have no chunk to give.
     ours, theirs = _next(source), _next(target)
     while tally.at < end:
-        if same_packed(ours, theirs) and tally.at <= _base(ours) and ours.end <= end:
+        if same_packed_batch(ours, theirs) and tally.at <= _base(ours) and ours.end <= end:
             _take_packed(ours, tally, digest=digest)
             if tally.at < end:
                 ours, theirs = _next(source), _next(target)
@@ -288,7 +296,7 @@ def compare_placed(source: Chunks, target: Chunks, tally: Tally, end: int, *, di
     return True
 
 
-def _match(ours: Chunk, theirs: Chunk, stop: int, tally: Tally) -> bool:
+def _match(ours: Chunk, theirs: Chunk, stop: int, tally: CompareProgress) -> bool:
     """Whether all rows below `stop` are the same; where not, `tally.at` is the first offset that is not."""
     data, rows = ours.opened()
     peer_data, peers = theirs.opened()
@@ -306,13 +314,13 @@ def _match(ours: Chunk, theirs: Chunk, stop: int, tally: Tally) -> bool:
         at = int(rows[ours.first, 0]) if left else stop
         peer_at = int(peers[theirs.first, 0]) + theirs.shift if right else stop
         if at == peer_at and same_record(data, rows[ours.first], peer_data, peers[theirs.first]):
-            step_over(ours, theirs, tally)
+            count_as_equal(ours, theirs, tally)
             continue
         tally.at = min(at, peer_at)
         return False
 
 
-def step_over(ours: Chunk, theirs: Chunk, tally: Tally) -> None:
+def count_as_equal(ours: Chunk, theirs: Chunk, tally: CompareProgress) -> None:
     """Counts a record of each as the same, though its bytes are not: some client wrote a length longer than it need."""
     data, rows = ours.opened()
     tally.sums.add(data, rows, ours.first, ours.first + 1)
@@ -321,7 +329,9 @@ def step_over(ours: Chunk, theirs: Chunk, tally: Tally) -> None:
     theirs.first += 1
 
 
-def compare_content(source: Chunks, target: Chunks, tally: Tally, ends: tuple[int, int], *, last: bool) -> bool:
+def compare_content(
+    source: Chunks, target: Chunks, tally: CompareProgress, ends: tuple[int, int], *, last: bool
+) -> bool:
     """Goes on while the records of both are the same in order, until one side is at its end (`ends`: the source's, the
     target's). False where they part: at `tally.at` and `tally.target_at`. When it is the `last` stretch the target must
     not go on where the source ends."""
@@ -371,7 +381,7 @@ class _Queue:
         self.at = int(self._chunk.opened()[1][self._chunk.first, 0])
         return True
 
-    def head(self) -> Stretched:
+    def head(self) -> RowSpan:
         """The next records that lie together."""
         assert self._chunk is not None
         return *self._chunk.opened(), self._chunk.first, self._stop
@@ -382,7 +392,7 @@ class _Queue:
         self._chunk.first += count
 
 
-def _take_packed(chunk: Chunk, tally: Tally, *, digest: bool) -> None:
+def _take_packed(chunk: Chunk, tally: CompareProgress, *, digest: bool) -> None:
     assert chunk.packed is not None
     tally.equal_batches += 1
     tally.records += chunk.packed[1].count
@@ -403,43 +413,47 @@ def _next(chunks: Chunks) -> Chunk:
     return found
 
 
-KIND = "not compared"
-KEPT_MAX = 100
-NAMED = 5
+NOT_COMPARED_KIND = "not compared"
+NOT_COMPARED_KEPT_MAX = 100
+NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Lacking:
+class NotComparedSummary:
     """`count` topics and partitions, the first of them with their reasons; at `at_ms`."""
 
     count: int
-    lacks: tuple[Lack, ...]
+    lacks: tuple[NotCompared, ...]
     at_ms: int
 
     def in_words(self, ago: str) -> str:
         """For people: how many, and the first of them."""
-        named = "; ".join(f"{_name(lack)}: {lack.sentence}" for lack in self.lacks[:NAMED])
-        more = f"; and {self.count - NAMED:,} more" if self.count > NAMED else ""
+        named = "; ".join(f"{_name(lack)}: {lack.sentence}" for lack in self.lacks[:NAMED_MAX])
+        more = f"; and {self.count - NAMED_MAX:,} more" if self.count > NAMED_MAX else ""
         what = "topic or partition" if self.count == 1 else "topics or partitions"
         return f"the last proof, {ago} ago, could not tell of {self.count:,} {what}: {named}{more}"
 
 
-def row_of(link: str, lacks: Sequence[Lack], at_ms: int) -> Remembered:
+def not_compared_row(link: str, lacks: Sequence[NotCompared], at_ms: int) -> LinkStateRow:
     """As it is kept."""
-    kept = [(lack.topic, lack.partition, lack.sentence) for lack in lacks[:KEPT_MAX]]
-    return Remembered(link, KIND, "", json.dumps({"count": len(lacks), "lacks": kept}), KIND, at_ms)
+    kept = [(lack.topic, lack.partition, lack.sentence) for lack in lacks[:NOT_COMPARED_KEPT_MAX]]
+    return LinkStateRow(
+        link, NOT_COMPARED_KIND, "", json.dumps({"count": len(lacks), "lacks": kept}), NOT_COMPARED_KIND, at_ms
+    )
 
 
-def lacking_of(rows: Iterable[Remembered]) -> Lacking | None:
+def read_not_compared(rows: Iterable[LinkStateRow]) -> NotComparedSummary | None:
     """Out of what is kept; None where nothing was lacking."""
     for row in rows:
-        if row.kind == KIND:
+        if row.kind == NOT_COMPARED_KIND:
             raw = json.loads(row.value)
-            return Lacking(raw["count"], tuple(Lack(row.link, *one) for one in raw["lacks"]), row.since_ms)
+            return NotComparedSummary(
+                raw["count"], tuple(NotCompared(row.link, *one) for one in raw["lacks"]), row.since_ms
+            )
     return None
 
 
-def _name(lack: Lack) -> str:
+def _name(lack: NotCompared) -> str:
     if not lack.topic:
         return "the whole link"
     return lack.topic if lack.partition < 0 else f"{lack.topic}-{lack.partition}"

@@ -19,28 +19,28 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from twinshore.config.incidents import IncidentKind
-from twinshore.proof.core.borders import PartitionLook
-from twinshore.proof.core.model import OwedKey, Proven
-from twinshore.proof.core.records import Array, Chunk, compiled, hash_of, key_at
-from twinshore.replication.core.incident_kinds import known
-from twinshore.state.core.values import Incident, KeyLookRow, LedgerRow
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.proof.core.model import CompareResult, MissingTombstone
+from twinshore.proof.core.partition_scan import PartitionScan
+from twinshore.proof.core.record_rows import Array, Chunk, compiled, hash_key, key_at
+from twinshore.replication.core.incident_kinds import kind_entry
+from twinshore.state.core.values import Incident, IncidentRow, KeyCheckRow
 
-KIND = IncidentKind.DELETIONS_OWED
+INCIDENT_KIND = IncidentKind.DELETIONS_OWED
 DELETE_RETENTION_MS = 86_400_000  # As brokers have it by default.
 # Deletions that are owed may be paid by a new value, which a look alone can tell.
-OWED_AGAIN_MS = 3_600_000
+MISSING_TOMBSTONES_RECHECK_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class KeyCheck:
     """What is known of a partition's keys after a round. `stands_ms` is for how long at least the twin has lacked
     something that the source had; `looked`: they were compared in this round."""
 
-    row: KeyLookRow
+    row: KeyCheckRow
     stands_ms: int = 0
     looked: bool = False
-    keys: tuple[OwedKey, ...] = ()
+    keys: tuple[MissingTombstone, ...] = ()
     trouble: tuple[str, str] = ("", "")
 
     @property
@@ -49,15 +49,17 @@ class Keys:
         return self.stands_ms > 0 and 2 * self.stands_ms >= self.row.retention_ms
 
 
-def retention_of(value: str | None) -> int:
+def parse_delete_retention_ms(value: str | None) -> int:
     """What a topic's setting delete.retention.ms says; None: nothing."""
     return int(value) if value and value.isdigit() else DELETE_RETENTION_MS
 
 
-def marked(row: KeyLookRow | None, look: PartitionLook, retention_ms: int, seen_ms: int, now_ms: int) -> KeyLookRow:
+def update_key_marks(
+    row: KeyCheckRow | None, look: PartitionScan, retention_ms: int, seen_ms: int, now_ms: int
+) -> KeyCheckRow:
     """The row after one more look at both ends, which was begun at `seen_ms`."""
     if row is None or (row.source_topic_id, row.target_topic_id) != (look.source_topic_id, look.target_topic_id):
-        return KeyLookRow(
+        return KeyCheckRow(
             link=look.link,
             topic=look.named.topic,
             partition=look.named.partition,
@@ -95,13 +97,13 @@ def marked(row: KeyLookRow | None, look: PartitionLook, retention_ms: int, seen_
     )
 
 
-def due(row: KeyLookRow, look: PartitionLook, now_ms: int) -> bool:
+def is_key_check_due(row: KeyCheckRow, look: PartitionScan, now_ms: int) -> bool:
     """Whether its keys are to be compared now."""
-    owes = bool(row.owed) and now_ms - row.looked_ms >= OWED_AGAIN_MS
+    owes = bool(row.owed) and now_ms - row.looked_ms >= MISSING_TOMBSTONES_RECHECK_MS
     return look.target_end > max(row.looked_end, look.target_start) and bool(row.missed or owes)
 
 
-def looked(row: KeyLookRow, look: PartitionLook, found: Proven, now_ms: int) -> KeyLookRow:
+def mark_keys_checked(row: KeyCheckRow, look: PartitionScan, found: CompareResult, now_ms: int) -> KeyCheckRow:
     """The row after its keys were compared."""
     return replace(
         row,
@@ -114,12 +116,12 @@ def looked(row: KeyLookRow, look: PartitionLook, found: Proven, now_ms: int) -> 
     )
 
 
-def stands_ms(row: KeyLookRow, look: PartitionLook, now_ms: int) -> int:
+def lag_age_ms(row: KeyCheckRow, look: PartitionScan, now_ms: int) -> int:
     """For how long at least the twin has lacked something that the source had."""
     return now_ms - row.mark_ms if look.target_end < row.mark_end else 0
 
 
-def owed_incident(row: KeyLookRow) -> Incident | None:
+def missing_tombstones_incident(row: KeyCheckRow) -> Incident | None:
     """What the ledger is told. No key: the ledger is kept for ever, and what was deleted had a reason."""
     if not row.owed:
         return None
@@ -129,16 +131,26 @@ def owed_incident(row: KeyLookRow) -> Incident | None:
         f" {row.to_offset - 1}: the tombstones were cleaned away before they crossed"
     )
     place = (row.link, row.topic, row.partition)
-    return Incident(*place, KIND, row.from_offset, row.to_offset, known(KIND).policy, sentence, KIND.side)
+    return Incident(
+        *place,
+        INCIDENT_KIND,
+        row.from_offset,
+        row.to_offset,
+        kind_entry(INCIDENT_KIND).policy,
+        sentence,
+        INCIDENT_KIND.side,
+    )
 
 
-def overtaken(opened: Iterable[LedgerRow], rows: Mapping[tuple[str, str, int], KeyLookRow]) -> list[tuple[int, str]]:
+def find_outdated_incidents(
+    opened: Iterable[IncidentRow], rows: Mapping[tuple[str, str, int], KeyCheckRow]
+) -> list[tuple[int, str]]:
     """Open rows that say what is no longer so after these looks, and what became of each."""
     found = []
     for one in opened:
         said = one.incident
         row = rows.get((said.link, said.topic, said.partition))
-        if said.kind is not KIND or row is None or owed_incident(row) == said:
+        if said.kind is not INCIDENT_KIND or row is None or missing_tombstones_incident(row) == said:
             continue
         found.append((one.id, f"a later look found {row.owed}" if row.owed else "no deletion is owed any more"))
     return found
@@ -150,21 +162,21 @@ _FRESH_MAX: Final = 1 << 20
 VALUE, TOMBSTONE, NO_KEY = range(3)
 
 
-class Slice(NamedTuple):
+class HashSlice(NamedTuple):
     """The hashes that leave `rest` when divided by `parts`, a power of two."""
 
     parts: int = 1
     rest: int = 0
 
-    def halves(self) -> tuple[Slice, Slice]:
-        return Slice(self.parts * 2, self.rest), Slice(self.parts * 2, self.rest + self.parts)
+    def halves(self) -> tuple[HashSlice, HashSlice]:
+        return HashSlice(self.parts * 2, self.rest), HashSlice(self.parts * 2, self.rest + self.parts)
 
     def holds(self, hashes: Array) -> Array:
         found: Array = (hashes & np.uint64(self.parts - 1)) == np.uint64(self.rest)
         return found
 
 
-def hashed(chunk: Chunk) -> tuple[Array, Array]:
+def hash_chunk_keys(chunk: Chunk) -> tuple[Array, Array]:
     """The hash of each key of the chunk's rows that are not dealt with, and what its record is."""
     data, rows = chunk.opened()
     first, end = chunk.first, len(rows)
@@ -175,27 +187,27 @@ def hashed(chunk: Chunk) -> tuple[Array, Array]:
         return hashes, kinds
     for at in range(first, end):
         key, tombstone = key_at(data, rows[at])
-        hashes[at - first] = 0 if key is None else hash_of(key)
+        hashes[at - first] = 0 if key is None else hash_key(key)
         kinds[at - first] = NO_KEY if key is None else TOMBSTONE if tombstone else VALUE
     return hashes, kinds
 
 
 @dataclass(slots=True)
-class Work:
+class HashPass:
     """The part of all hashes that is looked at now, and those that another reading must look at."""
 
-    part: Slice
-    left: list[Slice] = field(default_factory=list)
+    part: HashSlice
+    left: list[HashSlice] = field(default_factory=list)
 
     def halve(self) -> None:
         self.part, other = self.part.halves()
         self.left.append(other)
 
 
-class KnownKeys:
+class KeyHashSet:
     """The keys of one side, as sorted hashes."""
 
-    def __init__(self, work: Work, most: int = HASHES_MAX) -> None:
+    def __init__(self, work: HashPass, most: int = HASHES_MAX) -> None:
         self._work, self._most = work, most
         self._sorted: Array = np.zeros(0, dtype=np.uint64)
         self._fresh: list[Array] = []
@@ -232,13 +244,13 @@ class KnownKeys:
 class LiveKeys:
     """Keys of one side whose latest record so far is a value, with its offset, of those that the other side lacks."""
 
-    def __init__(self, work: Work, most: int = KEYS_MAX) -> None:
+    def __init__(self, work: HashPass, most: int = KEYS_MAX) -> None:
         self.at: dict[bytes, int] = {}
         self._work, self._most = work, most
 
-    def take(self, chunk: Chunk, known: KnownKeys) -> None:
+    def take(self, chunk: Chunk, known: KeyHashSet) -> None:
         """Goes on with the chunk's records."""
-        hashes, kinds = hashed(chunk)
+        hashes, kinds = hash_chunk_keys(chunk)
         data, rows = chunk.opened()
         for place in np.flatnonzero(known.lacks(hashes) & (kinds != NO_KEY)).tolist():
             row = rows[chunk.first + place]
@@ -250,21 +262,21 @@ class LiveKeys:
         while len(self.at) > self._most:
             self._work.halve()
             parts, rest = self._work.part
-            self.at = {key: at for key, at in self.at.items() if hash_of(key) % parts == rest}
+            self.at = {key: at for key, at in self.at.items() if hash_key(key) % parts == rest}
 
 
-class Suspects:
+class KeyFinder:
     """Some keys by their bytes, to be found again in a log that is read once more."""
 
     def __init__(self, keys: dict[bytes, int]) -> None:
         self._keys = keys
-        self._hashes: Array = np.unique(np.array([hash_of(key) for key in keys], dtype=np.uint64))
+        self._hashes: Array = np.unique(np.array([hash_key(key) for key in keys], dtype=np.uint64))
 
-    def among(self, chunk: Chunk) -> Iterator[tuple[bytes, int, bool]]:
+    def find_in(self, chunk: Chunk) -> Iterator[tuple[bytes, int, bool]]:
         """The chunk's records of these keys: key, offset, whether it is a tombstone."""
         if not len(self._hashes):
             return
-        hashes, kinds = hashed(chunk)
+        hashes, kinds = hash_chunk_keys(chunk)
         data, rows = chunk.opened()
         places = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
         for place in np.flatnonzero((self._hashes[places] == hashes) & (kinds != NO_KEY)).tolist():

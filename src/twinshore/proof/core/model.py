@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from twinshore.config.model import Cluster, NamedPartition
-from twinshore.replication.task.core.config import form_of
+from twinshore.config.model import Cluster, TopicPartition
+from twinshore.replication.task.core.config import json_adapter
 
-SHOWN_BYTES_MAX = 200
+PREVIEW_BYTES_MAX = 200
 
 
-class Way(StrEnum):
+class CompareMode(StrEnum):
     """How both sides are laid beside each other.
 
     `exact`: record by record at the same offsets. `extents`: at the offsets that a mapped twin's extents say.
@@ -40,7 +40,7 @@ class DifferenceKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RecordPreview:
     """A record for people: where it lies and what is in it, cut off where it is long."""
 
     offset: int
@@ -51,18 +51,18 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ProofDifference:
     """The first place where the sides part. `offset` is the source's; where only the target has a record, the place at
     which the source would have had it. A side that has none there is None."""
 
     kind: DifferenceKind
     offset: int
     sentence: str
-    source: Shown | None
-    target: Shown | None
+    source: RecordPreview | None
+    target: RecordPreview | None
 
 
-class OwedKey(NamedTuple):
+class MissingTombstone(NamedTuple):
     """A key that the source has deleted: the twin shows its value at this offset still."""
 
     offset: int
@@ -70,7 +70,7 @@ class OwedKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class CompareRange:
     """One errand: a stretch of one partition to compare, from `start` up to, not including, `end`, both the source's.
 
     `cluster_ids` and `topic_ids` are the source's and the target's, as they were looked at; empty: any. `target_start`
@@ -82,9 +82,9 @@ class Stretch:
 
     source: Cluster
     target: Cluster
-    named: NamedPartition
+    named: TopicPartition
     twin: str
-    way: Way
+    way: CompareMode
     start: int
     end: int
     target_start: int = -1
@@ -99,19 +99,19 @@ class Stretch:
     topic_ids: tuple[str, str] = ("", "")
 
     @property
-    def twin_named(self) -> NamedPartition:
-        return NamedPartition(self.twin, self.named.partition)
+    def twin_named(self) -> TopicPartition:
+        return TopicPartition(self.twin, self.named.partition)
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
 
     @staticmethod
-    def from_json(text: str) -> Stretch:
-        return form_of(Stretch).validate_json(text)
+    def from_json(text: str) -> CompareRange:
+        return json_adapter(CompareRange).validate_json(text)
 
 
 @dataclass(frozen=True, slots=True)
-class Proven:
+class CompareResult:
     """What became of a stretch: both sides are the same from `start` up to, not including, `to`.
 
     `start` is later than asked where the source itself had no more. `trouble` says why it could not go on; a
@@ -129,17 +129,17 @@ class Proven:
     digest: int = 0
     seconds: float = 0.0
     cpu_s: float = 0.0
-    difference: Difference | None = None
+    difference: ProofDifference | None = None
     trouble: str = ""
     hint: str = ""
     owed: int = 0
     owed_from: int = -1
     owed_to: int = -1
-    owed_keys: tuple[OwedKey, ...] = ()
+    owed_keys: tuple[MissingTombstone, ...] = ()
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
 
     @staticmethod
-    def from_json(text: str) -> Proven:
-        return form_of(Proven).validate_json(text)
+    def from_json(text: str) -> CompareResult:
+        return json_adapter(CompareResult).validate_json(text)

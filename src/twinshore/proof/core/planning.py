@@ -14,23 +14,23 @@ from random import Random
 from typing import NamedTuple
 
 from twinshore.config.model import Cluster
-from twinshore.proof.core.borders import PartitionLook, emptied, extended, narrowed, read_again
-from twinshore.proof.core.model import Difference, Proven, Stretch, Way
+from twinshore.proof.core.model import CompareMode, CompareRange, CompareResult, ProofDifference
+from twinshore.proof.core.partition_scan import PartitionScan, advance_reread, extend_proof, narrow_proof, reset_proof
 from twinshore.state.core.values import ProofRow, ProofState
 
 SAMPLE_OFFSETS = 20_000
-MAPPED_MAX = 100_000
-BUNDLE_STRETCHES = 64
+MAPPED_RANGE_OFFSETS_MAX = 100_000
+BUNDLE_RANGES_MAX = 64
 # Of a partition where nothing comes any more the age of the proof is kept below this, not written at each round.
-RENEWED_MS = 300_000
-OFFSETS_COUNT = frozenset({Way.EXACT, Way.EXTENTS})
-STRETCHES_MAX = 64
+PROOF_REFRESH_INTERVAL_MS = 300_000
+OFFSET_MODES = frozenset({CompareMode.EXACT, CompareMode.EXTENTS})
+REREADS_MAX = 64
 # How much an offset may take on both sides where nobody knows.
-OFFSET_BYTES = 2_000
+BYTES_PER_OFFSET_ESTIMATE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class ProofOptions:
     """How it is to be done. `sample`: the part of all offsets that is compared, 0: all of them."""
 
     stretch_records: int = 1_000_000
@@ -39,15 +39,17 @@ class Wishes:
     sample: float = 0.0
     seed: int = 0
 
-    def per_task(self, tasks: int) -> Wishes:
+    def per_task(self, tasks: int) -> ProofOptions:
         """For each of so many tasks side by side, which together keep within the bound."""
         return replace(self, bytes_s=self.bytes_s / tasks)
 
 
-def stretch_of(look: PartitionLook, clusters: tuple[Cluster, Cluster], wishes: Wishes, start: int, end: int) -> Stretch:
+def build_range(
+    look: PartitionScan, clusters: tuple[Cluster, Cluster], wishes: ProofOptions, start: int, end: int
+) -> CompareRange:
     """This part of what was looked at, as a task compares it; of a mapped twin `mapped` adds the extents."""
-    dropped = look.dropped if look.way in OFFSETS_COUNT else ()
-    return Stretch(
+    dropped = look.dropped if look.way in OFFSET_MODES else ()
+    return CompareRange(
         *clusters,
         look.named,
         look.twin,
@@ -62,47 +64,51 @@ def stretch_of(look: PartitionLook, clusters: tuple[Cluster, Cluster], wishes: W
     )
 
 
-def longest(look: PartitionLook, wishes: Wishes) -> int:
+def range_offsets_max(look: PartitionScan, wishes: ProofOptions) -> int:
     """How many offsets a task compares at most. Each may be an extent of its own, and all of these are in memory."""
-    return min(wishes.stretch_records, MAPPED_MAX) if look.way is Way.EXTENTS else wishes.stretch_records
+    return (
+        min(wishes.stretch_records, MAPPED_RANGE_OFFSETS_MAX)
+        if look.way is CompareMode.EXTENTS
+        else wishes.stretch_records
+    )
 
 
-def stretches(look: PartitionLook, source: Cluster, target: Cluster, wishes: Wishes) -> list[Stretch]:
+def plan_ranges(look: PartitionScan, source: Cluster, target: Cluster, wishes: ProofOptions) -> list[CompareRange]:
     """What to compare of the partition now; nothing where no more can be said than is."""
-    whole = stretch_of(look, (source, target), wishes, look.start, look.end)
-    if look.way is Way.CONTENT:
+    whole = build_range(look, (source, target), wishes, look.start, look.end)
+    if look.way is CompareMode.CONTENT:
         return _by_content(look, whole, wishes)
     exceeds = look.target_end > look.source_end and look.kept_from >= look.source_end
-    beyond = look.target_end if look.way is not Way.EXTENTS and exceeds else -1
-    if look.way is Way.COMPACTED:
+    beyond = look.target_end if look.way is not CompareMode.EXTENTS and exceeds else -1
+    if look.way is CompareMode.COMPACTED:
         asked = whole.start < whole.end or beyond >= 0
         return [replace(whole, end=max(whole.start, whole.end), target_end=beyond, digest=False)] if asked else []
     if wishes.sample:
         return list(_sampled(replace(whole, start=look.first), wishes))
     parts = _beginning(look, whole)
     at = whole.start
-    if at < min(look.lacks_to, whole.end):  # By itself: behind it the twin may hold all there is.
-        parts.append(part(whole, at, min(look.lacks_to, whole.end)))
+    if at < min(look.missing_below, whole.end):  # By itself: behind it the twin may hold all there is.
+        parts.append(sub_range(whole, at, min(look.missing_below, whole.end)))
         at = parts[-1].end
-    most = longest(look, wishes)
-    parts += [part(whole, start, min(start + most, whole.end)) for start in range(at, whole.end, most)]
+    most = range_offsets_max(look, wishes)
+    parts += [sub_range(whole, start, min(start + most, whole.end)) for start in range(at, whole.end, most)]
     if beyond >= 0:
         last = parts.pop() if parts and parts[-1].end == whole.end else replace(whole, start=whole.end)
         parts.append(replace(last, target_end=beyond))
     return parts
 
 
-def _beginning(look: PartitionLook, whole: Stretch) -> list[Stretch]:
+def _beginning(look: PartitionScan, whole: CompareRange) -> list[CompareRange]:
     """Of a twin that begins above its source what was proven of the part that is gone: was anything to be seen?"""
-    row = look.resumes
+    row = look.resumable_proof
     if row is None or not look.begins_late or row.to_offset <= look.first:
         return []
     return [replace(whole, start=look.first, end=min(row.to_offset, look.target_start), digest=False)]
 
 
-def _by_content(look: PartitionLook, whole: Stretch, wishes: Wishes) -> list[Stretch]:
+def _by_content(look: PartitionScan, whole: CompareRange, wishes: ProofOptions) -> list[CompareRange]:
     """One after the other: where the next begins on the target is known only when the one before has ended."""
-    row = look.resumes
+    row = look.resumable_proof
     target_start = row.target_offset if row else -1
     if whole.start >= whole.end and (target_start < 0 or target_start >= look.target_end):
         return []
@@ -111,28 +117,28 @@ def _by_content(look: PartitionLook, whole: Stretch, wishes: Wishes) -> list[Str
     return [replace(whole, target_start=target_start, target_end=look.target_end)]
 
 
-def _sampled(whole: Stretch, wishes: Wishes) -> Iterator[Stretch]:
+def _sampled(whole: CompareRange, wishes: ProofOptions) -> Iterator[CompareRange]:
     """Windows drawn by the seed: the same for whoever draws again."""
     chance = Random(f"{wishes.seed} {whole.named}")
     windows = range(whole.start, whole.end, SAMPLE_OFFSETS)
     count = min(len(windows), max(1, round(len(windows) * wishes.sample))) if windows else 0
     for at in sorted(chance.sample(windows, count)):
-        yield part(whole, at, min(at + SAMPLE_OFFSETS, whole.end))
+        yield sub_range(whole, at, min(at + SAMPLE_OFFSETS, whole.end))
 
 
-def part(whole: Stretch, start: int, end: int) -> Stretch:
+def sub_range(whole: CompareRange, start: int, end: int) -> CompareRange:
     """This part of it, with what was dropped there."""
     dropped = tuple(one for one in whole.dropped if one[0] < end and one[1] > start)
     return replace(whole, start=start, end=end, dropped=dropped)
 
 
-def bundled(wanted: Iterable[Stretch], records: int) -> Iterator[list[Stretch]]:
+def bundle_ranges(wanted: Iterable[CompareRange], records: int) -> Iterator[list[CompareRange]]:
     """Stretches for one task each: short ones together, so that a thousand idle partitions are not a thousand jobs."""
-    bundle: list[Stretch] = []
+    bundle: list[CompareRange] = []
     size = 0
     for stretch in wanted:
         length = stretch.end - stretch.start
-        if bundle and (size + length > records or len(bundle) == BUNDLE_STRETCHES):
+        if bundle and (size + length > records or len(bundle) == BUNDLE_RANGES_MAX):
             yield bundle
             bundle, size = [], 0
         bundle.append(stretch)
@@ -141,11 +147,13 @@ def bundled(wanted: Iterable[Stretch], records: int) -> Iterator[list[Stretch]]:
         yield bundle
 
 
-def outcome(look: PartitionLook, asked: Sequence[Stretch], results: Sequence[Proven], now_ms: int) -> ProofRow:
+def apply_results(
+    look: PartitionScan, asked: Sequence[CompareRange], results: Sequence[CompareResult], now_ms: int
+) -> ProofRow:
     """What stands of the partition after these results, which may be only some of those asked for. A difference that
     was known before stands until a proof has gone past it, or has found nothing more to compare there."""
     row = _come_to(look, asked, results, now_ms)
-    known = look.parting(row.to_offset)
+    known = look.known_difference(row.to_offset)
     if row.state is ProofState.DIFFERS or known is None:
         return row
     if known.offset >= look.source_end and _whole(asked, {result.number: result for result in results}):
@@ -153,13 +161,13 @@ def outcome(look: PartitionLook, asked: Sequence[Stretch], results: Sequence[Pro
     return replace(row, state=ProofState.DIFFERS, sentence=json.dumps(asdict(known)))
 
 
-def meeting(look: PartitionLook, stands: ProofRow | None) -> PartitionLook | None:
+def rebase_scan(look: PartitionScan, stands: ProofRow | None) -> PartitionScan | None:
     """The look, going on from what another process has written since, with its ends where it has proven more. None:
     nothing of it can be added to that."""
-    if stands is None or not look.is_of(stands):
+    if stands is None or not look.matches_row(stands):
         return None
     before = look.stored or look.remembered
-    if before is None or not look.is_of(before) or stands.to_offset > before.to_offset:
+    if before is None or not look.matches_row(before) or stands.to_offset > before.to_offset:
         look = replace(
             look,
             source_end=max(look.source_end, stands.source_end),
@@ -167,15 +175,19 @@ def meeting(look: PartitionLook, stands: ProofRow | None) -> PartitionLook | Non
             seen_to=stands.to_offset,
         )
     look = replace(look, stored=stands, remembered=None)
-    return look if look.resumes is not None else None
+    return look if look.resumable_proof is not None else None
 
 
-def _come_to(look: PartitionLook, asked: Sequence[Stretch], results: Sequence[Proven], now_ms: int) -> ProofRow:
-    before = look.resumes
+def _come_to(
+    look: PartitionScan, asked: Sequence[CompareRange], results: Sequence[CompareResult], now_ms: int
+) -> ProofRow:
+    before = look.resumable_proof
     if before is not None and not asked:
         return replace(before, source_end=look.source_end)
     by_number = {result.number: result for result in results}
-    again = [one for one in asked if before is not None and one.end <= look.lacks_to and one.start < before.to_offset]
+    again = [
+        one for one in asked if before is not None and one.end <= look.missing_below and one.start < before.to_offset
+    ]
     seen = by_number.get(again[0].number) if again else None
     if before is not None and seen is not None and seen.trouble:
         return replace(before, source_end=look.source_end)
@@ -183,8 +195,12 @@ def _come_to(look: PartitionLook, asked: Sequence[Stretch], results: Sequence[Pr
     lacking, rest = _lacking(look, asked, by_number), asked[len(again) :]
     if lacking is not None:
         # What lies behind the twin's beginning is proven by itself.
-        edge = min(look.lacks_to, max(look.first, look.end))
-        row = narrowed(row, max(row.from_offset, edge), row.to_offset) if edge <= row.to_offset else emptied(row, edge)
+        edge = min(look.missing_below, max(look.first, look.end))
+        row = (
+            narrow_proof(row, max(row.from_offset, edge), row.to_offset)
+            if edge <= row.to_offset
+            else reset_proof(row, edge)
+        )
         rest = [one for one in asked if one.start >= edge]
     row, found = _grown(row, look, rest, by_number)
     if found is not None or lacking is not None:
@@ -198,36 +214,38 @@ def _come_to(look: PartitionLook, asked: Sequence[Stretch], results: Sequence[Pr
 
 
 def _grown(
-    row: ProofRow, look: PartitionLook, asked: Sequence[Stretch], by_number: Mapping[int, Proven]
-) -> tuple[ProofRow, Difference | None]:
+    row: ProofRow, look: PartitionScan, asked: Sequence[CompareRange], by_number: Mapping[int, CompareResult]
+) -> tuple[ProofRow, ProofDifference | None]:
     """The proof with what goes on from its end without a gap, and the difference at which that stops."""
     for stretch in asked:
         result = by_number.get(stretch.number)
         if stretch.start < row.to_offset:  # Another process has proven that meanwhile, or some of it.
             if result is not None and result.difference is not None:
-                return narrowed(row, row.from_offset, min(row.to_offset, result.to)), result.difference
+                return narrow_proof(row, row.from_offset, min(row.to_offset, result.to)), result.difference
             if stretch.end <= row.to_offset:
                 continue
             break
         if result is None or stretch.start > row.to_offset:
             break
         if result.start > row.to_offset:  # The source's retention was there meanwhile: what is proven begins anew.
-            row = emptied(row, result.start)
+            row = reset_proof(row, result.start)
         if result.to > result.start:
-            row = extended(row, stretch, result, look.looked_ms)
+            row = extend_proof(row, stretch, result, look.looked_ms)
         row = replace(row, target_offset=max(row.target_offset, result.target_to))
         if result.difference is not None or result.trouble or result.to < stretch.end:
             return row, result.difference
     return row, None
 
 
-def _lacking(look: PartitionLook, asked: Sequence[Stretch], by_number: Mapping[int, Proven]) -> Difference | None:
+def _lacking(
+    look: PartitionScan, asked: Sequence[CompareRange], by_number: Mapping[int, CompareResult]
+) -> ProofDifference | None:
     """The first record that a twin lacks because it begins above its source."""
-    answers = [by_number.get(one.number) for one in asked if one.end <= look.lacks_to]
+    answers = [by_number.get(one.number) for one in asked if one.end <= look.missing_below]
     return next((got.difference for got in answers if got is not None and got.difference is not None), None)
 
 
-def _in_json(lacking: Difference | None, behind: Difference | None) -> str:
+def _in_json(lacking: ProofDifference | None, behind: ProofDifference | None) -> str:
     """The first difference as the store keeps it, with a word of the one behind the twin's beginning."""
     if lacking is not None and behind is not None:
         more = f"; at offset {behind.offset} both sides part too: {behind.kind}: {behind.sentence}"
@@ -236,13 +254,13 @@ def _in_json(lacking: Difference | None, behind: Difference | None) -> str:
     return json.dumps(asdict(first)) if first is not None else ""
 
 
-def _whole(asked: Sequence[Stretch], by_number: Mapping[int, Proven]) -> bool:
+def _whole(asked: Sequence[CompareRange], by_number: Mapping[int, CompareResult]) -> bool:
     """Whether something was asked for, and all of it was compared."""
     answers = [(one, by_number.get(one.number)) for one in asked]
     return bool(asked) and all(got is not None and not got.trouble and got.to >= one.end for one, got in answers)
 
 
-def _nothing(look: PartitionLook, now_ms: int) -> ProofRow:
+def _nothing(look: PartitionScan, now_ms: int) -> ProofRow:
     """A proof of nothing yet."""
     place = look.link, look.named.topic, look.named.partition, look.way.value
     spans = look.start, look.start, -1, look.source_end, 0
@@ -252,70 +270,70 @@ def _nothing(look: PartitionLook, now_ms: int) -> ProofRow:
     return replace(row, ledger_id=look.ledger_id, revision=revision)
 
 
-def differing(row: ProofRow, result: Proven, now_ms: int) -> ProofRow:
+def mark_differing(row: ProofRow, result: CompareResult, now_ms: int) -> ProofRow:
     """What stands of a proof after a difference was found within it, or behind it. The first one is kept."""
     if row.state is ProofState.DIFFERS and row.to_offset <= result.to:
         return row
-    left = narrowed(row, row.from_offset, min(row.to_offset, max(row.from_offset, result.to)))
+    left = narrow_proof(row, row.from_offset, min(row.to_offset, max(row.from_offset, result.to)))
     sentence = json.dumps(asdict(result.difference)) if result.difference else ""
     return replace(left, state=ProofState.DIFFERS, sentence=sentence, proven_ms=now_ms)
 
 
-def rested(look: PartitionLook, now_ms: int) -> ProofRow | None:
+def refresh_idle_proof(look: PartitionScan, now_ms: int) -> ProofRow | None:
     """The row of before, dated now, where neither side has got a record since; a new row where the source holds
     nothing. None where the row's age may stay as it is."""
-    row = look.resumes
-    if row is None and look.source_end <= look.first and not look.open_over:
+    row = look.resumable_proof
+    if row is None and look.source_end <= look.first and not look.open_incidents:
         return _nothing(look, now_ms)
-    if row is None or row.state != ProofState.IDENTICAL or row.to_offset != look.source_end or look.open_over:
+    if row is None or row.state != ProofState.IDENTICAL or row.to_offset != look.source_end or look.open_incidents:
         return None
-    target_to = row.target_offset if row.target_offset >= 0 else row.to_offset if look.way is Way.EXACT else 0
-    if look.target_end < target_to or now_ms - row.proven_ms < RENEWED_MS:
+    target_to = row.target_offset if row.target_offset >= 0 else row.to_offset if look.way is CompareMode.EXACT else 0
+    if look.target_end < target_to or now_ms - row.proven_ms < PROOF_REFRESH_INTERVAL_MS:
         return None
     return replace(row, source_end=look.source_end, proven_ms=now_ms)
 
 
-def sampled_outcome(look: PartitionLook, results: Sequence[Proven], now_ms: int) -> ProofRow | None:
+def apply_sample_results(look: PartitionScan, results: Sequence[CompareResult], now_ms: int) -> ProofRow | None:
     """What a sample changes in what is known: nothing, unless it found a difference."""
     found = min((one for one in results if one.difference), key=lambda one: one.to, default=None)
     if found is None:
         return None
-    return differing(look.resumes or outcome(look, [], [], now_ms), found, now_ms)
+    return mark_differing(look.resumable_proof or apply_results(look, [], [], now_ms), found, now_ms)
 
 
-class Errand(NamedTuple):
+class Reread(NamedTuple):
     """A part of what was proven, to be read again; `read_ms`: since when each part of its proof was read."""
 
-    look: PartitionLook
-    stretch: Stretch
+    look: PartitionScan
+    stretch: CompareRange
     read_ms: int
 
 
-def errands(
-    looks: Iterable[PartitionLook],
+def plan_rereads(
+    looks: Iterable[PartitionScan],
     clusters: tuple[Cluster, Cluster],
-    wishes: Wishes,
+    wishes: ProofOptions,
     *,
     size_max: float,
     before_ms: int,
     skip: Collection[tuple[str, int]] = (),
-) -> list[Errand]:
+) -> list[Reread]:
     """Those of one link that come next, the longest unread first; `size_max` bytes of them. Nothing that was read whole
     since `before_ms`; `skip` are parts that just failed, by partition and offset."""
     waiting = [
         (row, look)
         for look in looks
-        if (row := look.resumes) is not None
+        if (row := look.resumable_proof) is not None
         and row.to_offset > row.from_offset
         and row.read_ms < before_ms
         and (f"{look.link} {look.named}", _next(row)) not in skip
     ]
-    found: list[Errand] = []
+    found: list[Reread] = []
     for row, look in sorted(waiting, key=lambda one: (one[0].read_ms, one[0].topic, one[0].partition)):
         stretch, size = _stretch(look, row, clusters, wishes, size_max)
-        found.append(Errand(look, stretch, row.read_ms))
+        found.append(Reread(look, stretch, row.read_ms))
         size_max -= size
-        if size_max <= 0 or len(found) == STRETCHES_MAX:
+        if size_max <= 0 or len(found) == REREADS_MAX:
             break
     return found
 
@@ -325,37 +343,37 @@ def _next(row: ProofRow) -> int:
 
 
 def _stretch(
-    look: PartitionLook, row: ProofRow, clusters: tuple[Cluster, Cluster], wishes: Wishes, size_max: float
-) -> tuple[Stretch, float]:
+    look: PartitionScan, row: ProofRow, clusters: tuple[Cluster, Cluster], wishes: ProofOptions, size_max: float
+) -> tuple[CompareRange, float]:
     """What the pass reads next, as large as may be, and about how large."""
     at, end = _next(row), row.again_end if row.again_offset >= 0 else row.to_offset
-    per_offset = row.size / (row.to_offset - row.from_offset) if row.size else OFFSET_BYTES
-    if look.way is Way.COMPACTED:
+    per_offset = row.size / (row.to_offset - row.from_offset) if row.size else BYTES_PER_OFFSET_ESTIMATE
+    if look.way is CompareMode.COMPACTED:
         # Which record of a key is the latest is known only at the end.
-        whole = stretch_of(look, clusters, wishes, at, max(look.end, row.to_offset))
+        whole = build_range(look, clusters, wishes, at, max(look.end, row.to_offset))
         return replace(whole, digest=False), per_offset * (end - at)
-    count = min(end - at, longest(look, wishes), max(1, int(size_max / per_offset)))
-    stretch = stretch_of(look, clusters, wishes, at, at + count)
+    count = min(end - at, range_offsets_max(look, wishes), max(1, int(size_max / per_offset)))
+    stretch = build_range(look, clusters, wishes, at, at + count)
     return replace(stretch, target_start=row.again_target), count * per_offset
 
 
-def folded(row: ProofRow, errand: Errand, result: Proven, read_ms: int, now_ms: int) -> ProofRow | None:
+def apply_reread(row: ProofRow, errand: Reread, result: CompareResult, read_ms: int, now_ms: int) -> ProofRow | None:
     """What stands of `row`, which may have changed meanwhile, now that this was read again; None: the same as before.
     `read_ms` is when the reading began."""
     look, stretch, _ = errand
-    if not look.is_of(row):
+    if not look.matches_row(row):
         return None
     if result.difference is not None:
         within = row.from_offset <= result.to < row.to_offset
-        return differing(row, result, now_ms) if within else None
+        return mark_differing(row, result, now_ms) if within else None
     left = row
     if result.start > stretch.start:  # Retention was there meanwhile.
-        left = narrowed(row, min(max(row.from_offset, result.start), row.to_offset), row.to_offset)
-    left = read_again(left, stretch, result, read_ms)
+        left = narrow_proof(row, min(max(row.from_offset, result.start), row.to_offset), row.to_offset)
+    left = advance_reread(left, stretch, result, read_ms)
     return left if left != row else None
 
 
-class Pass(NamedTuple):
+class RereadPass(NamedTuple):
     """How everything proven stands: the partition that waits longest, since when, and what a pass over all takes.
     `read_ms` 0: it is not known to have been read whole ever."""
 
@@ -365,25 +383,25 @@ class Pass(NamedTuple):
     seconds: float
 
 
-def whole_pass(rows: Sequence[ProofRow], bytes_s: float) -> Pass | None:
+def measure_reread_pass(rows: Sequence[ProofRow], bytes_s: float) -> RereadPass | None:
     """None where nothing was proven. `seconds` are 0 where nothing is read again."""
     held = [row for row in rows if row.to_offset > row.from_offset]
     if not held:
         return None
     oldest = min(held, key=lambda row: (row.read_ms, row.topic, row.partition))
-    size = sum(row.size or OFFSET_BYTES * (row.to_offset - row.from_offset) for row in held)
-    return Pass(f"{oldest.topic}-{oldest.partition}", oldest.read_ms, size, size / bytes_s if bytes_s else 0.0)
+    size = sum(row.size or BYTES_PER_OFFSET_ESTIMATE * (row.to_offset - row.from_offset) for row in held)
+    return RereadPass(f"{oldest.topic}-{oldest.partition}", oldest.read_ms, size, size / bytes_s if bytes_s else 0.0)
 
 
-def pass_in_words(
+def describe_reread_pass(
     rows: Sequence[ProofRow], bytes_s: float, asked_h: float, now_ms: int, *, going: bool = True
 ) -> Iterator[str]:
     """How long ago everything was read, how long a pass takes, and whether that is what was asked for. `going`: a proof
     that never rests is there; nothing is said where none is, and nobody asked for an age."""
-    found = whole_pass(rows, bytes_s)
+    found = measure_reread_pass(rows, bytes_s)
     if found is None or not (going or asked_h):
         return
-    ago = f"was last read whole {lasting((now_ms - found.read_ms) / 1000)} ago"
+    ago = f"was last read whole {format_duration((now_ms - found.read_ms) / 1000)} ago"
     since = ago if found.read_ms else "is not known to have been read whole"
     size = f"about {found.size / 1e6:,.0f} MB of both sides"
     if not bytes_s:
@@ -392,15 +410,15 @@ def pass_in_words(
     rate = f"{bytes_s / 1e6:g} MB/s"
     yield (
         f"{'what is proven is read again' if going else 'a continuous proof would read what is proven again'}, {size}"
-        f" in {lasting(found.seconds)} at {rate}: "
+        f" in {format_duration(found.seconds)} at {rate}: "
         f"{found.place} waits longest, it {since}"
     )
-    refused = refusal(found, bytes_s, asked_h)
+    refused = explain_unreachable_age(found, bytes_s, asked_h)
     if refused:
         yield refused
 
 
-def refusal(found: Pass, bytes_s: float, asked_h: float) -> str:
+def explain_unreachable_age(found: RereadPass, bytes_s: float, asked_h: float) -> str:
     """Why the age that was asked for cannot be kept, with the figure; empty where it can."""
     if not asked_h or found.seconds <= asked_h * 3600:
         return ""
@@ -411,7 +429,7 @@ def refusal(found: Pass, bytes_s: float, asked_h: float) -> str:
     )
 
 
-def lasting(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """So long, in the unit that suits."""
     for unit, length in (("days", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
         if seconds >= 2 * length:

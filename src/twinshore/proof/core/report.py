@@ -8,33 +8,33 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from twinshore.config.sentences import counted
-from twinshore.proof.core.borders import difference_of
-from twinshore.proof.core.keys import Keys, owed_incident
-from twinshore.proof.core.model import Shown, Way
-from twinshore.proof.rounds import PartitionReport, Report
+from twinshore.config.sentences import count_phrase
+from twinshore.proof.core.keys import KeyCheck, missing_tombstones_incident
+from twinshore.proof.core.model import CompareMode, RecordPreview
+from twinshore.proof.core.partition_scan import difference_of
+from twinshore.proof.rounds import PartitionReport, ProofReport
 
-IDENTICAL, DIFFERS, COULD_NOT = 0, 1, 2
-WORDS = ("identical", "NOT identical", "cannot tell")
+IDENTICAL, DIFFERS, CANNOT_TELL = 0, 1, 2
+VERDICTS = ("identical", "NOT identical", "cannot tell")
 NO_DIFFERENCE = "no difference in samples"
 KEYS_SHOWN, BEHIND_SHOWN = 20, 3
 # What only the next proof needs.
 _PASS = ("again_offset", "again_target", "again_end", "again_ms")
-NOT_TOLD = ("sentence", "ledger_id", "size", "oldest_ms", "revision", *_PASS)
+FIELDS_NOT_REPORTED = ("sentence", "ledger_id", "size", "oldest_ms", "revision", *_PASS)
 
 
-def exit_code(report: Report) -> int:
+def exit_code(report: ProofReport) -> int:
     """0: both sides are the same as far as both go, or no sample differs; 1: they differ; 2: that could not be said of
     all that was asked, or the source has more beyond than may be."""
     if report.differs:
         return DIFFERS
-    return COULD_NOT if report.incomplete else IDENTICAL
+    return CANNOT_TELL if report.incomplete else IDENTICAL
 
 
-def verdict(report: Report) -> str:
+def verdict(report: ProofReport) -> str:
     """One line for all: what can be said of both sides, and of how many partitions."""
     code = exit_code(report)
-    word = NO_DIFFERENCE if report.sampled and code == IDENTICAL else WORDS[code]
+    word = NO_DIFFERENCE if report.sampled and code == IDENTICAL else VERDICTS[code]
     links = [lack for lack in report.lacks if not lack.topic]
     if links and not report.partitions:
         return f"{word}: {'; '.join(f'{lack.place}: {lack.sentence}' for lack in links)}"
@@ -43,12 +43,14 @@ def verdict(report: Report) -> str:
     same = "alike" if report.sampled else "identical"
     counts = [f"{len(report.partitions) - differ - unknown:,} of {len(report.partitions):,} partitions {same}"]
     counts += [f"{differ:,} differ"] if differ else []
-    if mapped := sum(one.row.way == Way.EXTENTS for one in report.partitions if not one.differs and not one.unknown):
+    if mapped := sum(
+        one.row.way == CompareMode.EXTENTS for one in report.partitions if not one.differs and not one.unknown
+    ):
         counts += [f"{mapped:,} of them by the map of their offsets"]
     if dropped := sum(one.dropped for one in report.partitions):
-        counts += [f"but for {counted(dropped, 'offset')} that a fresh queue dropped"]
+        counts += [f"but for {count_phrase(dropped, 'offset')} that a fresh queue dropped"]
     counts += [f"{unknown:,} cannot be told"] if unknown else []
-    counts += [f"{counted(len(links), 'link')} cannot be looked at"] if links else []
+    counts += [f"{count_phrase(len(links), 'link')} cannot be looked at"] if links else []
     others = len(report.lacks) - len(links)
     named = "topic or partition" if others == 1 else "topics or partitions"
     counts += [f"{others:,} {named} cannot be compared"] if others else []
@@ -59,7 +61,7 @@ def verdict(report: Report) -> str:
     return f"{word}: {', '.join(counts)}; {records:,} records compared now in {report.seconds:.1f} s{rate}"
 
 
-def _behind(report: Report) -> str:
+def _behind(report: ProofReport) -> str:
     """How much of the source nobody could compare, as its twin ends before it, and of which topics."""
     by_topic: Counter[str] = Counter()
     for one in report.partitions:
@@ -69,11 +71,12 @@ def _behind(report: Report) -> str:
     more = ", ..." if sum(behind for _, behind in most) < report.behind else ""
     asked = f", more than {report.behind_max:,}" if 0 <= report.behind_max < report.behind else ""
     return (
-        f"beyond what both have the source has {counted(report.behind, 'offset')} not compared{asked} ({named}{more})"
+        f"beyond what both have the source has {count_phrase(report.behind, 'offset')} not compared{asked} "
+        f"({named}{more})"
     )
 
 
-def in_words(report: Report, *, everything: bool = False) -> Iterator[str]:
+def describe_report(report: ProofReport, *, everything: bool = False) -> Iterator[str]:
     """The verdict, then what differs, then what cannot be told; with `everything` what is identical as well."""
     yield verdict(report)
     for one in report.partitions:
@@ -101,7 +104,7 @@ def _partition(one: PartitionReport) -> Iterator[str]:
     digest = f", digest {row.digest}" if row.digest else ""
     when = datetime.datetime.fromtimestamp(row.proven_ms / 1000, datetime.UTC)
     behind = f", {row.source_end - row.to_offset:,} behind the source" if row.source_end > row.to_offset else ""
-    behind += f", without {counted(one.dropped, 'offset')} that a fresh queue dropped" if one.dropped else ""
+    behind += f", without {count_phrase(one.dropped, 'offset')} that a fresh queue dropped" if one.dropped else ""
     if one.nothing:
         yield f"{place}: nothing was compared ({row.way}){_why_nothing(one)}"
     elif one.sampled:
@@ -155,8 +158,8 @@ def _stretch(one: PartitionReport) -> str:
     return "identical: the source holds nothing"
 
 
-def _keys(keys: Keys) -> Iterator[str]:
-    incident = owed_incident(keys.row)
+def _keys(keys: KeyCheck) -> Iterator[str]:
+    incident = missing_tombstones_incident(keys.row)
     if incident is not None:
         yield f"  DELETIONS OWED: {incident.sentence}"
         for one in keys.keys[:KEYS_SHOWN]:
@@ -177,19 +180,19 @@ def _stands(one: PartitionReport) -> Iterator[str]:
     )
 
 
-def _record(shown: Shown | None) -> str:
+def _record(shown: RecordPreview | None) -> str:
     if shown is None:
         return "no record"
     headers = "".join(f" {name}={content}" for name, content in shown.headers)
     return f"offset {shown.offset}, time {shown.timestamp}, key {shown.key}, value {shown.value}{headers}"
 
 
-def as_values(report: Report) -> dict[str, Any]:
+def as_values(report: ProofReport) -> dict[str, Any]:
     """The report for programs."""
     partitions, code = [], exit_code(report)
     for one in report.partitions:
         values = asdict(one.row)
-        for name in NOT_TOLD:
+        for name in FIELDS_NOT_REPORTED:
             del values[name]
         difference = difference_of(one.row)
         partitions.append(

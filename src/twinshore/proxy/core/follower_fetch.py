@@ -22,32 +22,32 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from twinshore.kafka.protocol import fetch
-from twinshore.kafka.protocol.errors import Code
-from twinshore.proxy.core.model import NOBODY, Layout, Place, Seen
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.proxy.core.model import NO_BROKER, BrokerAddressing, BrokerId, RoutingTable
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 # Of moments at home about so many are kept, evenly: a twin that is level is found at one of the newest.
-MOMENTS: Final = 64
+HOME_END_SAMPLES_MAX: Final = 64
 # A topic is looked at as long after somebody has read it.
-WANTED_S: Final = 60.0
+TOPIC_WATCH_S: Final = 60.0
 # What a first look may take; whoever asks meanwhile waits.
-FIRST_LOOK_S: Final = 3.0
+FIRST_CHECK_TIMEOUT_S: Final = 3.0
 # Answers name another node to read at since v11. Clients of librdkafka that ask in it do not leave that node at an
 # error (before 2.1), and those that ask in a later one do.
-LEADS_FROM: Final = 12
+PREFERRED_REPLICA_FETCH_VERSION: Final = 12
 # Who comes back sooner than that has met something there, and reads at home meanwhile. librdkafka takes no second lead
 # within a minute without pausing.
-AGAIN_S: Final = 65.0
+REDIRECT_INTERVAL_MIN_S: Final = 65.0
 # Sessions of which nothing new is known are looked at all the same, since some were led away not long ago.
-LOOK_S: Final = 30.0
-NOTE_S: Final = 10.0
+SESSION_CHECK_INTERVAL_S: Final = 30.0
+TOPIC_NOTE_INTERVAL_S: Final = 10.0
 # How long an answer waits that has nothing but places that the twin has not reached.
-AHEAD_S: Final = 0.1
-NOTHING_S: Final = 0.5
+AHEAD_RESPONSE_DELAY_S: Final = 0.1
+EMPTY_RESPONSE_DELAY_S: Final = 0.5
 _NOT_HERE: Final = int(Code.NOT_LEADER_OR_FOLLOWER)
 
 
-class Networks:
+class NetworkTable:
     """Networks by addresses: which of them holds a client, the narrowest first. `named`: networks as text, each with
     what it stands for."""
 
@@ -62,7 +62,7 @@ class Networks:
 
     def of(self, address: str) -> str | None:
         """What the narrowest network that holds the address stands for; None where none does."""
-        found = parsed(address)
+        found = parse_ip_address(address)
         if found is None:
             return None
         number = int(found)
@@ -72,7 +72,7 @@ class Networks:
         return None
 
 
-def parsed(address: str) -> _Address | None:
+def parse_ip_address(address: str) -> _Address | None:
     """None where it is no address. One of IPv4 that a socket of IPv6 writes as its own is IPv4's."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
@@ -84,7 +84,7 @@ def parsed(address: str) -> _Address | None:
 
 
 @dataclass(slots=True)
-class Trail:
+class HomeEndHistory:
     """Where a partition ended at home at moments, oldest first."""
 
     moments: deque[tuple[float, int]] = field(default_factory=deque)
@@ -97,7 +97,7 @@ class Trail:
         if len(moments) > 1:
             (before_s, before), (last_s, last) = moments[-2], moments[-1]
             # Of moments at one end the last is the one that counts, and of those close together any.
-            if before == last == end or last_s - before_s < kept_s / MOMENTS:
+            if before == last == end or last_s - before_s < kept_s / HOME_END_SAMPLES_MAX:
                 moments.pop()
         moments.append((asked_s, end))
         while moments[0][0] < asked_s - kept_s:
@@ -108,13 +108,13 @@ class Trail:
         """Where it ended when it was asked last; -1 where nobody has asked."""
         return self.moments[-1][1] if self.moments else -1
 
-    def held_since_s(self, end: int) -> float:
+    def caught_up_since_s(self, end: int) -> float:
         """The newest moment of which a twin that ends there has all that home had; -inf where none is known."""
         return next((asked_s for asked_s, had in reversed(self.moments) if had <= end), -math.inf)
 
 
 @dataclass(slots=True)
-class Level:
+class MirrorLag:
     """How far a twin's partition is behind its home, in time: by ends of both that were asked again and again. How one
     twin's partition stands. `since_s`: all that home had then it has. `near`: clients read there."""
 
@@ -124,11 +124,11 @@ class Level:
     since_s: float = -math.inf
     near: bool = False
 
-    def take(self, leader: int, start: int, end: int, home: Trail) -> None:
+    def take(self, leader: int, start: int, end: int, home: HomeEndHistory) -> None:
         """What the twin's cluster said, before home was asked. One that is longer than its home is no twin: something
         else was written there, or home has lost what it had."""
         self.leader, self.start, self.end = leader, start, end
-        self.since_s = home.held_since_s(end) if end <= home.end else -math.inf
+        self.since_s = home.caught_up_since_s(end) if end <= home.end else -math.inf
 
     def away(self) -> None:
         """Nobody carries it on."""
@@ -141,11 +141,11 @@ class Level:
         return self.near
 
 
-Part = tuple[str, int]
+TopicPartitionKey = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class FollowerFetchRules:
     """At which clusters the clients of a site may read a topic of another home, the nearest first. `sites`: of each
     cluster, in the order of the settings. `next_sites`: where clients of a site read if not at their own. Without a
     second site nobody reads elsewhere than at home. `own_topics`: which topics each site has for itself, as patterns
@@ -160,7 +160,7 @@ class Rules:
         """Whether clients of the site read anywhere by these rules."""
         return bool(site) and (site in self.sites.values() or site in self.next_sites)
 
-    def before_home(self, site: str, home: str) -> Iterator[str]:
+    def clusters_before_home(self, site: str, home: str) -> Iterator[str]:
         """Clusters where clients of the site would rather read than at `home`."""
         for one in dict.fromkeys((site, *self.next_sites.get(site, ()))):
             if self.sites.get(home) == one:
@@ -172,7 +172,7 @@ class Rules:
         return any(fnmatchcase(topic, pattern) for pattern in self.own_topics)
 
 
-class NearCopy(NamedTuple):
+class LinkCopy(NamedTuple):
     """A topic that a link has brought to a cluster, partition by partition as it was at the source: ids are of the
     topic at both. `partitions`: those that it carries on."""
 
@@ -184,7 +184,7 @@ class NearCopy(NamedTuple):
     partitions: frozenset[int]
 
 
-class Twin(NamedTuple):
+class ExactTwin(NamedTuple):
     """A topic's twin on a cluster, whose offsets are its home's. Both ids were the store's word, and are to be theirs
     still."""
 
@@ -194,34 +194,34 @@ class Twin(NamedTuple):
     partitions: frozenset[int]
 
 
-def twins_of(copies: Iterable[NearCopy], homes: Mapping[str, str]) -> dict[str, tuple[Twin, ...]]:
+def find_exact_twins(copies: Iterable[LinkCopy], homes: Mapping[str, str]) -> dict[str, tuple[ExactTwin, ...]]:
     """By topic: what links have brought from its home, also by way of another twin. A copy of something else than what
     stands at its source now is none."""
-    by_topic: dict[str, list[NearCopy]] = {}
+    by_topic: dict[str, list[LinkCopy]] = {}
     for copy in copies:
         by_topic.setdefault(copy.topic, []).append(copy)
-    found: dict[str, tuple[Twin, ...]] = {}
+    found: dict[str, tuple[ExactTwin, ...]] = {}
     for topic, some in by_topic.items():
-        home, twins = homes.get(topic, ""), dict[str, Twin]()
+        home, twins = homes.get(topic, ""), dict[str, ExactTwin]()
         for copy in some:
             if copy.source == home:
-                twins[copy.target] = Twin(copy.target, copy.source_id, copy.target_id, copy.partitions)
+                twins[copy.target] = ExactTwin(copy.target, copy.source_id, copy.target_id, copy.partitions)
         for _ in some:
             for copy in some:
                 via = twins.get(copy.source)
                 if via is None or via.topic_id != copy.source_id or copy.target in {home, *twins}:
                     continue
                 parts = copy.partitions & via.partitions
-                twins[copy.target] = Twin(copy.target, via.home_id, copy.target_id, parts)
+                twins[copy.target] = ExactTwin(copy.target, via.home_id, copy.target_id, parts)
         if twins:
             found[topic] = tuple(twins.values())
     return found
 
 
-_NOWHERE: Final[Mapping[Part, Place]] = MappingProxyType({})
+_NOWHERE: Final[Mapping[TopicPartitionKey, BrokerId]] = MappingProxyType({})
 
 
-class Ends(NamedTuple):
+class TwinLogBounds(NamedTuple):
     """Of a twin's partition."""
 
     leader: int
@@ -230,10 +230,10 @@ class Ends(NamedTuple):
 
 
 # Of one cluster, by topic and id.
-Found: TypeAlias = Mapping[tuple[str, str], Mapping[int, Ends]]
+BoundsByTopic: TypeAlias = Mapping[tuple[str, str], Mapping[int, TwinLogBounds]]
 
 
-class Look(NamedTuple):
+class TopicCheck(NamedTuple):
     """At one topic, in one term of its home: ends of its twins, asked first, then where it ends at home, asked at
     `asked_s`. A twin's partition that is None did not answer; one that is missing is no twin now.
     `home_id`: the topic's at home, empty where home does not say it: then nothing of it is there either."""
@@ -243,29 +243,29 @@ class Look(NamedTuple):
     term: int
     asked_s: float
     home_ends: Mapping[int, int]
-    twins: Mapping[str, Mapping[int, Ends | None]]
+    twins: Mapping[str, Mapping[int, TwinLogBounds | None]]
     home_id: str = ""
 
 
-def looked(
+def build_topic_check(
     topic: str,
     home: str,
     term: int,
     asked_s: float,
-    at_home: Found,
-    twins: Sequence[Twin],
-    at_twins: Mapping[str, Found],
-) -> Look:
+    at_home: BoundsByTopic,
+    twins: Sequence[ExactTwin],
+    at_twins: Mapping[str, BoundsByTopic],
+) -> TopicCheck:
     """A look, from what clusters have said. Links hear at different times that a topic was made anew at home, so they
     may know it by several ids: the one that is there now says which twins are its own."""
     home_id = next((twin.home_id for twin in twins if (topic, twin.home_id) in at_home), "")
     ends = {part: one.end for part, one in at_home.get((topic, home_id), {}).items()}
-    levels: dict[str, dict[int, Ends | None]] = {}
+    levels: dict[str, dict[int, TwinLogBounds | None]] = {}
     for twin in twins:
         if home_id in ("", twin.home_id):
             there = at_twins.get(twin.cluster, {}).get((topic, twin.topic_id), {})
             levels[twin.cluster] = {part: there.get(part) for part in twin.partitions}
-    return Look(topic, home, term, asked_s, ends, levels, home_id)
+    return TopicCheck(topic, home, term, asked_s, ends, levels, home_id)
 
 
 @dataclass(slots=True)
@@ -273,40 +273,40 @@ class _Topic:
     home: str
     term: int
     home_id: str
-    trails: dict[int, Trail] = field(default_factory=dict)
-    levels: dict[str, dict[int, Level]] = field(default_factory=dict)
+    trails: dict[int, HomeEndHistory] = field(default_factory=dict)
+    levels: dict[str, dict[int, MirrorLag]] = field(default_factory=dict)
 
 
-class Near:
+class FollowerFetch:
     """What all clients of a process share of near reads: which topics are looked at, how level their twins are, and
     where each site's clients read therefore. `served`: partitions that may be read at clusters that are not their home,
     as (cluster, topic, partition). It and what `view` gives are the same objects while nothing is new. `bytes_read` by
-    cluster, `led` and `sent_home`: how often clients were told to go."""
+    cluster, `led` and `redirected_home`: how often clients were told to go."""
 
-    def __init__(self, rules: Rules | None = None, networks: Networks | None = None) -> None:
-        self.rules, self._networks = rules or Rules(), networks or Networks(())
+    def __init__(self, rules: FollowerFetchRules | None = None, networks: NetworkTable | None = None) -> None:
+        self.rules, self._networks = rules or FollowerFetchRules(), networks or NetworkTable(())
         self.now_s = 0.0
         self.served: frozenset[tuple[str, str, int]] = frozenset()
         self.bytes_read: Counter[str] = Counter()
-        self.led = self.sent_home = 0
-        self._views: dict[str, Mapping[Part, Place]] = {}
+        self.led = self.redirected_home = 0
+        self._views: dict[str, Mapping[TopicPartitionKey, BrokerId]] = {}
         self._wanted: dict[str, tuple[float, float]] = {}  # since when, and when last
         self._topics: dict[str, _Topic] = {}
-        self._as_seen: dict[str, tuple[Seen, Seen]] = {}
+        self._as_seen: dict[str, tuple[RoutingTable, RoutingTable]] = {}
 
     def site_of(self, address: str) -> str:
         """Of a client; empty where no rule says it."""
         return self._networks.of(address) or ""
 
-    def at(self, topic: str, site: str, seen: Seen) -> list[str]:
+    def at(self, topic: str, site: str, seen: RoutingTable) -> list[str]:
         """Clusters that have the topic, where clients of the site would rather read it than at its home."""
         home = seen.route(topic)
         if home is None or not site:
             return []
-        names = self.rules.before_home(site, home)
+        names = self.rules.clusters_before_home(site, home)
         return [name for name in names if name in seen.clusters and topic in seen.clusters[name].topics]
 
-    def as_seen(self, seen: Seen, site: str) -> Seen:
+    def get_site_view(self, seen: RoutingTable, site: str) -> RoutingTable:
         """What clients of the site see: of topics that each site has for itself they see theirs. The same object while
         nothing is new."""
         if not self.rules.own_topics:
@@ -316,12 +316,12 @@ class Near:
             known = self._as_seen[site] = seen, self._with_own(seen, site)
         return known[1]
 
-    def _with_own(self, seen: Seen, site: str) -> Seen:
+    def _with_own(self, seen: RoutingTable, site: str) -> RoutingTable:
         own: dict[str, str] = {}
         for topic in {topic for one in seen.clusters.values() for topic in one.topics}:
             if self.rules.is_own(topic) and not seen.has_home(topic):
                 holders = seen.holders(topic)
-                near = self.rules.before_home(site, holders[0]) if site else ()
+                near = self.rules.clusters_before_home(site, holders[0]) if site else ()
                 own[topic] = next((one for one in near if one in holders), holders[0])
         return replace(seen, own=own) if own else seen
 
@@ -334,7 +334,7 @@ class Near:
         """Topics to look at."""
         return list(self._wanted)
 
-    def view(self, site: str) -> Mapping[Part, Place]:
+    def view(self, site: str) -> Mapping[TopicPartitionKey, BrokerId]:
         """Where clients of the site read partitions that they should not read at home."""
         return self._views.get(site, _NOWHERE)
 
@@ -342,17 +342,17 @@ class Near:
         """Whether the partition may be read there though it is at home elsewhere."""
         return (cluster, topic, partition) in self.served
 
-    def is_undecided(self, topic: str) -> bool:
+    def is_first_check_pending(self, topic: str) -> bool:
         """Whether it was not looked at yet, and will be in a moment."""
         since_s, _ = self._wanted.get(topic, (self.now_s, 0.0))
-        return topic not in self._topics and self.now_s - since_s < FIRST_LOOK_S
+        return topic not in self._topics and self.now_s - since_s < FIRST_CHECK_TIMEOUT_S
 
-    def level(self, cluster: str, topic: str, partition: int) -> Level | None:
+    def level(self, cluster: str, topic: str, partition: int) -> MirrorLag | None:
         """How the partition's twin stood last; None where it has none there."""
         known = self._topics.get(topic)
         return known.levels.get(cluster, {}).get(partition) if known else None
 
-    def take(self, looks: Iterable[Look]) -> None:
+    def take(self, looks: Iterable[TopicCheck]) -> None:
         """What looks have found; the next `tick` says what follows."""
         for look in looks:
             known = self._topics.get(look.topic)
@@ -361,14 +361,14 @@ class Near:
                 known = self._topics[look.topic] = _Topic(look.home, look.term, look.home_id)
             self._take(known, look)
 
-    def _take(self, known: _Topic, look: Look) -> None:
+    def _take(self, known: _Topic, look: TopicCheck) -> None:
         for partition, end in look.home_ends.items():
-            trail = known.trails.setdefault(partition, Trail())
+            trail = known.trails.setdefault(partition, HomeEndHistory())
             trail.add(look.asked_s, end, 2 * self.rules.behind_s_max)
         for cluster, found in look.twins.items():
             levels = known.levels.setdefault(cluster, {})
             for partition, one in found.items():
-                level = levels.setdefault(partition, Level())
+                level = levels.setdefault(partition, MirrorLag())
                 if one is not None and partition in look.home_ends:
                     level.take(one.leader, one.start, one.end, known.trails[partition])
         for cluster, levels in known.levels.items():
@@ -377,10 +377,10 @@ class Near:
                 if partition not in there:
                     level.away()
 
-    def tick(self, now_s: float, seen: Seen) -> None:
+    def tick(self, now_s: float, seen: RoutingTable) -> None:
         """A few times a second, and whenever more is known of the clusters."""
         self.now_s = now_s
-        self._wanted = {topic: when for topic, when in self._wanted.items() if now_s - when[1] < WANTED_S}
+        self._wanted = {topic: when for topic, when in self._wanted.items() if now_s - when[1] < TOPIC_WATCH_S}
         self._topics = {topic: known for topic, known in self._topics.items() if topic in self._wanted}
         served: dict[tuple[str, str, int], int] = {}
         for topic, known in self._topics.items():
@@ -398,7 +398,7 @@ class Near:
             if view != self.view(site):
                 self._views[site] = view
 
-    def _reads(self, level: Level, home: str, cluster: str, seen: Seen) -> bool:
+    def _reads(self, level: MirrorLag, home: str, cluster: str, seen: RoutingTable) -> bool:
         """While home is away nobody can say how far it got, and whoever reads a twin goes on."""
         if cluster not in seen.clusters or not seen.clusters[cluster].answers or level.since_s < 0:
             level.near = False
@@ -407,18 +407,18 @@ class Near:
             return level.near
         return level.judge(self.now_s, self.rules.behind_s_max)
 
-    def _view(self, site: str, served: Mapping[tuple[str, str, int], int]) -> dict[Part, Place]:
-        view: dict[Part, Place] = {}
+    def _view(self, site: str, served: Mapping[tuple[str, str, int], int]) -> dict[TopicPartitionKey, BrokerId]:
+        view: dict[TopicPartitionKey, BrokerId] = {}
         for topic, known in self._topics.items():
-            for cluster in self.rules.before_home(site, known.home):
+            for cluster in self.rules.clusters_before_home(site, known.home):
                 for partition in known.levels.get(cluster, {}):
                     leader = served.get((cluster, topic, partition))
                     if leader is not None:
-                        view.setdefault((topic, partition), Place(cluster, leader))
+                        view.setdefault((topic, partition), BrokerId(cluster, leader))
         return view
 
 
-def _is_settled(topic: str, known: _Topic, seen: Seen) -> bool:
+def _is_settled(topic: str, known: _Topic, seen: RoutingTable) -> bool:
     """Whether the topic is where it was when it was looked at, and no switch moves it."""
     lead = seen.leads.get(topic)
     if lead is not None and (lead.moves or lead.held or lead.term != known.term):
@@ -427,7 +427,7 @@ def _is_settled(topic: str, known: _Topic, seen: Seen) -> bool:
 
 
 @dataclass(slots=True)
-class Looked:
+class SessionCheck:
     """As of when nothing of a session was to be read elsewhere, and when its topics were noted last."""
 
     view: object = None
@@ -436,51 +436,53 @@ class Looked:
     reads: bool = False
 
 
-class Reading:
+class ClientFollowerFetch:
     """What becomes of one client's fetches where it may read near. Of one client. `site` is where it is, by its
     address, or its rack where that says nothing. `reads_near`: whether it ever asked a twin here."""
 
-    def __init__(self, near: Near, layout: Layout) -> None:
+    def __init__(self, near: FollowerFetch, layout: BrokerAddressing) -> None:
         self.near, self._layout = near, layout
         self.site = self._by_address = ""
         self.reads_near = self._can_be_led = False
-        self._led: dict[Part, float] = {}
-        self._ahead: dict[Part, float] = {}
+        self._led: dict[TopicPartitionKey, float] = {}
+        self._ahead: dict[TopicPartitionKey, float] = {}
 
     def comes_from(self, address: str) -> None:
         """The client is there."""
         self.site = self._by_address = self.near.site_of(address)
 
-    def seen(self, seen: Seen) -> Seen:
+    def seen(self, seen: RoutingTable) -> RoutingTable:
         """What is known, as the client is to see it. A rack is told with a fetch alone: whoever went by it would have
         the client's other requests answered by another log of that name."""
-        return self.near.as_seen(seen, self._by_address)
+        return self.near.get_site_view(seen, self._by_address)
 
-    def copies(self, topic: str, seen: Seen) -> Sequence[str]:
+    def copies(self, topic: str, seen: RoutingTable) -> Sequence[str]:
         """Clusters where it may come to read the topic, beside its home."""
         return self.near.at(topic, self.site, seen) if self.site else ()
 
-    def note(self, asked: fetch.FetchRequest, parts: Iterable[Part], seen: Seen) -> bool:
+    def note(self, asked: fetch.FetchRequest, parts: Iterable[TopicPartitionKey], seen: RoutingTable) -> bool:
         """Has these topics looked at, of a client that can be led; whether it may read anything elsewhere than at home.
         One whose address says nothing may name its site as its rack."""
         self._can_be_led = True
         if not self.site and asked.rack and self.near.rules.known(asked.rack):
             self.site = asked.rack
-        if not self.site or asked.replica[0] != fetch.CONSUMER:
+        if not self.site or asked.replica[0] != fetch.CONSUMER_REPLICA_ID:
             return False
         for topic in {topic for topic, _ in parts}:
             if self.near.at(topic, self.site, seen):
                 self.near.wants(topic)
         return True
 
-    def looks_at(self, asked: fetch.FetchRequest, parts: Iterable[Part], seen: Seen, looked: Looked) -> bool:
+    def note_session(
+        self, asked: fetch.FetchRequest, parts: Iterable[TopicPartitionKey], seen: RoutingTable, looked: SessionCheck
+    ) -> bool:
         """The same of a session, which names its topics once: they are noted now and then."""
         now_s = self.near.now_s
-        if self._can_be_led and now_s - looked.noted_s >= NOTE_S:
+        if self._can_be_led and now_s - looked.noted_s >= TOPIC_NOTE_INTERVAL_S:
             looked.noted_s, looked.reads = now_s, self.note(asked, parts, seen)
         return looked.reads
 
-    def is_here(self, one: fetch.Wanted, cluster: str, seen: Seen) -> bool:
+    def is_read_here(self, one: fetch.FetchRequestPartition, cluster: str, seen: RoutingTable) -> bool:
         """Whether the partition is read at this cluster."""
         topic = str(one.topic)
         if not seen.is_elsewhere(topic, cluster):
@@ -489,14 +491,16 @@ class Reading:
         self.reads_near |= reads
         return reads
 
-    def waits(self, wanted: Iterable[fetch.Wanted], cluster: str, seen: Seen) -> bool:
+    def waits(self, wanted: Iterable[fetch.FetchRequestPartition], cluster: str, seen: RoutingTable) -> bool:
         """Whether it will be known in a moment if the client reads these here."""
         return any(
-            self.near.is_undecided(topic) and cluster in self.near.at(topic, self.site, seen)
+            self.near.is_first_check_pending(topic) and cluster in self.near.at(topic, self.site, seen)
             for topic in {str(one.topic) for one in wanted}
         )
 
-    def elsewhere(self, parts: Iterable[Part], cluster: str, seen: Seen) -> dict[Part, Place]:
+    def elsewhere(
+        self, parts: Iterable[TopicPartitionKey], cluster: str, seen: RoutingTable
+    ) -> dict[TopicPartitionKey, BrokerId]:
         """Of partitions that the client asks for at their home: where it is to read them instead. Whoever was led not
         long ago and asks here again is let be."""
         view, now_s = self.near.view(self.site), self.near.now_s
@@ -506,18 +510,20 @@ class Reading:
             if part in view
             and seen.route(part[0]) == cluster
             and view[part].cluster != cluster
-            and now_s - self._led.get(part, -AGAIN_S) >= AGAIN_S
+            and now_s - self._led.get(part, -REDIRECT_INTERVAL_MIN_S) >= REDIRECT_INTERVAL_MIN_S
         }
 
-    def session_leads(self, parts: Iterable[Part], cluster: str, seen: Seen, looked: Looked) -> bool:
+    def redirects_session(
+        self, parts: Iterable[TopicPartitionKey], cluster: str, seen: RoutingTable, looked: SessionCheck
+    ) -> bool:
         """The same of a session, which is looked at when something has changed, and now and then."""
         view, now_s = self.near.view(self.site), self.near.now_s
-        if looked.view is view and now_s - looked.at_s < LOOK_S:
+        if looked.view is view and now_s - looked.at_s < SESSION_CHECK_INTERVAL_S:
             return False
         looked.view, looked.at_s = view, now_s
         return bool(self.elsewhere(parts, cluster, seen))
 
-    def leads(self, asked: fetch.FetchRequest, cluster: str, seen: Seen) -> fetch.FetchAnswer | None:
+    def leads(self, asked: fetch.FetchRequest, cluster: str, seen: RoutingTable) -> fetch.FetchResponse | None:
         """The answer that leads the client to where it reads some of this; None where all is read here. Where a place
         is no more, or not yet, in the twin's log it is read at home."""
         positions = {(str(one.topic), one.partition): one.position for one in asked.wanted}
@@ -530,27 +536,29 @@ class Reading:
             return None
         self.near.led += 1
         self._led |= dict.fromkeys(places, self.near.now_s)
-        return fetch.FetchAnswer(0, 0, 0, [self._led_to(one, places) for one in asked.wanted])
+        return fetch.FetchResponse(0, 0, 0, [self._led_to(one, places) for one in asked.wanted])
 
-    def _led_to(self, one: fetch.Wanted, places: Mapping[Part, Place]) -> fetch.Fetched:
+    def _led_to(
+        self, one: fetch.FetchRequestPartition, places: Mapping[TopicPartitionKey, BrokerId]
+    ) -> fetch.FetchResponsePartition:
         place = places.get((str(one.topic), one.partition))
-        number = NOBODY if place is None else self._layout.number(*place)
+        number = NO_BROKER if place is None else self._layout.number(*place)
         return _nothing(one)._replace(preferred_replica=number)
 
-    def _reaches_back(self, cluster: str, part: Part, position: int) -> bool:
+    def _reaches_back(self, cluster: str, part: TopicPartitionKey, position: int) -> bool:
         level = self.near.level(cluster, *part)
         return level is not None and level.start <= position
 
     def heard(
-        self, asked: fetch.FetchRequest, answer: fetch.FetchAnswer, cluster: str, seen: Seen
-    ) -> tuple[fetch.FetchAnswer, float]:
+        self, asked: fetch.FetchRequest, answer: fetch.FetchResponse, cluster: str, seen: RoutingTable
+    ) -> tuple[fetch.FetchResponse, float]:
         """What the client is told of a cluster's answer, and after how long; the same answer where all of it is told.
         Any error of a twin sends it home. A place that the twin has not reached waits for it as long as a twin may be
         behind: home may have shown it to the client already."""
         if not self.reads_near:
             return answer, 0.0
-        ahead: dict[Part, float] = {}
-        told: list[fetch.Fetched] = []
+        ahead: dict[TopicPartitionKey, float] = {}
+        told: list[fetch.FetchResponsePartition] = []
         for one in answer.fetched:
             part = str(one.topic), one.partition
             if seen.is_elsewhere(part[0], cluster):
@@ -559,14 +567,16 @@ class Reading:
                     since_s = self._ahead_since_s(asked, one.error, part, cluster)
                     one = one._replace(error=_NOT_HERE, aborted=None) if since_s is None else _nothing(one)
                     ahead |= {} if since_s is None else {part: since_s}
-                    self.near.sent_home += since_s is None
+                    self.near.redirected_home += since_s is None
             told.append(one)
         self._ahead = ahead
         changed = any(one is not before for one, before in zip(told, answer.fetched, strict=True))
-        wait_s = AHEAD_S if ahead and not any(one.records for one in told) else 0.0
+        wait_s = AHEAD_RESPONSE_DELAY_S if ahead and not any(one.records for one in told) else 0.0
         return (answer._replace(fetched=told) if changed else answer), wait_s
 
-    def _ahead_since_s(self, asked: fetch.FetchRequest, error: int, part: Part, cluster: str) -> float | None:
+    def _ahead_since_s(
+        self, asked: fetch.FetchRequest, error: int, part: TopicPartitionKey, cluster: str
+    ) -> float | None:
         """Since when the client waits for the twin; None where it need not. A place is named when it has changed."""
         level, now_s = self.near.level(cluster, *part), self.near.now_s
         if error != Code.OFFSET_OUT_OF_RANGE or level is None or not self.near.serves(cluster, *part):
@@ -578,10 +588,10 @@ class Reading:
         return since_s if since_s is not None and now_s - since_s <= self.near.rules.behind_s_max else None
 
 
-def nothing_new(wanted: Iterable[fetch.Wanted]) -> fetch.FetchAnswer:
+def build_empty_fetch(wanted: Iterable[fetch.FetchRequestPartition]) -> fetch.FetchResponse:
     """The answer that has no records, and no error."""
-    return fetch.FetchAnswer(0, 0, 0, [_nothing(one) for one in wanted])
+    return fetch.FetchResponse(0, 0, 0, [_nothing(one) for one in wanted])
 
 
-def _nothing(one: fetch.Wanted | fetch.Fetched) -> fetch.Fetched:
-    return fetch.Fetched(one.topic, one.partition, 0, -1, -1)
+def _nothing(one: fetch.FetchRequestPartition | fetch.FetchResponsePartition) -> fetch.FetchResponsePartition:
+    return fetch.FetchResponsePartition(one.topic, one.partition, 0, -1, -1)

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import Final
 
 # Not longer: a client gives up a request that is not answered within some tens of seconds.
-WAIT_S_MAX: Final = 10.0
+THROTTLE_MAX_S: Final = 10.0
 _CLIENTS_MAX: Final = 20_000
 # Of one address it is said as seldom as that, however often it tries.
-SAY_S: Final = 60.0
+LOG_INTERVAL_S: Final = 60.0
 _SAID_MAX: Final = 1000
 
 
-class Quotas:
+class ByteQuotas:
     """How many bytes a second the clients of one client id may send and receive, and how long they wait for more.
     `bytes_s`: of each client id; 0: as many as they like."""
 
@@ -37,14 +37,14 @@ class Quotas:
             return 0.0
         debt, since_s = self._spent.pop(client, (0.0, now_s))
         debt = max(0.0, debt - (now_s - since_s) * self._bytes_s) + size
-        debt = min(debt, (1 + WAIT_S_MAX) * self._bytes_s)
+        debt = min(debt, (1 + THROTTLE_MAX_S) * self._bytes_s)
         self._spent[client] = debt, now_s
         if len(self._spent) > _CLIENTS_MAX:
             del self._spent[next(iter(self._spent))]
         return max(0.0, debt / self._bytes_s - 1)
 
 
-class Budget:
+class RequestMemory:
     """How many bytes the requests of all clients may take at once. What does not fit waits in its turn, so no large
     request is passed over for ever. `left`: what is free."""
 
@@ -81,7 +81,7 @@ class Budget:
         return self._waiting.pop(granted, None) is not None
 
 
-class Crowd:
+class ConnectionLimits:
     """How many clients may be connected, in all and from one address. `most` and `most_of_one`: 0 for as many as come.
     `count`: how many are there."""
 
@@ -108,9 +108,9 @@ class Crowd:
         if self._there[address] <= 0:
             del self._there[address]
 
-    def is_news(self, address: str, now_s: float) -> bool:
+    def should_log(self, address: str, now_s: float) -> bool:
         """Whether it is to be said that one of this address was not let in."""
-        if now_s - self._said.get(address, -SAY_S) < SAY_S:
+        if now_s - self._said.get(address, -LOG_INTERVAL_S) < LOG_INTERVAL_S:
             return False
         self._said[address] = now_s
         if len(self._said) > _SAID_MAX:

@@ -12,63 +12,69 @@ from typing import Final, NamedTuple, TypeAlias
 
 from twinshore.config.model import SaslMechanism
 from twinshore.kafka.protocol.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, api_name
-from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.primitives import I32
+from twinshore.kafka.protocol.requests import Request, read_request, response_frame
 from twinshore.kafka.protocol.sasl import LoginRefusedError, ScramKeys, ScramServer
-from twinshore.kafka.protocol.server import Request, answer_frame, read_request
-from twinshore.proxy.core.messages import answer_kind, error, filled, read_asked, written
-from twinshore.proxy.core.model import HangUp, Parts, Ranges
-from twinshore.proxy.core.offers import versions_body
-from twinshore.proxy.core.traffic import software_of
+from twinshore.proxy.core.api_versions import build_versions_response
+from twinshore.proxy.core.message_codec import (
+    build_message,
+    decode_request,
+    encode_message,
+    get_response_type,
+    to_error_code,
+)
+from twinshore.proxy.core.model import ApiVersionRanges, DisconnectClient, Parts
+from twinshore.proxy.core.traffic import parse_client_software
 
-OFFERED: Final[Ranges] = {SASL_HANDSHAKE: (0, 1), SASL_AUTHENTICATE: (0, 2)}
+LOGIN_API_VERSIONS: Final[ApiVersionRanges] = {SASL_HANDSHAKE: (0, 1), SASL_AUTHENTICATE: (0, 2)}
 # What a client that is not known yet may send at once, as with brokers (sasl.server.max.receive.size).
-BYTES_MAX: Final = 512 << 10
+LOGIN_REQUEST_BYTES_MAX: Final = 512 << 10
 # All that a client is told of why: no word says whether there is such a user.
 _REFUSED = "Authentication failed: user or password is wrong"
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class ClientPrincipal:
     """Who a client is; without a name where it need not say. `password` is known only where it showed it."""
 
     name: str = ""
     password: str = field(default="", repr=False)
 
 
-class Answer(NamedTuple):
+class ContinueLogin(NamedTuple):
     """The client is answered with this frame, and goes on to log in."""
 
     frame: Parts
 
 
-class Enter(NamedTuple):
+class AcceptLogin(NamedTuple):
     """It is who it says, and hears so by this frame; or by the other one that it is refused all the same."""
 
-    who: Who
+    who: ClientPrincipal
     frame: Parts
     refused: Parts
 
 
-class Refuse(NamedTuple):
+class RefuseLogin(NamedTuple):
     """It hears so by this frame, after a pause, and is hung up on."""
 
     why: str
     frame: Parts
 
 
-class Judge(NamedTuple):
+class CheckCredentials(NamedTuple):
     """Whether it is who it says is to be found out, which takes time: then it hears the one or the other."""
 
-    who: Who
+    who: ClientPrincipal
     entered: Parts
     refused: Parts
 
 
-Step: TypeAlias = Answer | Enter | Refuse | Judge | HangUp
+LoginStep: TypeAlias = ContinueLogin | AcceptLogin | RefuseLogin | CheckCredentials | DisconnectClient
 
 
-class Login:
+class ClientLogin:
     """That of one client. `keys`: what is kept of a user for SCRAM, or seems to be. `software`: the library
     that it says that it is."""
 
@@ -78,52 +84,54 @@ class Login:
         self._bare = False
         self._scram: ScramServer | None = None
 
-    def step(self, frame: memoryview, offers: Ranges) -> Step:
+    def step(self, frame: memoryview, offers: ApiVersionRanges) -> LoginStep:
         """What becomes of the frame. WireError where it cannot be read."""
         if self._bare:
             return self._message(bytes(frame), _as_bare)
         request = read_request(frame)
-        low, high = OFFERED.get(request.key, (0, -1))
+        low, high = LOGIN_API_VERSIONS.get(request.key, (0, -1))
         if request.key == API_VERSIONS:
-            self.software = software_of(request)
-            return Answer(_framed(request, [versions_body(request, {**offers, **OFFERED})]))
+            self.software = parse_client_software(request)
+            return ContinueLogin(_framed(request, [build_versions_response(request, {**offers, **LOGIN_API_VERSIONS})]))
         if not low <= request.version <= high or (request.key == SASL_AUTHENTICATE) != bool(self._mechanism):
-            return HangUp(f"it asked {api_name(request.key)} v{request.version} before it had logged in")
+            return DisconnectClient(f"it asked {api_name(request.key)} v{request.version} before it had logged in")
         if request.key == SASL_HANDSHAKE:
             return self._handshake(request)
-        return self._message(bytes(read_asked(request).auth_bytes), _wrapped(request))
+        return self._message(bytes(decode_request(request).auth_bytes), _wrapped(request))
 
-    def _handshake(self, request: Request) -> Step:
-        wanted = str(read_asked(request).mechanism)
+    def _handshake(self, request: Request) -> LoginStep:
+        wanted = str(decode_request(request).mechanism)
         known = wanted in self._mechanisms
         code = Code.NONE if known else Code.UNSUPPORTED_SASL_MECHANISM
-        kind = answer_kind(request.key, request.version)
-        body = written(filled(kind, error_code=error(code), mechanisms=tuple(self._mechanisms)))
+        kind = get_response_type(request.key, request.version)
+        body = encode_message(build_message(kind, error_code=to_error_code(code), mechanisms=tuple(self._mechanisms)))
         if not known:
-            return Refuse(f"it wants to log in by {wanted!r:.40}, and [proxy] sasl has no such", _framed(request, body))
+            return RefuseLogin(
+                f"it wants to log in by {wanted!r:.40}, and [proxy] sasl has no such", _framed(request, body)
+            )
         self._mechanism, self._bare = wanted, request.version == 0
-        return Answer(_framed(request, body))
+        return ContinueLogin(_framed(request, body))
 
-    def _message(self, message: bytes, frames: _Frames) -> Step:
+    def _message(self, message: bytes, frames: _Frames) -> LoginStep:
         try:
             if self._mechanism == SaslMechanism.PLAIN:
                 return self._plain(message, frames)
             if self._scram is None:
                 self._scram = ScramServer(SaslMechanism(self._mechanism), self._keys, self._nonce())
-                return Answer(frames(self._scram.first(message), ""))
+                return ContinueLogin(frames(self._scram.first(message), ""))
             entered = frames(self._scram.final(message), "")
-            return Enter(Who(self._scram.user), entered, frames(None, _REFUSED))
+            return AcceptLogin(ClientPrincipal(self._scram.user), entered, frames(None, _REFUSED))
         except LoginRefusedError as refused:
-            return Refuse(f"its login is refused: {refused.message}", frames(None, _REFUSED))
+            return RefuseLogin(f"its login is refused: {refused.message}", frames(None, _REFUSED))
 
-    def _plain(self, message: bytes, frames: _Frames) -> Step:
+    def _plain(self, message: bytes, frames: _Frames) -> LoginStep:
         try:
             other, user, password = message.decode().split("\0")
         except ValueError:
             raise LoginRefusedError("its message of PLAIN cannot be read") from None
         if other not in ("", user) or not user or not password:
             raise LoginRefusedError("it gives no user or no password, or would act as somebody else")
-        return Judge(Who(user, password), frames(b"", ""), frames(None, _REFUSED))
+        return CheckCredentials(ClientPrincipal(user, password), frames(b"", ""), frames(None, _REFUSED))
 
 
 # Frames a message of the mechanism's, or without one the refusal.
@@ -137,13 +145,13 @@ def _as_bare(message: bytes | None, _: str) -> Parts:
 
 def _wrapped(request: Request) -> _Frames:
     def framed(message: bytes | None, why: str) -> Parts:
-        kind = answer_kind(request.key, request.version)
+        kind = get_response_type(request.key, request.version)
         code = Code.SASL_AUTHENTICATION_FAILED if message is None else Code.NONE
-        told = filled(kind, error_code=error(code), error_message=why or None, auth_bytes=message or b"")
-        return _framed(request, written(told))
+        told = build_message(kind, error_code=to_error_code(code), error_message=why or None, auth_bytes=message or b"")
+        return _framed(request, encode_message(told))
 
     return framed
 
 
 def _framed(request: Request, body: Parts) -> Parts:
-    return answer_frame(request.key, request.version, request.number, body)
+    return response_frame(request.key, request.version, request.number, body)

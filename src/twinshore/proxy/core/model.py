@@ -30,25 +30,25 @@ from typing import Final, NamedTuple, TypeAlias
 from crc32c import crc32c
 
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import GROUPS_HOME
+from twinshore.config.model import GROUPS_HOME_NAME
 from twinshore.kafka.protocol.primitives import Buffer
-from twinshore.proxy.core.leader_cluster import led_by_copies
-from twinshore.replication.core.filters import KAFKAS, is_of_no_application
-from twinshore.replication.core.ownership import BETWEEN
-from twinshore.routing.core.leader_cluster import Decision, Lacks, Leader, NoLeader
-from twinshore.routing.core.records import FORCED, PLANNED, Clash, HomeLine, HomeState
-from twinshore.state.core.proxy_values import Flow
-from twinshore.state.core.values import Crossing, HomeRow, SourceBatch
+from twinshore.proxy.core.leader_table import choose_leader_clusters
+from twinshore.replication.core.filters import KAFKA_INTERNAL_TOPICS, is_internal_topic
+from twinshore.replication.core.ownership import PAIR_SEPARATOR
+from twinshore.routing.core.home_records import FORCED_SWITCH, PLANNED_SWITCH, HomeConflict, HomeRecord, HomeState
+from twinshore.routing.core.leader_cluster import Leader, LeaderDecision, NoLeader, NoLeaderReason
+from twinshore.state.core.proxy_values import TrafficCounter
+from twinshore.state.core.values import HomeRow, ReplicatedPrefix, SourceBatch
 
-NOBODY: Final = -1
-ANY: Final = -2
+NO_BROKER: Final = -1
+ANY_BROKER: Final = -2
 # What stands for a broker's number in the pattern of its name.
-ANY_NODE: Final = "*"
+NODE_ID_PLACEHOLDER: Final = "*"
 _DIGITS_MAX: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
-class NewTopics:
+class NewTopicRules:
     """`by_name`: patterns with `*`, and a cluster for each; the first that fits the whole name counts, else `usual`,
     which is empty where none is named."""
 
@@ -60,15 +60,15 @@ class NewTopics:
         return next((cluster for pattern, cluster in self.by_name if fnmatchcase(topic, pattern)), self.usual)
 
 
-class Place(NamedTuple):
-    """A broker of a cluster, by its own number there; `ANY` for whichever answers."""
+class BrokerId(NamedTuple):
+    """A broker of a cluster, by its own number there; `ANY_BROKER` for whichever answers."""
 
     cluster: str
     node: int
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BrokerAddressing:
     """`port` leads to no broker in particular; those behind it lead to one each. `cluster_id` is what clients take the
     whole for, `host` where they reach it, `new_topics` on which cluster a topic is made. `node_hosts`: the name of each
     broker, with `*` for its number; then `port` is the only one."""
@@ -78,7 +78,7 @@ class Layout:
     clusters: tuple[str, ...]
     nodes_per_cluster: int
     cluster_id: str = "twinshore"
-    new_topics: NewTopics = field(default_factory=NewTopics)
+    new_topics: NewTopicRules = field(default_factory=NewTopicRules)
     node_hosts: str = ""
 
     def number(self, cluster: str, node: int) -> int:
@@ -93,23 +93,27 @@ class Layout:
 
     def host_of(self, cluster: str, node: int) -> str:
         """By which name they do."""
-        return self.node_hosts.replace(ANY_NODE, str(self.number(cluster, node))) if self.node_hosts else self.host
+        return (
+            self.node_hosts.replace(NODE_ID_PLACEHOLDER, str(self.number(cluster, node)))
+            if self.node_hosts
+            else self.host
+        )
 
     @property
     def last_port(self) -> int:
         """The highest that a broker can have."""
         return self.port if self.node_hosts else self.port + self.nodes_per_cluster * len(self.clusters)
 
-    def asked_by(self, name: str) -> int | None:
+    def parse_broker_name(self, name: str) -> int | None:
         """The number of the broker that a client means who comes by this name; None where it means none."""
-        before, _, behind = self.node_hosts.casefold().partition(ANY_NODE)
+        before, _, behind = self.node_hosts.casefold().partition(NODE_ID_PLACEHOLDER)
         name = name.casefold().removesuffix(".")
         digits = name[len(before) : len(name) - len(behind)]
         if not self.node_hosts or name != before + digits + behind or not (digits.isascii() and digits.isdecimal()):
             return None
         return int(digits) if len(digits) <= _DIGITS_MAX and str(int(digits)) == digits else None
 
-    def place_of(self, number: int, nodes: Mapping[str, Iterable[int]]) -> Place | None:
+    def place_of(self, number: int, nodes: Mapping[str, Iterable[int]]) -> BrokerId | None:
         """The broker of this number, of the `nodes` of each cluster that are known; one that is away or not known yet
         keeps its place. None where no cluster has such numbers."""
         index, rest = divmod(number, self.nodes_per_cluster)
@@ -117,7 +121,7 @@ class Layout:
             return None
         cluster = self.clusters[index]
         same = (node for node in sorted(nodes.get(cluster, ())) if node % self.nodes_per_cluster == rest)
-        return Place(cluster, next(same, rest))
+        return BrokerId(cluster, next(same, rest))
 
     def apart(self, nodes: Iterable[int]) -> tuple[list[int], list[int]]:
         """Those brokers of one cluster that have a number of their own, and those whose number a lower one has."""
@@ -131,65 +135,65 @@ class Layout:
 _MARK_SHIFT: Final = 48
 _MARKS: Final = (1 << 14) - 1
 _STAMP_SHIFT: Final = 40
-STAMPS: Final = 1 << 8
+TERM_STAMPS: Final = 1 << 8
 # Producers are forgotten there: nobody knows how much they wrote.
-UNBOUNDED: Final = 1 << 62
+UNKNOWN_RECORDS: Final = 1 << 62
 
 
-def mark_of(cluster_id: str) -> int:
+def get_cluster_mark(cluster_id: str) -> int:
     """What the ids begin with that this cluster gave to producers: above those that brokers give by themselves."""
     return crc32c(cluster_id.encode()) % _MARKS + 1
 
 
-def check_marks(ids: Mapping[str, str]) -> None:
+def check_cluster_marks(ids: Mapping[str, str]) -> None:
     """Of clusters by their names. ConfigError where two of them would give producers the same ids."""
     names: dict[int, str] = {}
     for name, cluster_id in ids.items():
-        if (first := names.setdefault(mark_of(cluster_id), name)) != name:
+        if (first := names.setdefault(get_cluster_mark(cluster_id), name)) != name:
             raise ConfigError(
                 f"clusters {first} and {name} mark the ids of producers alike: two producers could have the same one",
                 hint="leave one of them out of [proxy] clusters",
             )
 
 
-def mark_in(producer_id: int) -> int:
+def extract_cluster_mark(producer_id: int) -> int:
     """Below 1 where no proxy marked it."""
     return producer_id >> _MARK_SHIFT
 
 
-def marked(producer_id: int, mark: int) -> int:
+def add_cluster_mark(producer_id: int, mark: int) -> int:
     return producer_id | mark << _MARK_SHIFT
 
 
-def unmarked(producer_id: int) -> int:
+def remove_cluster_mark(producer_id: int) -> int:
     """As the cluster gave it."""
     return producer_id & ((1 << _MARK_SHIFT) - 1)
 
 
-def stamp_of(term: int) -> int:
+def get_term_stamp(term: int) -> int:
     """With what the producers of a topic are told apart in this term. A broker that had the topic before remembers how
     far they had come then, and would refuse them now."""
-    return max(0, term - 1) % STAMPS
+    return max(0, term - 1) % TERM_STAMPS
 
 
-def stamped(producer_id: int, stamp: int) -> int:
+def add_term_stamp(producer_id: int, stamp: int) -> int:
     """The id under which a producer of the proxy's clients writes; another one's stays as it is."""
-    if mark_in(producer_id) <= 0 or producer_id >> _STAMP_SHIFT & STAMPS - 1:
+    if extract_cluster_mark(producer_id) <= 0 or producer_id >> _STAMP_SHIFT & TERM_STAMPS - 1:
         return producer_id
     return producer_id | stamp << _STAMP_SHIFT
 
 
-def unstamped(producer_id: int) -> int:
+def remove_term_stamp(producer_id: int) -> int:
     """As its client knows it."""
-    return producer_id & ~(STAMPS - 1 << _STAMP_SHIFT)
+    return producer_id & ~(TERM_STAMPS - 1 << _STAMP_SHIFT)
 
 
-def stamp_in(producer_id: int) -> int | None:
+def extract_term_stamp(producer_id: int) -> int | None:
     """Of an id that a client of a proxy writes under; None for another one's."""
-    return producer_id >> _STAMP_SHIFT & STAMPS - 1 if mark_in(producer_id) > 0 else None
+    return producer_id >> _STAMP_SHIFT & TERM_STAMPS - 1 if extract_cluster_mark(producer_id) > 0 else None
 
 
-class Lead(NamedTuple):
+class HomeRoute(NamedTuple):
     """`cluster`: as the proxy calls it, None where it is none of its own. `held`: writers wait, for a switch, which
     is under way where it `moves`; `ran_out`: its hold ended by time alone. `came`: where the topic was at home before,
     if it left in good order and not long ago; `torn`: if it came by force, not long ago, by what this link had carried.
@@ -207,7 +211,7 @@ class Lead(NamedTuple):
     ran_out: bool = False
 
 
-class Wrote(NamedTuple):
+class ProducerTail(NamedTuple):
     """What a producer wrote last to a partition, where the topic was at home before; or, where that is gone, what of it
     had crossed. Then something may be `lost` behind it, and of the last `batches` it is known where they are."""
 
@@ -217,84 +221,91 @@ class Wrote(NamedTuple):
     batches: tuple[SourceBatch, ...] = ()
 
 
-def leads_of(
-    told: Mapping[str, HomeLine | Clash], names: Mapping[str, str], before: Mapping[str, Lead], since_ms: int
-) -> dict[str, Lead]:
+def build_routes(
+    told: Mapping[str, HomeRecord | HomeConflict],
+    names: Mapping[str, str],
+    before: Mapping[str, HomeRoute],
+    since_ms: int,
+) -> dict[str, HomeRoute]:
     """By topic. `names` are the proxy's, by cluster id; `before` is what was said last. Of what came before `since_ms`
     no producer sends anything again that the old home would know. A topic that no switch has had is led by its copies.
     """
     return {
         topic: _lead(one, names, before.get(topic), since_ms)
         for topic, one in told.items()
-        if isinstance(one, Clash) or not one.is_first
+        if isinstance(one, HomeConflict) or not one.is_first
     }
 
 
-def _lead(told: HomeLine | Clash, names: Mapping[str, str], before: Lead | None, since_ms: int) -> Lead:
-    if isinstance(told, Clash):
+def _lead(
+    told: HomeRecord | HomeConflict, names: Mapping[str, str], before: HomeRoute | None, since_ms: int
+) -> HomeRoute:
+    if isinstance(told, HomeConflict):
         # Nobody knows which one stands, so nobody writes. Whichever will is news.
-        return (before or Lead(None, told.one.term - 1, sound=told.one.term - 1))._replace(held=True)
+        return (before or HomeRoute(None, told.one.term - 1, sound=told.one.term - 1))._replace(held=True)
     came, sound, torn = "", told.term, None
     # Clocks differ: what was heard to move moved just now.
     is_news = told.since_ms >= since_ms or (before is not None and before.term < told.term)
     if before is not None and before.term == told.term:
         came, sound, torn = before.came, before.sound, before.torn
-    elif told.how == FORCED and is_news:
+    elif told.how == FORCED_SWITCH and is_news:
         torn = told.link
-    elif told.how == PLANNED and is_news:
+    elif told.how == PLANNED_SWITCH and is_news:
         came, sound = told.source, told.term - 1
         if before is not None and before.term == told.term - 1:
             sound = min(sound, before.sound)
     held, moves = told.state is HomeState.HELD, told.state is not HomeState.SETTLED
-    return Lead(names.get(told.cluster_id), told.term, held, came, moves, sound, torn, told.points, told.ran_out)
+    return HomeRoute(names.get(told.cluster_id), told.term, held, came, moves, sound, torn, told.points, told.ran_out)
 
 
-def wrote_of(states: Iterable[tuple[int, int, int]], lead: Lead) -> dict[int, Wrote]:
+def build_producer_tails(states: Iterable[tuple[int, int, int]], lead: HomeRoute) -> dict[int, ProducerTail]:
     """By producers' ids as their clients know them: of ids, epochs and last sequences as brokers tell them of earlier
     terms. What each did in the latest of them counts."""
-    found: dict[int, tuple[int, Wrote]] = {}
-    now = stamp_of(lead.term)
+    found: dict[int, tuple[int, ProducerTail]] = {}
+    now = get_term_stamp(lead.term)
     for producer_id, epoch, last in states:
-        stamp = stamp_in(producer_id)
-        age = (now - stamp) % STAMPS if stamp is not None else 0
+        stamp = extract_term_stamp(producer_id)
+        age = (now - stamp) % TERM_STAMPS if stamp is not None else 0
         if not 0 < age <= lead.term - lead.sound or last < 0:
             continue
-        known = unstamped(producer_id)
+        known = remove_term_stamp(producer_id)
         if known not in found or age < found[known][0]:
-            found[known] = age, Wrote(epoch, last)
+            found[known] = age, ProducerTail(epoch, last)
     return {known: wrote for known, (_, wrote) in found.items()}
 
 
-class Crossed(NamedTuple):
+class ReplicatedTails(NamedTuple):
     """Of a topic that came by force, by partition: what its producers had written that crossed, by their ids as clients
     know them. `unsure`: where more had crossed than is known of, and how much more, at most."""
 
-    wrote: Mapping[tuple[str, int], Mapping[int, Wrote]]
+    wrote: Mapping[tuple[str, int], Mapping[int, ProducerTail]]
     unsure: Mapping[tuple[str, int], int]
 
 
-def crossed_of(topic: str, lead: Lead, known: Mapping[tuple[str, int], Crossing]) -> Crossed:
+def build_replicated_tails(
+    topic: str, lead: HomeRoute, known: Mapping[tuple[str, int], ReplicatedPrefix]
+) -> ReplicatedTails:
     """By what the store has of it. What had crossed is known by the ids of the term before alone: of earlier terms
     nobody sends anything again."""
-    wrote: dict[tuple[str, int], Mapping[int, Wrote]] = {}
+    wrote: dict[tuple[str, int], Mapping[int, ProducerTail]] = {}
     unsure: dict[tuple[str, int], int] = {}
     for number, point in enumerate(lead.points):
-        crossing = known.get((topic, number), Crossing(lead.term, 0, True))
-        lacking = max(0, point - crossing.to_offset) if crossing.all_known else UNBOUNDED
+        crossing = known.get((topic, number), ReplicatedPrefix(lead.term, 0, True))
+        lacking = max(0, point - crossing.to_offset) if crossing.all_known else UNKNOWN_RECORDS
         # A new home that lost its own end has less than was told of it: what of a producer is left is not known then.
         lost_all = any(one.batches and not _below(one.batches, point) for one in crossing.producers)
         if lacking or lost_all:
-            unsure[topic, number] = UNBOUNDED if lost_all else lacking
+            unsure[topic, number] = UNKNOWN_RECORDS if lost_all else lacking
         if found := dict(_crossed(crossing, lead.term, point)):
             wrote[topic, number] = found
-    return Crossed(wrote, unsure)
+    return ReplicatedTails(wrote, unsure)
 
 
-def _crossed(crossing: Crossing, term: int, point: int) -> Iterator[tuple[int, Wrote]]:
+def _crossed(crossing: ReplicatedPrefix, term: int, point: int) -> Iterator[tuple[int, ProducerTail]]:
     for one in crossing.producers:
         there = _below(one.batches, point)
-        if there and stamp_in(one.producer_id) == stamp_of(term - 1):
-            yield unstamped(one.producer_id), Wrote(one.epoch, there[-1].last_sequence, True, there)
+        if there and extract_term_stamp(one.producer_id) == get_term_stamp(term - 1):
+            yield remove_term_stamp(one.producer_id), ProducerTail(one.epoch, there[-1].last_sequence, True, there)
 
 
 def _below(batches: Iterable[SourceBatch], point: int) -> tuple[SourceBatch, ...]:
@@ -302,37 +313,37 @@ def _below(batches: Iterable[SourceBatch], point: int) -> tuple[SourceBatch, ...
     return tuple(one for one in batches if one.last_offset < point)
 
 
-def doubtful(topic: str, lead: Lead) -> Crossed:
+def assume_unknown_tails(topic: str, lead: HomeRoute) -> ReplicatedTails:
     """Of a topic of which nothing is known: whatever is sent again may have crossed."""
-    return Crossed({}, {(topic, number): point for number, point in enumerate(lead.points) if point})
+    return ReplicatedTails({}, {(topic, number): point for number, point in enumerate(lead.points) if point})
 
 
 # How long a broker may take, beyond what the request itself allows it.
-ANSWER_S = 30.0
+RESPONSE_TIMEOUT_S = 30.0
 # An errand's questions: a cluster that hangs must not hold up what is asked of others beside it.
-ERRAND_S = 5.0
+FAN_OUT_TIMEOUT_S = 5.0
 
 Parts: TypeAlias = Sequence[Buffer]
 
 
-class Ask(NamedTuple):
+class BrokerRequest(NamedTuple):
     """A question to a broker, asked for the client by the client's own connection there. `flows`: what is to hear how
     long the answer took."""
 
-    place: Place
+    place: BrokerId
     key: int
     version: int
     body: Parts
-    flows: tuple[Flow, ...] = ()
+    flows: tuple[TrafficCounter, ...] = ()
 
 
 # The body of an answer; None where none is to be had.
-Said: TypeAlias = memoryview | None
+BrokerResponse: TypeAlias = memoryview | None
 # Asks several questions at once, is sent what came of each in the same order, and returns the body for the client.
-Errand: TypeAlias = Generator[Sequence[Ask], Sequence[Said], Parts]
+FanOutSteps: TypeAlias = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], Parts]
 
 
-class Later(NamedTuple):
+class RespondLater(NamedTuple):
     """Answered here, but not before so long."""
 
     body: Parts
@@ -340,37 +351,37 @@ class Later(NamedTuple):
 
 
 # What an answer's body becomes, and when where not at once; None where it may stay as it came.
-Rewrite: TypeAlias = Callable[[memoryview, int], Parts | Later | None]
+RewriteResponse: TypeAlias = Callable[[memoryview, int], Parts | RespondLater | None]
 
 
-class Pass(NamedTuple):
+class ForwardRequest(NamedTuple):
     """Passed on to this broker as it came, or with another `body`; its answer too, unless `rewrite` says otherwise.
     `topics`: to which it writes; `flows`: what is to hear how long the answer took."""
 
-    place: Place
-    wait_s: float = ANSWER_S
-    rewrite: Rewrite | None = None
+    place: BrokerId
+    wait_s: float = RESPONSE_TIMEOUT_S
+    rewrite: RewriteResponse | None = None
     answered: bool = True
     body: Parts | None = None
     topics: tuple[str, ...] = ()
-    flows: tuple[Flow, ...] = ()
+    flows: tuple[TrafficCounter, ...] = ()
 
 
-class Say(NamedTuple):
+class RespondNow(NamedTuple):
     """Answered here, with this body."""
 
     body: Parts
 
 
-class Run(NamedTuple):
+class FanOut(NamedTuple):
     """Several brokers are to be asked. Nothing else of this client is begun meanwhile. `topics`: to which it writes."""
 
-    errand: Errand
-    wait_s: float = ERRAND_S
+    errand: FanOutSteps
+    wait_s: float = FAN_OUT_TIMEOUT_S
     topics: tuple[str, ...] = ()
 
 
-class Hold(NamedTuple):
+class ParkRequest(NamedTuple):
     """Kept until more is known, and judged anew then. Nothing else of this client is begun meanwhile. `refusal` tells
     it to ask again; None where nothing does. `goes_first`: what it has sent behind must not overtake this, so it is
     refused only if nothing more is read, and else the connection ends."""
@@ -379,24 +390,26 @@ class Hold(NamedTuple):
     goes_first: bool = False
 
 
-class Drop(NamedTuple):
+class DiscardRequest(NamedTuple):
     """Nothing is passed on, and nothing said: the client waits for no answer."""
 
 
-class HangUp(NamedTuple):
+class DisconnectClient(NamedTuple):
     """The connection ends: there is no answer that would say so."""
 
     why: str
 
 
-Move: TypeAlias = Pass | Say | Later | Run | Hold | Drop | HangUp
+RequestDecision: TypeAlias = (
+    ForwardRequest | RespondNow | RespondLater | FanOut | ParkRequest | DiscardRequest | DisconnectClient
+)
 
-Ranges = Mapping[int, tuple[int, int]]
+ApiVersionRanges = Mapping[int, tuple[int, int]]
 # Offered only where all clusters have groups of the newer protocol.
 CONSUMER_GROUP_DESCRIBE: Final = 69
 
 
-class Broker(NamedTuple):
+class BrokerEndpoint(NamedTuple):
     """Where a broker of a cluster is."""
 
     host: str
@@ -405,7 +418,7 @@ class Broker(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSeen:
+class ProxiedCluster:
     """One cluster as it was seen last. `offers`: the versions of each API that all its brokers take. `answers`: whether
     it answered when it was last asked. `ids`: the cluster's own ids of its topics; `partitions`: how many each has;
     `twins`: those that `twinshore.twins` there calls twins."""
@@ -413,22 +426,22 @@ class ClusterSeen:
     name: str
     cluster_id: str
     controller: int
-    brokers: Mapping[int, Broker]
+    brokers: Mapping[int, BrokerEndpoint]
     topics: frozenset[str]
-    offers: Ranges
+    offers: ApiVersionRanges
     answers: bool = True
     ids: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     partitions: Mapping[str, int] = field(default_factory=dict, repr=False)
     twins: frozenset[str] = frozenset()
 
     @property
-    def was_seen(self) -> bool:
+    def has_answered(self) -> bool:
         """Whether it has answered since this process began."""
         return bool(self.cluster_id)
 
 
 @dataclass(frozen=True)
-class Seen:
+class RoutingTable:
     """`clusters` in the order of the settings. `homes` are the store's, `leads` the clusters' own words, which count
     more. `offers`: the versions that clients may send. `wrote`: what producers wrote last to partitions that have moved
     in good order, or by force; `unsure`: partitions of the latter of which not all is known that had crossed. `lapsed`:
@@ -440,53 +453,53 @@ class Seen:
     `routes`: the leader cluster of each topic, of Kafka's own ones where groups are; `leaderless`: topics that have
     none now, and why."""
 
-    clusters: Mapping[str, ClusterSeen]
+    clusters: Mapping[str, ProxiedCluster]
     homes: Mapping[str, str] = field(default_factory=dict)
-    offers: Ranges = field(default_factory=dict)
-    leads: Mapping[str, Lead] = field(default_factory=dict)
-    wrote: Mapping[tuple[str, int], Mapping[int, Wrote]] = field(default_factory=dict)
+    offers: ApiVersionRanges = field(default_factory=dict)
+    leads: Mapping[str, HomeRoute] = field(default_factory=dict)
+    wrote: Mapping[tuple[str, int], Mapping[int, ProducerTail]] = field(default_factory=dict)
     learns: frozenset[str] = frozenset()
     lapsed: frozenset[str] = frozenset()
     own: Mapping[str, str] = field(default_factory=dict)
     unsure: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    by_copies: Mapping[str, Decision] | None = field(default=None, repr=False)
-    not_believed: Mapping[str, Decision] = field(default_factory=dict)
-    decided: Mapping[str, Decision] = field(init=False, repr=False)
+    by_copies: Mapping[str, LeaderDecision] | None = field(default=None, repr=False)
+    not_believed: Mapping[str, LeaderDecision] = field(default_factory=dict)
+    decided: Mapping[str, LeaderDecision] = field(init=False, repr=False)
     routes: Mapping[str, str] = field(init=False)
     leaderless: Mapping[str, NoLeader] = field(init=False)
 
     def __post_init__(self) -> None:
         decided = self.by_copies
         if decided is None:
-            decided = led_by_copies(self.clusters.values(), self.homes)
+            decided = choose_leader_clusters(self.clusters.values(), self.homes)
         object.__setattr__(self, "decided", decided)
         found = dict(decided)
         found |= {topic: Leader(name) for topic, name in self.own.items() if not self.has_home(topic)}
-        away = NoLeader(Lacks.ELSEWHERE)
+        away = NoLeader(NoLeaderReason.ELSEWHERE)
         found |= {
             topic: Leader(lead.cluster) if lead.cluster in self.clusters and lead.cluster else away
             for topic, lead in self.leads.items()
         }
         found |= self.not_believed
         if self.clusters:
-            found |= dict.fromkeys(KAFKAS, Leader(self.group_home()))
+            found |= dict.fromkeys(KAFKA_INTERNAL_TOPICS, Leader(self.group_home()))
         routes = {topic: one.cluster for topic, one in found.items() if isinstance(one, Leader)}
         leaderless = {topic: one for topic, one in found.items() if isinstance(one, NoLeader)}
         object.__setattr__(self, "routes", routes)
         object.__setattr__(self, "leaderless", leaderless)
 
     @cached_property
-    def _without(self) -> dict[frozenset[str], Seen]:
+    def _without(self) -> dict[frozenset[str], RoutingTable]:
         return {}
 
-    def without(self, lapsed: frozenset[str]) -> Seen:
+    def without(self, lapsed: frozenset[str]) -> RoutingTable:
         """The same, where the leases of these clusters have run out. Made once: it goes through all topics."""
         if lapsed not in self._without:
             self._without[lapsed] = replace(self, lapsed=lapsed)
         return self._without[lapsed]
 
     @cached_property
-    def names_of_ids(self) -> Mapping[bytes, str]:
+    def topics_by_id(self) -> Mapping[bytes, str]:
         """The topics that clients are told ids of, by these: the ids are those of the groups' home."""
         ids = self.clusters[self.group_home()].ids
         return {topic_id: topic for topic, topic_id in ids.items() if self.stays(topic)}
@@ -494,7 +507,7 @@ class Seen:
     @cached_property
     def elsewhere(self) -> tuple[str, ...]:
         """Applications' topics that the groups' home does not have, in their names' order."""
-        return tuple(sorted(one for one in self.routes if not self.stays(one) and not is_of_no_application(one)))
+        return tuple(sorted(one for one in self.routes if not self.stays(one) and not is_internal_topic(one)))
 
     @property
     def serves_newer_groups(self) -> bool:
@@ -518,7 +531,7 @@ class Seen:
         return [name for name, one in self.clusters.items() if topic in one.topics]
 
     @property
-    def led_unheard(self) -> Mapping[str, Leader]:
+    def unconfirmed_leaders(self) -> Mapping[str, Leader]:
         """Topics whose leader was chosen without a cluster that could say otherwise."""
         found = {**self.decided, **self.not_believed}
         known = {topic for topic in self.leads if topic not in self.not_believed}
@@ -527,19 +540,19 @@ class Seen:
     @property
     def unseen(self) -> list[str]:
         """The clusters that have not answered since this process began: what they have is not known."""
-        return [name for name, one in self.clusters.items() if not one.was_seen]
+        return [name for name, one in self.clusters.items() if not one.has_answered]
 
-    def must_wait(self, topic: str) -> bool:
+    def writes_paused(self, topic: str) -> bool:
         """Whether nothing may be written to the topic now."""
         lead = self.leads.get(topic)
         lapsed = self.routes.get(topic) in self.lapsed
         return lapsed or topic in self.learns or (lead is not None and lead.held)
 
-    def keeps_out(self, topic: str, cluster: str) -> bool:
+    def may_reject_writers(self, topic: str, cluster: str) -> bool:
         """Whether rules of a switch may keep writers of the topic out of this cluster, for a while."""
         lead = self.leads.get(topic)
         ran_out = lead is not None and lead.ran_out
-        return ran_out or self.must_wait(topic) or self.is_elsewhere(topic, cluster)
+        return ran_out or self.writes_paused(topic) or self.is_elsewhere(topic, cluster)
 
     def route(self, topic: str) -> str | None:
         """The cluster that the topic's clients are led to; None where it has no leader, or no cluster is known to have
@@ -548,7 +561,7 @@ class Seen:
 
     def written_at(self, topic: str) -> str | None:
         """The same; of groups' committed offsets, where groups are."""
-        return self.group_home() if topic == GROUPS_HOME else self.routes.get(topic)
+        return self.group_home() if topic == GROUPS_HOME_NAME else self.routes.get(topic)
 
     def is_elsewhere(self, topic: str, cluster: str) -> bool:
         """Whether the topic is known to be at another cluster. One that is not known yet is its broker's to refuse."""
@@ -557,21 +570,21 @@ class Seen:
     def group_home(self) -> str:
         """The cluster where groups are: that which the clusters say, else the first one. Also while it is away, since a
         group in two places would read everything twice."""
-        lead = self.leads.get(GROUPS_HOME)
+        lead = self.leads.get(GROUPS_HOME_NAME)
         return lead.cluster if lead and lead.cluster else next(iter(self.clusters))
 
     @property
-    def groups_gather(self) -> bool:
+    def groups_gathering(self) -> bool:
         """Whether members are to commit what they have read, and to wait then: groups are about to move. Also while
         their home is not heard: they may have moved already."""
-        lead = self.leads.get(GROUPS_HOME)
+        lead = self.leads.get(GROUPS_HOME_NAME)
         moves = lead is not None and (lead.moves or lead.held or lead.cluster is None)
         return moves or self.group_home() in self.lapsed
 
     @property
-    def groups_wait(self) -> bool:
+    def offset_commits_paused(self) -> bool:
         """Whether no place may be committed now."""
-        lead = self.leads.get(GROUPS_HOME)
+        lead = self.leads.get(GROUPS_HOME_NAME)
         return self.group_home() in self.lapsed or (lead is not None and (lead.held or lead.cluster is None))
 
     def keeps(self, topic: str) -> str:
@@ -585,7 +598,7 @@ class Seen:
             return self.routes.get(topic, home) == home
         return topic in self.clusters[home].topics or self.routes.get(topic, home) == home
 
-    def may_be_apart(self, topic: str) -> bool:
+    def may_have_offsets_elsewhere(self, topic: str) -> bool:
         """Whether places in the topic may be on its own cluster too: where the groups' home has a twin of it, those
         from before the twin was made are not there."""
         return self.stays(topic) and self.routes.get(topic, self.group_home()) != self.group_home()
@@ -595,20 +608,20 @@ class Seen:
         return [name for name, one in self.clusters.items() if one.answers]
 
 
-def homes_of(rows: Iterable[HomeRow]) -> dict[str, str]:
+def merge_pair_homes(rows: Iterable[HomeRow]) -> dict[str, str]:
     """The home of each topic, from its homes in all pairs of clusters: one that is a twin in no other pair."""
     said: dict[str, dict[str, str]] = {}
     for row in rows:
         said.setdefault(row.topic, {})[row.pair] = row.home
     found: dict[str, str] = {}
     for topic, by_pair in said.items():
-        twins = {name for pair, home in by_pair.items() for name in pair.split(BETWEEN) if name != home}
+        twins = {name for pair, home in by_pair.items() for name in pair.split(PAIR_SEPARATOR) if name != home}
         first = [home for home in by_pair.values() if home not in twins]
         found[topic] = first[0] if first else next(iter(by_pair.values()))
     return found
 
 
-def torn_since(before: Seen, seen: Seen) -> frozenset[str]:
+def find_forced_topics(before: RoutingTable, seen: RoutingTable) -> frozenset[str]:
     """The topics that a switch by force has moved meanwhile."""
     return frozenset(
         topic

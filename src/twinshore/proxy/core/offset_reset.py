@@ -31,27 +31,38 @@ from typing import Any, Final
 
 from twinshore.config.errors import ConfigError
 from twinshore.kafka.protocol.apis import OFFSET_COMMIT
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.server import Request
-from twinshore.proxy.core import messages
-from twinshore.proxy.core.groups import NO_MEMBER, Committed
-from twinshore.proxy.core.messages import (
-    answer_kind,
-    error,
-    read_asked,
-    read_said,
-    refusal,
-    refused_places,
-    with_errors,
-    written,
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.requests import Request
+from twinshore.proxy.core import message_codec
+from twinshore.proxy.core.api_versions import HEARTBEAT, JOIN_GROUP
+from twinshore.proxy.core.group_requests import NO_GENERATION, OffsetRequests
+from twinshore.proxy.core.message_codec import (
+    build_commit_errors,
+    build_error_response,
+    build_topic_errors,
+    decode_request,
+    decode_response,
+    encode_message,
+    get_response_type,
+    to_error_code,
 )
-from twinshore.proxy.core.model import Errand, Hold, Later, Move, Parts, Pass, Place, Run, Say, Seen
-from twinshore.proxy.core.offers import HEARTBEAT, JOIN_GROUP
-from twinshore.proxy.core.transactions import commit_offsets
+from twinshore.proxy.core.model import (
+    BrokerId,
+    FanOut,
+    FanOutSteps,
+    ForwardRequest,
+    ParkRequest,
+    Parts,
+    RequestDecision,
+    RespondLater,
+    RespondNow,
+    RoutingTable,
+)
+from twinshore.proxy.core.transaction_requests import route_txn_offset_commit
 from twinshore.state.core.proxy_values import ResetGoal, ResetRow, ResetState
 
 
-class GoalKind(StrEnum):
+class ResetTargetKind(StrEnum):
     """How a place is named."""
 
     EARLIEST = "earliest"
@@ -62,15 +73,15 @@ class GoalKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ResetTarget:
     """`number`: the offset, the time in milliseconds, or by how many offsets a place is shifted."""
 
-    way: GoalKind
+    way: ResetTargetKind
     number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class ResetPartition:
     """A partition that the group reads: `cluster` keeps its place, and its log reaches from `begins` to below `ends`.
     `since`: the first offset as late as the time that was asked for, -1 where there is none."""
 
@@ -87,15 +98,15 @@ class Spot:
         return f"{self.topic}-{self.partition}"
 
 
-def target_of(
+def parse_target(
     *, earliest: bool, latest: bool, offset: int | None, time: str, shift: int | None, undone: bool
-) -> Target | None:
+) -> ResetTarget | None:
     """As it is asked for; None where nothing is. `undone`: a reset that was not finished is taken up, and says by
     itself where places go. ConfigError where more than one thing is asked for."""
-    since_ms = time_ms_of(time) if time else None
-    numbers = {GoalKind.OFFSET: offset, GoalKind.TIME: since_ms, GoalKind.SHIFT: shift}
-    numbers |= {GoalKind.EARLIEST: 0 if earliest else None, GoalKind.LATEST: 0 if latest else None}
-    found = [Target(way, number) for way, number in numbers.items() if number is not None]
+    since_ms = parse_time_ms(time) if time else None
+    numbers = {ResetTargetKind.OFFSET: offset, ResetTargetKind.TIME: since_ms, ResetTargetKind.SHIFT: shift}
+    numbers |= {ResetTargetKind.EARLIEST: 0 if earliest else None, ResetTargetKind.LATEST: 0 if latest else None}
+    found = [ResetTarget(way, number) for way, number in numbers.items() if number is not None]
     if len(found) + undone > 1:
         raise ConfigError(
             "places are set to one thing at a time",
@@ -104,7 +115,7 @@ def target_of(
     return found[0] if found else None
 
 
-def time_ms_of(text: str) -> int:
+def parse_time_ms(text: str) -> int:
     """Of a time as in 2026-11-26T10:00:00Z; without a zone it is UTC. ConfigError where it is none."""
     try:
         at = datetime.fromisoformat(text)
@@ -113,7 +124,7 @@ def time_ms_of(text: str) -> int:
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def topics_of(words: Iterable[str]) -> dict[str, frozenset[int] | None]:
+def parse_topics(words: Iterable[str]) -> dict[str, frozenset[int] | None]:
     """Topics with the partitions that are meant, None for all: of words such as `orders` and `orders:0,2`. ConfigError
     where a word says neither."""
     found: dict[str, frozenset[int] | None] = {}
@@ -128,7 +139,7 @@ def topics_of(words: Iterable[str]) -> dict[str, frozenset[int] | None]:
     return found
 
 
-def goals_of(target: Target, spots: Sequence[Spot]) -> tuple[tuple[ResetGoal, ...], list[str]]:
+def compute_goals(target: ResetTarget, spots: Sequence[ResetPartition]) -> tuple[tuple[ResetGoal, ...], list[str]]:
     """Where each place goes, also where it stays; and why some cannot go there."""
     goals, why = [], []
     for spot in spots:
@@ -142,27 +153,29 @@ def goals_of(target: Target, spots: Sequence[Spot]) -> tuple[tuple[ResetGoal, ..
     return tuple(goals), why
 
 
-def _to(target: Target, spot: Spot) -> int | None:
+def _to(target: ResetTarget, spot: ResetPartition) -> int | None:
     match target.way:
-        case GoalKind.EARLIEST:
+        case ResetTargetKind.EARLIEST:
             return spot.begins
-        case GoalKind.LATEST:
+        case ResetTargetKind.LATEST:
             return spot.ends
-        case GoalKind.OFFSET:
+        case ResetTargetKind.OFFSET:
             return target.number
-        case GoalKind.TIME:
+        case ResetTargetKind.TIME:
             # Of what is not there yet: where it will be.
             return spot.ends if spot.since < 0 else max(spot.since, spot.begins)
-        case GoalKind.SHIFT:
+        case ResetTargetKind.SHIFT:
             return None if spot.was is None else spot.was + target.number
 
 
-def backwards(goals: Sequence[ResetGoal]) -> tuple[ResetGoal, ...]:
+def reverse_goals(goals: Sequence[ResetGoal]) -> tuple[ResetGoal, ...]:
     """What undoes them. A place that was not there stays where it is."""
     return tuple(one._replace(was=one.to, to=one.was) for one in goals if one.was is not None)
 
 
-def taken_up(goals: Sequence[ResetGoal], spots: Sequence[Spot]) -> tuple[tuple[ResetGoal, ...], list[str]]:
+def resume_goals(
+    goals: Sequence[ResetGoal], spots: Sequence[ResetPartition]
+) -> tuple[tuple[ResetGoal, ...], list[str]]:
     """Of a reset that was not finished: each where the place is kept now. What lies outside of its log by now goes as
     near as it can, which is said; of a topic that is gone nothing is left to be set."""
     there = {(one.topic, one.partition): one for one in spots}
@@ -179,19 +192,21 @@ def taken_up(goals: Sequence[ResetGoal], spots: Sequence[Spot]) -> tuple[tuple[R
     return tuple(found), told
 
 
-def as_of_now(
-    target: Target | None, goals: Sequence[ResetGoal], spots: Sequence[Spot]
+def refresh_goals(
+    target: ResetTarget | None, goals: Sequence[ResetGoal], spots: Sequence[ResetPartition]
 ) -> tuple[tuple[ResetGoal, ...], list[str]]:
     """The goals with the places as they stand, and a shift from there; and why some cannot go there."""
     meant = {(one.topic, one.partition) for one in goals}
     some = [one for one in spots if (one.topic, one.partition) in meant]
-    if target is not None and target.way in (GoalKind.SHIFT, GoalKind.EARLIEST):
-        return goals_of(target, some)
+    if target is not None and target.way in (ResetTargetKind.SHIFT, ResetTargetKind.EARLIEST):
+        return compute_goals(target, some)
     was = {(one.topic, one.partition): one.was for one in some}
     return tuple(one._replace(was=was.get((one.topic, one.partition))) for one in goals), []
 
 
-def amiss(goals: Sequence[ResetGoal], spots: Sequence[Spot], *, are_set: bool = False) -> list[str]:
+def find_stale_goals(
+    goals: Sequence[ResetGoal], spots: Sequence[ResetPartition], *, are_set: bool = False
+) -> list[str]:
     """Why they cannot be set as they were meant, or do not count where they are set."""
     there = {(one.topic, one.partition): one for one in spots}
     why = []
@@ -206,7 +221,7 @@ def amiss(goals: Sequence[ResetGoal], spots: Sequence[Spot], *, are_set: bool = 
     return why
 
 
-def others(goals: Sequence[ResetGoal], spots: Sequence[Spot], *, but: str = "") -> list[str]:
+def find_unset_goals(goals: Sequence[ResetGoal], spots: Sequence[ResetPartition], *, but: str = "") -> list[str]:
     """Those that do not stand where they were set; `but` for what is kept on that cluster."""
     stand = {(one.cluster, one.topic, one.partition): one.was for one in spots}
     wrong = [
@@ -215,7 +230,7 @@ def others(goals: Sequence[ResetGoal], spots: Sequence[Spot], *, but: str = "") 
     return [f"{one.topic}-{one.partition}" for one in wrong]
 
 
-def sentence_of(spot: Spot, to: int | None = None) -> str:
+def describe_partition(spot: ResetPartition, to: int | None = None) -> str:
     """How the place stands; with `to`, where it goes, and what that means to readers."""
     was = "no place" if spot.was is None else str(spot.was)
     log = f"{spot.begins} to {spot.ends}"
@@ -224,7 +239,7 @@ def sentence_of(spot: Spot, to: int | None = None) -> str:
     return f"{spot.name}: {was} -> {to}, of {log}{_means(spot, to)}"
 
 
-def _means(spot: Spot, to: int) -> str:
+def _means(spot: ResetPartition, to: int) -> str:
     if spot.was is None:
         return ""
     if to < spot.was:
@@ -234,7 +249,7 @@ def _means(spot: Spot, to: int) -> str:
     return ": it stays"
 
 
-def by_topic(goals: Iterable[ResetGoal]) -> Mapping[str, list[ResetGoal]]:
+def group_goals_by_topic(goals: Iterable[ResetGoal]) -> Mapping[str, list[ResetGoal]]:
     """For the audit."""
     found: dict[str, list[ResetGoal]] = {}
     for one in goals:
@@ -252,29 +267,29 @@ _LATER_JAVA: Final = re.compile(r"([3-9]|\d\d+)\.")
 # A client is a member of one group; whoever says that it is one of many more is not believed.
 _GROUPS_MAX: Final = 16
 # So long a member may not have heard that it was sent away, and transactions that name none may be its own.
-DOUBTED_MS: Final = 600_000
+MEMBERS_DOUBTED_MS: Final = 600_000
 # What home has said of a member holds so long, which is less than what it takes for a proxy to count as gone.
-JUDGED_S: Final = 5.0
-_OVER: Final = (ResetState.DONE, ResetState.UNDONE)
+MEMBER_CHECK_VALID_S: Final = 5.0
+_OVER: Final = (ResetState.DONE, ResetState.ROLLED_BACK)
 
 
-def on_its_way(group: str) -> str:
+def commits_key(group: str) -> str:
     """By which requests that commit places of the group are counted: no topic has such a name."""
     return f"places of {group}"
 
 
-def on_its_way_elsewhere(group: str) -> str:
+def late_commits_key(group: str) -> str:
     """The same, of those that no coordinator judges and that come while members gather."""
     return f"late places of {group}"
 
 
-def awaited(row: ResetRow) -> tuple[str, ...]:
+def list_awaited_keys(row: ResetRow) -> tuple[str, ...]:
     """What must not be on its way any more for a proxy to say that it holds the group."""
-    ways = (on_its_way(row.group), on_its_way_elsewhere(row.group))
+    ways = (commits_key(row.group), late_commits_key(row.group))
     return ways if row.state is ResetState.SETTING else ways[:1]
 
 
-class ResetBook:
+class OffsetResets:
     """What all clients of a process share. `clock`: seconds that go on while the process stands still. `revision`: of
     the resets as they are in force. `waiting`: how many members of each group wait to join."""
 
@@ -320,26 +335,26 @@ class ResetBook:
         """Whether its members leave, and its places are set."""
         return group in self._held and self._rows[group].state is ResetState.SETTING
 
-    def was_sent_away(self, group: str, member: str) -> bool:
+    def is_former_member(self, group: str, member: str) -> bool:
         """Whether this is a member of before for certain, or as good as that: places are set just now."""
         row = self._rows.get(group)
         if row is None or not member or row.state is ResetState.GIVEN_UP:
             return False
         return self.sets(group) or member in row.members
 
-    def means(self, group: str, seen: Seen, topic: str, partition: int) -> bool:
+    def means(self, group: str, seen: RoutingTable, topic: str, partition: int) -> bool:
         """Whether this place of the group, where this client's is kept, is reset or was lately."""
         goals = self._goals.get(group, ())
         return bool(goals) and (seen.keeps(topic), topic, partition) in goals
 
-    def sent_away(self, group: str, member: str) -> bool:
+    def may_be_former_member(self, group: str, member: str) -> bool:
         """Whether this may be a member of before, who has not heard of it."""
         row = self._rows.get(group)
         if row is None or not member:
             return False
         return group in self._held or (row.state in _OVER and member in row.members)
 
-    def is_fresh(self, group: str) -> bool:
+    def was_just_reset(self, group: str) -> bool:
         """Whether members were sent away some seconds ago, and may commit as if they came from outside."""
         row = self._rows.get(group)
         return row is not None and row.state in _OVER and bool(row.members) and self._now_ms < row.until_ms
@@ -347,18 +362,23 @@ class ResetBook:
     def doubts(self, group: str) -> bool:
         """Whether members were sent away lately, and may not have heard of it."""
         row = self._rows.get(group)
-        return row is not None and row.state in _OVER and bool(row.members) and self._now_ms < row.since_ms + DOUBTED_MS
+        return (
+            row is not None
+            and row.state in _OVER
+            and bool(row.members)
+            and self._now_ms < row.since_ms + MEMBERS_DOUBTED_MS
+        )
 
 
-class Resets:
+class ResetFilter:
     """For one client: stands before what judges members and places."""
 
     def __init__(
         self,
-        book: ResetBook,
-        committed: Committed,
-        members: Callable[[Request, Place | None, Seen], Move],
-        now: Callable[[], Seen] | None = None,
+        book: OffsetResets,
+        committed: OffsetRequests,
+        members: Callable[[Request, BrokerId | None, RoutingTable], RequestDecision],
+        now: Callable[[], RoutingTable] | None = None,
     ):
         self._book, self._committed, self._members, self._now = book, committed, members, now
         self._waits = ""
@@ -390,157 +410,167 @@ class Resets:
             del self._book.waiting[""]
             self._waits = group
 
-    def of_members(self, request: Request, place: Place | None, seen: Seen) -> Move:
+    def of_members(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
         """JoinGroup waits while its group is held, the others of members pass."""
         move = self._members(request, place, seen)
-        asked = read_asked(request)
+        asked = decode_request(request)
         group, member = str(asked.group_id), str(getattr(asked, "member_id", ""))
         if member and (group in self._ids or len(self._ids) < _GROUPS_MAX):
             self._ids[group] = member
-        if request.key == JOIN_GROUP and isinstance(move, Pass) and self._book.holds(group):
+        if request.key == JOIN_GROUP and isinstance(move, ForwardRequest) and self._book.holds(group):
             self._wait_for(group)
-            return Hold(refusal(request, Code.COORDINATOR_LOAD_IN_PROGRESS))
+            return ParkRequest(build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS))
         self._wait_for("")
-        if request.key == HEARTBEAT and isinstance(move, Pass) and self._book.sent_away(group, member):
+        if (
+            request.key == HEARTBEAT
+            and isinstance(move, ForwardRequest)
+            and self._book.may_be_former_member(group, member)
+        ):
             if not self._gives_up(asked):
                 return move
             return move._replace(rewrite=partial(_rebalances, version=request.version))
         return move
 
-    def commit(self, request: Request, place: Place | None, seen: Seen) -> Move:
+    def commit(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
         """OffsetCommit."""
-        asked = read_asked(request)
+        asked = decode_request(request)
         group, member = str(asked.group_id), str(asked.member_id)
         if place is None or place.cluster != seen.group_home():
-            return self._committed.commit_of(request, asked, place, seen)
-        outside = asked.generation_id_or_member_epoch == NO_MEMBER and not member
+            return self._committed.route_commit(request, asked, place, seen)
+        outside = asked.generation_id_or_member_epoch == NO_GENERATION and not member
         if self._book.holds(group):
             return self._while_held(request, asked, place, seen, outside=outside)
-        if outside and self._book.sent_away(group, self._ids.get(group, "")):
+        if outside and self._book.may_be_former_member(group, self._ids.get(group, "")):
             return self._without_some(request, asked, place, seen)
-        if outside and group not in self._ids and self._book.is_fresh(group) and self._is_meant(asked, seen):
-            return Say(refused_places(request, asked.topics, Code.UNKNOWN_MEMBER_ID))
-        move = _on_its_way(self._commit_of(request, asked, place, seen), on_its_way(group))
-        return self._told(move, request, group, seen) if self._book.sent_away(group, member) else move
+        if outside and group not in self._ids and self._book.was_just_reset(group) and self._is_meant(asked, seen):
+            return RespondNow(build_commit_errors(request, asked.topics, Code.UNKNOWN_MEMBER_ID))
+        move = _on_its_way(self._commit_of(request, asked, place, seen), commits_key(group))
+        return self._told(move, request, group, seen) if self._book.may_be_former_member(group, member) else move
 
-    def _commit_of(self, request: Request, asked: Any, place: Place, seen: Seen) -> Move:
+    def _commit_of(self, request: Request, asked: Any, place: BrokerId, seen: RoutingTable) -> RequestDecision:
         """A process that stood still may count as gone: members were sent away then, and places set, without it."""
         group = str(asked.group_id)
-        stands, until_s = self._book.stands(group), self._book.clock() + JUDGED_S
+        stands, until_s = self._book.stands(group), self._book.clock() + MEMBER_CHECK_VALID_S
 
         def still() -> bool:
-            deaf = self._now is not None and self._now().groups_wait
+            deaf = self._now is not None and self._now().offset_commits_paused
             return not deaf and self._book.stands(group) == stands and self._book.clock() <= until_s
 
-        return self._committed.commit_of(request, asked, place, seen, still)
+        return self._committed.route_commit(request, asked, place, seen, still)
 
-    def _while_held(self, request: Request, asked: Any, place: Place, seen: Seen, *, outside: bool) -> Move:
+    def _while_held(
+        self, request: Request, asked: Any, place: BrokerId, seen: RoutingTable, *, outside: bool
+    ) -> RequestDecision:
         """Nothing is answered that is neither written nor decided: whoever resets may still give up."""
         group, member = str(asked.group_id), str(asked.member_id)
         known = self._ids.get(group, "") if outside else member
         if outside and not known:
             # As where a group has members.
-            return Say(refused_places(request, asked.topics, Code.UNKNOWN_MEMBER_ID))
+            return RespondNow(build_commit_errors(request, asked.topics, Code.UNKNOWN_MEMBER_ID))
         if self._book.sets(group) and (outside or self._elsewhere(asked, seen)):
-            return Hold(refused_places(request, asked.topics, Code.COORDINATOR_LOAD_IN_PROGRESS))
-        if outside and self._book.was_sent_away(group, known):
+            return ParkRequest(build_commit_errors(request, asked.topics, Code.COORDINATOR_LOAD_IN_PROGRESS))
+        if outside and self._book.is_former_member(group, known):
             return self._without_some(request, asked, place, seen)
         move = self._commit_of(request, asked, place, seen)
         if outside or self._elsewhere(asked, seen):
-            move = _on_its_way(move, on_its_way_elsewhere(group))
-        return self._told(move, request, group, seen) if self._book.was_sent_away(group, member) else move
+            move = _on_its_way(move, late_commits_key(group))
+        return self._told(move, request, group, seen) if self._book.is_former_member(group, member) else move
 
-    def _is_meant(self, asked: Any, seen: Seen) -> bool:
+    def _is_meant(self, asked: Any, seen: RoutingTable) -> bool:
         """Whether some place is reset."""
         return bool(_parted(asked.topics, partial(self._book.means, str(asked.group_id), seen))[0])
 
-    def _elsewhere(self, asked: Any, seen: Seen) -> bool:
+    def _elsewhere(self, asked: Any, seen: RoutingTable) -> bool:
         """Whether some place that is reset is kept where nobody knows members."""
         named = ((str(one.name), part.partition_index) for one in asked.topics for part in one.partitions)
         return any(
             not seen.stays(topic) and self._book.means(asked.group_id, seen, topic, part) for topic, part in named
         )
 
-    def _without_some(self, request: Request, asked: Any, place: Place, seen: Seen) -> Move:
+    def _without_some(self, request: Request, asked: Any, place: BrokerId, seen: RoutingTable) -> RequestDecision:
         """Commits what is not reset."""
         group = str(asked.group_id)
         left, kept = _parted(asked.topics, partial(self._book.means, group, seen))
         if not kept:
-            return Say(refused_places(request, left, Code.NONE))
+            return RespondNow(build_commit_errors(request, left, Code.NONE))
         move = self._commit_of(request, replace(asked, topics=tuple(kept)), place, seen)
-        if left and isinstance(move, Pass):
-            move = move._replace(body=written(messages.of_places(replace(asked, topics=tuple(kept)), seen)))
+        if left and isinstance(move, ForwardRequest):
+            move = move._replace(
+                body=encode_message(message_codec.strip_commit_epochs(replace(asked, topics=tuple(kept)), seen))
+            )
         return self._told(move, request, group, seen, left)
 
-    def _told(self, move: Move, request: Request, group: str, seen: Seen, left: Sequence[Any] = ()) -> Move:
+    def _told(
+        self, move: RequestDecision, request: Request, group: str, seen: RoutingTable, left: Sequence[Any] = ()
+    ) -> RequestDecision:
         """With what is said of places that count no more: that they are written."""
 
         def more(body: Parts) -> Parts:
-            whole = read_said(OFFSET_COMMIT, request.version, memoryview(b"".join(body)))
-            kind = answer_kind(OFFSET_COMMIT, request.version)
-            told = [with_errors(kind, one, Code.NONE) for one in left]
-            return written(self._without_errors(whole, group, seen, told))
+            whole = decode_response(OFFSET_COMMIT, request.version, memoryview(b"".join(body)))
+            kind = get_response_type(OFFSET_COMMIT, request.version)
+            told = [build_topic_errors(kind, one, Code.NONE) for one in left]
+            return encode_message(self._without_errors(whole, group, seen, told))
 
         match move:
-            case Pass():
+            case ForwardRequest():
                 inner = move.rewrite
 
-                def rewrite(view: memoryview, at: int) -> Parts | Later | None:
+                def rewrite(view: memoryview, at: int) -> Parts | RespondLater | None:
                     # First this: what the inner one makes of it is another error's.
                     body = more([view[at:]])
                     told = inner(memoryview(b"".join(body)), 0) if inner else None
                     return told or body
 
                 return move._replace(rewrite=rewrite)
-            case Run():
+            case FanOut():
                 return move._replace(errand=_with(move.errand, more))
             case _:
                 return move
 
-    def _without_errors(self, whole: Any, group: str, seen: Seen, left: Sequence[Any]) -> Any:
+    def _without_errors(self, whole: Any, group: str, seen: RoutingTable, left: Sequence[Any]) -> Any:
         def told(topic: str, part: Any) -> Any:
             gone = part.error_code == Code.UNKNOWN_MEMBER_ID and self._book.means(
                 group, seen, topic, part.partition_index
             )
-            return replace(part, error_code=error(Code.NONE)) if gone else part
+            return replace(part, error_code=to_error_code(Code.NONE)) if gone else part
 
         topics = [
             replace(one, partitions=tuple(map(partial(told, str(one.name)), one.partitions))) for one in whole.topics
         ]
         return replace(whole, topics=(*topics, *left))
 
-    def commit_in_transaction(self, request: Request, place: Place | None, seen: Seen) -> Move:
+    def commit_in_transaction(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
         """TxnOffsetCommit: of a member its coordinator says whether it counts. What names none aborts while the group
         is held."""
-        asked = read_asked(request)
+        asked = decode_request(request)
         group = str(asked.group_id)
-        move = commit_offsets(request, place, seen)
-        if not isinstance(move, Pass):
+        move = route_txn_offset_commit(request, place, seen)
+        if not isinstance(move, ForwardRequest):
             return move
         held, names = self._book.holds(group), request.version >= _NAMES_MEMBERS
         doubtful = held or (names and self._book.doubts(group))
         if getattr(asked, "member_id", "") or not doubtful:
-            return move if held else move._replace(topics=(*move.topics, on_its_way(group)))
+            return move if held else move._replace(topics=(*move.topics, commits_key(group)))
         named = [(str(topic.name), one.partition_index) for topic in asked.topics for one in topic.partitions]
         if not any(self._book.means(group, seen, *one) for one in named):
             return move
-        return Say(refused_places(request, asked.topics, _OF_A_MEMBER if names else _OF_NO_MEMBER))
+        return RespondNow(build_commit_errors(request, asked.topics, _OF_A_MEMBER if names else _OF_NO_MEMBER))
 
 
-def _on_its_way(move: Move, way: str) -> Move:
+def _on_its_way(move: RequestDecision, way: str) -> RequestDecision:
     """Counted by this name until it is answered."""
-    return move._replace(topics=(*move.topics, way)) if isinstance(move, Pass | Run) else move
+    return move._replace(topics=(*move.topics, way)) if isinstance(move, ForwardRequest | FanOut) else move
 
 
 def _rebalances(view: memoryview, at: int, version: int) -> Parts | None:
     """The answer to a heartbeat of a member that is to join, or has been sent away."""
-    whole = read_said(HEARTBEAT, version, view[at:])
+    whole = decode_response(HEARTBEAT, version, view[at:])
     if whole.error_code not in (Code.NONE, Code.UNKNOWN_MEMBER_ID):
         return None
-    return written(replace(whole, error_code=error(Code.REBALANCE_IN_PROGRESS)))
+    return encode_message(replace(whole, error_code=to_error_code(Code.REBALANCE_IN_PROGRESS)))
 
 
-def _with(errand: Errand, more: Callable[[Parts], Parts]) -> Errand:
+def _with(errand: FanOutSteps, more: Callable[[Parts], Parts]) -> FanOutSteps:
     body = yield from errand
     return more(body)
 

@@ -11,10 +11,10 @@ import struct
 from typing import Final
 
 from twinshore.config.errors import WireError
-from twinshore.proxy.core.follower_fetch import parsed
+from twinshore.proxy.core.follower_fetch import parse_ip_address
 
 # Both versions are longer than what they begin with.
-FIRST: Final = 12
+FIRST_READ_BYTES: Final = 12
 _SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 _LINE, _LINE_MAX, _LINE_END = b"PROXY ", 107, b"\r\n"
 _REST: Final = struct.Struct(">BBH")
@@ -37,17 +37,17 @@ class ProxyHeader:
     def lacks(self) -> int:
         """So many bytes may be taken next; 0 once it is whole. WireError where it is no header."""
         got = self._got
-        if len(got) < FIRST:
-            return FIRST - len(got)
+        if len(got) < FIRST_READ_BYTES:
+            return FIRST_READ_BYTES - len(got)
         if got.startswith(_SIGNATURE):
-            whole = FIRST + _REST.size
+            whole = FIRST_READ_BYTES + _REST.size
             if len(got) >= whole:
                 whole += self._length()
             return whole - len(got)
         return self._lacks_of_line()
 
     def _length(self) -> int:
-        version, _, length = _REST.unpack_from(self._got, FIRST)
+        version, _, length = _REST.unpack_from(self._got, FIRST_READ_BYTES)
         if version >> 4 != _VERSION or version & 0xF not in (_LOCAL, _PROXY):
             raise WireError(f"a PROXY header of a version or command that nobody knows: {version:#04x}")
         if length > _MORE_MAX:
@@ -71,13 +71,13 @@ class ProxyHeader:
             self.address = self._of_line() if self._got.startswith(_LINE) else self._of_binary()
 
     def _of_binary(self) -> str:
-        version, family, length = _REST.unpack_from(self._got, FIRST)
+        version, family, length = _REST.unpack_from(self._got, FIRST_READ_BYTES)
         size = {_TCP4: 4, _TCP6: 16}.get(family)
         if version & 0xF == _LOCAL or size is None:
             return ""
         if length < 2 * size + _PORTS:
             raise WireError("a PROXY header that ends within its addresses")
-        begin = FIRST + _REST.size
+        begin = FIRST_READ_BYTES + _REST.size
         return _text(ipaddress.ip_address(bytes(self._got[begin : begin + size])).compressed)
 
     def _of_line(self) -> str:
@@ -90,7 +90,7 @@ class ProxyHeader:
 
 
 def _text(address: str) -> str:
-    found = parsed(address)
+    found = parse_ip_address(address)
     if found is None:
         raise WireError("a PROXY header without an address")
     return str(found)

@@ -28,69 +28,69 @@ from twinshore.kafka.protocol.apis import (
     PRODUCE,
     api_name,
 )
-from twinshore.kafka.protocol.errors import Code
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.record_batch import CRC_START
-from twinshore.kafka.protocol.server import Request
-from twinshore.proxy.core import groups, metadata, transactions
-from twinshore.proxy.core.admin import Judge, judges, refused_as_guarded
-from twinshore.proxy.core.breakers import Fusebox, Written
-from twinshore.proxy.core.follower_fetch import Near, Reading, nothing_new
-from twinshore.proxy.core.groups import Committed
-from twinshore.proxy.core.metadata import about_partitions
-from twinshore.proxy.core.model import (
-    CONSUMER_GROUP_DESCRIBE,
-    Drop,
-    Errand,
-    HangUp,
-    Hold,
-    Later,
-    Layout,
-    Move,
-    Parts,
-    Pass,
-    Place,
-    Run,
-    Say,
-    Seen,
-)
-from twinshore.proxy.core.offers import (
+from twinshore.kafka.protocol.requests import Request
+from twinshore.proxy.core import group_requests, metadata_requests, transaction_requests
+from twinshore.proxy.core.admin_requests import AdminRequestRule, build_admin_rules, refuse_guarded
+from twinshore.proxy.core.api_versions import (
+    CONSUMER_GROUP_HEARTBEAT,
     DESCRIBE_CLUSTER,
     DESCRIBE_GROUPS,
     FIND_COORDINATOR,
-    HANDLED,
+    HANDLED_API_VERSIONS,
     HEARTBEAT,
-    HEARTBEAT_OF_NEWER_GROUP,
     JOIN_GROUP,
     LEAVE_GROUP,
     LIST_GROUPS,
     SYNC_GROUP,
-    versions_body,
+    build_versions_response,
 )
-from twinshore.proxy.core.offset_reset import ResetBook, Resets
-from twinshore.proxy.core.records import (
-    SESSION_IS_OVER,
-    SESSIONS,
-    Batch,
-    Records,
-    all_refused,
-    batch_in,
-    count_in,
-    distance,
+from twinshore.proxy.core.breakers import CircuitBreakers, PartitionProducer
+from twinshore.proxy.core.follower_fetch import ClientFollowerFetch, FollowerFetch, build_empty_fetch
+from twinshore.proxy.core.group_requests import OffsetRequests
+from twinshore.proxy.core.metadata_requests import route_by_partitions
+from twinshore.proxy.core.model import (
+    CONSUMER_GROUP_DESCRIBE,
+    BrokerAddressing,
+    BrokerId,
+    DiscardRequest,
+    DisconnectClient,
+    FanOut,
+    FanOutSteps,
+    ForwardRequest,
+    ParkRequest,
+    Parts,
+    RequestDecision,
+    RespondLater,
+    RespondNow,
+    RoutingTable,
 )
-from twinshore.proxy.core.traffic import Counting, Flows, software_of
-from twinshore.state.core.proxy_values import FuseKind, FusePolicy, FuseRow
+from twinshore.proxy.core.offset_reset import OffsetResets, ResetFilter
+from twinshore.proxy.core.record_requests import (
+    FETCH_SESSIONS_VERSION,
+    SESSION_NOT_FOUND_RESPONSE,
+    ProducerBatch,
+    RecordRequests,
+    count_records,
+    parse_batch,
+    refuse_all_batches,
+    sequence_distance,
+)
+from twinshore.proxy.core.traffic import RequestCounter, TrafficTable, parse_client_software
+from twinshore.state.core.proxy_values import BreakerKind, BreakerPolicy, BreakerRow
 
 # What clients are asked to leave the broker alone for; it holds up also what they have for others, so it is short, and
 # not asked of who has.
 THROTTLE_MS: Final = 200
 FETCH_WAIT_S_MAX: Final = 1.0
 # A client that has not sent again by then what was refused has given it up.
-RETRY_S: Final = 10.0
+RETRY_TIMEOUT_S: Final = 10.0
 
 
 # So many batches of one client are known again.
-PRINTS_MAX: Final = 1000
-Print: TypeAlias = tuple[str, int, bytes]
+BATCH_FINGERPRINTS_MAX: Final = 1000
+BatchFingerprint: TypeAlias = tuple[str, int, bytes]
 
 
 class _Refused(NamedTuple):
@@ -103,44 +103,44 @@ class _Refused(NamedTuple):
 class _Cut(NamedTuple):
     """A batch that a fuse answers."""
 
-    one: produce.Batches
-    row: FuseRow
-    batch: Batch | None
+    one: produce.ProduceRequestPartition
+    row: BreakerRow
+    batch: ProducerBatch | None
     drop: bool
 
 
-class Fused:
+class BreakerFilter:
     """In front of `records`, which it asks for all that no fuse cuts."""
 
-    def __init__(self, records: Records, box: Fusebox) -> None:
-        self._records, self._box, self._reader = records, box, produce.RequestReader()
-        self._refused: dict[Written, _Refused] = {}
+    def __init__(self, records: RecordRequests, box: CircuitBreakers) -> None:
+        self._records, self._box, self._reader = records, box, produce.ProduceRequestReader()
+        self._refused: dict[PartitionProducer, _Refused] = {}
         # What was cut, and when last; the oldest first.
-        self._prints: dict[Print, float] = {}
+        self._prints: dict[BatchFingerprint, float] = {}
         self._writes_elsewhere = False
         self._out_of_step: set[int] = set()
 
-    def on_produce(self, request: Request, place: Place | None, seen: Seen) -> Move:
+    def on_produce(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
         """A broker that does not know a producer yet takes whatever number comes first: so behind a batch that was
         refused none of its successors goes on before it does."""
         box = self._box
         asked = self._reader.read(request.view, request.position, request.version)
-        if FuseKind.PRODUCE not in box.looks and not self._refused and not box.gaps:
+        if BreakerKind.PRODUCE not in box.looks and not self._refused and not box.gaps:
             return self._records.on_produce(request, place, seen, asked)
         client, remembers = request.client_id or "", bool(self._refused or box.gaps)
         cut: list[_Cut] = []
-        told: list[produce.Appended] = []
-        kept: list[produce.Batches] = []
+        told: list[produce.ProduceResponsePartition] = []
+        kept: list[produce.ProduceRequestPartition] = []
         for one in asked.batches:
             topic = str(one.topic)
             if not self._prints or not self._came_before(_print(one)):
-                box.wants(FuseKind.PRODUCE, topic, client, count_in(one.records), len(one.records or b""))
-            row = box.cut(FuseKind.PRODUCE, topic, client)
+                box.wants(BreakerKind.PRODUCE, topic, client, count_records(one.records), len(one.records or b""))
+            row = box.cut(BreakerKind.PRODUCE, topic, client)
             # Nearly always nothing more of it is asked than how many records it says that it has.
-            batch = batch_in(one.records) if remembers or row is not None else None
+            batch = parse_batch(one.records) if remembers or row is not None else None
             if row is not None:
                 self._note(_print(one))
-                drops = row.policy is FusePolicy.DROP and asked.transactional_id is None
+                drops = row.policy is BreakerPolicy.DROP and asked.transactional_id is None
                 cut.append(_Cut(one, row, batch, drops or not asked.acks))
             elif (code := self._must_not_go_on(one, batch)) is not None:
                 told.append(_appended(one, code))
@@ -148,47 +148,47 @@ class Fused:
                 kept.append(one)
         self._writes_elsewhere |= bool(kept)
         move = self._what_is_left(request, place, seen, asked, kept, len(cut) + len(told))
-        if isinstance(move, Hold):
+        if isinstance(move, ParkRequest):
             return move  # all of it is judged again
         told += [self._answer(one, client) for one in cut]
         return self._with(move, request, told) if told and asked.acks else move
 
-    def _came_before(self, print_of: Print | None) -> bool:
+    def _came_before(self, print_of: BatchFingerprint | None) -> bool:
         """Whether this is what was refused a moment ago: who sends it again wants nothing more than before, and would
         keep a fuse open for ever that closes once all is quiet."""
         at_s = self._prints.get(print_of) if print_of is not None else None
-        return at_s is not None and self._box.now_s - at_s < RETRY_S
+        return at_s is not None and self._box.now_s - at_s < RETRY_TIMEOUT_S
 
-    def _note(self, print_of: Print | None) -> None:
+    def _note(self, print_of: BatchFingerprint | None) -> None:
         if print_of is None:
             return
         self._prints.pop(print_of, None)
         self._prints[print_of] = self._box.now_s
-        if len(self._prints) > PRINTS_MAX:
+        if len(self._prints) > BATCH_FINGERPRINTS_MAX:
             del self._prints[next(iter(self._prints))]
 
     def _what_is_left(
         self,
         request: Request,
-        place: Place | None,
-        seen: Seen,
+        place: BrokerId | None,
+        seen: RoutingTable,
         asked: produce.ProduceRequest,
-        kept: list[produce.Batches],
+        kept: list[produce.ProduceRequestPartition],
         out: int,
-    ) -> Move:
+    ) -> RequestDecision:
         if not out:
             return self._records.on_produce(request, place, seen, asked)
         if not kept:
-            return Say([]) if asked.acks else Drop()
+            return RespondNow([]) if asked.acks else DiscardRequest()
         less = asked._replace(batches=kept)
         move = self._records.on_produce(request, place, seen, less)
-        if isinstance(move, Hold) and move.refusal is not None:
-            return move._replace(refusal=all_refused(request, asked, Code.NOT_LEADER_OR_FOLLOWER))
-        if isinstance(move, Pass) and move.body is None:
-            return move._replace(body=produce.write_request(request.version, less))
+        if isinstance(move, ParkRequest) and move.refusal is not None:
+            return move._replace(refusal=refuse_all_batches(request, asked, Code.NOT_LEADER_OR_FOLLOWER))
+        if isinstance(move, ForwardRequest) and move.body is None:
+            return move._replace(body=produce.write_produce_request(request.version, less))
         return move
 
-    def _answer(self, cut: _Cut, client: str) -> produce.Appended:
+    def _answer(self, cut: _Cut, client: str) -> produce.ProduceResponsePartition:
         one, row, batch, drop = cut
         records, size = _count(batch), len(one.records or b"")
         self._box.answered(row, 1, records, size)
@@ -203,13 +203,17 @@ class Fused:
             self._box.gap(writer)
         return _appended(one, Code.NONE)
 
-    def _remember(self, writer: Written, sequence: int) -> None:
+    def _remember(self, writer: PartitionProducer, sequence: int) -> None:
         known = self._refused.get(writer)
-        if known is not None and distance(sequence, known.sequence) > 0 and self._box.now_s - known.at_s < RETRY_S:
+        if (
+            known is not None
+            and sequence_distance(sequence, known.sequence) > 0
+            and self._box.now_s - known.at_s < RETRY_TIMEOUT_S
+        ):
             sequence = known.sequence
         self._refused[writer] = _Refused(sequence, self._box.now_s)
 
-    def _must_not_go_on(self, one: produce.Batches, batch: Batch | None) -> Code | None:
+    def _must_not_go_on(self, one: produce.ProduceRequestPartition, batch: ProducerBatch | None) -> Code | None:
         writer = _writer(one, batch)
         if writer is None or batch is None:
             return None
@@ -219,39 +223,44 @@ class Fused:
         known = self._refused.get(writer)
         if known is None:
             return None
-        if self._box.now_s - known.at_s < RETRY_S and distance(batch.header.base_sequence, known.sequence) > 0:
+        if (
+            self._box.now_s - known.at_s < RETRY_TIMEOUT_S
+            and sequence_distance(batch.header.base_sequence, known.sequence) > 0
+        ):
             return Code.NOT_ENOUGH_REPLICAS
         del self._refused[writer]
         return None
 
-    def _with(self, move: Move, request: Request, told: Sequence[produce.Appended]) -> Move:
+    def _with(
+        self, move: RequestDecision, request: Request, told: Sequence[produce.ProduceResponsePartition]
+    ) -> RequestDecision:
         """The answer with what was cut in it."""
         version = request.version
 
         def whole(body: memoryview, at: int) -> Parts:
-            answer = produce.read_answer(body, at, version)
-            return [produce.write_answer(version, answer._replace(appended=[*answer.appended, *told]))]
+            answer = produce.read_produce_response(body, at, version)
+            return [produce.write_produce_response(version, answer._replace(appended=[*answer.appended, *told]))]
 
-        if isinstance(move, Say) and not move.body:
+        if isinstance(move, RespondNow) and not move.body:
             throttle_ms = 0 if self._writes_elsewhere else THROTTLE_MS
-            return Say([produce.write_answer(version, produce.ProduceAnswer(told, throttle_ms))])
+            return RespondNow([produce.write_produce_response(version, produce.ProduceResponse(told, throttle_ms))])
         return _told_by(move, whole)
 
-    def on_fetch(self, request: Request, place: Place | None, seen: Seen) -> Move:
+    def on_fetch(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
         """While a fuse cuts some of what a client reads, it reads without a session, as the broker's would have all. A
         session of which all is cut stands still, and is opened anew behind the fuse: clients do so by themselves."""
         box = self._box
-        if place is None or (FuseKind.FETCH not in box.looks and not self._out_of_step):
+        if place is None or (BreakerKind.FETCH not in box.looks and not self._out_of_step):
             return self._records.on_fetch(request, place, seen)
         version, client = request.version, request.client_id or ""
-        asked = fetch.read_request(request.view, request.position, version)
+        asked = fetch.read_fetch_request(request.view, request.position, version)
         topics = {str(one.topic) for one in asked.wanted}
-        in_session = version >= SESSIONS and asked.session_epoch > 0
+        in_session = version >= FETCH_SESSIONS_VERSION and asked.session_epoch > 0
         if in_session:
             if not self._records.goes_on(asked, place, seen):
-                return Say(fetch.write_answer(version, SESSION_IS_OVER))
+                return RespondNow(fetch.write_fetch_response(version, SESSION_NOT_FOUND_RESPONSE))
             topics = self._records.sessions.topics_of(asked.session_id)
-        rows = {topic: row for topic in topics if (row := box.cut(FuseKind.FETCH, topic, client)) is not None}
+        rows = {topic: row for topic in topics if (row := box.cut(BreakerKind.FETCH, topic, client)) is not None}
         if not in_session:
             self._out_of_step.discard(asked.session_id)
         if not rows and asked.session_id not in self._out_of_step:
@@ -261,67 +270,69 @@ class Fused:
         if rows and len(rows) == len(topics):
             if in_session:
                 self._out_of_step.add(asked.session_id)
-            nothing = fetch.FetchAnswer(THROTTLE_MS, 0, asked.session_id if in_session else 0, [])
-            return Later(fetch.write_answer(version, nothing), min(asked.max_wait_ms / 1000, FETCH_WAIT_S_MAX))
+            nothing = fetch.FetchResponse(THROTTLE_MS, 0, asked.session_id if in_session else 0, [])
+            return RespondLater(
+                fetch.write_fetch_response(version, nothing), min(asked.max_wait_ms / 1000, FETCH_WAIT_S_MAX)
+            )
         if in_session:
             self._records.sessions.forget(asked.session_id)
             self._out_of_step.discard(asked.session_id)
-            return Say(fetch.write_answer(version, SESSION_IS_OVER))
+            return RespondNow(fetch.write_fetch_response(version, SESSION_NOT_FOUND_RESPONSE))
         return self._fetch_part(request, place, seen, asked, frozenset(rows))
 
     def _fetch_part(
-        self, request: Request, place: Place, seen: Seen, asked: fetch.FetchRequest, cut: frozenset[str]
-    ) -> Move:
+        self, request: Request, place: BrokerId, seen: RoutingTable, asked: fetch.FetchRequest, cut: frozenset[str]
+    ) -> RequestDecision:
         version = request.version
         kept = [one for one in asked.wanted if str(one.topic) not in cut]
-        told = nothing_new(one for one in asked.wanted if str(one.topic) in cut).fetched
+        told = build_empty_fetch(one for one in asked.wanted if str(one.topic) in cut).fetched
         less = asked._replace(wanted=kept, dropped=(), session_id=0, session_epoch=-1)
         move = self._records.on_fetch(request, place, seen, less, self._meter(request.client_id or ""))
 
         def whole(view: memoryview, at: int) -> Parts:
-            answer = fetch.read_answer(view, at, version)
-            return fetch.write_answer(version, answer._replace(fetched=[*answer.fetched, *told]))
+            answer = fetch.read_fetch_response(view, at, version)
+            return fetch.write_fetch_response(version, answer._replace(fetched=[*answer.fetched, *told]))
 
-        if isinstance(move, Pass) and move.body is None:
-            move = move._replace(body=[fetch.write_request(version, less)])
+        if isinstance(move, ForwardRequest) and move.body is None:
+            move = move._replace(body=[fetch.write_fetch_request(version, less)])
         return _told_by(move, whole)
 
-    def _meter(self, client: str) -> Callable[[fetch.FetchAnswer], None] | None:
+    def _meter(self, client: str) -> Callable[[fetch.FetchResponse], None] | None:
         """Counts what the broker gives, for fuses that trip by it."""
         box = self._box
-        if FuseKind.FETCH not in box.looks:
+        if BreakerKind.FETCH not in box.looks:
             return None
 
-        def count(answer: fetch.FetchAnswer) -> None:
+        def count(answer: fetch.FetchResponse) -> None:
             for one in answer.fetched:
-                box.wants(FuseKind.FETCH, str(one.topic), client, 0, len(one.records or b""))
+                box.wants(BreakerKind.FETCH, str(one.topic), client, 0, len(one.records or b""))
 
         return count
 
 
-def _told_by(move: Move, whole: Callable[[memoryview, int], Parts]) -> Move:
+def _told_by(move: RequestDecision, whole: Callable[[memoryview, int], Parts]) -> RequestDecision:
     """The same, with an answer that `whole` makes of what it would be, whoever gives it."""
 
-    def errand(begun: Errand) -> Errand:
+    def errand(begun: FanOutSteps) -> FanOutSteps:
         return whole(_joined((yield from begun)), 0)
 
     match move:
-        case Pass():
+        case ForwardRequest():
             rewrite = move.rewrite
 
-            def both(view: memoryview, at: int) -> Parts | Later:
+            def both(view: memoryview, at: int) -> Parts | RespondLater:
                 parts = rewrite(view, at) if rewrite else None
-                if isinstance(parts, Later):
-                    return Later(whole(_joined(parts.body), 0), parts.wait_s)
+                if isinstance(parts, RespondLater):
+                    return RespondLater(whole(_joined(parts.body), 0), parts.wait_s)
                 return whole(view, at) if parts is None else whole(_joined(parts), 0)
 
             return move._replace(rewrite=both)
-        case Run():
+        case FanOut():
             return move._replace(errand=errand(move.errand))
-        case Say(body):
-            return Say(whole(_joined(body), 0))
-        case Later(body, wait_s):
-            return Later(whole(_joined(body), 0), wait_s)
+        case RespondNow(body):
+            return RespondNow(whole(_joined(body), 0))
+        case RespondLater(body, wait_s):
+            return RespondLater(whole(_joined(body), 0), wait_s)
     return move
 
 
@@ -329,17 +340,17 @@ def _joined(parts: Parts) -> memoryview:
     return memoryview(b"".join(parts))
 
 
-def _count(batch: Batch | None) -> int:
+def _count(batch: ProducerBatch | None) -> int:
     return batch.header.count if batch is not None else 0
 
 
-def _writer(one: produce.Batches, batch: Batch | None) -> Written | None:
+def _writer(one: produce.ProduceRequestPartition, batch: ProducerBatch | None) -> PartitionProducer | None:
     if batch is None or batch.header.producer_id < 0:
         return None
-    return Written(str(one.topic), one.partition, batch.header.producer_id, batch.header.producer_epoch)
+    return PartitionProducer(str(one.topic), one.partition, batch.header.producer_id, batch.header.producer_epoch)
 
 
-def _print(one: produce.Batches) -> Print | None:
+def _print(one: produce.ProduceRequestPartition) -> BatchFingerprint | None:
     """What a batch is known by that is sent again: where it goes, and its own check sum."""
     data = one.records
     if data is None or len(data) < CRC_START:
@@ -347,12 +358,12 @@ def _print(one: produce.Batches) -> Print | None:
     return str(one.topic), one.partition, bytes(data[CRC_START - 4 : CRC_START])
 
 
-def _appended(one: produce.Batches, code: Code) -> produce.Appended:
+def _appended(one: produce.ProduceRequestPartition, code: Code) -> produce.ProduceResponsePartition:
     log_start = 0 if code is Code.UNKNOWN_PRODUCER_ID else -1
-    return produce.Appended(one.topic, one.partition, int(code), -1, log_start=log_start)
+    return produce.ProduceResponsePartition(one.topic, one.partition, int(code), -1, log_start=log_start)
 
 
-class Session:
+class ClientSession:
     """`place` is the broker that the client took the proxy for; None where it only knows the first port. `news` is
     called where the clusters should be looked at again, since they seem to be other than they are known. `box` has the
     fuses, `at_work` the members of all clients, `resets` the groups that are being set to other places, `flows` what
@@ -360,28 +371,30 @@ class Session:
 
     def __init__(
         self,
-        place: Place | None,
-        layout: Layout,
+        place: BrokerId | None,
+        layout: BrokerAddressing,
         news: Callable[[], None],
-        box: Fusebox | None = None,
-        now: Callable[[], Seen] | None = None,
-        at_work: groups.AtWork | None = None,
-        flows: Flows | None = None,
-        resets: ResetBook | None = None,
-        near: Near | None = None,
+        box: CircuitBreakers | None = None,
+        now: Callable[[], RoutingTable] | None = None,
+        at_work: group_requests.ActiveMembers | None = None,
+        flows: TrafficTable | None = None,
+        resets: OffsetResets | None = None,
+        near: FollowerFetch | None = None,
     ) -> None:
         self.place, self._layout, self._news = place, layout, news
-        self._admin: Mapping[int, Judge] | None = None
-        self._counting = Counting(flows)
-        reading = self._reading = Reading(near or Near(), layout)
+        self._admin: Mapping[int, AdminRequestRule] | None = None
+        self._counting = RequestCounter(flows)
+        reading = self._reading = ClientFollowerFetch(near or FollowerFetch(), layout)
         as_seen = (lambda: reading.seen(now())) if now else None
-        self._fused = Fused(Records(layout, news, as_seen, self._counting, reading), box or Fusebox())
-        self._committed = Committed(self._counting)
-        self._refused = transactions.Refused()
-        at_work, resets = at_work or groups.AtWork(), resets or ResetBook()
-        self._members = groups.Members(at_work)
-        self._newer = groups.NewerGroups(at_work.refused, resets.holds, news)
-        self._resets = Resets(resets, self._committed, self._member, as_seen)
+        self._fused = BreakerFilter(
+            RecordRequests(layout, news, as_seen, self._counting, reading), box or CircuitBreakers()
+        )
+        self._committed = OffsetRequests(self._counting)
+        self._refused = transaction_requests.RefusedTransactions()
+        at_work, resets = at_work or group_requests.ActiveMembers(), resets or OffsetResets()
+        self._members = group_requests.ClientMembers(at_work)
+        self._newer = group_requests.ConsumerProtocolGroups(at_work.refused, resets.holds, news)
+        self._resets = ResetFilter(resets, self._committed, self._member, as_seen)
 
     def comes_from(self, address: str) -> None:
         """Where the client is."""
@@ -396,16 +409,16 @@ class Session:
         self._resets.is_made_with(software)
         return software
 
-    def move(self, request: Request, seen: Seen) -> Move:
+    def move(self, request: Request, seen: RoutingTable) -> RequestDecision:
         """WireError where the request cannot be read: then the connection ends, as its next one cannot be either."""
         key, seen = request.key, self._reading.seen(seen)
         if key == API_VERSIONS:
-            self._counting.is_made_with(request, self.is_made_with(software_of(request)))
-            return Say([versions_body(request, seen.offers)])
+            self._counting.is_made_with(request, self.is_made_with(parse_client_software(request)))
+            return RespondNow([build_versions_response(request, seen.offers)])
         low, high = seen.offers.get(key, (0, -1))
         if not low <= request.version <= high:
-            return HangUp(_not_offered(request, seen))
-        if (refusal := refused_as_guarded(request, seen)) is not None:
+            return DisconnectClient(_not_offered(request, seen))
+        if (refusal := refuse_guarded(request, seen)) is not None:
             return refusal
         judge = _JUDGES.get(key)
         return judge(self, request, seen) if judge is not None else self._of_admins()[key](request, self.place, seen)
@@ -414,43 +427,51 @@ class Session:
         """The requests that something is made of, beside the one for versions."""
         return frozenset(_JUDGES) | frozenset(self._of_admins())
 
-    def _of_admins(self) -> Mapping[int, Judge]:
+    def _of_admins(self) -> Mapping[int, AdminRequestRule]:
         """Made once one of these comes: few clients ever ask one."""
         if self._admin is None:
-            self._admin = judges(self._layout, self._committed, self._news)
+            self._admin = build_admin_rules(self._layout, self._committed, self._news)
         return self._admin
 
-    def _member(self, request: Request, place: Place | None, seen: Seen) -> Move:
+    def _member(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
         move = self._members.judge(request, place, seen)
         return self._newer.joins(request, move, seen) if request.key == JOIN_GROUP else move
 
 
 # One table for all clients: one for each would be the larger part of what a client's session takes.
-_JUDGES: Final[Mapping[int, Callable[[Session, Request, Seen], Move]]] = {
+_JUDGES: Final[Mapping[int, Callable[[ClientSession, Request, RoutingTable], RequestDecision]]] = {
     PRODUCE: lambda client, request, seen: client._fused.on_produce(request, client.place, seen),
     FETCH: lambda client, request, seen: client._fused.on_fetch(request, client.place, seen),
-    METADATA: lambda client, request, seen: metadata.metadata(
+    METADATA: lambda client, request, seen: metadata_requests.route_metadata(
         request, client._layout, seen, client._news, client._counting, client._reading.copies
     ),
-    FIND_COORDINATOR: lambda client, request, seen: metadata.find_coordinator(request, client._layout, seen),
-    DESCRIBE_CLUSTER: lambda client, request, seen: metadata.describe_cluster(request, client._layout, seen),
-    LIST_OFFSETS: lambda client, request, seen: about_partitions(request, client.place, seen),
-    OFFSET_FOR_LEADER_EPOCH: lambda client, request, seen: about_partitions(request, client.place, seen),
+    FIND_COORDINATOR: lambda client, request, seen: metadata_requests.route_find_coordinator(
+        request, client._layout, seen
+    ),
+    DESCRIBE_CLUSTER: lambda client, request, seen: metadata_requests.route_describe_cluster(
+        request, client._layout, seen
+    ),
+    LIST_OFFSETS: lambda client, request, seen: route_by_partitions(request, client.place, seen),
+    OFFSET_FOR_LEADER_EPOCH: lambda client, request, seen: route_by_partitions(request, client.place, seen),
     OFFSET_COMMIT: lambda client, request, seen: client._resets.commit(request, client.place, seen),
     OFFSET_FETCH: lambda client, request, seen: client._committed.fetch(request, client.place, seen),
-    INIT_PRODUCER_ID: lambda client, request, seen: metadata.init_producer_id(request, client.place, seen),
-    HEARTBEAT_OF_NEWER_GROUP: lambda client, request, seen: client._newer.beat(request, client.place, seen),
-    transactions.ADD_PARTITIONS: lambda client, request, seen: client._refused.add_partitions(
+    INIT_PRODUCER_ID: lambda client, request, seen: metadata_requests.route_init_producer_id(
         request, client.place, seen
     ),
-    transactions.ADD_OFFSETS: lambda client, request, seen: transactions.add_offsets(request, client.place, seen),
-    transactions.END_TRANSACTION: lambda client, request, seen: client._refused.end(request, client.place, seen),
-    transactions.COMMIT_OFFSETS: lambda client, request, seen: client._resets.commit_in_transaction(
+    CONSUMER_GROUP_HEARTBEAT: lambda client, request, seen: client._newer.beat(request, client.place, seen),
+    transaction_requests.ADD_PARTITIONS_TO_TXN: lambda client, request, seen: client._refused.add_partitions(
+        request, client.place, seen
+    ),
+    transaction_requests.ADD_OFFSETS_TO_TXN: lambda client, request, seen: transaction_requests.route_add_offsets(
+        request, client.place, seen
+    ),
+    transaction_requests.END_TXN: lambda client, request, seen: client._refused.end(request, client.place, seen),
+    transaction_requests.TXN_OFFSET_COMMIT: lambda client, request, seen: client._resets.commit_in_transaction(
         request, client.place, seen
     ),
     **dict.fromkeys(
         (DESCRIBE_GROUPS, LIST_GROUPS, CONSUMER_GROUP_DESCRIBE),
-        lambda client, request, seen: groups.of_admins(request, client.place, seen),
+        lambda client, request, seen: group_requests.route_describe_groups(request, client.place, seen),
     ),
     **dict.fromkeys(
         (JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP),
@@ -459,9 +480,9 @@ _JUDGES: Final[Mapping[int, Callable[[Session, Request, Seen], Move]]] = {
 }
 
 
-def _not_offered(request: Request, seen: Seen) -> str:
+def _not_offered(request: Request, seen: RoutingTable) -> str:
     name = f"{api_name(request.key)} v{request.version}"
-    if request.key not in HANDLED:
+    if request.key not in HANDLED_API_VERSIONS:
         return f"it asked {name}, which is not served"
     if request.key not in seen.offers:
         return f"it asked {name}, which not all clusters take"

@@ -22,51 +22,59 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from twinshore.kafka.protocol.fetch import FetchAnswer, FetchRequest
-from twinshore.kafka.protocol.handshake import VERSION_MAX, read_versions_request
-from twinshore.kafka.protocol.produce import ProduceAnswer, ProduceRequest
+from twinshore.kafka.protocol.fetch import FetchRequest, FetchResponse
+from twinshore.kafka.protocol.handshake import API_VERSIONS_VERSION_MAX, read_api_versions_request
+from twinshore.kafka.protocol.produce import ProduceRequest, ProduceResponse
 from twinshore.kafka.protocol.record_batch import CODEC_MASK, HEADER_BYTES, Codec, compress
-from twinshore.kafka.protocol.server import Request
-from twinshore.state.core.proxy_values import LATENCY_MS, OTHERS, SIZE_BYTES, Flow, FlowKey, FlowKind, FlowRow
+from twinshore.kafka.protocol.requests import Request
+from twinshore.state.core.proxy_values import (
+    LATENCY_BUCKETS_MS,
+    OTHER_NAMES,
+    SIZE_BUCKETS_BYTES,
+    TrafficCounter,
+    TrafficKey,
+    TrafficKind,
+    TrafficRow,
+)
 
 # Client ids that somebody makes up leave the others their room.
-FLOWS_MAX: Final = {
-    FlowKind.PRODUCE: 1_000,
-    FlowKind.FETCH: 1_000,
-    FlowKind.COMMIT: 500,
-    FlowKind.METADATA: 500,
-    FlowKind.CLIENT: 500,
+FLOWS_PER_KIND_MAX: Final = {
+    TrafficKind.PRODUCE: 1_000,
+    TrafficKind.FETCH: 1_000,
+    TrafficKind.COMMIT: 500,
+    TrafficKind.METADATA: 500,
+    TrafficKind.CLIENT: 500,
 }
 # Beyond these, for what alarms are about.
-KEPT_MAX: Final = 200
+ALARMED_FLOWS_MAX: Final = 200
 # Of topics that nobody has, whose names anybody can make up.
-UNKNOWN_MAX: Final = 200
+UNKNOWN_TOPICS_MAX: Final = 200
 # Windows without a request, behind which a flow is forgotten.
-IDLE_WINDOWS: Final = 30
+IDLE_WINDOWS_MAX: Final = 30
 # Longer names are cut: those of topics are no topics', as Kafka has it.
-CLIENT_MAX: Final = 255
-TOPIC_MAX: Final = 249
+CLIENT_ID_CHARS_MAX: Final = 255
+TOPIC_CHARS_MAX: Final = 249
 # Uncompressed batches that are compressed for a look in a window, one of a flow at most.
-SAMPLES: Final = 40
+COMPRESSION_SAMPLES_MAX: Final = 40
 # What one window tells: the busiest, and all others together.
-TOLD_MAX: Final = 300
-SERIES_MAX: Final = 300
-RECORDS_KINDS: Final = (FlowKind.PRODUCE, FlowKind.FETCH)
+REPORTED_FLOWS_MAX: Final = 300
+METRIC_SERIES_MAX: Final = 300
+RECORDS_KINDS: Final = (TrafficKind.PRODUCE, TrafficKind.FETCH)
 # Attributes, producer id and count of a batch, from where its CRC begins to count.
 _BATCH: Final = struct.Struct(">h20xq6xi")
 _ATTRIBUTES: Final = 21
 # Places of a client that are remembered, so that it is seen by how much its commits move them.
 _PLACES_MAX: Final = 10_000
 # A commit counts for no more records than that: how far it moves is the client's word, which no broker has seen yet.
-STEP_MAX: Final = 1_000_000_000
-SOFTWARE_MAX: Final = 128
-_NOWHERE: Final = Flow()
+COMMITTED_RECORDS_MAX: Final = 1_000_000_000
+SOFTWARE_CHARS_MAX: Final = 128
+_NOWHERE: Final = TrafficCounter()
 # More of a batch is not compressed for a look: some tens of microseconds.
-SAMPLE_BYTES: Final = 65_536
+COMPRESSION_SAMPLE_BYTES_MAX: Final = 65_536
 
 
 @dataclass(slots=True)
-class Again:
+class ResentRecords:
     """What producers sent behind forced switches, in records: `known`, as they had crossed, and so not written again;
     `unsure`, of which nobody knew that, and so written."""
 
@@ -74,7 +82,7 @@ class Again:
     unsure: int = 0
     unsure_at: Counter[tuple[str, int, int]] = field(default_factory=Counter)
 
-    def is_unsure(self, topic: str, partition: int, term: int, records: int, most: int) -> None:
+    def add_unconfirmed(self, topic: str, partition: int, term: int, records: int, most: int) -> None:
         """So many more, of `most` that may be there in that term."""
         key = topic, partition, term
         more = min(records, most - self.unsure_at[key])
@@ -82,33 +90,35 @@ class Again:
         self.unsure_at[key] += more
 
 
-class Flows:
+class TrafficTable:
     """Those of a process. `most`: of each kind, for tests. `kept`: as what a flow has a place where there is no room,
     None where it counts for others. `samples_left`: how many more may be taken in this window. `again`: what producers
     sent behind forced switches."""
 
-    def __init__(self, most: int | None = None, kept: Callable[[FlowKey], FlowKey | None] = lambda _: None) -> None:
-        self._most = FLOWS_MAX if most is None else dict.fromkeys(FlowKind, most)
+    def __init__(
+        self, most: int | None = None, kept: Callable[[TrafficKey], TrafficKey | None] = lambda _: None
+    ) -> None:
+        self._most = FLOWS_PER_KIND_MAX if most is None else dict.fromkeys(TrafficKind, most)
         self._kept = kept
-        self._flows: dict[FlowKey, Flow] = {}
-        self._before: dict[FlowKey, Flow] = {}
-        self._idle: dict[FlowKey, int] = {}
-        self._connected: dict[FlowKey, int] = {}
-        self._count = Counter[FlowKind]()
-        self._beyond: set[FlowKey] = set()  # of those that are kept
-        self._idlest: dict[FlowKind, list[FlowKey]] = {}  # as of the last window, the idlest last
+        self._flows: dict[TrafficKey, TrafficCounter] = {}
+        self._before: dict[TrafficKey, TrafficCounter] = {}
+        self._idle: dict[TrafficKey, int] = {}
+        self._connected: dict[TrafficKey, int] = {}
+        self._count = Counter[TrafficKind]()
+        self._beyond: set[TrafficKey] = set()  # of those that are kept
+        self._idlest: dict[TrafficKind, list[TrafficKey]] = {}  # as of the last window, the idlest last
         self._unknown = 0
-        self.samples_left = SAMPLES
-        self.again = Again()
+        self.samples_left = COMPRESSION_SAMPLES_MAX
+        self.again = ResentRecords()
 
-    def of(self, client: str, topic: str, cluster: str, kind: FlowKind) -> Flow:
+    def of(self, client: str, topic: str, cluster: str, kind: TrafficKind) -> TrafficCounter:
         """The counts of this one, or of others where too many are counted already. It may be kept for a moment only:
         what is idle is forgotten."""
         found = self._flows.get((client, topic, cluster, kind))  # type: ignore[call-overload]  # it is as good a key
         return self._begin(client, topic, cluster, kind) if found is None else found
 
-    def _begin(self, client: str, topic: str, cluster: str, kind: FlowKind) -> Flow:
-        key = FlowKey(client[:CLIENT_MAX], topic[:TOPIC_MAX], cluster, kind)
+    def _begin(self, client: str, topic: str, cluster: str, kind: TrafficKind) -> TrafficCounter:
+        key = TrafficKey(client[:CLIENT_ID_CHARS_MAX], topic[:TOPIC_CHARS_MAX], cluster, kind)
         found = self._flows.get(key)
         if found is None:
             if not _is_others(key) and self._has_room(key):
@@ -116,12 +126,12 @@ class Flows:
                 self._unknown += _is_unknown(key)
             else:
                 key = self._beyond_all(key)
-            found = self._flows.setdefault(key, Flow())
+            found = self._flows.setdefault(key, TrafficCounter())
         return found
 
-    def _has_room(self, key: FlowKey) -> bool:
+    def _has_room(self, key: TrafficKey) -> bool:
         """Whether there is room, if need be that of the idlest."""
-        if _is_unknown(key) and self._unknown >= UNKNOWN_MAX:
+        if _is_unknown(key) and self._unknown >= UNKNOWN_TOPICS_MAX:
             return False
         idlest = self._idlest.get(key.kind, [])
         while self._count[key.kind] >= self._most[key.kind] and idlest:
@@ -130,25 +140,29 @@ class Flows:
                 self._forget(one)
         return self._count[key.kind] < self._most[key.kind]
 
-    def _beyond_all(self, key: FlowKey) -> FlowKey:
+    def _beyond_all(self, key: TrafficKey) -> TrafficKey:
         """Where that counts for which there is no room."""
         kept = self._kept(key)
-        if kept is not None and (kept in self._beyond or len(self._beyond) < KEPT_MAX) and not _is_others(kept):
+        if (
+            kept is not None
+            and (kept in self._beyond or len(self._beyond) < ALARMED_FLOWS_MAX)
+            and not _is_others(kept)
+        ):
             if kept not in self._flows:
                 self._beyond.add(kept)
             return kept
-        return FlowKey(OTHERS, OTHERS, key.cluster, key.kind)
+        return TrafficKey(OTHER_NAMES, OTHER_NAMES, key.cluster, key.kind)
 
-    def comes(self, client: str) -> Flow:
+    def comes(self, client: str) -> TrafficCounter:
         """One more connection of this client. Until it `goes` its counts may be kept."""
-        found = self.of(client, "", "", FlowKind.CLIENT)
+        found = self.of(client, "", "", TrafficKind.CLIENT)
         key = self._key_of(client, found)
         count = self._connected[key] = self._connected.get(key, 0) + 1
         found.connections += 1
         found.connected_max = max(found.connected_max, count)
         return found
 
-    def goes(self, client: str, flow: Flow) -> None:
+    def goes(self, client: str, flow: TrafficCounter) -> None:
         """A connection has ended whose counts were `flow`."""
         key = self._key_of(client, flow)
         count = self._connected.get(key, 0) - 1
@@ -157,34 +171,34 @@ class Flows:
         else:
             self._connected.pop(key, None)
 
-    def _key_of(self, client: str, flow: Flow) -> FlowKey:
-        key = FlowKey(client[:CLIENT_MAX], "", "", FlowKind.CLIENT)
-        return key if self._flows.get(key) is flow else FlowKey(OTHERS, OTHERS, "", FlowKind.CLIENT)
+    def _key_of(self, client: str, flow: TrafficCounter) -> TrafficKey:
+        key = TrafficKey(client[:CLIENT_ID_CHARS_MAX], "", "", TrafficKind.CLIENT)
+        return key if self._flows.get(key) is flow else TrafficKey(OTHER_NAMES, OTHER_NAMES, "", TrafficKind.CLIENT)
 
-    def window(self) -> list[tuple[FlowKey, Flow]]:
+    def window(self) -> list[tuple[TrafficKey, TrafficCounter]]:
         """What has come since it was asked last."""
-        grown: list[tuple[FlowKey, Flow]] = []
-        self.samples_left = SAMPLES
+        grown: list[tuple[TrafficKey, TrafficCounter]] = []
+        self.samples_left = COMPRESSION_SAMPLES_MAX
         self._idlest.clear()
         for key, flow in list(self._flows.items()):
             flow.sampled = False
             before = self._before.get(key)
             if before is None or flow != before:
-                grown.append((key, flow.since(before or Flow())))
+                grown.append((key, flow.since(before or TrafficCounter())))
                 self._before[key] = flow.copy()
                 self._idle.pop(key, None)
             elif key not in self._connected:
                 self._idle[key] = self._idle.get(key, 0) + 1
-            if key.kind is FlowKind.CLIENT:  # that a peak is over is no news by itself
+            if key.kind is TrafficKind.CLIENT:  # that a peak is over is no news by itself
                 flow.connected_max = self._before[key].connected_max = self._connected.get(key, 0)
-            if self._idle.get(key, 0) >= IDLE_WINDOWS:
+            if self._idle.get(key, 0) >= IDLE_WINDOWS_MAX:
                 self._forget(key)
         for key in sorted(self._idle, key=self._idle.__getitem__):
             if key not in self._beyond and not _is_others(key):
                 self._idlest.setdefault(key.kind, []).append(key)
         return grown
 
-    def _forget(self, key: FlowKey) -> None:
+    def _forget(self, key: TrafficKey) -> None:
         del self._flows[key]
         self._before.pop(key, None)
         self._idle.pop(key, None)
@@ -195,80 +209,82 @@ class Flows:
             self._unknown -= _is_unknown(key)
 
 
-def _is_unknown(key: FlowKey) -> bool:
-    return key.kind is FlowKind.METADATA and key.topic != ""
+def _is_unknown(key: TrafficKey) -> bool:
+    return key.kind is TrafficKind.METADATA and key.topic != ""
 
 
-def _is_others(key: FlowKey) -> bool:
-    return key.client == key.topic == OTHERS
+def _is_others(key: TrafficKey) -> bool:
+    return key.client == key.topic == OTHER_NAMES
 
 
-def busiest(grown: Iterable[tuple[FlowKey, Flow]], most: int = TOLD_MAX) -> list[tuple[FlowKey, Flow]]:
+def select_busiest(
+    grown: Iterable[tuple[TrafficKey, TrafficCounter]], most: int = REPORTED_FLOWS_MAX
+) -> list[tuple[TrafficKey, TrafficCounter]]:
     """The busiest as they are, and the rest of each cluster and kind together."""
     ordered = sorted(grown, key=lambda one: (one[1].requests, one[1].bytes), reverse=True)
     known = dict(ordered[:most])
     for key, flow in ordered[most:]:
-        known.setdefault(FlowKey(OTHERS, OTHERS, key.cluster, key.kind), Flow()).add(flow)
+        known.setdefault(TrafficKey(OTHER_NAMES, OTHER_NAMES, key.cluster, key.kind), TrafficCounter()).add(flow)
     return list(known.items())
 
 
-def join(known: dict[FlowKey, Flow], grown: Iterable[tuple[FlowKey, Flow]]) -> None:
+def merge_flows(known: dict[TrafficKey, TrafficCounter], grown: Iterable[tuple[TrafficKey, TrafficCounter]]) -> None:
     """Takes these counts along."""
     for key, flow in grown:
-        known.setdefault(key, Flow()).add(flow)
+        known.setdefault(key, TrafficCounter()).add(flow)
 
 
-class ByTopic(NamedTuple):
+class TopicFlowKey(NamedTuple):
     """A topic on a cluster, and what is done with it."""
 
     topic: str
     cluster: str
-    kind: FlowKind
+    kind: TrafficKind
 
 
-class Totals:
+class TrafficTotals:
     """What went through since the process began, by topic and by client, in few enough series for Prometheus. `topics`:
     of producers and consumers. `clients`: of all connections of a client id. `clusters`: producers, with how long
     brokers took."""
 
-    def __init__(self, most: int = SERIES_MAX) -> None:
+    def __init__(self, most: int = METRIC_SERIES_MAX) -> None:
         self._most = most
-        self.topics: dict[ByTopic, Flow] = {}
-        self.clients: dict[str, Flow] = {}
-        self.clusters: dict[str, Flow] = {}
+        self.topics: dict[TopicFlowKey, TrafficCounter] = {}
+        self.clients: dict[str, TrafficCounter] = {}
+        self.clusters: dict[str, TrafficCounter] = {}
 
-    def take(self, grown: Iterable[tuple[FlowKey, Flow]]) -> None:
+    def take(self, grown: Iterable[tuple[TrafficKey, TrafficCounter]]) -> None:
         """One more window."""
         for key, flow in grown:
-            if key.kind is FlowKind.CLIENT:
-                name = key.client if key.client in self.clients or len(self.clients) < self._most else OTHERS
-                self.clients.setdefault(name, Flow()).add(flow)
+            if key.kind is TrafficKind.CLIENT:
+                name = key.client if key.client in self.clients or len(self.clients) < self._most else OTHER_NAMES
+                self.clients.setdefault(name, TrafficCounter()).add(flow)
             elif key.kind in RECORDS_KINDS:
-                by_topic = ByTopic(key.topic, key.cluster, key.kind)
+                by_topic = TopicFlowKey(key.topic, key.cluster, key.kind)
                 if by_topic not in self.topics and len(self.topics) >= self._most:
-                    by_topic = by_topic._replace(topic=OTHERS)
-                self.topics.setdefault(by_topic, Flow()).add(flow)
-            if key.kind is FlowKind.PRODUCE:
-                self.clusters.setdefault(key.cluster, Flow()).add(flow)
+                    by_topic = by_topic._replace(topic=OTHER_NAMES)
+                self.topics.setdefault(by_topic, TrafficCounter()).add(flow)
+            if key.kind is TrafficKind.PRODUCE:
+                self.clusters.setdefault(key.cluster, TrafficCounter()).add(flow)
 
 
-class Counting:
+class RequestCounter:
     """What one client sends and is given, read from what is at hand when its requests are judged."""
 
-    def __init__(self, flows: Flows | None = None) -> None:
-        self._flows = flows if flows is not None else Flows()
+    def __init__(self, flows: TrafficTable | None = None) -> None:
+        self._flows = flows if flows is not None else TrafficTable()
         self.again = self._flows.again
         self._places: dict[tuple[str, str, int], int] = {}
 
-    def sent(self, request: Request, asked: ProduceRequest, cluster: str) -> tuple[Flow, ...]:
+    def sent(self, request: Request, asked: ProduceRequest, cluster: str) -> tuple[TrafficCounter, ...]:
         """A producer's request goes out there. The flows that it counts for: they are to hear how long it took."""
         client, acks = request.client_id or "", asked.acks
-        at = bisect_left(SIZE_BYTES, len(request.view))
-        touched: list[Flow] = []
+        at = bisect_left(SIZE_BUCKETS_BYTES, len(request.view))
+        touched: list[TrafficCounter] = []
         last, flow = None, _NOWHERE
         for topic, _, records in asked.batches:
             if topic != last:
-                last, flow = topic, self._flows.of(client, str(topic), cluster, FlowKind.PRODUCE)
+                last, flow = topic, self._flows.of(client, str(topic), cluster, TrafficKind.PRODUCE)
                 touched.append(flow)
                 flow.requests += 1
                 flow.sizes[at] += 1
@@ -292,36 +308,36 @@ class Counting:
                     self._plain(flow, records)
         return tuple(touched)
 
-    def _plain(self, flow: Flow, records: memoryview | bytes) -> None:
+    def _plain(self, flow: TrafficCounter, records: memoryview | bytes) -> None:
         flow.plain += 1
         flow.plain_bytes += len(records)
         if not flow.sampled and self._flows.samples_left:
             self._flows.samples_left -= 1
-            part = records[HEADER_BYTES : HEADER_BYTES + SAMPLE_BYTES]
+            part = records[HEADER_BYTES : HEADER_BYTES + COMPRESSION_SAMPLE_BYTES_MAX]
             flow.sampled = True
             flow.tried += len(part)
             flow.tried_lz4 += min(len(part), len(compress(Codec.LZ4, part)))
 
-    def appended(self, client: str, cluster: str, answer: ProduceAnswer) -> None:
+    def appended(self, client: str, cluster: str, answer: ProduceResponse) -> None:
         """What a broker did not take."""
         for one in answer.appended:
             if one.error:
-                self._flows.of(client, str(one.topic), cluster, FlowKind.PRODUCE).errors += 1
+                self._flows.of(client, str(one.topic), cluster, TrafficKind.PRODUCE).errors += 1
 
-    def fetched(self, request: Request, asked: FetchRequest, topic: str, cluster: str, answer: FetchAnswer) -> None:
+    def fetched(self, request: Request, asked: FetchRequest, topic: str, cluster: str, answer: FetchResponse) -> None:
         """What a consumer was given. `topic`: the only one that it asks for, empty where there are several."""
         client = request.client_id or ""
-        flow = whole = self._flows.of(client, topic, cluster, FlowKind.FETCH)
+        flow = whole = self._flows.of(client, topic, cluster, TrafficKind.FETCH)
         whole.requests += 1
         whole.wait_ms += max(0, asked.max_wait_ms)
         whole.min_bytes += max(0, asked.min_bytes)
-        whole.sizes[bisect_left(SIZE_BYTES, len(request.view))] += 1
+        whole.sizes[bisect_left(SIZE_BUCKETS_BYTES, len(request.view))] += 1
         if request.version > whole.version_max:
             whole.version_max = request.version
         last, empty = topic, True
         for one in answer.fetched:
             if (name := str(one.topic)) != last:
-                last, flow = name, self._flows.of(client, name, cluster, FlowKind.FETCH)
+                last, flow = name, self._flows.of(client, name, cluster, TrafficKind.FETCH)
             if one.records:
                 empty = False
                 flow.bytes += len(one.records)
@@ -333,7 +349,7 @@ class Counting:
         client = request.client_id or ""
         for topic in topics:
             name = str(topic.name)
-            flow = self._flows.of(client, name, cluster, FlowKind.COMMIT)
+            flow = self._flows.of(client, name, cluster, TrafficKind.COMMIT)
             flow.requests += 1
             for part in topic.partitions:
                 place, offset = (group, name, part.partition_index), int(part.committed_offset)
@@ -341,56 +357,56 @@ class Counting:
                 if offset < 0:  # no place: brokers refuse it
                     continue
                 before = self._places.get(place, offset)
-                flow.records += min(STEP_MAX, max(0, offset - before))
+                flow.records += min(COMMITTED_RECORDS_MAX, max(0, offset - before))
                 if len(self._places) < _PLACES_MAX or place in self._places:
                     self._places[place] = offset
 
     def looked(self, request: Request) -> None:
         """It asks where topics are."""
-        self._flows.of(request.client_id or "", "", "", FlowKind.METADATA).requests += 1
+        self._flows.of(request.client_id or "", "", "", TrafficKind.METADATA).requests += 1
 
     def unknown(self, request: Request, topic: str) -> None:
         """It has asked for a topic that nobody has."""
-        flow = self._flows.of(request.client_id or "", topic, "", FlowKind.METADATA)
+        flow = self._flows.of(request.client_id or "", topic, "", TrafficKind.METADATA)
         flow.requests += 1
         flow.errors += 1
 
     def is_made_with(self, request: Request, software: str) -> None:
         """What the client says of itself; nothing where it is too old to say anything."""
         if software:
-            self._flows.of(request.client_id or "", "", "", FlowKind.CLIENT).software = software
+            self._flows.of(request.client_id or "", "", "", TrafficKind.CLIENT).software = software
 
 
-def software_of(request: Request) -> str:
+def parse_client_software(request: Request) -> str:
     """The library that the client says that it is, by its question for versions. WireError where it is none."""
-    if not 3 <= request.version <= VERSION_MAX:
+    if not 3 <= request.version <= API_VERSIONS_VERSION_MAX:
         return ""
-    found = read_versions_request(request.view, request.position, request.version)
-    return f"{found.name} {found.version}"[:SOFTWARE_MAX] if found is not None else ""
+    found = read_api_versions_request(request.view, request.position, request.version)
+    return f"{found.name} {found.version}"[:SOFTWARE_CHARS_MAX] if found is not None else ""
 
 
-def waited(flows: Iterable[Flow], took_ms: float) -> None:
+def record_latency(flows: Iterable[TrafficCounter], took_ms: float) -> None:
     """A broker took so long to answer a producer."""
-    at, took_us = bisect_left(LATENCY_MS, took_ms), int(took_ms * 1000)
+    at, took_us = bisect_left(LATENCY_BUCKETS_MS, took_ms), int(took_ms * 1000)
     for flow in flows:
         flow.answered_us += took_us
         flow.latency[at] += 1
 
 
-TAIL: Final = 0.99
+TAIL_QUANTILE: Final = 0.99
 
 
-class By(StrEnum):
+class TrafficGrouping(StrEnum):
     """WAY: from a proxy to a cluster, so between sites. FLOW: all apart."""
 
     TOPIC = "topic"
     CLIENT = "client"
     CLUSTER = "cluster"
-    WAY = "way"
+    PROXY_TO_CLUSTER = "way"
     FLOW = "flow"
 
 
-class Sort(StrEnum):
+class TrafficOrder(StrEnum):
     """By what the largest comes first."""
 
     BYTES = "bytes"
@@ -401,12 +417,12 @@ class Sort(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TrafficLine:
     """One subject and what is done with it, over `lasted_s` seconds."""
 
     subject: str
-    kind: FlowKind
-    flow: Flow
+    kind: TrafficKind
+    flow: TrafficCounter
     lasted_s: float
     clients: int
     topics: int
@@ -429,28 +445,28 @@ class Line:
             "connections": flow.connections,
             "connected_max": flow.connected_max,
             "latency_ms": round(flow.mean_ms, 1) if flow.answered else None,
-            "latency_99_ms": tail_ms(flow.latency),
+            "latency_99_ms": get_tail_latency_ms(flow.latency),
             "clients": self.clients,
             "topics": self.topics,
             "software": flow.software,
         }
 
 
-def tail_ms(counts: Sequence[int]) -> int | None:
+def get_tail_latency_ms(counts: Sequence[int]) -> int | None:
     """By when all but one in a hundred were answered: the end of a bucket. None where nothing was, or where it took
     longer than the last bucket tells."""
     total, so_far = sum(counts), 0
-    for end, count in zip(LATENCY_MS, counts, strict=False):
+    for end, count in zip(LATENCY_BUCKETS_MS, counts, strict=False):
         so_far += count
-        if total and so_far >= TAIL * total:
+        if total and so_far >= TAIL_QUANTILE * total:
             return end
     return None
 
 
-def lines_of(rows: Iterable[FlowRow], by: By, sort: Sort) -> list[Line]:
+def aggregate_traffic(rows: Iterable[TrafficRow], by: TrafficGrouping, sort: TrafficOrder) -> list[TrafficLine]:
     """All of them, the largest first. Whatever lasted is from the first window's begin to the last one's end."""
-    sums: dict[tuple[str, FlowKind], Flow] = {}
-    names: dict[tuple[str, FlowKind], tuple[set[str], set[str]]] = {}
+    sums: dict[tuple[str, TrafficKind], TrafficCounter] = {}
+    names: dict[tuple[str, TrafficKind], tuple[set[str], set[str]]] = {}
     since_ms, until_ms = 0, 0
     for row in rows:
         since_ms = min(since_ms or row.since_ms, row.since_ms)
@@ -459,52 +475,52 @@ def lines_of(rows: Iterable[FlowRow], by: By, sort: Sort) -> list[Line]:
         if subject is None:
             continue
         place = (subject, row.key.kind)
-        sums.setdefault(place, Flow()).add(row.flow)
+        sums.setdefault(place, TrafficCounter()).add(row.flow)
         clients, topics = names.setdefault(place, (set(), set()))
         clients.add(row.key.client)
         topics.add(row.key.topic)
     lasted_s = max(0.001, (until_ms - since_ms) / 1000)
     found = [
-        Line(subject, kind, flow, lasted_s, len(names[subject, kind][0]), len(names[subject, kind][1]))
+        TrafficLine(subject, kind, flow, lasted_s, len(names[subject, kind][0]), len(names[subject, kind][1]))
         for (subject, kind), flow in sums.items()
     ]
     return sorted(found, key=lambda one: (-_size(one.flow, sort), one.subject, one.kind))
 
 
-def _subject(row: FlowRow, by: By) -> str | None:
+def _subject(row: TrafficRow, by: TrafficGrouping) -> str | None:
     """None where the row is about nothing of that sort."""
     key = row.key
-    if by is By.CLIENT:
+    if by is TrafficGrouping.CLIENT:
         return key.client
-    if key.kind is FlowKind.CLIENT:
+    if key.kind is TrafficKind.CLIENT:
         return None
-    if by is By.TOPIC:
+    if by is TrafficGrouping.TOPIC:
         return key.topic or None
-    if by is By.FLOW:
+    if by is TrafficGrouping.FLOW:
         return f"{key.client}, {key.topic or 'no topic'} on {key.cluster or 'no cluster'}"
     if not key.cluster:
         return None
-    return key.cluster if by is By.CLUSTER else f"{row.proxy} to {key.cluster}"
+    return key.cluster if by is TrafficGrouping.CLUSTER else f"{row.proxy} to {key.cluster}"
 
 
-def _size(flow: Flow, sort: Sort) -> float:
-    if sort is Sort.LATENCY:
+def _size(flow: TrafficCounter, sort: TrafficOrder) -> float:
+    if sort is TrafficOrder.LATENCY:
         return flow.mean_ms
     return float(getattr(flow, sort.value))
 
 
-def sentence(line: Line) -> str:
+def describe_traffic(line: TrafficLine) -> str:
     """For people."""
     one = line.as_values()
     parts = [f"{one['bytes_s']:,.0f} bytes/s", f"{one['requests_s']:,.1f} requests/s"]
-    if line.kind in (FlowKind.PRODUCE, FlowKind.COMMIT):
+    if line.kind in (TrafficKind.PRODUCE, TrafficKind.COMMIT):
         parts.append(f"{one['records_s']:,.1f} records/s")
-    if line.kind is FlowKind.FETCH:
+    if line.kind is TrafficKind.FETCH:
         parts.append(f"{one['empty']:,} of {one['requests']:,} answers empty")
     if one["latency_ms"] is not None:
         tail = f"below {one['latency_99_ms']:,} ms" if one["latency_99_ms"] is not None else "above all that is told"
         parts.append(f"answered in {one['latency_ms']:,.1f} ms, 99 of 100 {tail}")
-    if line.kind is FlowKind.CLIENT:
+    if line.kind is TrafficKind.CLIENT:
         parts.append(f"{one['connected_max']:,} connections at once, {one['connections']:,} new")
     if one["errors"]:
         parts.append(f"{one['errors']:,} errors")

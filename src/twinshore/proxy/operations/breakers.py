@@ -14,31 +14,31 @@ from typing import Any, Final
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.model import Plan
 from twinshore.kafka.clock import wall_ms
-from twinshore.proxy.core.breakers import unseen
+from twinshore.proxy.core.breakers import describe_unknown_name
 from twinshore.state.core.proxy_values import (
-    DropRow,
-    FlowRow,
-    FuseKind,
-    FusePolicy,
-    FuseRow,
-    FuseState,
-    InstanceRow,
-    Limits,
+    BreakerKind,
+    BreakerLimits,
+    BreakerPolicy,
+    BreakerRow,
+    BreakerState,
+    DroppedRecordsRow,
+    ProxyInstanceRow,
+    TrafficRow,
 )
 from twinshore.state.core.values import AuditRow
 from twinshore.state.store import Store
 
 # A proxy says every two seconds that it lives.
-GONE_MS: Final = 10_000
+PROXY_GONE_MS: Final = 10_000
 
 
-def serving(store: Store) -> list[InstanceRow]:
+def list_serving_proxies(store: Store) -> list[ProxyInstanceRow]:
     """The proxies that have been heard of lately."""
     now_ms = wall_ms()
-    return [one for one in store.proxies.instances() if now_ms - one.seen_ms < GONE_MS]
+    return [one for one in store.proxies.instances() if now_ms - one.seen_ms < PROXY_GONE_MS]
 
 
-def look_at_instances(store: Store) -> list[dict[str, Any]]:
+def list_proxy_instances(store: Store) -> list[dict[str, Any]]:
     """All that were heard of within a week, and have not ended in good order."""
     revision, now_ms = store.proxies.revision(), wall_ms()
     rows = store.proxies.instances()
@@ -46,72 +46,72 @@ def look_at_instances(store: Store) -> list[dict[str, Any]]:
 
 
 def _stands(silent_ms: int, behind: int) -> str:
-    if silent_ms >= GONE_MS:
+    if silent_ms >= PROXY_GONE_MS:
         return "gone"
     return "serves" if behind <= 0 else f"{behind} change{'s' if behind > 1 else ''} behind"
 
 
-KIND: Final = "proxy fuse"
-IN_FORCE_S: Final = 3.0
+AUDIT_KIND: Final = "proxy fuse"
+IN_FORCE_TIMEOUT_S: Final = 3.0
 _LOOK_S: Final = 0.1
-SEEN_S: Final = 900
-SEEN: Final = "in the last quarter of an hour"
+RECENT_TRAFFIC_S: Final = 900
+RECENT_TRAFFIC_PHRASE: Final = "in the last quarter of an hour"
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class BreakerSelection:
     """Which fuses: of a topic, or of topics that begin so (`*` behind), for a client id or for those that begin so.
     `kinds`: one of them, or both."""
 
     topic: str
     client: str = "*"
-    kinds: tuple[FuseKind, ...] = (FuseKind.PRODUCE, FuseKind.FETCH)
+    kinds: tuple[BreakerKind, ...] = (BreakerKind.PRODUCE, BreakerKind.FETCH)
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class OpenBreakers:
     """Fuses are to cut from now on, for `for_s` seconds (0: until they are closed)."""
 
-    named: Named
+    named: BreakerSelection
     reason: str
-    policy: FusePolicy = FusePolicy.REFUSE
+    policy: BreakerPolicy = BreakerPolicy.REFUSE
     for_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class SetBreakerLimits:
     """Fuses are to trip by themselves at these limits."""
 
-    named: Named
-    limits: Limits
+    named: BreakerSelection
+    limits: BreakerLimits
     reason: str
-    policy: FusePolicy = FusePolicy.REFUSE
+    policy: BreakerPolicy = BreakerPolicy.REFUSE
 
 
 @dataclass(frozen=True, slots=True)
-class FuseStep:
+class BreakerStep:
     """`row`: as it is to be, `before`: as it was in words, empty where there was none, `seen`: how often fuses had been
     changed."""
 
-    row: FuseRow
+    row: BreakerRow
     before: str
     seen: int
 
     def sentence(self, *, done: bool) -> str:
         told = "is" if done else "would be"
         was = f"; it was {self.before}" if self.before else ""
-        return f"the {self.row.kind} fuse of {whose(self.row)} {told} {words(self.row)}{was}"
+        return f"the {self.row.kind} fuse of {describe_scope(self.row)} {told} {describe_breaker(self.row)}{was}"
 
 
-def whose(row: FuseRow) -> str:
+def describe_scope(row: BreakerRow) -> str:
     """The topic, and the clients where they are not all."""
     return row.topic if row.client == "*" else f"{row.topic} for clients {row.client}"
 
 
-def words(row: FuseRow) -> str:
+def describe_breaker(row: BreakerRow) -> str:
     """How it stands."""
-    policy = "" if row.kind is FuseKind.FETCH else f", {row.policy}"
+    policy = "" if row.kind is BreakerKind.FETCH else f", {row.policy}"
     until = f" for {max(0, row.until_ms - row.since_ms) // 1000} s" if row.until_ms else ""
     limits = [
         f"{value} {unit}"
@@ -123,30 +123,30 @@ def words(row: FuseRow) -> str:
         if value
     ]
     trips = f", trips at {' or '.join(limits)}" if limits else ""
-    return f"{row.state}{until}{policy if row.state is FuseState.OPEN or limits else ''}{trips}"
+    return f"{row.state}{until}{policy if row.state is BreakerState.OPEN or limits else ''}{trips}"
 
 
-def named(topic: str, client: str, *, produce: bool, fetch: bool) -> Named:
+def select_breakers(topic: str, client: str, *, produce: bool, fetch: bool) -> BreakerSelection:
     """Both kinds where neither or both are asked for."""
     if produce == fetch:
-        return Named(topic, client)
-    return Named(topic, client, (FuseKind.PRODUCE if produce else FuseKind.FETCH,))
+        return BreakerSelection(topic, client)
+    return BreakerSelection(topic, client, (BreakerKind.PRODUCE if produce else BreakerKind.FETCH,))
 
 
-def limits_of(records_s: int, bytes_s: int, latency_ms: int, above_s: int, quiet_s: int) -> Limits:
+def build_limits(records_s: int, bytes_s: int, latency_ms: int, above_s: int, quiet_s: int) -> BreakerLimits:
     """As they are asked for; planning says which cannot be."""
-    return Limits(records_s, bytes_s, latency_ms, above_s, quiet_s)
+    return BreakerLimits(records_s, bytes_s, latency_ms, above_s, quiet_s)
 
 
-def policy_of(text: str) -> FusePolicy:
+def parse_policy(text: str) -> BreakerPolicy:
     """ConfigError where there is none of that name."""
     try:
-        return FusePolicy(text)
+        return BreakerPolicy(text)
     except ValueError:
         raise ConfigError(f"--policy {text}: there is no such policy", hint="refuse or drop") from None
 
 
-def seconds_of(text: str, option: str = "--for") -> int:
+def parse_seconds(text: str, option: str = "--for") -> int:
     """As in 90s, 10m, 2h or 1d. ConfigError where it says no time."""
     found = re.fullmatch(r"([1-9]\d{0,6})([smhd])", text.strip())
     if found is None:
@@ -154,38 +154,41 @@ def seconds_of(text: str, option: str = "--for") -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
-def plan_open(asked: Cut, store: Store, *, by: str) -> Plan[FuseStep]:
+def plan_open(asked: OpenBreakers, store: Store, *, by: str) -> Plan[BreakerStep]:
     """ConfigError where it names nothing, or says no reason."""
 
-    def becomes(old: FuseRow | None, now_ms: int) -> tuple[FuseState, int, Limits]:
+    def becomes(old: BreakerRow | None, now_ms: int) -> tuple[BreakerState, int, BreakerLimits]:
         until_ms = now_ms + asked.for_s * 1000 if asked.for_s else 0
-        return FuseState.OPEN, until_ms, old.limits if old else Limits()
+        return BreakerState.OPEN, until_ms, old.limits if old else BreakerLimits()
 
     return _planned(asked, store, by, becomes)
 
 
-def plan_limits(asked: Guard, store: Store, *, by: str) -> Plan[FuseStep]:
+def plan_limits(asked: SetBreakerLimits, store: Store, *, by: str) -> Plan[BreakerStep]:
     """ConfigError where it names nothing, says no reason, or has limits that cannot be."""
     limits = asked.limits
     if not limits.any or min(limits.records_s, limits.bytes_s, limits.latency_ms) < 0:
         raise ConfigError("no limit is given", hint="--records-s, --bytes-s or --latency-ms, each above 0")
     if limits.above_s < 1 or limits.quiet_s < 1:
         raise ConfigError("--above-s and --quiet-s are seconds, 1 at least")
-    if FuseKind.FETCH in asked.named.kinds and (limits.records_s or limits.latency_ms):
+    if BreakerKind.FETCH in asked.named.kinds and (limits.records_s or limits.latency_ms):
         raise ConfigError(
             "what consumers read is measured in bytes alone, since records are not counted and brokers wait for them",
             hint="add --produce, or give --bytes-s only",
         )
 
-    def becomes(old: FuseRow | None, _: int) -> tuple[FuseState, int, Limits]:
-        return (old.state, old.until_ms, limits) if old else (FuseState.CLOSED, 0, limits)
+    def becomes(old: BreakerRow | None, _: int) -> tuple[BreakerState, int, BreakerLimits]:
+        return (old.state, old.until_ms, limits) if old else (BreakerState.CLOSED, 0, limits)
 
     return _planned(asked, store, by, becomes)
 
 
 def _planned(
-    asked: Cut | Guard, store: Store, by: str, becomes: Callable[[FuseRow | None, int], tuple[FuseState, int, Limits]]
-) -> Plan[FuseStep]:
+    asked: OpenBreakers | SetBreakerLimits,
+    store: Store,
+    by: str,
+    becomes: Callable[[BreakerRow | None, int], tuple[BreakerState, int, BreakerLimits]],
+) -> Plan[BreakerStep]:
     """`becomes`: state, end and limits, of what the fuse was and the time."""
     _check(asked.named, asked.reason)
     seen, rows = _known(store)
@@ -194,12 +197,12 @@ def _planned(
         old = rows.get((asked.named.topic, asked.named.client, kind))
         state, until_ms, limits = becomes(old, now_ms)
         named = (asked.named.topic, asked.named.client, kind, state, asked.policy)
-        row = FuseRow(*named, asked.reason, by, now_ms, until_ms, limits)
-        steps.append(FuseStep(row, words(old) if old else "", seen))
+        row = BreakerRow(*named, asked.reason, by, now_ms, until_ms, limits)
+        steps.append(BreakerStep(row, describe_breaker(old) if old else "", seen))
     return Plan(tuple(steps), shown=_warning(asked.policy, asked.named), remarks=_unseen(asked.named, store))
 
 
-def plan_close(named: Named, store: Store, *, by: str) -> Plan[FuseStep]:
+def plan_close(named: BreakerSelection, store: Store, *, by: str) -> Plan[BreakerStep]:
     """It cuts no more, by hand or by limits. ConfigError where there is no such fuse."""
     seen, rows = _known(store)
     ours = [row for kind in named.kinds if (row := rows.get((named.topic, named.client, kind))) is not None]
@@ -208,18 +211,18 @@ def plan_close(named: Named, store: Store, *, by: str) -> Plan[FuseStep]:
             f"there is no such fuse of {named.topic}", hint="`twinshore proxy fuse list` shows those that there are"
         )
     steps = [
-        FuseStep(
-            replace(row, state=FuseState.CLOSED, set_by=by, since_ms=wall_ms(), until_ms=0, limits=Limits()),
-            words(row),
+        BreakerStep(
+            replace(row, state=BreakerState.CLOSED, set_by=by, since_ms=wall_ms(), until_ms=0, limits=BreakerLimits()),
+            describe_breaker(row),
             seen,
         )
         for row in ours
-        if row.state is FuseState.OPEN or row.limits.any
+        if row.state is BreakerState.OPEN or row.limits.any
     ]
     return Plan(tuple(steps), remarks=() if steps else (f"the fuse of {named.topic} is closed already",))
 
 
-def _check(named: Named, reason: str) -> None:
+def _check(named: BreakerSelection, reason: str) -> None:
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}\*?|\*", named.topic):
         raise ConfigError(f"{named.topic!r} is no topic, and no beginning of topics", hint="as in orders, or ord*")
     if not named.client:
@@ -228,35 +231,35 @@ def _check(named: Named, reason: str) -> None:
         raise ConfigError("--reason is empty", hint="whoever finds the fuse wants to know why")
 
 
-def _unseen(named: Named, store: Store) -> tuple[str, ...]:
+def _unseen(named: BreakerSelection, store: Store) -> tuple[str, ...]:
     """What of the names nothing had that went through: such a fuse cuts nothing, and would be believed in."""
     now_ms = wall_ms()
-    rows = store.traffic.rows(now_ms - SEEN_S * 1000, now_ms)
-    return all_unseen(named.topic, named.client, rows, SEEN)
+    rows = store.traffic.rows(now_ms - RECENT_TRAFFIC_S * 1000, now_ms)
+    return list_unknown_names(named.topic, named.client, rows, RECENT_TRAFFIC_PHRASE)
 
 
-def all_unseen(topic: str, client: str, rows: Iterable[FlowRow], lately: str) -> tuple[str, ...]:
+def list_unknown_names(topic: str, client: str, rows: Iterable[TrafficRow], lately: str) -> tuple[str, ...]:
     """A sentence for each of the two that is not among these."""
     keys = [row.key for row in rows]
     said = (
-        unseen("topic", topic, {key.topic for key in keys} - {""}, lately),
-        unseen("client", client, {key.client for key in keys}, lately),
+        describe_unknown_name("topic", topic, {key.topic for key in keys} - {""}, lately),
+        describe_unknown_name("client", client, {key.client for key in keys}, lately),
     )
     return tuple(one for one in said if one)
 
 
-def _warning(policy: FusePolicy, named: Named) -> tuple[str, ...]:
-    if policy is not FusePolicy.DROP or FuseKind.PRODUCE not in named.kinds:
+def _warning(policy: BreakerPolicy, named: BreakerSelection) -> tuple[str, ...]:
+    if policy is not BreakerPolicy.DROP or BreakerKind.PRODUCE not in named.kinds:
         return ()
     return (f"records for {named.topic} are lost while it cuts: producers are told that they are written",)
 
 
-def _known(store: Store) -> tuple[int, dict[tuple[str, str, FuseKind], FuseRow]]:
+def _known(store: Store) -> tuple[int, dict[tuple[str, str, BreakerKind], BreakerRow]]:
     seen, rows = store.proxies.fuses()
     return seen, {(row.topic, row.client, row.kind): row for row in rows}
 
 
-def act(planned: Plan[FuseStep], store: Store, *, by: str) -> Iterator[FuseStep]:
+def act(planned: Plan[BreakerStep], store: Store, *, by: str) -> Iterator[BreakerStep]:
     """All of them at once. RefusedError where somebody has changed fuses since the plan was made."""
     rows = [step.row for step in planned.steps]
     if not rows:
@@ -267,19 +270,27 @@ def act(planned: Plan[FuseStep], store: Store, *, by: str) -> Iterator[FuseStep]
     yield from planned.steps
 
 
-def _told(step: FuseStep, by: str) -> AuditRow:
-    row, subject = step.row, f"{step.row.kind} {whose(step.row)}"
+def _told(step: BreakerStep, by: str) -> AuditRow:
+    row, subject = step.row, f"{step.row.kind} {describe_scope(step.row)}"
     return AuditRow(
-        wall_ms(), "", KIND, subject, step.before, f"{words(row)}: {row.reason}", "done", by, topic=row.topic
+        wall_ms(),
+        "",
+        AUDIT_KIND,
+        subject,
+        step.before,
+        f"{describe_breaker(row)}: {row.reason}",
+        "done",
+        by,
+        topic=row.topic,
     )
 
 
-def in_force(store: Store, within_s: float = IN_FORCE_S) -> str:
+def wait_until_in_force(store: Store, within_s: float = IN_FORCE_TIMEOUT_S) -> str:
     """Says by how many proxies the fuses are in force as they are now, once they are or that time is over."""
     until_s = time.monotonic() + within_s
     wanted = store.proxies.revision()
     while True:
-        live = serving(store)
+        live = list_serving_proxies(store)
         behind = [row.name for row in live if row.revision < wanted]
         if not live:
             return "no proxy is known to serve: one that begins takes it up"
@@ -290,28 +301,30 @@ def in_force(store: Store, within_s: float = IN_FORCE_S) -> str:
         time.sleep(_LOOK_S)
 
 
-def look(store: Store) -> list[dict[str, Any]]:
+def list_breakers(store: Store) -> list[dict[str, Any]]:
     """All fuses, with what each has answered at all proxies."""
     counts = store.proxies.counts()
     now_ms = wall_ms()
-    live = {row.id for row in serving(store)}
+    live = {row.id for row in list_serving_proxies(store)}
     found = []
     for row in store.proxies.fuses()[1]:
         ours = [one for one in counts if one.key == row.key]
-        cuts = row.state is FuseState.OPEN and (not row.until_ms or now_ms < row.until_ms)
+        cuts = row.state is BreakerState.OPEN and (not row.until_ms or now_ms < row.until_ms)
         sums = {name: sum(getattr(one, name) for one in ours) for name in ("requests", "records", "bytes")}
         found.append(
             asdict(row)
             | {
                 "open": cuts,
                 "tripped_at": sum(one.tripped and one.instance in live for one in ours),
-                "stands": words(row) if cuts or row.state is FuseState.CLOSED else "closed: its time is over",
+                "stands": describe_breaker(row)
+                if cuts or row.state is BreakerState.CLOSED
+                else "closed: its time is over",
                 **sums,
             }
         )
     return found
 
 
-def ledger(store: Store, limit: int = 100) -> tuple[DropRow, ...]:
+def list_dropped_records(store: Store, limit: int = 100) -> tuple[DroppedRecordsRow, ...]:
     """What was dropped, newest first."""
     return store.proxies.drops(limit)

@@ -16,75 +16,78 @@ from twinshore.config.sections import near
 from twinshore.config.sections.proxy import SECTION
 from twinshore.config.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.sasl import keys_of
-from twinshore.proxy.auth import ITERATIONS, SALT_BYTES, Gate
-from twinshore.proxy.cluster_view import Lookout
-from twinshore.proxy.core.follower_fetch import Rules
-from twinshore.proxy.core.preview import Prospect
-from twinshore.proxy.late_store import LateStore
-from twinshore.proxy.offset_reset import leads_by
-from twinshore.proxy.server import Part, Word, chosen, keep, layout_of
+from twinshore.kafka.protocol.sasl import derive_scram_keys
+from twinshore.proxy.auth import SALT_BYTES, SCRAM_ITERATIONS, Authenticator
+from twinshore.proxy.cluster_view import ClusterWatcher
+from twinshore.proxy.core.follower_fetch import FollowerFetchRules
+from twinshore.proxy.core.proxy_preview import ProxyPreview
+from twinshore.proxy.lazy_store import LazyStore
+from twinshore.proxy.offset_reset_run import merge_home_records
+from twinshore.proxy.server import Worker, WorkerMessage, build_addressing, select_clusters, supervise_workers
 from twinshore.proxy.server import serve as until_ended
-from twinshore.routing.core.records import HomeLine
-from twinshore.routing.topic import HomeNotes
-from twinshore.runtime.process import allow_most
+from twinshore.routing.core.home_records import HomeRecord
+from twinshore.routing.homes_topic import HomesTopic
+from twinshore.runtime.process import raise_open_files_limit
 
-WITHIN_S = 4.0
+PREVIEW_TIMEOUT_S = 4.0
 
 
-def look(settings: Settings, topics: Sequence[str] = ()) -> Prospect:
+def preview_proxy(settings: Settings, topics: Sequence[str] = ()) -> ProxyPreview:
     """As a proxy takes them up that begins now. ConfigError where it could not begin."""
-    asked, clusters = settings.of(SECTION), chosen(settings)
-    layout, said = layout_of(asked, clusters), list[str]()
+    asked, clusters = settings.of(SECTION), select_clusters(settings)
+    layout, said = build_addressing(asked, clusters), list[str]()
     with ExitStack() as stack:
-        stack.enter_context(closing(Gate(asked, clusters, said.append)))
-        store = stack.enter_context(closing(LateStore(settings, said.append)))
-        lookout = stack.enter_context(closing(Lookout(clusters, layout, store, said.append)))
+        stack.enter_context(closing(Authenticator(asked, clusters, said.append)))
+        store = stack.enter_context(closing(LazyStore(settings, said.append)))
+        lookout = stack.enter_context(closing(ClusterWatcher(clusters, layout, store, said.append)))
         asyncio.run(lookout.first())
         seen = lookout.seen
         lines = [_lines(one) for one in clusters if seen.clusters[one.name].answers]
-    seen = replace(seen, leads=leads_by(lines, seen.clusters, settings))
-    is_own = Rules(own_topics=settings.of(near.SECTION).own_topics).is_own
+    seen = replace(seen, leads=merge_home_records(lines, seen.clusters, settings))
+    is_own = FollowerFetchRules(own_topics=settings.of(near.SECTION).own_topics).is_own
     tls = bool(asked.certificate_file)
-    return Prospect(seen, layout, tuple(topics), is_own, tls, tuple(asked.sasl), tuple(dict.fromkeys(said)))
+    return ProxyPreview(seen, layout, tuple(topics), is_own, tls, tuple(asked.sasl), tuple(dict.fromkeys(said)))
 
 
-def _lines(cluster: Cluster) -> Mapping[str, HomeLine]:
+def _lines(cluster: Cluster) -> Mapping[str, HomeRecord]:
     """None of a cluster that has fallen silent since it was looked at."""
-    with closing(KafkaCluster(cluster, patience_s=WITHIN_S, call_s=WITHIN_S)) as kafka, suppress(KafkaError):
-        return HomeNotes(kafka).read()
+    with (
+        closing(KafkaCluster(cluster, patience_s=PREVIEW_TIMEOUT_S, call_s=PREVIEW_TIMEOUT_S)) as kafka,
+        suppress(KafkaError),
+    ):
+        return HomesTopic(kafka).read()
     return {}
 
 
-def serve(settings: Settings, log: Callable[[str], None], processes: int = 0) -> None:
+def serve_proxy(settings: Settings, log: Callable[[str], None], processes: int = 0) -> None:
     """Until Ctrl-C, SIGTERM or SIGHUP. It begins without a store as well, and takes up one that is made later.
     `processes`: so many, in place of what the settings say, where it is not 0."""
-    chosen(settings)
+    select_clusters(settings)
     count = processes or settings.of(SECTION).processes
     if count > 1:
-        keep(settings, count, log)
+        supervise_workers(settings, count, log)
     else:
         _serve(settings, log, None)
 
 
-def serve_part(settings: Settings, part: Part) -> None:
+def serve_worker(settings: Settings, part: Worker) -> None:
     """The same, as one of several processes."""
-    _serve(settings, partial(part.tell, Word.SAID), part)
+    _serve(settings, partial(part.tell, WorkerMessage.LOG), part)
 
 
-def _serve(settings: Settings, log: Callable[[str], None], part: Part | None) -> None:
-    allow_most()  # two for each client
-    store = LateStore(settings, log)
+def _serve(settings: Settings, log: Callable[[str], None], part: Worker | None) -> None:
+    raise_open_files_limit()  # two for each client
+    store = LazyStore(settings, log)
     try:
         until_ended(settings, store, log, part)
     finally:
         store.close()
 
 
-def user_table(name: str, password: Secret) -> str:
+def format_user_table(name: str, password: Secret) -> str:
     """What is to stand in the users file; ConfigError where there is no password."""
     plain = password.read()
     if not plain:
         raise ConfigError(f"{password.file or password.env} holds no password")
-    keys = keys_of(plain, SaslMechanism.SCRAM_SHA_512, secrets.token_bytes(SALT_BYTES), ITERATIONS)
+    keys = derive_scram_keys(plain, SaslMechanism.SCRAM_SHA_512, secrets.token_bytes(SALT_BYTES), SCRAM_ITERATIONS)
     return f'[{json.dumps(name, ensure_ascii=False)}]\nscram_sha_512 = "{keys.text}"'

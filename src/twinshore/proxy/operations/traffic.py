@@ -7,18 +7,18 @@ from typing import Any
 
 from twinshore.config.errors import ConfigError
 from twinshore.kafka.clock import wall_ms
-from twinshore.proxy.core.breakers import matches
-from twinshore.proxy.core.traffic import By, Line, Sort, lines_of, sentence
-from twinshore.proxy.operations.breakers import all_unseen, seconds_of
+from twinshore.proxy.core.breakers import matches_name
+from twinshore.proxy.core.traffic import TrafficGrouping, TrafficLine, TrafficOrder, aggregate_traffic, describe_traffic
+from twinshore.proxy.operations.breakers import list_unknown_names, parse_seconds
 from twinshore.state.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TrafficQuery:
     """`last_s`: of how long. `topic`, `client`: only these, as fuses name them. `page` from 1, `size` lines each."""
 
-    by: By = By.TOPIC
-    sort: Sort = Sort.BYTES
+    by: TrafficGrouping = TrafficGrouping.TOPIC
+    sort: TrafficOrder = TrafficOrder.BYTES
     last_s: int = 300
     topic: str = "*"
     client: str = "*"
@@ -27,10 +27,10 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class TrafficPage:
     """Some of `count` lines. `unseen`: what was named and is not among what went through."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[TrafficLine, ...]
     page: int
     pages: int
     count: int
@@ -46,28 +46,34 @@ class Page:
         """For people."""
         if not self.lines:
             return list(self.unseen) or ["no proxy has told of any traffic"]
-        told = [sentence(one) for one in self.lines]
+        told = [describe_traffic(one) for one in self.lines]
         if self.pages > 1:
             told.append(f"page {self.page} of {self.pages}, {self.count:,} in all")
         return told
 
 
-def asked_of(by: str, sort: str, last: str, topic: str, client: str, page: int, size: int) -> Asked:
+def parse_query(by: str, sort: str, last: str, topic: str, client: str, page: int, size: int) -> TrafficQuery:
     """ConfigError where one of these is no such thing."""
     try:
-        return Asked(By(by), Sort(sort), seconds_of(last, "--last"), topic, client, page, size)
+        return TrafficQuery(
+            TrafficGrouping(by), TrafficOrder(sort), parse_seconds(last, "--last"), topic, client, page, size
+        )
     except ValueError as error:
-        raise ConfigError(f"{error}", hint=f"--by is one of {', '.join(By)}; --sort one of {', '.join(Sort)}") from None
+        raise ConfigError(
+            f"{error}", hint=f"--by is one of {', '.join(TrafficGrouping)}; --sort one of {', '.join(TrafficOrder)}"
+        ) from None
 
 
-def look(asked: Asked, store: Store) -> Page:
+def query_traffic(asked: TrafficQuery, store: Store) -> TrafficPage:
     """As of the windows that ended in that time."""
     now_ms = wall_ms()
     rows = store.traffic.rows(now_ms - asked.last_s * 1000, now_ms)
-    meant = [row for row in rows if matches(asked.topic, row.key.topic) and matches(asked.client, row.key.client)]
-    lines = lines_of(meant, asked.by, asked.sort)
+    meant = [
+        row for row in rows if matches_name(asked.topic, row.key.topic) and matches_name(asked.client, row.key.client)
+    ]
+    lines = aggregate_traffic(meant, asked.by, asked.sort)
     first = (asked.page - 1) * asked.size
     pages = max(1, -(-len(lines) // asked.size))
-    said = all_unseen(asked.topic, asked.client, rows, f"in the last {asked.last_s} s")
+    said = list_unknown_names(asked.topic, asked.client, rows, f"in the last {asked.last_s} s")
     some = tuple(lines[first : first + asked.size])
-    return Page(some, asked.page, pages, len(lines), asked.last_s, said)
+    return TrafficPage(some, asked.page, pages, len(lines), asked.last_s, said)

@@ -23,33 +23,33 @@ from functools import lru_cache
 from typing import Any
 
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import HEARTBEATS, NOTES_TOPICS, Link, Naming, is_heartbeats
+from twinshore.config.model import HEARTBEATS_TOPIC, STATE_TOPICS, Link, TwinNaming, is_heartbeats_topic
 
 OWN_PREFIX = "twinshore."
-KAFKAS = frozenset(
+KAFKA_INTERNAL_TOPICS = frozenset(
     ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__remote_log_metadata")
 )
 # Nothing an application wrote.
-INTERNAL = KAFKAS.union(NOTES_TOPICS)
+INTERNAL_TOPICS = KAFKA_INTERNAL_TOPICS.union(STATE_TOPICS)
 
 
-def is_of_no_application(topic: str) -> bool:
+def is_internal_topic(topic: str) -> bool:
     """Kafka's own topics and Twinshore's."""
-    return topic in INTERNAL or is_heartbeats(topic)
+    return topic in INTERNAL_TOPICS or is_heartbeats_topic(topic)
 
 
 @lru_cache(maxsize=1024)
-def is_guarded(topic: str) -> bool:
+def is_protected_topic(topic: str) -> bool:
     """Whether no client may change the topic: Kafka's own topics, and all that begin with `twinshore.`."""
-    return topic.startswith(OWN_PREFIX) or is_of_no_application(topic)
+    return topic.startswith(OWN_PREFIX) or is_internal_topic(topic)
 
 
 def admits(link: Link, topic: str) -> bool:
     """Whether the link may carry the topic. Kafka's own topics never pass; the source's own heartbeats always do, and
     those of others where twins go on, as far as they are twins, which their descent says."""
-    if topic == HEARTBEATS or (link.chain and is_heartbeats(topic)):
+    if topic == HEARTBEATS_TOPIC or (link.chain and is_heartbeats_topic(topic)):
         return True
-    return topic not in INTERNAL and passes_filters(link, topic)
+    return topic not in INTERNAL_TOPICS and passes_filters(link, topic)
 
 
 def passes_filters(link: Link, topic: str) -> bool:
@@ -70,92 +70,92 @@ def with_filters(link: Link, text: str) -> Link:
     return replace(link, topics=tuple(topics), exclude=tuple(exclude))
 
 
-Term = tuple[Any, ...]
+NameSet = tuple[Any, ...]
 
-ALPHABET = frozenset(string.ascii_letters + string.digits + "._-")
-LENGTH_MAX = 249
-NOTHING: Term = ("set", frozenset())
-BLANK: Term = ("blank",)
-NOT_TOLD = frozenset({""})
+TOPIC_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
+TOPIC_LENGTH_MAX = 249
+EMPTY_SET: NameSet = ("set", frozenset())
+EMPTY_NAME: NameSet = ("blank",)
+UNKNOWN_PREFIX = frozenset({""})
 # Names made up for a sentence should look like names.
-PREFERRED = "abcdefghijklmnopqrstuvwxyz0123456789-_."
+PREFERRED_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789-_."
 _TERMS_KEPT = 1 << 16
 _BEGINNINGS_MAX = 64
 _TERMS_MAX = 4000
 
 
-class TooManyError(Exception):
+class SearchTooLargeError(Exception):
     """The search was given up: the expressions are too entangled."""
 
 
-def one_of(characters: Iterable[str]) -> Term:
-    return ("set", frozenset(characters) & ALPHABET)
+def any_character_of(characters: Iterable[str]) -> NameSet:
+    return ("set", frozenset(characters) & TOPIC_CHARACTERS)
 
 
-def text(word: str) -> Term:
-    found = BLANK
+def literal_name(word: str) -> NameSet:
+    found = EMPTY_NAME
     for character in reversed(word):
-        found = then(one_of(character), found)
+        found = concatenate(any_character_of(character), found)
     return found
 
 
-def then(first: Term, second: Term) -> Term:
-    if NOTHING in (first, second):
-        return NOTHING
-    if first == BLANK:
+def concatenate(first: NameSet, second: NameSet) -> NameSet:
+    if EMPTY_SET in (first, second):
+        return EMPTY_SET
+    if first == EMPTY_NAME:
         return second
-    if second == BLANK:
+    if second == EMPTY_NAME:
         return first
     if first[0] == "then":
-        return ("then", first[1], then(first[2], second))
+        return ("then", first[1], concatenate(first[2], second))
     return ("then", first, second)
 
 
-def many(term: Term) -> Term:
-    if term in (BLANK, NOTHING):
-        return BLANK
+def repeat_any(term: NameSet) -> NameSet:
+    if term in (EMPTY_NAME, EMPTY_SET):
+        return EMPTY_NAME
     return term if term[0] == "many" else ("many", term)
 
 
-def either(*terms: Term) -> Term:
-    parts = _flat("either", terms) - {NOTHING}
-    if EVERYTHING in parts:
-        return EVERYTHING
+def union_of(*terms: NameSet) -> NameSet:
+    parts = _flat("either", terms) - {EMPTY_SET}
+    if ALL_NAMES in parts:
+        return ALL_NAMES
     if len(parts) <= 1:
-        return next(iter(parts), NOTHING)
+        return next(iter(parts), EMPTY_SET)
     return ("either", parts)
 
 
-def both(*terms: Term) -> Term:
-    parts = _flat("both", terms) - {EVERYTHING}
-    if NOTHING in parts:
-        return NOTHING
+def intersection_of(*terms: NameSet) -> NameSet:
+    parts = _flat("both", terms) - {ALL_NAMES}
+    if EMPTY_SET in parts:
+        return EMPTY_SET
     if len(parts) <= 1:
-        return next(iter(parts), EVERYTHING)
+        return next(iter(parts), ALL_NAMES)
     return ("both", parts)
 
 
-def without(term: Term) -> Term:
+def complement_of(term: NameSet) -> NameSet:
     """Every name but these."""
-    if term == NOTHING:
-        return EVERYTHING
-    if term == EVERYTHING:
-        return NOTHING
+    if term == EMPTY_SET:
+        return ALL_NAMES
+    if term == ALL_NAMES:
+        return EMPTY_SET
     return term[1] if term[0] == "without" else ("without", term)
 
 
-EVERYTHING: Term = ("many", ("set", ALPHABET))
+ALL_NAMES: NameSet = ("many", ("set", TOPIC_CHARACTERS))
 
 
-def _flat(kind: str, terms: Iterable[Term]) -> frozenset[Term]:
-    found: set[Term] = set()
+def _flat(kind: str, terms: Iterable[NameSet]) -> frozenset[NameSet]:
+    found: set[NameSet] = set()
     for term in terms:
         found |= term[1] if term[0] == kind else {term}
     return frozenset(found)
 
 
 @lru_cache(_TERMS_KEPT)
-def blank(term: Term) -> bool:
+def is_nullable(term: NameSet) -> bool:
     """Whether the empty name is among them."""
     match term:
         case ("set", _):
@@ -163,91 +163,92 @@ def blank(term: Term) -> bool:
         case ("blank",) | ("many", _):
             return True
         case ("then", first, second):
-            return blank(first) and blank(second)
+            return is_nullable(first) and is_nullable(second)
         case ("either", parts):
-            return any(blank(part) for part in parts)
+            return any(is_nullable(part) for part in parts)
         case ("both", parts):
-            return all(blank(part) for part in parts)
+            return all(is_nullable(part) for part in parts)
         case _:
-            return not blank(term[1])
+            return not is_nullable(term[1])
 
 
 @lru_cache(_TERMS_KEPT)
-def derived(term: Term, character: str) -> Term:
+def derivative_of(term: NameSet, character: str) -> NameSet:
     """What may follow the character in names that begin with it."""
     match term:
         case ("set", characters):
-            return BLANK if character in characters else NOTHING
+            return EMPTY_NAME if character in characters else EMPTY_SET
         case ("blank",):
-            return NOTHING
+            return EMPTY_SET
         case ("many", inner):
-            return then(derived(inner, character), term)
+            return concatenate(derivative_of(inner, character), term)
         case ("then", first, second):
-            found = then(derived(first, character), second)
-            return either(found, derived(second, character)) if blank(first) else found
+            found = concatenate(derivative_of(first, character), second)
+            return union_of(found, derivative_of(second, character)) if is_nullable(first) else found
         case ("either", parts):
-            return either(*(derived(part, character) for part in parts))
+            return union_of(*(derivative_of(part, character) for part in parts))
         case ("both", parts):
-            return both(*(derived(part, character) for part in parts))
+            return intersection_of(*(derivative_of(part, character) for part in parts))
         case _:
-            return without(derived(term[1], character))
+            return complement_of(derivative_of(term[1], character))
 
 
 @lru_cache(_TERMS_KEPT)
-def beginnings(term: Term) -> frozenset[str]:
+def prefixes_of(term: NameSet) -> frozenset[str]:
     """Words with one of which each name of the set begins. The empty word tells nothing; no word: there is no name."""
-    found = NOT_TOLD
+    found = UNKNOWN_PREFIX
     match term:
         case ("set", characters):
             found = characters
         case ("then", first, second) if first[0] == "set":
-            found = frozenset(head + rest for head in beginnings(first) for rest in beginnings(second))
+            found = frozenset(head + rest for head in prefixes_of(first) for rest in prefixes_of(second))
         case ("then", first, _):
-            found = beginnings(first)
+            found = prefixes_of(first)
         case ("either", parts):
-            found = frozenset().union(*(beginnings(part) for part in parts))
+            found = frozenset().union(*(prefixes_of(part) for part in parts))
         case ("both", parts):
-            found = min((beginnings(part) for part in parts), key=lambda words: ("" in words, len(words)))
-    return NOT_TOLD if "" in found or len(found) > _BEGINNINGS_MAX else found
+            found = min((prefixes_of(part) for part in parts), key=lambda words: ("" in words, len(words)))
+    return UNKNOWN_PREFIX if "" in found or len(found) > _BEGINNINGS_MAX else found
 
 
-def apart(one: Term, other: Term) -> bool:
-    """Whether their beginnings alone tell that no name is in both: a quick look, before `example` is searched for."""
-    return not any(a.startswith(b) or b.startswith(a) for a in beginnings(one) for b in beginnings(other))
+def have_disjoint_prefixes(one: NameSet, other: NameSet) -> bool:
+    """Whether their beginnings alone tell that no name is in both: a quick look, before `find_example` is searched
+    for."""
+    return not any(a.startswith(b) or b.startswith(a) for a in prefixes_of(one) for b in prefixes_of(other))
 
 
-def example(term: Term) -> str | None:
+def find_example(term: NameSet) -> str | None:
     """One of the shortest names in the set; None when it has none. TooManyError when that cannot be told in time."""
     letters = _representatives(term)
     seen, edge = {term}, [(term, "")]
     while edge:
-        following: list[tuple[Term, str]] = []
+        following: list[tuple[NameSet, str]] = []
         for at, name in edge:
-            if name and blank(at):
+            if name and is_nullable(at):
                 return name
             for letter in letters:
-                onward = derived(at, letter)
+                onward = derivative_of(at, letter)
                 # A name of no character is no name, though its term may be the same again later.
-                if onward == NOTHING or (onward in seen and name):
+                if onward == EMPTY_SET or (onward in seen and name):
                     continue
                 seen.add(onward)
                 following.append((onward, name + letter))
             if len(seen) > _TERMS_MAX:
-                raise TooManyError
-        edge = following if len(following[0][1] if following else "") <= LENGTH_MAX else []
+                raise SearchTooLargeError
+        edge = following if len(following[0][1] if following else "") <= TOPIC_LENGTH_MAX else []
     return None
 
 
-def _representatives(term: Term) -> list[str]:
+def _representatives(term: NameSet) -> list[str]:
     """One character for all that no set in the term tells apart."""
     sets = list(_sets(term))
     classes: dict[tuple[bool, ...], str] = {}
-    for letter in (*PREFERRED, *sorted(ALPHABET - set(PREFERRED))):
+    for letter in (*PREFERRED_CHARACTERS, *sorted(TOPIC_CHARACTERS - set(PREFERRED_CHARACTERS))):
         classes.setdefault(tuple(letter in members for members in sets), letter)
     return list(classes.values())
 
 
-def _sets(term: Term) -> set[frozenset[str]]:
+def _sets(term: NameSet) -> set[frozenset[str]]:
     match term:
         case ("set", characters):
             return {characters}
@@ -261,20 +262,20 @@ def _sets(term: Term) -> set[frozenset[str]]:
 
 # Where re itself has its expressions read; public under another name until Python 3.13.
 _parser: Any = importlib.import_module("re._parser")
-REPEATED_MAX = 300
+REPETITIONS_MAX = 300
 
 
-class StrangeError(Exception):
+class UnsupportedPatternError(Exception):
     """An expression with more than sets of names can say: a back reference, a look back, a look inside a repetition."""
 
 
 @lru_cache(1024)
-def names_of(pattern: str) -> Term:
+def names_matching(pattern: str) -> NameSet:
     """The names that match whole; StrangeError where that cannot be said."""
-    return _sequence(list(_parser.parse(pattern)), BLANK, re.compile(pattern).flags, first=True)
+    return _sequence(list(_parser.parse(pattern)), EMPTY_NAME, re.compile(pattern).flags, first=True)
 
 
-def _sequence(items: list[Any], onward: Term, flags: int, *, first: bool) -> Term:
+def _sequence(items: list[Any], onward: NameSet, flags: int, *, first: bool) -> NameSet:
     """What matches the items and then `onward`, which is all that follows: so looks ahead are intersections."""
     if not items:
         return onward
@@ -287,40 +288,40 @@ def _sequence(items: list[Any], onward: Term, flags: int, *, first: bool) -> Ter
     if name in ("ASSERT", "ASSERT_NOT"):
         direction, inner = value
         if direction != 1:
-            raise StrangeError
-        seen = _sequence(list(inner), EVERYTHING, flags, first=False)
-        return both(seen if name == "ASSERT" else without(seen), following)
+            raise UnsupportedPatternError
+        seen = _sequence(list(inner), ALL_NAMES, flags, first=False)
+        return intersection_of(seen if name == "ASSERT" else complement_of(seen), following)
     if name == "BRANCH":
-        return either(*(_sequence(list(branch), following, flags, first=first) for branch in value[1]))
+        return union_of(*(_sequence(list(branch), following, flags, first=first) for branch in value[1]))
     if name == "SUBPATTERN":
         _, added, removed, inner = value
         return _sequence(list(inner), following, (flags | added) & ~removed, first=first)
     if name in ("MAX_REPEAT", "MIN_REPEAT"):
         low, high, inner = value
-        return then(_repeated(low, high, list(inner), flags), following)
-    return then(_character(name, value, flags), following)
+        return concatenate(_repeated(low, high, list(inner), flags), following)
+    return concatenate(_character(name, value, flags), following)
 
 
-def _at(place: str, following: Term, *, first: bool) -> Term:
+def _at(place: str, following: NameSet, *, first: bool) -> NameSet:
     if place in ("AT_BEGINNING", "AT_BEGINNING_STRING") and first:
         return following
     if place in ("AT_END", "AT_END_STRING"):
-        return both(BLANK, following)
-    raise StrangeError
+        return intersection_of(EMPTY_NAME, following)
+    raise UnsupportedPatternError
 
 
-def _repeated(low: int, high: Any, items: list[Any], flags: int) -> Term:
+def _repeated(low: int, high: Any, items: list[Any], flags: int) -> NameSet:
     if _looks(items):
-        raise StrangeError
-    once = _sequence(items, BLANK, flags, first=False)
+        raise UnsupportedPatternError
+    once = _sequence(items, EMPTY_NAME, flags, first=False)
     endless = str(high) == "MAXREPEAT"
-    if low > REPEATED_MAX or (not endless and high > REPEATED_MAX):
-        raise StrangeError
-    found = many(once) if endless else BLANK
+    if low > REPETITIONS_MAX or (not endless and high > REPETITIONS_MAX):
+        raise UnsupportedPatternError
+    found = repeat_any(once) if endless else EMPTY_NAME
     for _ in range(0 if endless else high - low):
-        found = either(BLANK, then(once, found))
+        found = union_of(EMPTY_NAME, concatenate(once, found))
     for _ in range(low):
-        found = then(once, found)
+        found = concatenate(once, found)
     return found
 
 
@@ -340,21 +341,21 @@ def _looks(items: list[Any]) -> bool:
     return False
 
 
-def _character(name: str, value: Any, flags: int) -> Term:
+def _character(name: str, value: Any, flags: int) -> NameSet:
     match name:
         case "LITERAL":
             return _cased({chr(value)}, flags)
         case "NOT_LITERAL":
-            return one_of(ALPHABET - _cased({chr(value)}, flags)[1])
+            return any_character_of(TOPIC_CHARACTERS - _cased({chr(value)}, flags)[1])
         case "ANY":
-            return one_of(ALPHABET)
+            return any_character_of(TOPIC_CHARACTERS)
         case "IN":
             return _class(value, flags)
         case _:
-            raise StrangeError
+            raise UnsupportedPatternError
 
 
-def _class(members: list[Any], flags: int) -> Term:
+def _class(members: list[Any], flags: int) -> NameSet:
     found: set[str] = set()
     negated = False
     for kind, value in members:
@@ -364,13 +365,13 @@ def _class(members: list[Any], flags: int) -> Term:
             case "LITERAL":
                 found.add(chr(value))
             case "RANGE":
-                found |= {letter for letter in ALPHABET if value[0] <= ord(letter) <= value[1]}
+                found |= {letter for letter in TOPIC_CHARACTERS if value[0] <= ord(letter) <= value[1]}
             case "CATEGORY":
-                found |= {letter for letter in ALPHABET if re.fullmatch(_CATEGORIES[str(value)], letter)}
+                found |= {letter for letter in TOPIC_CHARACTERS if re.fullmatch(_CATEGORIES[str(value)], letter)}
             case _:
-                raise StrangeError
+                raise UnsupportedPatternError
     inside = _cased(found, flags)[1]
-    return one_of(ALPHABET - inside) if negated else one_of(inside)
+    return any_character_of(TOPIC_CHARACTERS - inside) if negated else any_character_of(inside)
 
 
 _CATEGORIES = {
@@ -383,15 +384,15 @@ _CATEGORIES = {
 }
 
 
-def _cased(letters: set[str], flags: int) -> Term:
+def _cased(letters: set[str], flags: int) -> NameSet:
     if flags & re.IGNORECASE:
         letters = {form for letter in letters for form in (letter.lower(), letter.upper())}
-    return one_of(letters) if letters & ALPHABET else NOTHING
+    return any_character_of(letters) if letters & TOPIC_CHARACTERS else EMPTY_SET
 
 
 CYCLE_LINKS_MAX = 12
-KEPT = 64
-PAIR = 2  # links, whose topics have homes: see `homes`
+CONFLICTS_CACHED = 64
+PAIR_LINKS = 2  # links, whose topics have homes: see `homes`
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,17 +408,17 @@ class Conflict:
 
 def check_links(links: Sequence[Link], changed: Set[str] | None = None) -> None:
     """ConfigError with every conflict between these links, or with those in which one of `changed` takes part."""
-    found = [one for one in conflicts(links) if changed is None or not changed.isdisjoint(one.links)]
+    found = [one for one in find_conflicts(links) if changed is None or not changed.isdisjoint(one.links)]
     if found:
         raise ConfigError("; ".join(one.sentence for one in found), hint=found[0].hint)
 
 
-def conflicts(links: Sequence[Link]) -> tuple[Conflict, ...]:
+def find_conflicts(links: Sequence[Link]) -> tuple[Conflict, ...]:
     """All that could go wrong between these links."""
     return _conflicts(tuple(links))
 
 
-@lru_cache(KEPT)
+@lru_cache(CONFLICTS_CACHED)
 def _conflicts(links: tuple[Link, ...]) -> tuple[Conflict, ...]:
     """Each of many links asks the same of all of them."""
     return (*_loops(links), *_collisions(links))
@@ -426,8 +427,8 @@ def _conflicts(links: tuple[Link, ...]) -> tuple[Conflict, ...]:
 def _loops(links: Sequence[Link]) -> Iterator[Conflict]:
     """Rings in which a topic would come back under its own name. By prefix it comes back under another one, and there
     its provenance stops it. Of two links that are each other's way back, the topic's home says which one carries it."""
-    for ring in rings([link for link in links if link.naming is Naming.SAME]):
-        if len(ring) == PAIR:
+    for ring in find_cycles([link for link in links if link.naming is TwinNaming.SAME]):
+        if len(ring) == PAIR_LINKS:
             continue
         shared = _shared([_admitted(link) for link in ring])
         if shared is None:
@@ -447,7 +448,7 @@ def _collisions(links: Sequence[Link]) -> Iterator[Conflict]:
             if one.target != other.target or one.source == other.source:
                 continue
             ours, theirs = called[index], called[at]
-            if ours is not None and theirs is not None and apart(ours, theirs):
+            if ours is not None and theirs is not None and have_disjoint_prefixes(ours, theirs):
                 continue
             shared = _shared([ours, theirs])
             if shared is None:
@@ -458,7 +459,7 @@ def _collisions(links: Sequence[Link]) -> Iterator[Conflict]:
             yield Conflict("collision", names, shared, sentence, hint)
 
 
-def rings(links: Sequence[Link]) -> Iterator[tuple[Link, ...]]:
+def find_cycles(links: Sequence[Link]) -> Iterator[tuple[Link, ...]]:
     """Every way to come back to a cluster without passing one twice; each ring once."""
     clusters = sorted({link.source for link in links})
     for first in clusters:
@@ -479,34 +480,34 @@ def _onward(path: tuple[Link, ...], at: str, first: str, links: Sequence[Link]) 
             yield from _onward((*path, link), link.target, first, links)
 
 
-def _shared(sets: Sequence[Term | None]) -> str | None:
+def _shared(sets: Sequence[NameSet | None]) -> str | None:
     """A name that is in all the sets; empty where none can be told, None when there is none."""
     if any(term is None for term in sets):
         # What an expression says is not understood: it may say anything.
         return ""
     try:
-        return example(both(*(one for one in sets if one is not None)))
-    except TooManyError:
+        return find_example(intersection_of(*(one for one in sets if one is not None)))
+    except SearchTooLargeError:
         return ""
 
 
-def _admitted(link: Link) -> Term | None:
+def _admitted(link: Link) -> NameSet | None:
     """The names that a link's filters let through, its internal topics apart; None where that cannot be told."""
     try:
-        wanted = either(*(names_of(pattern) for pattern in link.topics))
-        unwanted = either(*(names_of(pattern) for pattern in link.exclude))
-        internal = names_of(r"(.*\.)?twinshore\.(heartbeats|twins)")
-    except StrangeError:
+        wanted = union_of(*(names_matching(pattern) for pattern in link.topics))
+        unwanted = union_of(*(names_matching(pattern) for pattern in link.exclude))
+        internal = names_matching(r"(.*\.)?twinshore\.(heartbeats|twins)")
+    except UnsupportedPatternError:
         return None
-    return both(wanted, without(unwanted), without(internal))
+    return intersection_of(wanted, complement_of(unwanted), complement_of(internal))
 
 
-def _twins(link: Link) -> Term | None:
+def _twins(link: Link) -> NameSet | None:
     """What the twins of a link can be called."""
     admitted = _admitted(link)
-    if admitted is None or link.naming is Naming.SAME:
+    if admitted is None or link.naming is TwinNaming.SAME:
         return admitted
-    return then(text(f"{link.source}."), admitted)
+    return concatenate(literal_name(f"{link.source}."), admitted)
 
 
 def _what(name: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from twinshore.config.incidents import (
+from twinshore.config.incident_policy import (
     POLICY_DROP,
     POLICY_GAP,
     POLICY_HEAL,
@@ -16,12 +16,12 @@ from twinshore.config.incidents import (
     POLICY_STOP,
     POLICY_TOPIC,
     POLICY_WAIT,
-    Effect,
+    IncidentEffect,
     IncidentKind,
-    Policy,
+    IncidentPolicy,
 )
 
-HEAD = """\
+PAGE_HEAD = """\
 # Incidents
 
 Written from the table in `src/twinshore/replication/core/incident_kinds.py` by `make docs`.
@@ -85,40 +85,40 @@ Do not use `twinshore mirror resume` here: it is for a cause that went away by i
 """
 
 # Kinds that stop partitions, and whole topics before anything is carried.
-OF_TOPICS_TOO = (IncidentKind.FOREIGN_WRITE, IncidentKind.POSITION_DISAGREEMENT, IncidentKind.REFUSED)
+TOPIC_LEVEL_KINDS = (IncidentKind.FOREIGN_WRITE, IncidentKind.POSITION_DISAGREEMENT, IncidentKind.REFUSED)
 
 
-class After(Enum):
+class IncidentOutcome(Enum):
     """What becomes of what it concerns: a partition, a topic or, where brokers are concerned, all that is on them."""
 
-    GOES_ON = "goes on"
+    CONTINUES = "goes on"
     RETRIES = "rests, and is tried again every few seconds"
-    RESUMED = "rests until `twinshore mirror resume`"
+    NEEDS_RESUME = "rests until `twinshore mirror resume`"
     TOPIC = "the whole topic rests until both sides agree again"
 
 
 @dataclass(frozen=True, slots=True)
-class KindEntry:
+class IncidentKindEntry:
     """`policy` is what the ledger says was done, unless the row says something more special."""
 
     kind: IncidentKind
-    after: After
-    policy: Policy
+    after: IncidentOutcome
+    policy: IncidentPolicy
     means: str
     do: str
 
 
-BEGIN_AGAIN = "[Begin the twin anew](#begin-a-twin-anew)"
+BEGIN_AGAIN_REFERENCE = "[Begin the twin anew](#begin-a-twin-anew)"
 
 
-def _tells(words: str) -> Policy:
-    return Policy(words, Effect.TELLS)
+def _tells(words: str) -> IncidentPolicy:
+    return IncidentPolicy(words, IncidentEffect.INFORMS)
 
 
 _ROWS = (
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.RETENTION_GAP,
-        After.GOES_ON,
+        IncidentOutcome.CONTINUES,
         POLICY_GAP,
         "The source deleted records before they crossed: retention was faster than the mirror, or the log was cut."
         " If a worker died before it could tell how far it came, and the source has deleted that since, the row"
@@ -126,11 +126,12 @@ _ROWS = (
         " than `gap_offsets_max` offsets stops its partition.",
         "Nothing can bring these records back. Find out why the link lagged. Keep records on the source for longer "
         "than the link ever stands still. The row closes when the twin is behind the gap. If the partition stopped: "
-        f"{BEGIN_AGAIN}. Or raise `gap_offsets_max`, start the mirror again and type `twinshore mirror resume`.",
+        f"{BEGIN_AGAIN_REFERENCE}. Or raise `gap_offsets_max`, start the mirror again and type `twinshore mirror "
+        "resume`.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.STALE_DROPPED,
-        After.GOES_ON,
+        IncidentOutcome.CONTINUES,
         POLICY_DROP,
         "The link has a fresh queue: records that were older than `max_age_s`, or that waited beyond the high "
         "watermark, were not sent. A cluster or its line was away, or the target is slower than the source.",
@@ -139,18 +140,19 @@ _ROWS = (
         "behind these offsets. In an overload that lasts, old rows of a partition are joined, a thousand to one: the "
         "sentence says of how many parts, and `twinshore incidents --json` says each, as `parts`.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.TRUNCATION,
-        After.RESUMED,
+        IncidentOutcome.NEEDS_RESUME,
         POLICY_STOP,
         "The source lost records that the twin has, for example by an unclean election or a wiped disk. From the first "
         "offset named on, source and twin have different records.",
-        f"Save the records that only the twin holds, if anybody needs them. {BEGIN_AGAIN}. Or keep the twin as it is: "
+        f"Save the records that only the twin holds, if anybody needs them. {BEGIN_AGAIN_REFERENCE}. Or keep the "
+        "twin as it is: "
         "the partition rests, and its neighbours go on.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.RECREATED_TOPIC,
-        After.TOPIC,
+        IncidentOutcome.TOPIC,
         POLICY_TOPIC,
         "The topic was deleted and made again under the same name, on the source or on the target: its offsets begin "
         "anew.",
@@ -161,9 +163,9 @@ _ROWS = (
         '`twinshore mirror forget TOPIC`, set `mapped_from = "start"` in the link\'s section, and start the mirror '
         "again.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.DELETED_TOPIC,
-        After.TOPIC,
+        IncidentOutcome.TOPIC,
         POLICY_KEEP_TWIN,
         "The topic was deleted on the source.",
         "**If the sentence names a time, the twin is deleted at that time. To prevent it, type `twinshore mirror keep "
@@ -171,9 +173,9 @@ _ROWS = (
         "`deleted` in the link's section `follow` chooses what happens to such twins. The row closes when the topic is "
         "there again, when the twin is archived, or when the twin is deleted.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.DELETION_HELD,
-        After.TOPIC,
+        IncidentOutcome.TOPIC,
         POLICY_KEEP_TWIN,
         "The settings say that the twin is to be deleted, but the mirror keeps it for one of these reasons: the twin "
         "holds records that the link did not carry, it lacks records that never crossed, too many twins would go at "
@@ -185,9 +187,9 @@ _ROWS = (
         "made again. The row closes when the topic is seen again, when the twin is deleted, or with `twinshore mirror "
         "forget TOPIC`.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.FOREIGN_WRITE,
-        After.RESUMED,
+        IncidentOutcome.NEEDS_RESUME,
         POLICY_STOP,
         "Somebody else wrote to the twin, or the topic held data before the link was made, so offsets of the source "
         "are taken there. A running mirror notices it with the source's next record, or within some five seconds.",
@@ -196,34 +198,35 @@ _ROWS = (
         "If the topic held data before the link (partition -1): delete it on the target if nobody needs it, "
         'exclude it, or set `mode = "mapped"` and start the mirror again; it goes on by itself within seconds. If '
         "somebody wrote to a running twin: find the writer by the producer id, and take the right to write away from "
-        f"it. Its records cannot be cut off, so: {BEGIN_AGAIN}.",
+        f"it. Its records cannot be cut off, so: {BEGIN_AGAIN_REFERENCE}.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.OVERSIZE_BATCH,
-        After.RETRIES,
+        IncidentOutcome.RETRIES,
         POLICY_RETRY,
         "The target does not take a batch of this size: max.message.bytes or segment.bytes of the twin is below it.",
         "Nothing if the mirror may change the twin's settings: it raises the limit to the source's. Otherwise raise "
         "max.message.bytes on the twin to the size named.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.PARTITION_ADDED,
-        After.GOES_ON,
+        IncidentOutcome.CONTINUES,
         _tells("give the twin as many, and carry the new ones from their first offset"),
         "The source's topic has more partitions than before.",
         "Nothing.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.PARTITION_REMOVED,
-        After.TOPIC,
+        IncidentOutcome.TOPIC,
         POLICY_TOPIC,
         "The twin's topic has more partitions than the source's: somebody added some, or the source was made again.",
-        f"{BEGIN_AGAIN}; or exclude the topic. A topic that the link has never carried goes on by itself, within "
+        f"{BEGIN_AGAIN_REFERENCE}; or exclude the topic. A topic that the link has never carried goes on by itself, "
+        "within "
         "seconds of the twin's deletion.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.RIGHTS_LOST,
-        After.RETRIES,
+        IncidentOutcome.RETRIES,
         POLICY_RETRY,
         "The mirror's user lacks a right on a cluster that is otherwise well.",
         "Grant the right that the sentence names; the mirror goes on by itself within seconds. A row that says "
@@ -231,9 +234,9 @@ _ROWS = (
         "records that the source has deleted stay ([deletes](deletes.md#without-the-right-to-delete)). Such a row "
         "closes within half a minute after you grant the right.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.SOURCE_AWAY,
-        After.GOES_ON,
+        IncidentOutcome.CONTINUES,
         POLICY_WAIT,
         "The source, or the leader of some partitions there, has not answered for `away_after_s`. The row's times are "
         "those at which it fell silent and answered again. A row of one partition: for half a minute its leader "
@@ -244,9 +247,9 @@ _ROWS = (
         "it closes. For one partition, look at three things: that broker's log, its object store if the topic is "
         "tiered, and whether the machines on which the pumps run reach the broker.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.TARGET_AWAY,
-        After.GOES_ON,
+        IncidentOutcome.CONTINUES,
         POLICY_WAIT,
         "The target, or the leader of some twins there, has not answered for `away_after_s`. The row's times are those "
         "at which it fell silent and answered again. A row of one partition: "
@@ -257,31 +260,31 @@ _ROWS = (
         "look whether the machines on which the pumps run reach that broker, and whether somebody else keeps writing "
         "to the twin. If a quota throttles the mirror, give more to its user or to the client id `twinshore-pump`.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.LOST_BY_TARGET,
-        After.GOES_ON,
+        IncidentOutcome.CONTINUES,
         POLICY_HEAL,
         "The target lost records that it had acknowledged, for example by an unclean election or a wiped disk.",
         "Nothing for the twin: the mirror carries the records again as far as the source still has them, and the row "
         "closes when they are there. Find out why the target lost them.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.CORRUPT_BATCH,
-        After.RESUMED,
+        IncidentOutcome.NEEDS_RESUME,
         POLICY_STOP,
         "A batch on the source is damaged: its bytes are not those its CRC was made from.",
         "Let another replica lead the partition, or mend the disk; then `twinshore mirror resume`.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.OLD_FORMAT,
-        After.RESUMED,
+        IncidentOutcome.NEEDS_RESUME,
         POLICY_STOP,
         "A batch on the source is in the message format v0 or v1 of clients before Kafka 0.11.",
         "Rewrite the topic with a current producer, or let retention delete the batch; then `twinshore mirror resume`.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.TOO_LARGE_UNPACKED,
-        After.RESUMED,
+        IncidentOutcome.NEEDS_RESUME,
         POLICY_STOP,
         "A compressed batch on the source must be written anew for the twin (its records take the time of their "
         "append, compaction took some, or a part crossed already), and unpacks to more than 64 MiB or 524,288 records, "
@@ -289,69 +292,72 @@ _ROWS = (
         "Find out who writes such batches. Rewrite the topic with a producer of smaller ones, or let retention delete "
         "the batch; then `twinshore mirror resume`. Most batches cross as they are, and have no such limit.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.HANGING_TRANSACTION,
-        After.GOES_ON,
+        IncidentOutcome.CONTINUES,
         _tells("wait below it, as every consumer that reads committed data does"),
         "A transaction on the source has been open for long: nothing behind its first offset may cross.",
         "Abort it with `kafka-transactions.sh abort` on the source; the row names its producer and first offset.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.POSITION_DISAGREEMENT,
-        After.RESUMED,
+        IncidentOutcome.NEEDS_RESUME,
         POLICY_STOP,
         "The twin's end, its last batch and what the broker remembers of the link contradict each other.",
         "A row of one partition: find out who else writes as this link, for example a copy of its store that runs too. "
-        f"{BEGIN_AGAIN}. A row of a whole topic (partition -1): delete the target's topic, which begins at later "
+        f"{BEGIN_AGAIN_REFERENCE}. A row of a whole topic (partition -1): delete the target's topic, which begins at "
+        "later "
         "offsets than the source's. If the topic is mapped, stop what else copies it, or set `mapped_from`. It then "
         "goes on by itself.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.DISK_NEAR_FULL,
-        After.GOES_ON,
+        IncidentOutcome.CONTINUES,
         _tells("tell below `disk_warn_percent`; below `disk_pause_percent` write nothing to that broker's twins"),
         "A broker of the target has little room left on a disk.",
         "Make room, or move partitions to other brokers; the mirror goes on by itself when there is room again.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.REFUSED,
-        After.RESUMED,
+        IncidentOutcome.NEEDS_RESUME,
         POLICY_STOP,
         "A cluster refuses something for a reason that no other kind of incident names.",
         "Mend what the sentence names, then type `twinshore mirror resume`.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.CONTENT_DIFFERS,
-        After.GOES_ON,
+        IncidentOutcome.CONTINUES,
         _tells("tell it, and change nothing"),
         "A proof found records that are not the same on both sides; the first offset named is where they part.",
         "Type `twinshore prove`: it shows both records and the kind of difference (docs/proof.md). Find out who wrote "
         "to the target, or which disk is failing. The row closes when a proof finds both sides the same there.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.DELETIONS_OWED,
-        After.GOES_ON,
+        IncidentOutcome.CONTINUES,
         _tells("tell it, and change nothing"),
         "The twin of a compacted topic still has keys that were deleted on the source. The twin stood still, or was "
         "filled, for longer than the source's delete.retention.ms, and the tombstones were cleaned away before they "
         "crossed.",
         "Type `twinshore prove --again --topic TOPIC`: it lists the keys. If they must go, as personal data must: "
-        f"{BEGIN_AGAIN}. Raise delete.retention.ms on the source above the longest time that the mirror may stand. The "
+        f"{BEGIN_AGAIN_REFERENCE}. Raise delete.retention.ms on the source above the longest time that the mirror "
+        "may stand. The "
         "row closes when a proof finds no such key any more, for example because the source has written it again.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.LOST_BEGINNING,
-        After.GOES_ON,
+        IncidentOutcome.CONTINUES,
         _tells("go on at the end, and tell what is missing at the beginning"),
         "The twin begins later than its source: records were deleted on the target alone, by a retention that was set "
         "on the twin or by somebody's DeleteRecords. Kafka cannot write records in front of others.",
         "Find out who may change the twin, and remove retention.ms and retention.bytes from it. The row closes when "
-        f"the source's own retention has passed the offsets named. If you need the records earlier: {BEGIN_AGAIN}. "
+        "the source's own retention has passed the offsets named. If you need the records earlier: "
+        f"{BEGIN_AGAIN_REFERENCE}. "
         "A running mirror notices such a loss within some 10 s.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.DOUBTFUL_NOTE,
-        After.GOES_ON,
+        IncidentOutcome.CONTINUES,
         _tells("do not believe it, and carry the topics as before"),
         "Lines of `twinshore.twins` on the source say that topics are twins, so that they would not be carried on. "
         "Nothing confirms these lines: no link says that it writes the topics, or this link has already carried them.",
@@ -359,9 +365,9 @@ _ROWS = (
         "a line with the topic's name as its key and no value; the row closes within a minute or two. If another "
         "mirror does carry the topic there, give it the rights for its lines (docs/mirror.md).",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.DOUBTFUL_HOME,
-        After.GOES_ON,
+        IncidentOutcome.CONTINUES,
         _tells("do not believe it, and lead the topic as before"),
         "A line of `twinshore.homes` names a home in a term more than 1 000 above all that the clusters and the store "
         "know of the topic. No switch writes such a line.",
@@ -369,9 +375,9 @@ _ROWS = (
         "line that stands once more, and the row closes then. Where the topic has no other line on that cluster, take "
         "the line away: write a line with its key and no value.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.GROUP_REFUSED,
-        After.GOES_ON,
+        IncidentOutcome.CONTINUES,
         _tells("try again within `verify_s`, go on with all other groups and places"),
         "For half a minute a cluster has refused to take, or to tell, places of consumer groups that follow the link; "
         "or a topic that a group's `outputs` name has no twin. Such places stay where they were: after a failover the "
@@ -379,9 +385,9 @@ _ROWS = (
         "Mend what the sentence names: most often a right on the group, or the length of texts that the target allows. "
         "Or leave the group out (`exclude_groups`). The row closes when all its places are there.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.CLASHING_FILTERS,
-        After.GOES_ON,
+        IncidentOutcome.CONTINUES,
         _tells(
             "go on with the filters that clash with none; pauses and throttles hold, and no twin of the link is deleted"
         ),
@@ -392,9 +398,9 @@ _ROWS = (
         "the operator's filters back with `twinshore link reset LINK --name topics --name exclude`. The row closes "
         "within seconds.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.HOME_UNDECIDED,
-        After.TOPIC,
+        IncidentOutcome.TOPIC,
         POLICY_TOPIC,
         "Two links carry topics to each other's source under one name, and both clusters hold records of this topic, "
         "none of which came from the other: nobody can tell where it is written, so neither link carries it. "
@@ -406,9 +412,9 @@ _ROWS = (
         "the twin, as [foreign write](#foreign-write) says, unless the link carries it on behind with `mode = "
         '"mapped"`. The row closes within seconds.',
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.TAIL_RESCUED,
-        After.GOES_ON,
+        IncidentOutcome.CONTINUES,
         POLICY_RESCUE,
         "An old home came back after a forced switch with records that had never crossed. `twinshore switch failback` "
         "saved them, and made the topic a twin again.",
@@ -416,9 +422,9 @@ _ROWS = (
         "TOPIC` writes its records to a topic. `twinshore.rescued` on the new home keeps them; `rescue export` writes "
         "files again. The row is closed from the beginning.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.OLD_HOME_OPEN,
-        After.GOES_ON,
+        IncidentOutcome.CONTINUES,
         _tells("try again every few seconds: say there where the topic is at home, and keep writers out by ACL"),
         "A switch has moved topics away from this cluster, and it has not heard that yet, as it does not answer or "
         "refuses. A client that still talks to it may write there. Such records never cross: the link back stops at "
@@ -426,9 +432,9 @@ _ROWS = (
         "Keep producers away from the old home. Mend what the sentence names: most often the cluster must come back, "
         "or the mirror's user lacks `Alter` on it. The row closes within seconds once it is told and guarded.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.OWN_TOPICS_OPEN,
-        After.GOES_ON,
+        IncidentOutcome.CONTINUES,
         _tells("tell who else may write there, and change no rule"),
         "ACLs of a cluster let users other than Twinshore's change `twinshore.homes`, `twinshore.twins` or "
         "`twinshore.rescued`. Whoever writes lines there decides where topics are at home.",
@@ -437,19 +443,19 @@ _ROWS = (
         "own, and remove that rule. A user of Twinshore that other settings name is another's here: make it a super "
         "user. The row closes within seconds.",
     ),
-    KindEntry(
+    IncidentKindEntry(
         IncidentKind.WRITERS_HELD,
-        After.GOES_ON,
+        IncidentOutcome.CONTINUES,
         _tells("turn the switch back once its process has given no sign of life for some seconds"),
         "A switch has held writers for more than three seconds. Who follows goes on by itself, 5 s after `--hold-s`.",
         "Where its process is gone the mirror ends it: see `twinshore switch status`. The row closes within seconds.",
     ),
 )
-KINDS: Mapping[IncidentKind, KindEntry] = {row.kind: row for row in _ROWS}
+INCIDENT_KINDS: Mapping[IncidentKind, IncidentKindEntry] = {row.kind: row for row in _ROWS}
 
 
 # What the ledger may say of a whole topic that is over once nobody knows the topic any more.
-OF_KNOWN_TOPICS = (
+KNOWN_TOPIC_KINDS = (
     IncidentKind.DELETED_TOPIC,
     IncidentKind.DELETION_HELD,
     IncidentKind.RECREATED_TOPIC,
@@ -461,52 +467,52 @@ OF_KNOWN_TOPICS = (
 _ALSO_PARTIAL = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY)
 
 
-def halt_policy(kind: IncidentKind, partition: int) -> Policy:
+def stop_policy(kind: IncidentKind, partition: int) -> IncidentPolicy:
     """What the ledger says was done where a pump stopped a partition, or the driver a topic (`partition` -1)."""
-    after = known(kind).after
+    after = kind_entry(kind).after
     if partition < 0:
         return POLICY_TOPIC
-    return POLICY_RETRY if after is After.RETRIES else POLICY_STOP
+    return POLICY_RETRY if after is IncidentOutcome.RETRIES else POLICY_STOP
 
 
-def rests(kind: IncidentKind, policy: Policy) -> bool:
+def stops_replication(kind: IncidentKind, policy: IncidentPolicy) -> bool:
     """Whether a row that says this keeps its partition, or its whole topic, from being carried against anybody's will:
     what was deleted at the source is not there to be carried."""
-    return policy.stops or (policy.effect is Effect.TOPIC and kind is not IncidentKind.DELETED_TOPIC)
+    return policy.stops or (policy.effect is IncidentEffect.TOPIC and kind is not IncidentKind.DELETED_TOPIC)
 
 
-def passing(kind: IncidentKind, policy: Policy | None) -> bool:
+def is_transient(kind: IncidentKind, policy: IncidentPolicy | None) -> bool:
     """Whether the incident stopped nothing and is over once its twin has all up to where the row ends."""
     kinds = (*_ALSO_PARTIAL, IncidentKind.LOST_BY_TARGET, IncidentKind.RETENTION_GAP, IncidentKind.STALE_DROPPED)
     return kind in kinds and not (policy and policy.stops)
 
 
-def known(kind: IncidentKind) -> KindEntry:
+def kind_entry(kind: IncidentKind) -> IncidentKindEntry:
     """What the table says of a kind."""
-    return KINDS[kind]
+    return INCIDENT_KINDS[kind]
 
 
 def render_incidents_page() -> str:
     """The whole page as Markdown."""
-    return HEAD + "\n".join(_lines()).rstrip() + "\n"
+    return PAGE_HEAD + "\n".join(_lines()).rstrip() + "\n"
 
 
 def _lines() -> Iterator[str]:
-    for row in KINDS.values():
+    for row in INCIDENT_KINDS.values():
         yield f"| [{row.kind.value}](#{row.kind.value.replace(' ', '-')}) | {row.after.value} | {row.policy.words} |"
-    for row in KINDS.values():
+    for row in INCIDENT_KINDS.values():
         yield ""
         yield from _section(row)
 
 
-def _section(row: KindEntry) -> Iterator[str]:
+def _section(row: IncidentKindEntry) -> Iterator[str]:
     yield f"## {row.kind.value}"
     yield ""
     yield f"**What it means.** {row.means}"
     yield ""
     yield f"**What to do.** {row.do}"
-    if row.after is After.RESUMED:
+    if row.after is IncidentOutcome.NEEDS_RESUME:
         yield ""
-        other = "; not for rows of partition -1" if row.kind in OF_TOPICS_TOO else ""
-        again = ", if the cause went away by itself" if BEGIN_AGAIN in row.do else ""
+        other = "; not for rows of partition -1" if row.kind in TOPIC_LEVEL_KINDS else ""
+        again = ", if the cause went away by itself" if BEGIN_AGAIN_REFERENCE in row.do else ""
         yield f"**To go on.** `twinshore mirror resume` with the topic{again}{other}."

@@ -18,19 +18,19 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import NamedPartition
-from twinshore.kafka.brokers import Disk
-from twinshore.kafka.questions import ProducerState
-from twinshore.replication.core.incident_kinds import known, passing
-from twinshore.replication.task.core.config import Stoppage
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.brokers import LogDir
+from twinshore.kafka.leader_queries import ProducerState
+from twinshore.replication.core.incident_kinds import is_transient, kind_entry
+from twinshore.replication.task.core.config import PartitionIncident
 
-HANGING = IncidentKind.HANGING_TRANSACTION
-SETTLED_S = 2.0  # so long it must be well before it counts as back: by then lags are known again
-ROOM_AGAIN_PERCENT = 0.2  # above the bound, so that a broker at it does not stop and go
+HANGING_KIND = IncidentKind.HANGING_TRANSACTION
+BACK_AFTER_S = 2.0  # so long it must be well before it counts as back: by then lags are known again
+DISK_HYSTERESIS_PERCENT = 0.2  # above the bound, so that a broker at it does not stop and go
 
 
-class Holder(NamedTuple):
+class OldestTransaction(NamedTuple):
     """The oldest open transaction of a partition; `end` is the source's end behind it."""
 
     producer_id: int
@@ -38,11 +38,11 @@ class Holder(NamedTuple):
     end: int
 
 
-class Hanging(NamedTuple):
+class HangingTransaction(NamedTuple):
     """A transaction that has held a twin for longer than it may."""
 
-    named: NamedPartition
-    holder: Holder
+    named: TopicPartition
+    holder: OldestTransaction
     age_s: float
 
     @property
@@ -50,7 +50,7 @@ class Hanging(NamedTuple):
         """What tells it from every other one, in the ledger as well."""
         return self.named.topic, self.named.partition, self.holder.first_offset
 
-    def stoppage(self) -> Stoppage:
+    def stoppage(self) -> PartitionIncident:
         """What the ledger says of it."""
         topic, partition, first = self.place
         sentence = (
@@ -59,26 +59,28 @@ class Hanging(NamedTuple):
             f" its application, or with kafka-transactions.sh abort --topic {topic} --partition {partition}"
             f" --start-offset {first} on the source"
         )
-        return Stoppage(topic, partition, HANGING, first, self.holder.end, sentence, known(HANGING).policy)
+        return PartitionIncident(
+            topic, partition, HANGING_KIND, first, self.holder.end, sentence, kind_entry(HANGING_KIND).policy
+        )
 
 
-def holder_of(stable: int, end: int, producers: Iterable[ProducerState]) -> Holder | None:
+def find_oldest_transaction(stable: int, end: int, producers: Iterable[ProducerState]) -> OldestTransaction | None:
     """Who holds the last stable offset below the end; nobody does where the two are the same."""
     opened = [one for one in producers if one.current_txn_start >= 0]
     if stable >= end or not opened:
         return None
     first = min(opened, key=lambda one: one.current_txn_start)
-    return Holder(first.producer_id, first.current_txn_start, end)
+    return OldestTransaction(first.producer_id, first.current_txn_start, end)
 
 
-class Patience:
+class TransactionTimer:
     """Since when each transaction has been seen to hold its twin."""
 
     def __init__(self, after_s: float) -> None:
         self._after_s = after_s
-        self._since_s: dict[tuple[NamedPartition, int, int], float] = {}
+        self._since_s: dict[tuple[TopicPartition, int, int], float] = {}
 
-    def seen(self, holders: Mapping[NamedPartition, Holder], now_s: float) -> list[Hanging]:
+    def seen(self, holders: Mapping[TopicPartition, OldestTransaction], now_s: float) -> list[HangingTransaction]:
         """Those that hold too long. `holders` are all there are now: any other has ended."""
         before, self._since_s = self._since_s, {}
         found = []
@@ -86,11 +88,11 @@ class Patience:
             key = (named, holder.producer_id, holder.first_offset)
             since_s = self._since_s[key] = before.get(key, now_s)
             if now_s - since_s >= self._after_s:
-                found.append(Hanging(named, holder, now_s - since_s))
+                found.append(HangingTransaction(named, holder, now_s - since_s))
         return found
 
 
-class Lack(NamedTuple):
+class MissingOffsets(NamedTuple):
     """Offsets [begin, end) that the source still has and the twin has not."""
 
     begin: int
@@ -104,33 +106,35 @@ class Lack(NamedTuple):
         )
 
 
-def suspects(
-    twins: Mapping[NamedPartition, int], told: Mapping[NamedPartition, int], known: Mapping[NamedPartition, Lack]
-) -> list[NamedPartition]:
+def select_suspect_twins(
+    twins: Mapping[TopicPartition, int],
+    told: Mapping[TopicPartition, int],
+    known: Mapping[TopicPartition, MissingOffsets],
+) -> list[TopicPartition]:
     """Whose source is to be asked where it begins now: pumps may have told of less, never of more."""
     return [named for named, start in twins.items() if start > told.get(named, 0) or named in known]
 
 
-def lacking(
-    twins: Mapping[NamedPartition, int], sources: Mapping[NamedPartition, int], cut: Mapping[NamedPartition, int]
-) -> dict[NamedPartition, Lack]:
+def find_missing_offsets(
+    twins: Mapping[TopicPartition, int], sources: Mapping[TopicPartition, int], cut: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, MissingOffsets]:
     """What twins lack that begin at `twins`. `sources` must have been read after that. `cut`: where a source began
     once, as far as known; a new leader may begin lower for a while, and the mirror itself cut the twin there."""
     return {
-        named: Lack(sources[named], start)
+        named: MissingOffsets(sources[named], start)
         for named, start in twins.items()
         if named in sources and start > max(sources[named], cut.get(named, 0))
     }
 
 
-class Turn(Enum):
+class IncidentAction(Enum):
     NOTHING = "nothing"
     OPEN = "open a row"
     CLOSE = "close it"
 
 
 @dataclass(slots=True)
-class Absence:
+class OutageTracker:
     """One side, or one reason not to get on with it. `open`: there is a row; whoever writes and closes it says so."""
 
     after_s: float
@@ -138,81 +142,81 @@ class Absence:
     since_s: float = -1.0
     well_s: float = -1.0
 
-    def look(self, trouble: bool, now_s: float, begun_s: float = -1.0) -> Turn:
+    def look(self, trouble: bool, now_s: float, begun_s: float = -1.0) -> IncidentAction:
         """What a look means that found trouble, or none. Where it took long, nothing has answered since `begun_s`."""
         if trouble:
             over, self.well_s = self.well_s >= 0 and not self.open, -1.0
             if self.since_s < 0 or over:
                 self.since_s = begun_s if begun_s >= 0 else now_s
             if not self.open and now_s - self.since_s >= self.after_s:
-                return Turn.OPEN
-            return Turn.NOTHING
+                return IncidentAction.OPEN
+            return IncidentAction.NOTHING
         if not self.open:
             self.since_s = -1.0
-            return Turn.NOTHING
+            return IncidentAction.NOTHING
         if self.well_s < 0:
             self.well_s = now_s
-        if now_s - self.well_s < SETTLED_S:
-            return Turn.NOTHING
-        return Turn.CLOSE
+        if now_s - self.well_s < BACK_AFTER_S:
+            return IncidentAction.NOTHING
+        return IncidentAction.CLOSE
 
     def lasted_s(self) -> float:
         """How long it was away; 0 where it began before anybody here looked."""
         return max(0.0, self.well_s - self.since_s) if self.since_s >= 0 else 0.0
 
 
-def silence(side: str, cluster: str) -> str:
+def describe_outage(side: str, cluster: str) -> str:
     """That the cluster, which is the link's `side`, does not answer."""
     return f"the {side} {cluster} does not answer"
 
 
-def silent_sentence(side: str, cluster: str, cause: str) -> str:
+def describe_outage_with_cause(side: str, cluster: str, cause: str) -> str:
     """The same for the ledger, with why it does not."""
-    return f"{silence(side, cluster)}: {cause}"
+    return f"{describe_outage(side, cluster)}: {cause}"
 
 
-def cause_of(sentence: str, side: str, cluster: str) -> str:
+def parse_outage_cause(sentence: str, side: str, cluster: str) -> str:
     """Why it does not answer; empty where the sentence is another one, such as of partitions that nobody leads."""
-    said = silent_sentence(side, cluster, "")
+    said = describe_outage_with_cause(side, cluster, "")
     return sentence.removeprefix(said) if sentence.startswith(said) else ""
 
 
-class Room(Enum):
+class DiskSpace(Enum):
     ENOUGH = "enough"
-    LITTLE = "little"
-    NONE = "none"
+    LOW = "little"
+    EXHAUSTED = "none"
 
 
-def rooms(
-    disks: Iterable[Disk], before: Mapping[int, Room], *, warn_percent: float, pause_percent: float
-) -> dict[int, Room]:
+def judge_disk_space(
+    disks: Iterable[LogDir], before: Mapping[int, DiskSpace], *, warn_percent: float, pause_percent: float
+) -> dict[int, DiskSpace]:
     """How each broker stands by its fullest disk, and by how it stood before."""
     free: dict[int, float] = {}
     for disk in disks:
         free[disk.node_id] = min(disk.free_percent, free.get(disk.node_id, 100.0))
     found = {}
     for node, percent in free.items():
-        was = before.get(node, Room.ENOUGH)
-        pause = pause_percent + (ROOM_AGAIN_PERCENT if was is Room.NONE and pause_percent else 0.0)
-        warn = warn_percent + (ROOM_AGAIN_PERCENT if was is not Room.ENOUGH and warn_percent else 0.0)
-        found[node] = Room.NONE if percent < pause else Room.LITTLE if percent < warn else Room.ENOUGH
+        was = before.get(node, DiskSpace.ENOUGH)
+        pause = pause_percent + (DISK_HYSTERESIS_PERCENT if was is DiskSpace.EXHAUSTED and pause_percent else 0.0)
+        warn = warn_percent + (DISK_HYSTERESIS_PERCENT if was is not DiskSpace.ENOUGH and warn_percent else 0.0)
+        found[node] = DiskSpace.EXHAUSTED if percent < pause else DiskSpace.LOW if percent < warn else DiskSpace.ENOUGH
     return found
 
 
-def disks_in_words(target: str, disks: Iterable[Disk], now: Mapping[int, Room]) -> str:
+def describe_disks(target: str, disks: Iterable[LogDir], now: Mapping[int, DiskSpace]) -> str:
     """The sentence for the ledger; empty where there is room enough."""
     said = []
     for disk in sorted(disks):
-        room = now.get(disk.node_id, Room.ENOUGH)
-        if room is Room.ENOUGH:
+        room = now.get(disk.node_id, DiskSpace.ENOUGH)
+        if room is DiskSpace.ENOUGH:
             continue
-        rests = "; nothing is written to its twins" if room is Room.NONE else ""
+        rests = "; nothing is written to its twins" if room is DiskSpace.EXHAUSTED else ""
         free = f"{disk.usable_bytes / 1e9:.1f} GB ({disk.free_percent:.1f} %) free in {disk.log_dir}"
         said.append(f"broker {disk.node_id} of {target} has {free}{rests}")
     return "; ".join(said)
 
 
-AWAY = {IncidentKind.SOURCE_AWAY: "source", IncidentKind.TARGET_AWAY: "target"}
+SIDE_BY_AWAY_KIND = {IncidentKind.SOURCE_AWAY: "source", IncidentKind.TARGET_AWAY: "target"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,29 +227,29 @@ class _Open:
     reached: int = -1
 
 
-class WhatPasses:
+class TransientIncidents:
     """Each is over once its twin has been told of up to an offset."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, NamedPartition], dict[IncidentKind, _Open]] = {}
+        self._open: dict[tuple[str, TopicPartition], dict[IncidentKind, _Open]] = {}
 
-    def opened(self, link: str, named: NamedPartition, kind: IncidentKind, until: int) -> None:
+    def opened(self, link: str, named: TopicPartition, kind: IncidentKind, until: int) -> None:
         kinds = self._open.setdefault((link, named), {})
         before = kinds.get(kind, _Open(until))
         # What ends below where the twin has been is of a twin that has fallen back: it is over when told of anew.
         reached = before.reached if before.reached < until else -1
         kinds[kind] = _Open(max(until, before.until), reached)
 
-    def kinds(self, link: str, named: NamedPartition) -> Mapping[IncidentKind, int]:
+    def kinds(self, link: str, named: TopicPartition) -> Mapping[IncidentKind, int]:
         """Those that are not over. Rows of them which end at the offset beside the kind, or below, are over already: of
         an overload the next row is always open. A side that is away has one row, over with the last it is told for."""
         here = self._open.get((link, named), {}).copy()  # another thread may open one meanwhile
-        return {kind: -1 if kind in AWAY else one.reached for kind, one in here.items()}
+        return {kind: -1 if kind in SIDE_BY_AWAY_KIND else one.reached for kind, one in here.items()}
 
-    def away(self, link: str) -> frozenset[NamedPartition]:
+    def away(self, link: str) -> frozenset[TopicPartition]:
         """The partitions of the link that stand because a leader of theirs is away."""
         here = [(named, kinds) for (name, named), kinds in list(self._open.items()) if name == link]
-        return frozenset(named for named, kinds in here if not AWAY.keys().isdisjoint(kinds))
+        return frozenset(named for named, kinds in here if not SIDE_BY_AWAY_KIND.keys().isdisjoint(kinds))
 
     def forget(self, link: str, topic: str | None = None) -> None:
         """The topic begins anew; or, with None, what the ledger holds open of the link is to be said again: another
@@ -254,18 +258,18 @@ class WhatPasses:
         for key in gone:
             del self._open[key]
 
-    def reached(self, link: str, named: NamedPartition, to_offset: int) -> None:
+    def reached(self, link: str, named: TopicPartition, to_offset: int) -> None:
         """The twin has been told of up to there."""
         kinds = self._open.get((link, named))
         if kinds:
             left = {kind: one for kind, one in kinds.items() if one.until > to_offset}
             self._open[link, named] = {kind: replace(one, reached=to_offset) for kind, one in left.items()}
 
-    def hear(self, link: str, told: Stoppage, away: Container[str]) -> bool:
+    def hear(self, link: str, told: PartitionIncident, away: Container[str]) -> bool:
         """Whether it needs a row. `away`: the sides of the link that are away as a whole, which has its own row. A pump
         tells what lasts again and again, as does the next one; each look tells of a loss until it is mended."""
-        named, side = NamedPartition(told.topic, told.partition), AWAY.get(told.kind, "")
-        if not passing(told.kind, told.policy):
+        named, side = TopicPartition(told.topic, told.partition), SIDE_BY_AWAY_KIND.get(told.kind, "")
+        if not is_transient(told.kind, told.policy):
             return True
         if side in away:
             return False

@@ -18,17 +18,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from twinshore.config.model import NamedPartition
-from twinshore.config.sentences import counted
+from twinshore.config.model import TopicPartition
+from twinshore.config.sentences import count_phrase
 from twinshore.replication import metric_table
 from twinshore.replication.metric_table import Metric
-from twinshore.replication.task.core.shared_read import JOINED, QUEUED
-from twinshore.state.core.values import Position, Remembered, TwinRow
+from twinshore.replication.task.core.shared_read import JOINED_KEY, QUEUED_KEY
+from twinshore.state.core.values import LinkStateRow, ReplicatedPosition, TwinRow
 
 ARRIVALS_MAX = 64
 
 
-class Arrivals:
+class OffsetArrivals:
     """Marks of one partition: (moment, end), both rising; all offsets below that end were there at that moment."""
 
     __slots__ = ("_marks", "end")
@@ -82,34 +82,34 @@ class Arrivals:
 
 
 GROUPS_KIND = "groups"
-Put = Callable[[Metric, Sequence[str], float], None]
-WAITS_KIND = "waits"
+PutMetric = Callable[[Metric, Sequence[str], float], None]
+BACKLOG_KIND = "waits"
 # What is missing for less is no older than the last word of a mirror, give or take.
-WAITS_S_MIN = 10.0
+BACKLOG_S_MIN = 10.0
 # Those that have waited longest; a link's recovery point is the first one's.
-PARTITIONS_MAX = 200
-MARKS_MAX = 4
+BACKLOG_PARTITIONS_MAX = 200
+BACKLOG_MARKS_MAX = 4
 # Of several that stand by, the one that spoke last is seen.
 STANDBY_KIND = "standby"
-READING_KIND = "reading"
+SHARED_FETCH_KIND = "reading"
 # Bytes a second below which a link is not said to read: an answer without records has a few of them.
-READS_BYTES_S = 1_000.0
+SOURCE_READ_BYTES_S_MIN = 1_000.0
 LAG_KIND = "lag"
-TOPICS_MAX = 1_000
-LOOK_S_MAX = 3.0
-WORD_S_MIN = 5.0
-WORDS_MISSED = 4
+LAG_TOPICS_MAX = 1_000
+END_OFFSETS_TIMEOUT_S = 3.0
+STATUS_TTL_S_MIN = 5.0
+STATUS_INTERVALS_MISSED = 4
 # By so much the clocks of two hosts may differ before what one wrote says nothing of how old it is.
-AHEAD_S_MAX = 5.0
+CLOCK_SKEW_S_MAX = 5.0
 
 
-class Alignments:
+class AlignmentProgress:
     """Where each of them stands, and where it is to begin; empty while none is."""
 
     def __init__(self) -> None:
-        self._at: dict[NamedPartition, tuple[int, int]] = {}
+        self._at: dict[TopicPartition, tuple[int, int]] = {}
 
-    def note(self, named: NamedPartition, end: int, source_start: int) -> None:
+    def note(self, named: TopicPartition, end: int, source_start: int) -> None:
         """The twin ends at `end` now, the source's log begins at `source_start`."""
         if end < source_start:
             self._at[named] = (end, source_start)
@@ -131,82 +131,84 @@ class Alignments:
         return f"{named} is aligned, {end} of {start} offsets ({100 * end // start} %){others}"
 
 
-def group_word(rows: Iterable[Remembered]) -> Mapping[str, Any]:
+def parse_groups_status(rows: Iterable[LinkStateRow]) -> Mapping[str, Any]:
     """The last word; empty where no round has ever spoken."""
     return next((dict(json.loads(row.value)) for row in rows), {})
 
 
-def put_groups(put: Put, link: str, word: Mapping[str, Any], now_s: float) -> None:
+def put_group_metrics(put: PutMetric, link: str, word: Mapping[str, Any], now_s: float) -> None:
     """The word's figures."""
     if word:
         for state, count in word["states"].items():
             put(metric_table.GROUPS, (link, state), count)
         put(metric_table.GROUPS_BEHIND, (link,), word["behind"])
         put(metric_table.GROUPS_ROUND, (link,), word["took_ms"] / 1000)
-        put(metric_table.GROUPS_WORD_AGE, (link,), max(0.0, now_s - word["at_ms"] / 1000))
+        put(metric_table.GROUPS_STATUS_AGE, (link,), max(0.0, now_s - word["at_ms"] / 1000))
 
 
-class Mark(NamedTuple):
+class ArrivalMark(NamedTuple):
     """All offsets below this end were on the source at this moment, in the world's time."""
 
     at_ms: int
     end: int
 
 
-def waits_told(waits: Mapping[NamedPartition, Sequence[Mark]]) -> dict[NamedPartition, tuple[Mark, ...]]:
+def select_oldest_backlogs(
+    waits: Mapping[TopicPartition, Sequence[ArrivalMark]],
+) -> dict[TopicPartition, tuple[ArrivalMark, ...]]:
     """What is worth keeping: of the oldest partitions a few marks each, joined so that no age becomes too small."""
     oldest = sorted((one for one in waits if waits[one]), key=lambda named: (waits[named][0].at_ms, named))
-    return {named: _joined(waits[named]) for named in oldest[:PARTITIONS_MAX]}
+    return {named: _joined(waits[named]) for named in oldest[:BACKLOG_PARTITIONS_MAX]}
 
 
-def waits_row(link: str, waits: Mapping[NamedPartition, Sequence[Mark]], now_ms: int) -> Remembered:
+def backlog_row(link: str, waits: Mapping[TopicPartition, Sequence[ArrivalMark]], now_ms: int) -> LinkStateRow:
     """As it stands in the store."""
     said: dict[str, dict[int, list[list[int]]]] = {}
     for named, marks in waits.items():
         said.setdefault(named.topic, {})[named.partition] = [list(mark) for mark in marks]
-    return _row(link, WAITS_KIND, said, now_ms)
+    return _row(link, BACKLOG_KIND, said, now_ms)
 
 
-def waits_of(rows: Iterable[Remembered]) -> dict[NamedPartition, tuple[Mark, ...]]:
+def parse_backlog(rows: Iterable[LinkStateRow]) -> dict[TopicPartition, tuple[ArrivalMark, ...]]:
     """What the last mirror told; nothing where none ever did."""
     return {
-        NamedPartition(topic, int(partition)): tuple(Mark(*mark) for mark in marks)
+        TopicPartition(topic, int(partition)): tuple(ArrivalMark(*mark) for mark in marks)
         for row in rows
         for topic, partitions in json.loads(row.value).items()
         for partition, marks in partitions.items()
     }
 
 
-def _joined(marks: Sequence[Mark]) -> tuple[Mark, ...]:
+def _joined(marks: Sequence[ArrivalMark]) -> tuple[ArrivalMark, ...]:
     """Neighbours together: the older moment, the later end."""
-    size = -(-len(marks) // MARKS_MAX)
+    size = -(-len(marks) // BACKLOG_MARKS_MAX)
     groups = [marks[at : at + size] for at in range(0, len(marks), size)]
-    return tuple(Mark(group[0].at_ms, group[-1].end) for group in groups)
+    return tuple(ArrivalMark(group[0].at_ms, group[-1].end) for group in groups)
 
 
 @dataclass(frozen=True, slots=True)
-class StandbyWord:
+class StandbyStatus:
     """`who` stands by, and `sentence` says for whom, and until when."""
 
     who: str
     sentence: str
 
 
-def standby_row(link: str, who: str, sentence: str, now_ms: int) -> Remembered:
+def standby_row(link: str, who: str, sentence: str, now_ms: int) -> LinkStateRow:
     """As it stands in the store."""
-    return _row(link, STANDBY_KIND, asdict(StandbyWord(who, sentence)), now_ms)
+    return _row(link, STANDBY_KIND, asdict(StandbyStatus(who, sentence)), now_ms)
 
 
-def standby_of(rows: Iterable[Remembered], now_ms: int, holds_s: float) -> StandbyWord | None:
+def parse_standby(rows: Iterable[LinkStateRow], now_ms: int, holds_s: float) -> StandbyStatus | None:
     """The last word, while it holds: who said it longer ago may be gone."""
     for row in rows:
         if is_fresh((now_ms - row.since_ms) / 1000, holds_s):
-            return StandbyWord(**json.loads(row.value))
+            return StandbyStatus(**json.loads(row.value))
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingWord:
+class SharedFetchStatus:
     """`joined` of the link's `partitions` are read together with other links, `queue_bytes` wait for its target,
     `read_per_s` bytes a second are what the link's own requests bring from the source, for all who have joined."""
 
@@ -219,38 +221,40 @@ class ReadingWord:
     @property
     def reads(self) -> bool:
         """Whether the link itself asks the source for records now; else the others that read feed it."""
-        return self.read_per_s >= READS_BYTES_S
+        return self.read_per_s >= SOURCE_READ_BYTES_S_MIN
 
     def __str__(self) -> str:
         rate = f"{self.read_per_s / 1e6:.2f} MB/s of the source" if self.reads else "nothing"
         how = f"it reads {rate} itself"
-        share = f"{self.joined} of {counted(self.partitions, 'partition')} read together with others"
+        share = f"{self.joined} of {count_phrase(self.partitions, 'partition')} read together with others"
         return f"{share}; {how}; {self.queue_bytes / 1e6:.2f} MB wait for its target"
 
 
-def reading_row(link: str, reading: Mapping[str, float], partitions: int, read_per_s: float, now_ms: int) -> Remembered:
+def shared_fetch_row(
+    link: str, reading: Mapping[str, float], partitions: int, read_per_s: float, now_ms: int
+) -> LinkStateRow:
     """As it stands in the store. `reading`: what the link's lanes told last, summed."""
-    joined, queued = int(reading[JOINED]), int(reading[QUEUED])
+    joined, queued = int(reading[JOINED_KEY]), int(reading[QUEUED_KEY])
     said = {"partitions": max(partitions, joined), "joined": joined, "queue_bytes": queued, "read_per_s": read_per_s}
-    return _row(link, READING_KIND, said, now_ms)
+    return _row(link, SHARED_FETCH_KIND, said, now_ms)
 
 
-def reading_of(rows: Iterable[Remembered], now_ms: int, holds_s: float) -> ReadingWord | None:
+def parse_shared_fetch(rows: Iterable[LinkStateRow], now_ms: int, holds_s: float) -> SharedFetchStatus | None:
     """The last word, while it holds: what was told longer ago says nothing of now."""
     for row in rows:
         if is_fresh((now_ms - row.since_ms) / 1000, holds_s):
-            return ReadingWord(row.since_ms, **json.loads(row.value))
+            return SharedFetchStatus(row.since_ms, **json.loads(row.value))
     return None
 
 
-def says_of_broadcast(broadcast: str, word: ReadingWord | None) -> str:
+def describe_broadcast(broadcast: str, word: SharedFetchStatus | None) -> str:
     """Of a link that belongs to a broadcast, in a sentence; empty of others."""
     if not broadcast:
         return ""
     return f"of broadcast {broadcast}: {word or 'nobody says now how it is read'}"
 
 
-def broadcast_values(broadcast: str, word: ReadingWord | None) -> dict[str, object] | None:
+def broadcast_values(broadcast: str, word: SharedFetchStatus | None) -> dict[str, object] | None:
     """For programs: None of a link of no broadcast; what nobody says now is null."""
     if not broadcast:
         return None
@@ -258,24 +262,24 @@ def broadcast_values(broadcast: str, word: ReadingWord | None) -> dict[str, obje
     return {"name": broadcast, **{name: None if word is None else getattr(word, name) for name in now}}
 
 
-def fresh_s(ends_s: float) -> float:
+def end_offsets_ttl_s(ends_s: float) -> float:
     """An end of the source that was seen longer ago is old: one look was missed, or did not come to an answer."""
-    return 2 * ends_s + LOOK_S_MAX
+    return 2 * ends_s + END_OFFSETS_TIMEOUT_S
 
 
-def word_holds_s(receipts_s: float) -> float:
+def status_ttl_s(receipts_s: float) -> float:
     """A mirror that has said nothing for longer is not known to run: it speaks with each writing of receipts."""
-    return max(WORD_S_MIN, WORDS_MISSED * receipts_s)
+    return max(STATUS_TTL_S_MIN, STATUS_INTERVALS_MISSED * receipts_s)
 
 
-def is_ahead(age_s: float) -> bool:
+def is_clock_ahead(age_s: float) -> bool:
     """Whether what is so old by this clock was written by one that is ahead: nobody knows how old it is."""
-    return age_s < -AHEAD_S_MAX
+    return age_s < -CLOCK_SKEW_S_MAX
 
 
 def is_fresh(age_s: float, bound_s: float) -> bool:
     """Whether what was written so long ago is known to be within its bound."""
-    return age_s <= bound_s and not is_ahead(age_s)
+    return age_s <= bound_s and not is_clock_ahead(age_s)
 
 
 class TopicLag(NamedTuple):
@@ -308,7 +312,7 @@ def _earliest(moments: Iterable[int]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class LagWord:
+class LagStatus:
     """`seen_ms`: when the source was asked for its ends. Partitions that are `unseen` did not answer then."""
 
     seen_ms: int
@@ -318,17 +322,17 @@ class LagWord:
     topics: Mapping[str, TopicLag] = field(default_factory=dict)
     since_ms: int = 0
 
-    def only(self, admits: Callable[[str], bool]) -> LagWord:
+    def only(self, admits: Callable[[str], bool]) -> LagStatus:
         """Without topics that the link carries no more, as far as the word names its topics."""
         kept = {name: one for name, one in self.topics.items() if admits(name)}
         return self if len(kept) == len(self.topics) else _summed(kept, self.seen_ms)
 
 
-def lag_word(
-    places: Iterable[tuple[NamedPartition, int, int]],
+def summarize_lag(
+    places: Iterable[tuple[TopicPartition, int, int]],
     seen_ms: int,
-    since_ms: Mapping[NamedPartition, int] | None = None,
-) -> LagWord:
+    since_ms: Mapping[TopicPartition, int] | None = None,
+) -> LagStatus:
     """The word of partitions, each with how far its twin is and where the source ends (below 0: not seen)."""
     topics: dict[str, TopicLag] = {}
     for named, reached, end in places:
@@ -337,22 +341,22 @@ def lag_word(
     return _summed(topics, seen_ms)
 
 
-def _summed(topics: Mapping[str, TopicLag], seen_ms: int) -> LagWord:
+def _summed(topics: Mapping[str, TopicLag], seen_ms: int) -> LagStatus:
     every = topics.values()
     lag, partitions, unseen = (sum(getattr(one, name) for one in every) for name in ("lag", "partitions", "unseen"))
-    return LagWord(seen_ms, lag, partitions, unseen, topics, _earliest(one.since_ms for one in every))
+    return LagStatus(seen_ms, lag, partitions, unseen, topics, _earliest(one.since_ms for one in every))
 
 
-def reached_of(twins: Iterable[TwinRow], positions: Iterable[Position]) -> dict[NamedPartition, int]:
+def replicated_offsets(twins: Iterable[TwinRow], positions: Iterable[ReplicatedPosition]) -> dict[TopicPartition, int]:
     """How far each twin is receipted; one that nothing was carried to yet stands where it began."""
-    found = {NamedPartition(row.topic, row.partition): row.anchor_offset for row in twins}
-    told = {NamedPartition(at.topic, at.partition): at.to_offset for at in positions}
+    found = {TopicPartition(row.topic, row.partition): row.anchor_offset for row in twins}
+    told = {TopicPartition(at.topic, at.partition): at.to_offset for at in positions}
     return {named: told.get(named, anchor) for named, anchor in found.items()}
 
 
-def lag_row(link: str, word: LagWord) -> Remembered:
+def lag_row(link: str, word: LagStatus) -> LinkStateRow:
     """As it stands in the store; beyond so many topics without theirs."""
-    topics = {name: list(one) for name, one in word.topics.items()} if len(word.topics) <= TOPICS_MAX else {}
+    topics = {name: list(one) for name, one in word.topics.items()} if len(word.topics) <= LAG_TOPICS_MAX else {}
     said = {
         "lag": word.lag,
         "partitions": word.partitions,
@@ -363,16 +367,16 @@ def lag_row(link: str, word: LagWord) -> Remembered:
     return _row(link, LAG_KIND, said, word.seen_ms)
 
 
-def lag_of(rows: Iterable[Remembered]) -> LagWord | None:
+def parse_lag(rows: Iterable[LinkStateRow]) -> LagStatus | None:
     """The last word; None where no look has ever been told of."""
     for row in rows:
         said = json.loads(row.value)
         topics = {name: TopicLag(*numbers) for name, numbers in said["topics"].items()}
         counts = (said["lag"], said["partitions"], said["unseen"])
-        return LagWord(row.since_ms, *counts, topics, said.get("since_ms", 0))
+        return LagStatus(row.since_ms, *counts, topics, said.get("since_ms", 0))
     return None
 
 
-def _row(link: str, kind: str, said: object, at_ms: int) -> Remembered:
+def _row(link: str, kind: str, said: object, at_ms: int) -> LinkStateRow:
     """A word as it stands in the store, under its kind."""
-    return Remembered(link, kind, "", json.dumps(said, separators=(",", ":")), kind, at_ms)
+    return LinkStateRow(link, kind, "", json.dumps(said, separators=(",", ":")), kind, at_ms)

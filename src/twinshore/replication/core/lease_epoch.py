@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 from twinshore.config.model import Cluster, Link
 from twinshore.config.sections.mirror import MirrorSettings
-from twinshore.replication.incidents.watch import SETTING
-from twinshore.replication.task.core.config import TideOrder, fence_of, limits_of
+from twinshore.replication.incidents.watch import PRODUCER_EXPIRY_SETTING
+from twinshore.replication.task.core.config import TaskConfig, coordinator_epoch, limits_from_settings
 from twinshore.state.core.values import LinkIdentity
 
 
 @dataclass(slots=True)
-class Term:
+class LeaseEpoch:
     """Who we write as, what flows, on which lane. `units`: what our transactional ids begin with, empty where markers
     are written directly. `never_cut`: no record of a twin is cut off."""
 
@@ -27,7 +27,7 @@ class Term:
         """Why pumps must begin anew with what holds now; empty where they need not."""
         if state_expiry_ms < self.state_expiry_ms:
             # What they believe to be remembered may be forgotten: they begin anew, and know better.
-            return f"{SETTING} of {target} is shorter now"
+            return f"{PRODUCER_EXPIRY_SETTING} of {target} is shorter now"
         if never_cut == self.never_cut:
             return ""
         return "no record may be cut off from now on" if never_cut else "records may be cut off again"
@@ -42,10 +42,10 @@ class Term:
         target: Cluster,
         desk: tuple[str, int, str],
         settings: MirrorSettings,
-    ) -> TideOrder:
+    ) -> TaskConfig:
         """What a tide of this lane is told. `desk`: its host, port and token."""
         host, port, token = desk
-        return TideOrder(
+        return TaskConfig(
             link=self.identity.link,
             lane=lane,
             tide=tide,
@@ -59,9 +59,9 @@ class Term:
             desk_host=host,
             desk_port=port,
             desk_token=token,
-            limits=limits_of(settings),
+            limits=limits_from_settings(settings),
             report_s=settings.receipts_s,
-            fence=fence_of(self.generation, tide),
+            fence=coordinator_epoch(self.generation, tide),
             units=self.units,
             never_cut=self.never_cut,
             broadcast=link.broadcast,

@@ -20,15 +20,15 @@ from functools import partial
 from typing import TypeVar
 
 from twinshore.config.errors import WireError
-from twinshore.config.model import HEARTBEATS, Link, is_heartbeats
-from twinshore.config.sentences import listed
-from twinshore.kafka.protocol.primitives import bounded_json, is_word
+from twinshore.config.model import HEARTBEATS_TOPIC, Link, is_heartbeats_topic
+from twinshore.config.sentences import join_names
+from twinshore.kafka.protocol.primitives import is_printable, parse_json
+from twinshore.replication.core.claim_records import TOPIC_NAME_PATTERN, parse_twin_ids
 from twinshore.replication.core.filters import passes_filters
-from twinshore.replication.core.link_claim import TOPIC, twin_of_line
 
 HOPS_MAX = 32
-WORD_CHARS_MAX = 128
-_is_word = partial(is_word, chars_max=WORD_CHARS_MAX)
+NAME_CHARS_MAX = 128
+_is_word = partial(is_printable, chars_max=NAME_CHARS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,15 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True)
-class Descent:
+class Lineage:
     """`topic_id` in hex; empty while the twin is only announced."""
 
     topic_id: str
     path: tuple[Hop, ...]
 
-    def onward(self, hop: Hop, topic_id: str) -> Descent:
+    def onward(self, hop: Hop, topic_id: str) -> Lineage:
         """Of this topic's twin, one cluster on."""
-        return Descent(topic_id, (*self.path, hop))
+        return Lineage(topic_id, (*self.path, hop))
 
     def way(self) -> str:
         return " -> ".join(hop.name for hop in self.path)
@@ -58,37 +58,37 @@ class Descent:
         return json.dumps({"topic_id": self.topic_id, "path": path, "link": link}, separators=(",", ":")).encode()
 
     @staticmethod
-    def from_json(text: bytes) -> Descent | None:
+    def from_json(text: bytes) -> Lineage | None:
         """None where it is not one: somebody else wrote there, or a version to come."""
         try:
-            raw = bounded_json(text)
+            raw = parse_json(text)
         except WireError:
             return None
         match raw:
             case {"topic_id": str(topic_id), "path": list(path)} if len(path) <= HOPS_MAX and _is_word(topic_id):
                 hops = [hop for hop in map(_hop, path) if hop is not None]
-                return Descent(topic_id, tuple(hops)) if len(hops) == len(path) else None
+                return Lineage(topic_id, tuple(hops)) if len(hops) == len(path) else None
             case _:
                 return None
 
 
-ORIGINAL = Descent("", ())
+NO_LINEAGE = Lineage("", ())
 
 
-def descent_of(topic: str, topic_id: str, told: Mapping[str, Descent]) -> Descent:
+def find_lineage(topic: str, topic_id: str, told: Mapping[str, Lineage]) -> Lineage:
     """A topic's descent by what is told of its name; what was told of another topic of that name does not count."""
     found = told.get(topic)
     if found is None or (found.topic_id and found.topic_id != topic_id):
-        return ORIGINAL
+        return NO_LINEAGE
     return found
 
 
-def why_it_stays(link: Link, topic: str, descent: Descent, target_id: str) -> str:
+def explain_not_replicated(link: Link, topic: str, descent: Lineage, target_id: str) -> str:
     """Why the link does not carry this topic of its source on; empty when it does."""
     if not descent.path:
-        if is_heartbeats(topic) and f".{link.target}." in f".{topic}":
+        if is_heartbeats_topic(topic) and f".{link.target}." in f".{topic}":
             return f"{topic} on {link.source} came from {link.target} and does not go back"
-        if is_heartbeats(topic) and topic != HEARTBEATS and not passes_filters(link, topic):
+        if is_heartbeats_topic(topic) and topic != HEARTBEATS_TOPIC and not passes_filters(link, topic):
             return f"{topic} on {link.source} is nobody's twin, whatever it is called: the filters leave it out"
         return ""
     if any(hop.cluster_id == target_id for hop in descent.path):
@@ -108,41 +108,41 @@ def _hop(raw: object) -> Hop | None:
 
 K = TypeVar("K")
 V = TypeVar("V")
-LINES_MAX = 200_000  # of each kind: what strangers write must not fill the memory
+LINEAGE_RECORDS_MAX = 200_000  # of each kind: what strangers write must not fill the memory
 SHOWN_MAX = 5
 
 
 @dataclass(slots=True)
-class Lines:
+class LineageRecords:
     """The lines of one cluster, as the log goes on. `descents`: of topics by name. `made`: by key, the source's cluster
     id and the twin's topic id of each twin that some link says it writes."""
 
-    descents: dict[str, Descent] = field(default_factory=dict)
+    descents: dict[str, Lineage] = field(default_factory=dict)
     made: dict[bytes, tuple[str, str]] = field(default_factory=dict)
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """One line more; what is none is passed over."""
         name = (key or b"").decode("utf-8", "replace")
-        if TOPIC.fullmatch(name):
-            _put(self.descents, name, Descent.from_json(value) if value else None)
+        if TOPIC_NAME_PATTERN.fullmatch(name):
+            _put(self.descents, name, Lineage.from_json(value) if value else None)
         elif key and key.startswith(b"["):
-            _put(self.made, key, twin_of_line(key, value))
+            _put(self.made, key, parse_twin_ids(key, value))
 
-    def claim(self, topic: str, topic_id: str) -> Descent:
+    def claim(self, topic: str, topic_id: str) -> Lineage:
         """What is said of this very topic."""
-        return descent_of(topic, topic_id, self.descents)
+        return find_lineage(topic, topic_id, self.descents)
 
     def written(self) -> frozenset[tuple[str, str]]:
         """Which topics links say that they write: the cluster that they carry from, and the topic's id."""
         return frozenset(self.made.values())
 
 
-def bears_out(written: Collection[tuple[str, str]], claim: Descent) -> bool:
+def is_confirmed(written: Collection[tuple[str, str]], claim: Lineage) -> bool:
     """Whether a link that carries from the last cluster on the way says that it writes this very topic."""
     return bool(claim.path and claim.topic_id) and (claim.path[-1].cluster_id, claim.topic_id) in written
 
 
-class Belief(Enum):
+class LineageVerdict(Enum):
     """SURE: this is the topic's descent. WAITING: its lines may still be on their way. DOUBTED: nothing bears out what
     is claimed."""
 
@@ -151,38 +151,39 @@ class Belief(Enum):
     DOUBTED = "doubted"
 
 
-def judge(
-    claim: Descent, *, own: Descent | None, before: Descent | None, borne_out: bool, waited: bool
-) -> tuple[Belief, Descent]:
+def judge_lineage(
+    claim: Lineage, *, own: Lineage | None, before: Lineage | None, borne_out: bool, waited: bool
+) -> tuple[LineageVerdict, Lineage]:
     """What a topic's descent is taken to be. `own`: by this mirror's store. `before`: what this link told the target
     when it began to carry the topic. `waited`: there was time enough for the lines of an honest link."""
     if own is not None:
         agrees = claim.topic_id == own.topic_id and _last(claim) == _last(own)
-        return Belief.SURE, claim if agrees else own
+        return LineageVerdict.SURE, claim if agrees else own
     if before is not None:
         same = [hop.cluster_id for hop in claim.path] == [hop.cluster_id for hop in before.path]
-        return (Belief.SURE, claim) if same else (Belief.DOUBTED, before)
+        return (LineageVerdict.SURE, claim) if same else (LineageVerdict.DOUBTED, before)
     if not claim.path or borne_out:
-        return Belief.SURE, claim
-    return (Belief.DOUBTED, ORIGINAL) if waited else (Belief.WAITING, ORIGINAL)
+        return LineageVerdict.SURE, claim
+    return (LineageVerdict.DOUBTED, NO_LINEAGE) if waited else (LineageVerdict.WAITING, NO_LINEAGE)
 
 
-def doubts_in_words(source: str, topics: Collection[str]) -> str:
+def describe_doubtful_lineage(source: str, topics: Collection[str]) -> str:
     """One sentence for the ledger, however many lines strangers wrote; empty where they speak of no topic."""
     if not topics:
         return ""
     return (
-        f"lines of twinshore.twins on {source} call {listed(sorted(topics), SHOWN_MAX)} twins, and nothing bears them "
+        f"lines of twinshore.twins on {source} call {join_names(sorted(topics), SHOWN_MAX)} twins, and nothing bears "
+        "them "
         "out: the topics are carried as before"
     )
 
 
-def _last(descent: Descent) -> str:
+def _last(descent: Lineage) -> str:
     return descent.path[-1].cluster_id if descent.path else ""
 
 
 def _put(lines: dict[K, V], key: K, value: V | None) -> None:
     if value is None:
         lines.pop(key, None)
-    elif key in lines or len(lines) < LINES_MAX:
+    elif key in lines or len(lines) < LINEAGE_RECORDS_MAX:
         lines[key] = value

@@ -23,70 +23,78 @@ from typing import Any
 
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Link
-from twinshore.config.schema import NEAR, Complaints, Written, did_you_mean
+from twinshore.config.schema import SUGGESTION_CUTOFF, Complaints, RawSection, did_you_mean
 from twinshore.config.sections.links import read_control, read_filters
-from twinshore.replication.core.filters import Conflict, admits, conflicts
-from twinshore.state.core.values import ControlRow, LinkRow, LinkState
+from twinshore.replication.core.filters import Conflict, admits, find_conflicts
+from twinshore.state.core.values import ControlRow, LinkPresence, LinkRow
 
-SETTINGS, STORE = "settings", "store"
-UNSAID = -1
+FROM_SETTINGS, FROM_STORE = "settings", "store"
+NEVER_CHANGED = -1
 Value = Any
-OF_LINK = ("topics", "exclude")
-PAIRS = ("topic_throttles", "priorities")
+FILTER_NAMES = ("topics", "exclude")
+PAIR_LIST_NAMES = ("topic_throttles", "priorities")
 # Every name that may stand in the store.
-NAMES = (*OF_LINK, "groups", "exclude_groups", "paused", "paused_topics", "throttle_bytes_s", *PAIRS)
+OVERRIDE_NAMES = (
+    *FILTER_NAMES,
+    "groups",
+    "exclude_groups",
+    "paused",
+    "paused_topics",
+    "throttle_bytes_s",
+    *PAIR_LIST_NAMES,
+)
 
 
 class BadValueError(ValueError):
     """A value that its name cannot have; the sentence says why."""
 
 
-def read(name: str, raw: Value) -> Any:
+def parse_value(name: str, raw: Value) -> Any:
     """What settings make of this value under this name; BadValueError where they make nothing of it."""
-    if name in PAIRS:
+    if name in PAIR_LIST_NAMES:
         if not isinstance(raw, list) or not all(isinstance(one, list) and len(one) == 2 for one in raw):
             raise BadValueError("must be a list of pairs, expression and number")
         raw = {str(pattern): number for pattern, number in raw}
     complaints = Complaints()
-    found = (read_filters if name in OF_LINK else read_control)(Written({name: raw}, ""), complaints)
+    found = (read_filters if name in FILTER_NAMES else read_control)(RawSection({name: raw}, ""), complaints)
     if complaints.lines:
         raise BadValueError(complaints.lines[0].removeprefix(f"{name}: "))
     return getattr(found, name)
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class EffectiveLink:
     """`origins`: where each value comes from. `troubles`: rows of the store that make no sense and do not count.
     `filtered_ms`: when operators last said something of its filters."""
 
     link: Link
     origins: tuple[tuple[str, str], ...]
     troubles: tuple[str, ...] = ()
-    filtered_ms: int = UNSAID
+    filtered_ms: int = NEVER_CHANGED
 
     def value(self, name: str) -> Any:
-        return getattr(self.link if name in OF_LINK else self.link.control, name)
+        return getattr(self.link if name in FILTER_NAMES else self.link.control, name)
 
 
-def in_force(link: Link, rows: Iterable[ControlRow]) -> InForce:
+def effective_link(link: Link, rows: Iterable[ControlRow]) -> EffectiveLink:
     """The link as it holds now."""
     found: dict[str, Any] = {}
     troubles = []
-    filtered_ms = UNSAID
+    filtered_ms = NEVER_CHANGED
     for row in rows:
-        if row.name not in NAMES:
+        if row.name not in OVERRIDE_NAMES:
             troubles.append(f"the store says {row.name} of link {link.name}, which this version does not know")
             continue
         try:
-            found[row.name] = read(row.name, json.loads(row.value))
-            filtered_ms = max(filtered_ms, row.changed_ms) if row.name in OF_LINK else filtered_ms
+            found[row.name] = parse_value(row.name, json.loads(row.value))
+            filtered_ms = max(filtered_ms, row.changed_ms) if row.name in FILTER_NAMES else filtered_ms
         except ValueError as error:
             troubles.append(f"the store's {row.name} of link {link.name} does not count: {error}")
-    own = {name: value for name, value in found.items() if name in OF_LINK}
-    rest = {name: value for name, value in found.items() if name not in OF_LINK}
+    own = {name: value for name, value in found.items() if name in FILTER_NAMES}
+    rest = {name: value for name, value in found.items() if name not in FILTER_NAMES}
     whole = replace(link, **own, control=replace(link.control, **rest))
-    origins = tuple((name, STORE if name in found else SETTINGS) for name in NAMES)
-    return InForce(whole, origins, tuple(troubles), filtered_ms)
+    origins = tuple((name, FROM_STORE if name in found else FROM_SETTINGS) for name in OVERRIDE_NAMES)
+    return EffectiveLink(whole, origins, tuple(troubles), filtered_ms)
 
 
 def as_json(value: Any) -> str:
@@ -98,12 +106,12 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, tuple | list)
 
 
-def settled(links: Sequence[Link], said: Mapping[str, InForce]) -> dict[str, InForce]:
+def resolve_filter_conflicts(links: Sequence[Link], said: Mapping[str, EffectiveLink]) -> dict[str, EffectiveLink]:
     """What holds for each link, with a trouble for each whose filters are not those that operators said."""
     begun, found = {link.name: link for link in links}, dict(said)
-    while clashes := conflicts([one.link for one in found.values()]):
+    while clashes := find_conflicts([one.link for one in found.values()]):
         newest = max(
-            (name for one in clashes for name in one.links if found[name].filtered_ms > UNSAID),
+            (name for one in clashes for name in one.links if found[name].filtered_ms > NEVER_CHANGED),
             key=lambda name: (found[name].filtered_ms, name),
             default="",
         )
@@ -113,19 +121,19 @@ def settled(links: Sequence[Link], said: Mapping[str, InForce]) -> dict[str, InF
     return found
 
 
-def _refused(now: InForce, begun: Link, clashes: Sequence[Conflict]) -> InForce:
+def _refused(now: EffectiveLink, begun: Link, clashes: Sequence[Conflict]) -> EffectiveLink:
     why = next(one.sentence for one in clashes if begun.name in one.links)
     trouble = f"what operators said of its filters does not count: {why}; instead hold those from the settings"
-    origins = tuple((name, SETTINGS if name in OF_LINK else origin) for name, origin in now.origins)
+    origins = tuple((name, FROM_SETTINGS if name in FILTER_NAMES else origin) for name, origin in now.origins)
     link = replace(now.link, topics=begun.topics, exclude=begun.exclude)
-    return InForce(link, origins, (*now.troubles, trouble))
+    return EffectiveLink(link, origins, (*now.troubles, trouble))
 
 
 Section = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class AboutLink:
+class LinkRemark:
     """Something worth knowing of a link beside how it stands, as where settings and the store say different things: the
     store's word stands then."""
 
@@ -137,84 +145,84 @@ class AboutLink:
 
 
 @dataclass(frozen=True, slots=True)
-class Sown:
+class ReconciledLinks:
     """`rows` are those that are to be written; `links` what each link is then, as a section of settings."""
 
     rows: tuple[LinkRow, ...]
     links: Mapping[str, Section]
-    differences: tuple[AboutLink, ...]
+    differences: tuple[LinkRemark, ...]
 
 
-def text_of(section: Section) -> str:
+def dump_section(section: Section) -> str:
     """A section as the store keeps it: two that say the same are the same text."""
     return json.dumps(section, sort_keys=True, separators=(",", ":"))
 
 
-def sow(settings: Mapping[str, Section], rows: Iterable[LinkRow], now_ms: int, by: str) -> Sown:
+def reconcile(settings: Mapping[str, Section], rows: Iterable[LinkRow], now_ms: int, by: str) -> ReconciledLinks:
     """What the links are, where these settings name those of `settings` and the store knows `rows`."""
     known = {row.link: row for row in rows}
     written, differences = [], []
     for name, section in settings.items():
         row = known.get(name)
-        said = text_of(section)
-        if row is None or (row.seed != said and row.section == row.seed and row.state is LinkState.KEPT):
-            known[name] = as_settings(name, section, now_ms, by)
+        said = dump_section(section)
+        if row is None or (row.seed != said and row.section == row.seed and row.state is LinkPresence.KEPT):
+            known[name] = settings_link_row(name, section, now_ms, by)
             written.append(known[name])
-        elif row.state is LinkState.REMOVED:
-            differences.append(AboutLink(name, f"was removed by {row.changed_by}; the settings still name it"))
+        elif row.state is LinkPresence.REMOVED:
+            differences.append(LinkRemark(name, f"was removed by {row.changed_by}; the settings still name it"))
         elif row.section != said:
-            differences.append(AboutLink(name, _parts(row, section)))
-    links = sections_of(known.values(), settings.keys())
-    strange = [row.link for row in known.values() if row.state is LinkState.KEPT and row.link not in links]
+            differences.append(LinkRemark(name, _parts(row, section)))
+    links = select_sections(known.values(), settings.keys())
+    strange = [row.link for row in known.values() if row.state is LinkPresence.KEPT and row.link not in links]
     differences += [
-        AboutLink(name, "stands in the store, from settings that name it; these do not") for name in strange
+        LinkRemark(name, "stands in the store, from settings that name it; these do not") for name in strange
     ]
-    return Sown(tuple(written), links, tuple(sorted(differences, key=lambda one: one.link)))
+    return ReconciledLinks(tuple(written), links, tuple(sorted(differences, key=lambda one: one.link)))
 
 
-def section_of(row: LinkRow) -> dict[str, Any]:
+def parse_section(row: LinkRow) -> dict[str, Any]:
     """What the row says of the link, as settings would."""
     found: dict[str, Any] = json.loads(row.section)
     return found
 
 
-def sections_of(rows: Iterable[LinkRow], named: Collection[str]) -> dict[str, Section]:
+def select_sections(rows: Iterable[LinkRow], named: Collection[str]) -> dict[str, Section]:
     """The links that there are by these rows, for settings that name those of `named`, these first. A link that came
     from settings goes with them: where they do not name it any more, it is not carried."""
-    kept = {row.link: row for row in rows if row.state is LinkState.KEPT}
+    kept = {row.link: row for row in rows if row.state is LinkPresence.KEPT}
     rest = sorted(name for name, row in kept.items() if name not in named and not row.seed)
-    return {name: section_of(kept[name]) for name in [*(name for name in named if name in kept), *rest]}
+    return {name: parse_section(kept[name]) for name in [*(name for name in named if name in kept), *rest]}
 
 
-def added(link: str, section: Section, now_ms: int, by: str) -> LinkRow:
+def new_link_row(link: str, section: Section, now_ms: int, by: str) -> LinkRow:
     """The row of a link that an operator adds: no settings need to name it."""
-    return LinkRow(link, LinkState.KEPT, text_of(section), "", 0, now_ms, by)
+    return LinkRow(link, LinkPresence.KEPT, dump_section(section), "", 0, now_ms, by)
 
 
-def changed(row: LinkRow, section: Section, now_ms: int, by: str) -> LinkRow:
+def changed_link_row(row: LinkRow, section: Section, now_ms: int, by: str) -> LinkRow:
     """The row of a link of which an operator says what it is."""
-    return replace(row, section=text_of(section), changed_ms=now_ms, changed_by=by)
+    return replace(row, section=dump_section(section), changed_ms=now_ms, changed_by=by)
 
 
-def removed(row: LinkRow, now_ms: int, by: str) -> LinkRow:
+def removed_link_row(row: LinkRow, now_ms: int, by: str) -> LinkRow:
     """The row of a link that is to be carried no more."""
-    return replace(row, state=LinkState.REMOVED, changed_ms=now_ms, changed_by=by)
+    return replace(row, state=LinkPresence.REMOVED, changed_ms=now_ms, changed_by=by)
 
 
-def as_settings(link: str, section: Section, now_ms: int, by: str) -> LinkRow:
+def settings_link_row(link: str, section: Section, now_ms: int, by: str) -> LinkRow:
     """The row of a link that is what settings say."""
-    said = text_of(section)
-    return LinkRow(link, LinkState.KEPT, said, said, 0, now_ms, by)
+    said = dump_section(section)
+    return LinkRow(link, LinkPresence.KEPT, said, said, 0, now_ms, by)
 
 
-def differing(one: Section, other: Section) -> list[tuple[str, str, str]]:
+def diff_sections(one: Section, other: Section) -> list[tuple[str, str, str]]:
     """Name, and what both say, of each value that is not the same in both."""
     names = sorted({*one, *other}, key=str)
     return [(name, _said(one, name), _said(other, name)) for name in names if one.get(name) != other.get(name)]
 
 
 def _parts(row: LinkRow, section: Section) -> str:
-    found = differing(section_of(row), section)
+    found = diff_sections(parse_section(row), section)
     parts = [f"{name} is {mine}, and {theirs} in the settings" for name, mine, theirs in found]
     return f"{'; '.join(parts)} (by {row.changed_by})"
 
@@ -223,7 +231,7 @@ def _said(section: Section, name: str) -> str:
     return json.dumps(section[name], sort_keys=True) if name in section else "not set"
 
 
-EXAMPLE = 'topics=["orders.*"], naming="prefix", groups.enabled=false'
+VALUES_EXAMPLE = 'topics=["orders.*"], naming="prefix", groups.enabled=false'
 
 
 def with_values(section: Section, words: Iterable[str]) -> dict[str, Any]:
@@ -233,13 +241,13 @@ def with_values(section: Section, words: Iterable[str]) -> dict[str, Any]:
         try:
             given = tomllib.loads(word)
         except tomllib.TOMLDecodeError as error:
-            hint = f"write name=value as in the settings, like {EXAMPLE}; a shell needs '...' around it"
+            hint = f"write name=value as in the settings, like {VALUES_EXAMPLE}; a shell needs '...' around it"
             raise ConfigError(f"{word!r} is not a value: {error}", hint=hint) from error
         found = _merged(found, given)
     return found
 
 
-def without(section: Section, names: Iterable[str]) -> dict[str, Any]:
+def without_values(section: Section, names: Iterable[str]) -> dict[str, Any]:
     """The section without these values: what is usual holds for them again."""
     found = dict(section)
     for name in names:
@@ -248,7 +256,7 @@ def without(section: Section, names: Iterable[str]) -> dict[str, Any]:
         if name in found:
             del found[name]
         elif rest and isinstance(within, Mapping):
-            found[head] = without(within, [rest])
+            found[head] = without_values(within, [rest])
         else:
             raise ConfigError(f"{name!r} is not set", hint=f"set are: {', '.join(found) or 'none'}")
     return found
@@ -263,10 +271,10 @@ def _one(old: object, new: object) -> object:
     return _merged(old, new) if isinstance(old, Mapping) and isinstance(new, Mapping) else new
 
 
-Wish = dict[str, Any]
+Override = dict[str, Any]
 
 
-def pause(now: InForce, topics: Sequence[str]) -> Wish:
+def pause_override(now: EffectiveLink, topics: Sequence[str]) -> Override:
     """The topics, or the whole link where none is named."""
     if not topics:
         return {"paused": True}
@@ -274,7 +282,7 @@ def pause(now: InForce, topics: Sequence[str]) -> Wish:
     return {"paused_topics": (*held, *(one for one in topics if one not in held))}
 
 
-def resume(now: InForce, topics: Sequence[str], *, every: bool = False) -> Wish:
+def resume_override(now: EffectiveLink, topics: Sequence[str], *, every: bool = False) -> Override:
     """The topics as they were paused; the link's own pause where none is named. `every`: that and all its topics'."""
     held = now.link.control.paused_topics
     if every:
@@ -287,21 +295,21 @@ def resume(now: InForce, topics: Sequence[str], *, every: bool = False) -> Wish:
     return {"paused_topics": tuple(one for one in held if one not in topics)}
 
 
-def throttle(now: InForce, bytes_s: int, topic: str | None) -> Wish:
+def throttle_override(now: EffectiveLink, bytes_s: int, topic: str | None) -> Override:
     """The link, or the topics that match; 0: no bound any more."""
     if topic is None:
         return {"throttle_bytes_s": bytes_s}
     return {"topic_throttles": _with_pair(now.link.control.topic_throttles, topic, bytes_s)}
 
 
-def priority(now: InForce, topic: str, weight: int) -> Wish:
+def priority_override(now: EffectiveLink, topic: str, weight: int) -> Override:
     """Of the topics that match; 0: as all others."""
     return {"priorities": _with_pair(now.link.control.priorities, topic, weight)}
 
 
-def filters(
+def filters_override(
     topics: Sequence[str], exclude: Sequence[str], groups: Sequence[str], exclude_groups: Sequence[str]
-) -> Wish:
+) -> Override:
     """Those that are named; the others stay as they are."""
     given = {"topics": topics, "exclude": exclude, "groups": groups, "exclude_groups": exclude_groups}
     found = {name: tuple(value) for name, value in given.items() if value}
@@ -310,12 +318,12 @@ def filters(
     return found
 
 
-def reset(names: Sequence[str]) -> Wish:
+def reset_override(names: Sequence[str]) -> Override:
     """These, or all, as the settings say."""
     for name in names:
-        if name not in NAMES:
-            raise ConfigError(f"nothing is called {name!r}{did_you_mean(name, NAMES)}")
-    return dict.fromkeys(names or NAMES)
+        if name not in OVERRIDE_NAMES:
+            raise ConfigError(f"nothing is called {name!r}{did_you_mean(name, OVERRIDE_NAMES)}")
+    return dict.fromkeys(names or OVERRIDE_NAMES)
 
 
 def _with_pair(pairs: tuple[tuple[str, int], ...], pattern: str, number: int) -> tuple[tuple[str, int], ...]:
@@ -324,19 +332,19 @@ def _with_pair(pairs: tuple[tuple[str, int], ...], pattern: str, number: int) ->
     return ((pattern, number), *rest) if number else rest
 
 
-def check(wish: Wish, link: str) -> Wish:
+def check_override(wish: Override, link: str) -> Override:
     """The wish without what it cannot mean; ConfigError that names the value otherwise."""
     for name, value in wish.items():
         if value is None:
             continue
         try:
-            read(name, json.loads(as_json(value)))
+            parse_value(name, json.loads(as_json(value)))
         except BadValueError as error:
             raise ConfigError(f"link {link}: {name}: {error}") from error
     return wish
 
 
-def steps(now: InForce, wish: Wish, begins: InForce) -> list[tuple[str, str, str]]:
+def diff_override(now: EffectiveLink, wish: Override, begins: EffectiveLink) -> list[tuple[str, str, str]]:
     """Name, before and after, as JSON, of each value that would change; `begins`: the link as its settings have it."""
     found = []
     stored = dict(now.origins)
@@ -349,21 +357,21 @@ def steps(now: InForce, wish: Wish, begins: InForce) -> list[tuple[str, str, str
     return found
 
 
-def carries(pattern: str, link: Link, topics: Collection[str]) -> bool:
+def matches_replicated_topic(pattern: str, link: Link, topics: Collection[str]) -> bool:
     """Whether the link carries one of these topics that the expression matches."""
     return any(re.fullmatch(pattern, topic) and admits(link, topic) for topic in topics)
 
 
-def remark(pattern: str, link: Link, topics: Collection[str] | None) -> str:
+def explain_no_effect(pattern: str, link: Link, topics: Collection[str] | None) -> str:
     """Why the word changes nothing now, by the source's topics; None where it cannot be asked. Empty where it does."""
     later = "it holds for one that appears"
     if topics is None:
         return f"whether a topic matches {pattern!r} is not known: {link.source} does not answer; {later}"
-    if carries(pattern, link, topics):
+    if matches_replicated_topic(pattern, link, topics):
         return ""
     left_out = sorted(topic for topic in topics if re.fullmatch(pattern, topic))
     if left_out:
         return f"the link does not admit {left_out[0]}, which {pattern!r} matches: nothing of it is carried"
-    near = get_close_matches(pattern, [topic for topic in topics if admits(link, topic)], n=1, cutoff=NEAR)
+    near = get_close_matches(pattern, [topic for topic in topics if admits(link, topic)], n=1, cutoff=SUGGESTION_CUTOFF)
     mean = f"; did you mean {near[0]}?" if near else ""
     return f"no topic of {link.source} matches {pattern!r} now{mean}; {later}"

@@ -24,22 +24,30 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from twinshore.config.model import Extent, NamedPartition, SourceOffset, TargetOffset, follow_on, source_end, target_end
+from twinshore.config.model import (
+    OffsetRun,
+    SourceOffset,
+    TargetOffset,
+    TopicPartition,
+    append_runs,
+    source_end,
+    target_end,
+)
 from twinshore.kafka.protocol.record_batch import Record, next_sequence
-from twinshore.kafka.protocol.visibility import Dated
-from twinshore.replication.task.core.config import Landed
+from twinshore.kafka.protocol.visibility import DatedContent
+from twinshore.replication.task.core.config import LandedBatch
 
 # What the mirror does on two cores; a measured rate takes the place of the first.
-BYTES_S_STATED = 50e6
-MARKERS_S = 20_000.0
-CLOSED_UNITS_S = 3_000.0
-CLOSED_UNITS_S_EACH = 200.0  # Of one partition.
-FILLER_S = 5e6
-BEGIN_S = 5.0
-NOTHING = "nothing is to be carried now"
+ASSUMED_BYTES_S = 50e6
+MARKERS_PER_S = 20_000.0
+TRANSACTION_MARKERS_PER_S = 3_000.0
+TRANSACTION_MARKERS_PER_PARTITION_S = 200.0  # Of one partition.
+FILLER_RECORDS_PER_S = 5e6
+STARTUP_S = 5.0
+NOTHING_TO_REPLICATE = "nothing is to be carried now"
 
 
-class Sample(NamedTuple):
+class LogSample(NamedTuple):
     """A piece of a log: how many offsets it spans, how many of them consumers see, in how many bytes."""
 
     offsets: int
@@ -47,7 +55,7 @@ class Sample(NamedTuple):
     bytes: int
 
 
-class Stretch(NamedTuple):
+class PartitionWork(NamedTuple):
     """One partition: offsets to carry, and those below them that must be filled first."""
 
     offsets: int
@@ -55,7 +63,7 @@ class Stretch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class ReplicationRate:
     """`measured`: on this link, or only assumed. `closed_units`: the target takes no markers directly."""
 
     bytes_s: float
@@ -63,7 +71,11 @@ class Rate:
     closed_units: bool = False
 
     def markers_s(self, partitions: int) -> float:
-        return min(CLOSED_UNITS_S, CLOSED_UNITS_S_EACH * max(1, partitions)) if self.closed_units else MARKERS_S
+        return (
+            min(TRANSACTION_MARKERS_PER_S, TRANSACTION_MARKERS_PER_PARTITION_S * max(1, partitions))
+            if self.closed_units
+            else MARKERS_PER_S
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +101,7 @@ class Cost:
     @property
     def figures(self) -> str:
         """How much there is, and how long it will take."""
-        parts = [f"about {_bytes(self.bytes)} in {self.offsets} offsets" if self.offsets else NOTHING]
+        parts = [f"about {_bytes(self.bytes)} in {self.offsets} offsets" if self.offsets else NOTHING_TO_REPLICATE]
         if self.markers:
             parts.append(f"{self.markers} markers{' by closed units' if self.closed_units else ''}")
         if self.filler:
@@ -100,12 +112,12 @@ class Cost:
         return ", ".join(parts)
 
 
-def cost_of(
+def estimate_cost(
     topic: str,
     mode: str,
-    stretches: Iterable[Stretch],
-    samples: Iterable[Sample],
-    rate: Rate,
+    stretches: Iterable[PartitionWork],
+    samples: Iterable[LogSample],
+    rate: ReplicationRate,
     place: str = "",
 ) -> Cost:
     """The estimate for a topic, its samples standing for all of its partitions."""
@@ -117,7 +129,9 @@ def cost_of(
     share = offsets / spanned if spanned else 0.0
     markers = round((spanned - seen) * share) if mode == "exact" else 0
     filler = filler if mode == "exact" else 0
-    seconds = BEGIN_S + size * share / rate.bytes_s + markers / rate.markers_s(len(ours)) + filler / FILLER_S
+    seconds = (
+        STARTUP_S + size * share / rate.bytes_s + markers / rate.markers_s(len(ours)) + filler / FILLER_RECORDS_PER_S
+    )
     counts = offsets, round(size * share), markers, filler
     return Cost(topic, mode, *counts, seconds, rate.bytes_s, rate.measured, place, rate.closed_units)
 
@@ -129,7 +143,7 @@ def _bytes(count: int) -> str:
     return f"{count} bytes"
 
 
-def latest(landed: Sequence[int], offsets: array[int], marks: array[int]) -> list[int] | None:
+def match_latest_offsets(landed: Sequence[int], offsets: array[int], marks: array[int]) -> list[int] | None:
     """At which of the source's `offsets`, whose records have these `marks`, the records lie that `landed` has the marks
     of, each as late as can be; None where they are not all there."""
     found = [0] * len(landed)
@@ -144,20 +158,20 @@ def latest(landed: Sequence[int], offsets: array[int], marks: array[int]) -> lis
     return found
 
 
-def extents_of(fresh: Iterable[Landed], offsets: Sequence[int]) -> list[Extent]:
+def map_each_record(fresh: Iterable[LandedBatch], offsets: Sequence[int]) -> list[OffsetRun]:
     """What landed, with where each of its records lies on the source."""
-    found: list[Extent] = []
+    found: list[OffsetRun] = []
     at = 0
     for one in fresh:
         for number in range(one.records):
             sequence = next_sequence(one.sequence, number)
-            single = Extent(SourceOffset(offsets[at]), TargetOffset(one.target + number), 1, sequence)
-            found[-1:] = follow_on(found[-1] if found else None, [single])
+            single = OffsetRun(SourceOffset(offsets[at]), TargetOffset(one.target + number), 1, sequence)
+            found[-1:] = append_runs(found[-1] if found else None, [single])
             at += 1
     return found
 
 
-def between(begin: int, extents: Iterable[Extent]) -> list[tuple[int, int]]:
+def offsets_between(begin: int, extents: Iterable[OffsetRun]) -> list[tuple[int, int]]:
     """The offsets of the source from `begin` on that lie before and between these, in order."""
     found = []
     for one in extents:
@@ -167,7 +181,7 @@ def between(begin: int, extents: Iterable[Extent]) -> list[tuple[int, int]]:
     return found
 
 
-class Counterpart(NamedTuple):
+class MappedOffset(NamedTuple):
     """Where an offset of one side is on the other. `exact`: the record itself is there; else it is the next one that
     both sides have."""
 
@@ -175,40 +189,44 @@ class Counterpart(NamedTuple):
     exact: bool
 
 
-def on_target(offset: SourceOffset, before: Extent | None, behind: Extent | None) -> Counterpart | None:
+def translate_to_target(
+    offset: SourceOffset, before: OffsetRun | None, behind: OffsetRun | None
+) -> MappedOffset | None:
     """Where this offset of the source lies on the twin; None where no extent is known."""
     if before is not None and offset < source_end(before):
-        return Counterpart(before.target + offset - before.source, exact=True)
+        return MappedOffset(before.target + offset - before.source, exact=True)
     if behind is not None:
-        return Counterpart(behind.target, exact=False)
-    return None if before is None else Counterpart(target_end(before), exact=False)
+        return MappedOffset(behind.target, exact=False)
+    return None if before is None else MappedOffset(target_end(before), exact=False)
 
 
-def on_source(offset: TargetOffset, before: Extent | None, behind: Extent | None) -> Counterpart | None:
+def translate_to_source(
+    offset: TargetOffset, before: OffsetRun | None, behind: OffsetRun | None
+) -> MappedOffset | None:
     """Where this offset of the twin came from; records that others wrote have none."""
     if before is not None and offset < target_end(before):
-        return Counterpart(before.source + offset - before.target, exact=True)
+        return MappedOffset(before.source + offset - before.target, exact=True)
     if behind is not None:
-        return Counterpart(behind.source, exact=False)
-    return None if before is None else Counterpart(source_end(before), exact=False)
+        return MappedOffset(behind.source, exact=False)
+    return None if before is None else MappedOffset(source_end(before), exact=False)
 
 
-NOTES_KEPT = 32
+OFFSET_SYNCS_KEPT = 32
 TAIL_RECORDS = 100
 _OFFSETS = struct.Struct(">qq")
 _SHORT, _INT = struct.Struct(">h"), struct.Struct(">i")
-Theirs = tuple[int, Dated]
-Ours = tuple[int, Dated]
+SourceEntry = tuple[int, DatedContent]
+CopyEntry = tuple[int, DatedContent]
 
 
-class Note(NamedTuple):
+class OffsetSync(NamedTuple):
     """The source's record at `source` was written to the copy at `target`."""
 
     source: int
     target: int
 
 
-def read_note(record: Record) -> tuple[NamedPartition, Note] | None:
+def parse_offset_sync(record: Record) -> tuple[TopicPartition, OffsetSync] | None:
     """What a record of mm2-offset-syncs says; None where it says nothing."""
     key, value = record.key or b"", record.value or b""
     if len(key) < _SHORT.size or len(value) != _OFFSETS.size:
@@ -217,27 +235,27 @@ def read_note(record: Record) -> tuple[NamedPartition, Note] | None:
     if len(key) != _SHORT.size + length + _INT.size:
         return None
     topic = key[_SHORT.size : _SHORT.size + length].decode("utf-8", "replace")
-    return NamedPartition(topic, _INT.unpack_from(key, _SHORT.size + length)[0]), Note(*_OFFSETS.unpack(value))
+    return TopicPartition(topic, _INT.unpack_from(key, _SHORT.size + length)[0]), OffsetSync(*_OFFSETS.unpack(value))
 
 
-def gather(records: Iterable[Record]) -> dict[NamedPartition, list[Note]]:
+def collect_offset_syncs(records: Iterable[Record]) -> dict[TopicPartition, list[OffsetSync]]:
     """The last notes of each partition, oldest first."""
-    found: dict[NamedPartition, deque[Note]] = {}
+    found: dict[TopicPartition, deque[OffsetSync]] = {}
     for record in records:
-        read = read_note(record)
+        read = parse_offset_sync(record)
         if read:
-            found.setdefault(read[0], deque(maxlen=NOTES_KEPT)).append(read[1])
+            found.setdefault(read[0], deque(maxlen=OFFSET_SYNCS_KEPT)).append(read[1])
     return {named: list(notes) for named, notes in found.items()}
 
 
-def notes_topic(names: Iterable[str], alias: str) -> str:
+def find_offset_syncs_topic(names: Iterable[str], alias: str) -> str:
     """Which of a cluster's topics holds the notes of MirrorMaker's link with the cluster of this alias; "" if none."""
     theirs = [name for name in names if name.startswith("mm2-offset-syncs.") and name.endswith(".internal")]
     meant = f"mm2-offset-syncs.{alias}.internal"
     return meant if meant in theirs else theirs[0] if len(theirs) == 1 else ""
 
 
-def walk(source: Iterator[Theirs], copy: Iterator[Ours], passed: int = 0) -> int | None:
+def follow_copied_records(source: Iterator[SourceEntry], copy: Iterator[CopyEntry], passed: int = 0) -> int | None:
     """The source's offset behind the copy's last record, if each of the copy's is the next one of the source's; else
     None. `passed`: so many were copied before the first that the copy still has. Whether they were is proven by what
     follows, so one of that must bear a time stamp of the source's."""
@@ -252,9 +270,9 @@ def walk(source: Iterator[Theirs], copy: Iterator[Ours], passed: int = 0) -> int
     return at + 1 if at >= 0 and dated else None
 
 
-def places(source: Iterable[Theirs], tail: Sequence[Dated]) -> list[int]:
+def find_tail_offsets(source: Iterable[SourceEntry], tail: Sequence[DatedContent]) -> list[int]:
     """The source's offsets behind each place where it holds exactly `tail`."""
-    recent: deque[Theirs] = deque(maxlen=len(tail))
+    recent: deque[SourceEntry] = deque(maxlen=len(tail))
     found: list[int] = []
     for one in source:
         recent.append(one)
@@ -265,6 +283,8 @@ def places(source: Iterable[Theirs], tail: Sequence[Dated]) -> list[int]:
     return found
 
 
-def best_notes(notes: Mapping[NamedPartition, list[Note]], named: NamedPartition, end: int) -> list[Note]:
+def usable_offset_syncs(
+    notes: Mapping[TopicPartition, list[OffsetSync]], named: TopicPartition, end: int
+) -> list[OffsetSync]:
     """Notes of a partition that can be true of a copy that ends at `end`, the latest first."""
     return [note for note in reversed(notes.get(named, [])) if 0 <= note.target < end and note.source >= 0]

@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
-from twinshore.config.incidents import IncidentKind, IncidentSide
-from twinshore.config.model import NamedPartition
-from twinshore.config.sentences import counted
+from twinshore.config.incident_policy import IncidentKind, IncidentSide
+from twinshore.config.model import TopicPartition
+from twinshore.config.sentences import count_phrase
 
 FLOWING, WAITING, PAUSED, STANDBY, STOPPED = "flowing", "waiting", "paused", "standby", "stopped"
 # How a mirror was stopped whose lease is not given back: the next one waits until it has run out.
-STOPPED_SO = "the mirror was stopped; not all pumps said so, or what they had sent may still land"
+STOPPED_UNCONFIRMED = "the mirror was stopped; not all pumps said so, or what they had sent may still land"
 # What a reader says where no mirror's word holds.
 UNKNOWN = "unknown"
 STATES = (FLOWING, WAITING, STANDBY, PAUSED, STOPPED, UNKNOWN)
 # A look that fails for so long holds up topics that an operator waits for.
-LASTING_S = 60.0
+SCAN_STALLED_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class InactiveLink:
     """This process does not carry the link: it stands by, or it has stopped. The sentence says why."""
 
     word: str
@@ -33,7 +33,7 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
-class Carrying:
+class ActiveLink:
     """What a link carries now. `placed`: partitions on lanes; of these, `unmanned` are on lanes that no pump carries
     now, and `away` are carried and have a leader that is. `resting`: partitions that incidents stopped. `refused`:
     topics. `paused`: the whole link, by an operator. `trouble`: what failed at the last look, or as the link began;
@@ -56,9 +56,9 @@ class Carrying:
     apart: int = 0
 
     @property
-    def lasting(self) -> bool:
+    def scan_stalled(self) -> bool:
         """Whether topics that are on no lane have waited for a look for long."""
-        return self.hindered_s >= LASTING_S
+        return self.hindered_s >= SCAN_STALLED_S
 
     @property
     def stands(self) -> bool:
@@ -67,49 +67,51 @@ class Carrying:
         return wanted > 0 and self.placed <= self.unmanned + self.away
 
 
-def carrying(
-    placed: Set[NamedPartition], unmanned: Set[NamedPartition], away: Set[NamedPartition], of: Carrying
-) -> Carrying:
+def count_partitions(
+    placed: Set[TopicPartition], unmanned: Set[TopicPartition], away: Set[TopicPartition], of: ActiveLink
+) -> ActiveLink:
     """With these partitions in numbers, each once: what was told of one that is on no lane by now says nothing of the
     link. `of`: the rest."""
     alone = unmanned & placed
     return replace(of, placed=len(placed), unmanned=len(alone), away=len((away & placed) - alone))
 
 
-Facts = Idle | Carrying
+LinkFacts = InactiveLink | ActiveLink
 
 
-def link_state(now: Facts, away: Sequence[str] = (), held_back: str = "") -> tuple[str, str]:
+def describe_link_state(now: LinkFacts, away: Sequence[str] = (), held_back: str = "") -> tuple[str, str]:
     """The word and its sentence. `away`: why nothing can cross by a side now. `held_back`: what quotas let through."""
-    if isinstance(now, Idle):
+    if isinstance(now, InactiveLink):
         return now.word, now.sentence
     besides = [*away, *([now.trouble] if now.trouble else [])]
     if now.paused:
-        said = f"{counted(now.placed, 'partition')} still on their lanes" if now.placed else "nothing is carried"
+        said = f"{count_phrase(now.placed, 'partition')} still on their lanes" if now.placed else "nothing is carried"
         return PAUSED, f"{said}; besides, {'; '.join(besides)}" if besides else said
     parts = _parts(now) if now.placed or now.resting or now.refused or not now.trouble else []
     sentence = "; ".join([*besides, *parts])
-    return (WAITING, sentence) if now.stands or now.lasting or away else (FLOWING, sentence + held_back)
+    return (WAITING, sentence) if now.stands or now.scan_stalled or away else (FLOWING, sentence + held_back)
 
 
-def _parts(now: Carrying) -> list[str]:
+def _parts(now: ActiveLink) -> list[str]:
     """What is carried, and what is not."""
-    parts = [f"{counted(now.placed, 'partition')} on {counted(now.lanes, 'lane')}"]
+    parts = [f"{count_phrase(now.placed, 'partition')} on {count_phrase(now.lanes, 'lane')}"]
     if now.refused:
-        parts[0] += f", {counted(now.refused, 'topic')} refused"
+        parts[0] += f", {count_phrase(now.refused, 'topic')} refused"
     if now.elsewhere:
-        parts[0] += f", {counted(now.elsewhere, 'topic')} at home on the target"
+        parts[0] += f", {count_phrase(now.elsewhere, 'topic')} at home on the target"
     if now.homeless:
-        parts[0] += f", {counted(now.homeless, 'topic')} without a home yet"
+        parts[0] += f", {count_phrase(now.homeless, 'topic')} without a home yet"
     if now.resting:
-        parts.append(f"{counted(now.resting, 'partition')} stopped by incidents")
+        parts.append(f"{count_phrase(now.resting, 'partition')} stopped by incidents")
     if now.away:
-        parts.append(f"{counted(now.away, 'partition')} whose leader is away")
+        parts.append(f"{count_phrase(now.away, 'partition')} whose leader is away")
     if now.unmanned:
-        parts.append(f"{counted(now.unmanned, 'partition')} without a pump, until one has started")
+        parts.append(f"{count_phrase(now.unmanned, 'partition')} without a pump, until one has started")
     if now.apart:
-        parts.append(f"{counted(now.apart, 'lane')} apart: tasks that it shared with other links ended in its turns")
-    if now.lasting:
+        parts.append(
+            f"{count_phrase(now.apart, 'lane')} apart: tasks that it shared with other links ended in its turns"
+        )
+    if now.scan_stalled:
         parts.append("topics on no lane yet are not carried until a look at both clusters has ended")
     if now.aligning:
         parts.append(now.aligning)
@@ -199,4 +201,4 @@ class Rest:
     retries: bool
 
 
-Step = Create | Grow | Settle | CarryTopic | Refuse | AtHome | Stay | Rest
+PlanStep = Create | Grow | Settle | CarryTopic | Refuse | AtHome | Stay | Rest

@@ -27,40 +27,48 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from twinshore.config.model import FIRST_TERM, GROUPS_HOME, Link, Naming, is_heartbeats
+from twinshore.config.model import FIRST_TERM, GROUPS_HOME_NAME, Link, TwinNaming, is_heartbeats_topic
 from twinshore.replication.core.filters import admits
-from twinshore.routing.core.records import FORCED, HEX_ID, YEAR_9999_MS, Clash, HomeLine, HomeState, stands
-from twinshore.state.core.values import Flip, HomeRow, SwitchRow
+from twinshore.routing.core.home_records import (
+    FORCED_SWITCH,
+    HEX_ID,
+    YEAR_9999_MS,
+    HomeConflict,
+    HomeRecord,
+    HomeState,
+    current_home,
+)
+from twinshore.state.core.values import HomeChange, HomeRow, SwitchRow
 
-BETWEEN = "<>"
+PAIR_SEPARATOR = "<>"
 
 
-class Why(Enum):
+class HomeReason(Enum):
     """What a topic's home was born from, or why it has none."""
 
     TWIN = "a link of the pair carries it from there"
     RECORDS = "there alone it holds records"
     EMPTY = "it is empty on both sides"
-    UNTOLD = "it cannot be told now whether both sides hold records of it"
+    UNKNOWN = "it cannot be told now whether both sides hold records of it"
     BOTH_WRITTEN = "both sides hold records of it, and neither is the other's twin"
     BOTH_TWINS = "each link of the pair says that its twin is the other's source"
 
 
 @dataclass(frozen=True, slots=True)
-class Birth:
+class FirstHome:
     """`home` is empty where the topic has none."""
 
     home: str
-    why: Why
+    why: HomeReason
 
     @property
     def contested(self) -> bool:
         """Whether only an operator can say which side is the home."""
-        return self.why in (Why.BOTH_WRITTEN, Why.BOTH_TWINS)
+        return self.why in (HomeReason.BOTH_WRITTEN, HomeReason.BOTH_TWINS)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HomeEvidence:
     """What is known of a topic without a home. `source`, `target`: whether a record was ever written there, None where
     that cannot be told. `ours`, `theirs`: whether the link, or its counterpart, carries the topic to a twin."""
 
@@ -70,87 +78,87 @@ class Held:
     theirs: bool = False
 
 
-def pair_of(link: Link) -> str:
+def pair_name(link: Link) -> str:
     """What the two clusters of the link are called together, whichever way it goes."""
-    return BETWEEN.join(sorted((link.source, link.target)))
+    return PAIR_SEPARATOR.join(sorted((link.source, link.target)))
 
 
-def of_topic(pair: str, rows: Iterable[HomeRow]) -> HomeRow | None:
+def find_home_row(pair: str, rows: Iterable[HomeRow]) -> HomeRow | None:
     """Where a topic is at home by the rows of all pairs that hang together with this one: the latest term stands. A
     topic of this name between other clusters is another one."""
-    left, near, found = list(rows), set(pair.split(BETWEEN)), list[HomeRow]()
-    while ours := [row for row in left if near.intersection(row.pair.split(BETWEEN))]:
+    left, near, found = list(rows), set(pair.split(PAIR_SEPARATOR)), list[HomeRow]()
+    while ours := [row for row in left if near.intersection(row.pair.split(PAIR_SEPARATOR))]:
         left = [row for row in left if row not in ours]
         found += ours
-        near.update(name for row in ours for name in row.pair.split(BETWEEN))
+        near.update(name for row in ours for name in row.pair.split(PAIR_SEPARATOR))
     return max(found, key=lambda row: (row.term, row.pair == pair), default=None)
 
 
-def counterpart(link: Link, links: Iterable[Link]) -> Link | None:
+def find_reverse_link(link: Link, links: Iterable[Link]) -> Link | None:
     """The link the other way, where the two are a pair."""
-    if link.naming is not Naming.SAME:
+    if link.naming is not TwinNaming.SAME:
         return None
     back = (link.target, link.source)
-    return next((one for one in links if (one.source, one.target) == back and one.naming is Naming.SAME), None)
+    return next((one for one in links if (one.source, one.target) == back and one.naming is TwinNaming.SAME), None)
 
 
-def shares(topic: str, *counterparts: Link) -> bool:
+def is_shared_topic(topic: str, *counterparts: Link) -> bool:
     """Whether the link the other way admits the topic too. `counterparts`: that link as its settings have it, and as
     its operators do."""
-    return not is_heartbeats(topic) and any(admits(one, topic) for one in counterparts)
+    return not is_heartbeats_topic(topic) and any(admits(one, topic) for one in counterparts)
 
 
-def born(link: Link, held: Held) -> Birth:
+def decide_first_home(link: Link, held: HomeEvidence) -> FirstHome:
     """The home of a topic that has none yet, as far as only one answer is possible."""
     if held.ours and held.theirs:
-        return Birth("", Why.BOTH_TWINS)
+        return FirstHome("", HomeReason.BOTH_TWINS)
     if held.ours or held.theirs:
-        return Birth(link.source if held.ours else link.target, Why.TWIN)
+        return FirstHome(link.source if held.ours else link.target, HomeReason.TWIN)
     if held.source and held.target:
-        return Birth("", Why.BOTH_WRITTEN)
+        return FirstHome("", HomeReason.BOTH_WRITTEN)
     if held.source is None or held.target is None:
-        return Birth("", Why.UNTOLD)
+        return FirstHome("", HomeReason.UNKNOWN)
     if held.source or held.target:
-        return Birth(link.source if held.source else link.target, Why.RECORDS)
-    return Birth("", Why.EMPTY)
+        return FirstHome(link.source if held.source else link.target, HomeReason.RECORDS)
+    return FirstHome("", HomeReason.EMPTY)
 
 
-def elsewhere(link: Link, homes: Mapping[str, HomeRow]) -> dict[str, HomeRow]:
+def homes_elsewhere(link: Link, homes: Mapping[str, HomeRow]) -> dict[str, HomeRow]:
     """The topics that the link does not carry because their home is not its source."""
-    if link.naming is not Naming.SAME:
+    if link.naming is not TwinNaming.SAME:
         return {}
     return {topic: row for topic, row in homes.items() if row.home != link.source}
 
 
-def strayed(held: Held) -> bool:
+def is_recreated_away(held: HomeEvidence) -> bool:
     """Whether a topic whose home is said to be the target is written on the source by now: it was made again there, and
     the home has it no more."""
     return held.source is True and held.target is False
 
 
-def brought(link: Link, homes: Mapping[str, HomeRow]) -> frozenset[str]:
+def topics_moved_here(link: Link, homes: Mapping[str, HomeRow]) -> frozenset[str]:
     """The topics whose home became the link's source after it had been another, or by somebody's word: what is told of
     where they came from is past. A home in its first term is only what was seen, and a known twin counts for more."""
-    if link.naming is not Naming.SAME:
+    if link.naming is not TwinNaming.SAME:
         return frozenset()
     return frozenset(topic for topic, row in homes.items() if row.home == link.source and row.term > 1)
 
 
-def in_words(link: Link, topic: str, birth: Birth) -> str:
+def explain_no_home(link: Link, topic: str, birth: FirstHome) -> str:
     """Why the topic has no home."""
     both = f"{link.source} and {link.target}"
     match birth.why:
-        case Why.EMPTY:
+        case HomeReason.EMPTY:
             return f"topic {topic} is empty on {both}: it has no home yet, and is carried once either holds a record"
-        case Why.BOTH_WRITTEN:
+        case HomeReason.BOTH_WRITTEN:
             return f"topic {topic} holds records on {both}, and neither is the other's twin: it has no home"
-        case Why.BOTH_TWINS:
+        case HomeReason.BOTH_TWINS:
             return f"topic {topic} on {both}: each link of the pair says that its twin is the other's source"
         case _:
             return f"topic {topic} has no home yet: {birth.why.value} ({both})"
 
 
-def strayed_in_words(topic: str, row: HomeRow, link: Link) -> str:
+def explain_recreated_away(topic: str, row: HomeRow, link: Link) -> str:
     """Why nobody carries the topic."""
     return (
         f"topic {topic} holds records on {link.source}, and its home {row.home} holds none: it was made again away "
@@ -158,7 +166,7 @@ def strayed_in_words(topic: str, row: HomeRow, link: Link) -> str:
     )
 
 
-def hint_for(topic: str, link: Link) -> str:
+def home_hint(topic: str, link: Link) -> str:
     """How an operator decides."""
     return (
         f"`twinshore link home {topic} {link.source}`, or `{link.target}`: what the other cluster holds is then in the "
@@ -166,33 +174,33 @@ def hint_for(topic: str, link: Link) -> str:
     )
 
 
-def at_home_in_words(topic: str, row: HomeRow, link: Link) -> str:
+def explain_homed_elsewhere(topic: str, row: HomeRow, link: Link) -> str:
     """Why the link lets the topic be."""
     return f"topic {topic} is at home on {row.home}, where it is written: {link.name} does not carry it"
 
 
 # A cluster keeps records of forced switches alone, and of what else it says nothing is taken up.
-KIND = "forced"
-ENDED = ("done", "turned back")
-STATES = (*ENDED, "going on", "turning back")
-Records = Mapping[str, Mapping[str, Any] | None]
+FORCED_KIND = "forced"
+ENDED_STATES = ("done", "turned back")
+SWITCH_STATES = (*ENDED_STATES, "going on", "turning back")
+SwitchRecords = Mapping[str, Mapping[str, Any] | None]
 
 
-def to_take_up(records: Records, known: Iterable[SwitchRow], now_ms: int) -> list[SwitchRow]:
+def find_new_switches(records: SwitchRecords, known: Iterable[SwitchRow], now_ms: int) -> list[SwitchRow]:
     """Rows that the store shall have: switches that it does not know, or not as they are by now."""
     rows = {row.id: row for row in known}
     found = (_row(switch, record, now_ms) for switch, record in records.items() if record is not None)
     return [row for row in found if row is not None and _is_news(row, rows.get(row.id))]
 
 
-def spent(records: Records, known: Iterable[SwitchRow]) -> list[str]:
+def find_obsolete_records(records: SwitchRecords, known: Iterable[SwitchRow]) -> list[str]:
     """Switches whose record on the cluster nobody needs any more: the store knows it as well as it is, or better."""
     rows = {row.id: row for row in known}
 
     def is_spent(row: SwitchRow | None, record: Mapping[str, Any] | None) -> bool:
         if row is None or record is None:
             return False
-        return not is_kept(row) or (_over(record) and row.record == _text(record))
+        return not is_kept_on_cluster(row) or (_over(record) and row.record == _text(record))
 
     return [switch for switch, record in records.items() if is_spent(rows.get(switch), record)]
 
@@ -210,21 +218,21 @@ def _row(switch: str, record: Mapping[str, Any], now_ms: int) -> SwitchRow | Non
             "begun_ms": int(begun_ms),
             "kept": str(kept),
         } if own == switch and HEX_ID.fullmatch(own) and kept and 0 <= begun_ms < YEAR_9999_MS:
-            if kind != KIND or state not in STATES:
+            if kind != FORCED_KIND or state not in SWITCH_STATES:
                 return None
             if not all(_fits(text, most) for text, most in ((old, 64), (new, 64), (by, 255))):
                 return None
-            ended_ms = now_ms if state in ENDED else None
+            ended_ms = now_ms if state in ENDED_STATES else None
             return SwitchRow(own, kind, old, new, state, _text(record), by, begun_ms, now_ms, ended_ms)
         case _:
             return None
 
 
 def _is_news(row: SwitchRow, before: SwitchRow | None) -> bool:
-    return before is None or (is_kept(before) and before.record != row.record)
+    return before is None or (is_kept_on_cluster(before) and before.record != row.record)
 
 
-def is_kept(row: SwitchRow) -> bool:
+def is_kept_on_cluster(row: SwitchRow) -> bool:
     """Whether a cluster keeps the record."""
     try:
         found = json.loads(row.record)
@@ -235,7 +243,7 @@ def is_kept(row: SwitchRow) -> bool:
 
 def _over(record: Mapping[str, Any]) -> bool:
     """Whether no process without a store has anything left to do."""
-    return record.get("state") in ENDED or record.get("awaits_store") is True
+    return record.get("state") in ENDED_STATES or record.get("awaits_store") is True
 
 
 def _fits(text: str, chars_max: int) -> bool:
@@ -246,20 +254,20 @@ def _text(record: Mapping[str, Any]) -> str:
     return json.dumps(record, separators=(",", ":"), sort_keys=True)
 
 
-Ids = tuple[str, str]
-Lines = tuple[HomeLine | None, HomeLine | None]
+ClusterIds = tuple[str, str]
+HomeRecordPair = tuple[HomeRecord | None, HomeRecord | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class NewHomeRecords:
     """What the clusters say and the store does not know. `doubts`: topics that nobody may carry, each with why."""
 
-    lines: Mapping[str, HomeLine]
+    lines: Mapping[str, HomeRecord]
     doubts: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class There:
+class HomeContext:
     """What is needed to judge lines. `topic_ids`: by cluster and topic, as they are now. `made_ms`: by link and topic,
     when the store's twin of it was made."""
 
@@ -267,19 +275,21 @@ class There:
     made_ms: Mapping[tuple[str, str], int]
 
 
-def behind(link: Link, ids: Ids, logs: Iterable[Mapping[str, HomeLine]], rows: Mapping[str, HomeRow]) -> Behind:
+def compare_home_records(
+    link: Link, ids: ClusterIds, logs: Iterable[Mapping[str, HomeRecord]], rows: Mapping[str, HomeRow]
+) -> NewHomeRecords:
     """`ids`: of the link's source and its target. `logs`: the lines of each of the two. `rows`: the pair's homes."""
     both = list(logs)
-    lines: dict[str, HomeLine] = {}
+    lines: dict[str, HomeRecord] = {}
     doubts: dict[str, str] = {}
-    for topic in sorted({name for log in both for name in log} - {GROUPS_HOME}):
-        told, row = stands(log.get(topic) for log in both), rows.get(topic)
-        if isinstance(told, Clash) and told.one.term > FIRST_TERM:
+    for topic in sorted({name for log in both for name in log} - {GROUPS_HOME_NAME}):
+        told, row = current_home(log.get(topic) for log in both), rows.get(topic)
+        if isinstance(told, HomeConflict) and told.one.term > FIRST_TERM:
             doubts[topic] = (
                 f"topic {topic}: {link.source} and {link.target} say different things in term {told.one.term}: it is "
                 f"at home on {told.one.home}, and on {told.other.home}"
             )
-        elif isinstance(told, HomeLine) and (home := _home(link, ids, told)):
+        elif isinstance(told, HomeRecord) and (home := _home(link, ids, told)):
             term = row.term if row else FIRST_TERM
             if told.term > term:
                 lines[topic] = told
@@ -288,21 +298,23 @@ def behind(link: Link, ids: Ids, logs: Iterable[Mapping[str, HomeLine]], rows: M
                     f"topic {topic} is at home on {home}, as the clusters say, and on {row.home}, as the store says, "
                     f"both in term {term}"
                 )
-    return Behind(lines, doubts)
+    return NewHomeRecords(lines, doubts)
 
 
-def first_word(link: Link, topic: str, ids: Ids, logs: Lines, *, is_twin: bool, now_ms: int) -> HomeLine | None:
+def first_home_record(
+    link: Link, topic: str, ids: ClusterIds, logs: HomeRecordPair, *, is_twin: bool, now_ms: int
+) -> HomeRecord | None:
     """What the target is to hear of a topic that the link carries; None where nothing is new. `logs`: the lines of
     source and target. `is_twin`: another link brought the topic to the source, which may not know its home.
 
     A line of the first term that names the target, or that another one contradicts, is of an earlier topic of that
     name, or a stranger's: the link carries the topic from its home.
     """
-    told, name = stands(logs), f"link {link.name}"
-    line = HomeLine(topic=topic, home=link.source, cluster_id=ids[0], term=FIRST_TERM, since_ms=now_ms, set_by=name)
+    told, name = current_home(logs), f"link {link.name}"
+    line = HomeRecord(topic=topic, home=link.source, cluster_id=ids[0], term=FIRST_TERM, since_ms=now_ms, set_by=name)
     if told is None:
         return None if is_twin else line
-    said = [told.one, told.other] if isinstance(told, Clash) else [told]
+    said = [told.one, told.other] if isinstance(told, HomeConflict) else [told]
     first = said[0]
     if any(one.state is not HomeState.SETTLED for one in said):
         return None
@@ -312,11 +324,11 @@ def first_word(link: Link, topic: str, ids: Ids, logs: Lines, *, is_twin: bool, 
     return first if passes else None
 
 
-def flips(
-    link: Link, ids: Ids, lines: Mapping[str, HomeLine], rows: Mapping[str, HomeRow], there: There
-) -> tuple[tuple[Flip, ...], dict[str, str]]:
+def derive_home_changes(
+    link: Link, ids: ClusterIds, lines: Mapping[str, HomeRecord], rows: Mapping[str, HomeRow], there: HomeContext
+) -> tuple[tuple[HomeChange, ...], dict[str, str]]:
     """What the store takes up of these lines, and topics that it cannot, each with why."""
-    made: list[Flip] = []
+    made: list[HomeChange] = []
     doubts: dict[str, str] = {}
     for topic, line in lines.items():
         home = _home(link, ids, line)
@@ -333,13 +345,13 @@ def flips(
     return tuple(made), doubts
 
 
-def _flip(link: Link, line: HomeLine, home: str, other: str, made_ms: Mapping[tuple[str, str], int]) -> Flip:
+def _flip(link: Link, line: HomeRecord, home: str, other: str, made_ms: Mapping[tuple[str, str], int]) -> HomeChange:
     back = f"{home}->{other}" if line.back else ""
     # A twin that was made since, as a lost store makes one, is at least as new as the switch: it stays.
     if made_ms.get((back, line.topic), 0) > line.since_ms:
         back = ""
-    return Flip(
-        pair=pair_of(link),
+    return HomeChange(
+        pair=pair_name(link),
         topic=line.topic,
         home=home,
         term=line.term,
@@ -350,10 +362,10 @@ def _flip(link: Link, line: HomeLine, home: str, other: str, made_ms: Mapping[tu
         points=line.points if back else (),
         since_ms=line.since_ms,
         set_by=line.set_by or f"switch {line.switch[:8]}",
-        torn=line.how == FORCED,
+        torn=line.how == FORCED_SWITCH,
     )
 
 
-def _home(link: Link, ids: Ids, line: HomeLine) -> str:
+def _home(link: Link, ids: ClusterIds, line: HomeRecord) -> str:
     """What the home is called here; stores may call clusters differently. Empty where it is neither of the two."""
     return dict(zip(ids, (link.source, link.target), strict=True)).get(line.cluster_id, "")

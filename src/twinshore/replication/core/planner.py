@@ -7,7 +7,7 @@ Which lanes have a Spark task of their own, and which share a raft. Pure: what e
 While there are no more lanes than tasks, each has its own. Beyond that small lanes share rafts, and the busiest keep
 a task of their own.
 
-`Suspects` are lanes that may share a task with others no more, since such tasks die or freeze in their turns. A task
+`Quarantine` are lanes that may share a task with others no more, since such tasks die or freeze in their turns. A task
 that ends unasked says not why. So after the first one each raft says before each turn whose it is, and whose turn was
 the last word of the next one that dies or freezes is put apart. It comes back once its pumps have carried it for some
 time, each time a longer one.
@@ -20,16 +20,16 @@ from dataclasses import dataclass
 from typing import TypeVar
 from zlib import crc32
 
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import Link, Mode, NamedPartition, is_heartbeats
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import Link, OffsetMode, TopicPartition, is_heartbeats_topic
 from twinshore.kafka.protocol.record_batch import MESSAGE_BYTES_DEFAULT
-from twinshore.replication.core.model import CarryTopic, Create, Grow, Refuse, Settle, Step
-from twinshore.replication.sync.core.decisions import followed
+from twinshore.replication.core.model import CarryTopic, Create, Grow, PlanStep, Refuse, Settle
+from twinshore.replication.sync.core.decisions import synced_settings
 
 MAX_LONG = "9223372036854775807"
-LANES_MAX = 8
+TASKS_PER_LINK_MAX = 8
 # What a twin needs for itself, whatever the source says: bytes as they are, any time stamp, nothing lost by age.
-TWINS_OWN: Mapping[str, str] = {
+TWIN_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "delete",
     "compression.type": "producer",
     "message.timestamp.type": "CreateTime",
@@ -38,9 +38,9 @@ TWINS_OWN: Mapping[str, str] = {
     "retention.ms": "-1",
     "retention.bytes": "-1",
 }
-RETENTION = ("retention.ms", "retention.bytes")
+RETENTION_SETTINGS = ("retention.ms", "retention.bytes")
 # A compacted source's twin is compacted too; "delete" lets its log start follow, since retention is off.
-COMPACTED = "compact,delete"
+COMPACTED_POLICY = "compact,delete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +88,15 @@ class KnownTwin:
 def twin_settings(link: Link, source: SourceTopic, replication: int) -> tuple[tuple[str, str], ...]:
     """Settings of the twin while it is one: the source's that matter, the link's, and the twin's own above all."""
     theirs = dict(source.settings)
-    wanted = followed(theirs, link, replication)
-    wanted.update(TWINS_OWN)
-    if link.queue.fresh and not is_heartbeats(source.name):
+    wanted = synced_settings(theirs, link, replication)
+    wanted.update(TWIN_SETTINGS)
+    if link.queue.fresh and not is_heartbeats_topic(source.name):
         # A mapped twin's log begins where its own settings say: nobody cuts it.
-        for name in RETENTION:
+        for name in RETENTION_SETTINGS:
             wanted.pop(name)
             wanted.update({name: theirs[name]} if name in theirs else {})
     if source.compacted:
-        wanted["cleanup.policy"] = COMPACTED
+        wanted["cleanup.policy"] = COMPACTED_POLICY
     largest = int(theirs.get("max.message.bytes", MESSAGE_BYTES_DEFAULT))
     wanted["max.message.bytes"] = str(max(largest, MESSAGE_BYTES_DEFAULT))
     return tuple(sorted(wanted.items()))
@@ -114,7 +114,7 @@ def plan_topic(
     known: KnownTwin | None,
     *,
     target_brokers: int,
-) -> list[Step]:
+) -> list[PlanStep]:
     """The steps for one topic; a single Refuse when it must not be touched."""
     mapped = is_mapped(link, target, known)
     refusal = _unfresh(link, source, known) or _refusal(source, target, known, mapped=mapped)
@@ -125,7 +125,7 @@ def plan_topic(
     twin = "" if link.twin_of(source.name) == source.name else link.twin_of(source.name)
     if target is None:
         return [Create(source.name, source.partitions, replication, settings, twin)]
-    steps: list[Step] = []
+    steps: list[PlanStep] = []
     # A topic cannot be made smaller again: somebody else's grows only once it has been adopted.
     ours = bool(known) or not mapped
     if target.partitions < source.partitions and ours:
@@ -147,14 +147,14 @@ def is_mapped(link: Link, target: TargetTopic | None, known: KnownTwin | None) -
     if known:
         return known.mapped
     holds = target is not None and any(end > 0 for _, end in target.spans)
-    if target is not None and not holds and link.queue.fresh and not is_heartbeats(target.name):
+    if target is not None and not holds and link.queue.fresh and not is_heartbeats_topic(target.name):
         return True  # What is dropped takes no offset there.
-    return holds and link.mode is Mode.MAPPED
+    return holds and link.mode is OffsetMode.MAPPED
 
 
 def _unfresh(link: Link, source: SourceTopic, known: KnownTwin | None) -> Refuse | None:
     """Why a fresh queue, which drops what is old, may not carry the topic."""
-    if not link.queue.fresh or is_heartbeats(source.name):
+    if not link.queue.fresh or is_heartbeats_topic(source.name):
         return None
     if source.compacted:
         sentence = (
@@ -226,25 +226,25 @@ def _anew(known: KnownTwin) -> str:
     return "let it begin again with `twinshore mirror begin-again` while the mirror runs"
 
 
-def lanes_for(cores: int) -> int:
+def default_task_count(cores: int) -> int:
     """How many lanes a link has by itself: one full lane costs less than two half-empty ones."""
-    return max(1, min(LANES_MAX, cores // 2))
+    return max(1, min(TASKS_PER_LINK_MAX, cores // 2))
 
 
-def spread(
-    partitions: Iterable[NamedPartition],
+def assign_partitions(
+    partitions: Iterable[TopicPartition],
     lanes: int,
     *,
-    now: Mapping[NamedPartition, int] | None = None,
-    rate: Mapping[NamedPartition, float] | None = None,
+    now: Mapping[TopicPartition, int] | None = None,
+    rate: Mapping[TopicPartition, float] | None = None,
     fixed: bool = False,
-) -> dict[NamedPartition, int]:
+) -> dict[TopicPartition, int]:
     """A lane for each partition: those that have one keep it, the heaviest others go first to the lightest lane.
     `fixed`: by name alone, so that each link of a broadcast has it on the same lane."""
     if fixed:
         return {named: (crc32(named.topic.encode()) + named.partition) % lanes for named in partitions}
     now, rate = now or {}, rate or {}
-    found: dict[NamedPartition, int] = {}
+    found: dict[TopicPartition, int] = {}
     # A partition nobody has measured yet weighs a little, so that many quiet ones still spread evenly.
     weight = {named: rate.get(named, 0.0) + 1.0 for named in partitions}
     load = [0.0] * lanes
@@ -260,15 +260,15 @@ def spread(
     return found
 
 
-def moves(
-    placed: Mapping[NamedPartition, int], rate: Mapping[NamedPartition, float], lanes: int, *, unfair: float = 1.5
-) -> list[tuple[NamedPartition, int]]:
+def plan_moves(
+    placed: Mapping[TopicPartition, int], rate: Mapping[TopicPartition, float], lanes: int, *, unfair: float = 1.5
+) -> list[tuple[TopicPartition, int]]:
     """Which partitions should change lanes so that none carries much more than its share; empty when it is fair."""
     load = [0.0] * lanes
     for named, lane in placed.items():
         load[lane] += rate.get(named, 0.0)
     share = sum(load) / lanes if lanes else 0.0
-    found: list[tuple[NamedPartition, int]] = []
+    found: list[tuple[TopicPartition, int]] = []
     heavy = max(range(lanes), key=load.__getitem__)
     if share <= 0 or load[heavy] < unfair * share:
         return found
@@ -285,29 +285,29 @@ def moves(
     return found
 
 
-LaneKey = tuple[str, int]
+TaskKey = tuple[str, int]
 # So long after such an end rafts say whose turn it is: each turn costs raft and driver some microseconds more.
-DOUBT_S = 3600.0
+SUSPICION_S = 3600.0
 # So long a lane has to be carried without a break before it shares a task again; twice as long the next time.
-INNOCENT_S = 600.0
-DOUBLINGS_MAX = 8
-HEIRS_MAX = 2
-TASKS_MORE = 4
-TASKS_LEAST = 2  # one carries, and its heir stands by
+QUARANTINE_S = 600.0
+QUARANTINE_DOUBLINGS_MAX = 8
+STANDBYS_MAX = 2
+SPARK_TASKS_EXTRA = 4
+SPARK_TASKS_MIN = 2  # one carries, and its heir stands by
 # Rafts of lanes that belong together have numbers from here on.
-FIRST_TOGETHER = 1000
-RAFTS_TOGETHER_MAX = 64
+BROADCAST_GROUP_FIRST = 1000
+BROADCAST_GROUPS_MAX = 64
 # A lane that carries so many bytes a second is busy; one that is alone stays so until it carries a quarter of it.
 BUSY_BYTES_S = 2e6
-CALM = 0.25
+CALM_RATIO = 0.25
 # A lane weighs this much for being there, whatever it carries: quiet ones spread evenly.
-LANE_BYTES_S = 1e5
+TASK_BASE_BYTES_S = 1e5
 
-LaneT = TypeVar("LaneT")
+TaskT = TypeVar("TaskT")
 
 
 @dataclass(slots=True)
-class Suspect:
+class QuarantinedTask:
     """`times`: how often it was put apart. `since_s`: since when nothing has spoken against it."""
 
     times: int
@@ -315,30 +315,30 @@ class Suspect:
     apart: bool = True
 
 
-class Suspects:
+class Quarantine:
     """`apart` may be read by any thread."""
 
     def __init__(self) -> None:
-        self.apart: frozenset[LaneKey] = frozenset()
-        self._suspects: dict[LaneKey, Suspect] = {}
+        self.apart: frozenset[TaskKey] = frozenset()
+        self._suspects: dict[TaskKey, QuarantinedTask] = {}
         self._doubt_until_s = 0.0
 
     def tells(self, now_s: float) -> bool:
         """Whether a task that begins now is to say whose turn it is."""
         return now_s < self._doubt_until_s
 
-    def ended(self, turn: LaneKey | None, now_s: float) -> bool:
+    def ended(self, turn: TaskKey | None, now_s: float) -> bool:
         """A task of a raft has died or frozen. `turn`: the lane whose turn it was, as far as it has said so. Whether
         that lane is put apart now."""
-        self._doubt_until_s = now_s + DOUBT_S
+        self._doubt_until_s = now_s + SUSPICION_S
         if turn is None or turn in self.apart:
             return False
         before = self._suspects.get(turn)
-        self._suspects[turn] = Suspect(before.times + 1 if before else 1, now_s)
+        self._suspects[turn] = QuarantinedTask(before.times + 1 if before else 1, now_s)
         self._settle()
         return True
 
-    def turn(self, unmanned: frozenset[LaneKey], now_s: float) -> frozenset[LaneKey]:
+    def turn(self, unmanned: frozenset[TaskKey], now_s: float) -> frozenset[TaskKey]:
         """Lanes that may share a task again. `unmanned`: those that nobody carries now."""
         for lane in self.apart & unmanned:
             self._suspects[lane].since_s = now_s
@@ -349,29 +349,29 @@ class Suspects:
             self._settle()
         return free
 
-    def _innocent_at_s(self, lane: LaneKey) -> float:
+    def _innocent_at_s(self, lane: TaskKey) -> float:
         one = self._suspects[lane]
-        return one.since_s + INNOCENT_S * 2.0 ** min(one.times - 1, DOUBLINGS_MAX)
+        return one.since_s + QUARANTINE_S * 2.0 ** min(one.times - 1, QUARANTINE_DOUBLINGS_MAX)
 
     def _settle(self) -> None:
         self.apart = frozenset(lane for lane, one in self._suspects.items() if one.apart)
 
 
-def tasks_for(cores: int, lanes: int, setting: int) -> int:
+def spark_task_count(cores: int, lanes: int, setting: int) -> int:
     """How many Spark tasks carry lanes at once, heirs counted: as set, or by the cores and by the lanes of a link."""
-    return max(setting, TASKS_LEAST) if setting else max(cores, lanes) + TASKS_MORE
+    return max(setting, SPARK_TASKS_MIN) if setting else max(cores, lanes) + SPARK_TASKS_EXTRA
 
 
-def shared(
-    rates: Mapping[LaneT, float],
-    now: Mapping[LaneT, int | None],
+def assign_task_groups(
+    rates: Mapping[TaskT, float],
+    now: Mapping[TaskT, int | None],
     tasks: int,
-    apart: Set[LaneT] = frozenset(),
-) -> dict[LaneT, int | None]:
+    apart: Set[TaskT] = frozenset(),
+) -> dict[TaskT, int | None]:
     """For each lane the number of its raft; None: a separate task. `rates`: bytes a second, of all lanes; `now`:
     where those belong that are carried already; `apart`: those that may share with no other. Whoever has a raft stays
     on it."""
-    standing = max(1, tasks - HEIRS_MAX)
+    standing = max(1, tasks - STANDBYS_MAX)
     if len(rates) <= standing:
         return dict.fromkeys(rates)
     rafts = (standing + 1) // 2
@@ -379,25 +379,25 @@ def shared(
     alone = _alone({lane: rate for lane, rate in rates.items() if lane not in apart}, now, max(0, room - len(apart)))
     # Those apart may take the place of an heir. Where they are too many, they share a raft among themselves.
     own = None if len(apart) <= max(1, room) else rafts
-    found: dict[LaneT, int | None] = dict.fromkeys(alone) | dict.fromkeys(apart, own)
+    found: dict[TaskT, int | None] = dict.fromkeys(alone) | dict.fromkeys(apart, own)
     load = [0.0] * rafts
     for lane in rates.keys() - found.keys():
         raft = now.get(lane)
         if raft is not None and raft < rafts:
             found[lane] = raft
-            load[raft] += rates[lane] + LANE_BYTES_S
+            load[raft] += rates[lane] + TASK_BASE_BYTES_S
     for lane in sorted((one for one in rates if one not in found), key=lambda one: -rates[one]):
         raft = min(range(rafts), key=load.__getitem__)
         found[lane] = raft
-        load[raft] += rates[lane] + LANE_BYTES_S
+        load[raft] += rates[lane] + TASK_BASE_BYTES_S
     return found
 
 
-def _alone(rates: Mapping[LaneT, float], now: Mapping[LaneT, int | None], most: int) -> set[LaneT]:
+def _alone(rates: Mapping[TaskT, float], now: Mapping[TaskT, int | None], most: int) -> set[TaskT]:
     """The busiest, so many at most. Who is alone already gives way only to one that carries a good deal more."""
 
-    def weight(lane: LaneT) -> float:
-        return rates[lane] / CALM if now.get(lane, 0) is None else rates[lane]
+    def weight(lane: TaskT) -> float:
+        return rates[lane] / CALM_RATIO if now.get(lane, 0) is None else rates[lane]
 
     busy = [lane for lane in rates if weight(lane) >= BUSY_BYTES_S]
     return set(sorted(busy, key=weight, reverse=True)[:most])

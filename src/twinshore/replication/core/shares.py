@@ -8,46 +8,52 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-from twinshore.config.model import PRIORITY_DEFAULT, Control
-from twinshore.replication.task.core.messages import Bounds
+from twinshore.config.model import PRIORITY_DEFAULT, LinkControl
+from twinshore.replication.task.core.messages import TaskRateLimits
 
-IDLE_PART = 0.005  # of the whole, for one that needs nothing now: with it the first bytes cross at once
-IDLE_PART_ALL = 0.05  # and no more than this for all of them together
-ROOM = 1.1
+IDLE_SHARE = 0.005  # of the whole, for one that needs nothing now: with it the first bytes cross at once
+IDLE_SHARE_TOTAL = 0.05  # and no more than this for all of them together
+HEADROOM_FACTOR = 1.1
 # A topic that uses so much of its own throttle cannot use more of the link's.
-AT_ITS_OWN = 0.8
-Used = Mapping[int, Mapping[str, list[float]]]
+OWN_THROTTLE_RATIO = 0.8
+UsageByTask = Mapping[int, Mapping[str, list[float]]]
 
 K = TypeVar("K", bound=Hashable)
 
 
-class Use(NamedTuple):
+class ThrottleUse(NamedTuple):
     """What one fetched per second, and whether its bucket held it back."""
 
     bytes_s: float
     hungry: bool
 
 
-IDLE = Use(0.0, hungry=False)
+NO_USE = ThrottleUse(0.0, hungry=False)
 
 
-def shares(total: float, uses: Mapping[K, Use], weights: Mapping[K, float] | None = None) -> dict[K, float]:
+def divide_rate(
+    total: float, uses: Mapping[K, ThrottleUse], weights: Mapping[K, float] | None = None
+) -> dict[K, float]:
     """Bytes per second for each; never more than `total` together. One that is not held back keeps a little more than
     it uses, those that are share the rest by their weights, which are 1 unless given."""
     if not uses:
         return {}
     weight = {one: (weights or {}).get(one, 1.0) for one in uses}
     whole = sum(weight.values())
-    idle = total * min(IDLE_PART, IDLE_PART_ALL / len(uses))
+    idle = total * min(IDLE_SHARE, IDLE_SHARE_TOTAL / len(uses))
     kept = {
-        one: min(total * weight[one] / whole, use.bytes_s * ROOM + idle) for one, use in uses.items() if not use.hungry
+        one: min(total * weight[one] / whole, use.bytes_s * HEADROOM_FACTOR + idle)
+        for one, use in uses.items()
+        if not use.hungry
     }
     takers = {one: weight[one] for one, use in uses.items() if use.hungry} or weight
     rest = (total - sum(kept.values())) / sum(takers.values())
     return {one: kept.get(one, 0.0) + rest * takers.get(one, 0.0) for one in uses}
 
 
-def bounds_of(control: Control, placed: Mapping[int, Iterable[str]], used: Used) -> dict[int, Bounds]:
+def task_rate_limits(
+    control: LinkControl, placed: Mapping[int, Iterable[str]], used: UsageByTask
+) -> dict[int, TaskRateLimits]:
     """Each lane's bounds: `placed` says which topics are on it, `used` what it said it used of the last ones."""
     topics = sorted({topic for ours in placed.values() for topic in ours})
     own: dict[tuple[int, str], float] = {}
@@ -55,7 +61,7 @@ def bounds_of(control: Control, placed: Mapping[int, Iterable[str]], used: Used)
         rate = control.throttle_of(topic)
         if rate:
             at = {lane: _use(used, lane, topic) for lane, ours in placed.items() if topic in ours}
-            own |= {(lane, topic): share for lane, share in shares(rate, at).items()}
+            own |= {(lane, topic): share for lane, share in divide_rate(rate, at).items()}
     weights = {topic: control.priority_of(topic) for topic in topics} if control.priorities else {}
     if all(weight == PRIORITY_DEFAULT for weight in weights.values()):
         weights = {}
@@ -67,44 +73,48 @@ def bounds_of(control: Control, placed: Mapping[int, Iterable[str]], used: Used)
         for (lane, _), share in parts.items():
             link[lane] += share
     elif control.throttle_bytes_s:
-        link = shares(control.throttle_bytes_s, {lane: _use(used, lane, "") for lane in placed})
+        link = divide_rate(control.throttle_bytes_s, {lane: _use(used, lane, "") for lane in placed})
     told: dict[int, dict[str, float]] = defaultdict(dict)
     for (lane, topic), share in by_topic.items():
         told[lane][topic] = round(share, 1)
     differing = {topic: weight for topic, weight in weights.items() if weight != PRIORITY_DEFAULT}
-    return {lane: Bounds(round(link[lane], 1), told[lane], _of(differing, ours)) for lane, ours in placed.items()}
+    return {
+        lane: TaskRateLimits(round(link[lane], 1), told[lane], _of(differing, ours)) for lane, ours in placed.items()
+    }
 
 
 def _weighed(
     total: float,
     weights: Mapping[str, int],
     placed: Mapping[int, Iterable[str]],
-    used: Used,
+    used: UsageByTask,
     own: Mapping[tuple[int, str], float],
 ) -> dict[tuple[int, str], float]:
     """A weight is a topic's, on however many lanes it lies: first the topic's share, then its lanes' parts of that."""
-    places: dict[str, dict[int, Use]] = defaultdict(dict)
+    places: dict[str, dict[int, ThrottleUse]] = defaultdict(dict)
     for lane, ours in placed.items():
         for topic in ours:
             places[topic][lane] = _within(used, lane, topic, own)
     whole = {
-        topic: Use(sum(use.bytes_s for use in at.values()), any(use.hungry for use in at.values()))
+        topic: ThrottleUse(sum(use.bytes_s for use in at.values()), any(use.hungry for use in at.values()))
         for topic, at in places.items()
     }
-    each = shares(total, whole, {topic: float(weights[topic]) for topic in whole})
-    return {(lane, topic): share for topic, at in places.items() for lane, share in shares(each[topic], at).items()}
+    each = divide_rate(total, whole, {topic: float(weights[topic]) for topic in whole})
+    return {
+        (lane, topic): share for topic, at in places.items() for lane, share in divide_rate(each[topic], at).items()
+    }
 
 
 def _of(weights: Mapping[str, int], topics: Iterable[str]) -> dict[str, int]:
     return {topic: weights[topic] for topic in topics if topic in weights}
 
 
-def _use(used: Used, lane: int, name: str) -> Use:
+def _use(used: UsageByTask, lane: int, name: str) -> ThrottleUse:
     said = used.get(lane, {}).get(name)
-    return Use(said[0], bool(said[1])) if said else IDLE
+    return ThrottleUse(said[0], bool(said[1])) if said else NO_USE
 
 
-def _within(used: Used, lane: int, topic: str, own: Mapping[tuple[int, str], float]) -> Use:
+def _within(used: UsageByTask, lane: int, topic: str, own: Mapping[tuple[int, str], float]) -> ThrottleUse:
     """Held back by its own throttle, a topic takes no more of the link's than that."""
     use, bound = _use(used, lane, topic), own.get((lane, topic), 0.0)
-    return use._replace(hungry=False) if bound and use.bytes_s >= AT_ITS_OWN * bound else use
+    return use._replace(hungry=False) if bound and use.bytes_s >= OWN_THROTTLE_RATIO * bound else use

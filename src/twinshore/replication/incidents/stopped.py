@@ -17,18 +17,20 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from twinshore.config.incidents import Effect, IncidentKind
-from twinshore.config.model import NamedPartition, is_heartbeats
-from twinshore.config.sentences import followed
+from twinshore.config.incident_policy import IncidentEffect, IncidentKind
+from twinshore.config.model import TopicPartition, is_heartbeats_topic
+from twinshore.config.sentences import append_hint
 from twinshore.kafka.clock import wall_ms
-from twinshore.replication.core.incident_kinds import After, known, passing
+from twinshore.replication.core.incident_kinds import IncidentOutcome, is_transient, kind_entry
 from twinshore.replication.core.model import Grow, Refuse
-from twinshore.replication.task.core.config import Stoppage
-from twinshore.state.core.values import Incident, LedgerRow, PartitionState
+from twinshore.replication.task.core.config import PartitionIncident
+from twinshore.state.core.values import Incident, IncidentRow, PartitionState
 from twinshore.state.store import Store
 
 
-def tell(store: Store, link: str, kind: IncidentKind, sentence: str, log: Callable[[str], None]) -> None:
+def report_link_incident(
+    store: Store, link: str, kind: IncidentKind, sentence: str, log: Callable[[str], None]
+) -> None:
     """The open row of the whole link says this from now on; it is over where there is nothing to say. `log` gets a new
     sentence too."""
     now_ms = wall_ms()
@@ -36,114 +38,116 @@ def tell(store: Store, link: str, kind: IncidentKind, sentence: str, log: Callab
     for row in [row for row in rows if row.incident.sentence != sentence]:
         store.ledger.close(row.id, now_ms=now_ms)
     if sentence and all(row.incident.sentence != sentence for row in rows):
-        store.ledger.add(Incident(link, "", -1, kind, -1, -1, known(kind).policy, sentence, kind.side), now_ms=now_ms)
+        store.ledger.add(
+            Incident(link, "", -1, kind, -1, -1, kind_entry(kind).policy, sentence, kind.side), now_ms=now_ms
+        )
         log(f"{link}: {sentence}")
 
 
-LEDGER_S = 1.0
-RETRY_S = 4.0
-QUIET_S = 5.0  # so long a partition that is tried again must be carried before what stopped it counts as over
-GONE_S = 2.0  # so long surveys must miss a topic before it counts as gone
+INCIDENT_POLL_INTERVAL_S = 1.0
+RETRY_INTERVAL_S = 4.0
+STABLE_AFTER_S = 5.0  # so long a partition that is tried again must be carried before what stopped it counts as over
+TOPIC_GONE_AFTER_S = 2.0  # so long surveys must miss a topic before it counts as gone
 # A topic that was just made is led by nobody for a moment: it is looked at again soon, and told of when that lasts.
-MADE_S, SOON_S = 10.0, 0.5
+NEW_TWIN_GRACE_S, EARLY_SCAN_S = 10.0, 0.5
 
 
-class Stage(Enum):
+class StopStage(Enum):
     LEAVING = "leaving its lane"
     RESTING = "resting"
-    TRYING = "tried again"
+    RETRYING = "tried again"
 
 
 @dataclass(slots=True)
-class Resting:
+class StoppedPartition:
     """`retries`: it may be tried again unasked. `marked`: the store says so too. `until_s`: when its step is due."""
 
     retries: bool
-    stage: Stage
+    stage: StopStage
     marked: bool = False
     until_s: float = 0.0
     tried_s: float = 0.0
 
 
-class Lanes(Protocol):
+class PlacedPartitions(Protocol):
     """What it needs of the desk."""
 
-    def placed(self, link: str) -> Mapping[NamedPartition, int]: ...
+    def placed(self, link: str) -> Mapping[TopicPartition, int]: ...
 
     def withdraw(self, link: str, topic: str, partition: int) -> bool: ...
 
 
-class Recorded(Protocol):
+class ReportedIncidents(Protocol):
     """What it needs of who writes down what pumps tell."""
 
-    def ledgered(self, link: str) -> Collection[Stoppage]: ...
+    def take_recorded(self, link: str) -> Collection[PartitionIncident]: ...
 
-    def passes(self, link: str, named: NamedPartition, kind: IncidentKind, until: int) -> None: ...
+    def passes(self, link: str, named: TopicPartition, kind: IncidentKind, until: int) -> None: ...
 
-    def passing(self, link: str, named: NamedPartition) -> Mapping[IncidentKind, int]:
+    def passing(self, link: str, named: TopicPartition) -> Mapping[IncidentKind, int]:
         """The kinds that are not over, and up to where their rows are."""
 
-    def heard(self, link: str, named: NamedPartition) -> tuple[float, int]:
+    def heard(self, link: str, named: TopicPartition) -> tuple[float, int]:
         """When a pump last told of it, on the monotonic clock, and how far its twin was; zeros where none has."""
 
 
-class Standing:
+class StoppedPartitions:
     """One link's. All calls are the driver's task's."""
 
     def __init__(
         self,
         link: str,
         store: Store,
-        desk: Lanes,
-        recorder: Recorded,
+        desk: PlacedPartitions,
+        recorder: ReportedIncidents,
         log: Callable[[str], None],
         *,
-        held: Callable[[], frozenset[NamedPartition]] = frozenset,
+        held: Callable[[], frozenset[TopicPartition]] = frozenset,
     ) -> None:
         """`held`: partitions that rest for the time being, whatever the ledger says of them."""
         self._link, self._store, self._desk, self._recorder, self._log = link, store, desk, recorder, log
-        self._rests: dict[NamedPartition, Resting] = {}
-        self._held_now, self._held = held, frozenset[NamedPartition]()
-        self._passing: set[NamedPartition] = set()
+        self._rests: dict[TopicPartition, StoppedPartition] = {}
+        self._held_now, self._held = held, frozenset[TopicPartition]()
+        self._passing: set[TopicPartition] = set()
         self._looked_at_s = 0.0
 
     def __len__(self) -> int:
         """How many partitions rest, or are held."""
         return len(self._rests.keys() | self._held)
 
-    def __contains__(self, named: NamedPartition) -> bool:
+    def __contains__(self, named: TopicPartition) -> bool:
         """Whether it must not be put on a lane now."""
         rest = self._rests.get(named)
-        return named in self._held or (rest is not None and rest.stage is not Stage.TRYING)
+        return named in self._held or (rest is not None and rest.stage is not StopStage.RETRYING)
 
     def begin(self) -> None:
         """What the ledger says at the beginning of a term."""
         self._rests.clear()
         self._passing.clear()
-        self._recorder.ledgered(self._link)
+        self._recorder.take_recorded(self._link)
         for named, rows in self._open().items():
             stopping = _stopping(rows)
             if stopping:
-                self._rests[named] = Resting(retries(stopping), Stage.RESTING)
+                self._rests[named] = StoppedPartition(are_retried(stopping), StopStage.RESTING)
                 self._log(f"{self._link}: {named} rests: {stopping[0].incident.kind} (incident {stopping[0].id})")
             for row in rows:
-                if passing(row.incident.kind, row.incident.policy):
+                if is_transient(row.incident.kind, row.incident.policy):
                     self._passing.add(named)
                     self._recorder.passes(self._link, named, row.incident.kind, row.incident.to_offset)
 
     def turn(self) -> set[str]:
         """Topics whose partitions shall be supplied again."""
         now_s = time.monotonic()
-        for told in self._recorder.ledgered(self._link):
+        for told in self._recorder.take_recorded(self._link):
             self._hear(told)
         for named, rest in self._rests.items():
-            if rest.stage is Stage.LEAVING and self._desk.withdraw(self._link, named.topic, named.partition):
-                rest.stage, rest.until_s = Stage.RESTING, now_s + RETRY_S
+            if rest.stage is StopStage.LEAVING and self._desk.withdraw(self._link, named.topic, named.partition):
+                rest.stage, rest.until_s = StopStage.RESTING, now_s + RETRY_INTERVAL_S
             if not rest.marked:
                 self._mark(named, PartitionState.STOPPED)
                 rest.marked = True
         freed = self._hold()
-        if not (self._rests or self._passing) or now_s - self._looked_at_s < LEDGER_S:
+        if not (self._rests or self._passing) or now_s - self._looked_at_s < INCIDENT_POLL_INTERVAL_S:
             return freed
         self._looked_at_s = now_s
         rows = self._open()
@@ -170,19 +174,21 @@ class Standing:
         self._held = now | leaving
         return {named.topic for named in before - self._held}
 
-    def _hear(self, told: Stoppage) -> None:
-        named = NamedPartition(told.topic, told.partition)
-        if passing(told.kind, told.policy):
+    def _hear(self, told: PartitionIncident) -> None:
+        named = TopicPartition(told.topic, told.partition)
+        if is_transient(told.kind, told.policy):
             self._passing.add(named)
         elif told.policy is None:
-            self._rests[named] = Resting(known(told.kind).after is After.RETRIES, Stage.LEAVING)
+            self._rests[named] = StoppedPartition(
+                kind_entry(told.kind).after is IncidentOutcome.RETRIES, StopStage.LEAVING
+            )
 
-    def _pass(self, rows: dict[NamedPartition, list[LedgerRow]]) -> None:
+    def _pass(self, rows: dict[TopicPartition, list[IncidentRow]]) -> None:
         for named in list(self._passing):
             left = self._recorder.passing(self._link, named)
             if not left:
                 self._passing.discard(named)
-            told = [row for row in rows.get(named, ()) if passing(row.incident.kind, row.incident.policy)]
+            told = [row for row in rows.get(named, ()) if is_transient(row.incident.kind, row.incident.policy)]
             over = [row for row in told if _over(row, left)]
             self._close(over)
             for kind in dict.fromkeys(row.incident.kind for row in over if row.incident.kind not in left):
@@ -190,92 +196,92 @@ class Standing:
                 also = f" and {len(ids) - 1} more" if ids[1:] else ""
                 self._log(f"{self._link}: {named}: over: {kind} (incident {ids[-1]}{also})")
 
-    def _resumed(self, rows: dict[NamedPartition, list[LedgerRow]]) -> set[str]:
+    def _resumed(self, rows: dict[TopicPartition, list[IncidentRow]]) -> set[str]:
         """Partitions whose rows somebody closed."""
         found = set()
         for named, rest in list(self._rests.items()):
-            if _stopping(rows.get(named, [])) or rest.stage is Stage.LEAVING:
+            if _stopping(rows.get(named, [])) or rest.stage is StopStage.LEAVING:
                 continue
             self._over(named)
             found.add(named.topic)
             self._log(f"{self._link}: {named} is resumed")
         return found
 
-    def _retried(self, rows: dict[NamedPartition, list[LedgerRow]], now_s: float) -> set[str]:
+    def _retried(self, rows: dict[TopicPartition, list[IncidentRow]], now_s: float) -> set[str]:
         found = set()
         for named, rest in list(self._rests.items()):
-            if rest.stage is Stage.RESTING and rest.retries and now_s >= rest.until_s:
-                rest.stage, rest.tried_s = Stage.TRYING, now_s
+            if rest.stage is StopStage.RESTING and rest.retries and now_s >= rest.until_s:
+                rest.stage, rest.tried_s = StopStage.RETRYING, now_s
                 found.add(named.topic)
-            elif rest.stage is Stage.TRYING:
+            elif rest.stage is StopStage.RETRYING:
                 heard_s, reached = self._recorder.heard(self._link, named)
                 stopping = _stopping(rows.get(named, []))
                 past = all(row.incident.to_offset <= reached for row in stopping)
-                if heard_s > rest.tried_s and now_s - rest.tried_s > QUIET_S and past:
+                if heard_s > rest.tried_s and now_s - rest.tried_s > STABLE_AFTER_S and past:
                     self._close(stopping)
                     self._over(named)
                     self._log(f"{self._link}: {named} is carried again")
         return found
 
-    def _over(self, named: NamedPartition) -> None:
+    def _over(self, named: TopicPartition) -> None:
         self._mark(named, PartitionState.FLOWING)
         self._rests.pop(named, None)
 
-    def _mark(self, named: NamedPartition, state: PartitionState) -> None:
+    def _mark(self, named: TopicPartition, state: PartitionState) -> None:
         self._store.receipts.set_state(self._link, named.topic, named.partition, state)
 
-    def _close(self, rows: list[LedgerRow]) -> None:
+    def _close(self, rows: list[IncidentRow]) -> None:
         if rows:
             self._store.ledger.close_all([row.id for row in rows], now_ms=wall_ms())
 
-    def _open(self) -> dict[NamedPartition, list[LedgerRow]]:
+    def _open(self) -> dict[TopicPartition, list[IncidentRow]]:
         return _of_partitions(self._store, self._link)
 
 
-def _over(row: LedgerRow, left: Mapping[IncidentKind, int]) -> bool:
+def _over(row: IncidentRow, left: Mapping[IncidentKind, int]) -> bool:
     """Whether the twin is past it, by how far the kinds are that are not over."""
     return row.incident.kind not in left or 0 <= row.incident.to_offset <= left[row.incident.kind]
 
 
-def stopping(store: Store, link: str) -> dict[NamedPartition, list[LedgerRow]]:
+def read_stopped_partitions(store: Store, link: str) -> dict[TopicPartition, list[IncidentRow]]:
     """Partitions that rest, each with the open rows that stop it."""
     found = {named: _stopping(rows) for named, rows in _of_partitions(store, link).items()}
     return {named: rows for named, rows in found.items() if rows}
 
 
-def retries(rows: list[LedgerRow]) -> bool:
+def are_retried(rows: list[IncidentRow]) -> bool:
     """Whether what they stop is tried again unasked."""
-    return all(row.incident.policy.effect is Effect.RETRIES for row in rows)
+    return all(row.incident.policy.effect is IncidentEffect.RETRIES for row in rows)
 
 
-def _of_partitions(store: Store, link: str) -> dict[NamedPartition, list[LedgerRow]]:
-    found: dict[NamedPartition, list[LedgerRow]] = {}
+def _of_partitions(store: Store, link: str) -> dict[TopicPartition, list[IncidentRow]]:
+    found: dict[TopicPartition, list[IncidentRow]] = {}
     for row in store.ledger.rows(link, open_only=True):
         if row.incident.partition >= 0:
-            found.setdefault(NamedPartition(row.incident.topic, row.incident.partition), []).append(row)
+            found.setdefault(TopicPartition(row.incident.topic, row.incident.partition), []).append(row)
     return found
 
 
-def _stopping(rows: list[LedgerRow]) -> list[LedgerRow]:
+def _stopping(rows: list[IncidentRow]) -> list[IncidentRow]:
     return [row for row in rows if row.incident.policy.stops]
 
 
-def grown(step: Grow) -> Stoppage:
+def partitions_added(step: Grow) -> PartitionIncident:
     """What the ledger says of a topic that got more partitions."""
     kind, twin = IncidentKind.PARTITION_ADDED, step.twin or step.topic
     sentence = f"topic {step.topic} has {step.partitions} partitions on the source now; twin {twin} was given as many"
-    return Stoppage(step.topic, -1, kind, -1, -1, sentence, known(kind).policy)
+    return PartitionIncident(step.topic, -1, kind, -1, -1, sentence, kind_entry(kind).policy)
 
 
-class Ledgering(Protocol):
+class IncidentWriter(Protocol):
     """Who writes it into the ledger."""
 
-    def stopped(self, link: str, stoppage: Stoppage) -> None: ...
+    def stopped(self, link: str, stoppage: PartitionIncident) -> None: ...
 
     def mended(self, link: str, topic: str) -> None: ...
 
 
-class Refusals:
+class RefusedTopics:
     """One link's. All calls are the driver's task's. `doubt` gets topics that seem made again: the follower knows
     what their twins hold and what the policy is, and tells."""
 
@@ -283,7 +289,7 @@ class Refusals:
         self,
         link: str,
         store: Store,
-        recorder: Ledgering,
+        recorder: IncidentWriter,
         log: Callable[[str], None],
         *,
         doubt: Callable[[Iterable[str]], object],
@@ -308,17 +314,20 @@ class Refusals:
     def made(self, topics: Iterable[str]) -> None:
         """Their twins have just been made."""
         now_s = time.monotonic()
-        self._made = {topic: at_s for topic, at_s in self._made.items() if now_s - at_s < MADE_S}
+        self._made = {topic: at_s for topic, at_s in self._made.items() if now_s - at_s < NEW_TWIN_GRACE_S}
         self._made |= dict.fromkeys(topics, now_s)
 
     def pause_s(self, usual_s: float) -> float:
         """When to survey again."""
-        return min(usual_s, SOON_S) if self._put_off else usual_s
+        return min(usual_s, EARLY_SCAN_S) if self._put_off else usual_s
 
     def add(self, step: Refuse) -> None:
         """Tells it, unless it is known, or as new as its twin."""
         topic = step.topic
-        if step.kind is IncidentKind.TARGET_AWAY and time.monotonic() - self._made.get(topic, -MADE_S) < MADE_S:
+        if (
+            step.kind is IncidentKind.TARGET_AWAY
+            and time.monotonic() - self._made.get(topic, -NEW_TWIN_GRACE_S) < NEW_TWIN_GRACE_S
+        ):
             self._put_off.add(topic)
             return
         if self._steps.get(topic) == step:
@@ -326,9 +335,11 @@ class Refusals:
         if step.kind is IncidentKind.RECREATED_TOPIC:
             self._doubt([topic])
         else:
-            sentence = followed(step.sentence, step.hint)
-            if not is_heartbeats(topic):  # else nothing of the operator's is missing on the target
-                self._recorder.stopped(self._link, Stoppage(topic, -1, step.kind, -1, -1, sentence, None, step.side))
+            sentence = append_hint(step.sentence, step.hint)
+            if not is_heartbeats_topic(topic):  # else nothing of the operator's is missing on the target
+                self._recorder.stopped(
+                    self._link, PartitionIncident(topic, -1, step.kind, -1, -1, sentence, None, step.side)
+                )
             self._log(f"{self._link}: refused: {step.sentence} (try: {step.hint})")
         # Only now: where the store did not take it, the next survey tells it.
         self._steps[topic] = step
@@ -351,7 +362,7 @@ class Refusals:
         there = {*there, *(step.topic for step in undecided)}
         now_s = time.monotonic()
         self._missed = {topic: self._missed.get(topic, now_s) for topic in self._steps if topic not in there}
-        gone = {topic for topic, since_s in self._missed.items() if now_s - since_s >= GONE_S}
+        gone = {topic for topic, since_s in self._missed.items() if now_s - since_s >= TOPIC_GONE_AFTER_S}
         if not gone:
             return
         twins = {row.topic for row in self._store.twins.of(self._link)}
@@ -363,15 +374,15 @@ class Refusals:
         for topic in gone:
             del self._steps[topic]
 
-    def _rows(self) -> list[LedgerRow]:
+    def _rows(self) -> list[IncidentRow]:
         rows = self._store.ledger.rows(self._link, open_only=True)
         whole = [row for row in rows if row.incident.topic and row.incident.partition < 0]
-        return [row for row in whole if row.incident.policy.effect is not Effect.UNCUT]
+        return [row for row in whole if row.incident.policy.effect is not IncidentEffect.NOT_TRUNCATED]
 
 
-def _ends(row: LedgerRow, twins: Container[str]) -> bool:
+def _ends(row: IncidentRow, twins: Container[str]) -> bool:
     """Whether the row ends with its topic. What became of twins is the follower's to say."""
     told = row.incident
-    if told.policy.effect is not Effect.TOPIC or told.kind is IncidentKind.RECREATED_TOPIC:
+    if told.policy.effect is not IncidentEffect.TOPIC or told.kind is IncidentKind.RECREATED_TOPIC:
         return False
     return told.kind is not IncidentKind.RIGHTS_LOST or told.topic not in twins

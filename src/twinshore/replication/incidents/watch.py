@@ -18,56 +18,56 @@ from functools import partial
 from typing import Protocol
 
 from twinshore.config.errors import ConfigError, KafkaError, WireError
-from twinshore.config.incidents import IncidentKind, IncidentSide
-from twinshore.config.model import Link, NamedPartition
-from twinshore.config.once import Once, each, in_words
-from twinshore.config.sentences import listed
+from twinshore.config.incident_policy import IncidentKind, IncidentSide
+from twinshore.config.model import Link, TopicPartition
+from twinshore.config.repeat_filter import RepeatFilter, describe_error, run_all
+from twinshore.config.sentences import join_names
 from twinshore.config.settings import Settings
-from twinshore.kafka.brokers import Disk, read_disks
+from twinshore.kafka.brokers import LogDir, read_log_dirs
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.log_reader import log_ends
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.log_reader import read_log_ends
 from twinshore.kafka.metadata import NO_LEADER
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.questions import OffsetKind
-from twinshore.replication.core.incident_kinds import After, known
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.replication.core.incident_kinds import IncidentOutcome, kind_entry
 from twinshore.replication.core.incident_rules import (
-    HANGING,
-    Absence,
-    Holder,
-    Lack,
-    Patience,
-    Room,
-    Turn,
-    disks_in_words,
-    holder_of,
-    lacking,
-    rooms,
-    silent_sentence,
-    suspects,
+    HANGING_KIND,
+    DiskSpace,
+    IncidentAction,
+    MissingOffsets,
+    OldestTransaction,
+    OutageTracker,
+    TransactionTimer,
+    describe_disks,
+    describe_outage_with_cause,
+    find_missing_offsets,
+    find_oldest_transaction,
+    judge_disk_space,
+    select_suspect_twins,
 )
-from twinshore.replication.task.core.config import Stoppage
-from twinshore.replication.task.core.position import RIGHTS
-from twinshore.runtime.endpoints import QUICK, Ends
-from twinshore.runtime.logging import Trouble, with_causes
-from twinshore.runtime.scheduler import tasks
-from twinshore.state.core.values import Incident, LedgerRow
+from twinshore.replication.task.core.config import PartitionIncident
+from twinshore.replication.task.core.position import AUTHORIZATION_CODES
+from twinshore.runtime.endpoints import SHORT_TIMEOUT_CONNECTIONS, LinkClients
+from twinshore.runtime.logging import FailureLog, as_outage_log
+from twinshore.runtime.scheduler import process_scheduler
+from twinshore.state.core.values import Incident, IncidentRow
 from twinshore.state.store import Store
 
-GONE = "its topic is gone from the source"
-LOOK_S_MAX = 30.0
-LOOK_S_MIN = 0.5
-LOOKS_MIN = 5  # in the time that a transaction may take
-SETTING = "producer.id.expiration.ms"
+TOPIC_GONE = "its topic is gone from the source"
+POLL_S_MAX = 30.0
+POLL_S_MIN = 0.5
+POLLS_PER_TIMEOUT = 5  # in the time that a transaction may take
+PRODUCER_EXPIRY_SETTING = "producer.id.expiration.ms"
 STATE_EXPIRY_MS_DEFAULT = 86_400_000
 # Where it is not ours to know: believe in nothing, send one batch at a time where data is older than this.
 STATE_EXPIRY_MS_UNKNOWN = 60_000
-KIND = IncidentKind.LOST_BEGINNING
-SLOW_EVERY_S = 10.0
+LOST_BEGINNING_KIND = IncidentKind.LOST_BEGINNING
+SLOW_POLL_INTERVAL_S = 10.0
 PATIENCE_S = 2.0
 
 
-class HeldTwins:
+class HangingTransactionWatch:
     """Looks now and then at the partitions that lag."""
 
     def __init__(
@@ -77,17 +77,17 @@ class HeldTwins:
         store: Store,
         after_s: float,
         *,
-        stopped: Callable[[str, Stoppage], None],
+        stopped: Callable[[str, PartitionIncident], None],
         log: Callable[[str], None],
     ) -> None:
         """`stopped` writes a row; `log` gets a sentence for each that opens or closes."""
         self._link, self._source, self._store = link, source, store
         self._stopped, self._log = stopped, log
-        self._patience = Patience(after_s)
-        self._every_s = min(LOOK_S_MAX, max(LOOK_S_MIN, after_s / LOOKS_MIN))
+        self._patience = TransactionTimer(after_s)
+        self._every_s = min(POLL_S_MAX, max(POLL_S_MIN, after_s / POLLS_PER_TIMEOUT))
         self._looked_at_s = 0.0
 
-    def look(self, behind: Iterable[NamedPartition]) -> None:
+    def look(self, behind: Iterable[TopicPartition]) -> None:
         """`behind` are the partitions that lag. Rows of transactions that have ended are closed: of those partitions
         alone that the source has answered for, whether or not they are known to lag; and of those that it has no
         more."""
@@ -95,8 +95,8 @@ class HeldTwins:
         if now_s - self._looked_at_s < self._every_s:
             return
         self._looked_at_s = now_s
-        rows = [row for row in self._store.ledger.rows(self._link, open_only=True) if row.incident.kind == HANGING]
-        told = {NamedPartition(row.incident.topic, row.incident.partition) for row in rows}
+        rows = [row for row in self._store.ledger.rows(self._link, open_only=True) if row.incident.kind == HANGING_KIND]
+        told = {TopicPartition(row.incident.topic, row.incident.partition) for row in rows}
         try:
             holders, answered, gone = self._holders(sorted({*behind, *told}))
         except KafkaError:
@@ -107,10 +107,10 @@ class HeldTwins:
         for row in rows:
             place = (row.incident.topic, row.incident.partition, row.incident.from_offset)
             hanging.pop(place, None)  # It has its row.
-            named = NamedPartition(*place[:2])
+            named = TopicPartition(*place[:2])
             if named in gone:
-                self._store.ledger.close(row.id, now_ms=now_ms, came_to=GONE)
-                self._log(f"{self._link}: {named}: {GONE}, and with it the transaction of offset {place[2]}")
+                self._store.ledger.close(row.id, now_ms=now_ms, came_to=TOPIC_GONE)
+                self._log(f"{self._link}: {named}: {TOPIC_GONE}, and with it the transaction of offset {place[2]}")
             elif place not in holding and named in answered:
                 self._store.ledger.close(row.id, now_ms=now_ms)
                 self._log(f"{self._link}: {named}: the transaction of offset {place[2]} has ended")
@@ -120,24 +120,24 @@ class HeldTwins:
             self._log(f"{self._link}: {stopped.topic}-{stopped.partition}: {stopped.kind}: {stopped.sentence}")
 
     def _holders(
-        self, asked: list[NamedPartition]
-    ) -> tuple[dict[NamedPartition, Holder], set[NamedPartition], set[NamedPartition]]:
+        self, asked: list[TopicPartition]
+    ) -> tuple[dict[TopicPartition, OldestTransaction], set[TopicPartition], set[TopicPartition]]:
         """Who holds which back, of which partitions that is known, and which the source has no more."""
         stable, silent = self._source.offsets_of_each(asked, OffsetKind.LAST_STABLE)
         gone = {named for named, error in silent.items() if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION}
         ends, _ = self._source.offsets_of_each(stable, OffsetKind.HIGH_WATERMARK)
         held = [named for named in ends if stable[named] < ends[named]]
         producers = self._source.describe_producers(held)
-        found = {named: holder_of(stable[named], ends[named], producers[named]) for named in held}
+        found = {named: find_oldest_transaction(stable[named], ends[named], producers[named]) for named in held}
         return {named: holder for named, holder in found.items() if holder is not None}, set(ends), gone
 
 
-def state_expiry_ms(target: KafkaCluster) -> int:
+def read_state_expiry_ms(target: KafkaCluster) -> int:
     """As each broker has it now; the shortest counts."""
     found = STATE_EXPIRY_MS_DEFAULT
     for node in target.metadata([], refresh=True).brokers:
         try:
-            setting = target.admin.broker_settings(node).get(SETTING)
+            setting = target.admin.broker_settings(node).get(PRODUCER_EXPIRY_SETTING)
         except KafkaError as error:
             if error.code not in (Code.CLUSTER_AUTHORIZATION_FAILED, Code.TOPIC_AUTHORIZATION_FAILED):
                 raise
@@ -147,17 +147,17 @@ def state_expiry_ms(target: KafkaCluster) -> int:
     return found
 
 
-class KnownStarts(Protocol):
+class ReportedLogStarts(Protocol):
     """What pumps told."""
 
-    def starts(self, link: str) -> Mapping[NamedPartition, int]:
+    def starts(self, link: str) -> Mapping[TopicPartition, int]:
         """Where the source's logs begin."""
 
-    def cut_to(self, link: str) -> Mapping[NamedPartition, int]:
+    def cut_to(self, link: str) -> Mapping[TopicPartition, int]:
         """Where twins were cut to begin."""
 
 
-class BeginningWatch:
+class LogStartWatch:
     """One link's; for one thread."""
 
     def __init__(
@@ -166,13 +166,13 @@ class BeginningWatch:
         source: KafkaCluster,
         target: KafkaCluster,
         store: Store,
-        pumps: KnownStarts,
+        pumps: ReportedLogStarts,
         log: Callable[[str], None],
     ) -> None:
         self._link, self._source, self._target = link, source, target
         self._store, self._pumps, self._log = store, pumps, log
         # By which twin it was: of a topic that was made again nothing of this is true any more.
-        self._highest: dict[tuple[NamedPartition, str], int] = {}
+        self._highest: dict[tuple[TopicPartition, str], int] = {}
 
     def look(self) -> None:
         """One look at all twins that are exact; a mapped one may begin anywhere."""
@@ -180,29 +180,33 @@ class BeginningWatch:
         mapped = self._store.extents.reached(link)
         open_rows = self._store.ledger.rows(link, open_only=True)
         # Where a topic is another one by now, its own row says so, and the twin's start means nothing.
-        other = {row.incident.topic for row in open_rows if known(row.incident.kind).after is After.TOPIC}
+        other = {
+            row.incident.topic for row in open_rows if kind_entry(row.incident.kind).after is IncidentOutcome.TOPIC
+        }
         twins_rows = [row for row in self._store.twins.of(link) if row.topic not in other]
         rows = [row for row in twins_rows if (row.topic, row.partition) not in mapped]
-        anchors = {NamedPartition(row.topic, row.partition): row.anchor_offset for row in rows}
-        called = {NamedPartition(self._link.twin_of(one.topic), one.partition): one for one in anchors}
+        anchors = {TopicPartition(row.topic, row.partition): row.anchor_offset for row in rows}
+        called = {TopicPartition(self._link.twin_of(one.topic), one.partition): one for one in anchors}
         twins = {called[twin]: at for twin, at in _starts(self._target, called).items()}
         told = self._pumps.starts(link)
-        ours = [row for row in open_rows if row.incident.kind is KIND]
-        opened = {NamedPartition(row.incident.topic, row.incident.partition): row for row in ours}
-        known_lacks = {named: Lack(row.incident.from_offset, row.incident.to_offset) for named, row in opened.items()}
-        sources = _starts(self._source, suspects(twins, told, known_lacks))
-        ids = {NamedPartition(row.topic, row.partition): row.target_topic_id for row in rows}
+        ours = [row for row in open_rows if row.incident.kind is LOST_BEGINNING_KIND]
+        opened = {TopicPartition(row.incident.topic, row.incident.partition): row for row in ours}
+        known_lacks = {
+            named: MissingOffsets(row.incident.from_offset, row.incident.to_offset) for named, row in opened.items()
+        }
+        sources = _starts(self._source, select_suspect_twins(twins, told, known_lacks))
+        ids = {TopicPartition(row.topic, row.partition): row.target_topic_id for row in rows}
         before = {named: self._highest.get((named, twin_id), 0) for named, twin_id in ids.items()}
         for seen in (anchors, told, self._pumps.cut_to(link), sources):
             before |= {named: max(at, before[named]) for named, at in seen.items() if named in before}
         self._highest = {(named, ids[named]): at for named, at in before.items()}
-        self._tell(lacking(twins, sources, before), opened, sources)
+        self._tell(find_missing_offsets(twins, sources, before), opened, sources)
 
     def _tell(
         self,
-        lacks: dict[NamedPartition, Lack],
-        opened: dict[NamedPartition, LedgerRow],
-        asked: dict[NamedPartition, int],
+        lacks: dict[TopicPartition, MissingOffsets],
+        opened: dict[TopicPartition, IncidentRow],
+        asked: dict[TopicPartition, int],
     ) -> None:
         for named, row in opened.items():
             lack, end = lacks.get(named), row.incident.to_offset
@@ -213,46 +217,58 @@ class BeginningWatch:
             if before is None or before.incident.to_offset != lack.end:
                 self._open(named, lack)
 
-    def _open(self, named: NamedPartition, lack: Lack) -> None:
+    def _open(self, named: TopicPartition, lack: MissingOffsets) -> None:
         place = (self._link.name, named.topic, named.partition)
-        incident = Incident(*place, KIND, lack.begin, lack.end, known(KIND).policy, lack.sentence, KIND.side)
+        incident = Incident(
+            *place,
+            LOST_BEGINNING_KIND,
+            lack.begin,
+            lack.end,
+            kind_entry(LOST_BEGINNING_KIND).policy,
+            lack.sentence,
+            LOST_BEGINNING_KIND.side,
+        )
         self._store.ledger.add(incident, now_ms=wall_ms())
-        self._log(f"{self._link.name}: {named}: {KIND}: {lack.sentence}")
+        self._log(f"{self._link.name}: {named}: {LOST_BEGINNING_KIND}: {lack.sentence}")
 
-    def _close(self, named: NamedPartition, row: LedgerRow, came_to: str) -> None:
+    def _close(self, named: TopicPartition, row: IncidentRow, came_to: str) -> None:
         self._store.ledger.close(row.id, now_ms=wall_ms(), came_to=came_to)
-        self._log(f"{self._link.name}: {named}: {KIND}: {came_to}")
+        self._log(f"{self._link.name}: {named}: {LOST_BEGINNING_KIND}: {came_to}")
 
 
-def _starts(cluster: KafkaCluster, parts: Collection[NamedPartition]) -> dict[NamedPartition, int]:
+def _starts(cluster: KafkaCluster, parts: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     """Where these logs begin; of those that cannot be read now, nothing."""
     try:
-        return log_ends(cluster, parts, OffsetKind.EARLIEST).of if parts else {}
+        return read_log_ends(cluster, parts, OffsetKind.EARLIEST).of if parts else {}
     except KafkaError:
         return {}
 
 
-class SlowLooks:
-    """`active`: whether the link is ours to speak of. `state_expiry_ms` may be read by any thread, and set by whoever
-    has just asked."""
+class SlowChecks:
+    """`active`: whether the link is ours to speak of. `read_state_expiry_ms` may be read by any thread, and set by
+    whoever has just asked."""
 
     def __init__(
         self,
         link: Link,
         settings: Settings,
         store: Store,
-        pumps: KnownStarts,
+        pumps: ReportedLogStarts,
         *,
         active: Callable[[], bool],
         log: Callable[[str], None],
     ) -> None:
         self._link, self._active = link, active
-        self._trouble = Trouble(link.name, "twins' beginnings", log, with_causes(log))
-        self._ends = Ends(link, settings, patience_s=PATIENCE_S, call_s=PATIENCE_S, shared=QUICK)
-        self._beginnings = BeginningWatch(link, self._ends.source, self._ends.target, store, pumps, log)
+        self._trouble = FailureLog(link.name, "twins' beginnings", log, as_outage_log(log))
+        self._ends = LinkClients(
+            link, settings, patience_s=PATIENCE_S, call_s=PATIENCE_S, shared=SHORT_TIMEOUT_CONNECTIONS
+        )
+        self._beginnings = LogStartWatch(link, self._ends.source, self._ends.target, store, pumps, log)
         self.state_expiry_ms = STATE_EXPIRY_MS_DEFAULT
         ends = (link.source, link.target)
-        self._task = tasks.every(f"slow looks {link.name}", self._turn, asks=ends, first_s=SLOW_EVERY_S)
+        self._task = process_scheduler.every(
+            f"slow looks {link.name}", self._turn, asks=ends, first_s=SLOW_POLL_INTERVAL_S
+        )
 
     def close(self) -> None:
         self._task.close()
@@ -260,24 +276,31 @@ class SlowLooks:
 
     def _turn(self) -> float:
         if not self._active():
-            return SLOW_EVERY_S
+            return SLOW_POLL_INTERVAL_S
         try:
             self._beginnings.look()
-            self.state_expiry_ms = state_expiry_ms(self._ends.target)
+            self.state_expiry_ms = read_state_expiry_ms(self._ends.target)
             self._trouble.well(f"{self._link.name}: twins' beginnings are looked at again")
         except Exception as error:
             self._trouble.say(f"{self._link.name}: twins' beginnings are not looked at", error)
-        return SLOW_EVERY_S
+        return SLOW_POLL_INTERVAL_S
 
 
-EVERY_S = 1.0
-TWINS_S = 10.0
-CALL_S = 2.0
-WAITS_AFTER_S = 3.0  # so long a side must be away before the link is said to wait for it: one slow answer says nothing
+POLL_INTERVAL_S = 1.0
+TWINS_INTERVAL_S = 10.0
+CALL_TIMEOUT_S = 2.0
+WAITING_AFTER_S = (
+    3.0  # so long a side must be away before the link is said to wait for it: one slow answer says nothing
+)
 SHOWN_MAX = 5
 RECORDS = "records"
-TURNED_AWAY = RIGHTS | {Code.SASL_AUTHENTICATION_FAILED}
-WATCHED = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY, IncidentKind.RIGHTS_LOST, IncidentKind.DISK_NEAR_FULL)
+ACCESS_DENIED_CODES = AUTHORIZATION_CODES | {Code.SASL_AUTHENTICATION_FAILED}
+WATCHED_KINDS = (
+    IncidentKind.SOURCE_AWAY,
+    IncidentKind.TARGET_AWAY,
+    IncidentKind.RIGHTS_LOST,
+    IncidentKind.DISK_NEAR_FULL,
+)
 
 
 @dataclass(slots=True)
@@ -288,15 +311,15 @@ class WatchedCluster:
     called: str
     kind: IncidentKind
     cluster: KafkaCluster
-    away: Absence
-    refused: Absence
+    away: OutageTracker
+    refused: OutageTracker
     none_since_s: float = -1.0
-    row: LedgerRow | None = None
-    refused_row: LedgerRow | None = None
+    row: IncidentRow | None = None
+    refused_row: IncidentRow | None = None
     silent: str = ""  # why it does not answer at all; the log says that for all links
 
 
-class LinkWords(Protocol):
+class LinkStatusReporter(Protocol):
     """Who says how the link stands."""
 
     def away(self, link: str, side: str, sentence: str) -> None: ...
@@ -304,7 +327,7 @@ class LinkWords(Protocol):
     def behind(self, link: str) -> int: ...
 
 
-class Watch:
+class AvailabilityWatch:
     """`active`: whether the link is ours to speak of. `held` may be read by any thread: partitions to which nothing
     shall be written now."""
 
@@ -313,25 +336,27 @@ class Watch:
         link: Link,
         settings: Settings,
         store: Store,
-        recorder: LinkWords,
+        recorder: LinkStatusReporter,
         *,
         active: Callable[[], bool],
         log: Callable[[str], None],
     ) -> None:
         self._link, self._mirror, self._store = link, settings.mirror, store
-        self._recorder, self._active, self._log, self._once = recorder, active, with_causes(log), Once(log)
+        self._recorder, self._active, self._log, self._once = recorder, active, as_outage_log(log), RepeatFilter(log)
         self._sides = [
             self._side("source", IncidentKind.SOURCE_AWAY, settings, link.source),
             self._side("target", IncidentKind.TARGET_AWAY, settings, link.target),
         ]
-        self.held: frozenset[NamedPartition] = frozenset()
-        self._twins: list[NamedPartition] = []
+        self.held: frozenset[TopicPartition] = frozenset()
+        self._twins: list[TopicPartition] = []
         self._twins_at_s = self._disks_at_s = -1e9
-        self._rooms: dict[int, Room] = {}
-        self._disk_row: LedgerRow | None = None
+        self._rooms: dict[int, DiskSpace] = {}
+        self._disk_row: IncidentRow | None = None
         self._disks_unknown = ""
         self._adopted = False
-        self._task = tasks.every(f"watch {link.name}", self._turn, asks=(link.source, link.target), first_s=EVERY_S)
+        self._task = process_scheduler.every(
+            f"watch {link.name}", self._turn, asks=(link.source, link.target), first_s=POLL_INTERVAL_S
+        )
 
     def close(self) -> None:
         self._task.close()
@@ -342,15 +367,15 @@ class Watch:
     def _side(self, called: str, kind: IncidentKind, settings: Settings, name: str) -> WatchedCluster:
         cluster = KafkaCluster(
             settings.cluster(name),
-            client_id=QUICK.client_id,
+            client_id=SHORT_TIMEOUT_CONNECTIONS.client_id,
             patience_s=PATIENCE_S,
-            call_s=CALL_S,
-            pool=QUICK.pool,
+            call_s=CALL_TIMEOUT_S,
+            pool=SHORT_TIMEOUT_CONNECTIONS.pool,
         )
         return WatchedCluster(called, kind, cluster, self._absence(), self._absence())
 
-    def _absence(self) -> Absence:
-        return Absence(self._mirror.away_after_s)
+    def _absence(self) -> OutageTracker:
+        return OutageTracker(self._mirror.away_after_s)
 
     def _turn(self) -> float:
         if not self._active():
@@ -359,22 +384,22 @@ class Watch:
             for side in self._sides:
                 side.silent = ""
                 self._say_whether_away(side, "", 0.0)
-            return EVERY_S
+            return POLL_INTERVAL_S
         try:
             self.look()
             self._once.well()
         except Exception as error:
             # A watch that has ended would look as if all were well.
-            self._once.say(f"{self._link.name}: {in_words(error)}")
-        return EVERY_S
+            self._once.say(f"{self._link.name}: {describe_error(error)}")
+        return POLL_INTERVAL_S
 
     def look(self) -> None:
         """One look at both sides, and at the target's disks when they are due, each whatever becomes of the others."""
         if not self._adopted:
             self._adopt()
-        if time.monotonic() - self._twins_at_s >= TWINS_S:
+        if time.monotonic() - self._twins_at_s >= TWINS_INTERVAL_S:
             self._read_twins(time.monotonic())
-        each([*(partial(self._look_at, side) for side in self._sides), self._look_at_room])
+        run_all([*(partial(self._look_at, side) for side in self._sides), self._look_at_room])
 
     def _look_at_room(self) -> None:
         now_s = time.monotonic()
@@ -386,7 +411,7 @@ class Watch:
 
     def _read_twins(self, now_s: float) -> None:
         self._twins_at_s = now_s
-        self._twins = [NamedPartition(row.topic, row.partition) for row in self._store.twins.of(self._link.name)]
+        self._twins = [TopicPartition(row.topic, row.partition) for row in self._store.twins.of(self._link.name)]
 
     # -- away
 
@@ -397,16 +422,16 @@ class Watch:
         try:
             away, some = self._leaderless(side)
         except KafkaError as error:
-            if error.code in TURNED_AWAY:
+            if error.code in ACCESS_DENIED_CODES:
                 refused = f"the {side.called} turns the mirror away: {error}"
             else:
-                away = silent_sentence(side.called, side.cluster.name, error.cause or str(error))
+                away = describe_outage_with_cause(side.called, side.cluster.name, error.cause or str(error))
                 side.silent = error.cause
         except (WireError, ConfigError) as error:
             away = f"the {side.called} {side.cluster.name} cannot be asked: {error}"
         now_s = time.monotonic()
         self._say_whether_away(side, "" if some else away or refused, begun_s)
-        each(
+        run_all(
             [
                 lambda: self._judge(side.away, away, partial(self._tell_away, side), now_s, begun_s),
                 lambda: self._judge(side.refused, refused, partial(self._tell_refused, side), now_s, begun_s),
@@ -414,14 +439,14 @@ class Watch:
         )
 
     def _judge(
-        self, absence: Absence, trouble: str, tell: Callable[[str, str], None], now_s: float, begun_s: float
+        self, absence: OutageTracker, trouble: str, tell: Callable[[str, str], None], now_s: float, begun_s: float
     ) -> None:
         """Only where the ledger took it does the absence count as told."""
         turn = absence.look(bool(trouble), now_s, begun_s)
-        if turn is Turn.OPEN:
+        if turn is IncidentAction.OPEN:
             tell(trouble, "")
             absence.open = True
-        elif turn is Turn.CLOSE:
+        elif turn is IncidentAction.CLOSE:
             lasted = f" after {absence.lasted_s():.0f} s" if absence.lasted_s() else ""
             tell("", f"back{lasted}, {self._recorder.behind(self._link.name):,} records behind")
             absence.open = False
@@ -446,7 +471,7 @@ class Watch:
             side.none_since_s = -1.0
         elif side.none_since_s < 0:
             side.none_since_s = begun_s
-        lasts = none and time.monotonic() - side.none_since_s >= WAITS_AFTER_S
+        lasts = none and time.monotonic() - side.none_since_s >= WAITING_AFTER_S
         self._recorder.away(self._link.name, side.called, none if lasts else "")
         if lasts:
             self._say_silent(side)
@@ -472,7 +497,7 @@ class Watch:
         if not missing:
             return "", True
         every = sum(len(topic.partitions) for topic in seen.values())
-        sentence = f"nobody leads {listed(missing, SHOWN_MAX)} on the {side.called} {side.cluster.name}"
+        sentence = f"nobody leads {join_names(missing, SHOWN_MAX)} on the {side.called} {side.cluster.name}"
         return sentence, len(missing) < every
 
     # -- disks
@@ -480,7 +505,7 @@ class Watch:
     def _look_at_disks(self, target: KafkaCluster) -> None:
         try:
             seen = target.metadata(sorted({self._link.twin_of(one.topic) for one in self._twins}), refresh=True)
-            disks = [disk for node in sorted(seen.brokers) for disk in read_disks(target, node)]
+            disks = [disk for node in sorted(seen.brokers) for disk in read_log_dirs(target, node)]
         except (KafkaError, WireError, ConfigError) as error:
             passing = isinstance(error, KafkaError) and error.retriable
             if not passing and str(error) != self._disks_unknown:
@@ -488,21 +513,21 @@ class Watch:
                 self._log(f"{self._link.name}: the target's disks cannot be watched: {error}")
             return
         warn, pause = self._mirror.disk_warn_percent, self._mirror.disk_pause_percent
-        now = rooms(disks, self._rooms, warn_percent=warn, pause_percent=pause)
-        full = {node for node, room in now.items() if room is Room.NONE}
+        now = judge_disk_space(disks, self._rooms, warn_percent=warn, pause_percent=pause)
+        full = {node for node, room in now.items() if room is DiskSpace.EXHAUSTED}
         self.held = frozenset(
             named
             for named in (self._twins if full else ())
             if (topic := seen.topics.get(self._link.twin_of(named.topic)))
             and any(full.intersection(part.replicas) for part in topic.partitions if part.partition == named.partition)
         )
-        little = any(room is not Room.ENOUGH for room in now.values())
+        little = any(room is not DiskSpace.ENOUGH for room in now.values())
         if now != self._rooms or little != (self._disk_row is not None):
             self._tell_disks(disks, now)
         self._rooms = now
 
-    def _tell_disks(self, disks: Iterable[Disk], now: dict[int, Room]) -> None:
-        sentence = disks_in_words(self._link.target, disks, now)
+    def _tell_disks(self, disks: Iterable[LogDir], now: dict[int, DiskSpace]) -> None:
+        sentence = describe_disks(self._link.target, disks, now)
         if self._disk_row is not None:
             self._close(self._disk_row, "more changed" if sentence else "there is room again")
             self._disk_row = None
@@ -521,10 +546,10 @@ class Watch:
             side.away, side.refused = self._absence(), self._absence()
         for row in rows:
             kind = row.incident.kind
-            if row.incident.topic or kind not in WATCHED:
+            if row.incident.topic or kind not in WATCHED_KINDS:
                 continue
             if kind is IncidentKind.DISK_NEAR_FULL:
-                self._disk_row, self._rooms = row, {-1: Room.LITTLE}
+                self._disk_row, self._rooms = row, {-1: DiskSpace.LOW}
             for side in self._sides:
                 if kind is side.kind:
                     side.row, side.away.open = row, True
@@ -532,21 +557,21 @@ class Watch:
                     side.refused_row, side.refused.open = row, True
         self._adopted = True
 
-    def _open(self, kind: IncidentKind, sentence: str, where: IncidentSide, at_s: float = -1.0) -> LedgerRow:
+    def _open(self, kind: IncidentKind, sentence: str, where: IncidentSide, at_s: float = -1.0) -> IncidentRow:
         """`at_s`: since when it is so, where that is known."""
-        incident = Incident(self._link.name, "", -1, kind, -1, -1, known(kind).policy, sentence, where)
+        incident = Incident(self._link.name, "", -1, kind, -1, -1, kind_entry(kind).policy, sentence, where)
         row = self._store.ledger.add(incident, now_ms=_moment_ms(at_s))
         self._say_of(kind, sentence)
         return row
 
-    def _close(self, row: LedgerRow, came_to: str, at_s: float = -1.0) -> None:
+    def _close(self, row: IncidentRow, came_to: str, at_s: float = -1.0) -> None:
         self._store.ledger.close(row.id, now_ms=max(row.opened_ms, _moment_ms(at_s)), came_to=came_to)
         self._say_of(row.incident.kind, came_to)
 
     def _say_of(self, kind: IncidentKind, sentence: str) -> None:
         """Of a cluster that does not answer, and answers again, the log speaks once for all links."""
         side = next((one for one in self._sides if one.kind is kind), None)
-        if side is None or not self._log.spoke_of(side.cluster.name):
+        if side is None or not self._log.has_reported(side.cluster.name):
             self._log(f"{self._link.name}: {kind}: {sentence}")
 
 

@@ -11,15 +11,15 @@ from twinshore.config.model import Link, Plan
 from twinshore.config.schema import did_you_mean
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
-from twinshore.replication.operations.deletion import Shown, show
-from twinshore.replication.sync.core.lifecycle import CONFIRMED, RECREATED, Presence, uncarried
-from twinshore.state.core.values import AuditRow, Remembered
-from twinshore.state.log import Wanted
+from twinshore.replication.operations.twin_deletion import TwinPreview, preview_twin
+from twinshore.replication.sync.core.lifecycle import BEGIN_AGAIN_APPROVAL, RECREATED_KIND, Presence, find_unreplicated
+from twinshore.state.core.values import AuditRow, LinkStateRow
+from twinshore.state.log import AuditFilter
 from twinshore.state.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class AuditRequest:
     """Of these links together, or of all links of the settings; by one actor, of one kind, about one topic or group,
     where one is named; only those older than the row with the id `before`."""
 
@@ -31,14 +31,14 @@ class Changes:
     before: int = 0
 
 
-def changes(asked: Changes, settings: Settings, store: Store, *, last: int) -> tuple[AuditRow, ...]:
+def read_audit(asked: AuditRequest, settings: Settings, store: Store, *, last: int) -> tuple[AuditRow, ...]:
     """The newest, newest first; the page that follows is what is `before` the id of the last."""
     links = tuple(one.name for one in settings.chosen(asked.links))
-    wanted = Wanted(links, asked.kind, asked.actor, asked.topic, asked.group, asked.before)
+    wanted = AuditFilter(links, asked.kind, asked.actor, asked.topic, asked.group, asked.before)
     return store.audit.page(wanted, limit=last)
 
 
-def in_words(row: AuditRow) -> str:
+def describe_change(row: AuditRow) -> str:
     """One change, for people."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.at_ms / 1000))
     change = f"{row.before or '-'} -> {row.after or '-'}"
@@ -55,47 +55,49 @@ class BeginAgain:
 
 
 @dataclass(frozen=True, slots=True)
-class BeginStep:
+class BeginAgainStep:
     """The agreement to just what was `seen`."""
 
     link: str
     topic: str
-    seen: Shown
+    seen: TwinPreview
 
     def sentence(self, *, done: bool) -> str:
         word = "begins" if done else "would begin"
         return f"{self.link}: {self.topic} {word} again; the running mirror does it within seconds"
 
 
-def plan(asked: BeginAgain, settings: Settings, store: Store) -> Plan[BeginStep]:
+def plan(asked: BeginAgain, settings: Settings, store: Store) -> Plan[BeginAgainStep]:
     """Only a topic that is stopped for it begins again. Both clusters are asked what goes with the old twin."""
     link, topic = settings.only(asked.links), asked.topic
     _refuse_unstopped(store, link, topic)
-    seen = show(link, settings, store, topic)
+    seen = preview_twin(link, settings, store, topic)
     shown = tuple(f"{link.name}: {line}" for line in seen.lines())
     refused = _refusal(link, topic, seen, even_uncarried=asked.even_uncarried)
     if refused:
         return Plan(shown=shown, refused=refused)
-    return Plan((BeginStep(link.name, topic, seen),), shown)
+    return Plan((BeginAgainStep(link.name, topic, seen),), shown)
 
 
-def act(planned: Plan[BeginStep], store: Store, *, by: str) -> Iterator[BeginStep]:
+def act(planned: Plan[BeginAgainStep], store: Store, *, by: str) -> Iterator[BeginAgainStep]:
     """The running mirror does it, as far as what it finds then is what was agreed to."""
     for step in planned.steps:
         now_ms = wall_ms()
         told = AuditRow(now_ms, step.link, "topic", step.topic, "", "begins again", f"agreed by {by}", by, step.topic)
         word = step.seen.word(now_ms).to_json()
-        store.memories.remember([Remembered(step.link, CONFIRMED, step.topic, word, "agreed", now_ms)], [told])
+        store.link_states.remember(
+            [LinkStateRow(step.link, BEGIN_AGAIN_APPROVAL, step.topic, word, "agreed", now_ms)], [told]
+        )
         yield step
 
 
-def _refusal(link: Link, topic: str, seen: Shown, *, even_uncarried: bool) -> RefusedError | None:
+def _refusal(link: Link, topic: str, seen: TwinPreview, *, even_uncarried: bool) -> RefusedError | None:
     if seen.source.presence is not Presence.THERE:
         return RefusedError(f"{link.source} does not have topic {topic} now: there is nothing to begin with")
     if seen.target.presence is Presence.THERE and seen.against:
         hint = "docs/deletes.md says what forbids it"
         return RefusedError(f"the twin of {topic} is not deleted: {seen.against}", hint=hint)
-    if uncarried(seen.spans) and not even_uncarried:
+    if find_unreplicated(seen.spans) and not even_uncarried:
         sentence = f"the twin of {topic} holds what this link has no receipt of: it may be the last copy"
         return RefusedError(sentence, hint="save it first; --even-uncarried agrees that it is deleted too")
     return None
@@ -103,7 +105,7 @@ def _refusal(link: Link, topic: str, seen: Shown, *, even_uncarried: bool) -> Re
 
 def _refuse_unstopped(store: Store, link: Link, topic: str) -> None:
     """Only a topic that both sides do not agree about begins again, and no mapped one."""
-    rows = [row for row in store.ledger.rows(link.name, open_only=True) if row.incident.kind == RECREATED]
+    rows = [row for row in store.ledger.rows(link.name, open_only=True) if row.incident.kind == RECREATED_KIND]
     stopped = {row.incident.topic for row in rows}
     if topic not in stopped:
         hint = did_you_mean(topic, sorted(stopped)).removeprefix("; ") or "no topic is"

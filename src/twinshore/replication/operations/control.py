@@ -15,24 +15,33 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.core import link_config
 from twinshore.replication.core.filters import check_links
 from twinshore.replication.core.lag import (
-    READING_KIND,
-    ReadingWord,
+    SHARED_FETCH_KIND,
+    SharedFetchStatus,
     broadcast_values,
-    reading_of,
-    says_of_broadcast,
-    word_holds_s,
+    describe_broadcast,
+    parse_shared_fetch,
+    status_ttl_s,
 )
-from twinshore.replication.core.link_config import OF_LINK, AboutLink, InForce, Wish, as_json, carries, in_force, remark
-from twinshore.replication.links import known, others_in_force, standing
+from twinshore.replication.core.link_config import (
+    FILTER_NAMES,
+    EffectiveLink,
+    LinkRemark,
+    Override,
+    as_json,
+    effective_link,
+    explain_no_effect,
+    matches_replicated_topic,
+)
+from twinshore.replication.links import effective_links, links_with_candidate, load_links
 from twinshore.state.core.values import AuditRow, ControlRow
 from twinshore.state.store import Store
 
 TRIES_MAX = 5
-ASK_S = 2.0
+ASK_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class PauseRequest:
     """Nothing of the link, or of topics that match one of these expressions, is carried until resumed."""
 
     link: str
@@ -40,7 +49,7 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class ResumeRequest:
     """Ends the link's own pause, or that of these topics; `every` ends both."""
 
     link: str
@@ -49,7 +58,7 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Throttle:
+class ThrottleRequest:
     """Bounds what the link carries, or what each topic that matches `topic` carries; 0: no bound."""
 
     link: str
@@ -58,7 +67,7 @@ class Throttle:
 
 
 @dataclass(frozen=True, slots=True)
-class Prioritise:
+class PriorityRequest:
     """Topics that match go before those of a lower weight, or behind those of a higher; 0: as all others."""
 
     link: str
@@ -67,7 +76,7 @@ class Prioritise:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class FilterRequest:
     """Other expressions in place of the link's filters; those that are empty stay."""
 
     link: str
@@ -78,14 +87,14 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Reset:
+class ResetRequest:
     """Takes back what operators said of these values, or of all: the settings hold again."""
 
     link: str
     names: Sequence[str] = ()
 
 
-Asked = Pause | Resume | Throttle | Prioritise | Filter | Reset
+ControlRequest = PauseRequest | ResumeRequest | ThrottleRequest | PriorityRequest | FilterRequest | ResetRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,27 +114,29 @@ class ValueStep:
 class ControlChange(Plan[ValueStep]):
     """`seen`: the version of the link's control that it was planned on."""
 
-    asked: Asked = Reset("")
-    wish: Wish | None = None
+    asked: ControlRequest = ResetRequest("")
+    wish: Override | None = None
     seen: int = 0
 
 
-def plan(asked: Asked, settings: Settings, store: Store) -> ControlChange:
+def plan(asked: ControlRequest, settings: Settings, store: Store) -> ControlChange:
     """Which values would change; ConfigError where the wish cannot be, or where filters could loop or collide."""
     link = settings.link(asked.link)
-    if isinstance(asked, Resume) and asked.every and asked.topics:
+    if isinstance(asked, ResumeRequest) and asked.every and asked.topics:
         raise ConfigError("--all and --topic: one or the other")
     seen, standing = store.controls.version(link.name), store.controls.of(link.name)
-    now = in_force(link, standing)
-    wish = link_config.check(wish_of(asked, now), link.name)
-    steps = tuple(ValueStep(link.name, *found) for found in link_config.steps(now, wish, in_force(link, ())))
+    now = effective_link(link, standing)
+    wish = link_config.check_override(build_override(asked, now), link.name)
+    steps = tuple(
+        ValueStep(link.name, *found) for found in link_config.diff_override(now, wish, effective_link(link, ()))
+    )
     names = {step.name for step in steps}
     rows = _rows(link.name, wish, names, 0, "")
     kept = [row for row in standing if row.name not in rows]
-    then = in_force(link, [*kept, *(row for row in rows.values() if row)])
-    if names & set(OF_LINK):
+    then = effective_link(link, [*kept, *(row for row in rows.values() if row)])
+    if names & set(FILTER_NAMES):
         # Only filters can clash: a link is paused, whatever is wrong with them.
-        check_links(others_in_force(settings.links, store, then))
+        check_links(links_with_candidate(settings.links, store, then))
     shown = () if steps else (f"{link.name}: nothing to change",)
     return ControlChange(steps, shown, asked=asked, wish=wish, seen=seen)
 
@@ -146,53 +157,53 @@ def act(planned: ControlChange, settings: Settings, store: Store, *, by: str) ->
     raise ConfigError(f"link {link} is being changed by somebody else all the time", hint="look at it and try again")
 
 
-def remarks(asked: Asked, settings: Settings, store: Store, *, done: bool) -> list[str]:
+def remarks(asked: ControlRequest, settings: Settings, store: Store, *, done: bool) -> list[str]:
     """What an operator should know behind it: expressions that meet no topic now, for which the source is asked, and
     pauses that stay once it is done."""
-    now = in_force(settings.link(asked.link), store.controls.of(asked.link)).link
+    now = effective_link(settings.link(asked.link), store.controls.of(asked.link)).link
     return [*_unmet(asked, settings, now, store), *(_still_paused(asked, now) if done else [])]
 
 
-def wish_of(asked: Asked, now: InForce) -> Wish:
+def build_override(asked: ControlRequest, now: EffectiveLink) -> Override:
     """What it makes of what holds now."""
     match asked:
-        case Pause():
-            return link_config.pause(now, asked.topics)
-        case Resume():
-            return link_config.resume(now, asked.topics, every=asked.every)
-        case Throttle():
-            return link_config.throttle(now, asked.bytes_s, asked.topic)
-        case Prioritise():
-            return link_config.priority(now, asked.topic, asked.weight)
-        case Filter():
-            return link_config.filters(asked.topics, asked.exclude, asked.groups, asked.exclude_groups)
-        case Reset():
-            return link_config.reset(asked.names)
+        case PauseRequest():
+            return link_config.pause_override(now, asked.topics)
+        case ResumeRequest():
+            return link_config.resume_override(now, asked.topics, every=asked.every)
+        case ThrottleRequest():
+            return link_config.throttle_override(now, asked.bytes_s, asked.topic)
+        case PriorityRequest():
+            return link_config.priority_override(now, asked.topic, asked.weight)
+        case FilterRequest():
+            return link_config.filters_override(asked.topics, asked.exclude, asked.groups, asked.exclude_groups)
+        case ResetRequest():
+            return link_config.reset_override(asked.names)
 
 
-def _named(asked: Asked) -> Sequence[str]:
+def _named(asked: ControlRequest) -> Sequence[str]:
     """The expressions for topics that begin to hold."""
     match asked:
-        case Pause():
+        case PauseRequest():
             return asked.topics
-        case Throttle():
+        case ThrottleRequest():
             return [asked.topic] if asked.topic and asked.bytes_s else []
-        case Prioritise():
+        case PriorityRequest():
             return [asked.topic] if asked.weight else []
         case _:
             return []
 
 
-def _unmet(asked: Asked, settings: Settings, now: Link, store: Store) -> list[str]:
+def _unmet(asked: ControlRequest, settings: Settings, now: Link, store: Store) -> list[str]:
     twins = {row.topic for row in store.twins.of(now.name)}
-    unmet = [pattern for pattern in _named(asked) if not carries(pattern, now, twins)]
+    unmet = [pattern for pattern in _named(asked) if not matches_replicated_topic(pattern, now, twins)]
     topics = _source_topics(settings, now) if unmet else None
-    said = [remark(pattern, now, topics) for pattern in unmet]
+    said = [explain_no_effect(pattern, now, topics) for pattern in unmet]
     return [f"{now.name}: {one}" for one in said if one]
 
 
-def _still_paused(asked: Asked, now: Link) -> list[str]:
-    if not isinstance(asked, Resume):
+def _still_paused(asked: ControlRequest, now: Link) -> list[str]:
+    if not isinstance(asked, ResumeRequest):
         return []
     return [
         f"{asked.link}: still paused: topics {paused!r}; end it with --topic {paused!r}, or --all"
@@ -203,7 +214,9 @@ def _still_paused(asked: Asked, now: Link) -> list[str]:
 def _source_topics(settings: Settings, link: Link) -> set[str] | None:
     """None where the source cannot be asked from here."""
     try:
-        source = KafkaCluster(settings.cluster(link.source), client_id="twinshore-link", patience_s=ASK_S, call_s=ASK_S)
+        source = KafkaCluster(
+            settings.cluster(link.source), client_id="twinshore-link", patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S
+        )
         try:
             return set(source.metadata(None, refresh=True).topics)
         finally:
@@ -212,7 +225,7 @@ def _source_topics(settings: Settings, link: Link) -> set[str] | None:
         return None
 
 
-def _rows(link: str, wish: Wish, names: set[str], now_ms: int, by: str) -> dict[str, ControlRow | None]:
+def _rows(link: str, wish: Override, names: set[str], now_ms: int, by: str) -> dict[str, ControlRow | None]:
     return {
         name: None if value is None else ControlRow(link, name, as_json(value), now_ms, by)
         for name, value in wish.items()
@@ -221,7 +234,7 @@ def _rows(link: str, wish: Wish, names: set[str], now_ms: int, by: str) -> dict[
 
 
 @dataclass(frozen=True, slots=True)
-class HeldValue:
+class EffectiveValue:
     """`text` is the value as JSON; `origin` says where it comes from."""
 
     name: str
@@ -230,25 +243,25 @@ class HeldValue:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldLink:
+class LinkOverview:
     """A link as it holds now. `troubles`: what operators said that does not count."""
 
     link: str
     naming: str
     chain: bool
-    values: tuple[HeldValue, ...]
+    values: tuple[EffectiveValue, ...]
     troubles: tuple[str, ...]
     # What the settings say otherwise: the store's word stands.
     differs: tuple[str, ...] = ()
     # The broadcast that it belongs to, and how it is read there by the mirror's last word, while that holds.
     broadcast: str = ""
-    reading: ReadingWord | None = None
+    reading: SharedFetchStatus | None = None
     queue: QueueRules = field(default_factory=QueueRules)
 
     @property
     def says_of_broadcast(self) -> str:
         """Which broadcast it belongs to, and how it is read there; empty where it belongs to none."""
-        return says_of_broadcast(self.broadcast, self.reading)
+        return describe_broadcast(self.broadcast, self.reading)
 
     def as_values(self) -> dict[str, Any]:
         """For programs."""
@@ -259,24 +272,26 @@ class HeldLink:
         return {**about, **values, "troubles": list(self.troubles), "differs": list(self.differs)}
 
 
-def held_links(names: Sequence[str], settings: Settings, store: Store | None) -> list[HeldLink]:
+def list_effective_links(names: Sequence[str], settings: Settings, store: Store | None) -> list[LinkOverview]:
     """These links, or all; by the settings alone where there is no store yet."""
     if store is None:
-        return [_held(in_force(one, ()), ()) for one in settings.chosen(names)]
-    found = known(settings, store)
+        return [_held(effective_link(one, ()), ()) for one in settings.chosen(names)]
+    found = load_links(settings, store)
     settings = settings.with_links(found.links)
-    holds = standing(settings.links, store)
+    holds = effective_links(settings.links, store)
     chosen, told = settings.chosen(names), {}
     for one in chosen:
-        rows = store.memories.of(one.name, READING_KIND) if holds[one.name].link.broadcast else ()
-        told[one.name] = reading_of(rows, wall_ms(), word_holds_s(settings.mirror.receipts_s))
+        rows = store.link_states.of(one.name, SHARED_FETCH_KIND) if holds[one.name].link.broadcast else ()
+        told[one.name] = parse_shared_fetch(rows, wall_ms(), status_ttl_s(settings.mirror.receipts_s))
     return [_held(holds[one.name], found.differences, told[one.name]) for one in chosen]
 
 
-def _held(now: InForce, differences: Sequence[AboutLink], reading: ReadingWord | None = None) -> HeldLink:
+def _held(
+    now: EffectiveLink, differences: Sequence[LinkRemark], reading: SharedFetchStatus | None = None
+) -> LinkOverview:
     link = now.link
-    values = tuple(HeldValue(name, as_json(now.value(name)), origin) for name, origin in now.origins)
+    values = tuple(EffectiveValue(name, as_json(now.value(name)), origin) for name, origin in now.origins)
     differs = tuple(one.sentence for one in differences if one.link == link.name)
-    return HeldLink(
+    return LinkOverview(
         link.name, link.naming.value, link.chain, values, now.troubles, differs, link.broadcast, reading, link.queue
     )

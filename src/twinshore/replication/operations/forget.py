@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Plan
 from twinshore.config.schema import did_you_mean
-from twinshore.config.settings import Settings, with_arrow
+from twinshore.config.settings import Settings, parse_link_name
 from twinshore.kafka.clock import wall_ms
-from twinshore.replication.core.incident_kinds import OF_KNOWN_TOPICS
-from twinshore.replication.incidents.stopped import stopping
-from twinshore.replication.recovery import in_place_of_a_mirror, refuse_under_a_mirror
-from twinshore.replication.sync.core.lifecycle import spent
+from twinshore.replication.core.incident_kinds import KNOWN_TOPIC_KINDS
+from twinshore.replication.incidents.stopped import read_stopped_partitions
+from twinshore.replication.recovery import hold_mirror_lease, refuse_while_mirror_runs
+from twinshore.replication.sync.core.lifecycle import rows_to_forget
 from twinshore.state.core.values import AuditRow
 from twinshore.state.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class ForgetTopic:
     """The topic's twin, on the one link that knows it, or on these."""
 
     topic: str
@@ -28,7 +28,7 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetStep:
+class ForgetTopicStep:
     """`partitions`: how many the link knows; 0 of a topic of which only the ledger speaks."""
 
     link: str
@@ -41,7 +41,7 @@ class ForgetStep:
         )
 
 
-def plan(asked: Forget, settings: Settings, store: Store) -> Plan[ForgetStep]:
+def plan(asked: ForgetTopic, settings: Settings, store: Store) -> Plan[ForgetTopicStep]:
     """ConfigError where no link knows the topic, or several do and none is named."""
     topic = asked.topic
     known = {name: _topics(store, name) for name in _links(asked.links, settings, store)}
@@ -51,18 +51,20 @@ def plan(asked: Forget, settings: Settings, store: Store) -> Plan[ForgetStep]:
         raise ConfigError(f"no link knows topic {topic}", hint=hint or "no link knows any topic")
     if len(ours) > 1 and not asked.links:
         raise ConfigError(f"{', '.join(ours)} know topic {topic}", hint="say with --link whose twin is forgotten")
-    return Plan(tuple(ForgetStep(name, topic, known[name][topic]) for name in ours))
+    return Plan(tuple(ForgetTopicStep(name, topic, known[name][topic]) for name in ours))
 
 
 def act(
-    planned: Plan[ForgetStep], settings: Settings, store: Store, *, by: str, tell: Callable[[str], None]
-) -> Iterator[ForgetStep]:
+    planned: Plan[ForgetTopicStep], settings: Settings, store: Store, *, by: str, tell: Callable[[str], None]
+) -> Iterator[ForgetTopicStep]:
     """RefusedError, before anything is forgotten, while a mirror runs one of the links. No mirror begins meanwhile.
     `tell` hears what is waited for."""
-    seen = {step.link: refuse_under_a_mirror(store, step.link, settings.mirror.lease_s, tell) for step in planned.steps}
+    seen = {
+        step.link: refuse_while_mirror_runs(store, step.link, settings.mirror.lease_s, tell) for step in planned.steps
+    }
     with ExitStack() as held:
         for link, lease in seen.items():
-            held.enter_context(in_place_of_a_mirror(store, link, lease, by))
+            held.enter_context(hold_mirror_lease(store, link, lease, by))
         for step in planned.steps:
             _forget(store, step.link, step.topic, by)
     yield from planned.steps
@@ -71,14 +73,14 @@ def act(
 def _forget(store: Store, link: str, topic: str, by: str) -> None:
     now_ms = wall_ms()
     told = AuditRow(now_ms, link, "topic", topic, "", "forgotten: a new twin may begin", f"by {by}", by, topic)
-    store.forget_topic(link, topic, spent(link, topic), [told])
+    store.forget_topic(link, topic, rows_to_forget(link, topic), [told])
     # What stopped the old twin's partitions does not stop the new one's.
     _close_forgotten(store, link, topic, now_ms)
 
 
 def _links(names: Sequence[str], settings: Settings, store: Store) -> list[str]:
     """All links of the settings, or those named: also one that only the store knows still."""
-    arrows = [with_arrow(name) for name in names]
+    arrows = [parse_link_name(name) for name in names]
     gone = [name for name in arrows if all(link.name != name for link in settings.links) and store.twins.count(name)]
     chosen = [name for name in arrows if name not in gone]
     return gone + [link.name for link in (settings.chosen(chosen) if chosen or not names else [])]
@@ -95,11 +97,13 @@ def _topics(store: Store, link: str) -> dict[str, int]:
 
 def _close_forgotten(store: Store, link: str, topic: str, now_ms: int) -> None:
     """Closes what stops any partition of the topic, and what was said of it as a whole: nobody knows it any more."""
-    stops = [row for named, rows in stopping(store, link).items() if named.topic == topic for row in rows]
+    stops = [
+        row for named, rows in read_stopped_partitions(store, link).items() if named.topic == topic for row in rows
+    ]
     of_all = [
         row
         for row in store.ledger.rows(link, open_only=True)
-        if row.incident.topic == topic and row.incident.partition < 0 and row.incident.kind in OF_KNOWN_TOPICS
+        if row.incident.topic == topic and row.incident.partition < 0 and row.incident.kind in KNOWN_TOPIC_KINDS
     ]
     for row in [*stops, *of_all]:
         store.ledger.close(row.id, now_ms=now_ms)

@@ -15,18 +15,18 @@ from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.core import ownership
 from twinshore.replication.core.filters import admits
-from twinshore.replication.core.ownership import Held
-from twinshore.replication.links import standing
-from twinshore.replication.ownership_sync import written
-from twinshore.runtime.endpoints import Ends, recognise
+from twinshore.replication.core.ownership import HomeEvidence
+from twinshore.replication.links import effective_links
+from twinshore.replication.ownership_sync import find_written_topics
+from twinshore.runtime.endpoints import LinkClients, verify_cluster_ids
 from twinshore.state.core.values import AuditRow, HomeRow
 from twinshore.state.store import Store
 
-ASK_S = 5.0
+ASK_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class TopicHome:
+class TopicHomeEntry:
     """A topic that both links of a pair admit. `home` is empty where it has none, and `sentence` then says why; `term`
     is 0 where no row of the store says it yet."""
 
@@ -38,10 +38,10 @@ class TopicHome:
 
 
 @dataclass(frozen=True, slots=True)
-class Homes:
+class HomeOverview:
     """`away`: of which pairs' topics without a home nothing is known now, and why."""
 
-    topics: tuple[TopicHome, ...]
+    topics: tuple[TopicHomeEntry, ...]
     away: tuple[tuple[str, str], ...]
 
     def as_values(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class SetHome:
 
 
 @dataclass(frozen=True, slots=True)
-class HomeStep:
+class SetHomeStep:
     """`seen`: the term that stood when it was planned, 0 where there was none."""
 
     pair: str
@@ -76,40 +76,40 @@ class HomeStep:
         return f"{self.pair}: topic {self.topic} {'is' if done else 'would be'} at home on {self.home}{was}"
 
 
-def pairs_of(settings: Settings, store: Store | None, links: Sequence[str] = ()) -> list[tuple[Link, Link]]:
+def list_link_pairs(settings: Settings, store: Store | None, links: Sequence[str] = ()) -> list[tuple[Link, Link]]:
     """Each pair of links that these are one of, as they hold now; all where none is named."""
-    held = standing(settings.links, store) if store else {one.name: None for one in settings.links}
+    held = effective_links(settings.links, store) if store else {one.name: None for one in settings.links}
     now = [one.link if one else settings.link(name) for name, one in held.items()]
     chosen = {one.name for one in settings.chosen(links)}
     found: dict[str, tuple[Link, Link]] = {}
     for link in now:
-        back = ownership.counterpart(link, now)
+        back = ownership.find_reverse_link(link, now)
         if back is not None and chosen & {link.name, back.name}:
-            found.setdefault(ownership.pair_of(link), (link, back))
+            found.setdefault(ownership.pair_name(link), (link, back))
     return list(found.values())
 
 
-def look(links: Sequence[str], settings: Settings, store: Store) -> Homes:
+def list_homes(links: Sequence[str], settings: Settings, store: Store) -> HomeOverview:
     """The homes of all topics that pairs share. Topics without a row are asked for on both clusters."""
-    topics: list[TopicHome] = []
+    topics: list[TopicHomeEntry] = []
     away: list[tuple[str, str]] = []
-    for link, back in pairs_of(settings, store, links):
-        pair = ownership.pair_of(link)
+    for link, back in list_link_pairs(settings, store, links):
+        pair = ownership.pair_name(link)
         rows = store.homes.of(pair)
-        topics += [TopicHome(pair, row.topic, row.home, row.term, f"set by {row.set_by}") for row in rows.values()]
+        topics += [TopicHomeEntry(pair, row.topic, row.home, row.term, f"set by {row.set_by}") for row in rows.values()]
         try:
             topics += _without_row(link, back, settings, store, rows)
         except KafkaError as error:
             away.append((pair, str(error)))
-    return Homes(tuple(sorted(topics, key=lambda one: (one.pair, one.topic))), tuple(away))
+    return HomeOverview(tuple(sorted(topics, key=lambda one: (one.pair, one.topic))), tuple(away))
 
 
-def plan(asked: SetHome, settings: Settings, store: Store) -> Plan[HomeStep]:
+def plan(asked: SetHome, settings: Settings, store: Store) -> Plan[SetHomeStep]:
     """Both clusters are asked what they hold. RefusedError where a link carries the topic already, or where the records
     that are there say something else."""
     link, back = _pair_with(asked, settings, store)
-    topic, pair, links = asked.topic, ownership.pair_of(link), (link.name, back.name)
-    if not (admits(link, topic) and ownership.shares(topic, back)):
+    topic, pair, links = asked.topic, ownership.pair_name(link), (link.name, back.name)
+    if not (admits(link, topic) and ownership.is_shared_topic(topic, back)):
         hint = "a topic that one link alone admits is carried by that link, and needs no home"
         raise ConfigError(f"not both of {link.name} and {back.name} admit topic {topic}", hint=hint)
     row = store.homes.of(pair).get(topic)
@@ -127,11 +127,11 @@ def plan(asked: SetHome, settings: Settings, store: Store) -> Plan[HomeStep]:
             f"topic {topic} holds records on {link.target} alone: its home is there",
             hint=f"`twinshore link home {topic} {link.target}`, or let the mirror say so by itself",
         )
-    step = HomeStep(pair, topic, row.home if row else "", asked.home, row.term if row else 0, links)
+    step = SetHomeStep(pair, topic, row.home if row else "", asked.home, row.term if row else 0, links)
     return Plan((step,), tuple(_remarks(topic, link, held)))
 
 
-def act(planned: Plan[HomeStep], store: Store, *, by: str) -> Iterator[HomeStep]:
+def act(planned: Plan[SetHomeStep], store: Store, *, by: str) -> Iterator[SetHomeStep]:
     """RefusedError where somebody else was quicker: another home stands there, or a link has begun to carry it."""
     for step in planned.steps:
         now_ms = wall_ms()
@@ -153,7 +153,7 @@ def _pair_with(asked: SetHome, settings: Settings, store: Store) -> tuple[Link, 
     settings.cluster(asked.home)  # ConfigError for a wrong name
     found = [
         (one, other)
-        for pair in pairs_of(settings, store, asked.links)
+        for pair in list_link_pairs(settings, store, asked.links)
         for one, other in (pair, pair[::-1])
         if one.source == asked.home
     ]
@@ -163,21 +163,25 @@ def _pair_with(asked: SetHome, settings: Settings, store: Store) -> tuple[Link, 
             hint="a topic has a home where two links go both ways between two clusters, with `naming` same",
         )
     if len(found) > 1:
-        several = ", ".join(ownership.pair_of(one) for one, _ in found)
+        several = ", ".join(ownership.pair_name(one) for one, _ in found)
         raise ConfigError(f"{asked.home} is in several pairs: {several}", hint="say which with --link")
     return found[0]
 
 
 def _without_row(
     link: Link, back: Link, settings: Settings, store: Store, rows: dict[str, HomeRow]
-) -> Iterator[TopicHome]:
-    with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
+) -> Iterator[TopicHomeEntry]:
+    with LinkClients(link, settings, patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S) as ends:
         names = sorted({name for side in (ends.source, ends.target) for name in _names(side)})
-    shared = [name for name in names if name not in rows and admits(link, name) and ownership.shares(name, back)]
+    shared = [
+        name for name in names if name not in rows and admits(link, name) and ownership.is_shared_topic(name, back)
+    ]
     for name, held in _held(link, shared, settings, store).items():
-        birth = ownership.born(link, held)
-        sentence = f"once a mirror runs: {birth.why.value}" if birth.home else ownership.in_words(link, name, birth)
-        yield TopicHome(ownership.pair_of(link), name, birth.home, 0, sentence)
+        birth = ownership.decide_first_home(link, held)
+        sentence = (
+            f"once a mirror runs: {birth.why.value}" if birth.home else ownership.explain_no_home(link, name, birth)
+        )
+        yield TopicHomeEntry(ownership.pair_name(link), name, birth.home, 0, sentence)
 
 
 def _names(cluster: KafkaCluster) -> list[str]:
@@ -185,17 +189,17 @@ def _names(cluster: KafkaCluster) -> list[str]:
     return [name for name, topic in topics.items() if not topic.error and not topic.internal]
 
 
-def _held(link: Link, topics: Sequence[str], settings: Settings, store: Store) -> dict[str, Held]:
+def _held(link: Link, topics: Sequence[str], settings: Settings, store: Store) -> dict[str, HomeEvidence]:
     ours, theirs = (
         {row.topic for row in store.twins.carried(name)} for name in (link.name, f"{link.target}->{link.source}")
     )
-    with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
-        recognise(link, store, ends.source, ends.target)
-        source, target = (written(cluster, topics) for cluster in (ends.source, ends.target))
-    return {name: Held(source[name], target[name], name in ours, name in theirs) for name in topics}
+    with LinkClients(link, settings, patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S) as ends:
+        verify_cluster_ids(link, store, ends.source, ends.target)
+        source, target = (find_written_topics(cluster, topics) for cluster in (ends.source, ends.target))
+    return {name: HomeEvidence(source[name], target[name], name in ours, name in theirs) for name in topics}
 
 
-def _remarks(topic: str, link: Link, held: Held) -> Iterator[str]:
+def _remarks(topic: str, link: Link, held: HomeEvidence) -> Iterator[str]:
     if held.target:
         yield (
             f"what {link.target} holds of {topic} stands in the twin's way: {link.name} refuses the topic until it is "

@@ -13,32 +13,32 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError
-from twinshore.config.model import Link, NamedPartition, Plan
+from twinshore.config.model import Link, Plan, TopicPartition
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.replication.core.claim_records import StoreClaim, TwinAnchors, iter_anchors
 from twinshore.replication.core.filters import admits
-from twinshore.replication.core.link_claim import Claim, TwinNote, anchors
-from twinshore.replication.core.ownership import elsewhere, pair_of
-from twinshore.replication.link_claim import LinkNotes
-from twinshore.replication.planner import known_twins
-from twinshore.replication.recovery import in_place_of_a_mirror, refuse_under_a_mirror
-from twinshore.replication.task.core.batches import Stamp
-from twinshore.replication.task.core.position import Go, Observation, Stop, judge
-from twinshore.replication.task.lookups import look_at
-from twinshore.runtime.endpoints import Ends, recognise
-from twinshore.state.core.values import AuditRow, LeaseRow, LinkIdentity, Receipt, TwinRow
-from twinshore.state.engine import chunks
+from twinshore.replication.core.ownership import homes_elsewhere, pair_name
+from twinshore.replication.link_claim import LinkClaim
+from twinshore.replication.recovery import hold_mirror_lease, refuse_while_mirror_runs
+from twinshore.replication.task.core.batches import SequenceMap
+from twinshore.replication.task.core.position import ResumeAt, StopAt, TargetState, judge_position
+from twinshore.replication.task.lookups import inspect_target
+from twinshore.replication.topic_scanner import read_known_twins
+from twinshore.runtime.endpoints import LinkClients, verify_cluster_ids
+from twinshore.state.core.values import AuditRow, LeaseRow, LinkIdentity, ProgressRecord, TwinRow
+from twinshore.state.database import chunks
 from twinshore.state.store import Store
 
 PATIENCE_S = 10.0
-AGAIN_S = 0.3
-AT_ONCE = 200
-MAPPED = (
+RETRY_INTERVAL_S = 0.3
+PARTITIONS_PER_INSPECTION = 200
+MAPPED_NOT_RECOVERED = (
     "is mapped: where its records lie was known to the lost store alone; restore a backup, or start "
     'the mirror with mode = "mapped", so that it goes on where its records show that it stands'
 )
-LOST = (
+LOST_FOR_GOOD = (
     "lost for good, as the target does not have it: the source's producers, the ledger and "
     "what stopped there, audit, proofs, alarms, the delays' windows, pauses, throttles, filters, what was held back, "
     "words of `twinshore mirror keep` (say them again), announced deletions (each has its whole delay again), and "
@@ -48,7 +48,7 @@ LOST = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RecoveredPartition:
     """A twin's partition that is put back. `end`: where it stands, -1 where only a pump's look will tell."""
 
     row: TwinRow
@@ -66,10 +66,10 @@ class Recovery:
 
     own: str
     source_id: str
-    holder: Claim | None
+    holder: StoreClaim | None
     identity: LinkIdentity | None
     kept: LinkIdentity | None = None
-    found: tuple[Found, ...] = ()
+    found: tuple[RecoveredPartition, ...] = ()
     left: tuple[tuple[str, str], ...] = ()
     target: str = ""
     whole: bool = False
@@ -81,7 +81,7 @@ class Recoverer:
     def __init__(self, link: Link, store: Store, source: KafkaCluster, target: KafkaCluster) -> None:
         self._link, self._store = link, store
         self._source, self._target = source, target
-        self._notes = LinkNotes(link, store, target)
+        self._notes = LinkClaim(link, store, target)
 
     def look(self) -> Recovery:
         """What stands on the target, each twin looked at; ConfigError where nothing is told of the link."""
@@ -99,15 +99,17 @@ class Recoverer:
             sentence = f"what {link.target} says of link {link.name} was written for another cluster"
             raise RefusedError(sentence, hint="check the bootstrap addresses of both clusters")
         identity = LinkIdentity(link.name, writer.producer_id, writer.producer_epoch, source_id, target_id)
-        known = recognise(link, self._store, self._source, self._target)
+        known = verify_cluster_ids(link, self._store, self._source, self._target)
         if known and known != identity and self._store.twins.of(link.name):
             return Recovery(self._notes.own, source_id, holder, None, known)
         rows, left = self._rows({topic: told.of_topic(topic) for topic, _ in sorted(told.twins)})
-        found: list[Found] = []
+        found: list[RecoveredPartition] = []
         for topic in sorted({row.topic for row in rows}):
             ours = [row for row in rows if row.topic == topic]
             try:
-                found += [one for some in chunks(ours, AT_ONCE) for one in self._looked(identity, some)]
+                found += [
+                    one for some in chunks(ours, PARTITIONS_PER_INSPECTION) for one in self._looked(identity, some)
+                ]
             except KafkaError as error:
                 left[topic] = f"cannot be looked at: {error.message}"
         mine = {(row.topic, row.partition) for row in self._store.twins.of(link.name)}
@@ -133,20 +135,20 @@ class Recoverer:
         count = f"store {seen.own}, {len(seen.found)} partitions put back"
         store.audit.add([AuditRow(now_ms, link, "recover", link, was, count, f"by {by}", by)])
 
-    def _rows(self, told: Mapping[str, list[TwinNote]]) -> tuple[list[TwinRow], dict[str, str]]:
+    def _rows(self, told: Mapping[str, list[TwinAnchors]]) -> tuple[list[TwinRow], dict[str, str]]:
         """Rows of the twins whose topics are still those, and why the others are left."""
-        link, known = self._link, known_twins(self._store, self._link)
+        link, known = self._link, read_known_twins(self._store, self._link)
         theirs = self._source.metadata(sorted(told), refresh=True).topics if told else {}
         twins = {topic: link.twin_of(topic) for topic in told}
         ours = self._target.metadata(sorted(twins.values()), refresh=True).topics if told else {}
         rows: list[TwinRow] = []
         left: dict[str, str] = {}
-        away = elsewhere(link, self._store.homes.of(pair_of(link)))
+        away = homes_elsewhere(link, self._store.homes.of(pair_name(link)))
         for topic, notes in told.items():
             ids = {(note.source_topic_id, note.target_topic_id) for note in notes}
             source, twin = theirs.get(topic), ours.get(twins[topic])
             if any(note.mapped for note in notes):
-                left[topic] = MAPPED
+                left[topic] = MAPPED_NOT_RECOVERED
             elif topic in away:
                 left[topic] = f"is at home on {away[topic].home}: this link carries it no more"
             elif not admits(link, topic):
@@ -164,52 +166,54 @@ class Recoverer:
                 (pair,) = ids
                 rows += [
                     TwinRow(link.name, topic, partition, *pair, run.offset, run.sequence, 0, run.inherited, run.epoch)
-                    for partition, run in sorted(set(anchors(notes)))
+                    for partition, run in sorted(set(iter_anchors(notes)))
                     if partition < count
                 ]
         return rows, left
 
-    def _looked(self, identity: LinkIdentity, rows: Sequence[TwinRow]) -> list[Found]:
+    def _looked(self, identity: LinkIdentity, rows: Sequence[TwinRow]) -> list[RecoveredPartition]:
         """Looks until each partition can be judged, or for as long as that may take."""
-        waiting = {NamedPartition(row.topic, row.partition): row for row in rows}
-        found: list[Found] = []
+        waiting = {TopicPartition(row.topic, row.partition): row for row in rows}
+        found: list[RecoveredPartition] = []
         deadline_s = time.monotonic() + PATIENCE_S
         while waiting:
-            twins = {named: NamedPartition(self._link.twin_of(named.topic), named.partition) for named in waiting}
+            twins = {named: TopicPartition(self._link.twin_of(named.topic), named.partition) for named in waiting}
             inherited = {named: row.inherited for named, row in waiting.items()}
-            seen = look_at(self._source, self._target, identity.producer_id, twins, inherited=inherited)
+            seen = inspect_target(self._source, self._target, identity.producer_id, twins, inherited=inherited)
             for named, row in list(waiting.items()):
                 one = _judged(identity, row, seen[named], last=time.monotonic() > deadline_s)
                 if one:
                     found.append(one)
                     del waiting[named]
             if waiting:
-                time.sleep(AGAIN_S)
+                time.sleep(RETRY_INTERVAL_S)
         return found
 
 
 @contextmanager
 def open_recoverer(settings: Settings, link: Link, store: Store) -> Iterator[Recoverer]:
     """With clients of its own on both clusters."""
-    with Ends(link, settings, patience_s=PATIENCE_S) as ends:
+    with LinkClients(link, settings, patience_s=PATIENCE_S) as ends:
         yield Recoverer(link, store, ends.source, ends.target)
 
 
-def _judged(identity: LinkIdentity, row: TwinRow, seen: Observation, *, last: bool) -> Found | None:
-    stamp = Stamp.of((identity.producer_id, identity.producer_epoch), row)
-    verdict = judge(seen, stamp, row.inherited)
-    if isinstance(verdict, Go):
+def _judged(identity: LinkIdentity, row: TwinRow, seen: TargetState, *, last: bool) -> RecoveredPartition | None:
+    stamp = SequenceMap.of((identity.producer_id, identity.producer_epoch), row)
+    verdict = judge_position(seen, stamp, row.inherited)
+    if isinstance(verdict, ResumeAt):
         sentence = f"stands at {verdict.position}, the source at {seen.source_end}"
-        return Found(row, verdict.position, seen.source_end, sentence)
-    if isinstance(verdict, Stop):
-        return Found(row, -1, seen.source_end, f"its pump will stop: {verdict.kind}: {verdict.sentence}")
-    return Found(row, -1, seen.source_end, f"its pump must look again: {verdict.sentence}") if last else None
+        return RecoveredPartition(row, verdict.position, seen.source_end, sentence)
+    if isinstance(verdict, StopAt):
+        return RecoveredPartition(row, -1, seen.source_end, f"its pump will stop: {verdict.kind}: {verdict.sentence}")
+    return (
+        RecoveredPartition(row, -1, seen.source_end, f"its pump must look again: {verdict.sentence}") if last else None
+    )
 
 
-def _stands(one: Found, now_ms: int) -> Receipt:
+def _stands(one: RecoveredPartition, now_ms: int) -> ProgressRecord:
     """Where receipts begin: what came before was told to the lost store."""
     row, lag = one.row, max(0, one.source_end - one.end)
-    return Receipt(
+    return ProgressRecord(
         link=row.link,
         topic=row.topic,
         partition=row.partition,
@@ -226,14 +230,14 @@ def _stands(one: Found, now_ms: int) -> Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Recover:
+class RecoverLink:
     """The link becomes this store's, with what its target says of it."""
 
     link: str
 
 
 @dataclass(frozen=True, slots=True)
-class TakeStep:
+class TakeOverLinkStep:
     """Whose the link is; `whose` is empty where it is this store's already."""
 
     link: str
@@ -248,11 +252,11 @@ class TakeStep:
 
 
 @dataclass(frozen=True, slots=True)
-class PutBackStep:
+class RestorePartitionStep:
     """A partition of a twin that this store knows again."""
 
     link: str
-    found: Found
+    found: RecoveredPartition
 
     def sentence(self, *, done: bool) -> str:
         row = self.found.row
@@ -262,7 +266,7 @@ class PutBackStep:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftStep:
+class SkippedTopicStep:
     """A topic that is not put back, and why."""
 
     link: str
@@ -273,11 +277,11 @@ class LeftStep:
         return f"{self.link}: {'not' if done else 'would not be'} put back: {self.topic} {self.why}"
 
 
-Step = TakeStep | PutBackStep | LeftStep
+RecoverStep = TakeOverLinkStep | RestorePartitionStep | SkippedTopicStep
 
 
 @dataclass(frozen=True, slots=True)
-class Recovering(Plan[Step]):
+class RecoverPlan(Plan[RecoverStep]):
     """`seen` on the target, while no mirror was at work under this `lease`."""
 
     link: str = ""
@@ -285,11 +289,11 @@ class Recovering(Plan[Step]):
     lease: LeaseRow | None = None
 
 
-def plan(asked: Recover, settings: Settings, store: Store, *, tell: Callable[[str], None]) -> Recovering:
+def plan(asked: RecoverLink, settings: Settings, store: Store, *, tell: Callable[[str], None]) -> RecoverPlan:
     """Each twin is looked at as a pump does. RefusedError while a mirror runs the link here; `tell` hears what is
     waited for."""
     link = settings.link(asked.link)
-    lease = refuse_under_a_mirror(store, link.name, settings.mirror.lease_s, tell)
+    lease = refuse_while_mirror_runs(store, link.name, settings.mirror.lease_s, tell)
     with open_recoverer(settings, link, store) as recoverer:
         seen = recoverer.look()
     if seen.whole and seen.identity:
@@ -299,26 +303,32 @@ def plan(asked: Recover, settings: Settings, store: Store, *, tell: Callable[[st
             f" of which {seen.target} tells"
         )
         known = {row.topic for row in store.twins.of(link.name)}
-        left = [LeftStep(link.name, topic, why).sentence(done=True) for topic, why in seen.left if topic not in known]
-        return Recovering(shown=(nothing, *left), link=link.name, seen=seen, lease=lease)
-    remarks = (f"{link.name}: {LOST}",) if seen.identity else ()
-    return Recovering(tuple(steps_of(link.name, seen, store)), remarks=remarks, link=link.name, seen=seen, lease=lease)
+        left = [
+            SkippedTopicStep(link.name, topic, why).sentence(done=True)
+            for topic, why in seen.left
+            if topic not in known
+        ]
+        return RecoverPlan(shown=(nothing, *left), link=link.name, seen=seen, lease=lease)
+    remarks = (f"{link.name}: {LOST_FOR_GOOD}",) if seen.identity else ()
+    return RecoverPlan(
+        tuple(build_recover_steps(link.name, seen, store)), remarks=remarks, link=link.name, seen=seen, lease=lease
+    )
 
 
-def act(planned: Recovering, settings: Settings, store: Store, *, by: str) -> Iterator[Step]:
+def act(planned: RecoverPlan, settings: Settings, store: Store, *, by: str) -> Iterator[RecoverStep]:
     """All of it at once, the link first. RefusedError where a mirror has begun since."""
     if planned.seen is None or not planned.steps:
         return
     link = settings.link(planned.link)
     with (
-        in_place_of_a_mirror(store, link.name, planned.lease, by),
+        hold_mirror_lease(store, link.name, planned.lease, by),
         open_recoverer(settings, link, store) as recoverer,
     ):
         recoverer.recover(planned.seen, by)
     yield from planned.steps
 
 
-def steps_of(link: str, seen: Recovery, store: Store) -> Iterator[Step]:
+def build_recover_steps(link: str, seen: Recovery, store: Store) -> Iterator[RecoverStep]:
     writes = "which has never begun to write"
     if seen.kept:
         writes = f"which goes on with the twins it knows, as producer {seen.kept.producer_id}; nothing is put back"
@@ -330,6 +340,6 @@ def steps_of(link: str, seen: Recovery, store: Store) -> Iterator[Step]:
     elif seen.holder:
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seen.holder.since_ms / 1000))
         whose = f"store {seen.holder.store[:8]} (host {seen.holder.host}, since {since})"
-    yield TakeStep(link, whose, store.place, writes)
-    yield from (PutBackStep(link, found) for found in seen.found)
-    yield from (LeftStep(link, topic, why) for topic, why in seen.left)
+    yield TakeOverLinkStep(link, whose, store.place, writes)
+    yield from (RestorePartitionStep(link, found) for found in seen.found)
+    yield from (SkippedTopicStep(link, topic, why) for topic, why in seen.left)

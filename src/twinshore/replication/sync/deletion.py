@@ -1,5 +1,5 @@
-"""Deletion and re-creation, with hands: `Judging` looks at both clusters, and `lifecycle` decides what becomes of each
-known topic; the follower does it, `mirror plan` says it.
+"""Deletion and re-creation, with hands: `TopicJudge` looks at both clusters, and `lifecycle` decides what becomes of
+each known topic; the follower does it, `mirror plan` says it.
 
 What concerns lanes and the planner is left as orders for the driver's task, which takes them at its next turn.
 """
@@ -14,58 +14,64 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.incidents import Effect, IncidentKind, Policy
-from twinshore.config.model import Link, is_heartbeats
-from twinshore.config.once import Once
+from twinshore.config.incident_policy import IncidentEffect, IncidentKind, IncidentPolicy
+from twinshore.config.model import Link, is_heartbeats_topic
+from twinshore.config.repeat_filter import RepeatFilter
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.replication.core.incident_kinds import OF_KNOWN_TOPICS
-from twinshore.replication.links import standing
-from twinshore.replication.sync.clusters import DONE, Hands, SafetyNow, sides, spans
+from twinshore.replication.core.incident_kinds import KNOWN_TOPIC_KINDS
+from twinshore.replication.links import effective_links
+from twinshore.replication.sync.cluster_comparison import (
+    DONE,
+    SafetyPolicy,
+    TargetAdmin,
+    observe_topics,
+    read_twin_ranges,
+)
 from twinshore.replication.sync.core import lifecycle
 from twinshore.replication.sync.core.decisions import (
-    ARCHIVED,
-    FORGOTTEN,
-    THERE_AGAIN,
-    Act,
-    Archive,
-    AskSpans,
+    ARCHIVED_OUTCOME,
+    FORGOTTEN_OUTCOME,
+    RETURNED_OUTCOME,
+    ArchiveTwin,
+    AskTwinRanges,
     Change,
     DeleteTwin,
-    Forget,
-    LookAgain,
-    Remember,
-    TakeBack,
-    Tell,
-    Withdraw,
+    DropTopicState,
+    LifecycleAction,
+    RememberState,
+    ReplanTopic,
+    ReportIncident,
+    RevokeApproval,
+    WithdrawTopic,
 )
 from twinshore.replication.sync.core.lifecycle import (
-    Memory,
+    DeletionDelays,
+    DeletionRules,
+    LifecycleState,
+    ObservedTopic,
     Presence,
-    SeenTopic,
-    ServedDelays,
-    TopicLook,
-    TopicRules,
-    memories_of,
-    objection,
-    row_of,
-    spent,
-    too_many,
+    TopicObservation,
+    explain_too_many,
+    find_objection,
+    lifecycle_row,
+    parse_lifecycle_states,
+    rows_to_forget,
 )
-from twinshore.state.core.values import Incident, LedgerRow, PartitionState, Remembered, TwinRow
+from twinshore.state.core.values import Incident, IncidentRow, LinkStateRow, PartitionState, TwinRow
 from twinshore.state.store import Store
 
-DELETION, HELD = IncidentKind.DELETED_TOPIC, IncidentKind.DELETION_HELD
-ENDED = (DELETION, IncidentKind.RECREATED_TOPIC, HELD)
-REFUSED_AGAIN_S = 60.0
+DELETED_KIND, DELETION_HELD_KIND = IncidentKind.DELETED_TOPIC, IncidentKind.DELETION_HELD
+ENDED_KINDS = (DELETED_KIND, IncidentKind.RECREATED_TOPIC, DELETION_HELD_KIND)
+DELETE_RETRY_S = 60.0
 
 
-class Judged(NamedTuple):
+class JudgedTopic(NamedTuple):
     """A topic as it was seen, what is remembered of it, and what holds for it now."""
 
-    look: TopicLook
-    memory: Memory
-    rules: TopicRules
+    look: TopicObservation
+    memory: LifecycleState
+    rules: DeletionRules
 
     @property
     def is_plain(self) -> bool:
@@ -73,10 +79,10 @@ class Judged(NamedTuple):
         seen = self.look
         ids = (seen.source.topic_id, seen.target.topic_id)
         same = ids == (seen.known_source_id, seen.known_target_id)
-        return same and seen.target.partitions <= seen.source.partitions and self.memory == Memory()
+        return same and seen.target.partitions <= seen.source.partitions and self.memory == LifecycleState()
 
 
-class Judging:
+class TopicJudge:
     """One thread's. `links`: all of the settings. `link` gives names and policies, which no operator's word changes;
     what operators said is asked of the store at each look and each deletion."""
 
@@ -88,20 +94,20 @@ class Judging:
         store: Store,
         *,
         links: Sequence[Link],
-        safety: SafetyNow,
+        safety: SafetyPolicy,
     ) -> None:
         self._link, self._source, self._target, self._store = link, source, target, store
         self._links, self._safety = links, safety
         self._missed: dict[str, int] = {}
 
-    def look(self, doubted: Collection[str] = ()) -> dict[str, Judged]:
+    def look(self, doubted: Collection[str] = ()) -> dict[str, JudgedTopic]:
         """Every topic that has, or had, a twin. `doubted`: where a pump stopped."""
         known: dict[str, TwinRow] = {}
         for row in self._store.twins.of(self._link.name):
             known.setdefault(row.topic, row)
         # The target first: a topic that grows in between must not look as if its twin had grown.
-        target = sides(self._target, [self._link.twin_of(topic) for topic in known])
-        source = sides(self._source, known)
+        target = observe_topics(self._target, [self._link.twin_of(topic) for topic in known])
+        source = observe_topics(self._source, known)
         looks = [
             self._one(row, source[topic], target[self._link.twin_of(topic)], doubted=topic in doubted)
             for topic, row in known.items()
@@ -112,47 +118,51 @@ class Judging:
         """Why nothing may delete the twins of these topics, as settings and operators say at this moment."""
         if not topics:
             return {}
-        now = standing(self._links, self._store)[self._link.name]
-        kept = {row.subject for row in self._store.memories.of(self._link.name, lifecycle.KEEP)}
+        now = effective_links(self._links, self._store)[self._link.name]
+        kept = {row.subject for row in self._store.link_states.of(self._link.name, lifecycle.KEEP_TWIN)}
         never = self._safety.against()
-        return {topic: objection(now.link, topic, never=never, kept=kept, troubles=now.troubles) for topic in topics}
+        return {
+            topic: find_objection(now.link, topic, never=never, kept=kept, troubles=now.troubles) for topic in topics
+        }
 
-    def decide(self, one: Judged, at_ms: int) -> list[Act]:
+    def decide(self, one: JudgedTopic, at_ms: int) -> list[LifecycleAction]:
         """What is to be done at this moment; the target is asked what the twin holds where that matters."""
         look, memory, rules = one
-        acts = lifecycle.decide(look, memory, rules, None, at_ms)
-        if AskSpans(look.topic) not in acts:
+        acts = lifecycle.decide_actions(look, memory, rules, None, at_ms)
+        if AskTwinRanges(look.topic) not in acts:
             return acts
-        held = spans(self._target, look.topic, look.twin, look.target, self._store.receipts.positions(self._link.name))
-        return lifecycle.decide(look, memory, rules, held, at_ms)
+        held = read_twin_ranges(
+            self._target, look.topic, look.twin, look.target, self._store.receipts.positions(self._link.name)
+        )
+        return lifecycle.decide_actions(look, memory, rules, held, at_ms)
 
-    def _one(self, row: TwinRow, source: SeenTopic, target: SeenTopic, *, doubted: bool) -> TopicLook:
+    def _one(self, row: TwinRow, source: ObservedTopic, target: ObservedTopic, *, doubted: bool) -> TopicObservation:
         topic = row.topic
         missed = self._missed.get(topic, 0) + 1 if source.presence is Presence.GONE else 0
         self._missed[topic] = missed
         twin = self._link.twin_of(topic)
-        return TopicLook(topic, twin, row.source_topic_id, row.target_topic_id, source, target, missed, doubted)
+        return TopicObservation(topic, twin, row.source_topic_id, row.target_topic_id, source, target, missed, doubted)
 
-    def _judged(self, looks: Sequence[TopicLook]) -> dict[str, Judged]:
-        memories = memories_of(self._store.memories.of(self._link.name))
+    def _judged(self, looks: Sequence[TopicObservation]) -> dict[str, JudgedTopic]:
+        memories = parse_lifecycle_states(self._store.link_states.of(self._link.name))
         mapped = {topic for topic, _ in self._store.extents.reached(self._link.name)}
-        against = self.objections([look.topic for look in looks if lifecycle.is_lost(look)])
+        against = self.objections([look.topic for look in looks if lifecycle.is_source_lost(look)])
         found = {}
         for look in looks:
-            rules = TopicRules(self._link.follow, against.get(look.topic, ""))
-            one = look, memories.get(look.topic, Memory()), rules
-            found[look.topic] = Judged(*(lifecycle.for_mapped(*one) if look.topic in mapped else one))
-        ours = [one for topic, one in found.items() if not is_heartbeats(topic)]
+            rules = DeletionRules(self._link.follow, against.get(look.topic, ""))
+            one = look, memories.get(look.topic, LifecycleState()), rules
+            found[look.topic] = JudgedTopic(*(lifecycle.adapt_to_mapped(*one) if look.topic in mapped else one))
+        ours = [one for topic, one in found.items() if not is_heartbeats_topic(topic)]
         waiting = sum(lifecycle.would_delete(*one, wall_ms()) for one in ours)
-        lost = sum(lifecycle.is_lost(one.look) for one in ours)
-        many = too_many(waiting, lost, len(ours), self._safety.known.deletions_at_once_max)
+        lost = sum(lifecycle.is_source_lost(one.look) for one in ours)
+        many = explain_too_many(waiting, lost, len(ours), self._safety.known.deletions_at_once_max)
         if not many:
             return found
         return {topic: one._replace(rules=replace(one.rules, many=many)) for topic, one in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ControllerOrder:
     """For the driver. `withdraw`: off the lanes first. `again`: the planner decides anew. `forget`: the store has."""
 
     topic: str
@@ -161,7 +171,7 @@ class Order:
     forget: bool = False
 
 
-class Endings:
+class DeletedTopics:
     """`orders` and `doubt` may be called by any thread, the rest by the follower's alone. `active`: whether the link is
     ours to act for, asked again before each deletion."""
 
@@ -171,27 +181,27 @@ class Endings:
         source: KafkaCluster,
         target: KafkaCluster,
         store: Store,
-        hands: Hands,
+        hands: TargetAdmin,
         *,
         links: Sequence[Link],
-        safety: SafetyNow,
+        safety: SafetyPolicy,
         active: Callable[[], bool],
         clock_s: Callable[[], float] = steady_s,
     ) -> None:
         self._link, self._source, self._target, self._store, self._hands = link, source, target, store, hands
-        self.judging = Judging(link, source, target, store, links=links, safety=safety)
+        self.judging = TopicJudge(link, source, target, store, links=links, safety=safety)
         self._active, self._clock_s = active, clock_s
-        self._delays = ServedDelays(link.name)
-        self._orders: deque[Order] = deque()
+        self._delays = DeletionDelays(link.name)
+        self._orders: deque[ControllerOrder] = deque()
         self._guard = threading.Lock()
         self._doubted: set[str] = set()
         self._unusual: set[str] = set()
         self._told: dict[str, set[str]] = {}
-        self._troubles: dict[str, Once] = {}
+        self._troubles: dict[str, RepeatFilter] = {}
         self._refused_s: dict[str, float] = {}
         self._carried: frozenset[str] = frozenset()
 
-    def orders(self, carried: Iterable[str]) -> list[Order]:
+    def orders(self, carried: Iterable[str]) -> list[ControllerOrder]:
         """What the driver shall do now; `carried` are the topics its lanes carry at this moment."""
         self._carried = frozenset(carried)
         found = []
@@ -208,7 +218,7 @@ class Endings:
 
     def again(self, topic: str) -> None:
         """The planner shall decide about it anew."""
-        self._orders.append(Order(topic))
+        self._orders.append(ControllerOrder(topic))
 
     def is_plain(self, topic: str) -> bool:
         """Whether the last look found both sides as they are known."""
@@ -227,9 +237,9 @@ class Endings:
             if (not one.is_plain or one.look.doubted) and self._active():
                 self._try(one)
 
-    def _try(self, one: Judged) -> None:
+    def _try(self, one: JudgedTopic) -> None:
         topic = one.look.topic
-        once = self._troubles.setdefault(topic, Once(self._hands.log))
+        once = self._troubles.setdefault(topic, RepeatFilter(self._hands.log))
         try:
             self._act(one)
         except KafkaError as error:
@@ -237,42 +247,42 @@ class Endings:
         else:
             once.well(f"{self._link.name}: what becomes of topic {topic} is decided again")
 
-    def _act(self, one: Judged) -> None:
+    def _act(self, one: JudgedTopic) -> None:
         at_ms = wall_ms()
         for act in self.judging.decide(self._waited(one), at_ms):
             if not self._do(act, one.look, at_ms):
                 return
 
-    def _waited(self, one: Judged) -> Judged:
+    def _waited(self, one: JudgedTopic) -> JudgedTopic:
         """With how long an announced deletion has waited; the store keeps it for the next process."""
         topic = one.look.topic
         served = self._delays.served(topic, one.memory, self._clock_s())
         row = self._delays.row(topic, one.memory, served, one.rules.follow.delete_after_s)
         if row is not None:
-            self._store.memories.remember([row])
+            self._store.link_states.remember([row])
         return one._replace(memory=served)
 
-    def _do(self, act: Act, look: TopicLook, at_ms: int) -> bool:
+    def _do(self, act: LifecycleAction, look: TopicObservation, at_ms: int) -> bool:
         """Whether the next act may follow at once: a twin is not touched before its pumps have let go of it."""
         match act:
-            case AskSpans(topic):
+            case AskTwinRanges(topic):
                 raise KafkaError(f"{self._target.name} did not say of each partition what the twin {look.twin} holds")
-            case Remember():
+            case RememberState():
                 self._remember(act, at_ms)
-            case Withdraw(topic):
+            case WithdrawTopic(topic):
                 if topic in self._carried:
-                    self._orders.append(Order(topic, withdraw=True))
-            case LookAgain(topic):
-                self._orders.append(Order(topic, again=True))
-            case Tell():
+                    self._orders.append(ControllerOrder(topic, withdraw=True))
+            case ReplanTopic(topic):
+                self._orders.append(ControllerOrder(topic, again=True))
+            case ReportIncident():
                 self._tell(act)
-            case Archive(topic):
+            case ArchiveTwin(topic):
                 self._archive(topic, look.target)
             case DeleteTwin():
                 return self._delete(act, look.known_target_id)
-            case TakeBack(topic):
-                self._take_back(topic, lifecycle.CONFIRMED)
-            case Forget(topic):
+            case RevokeApproval(topic):
+                self._take_back(topic, lifecycle.BEGIN_AGAIN_APPROVAL)
+            case DropTopicState(topic):
                 if topic in self._carried:
                     return False
                 self._forget(topic)
@@ -283,30 +293,32 @@ class Endings:
         topic, tried_s = act.topic, self._refused_s.get(act.topic)
         if topic in self._carried or not self._active() or self.judging.objections([topic])[topic]:
             return False
-        if tried_s is not None and time.monotonic() - tried_s < REFUSED_AGAIN_S:
+        if tried_s is not None and time.monotonic() - tried_s < DELETE_RETRY_S:
             return False
         refused = self._hands.delete_twin(act.twin, topic_id, act.reason, still=self._active, told=tried_s is not None)
         if refused and self._active():
             self._refused_s[topic] = time.monotonic()
-            policy = Policy(f"try again every {REFUSED_AGAIN_S:g} s", Effect.TWIN)
-            self._tell(Tell(topic, HELD, f"the twin {act.twin} cannot be deleted: {refused}", policy))
+            policy = IncidentPolicy(f"try again every {DELETE_RETRY_S:g} s", IncidentEffect.TWIN)
+            self._tell(
+                ReportIncident(topic, DELETION_HELD_KIND, f"the twin {act.twin} cannot be deleted: {refused}", policy)
+            )
         return not refused
 
     def _take_back(self, topic: str, kind: str) -> None:
-        self._store.memories.forget([Remembered(self._link.name, kind, topic, "", "", 0)])
+        self._store.link_states.forget([LinkStateRow(self._link.name, kind, topic, "", "", 0)])
 
-    def _remember(self, act: Remember, at_ms: int) -> None:
-        row = row_of(self._link.name, act, at_ms)
+    def _remember(self, act: RememberState, at_ms: int) -> None:
+        row = lifecycle_row(self._link.name, act, at_ms)
         if act.state:
-            self._store.memories.remember([row])
+            self._store.link_states.remember([row])
             return
-        self._store.memories.forget([row])
-        self._take_back(act.topic, lifecycle.ALLOWED)
-        self._close(act.topic, DELETION, HELD)
-        self._told.get(act.topic, set()).difference_update((DELETION, HELD))
-        self._hands.account([Change(lifecycle.KIND, act.topic, "", THERE_AGAIN, act.topic)], DONE)
+        self._store.link_states.forget([row])
+        self._take_back(act.topic, lifecycle.DELETE_APPROVAL)
+        self._close(act.topic, DELETED_KIND, DELETION_HELD_KIND)
+        self._told.get(act.topic, set()).difference_update((DELETED_KIND, DELETION_HELD_KIND))
+        self._hands.account([Change(lifecycle.TOPIC_KIND, act.topic, "", RETURNED_OUTCOME, act.topic)], DONE)
 
-    def _tell(self, act: Tell) -> None:
+    def _tell(self, act: ReportIncident) -> None:
         incident = Incident(
             self._link.name, act.topic, -1, act.kind, -1, -1, act.policy, act.sentence, act.side or act.kind.side
         )
@@ -319,13 +331,13 @@ class Endings:
         at_ms = wall_ms()
         row = self._store.ledger.add(incident, now_ms=at_ms)
         self._told.setdefault(act.topic, set()).add(act.kind)
-        change = Change(lifecycle.KIND, act.topic, "", act.sentence, act.topic)
+        change = Change(lifecycle.TOPIC_KIND, act.topic, "", act.sentence, act.topic)
         if row.opened_ms == at_ms:
             self._hands.account([change], act.policy.words)
         else:
             self._hands.log(f"{self._link.name}: {change} ({act.policy.words})")
 
-    def _rows(self, topic: str, *kinds: IncidentKind) -> list[LedgerRow]:
+    def _rows(self, topic: str, *kinds: IncidentKind) -> list[IncidentRow]:
         """Open rows of the whole topic."""
         rows = self._store.ledger.rows(self._link.name, open_only=True)
         here = [row for row in rows if (row.incident.topic, row.incident.partition) == (topic, -1)]
@@ -335,7 +347,7 @@ class Endings:
         """What the ledger says became of topics, whoever told it: an earlier process, or another mirror meanwhile."""
         found: dict[str, set[str]] = {}
         for row in self._store.ledger.rows(self._link.name, open_only=True):
-            if row.incident.partition < 0 and row.incident.kind in ENDED:
+            if row.incident.partition < 0 and row.incident.kind in ENDED_KINDS:
                 found.setdefault(row.incident.topic, set()).add(row.incident.kind)
         return found
 
@@ -346,19 +358,19 @@ class Endings:
             self._close(topic, *map(IncidentKind, told))
         self._told.pop(topic, None)
 
-    def _archive(self, topic: str, twin: SeenTopic) -> None:
+    def _archive(self, topic: str, twin: ObservedTopic) -> None:
         for partition in range(twin.partitions):
             self._store.receipts.set_state(self._link.name, topic, partition, PartitionState.ARCHIVED)
-        self._close(topic, DELETION)
-        self._hands.account([Change(lifecycle.KIND, topic, "", ARCHIVED, topic)], DONE)
+        self._close(topic, DELETED_KIND)
+        self._hands.account([Change(lifecycle.TOPIC_KIND, topic, "", ARCHIVED_OUTCOME, topic)], DONE)
 
     def _forget(self, topic: str) -> None:
-        self._close(topic, *OF_KNOWN_TOPICS)
+        self._close(topic, *KNOWN_TOPIC_KINDS)
         self._told.pop(topic, None)
-        self._store.forget_topic(self._link.name, topic, spent(self._link.name, topic))
+        self._store.forget_topic(self._link.name, topic, rows_to_forget(self._link.name, topic))
         self._refused_s.pop(topic, None)
-        self._orders.append(Order(topic, forget=True))
-        self._hands.account([Change(lifecycle.KIND, topic, "", FORGOTTEN, topic)], DONE)
+        self._orders.append(ControllerOrder(topic, forget=True))
+        self._hands.account([Change(lifecycle.TOPIC_KIND, topic, "", FORGOTTEN_OUTCOME, topic)], DONE)
 
     def _close(self, topic: str, *kinds: IncidentKind) -> None:
         for row in self._rows(topic, *kinds):

@@ -22,77 +22,85 @@ from dataclasses import dataclass
 from functools import partial
 
 from twinshore.config.errors import KafkaError, StoreError, TwinshoreError
-from twinshore.config.incidents import IncidentKind, IncidentSide
+from twinshore.config.incident_policy import IncidentKind, IncidentSide
 from twinshore.config.model import Link
-from twinshore.config.sections.links import unmet
-from twinshore.config.sentences import listed
+from twinshore.config.sections.links import unmatched_outputs
+from twinshore.config.sentences import join_names
 from twinshore.config.settings import Settings
 from twinshore.kafka.admin import read_acls
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.rights import Acl, Resource
+from twinshore.kafka.protocol.access_control import Acl, ResourceType
 from twinshore.replication.core.model import CarryTopic, Refuse
 from twinshore.replication.incidents import stopped
-from twinshore.replication.sync.clusters import Comparing, Hands, SafetyNow, own_users, principal
+from twinshore.replication.sync.cluster_comparison import (
+    ClusterComparison,
+    SafetyPolicy,
+    TargetAdmin,
+    own_users,
+    target_principal,
+)
 from twinshore.replication.sync.core import decisions
 from twinshore.replication.sync.core.decisions import (
-    ARCHIVED,
-    FORGOTTEN,
-    THERE_AGAIN,
-    Archive,
+    ARCHIVED_OUTCOME,
+    FORGOTTEN_OUTCOME,
+    RETURNED_OUTCOME,
+    AclContext,
+    ArchiveTwin,
     Change,
     DeleteTwin,
-    Forget,
-    Ground,
+    DropTopicState,
     Remark,
-    Remember,
-    Tell,
+    RememberState,
+    ReportIncident,
 )
 from twinshore.replication.sync.core.lifecycle import (
-    COMPACTED,
-    KIND,
-    LOOKS_MIN,
-    Cleaned,
+    COMPACTED_KIND,
+    MISSED_POLLS_MIN,
+    TOPIC_KIND,
+    CompactedTopic,
     Presence,
-    cleaned_of,
-    cleaned_row,
-    compacts,
-    stands,
+    compacted_row,
+    describe_topic_state,
+    is_compacted_policy,
+    parse_compacted,
 )
-from twinshore.replication.sync.deletion import Endings, Judged, Judging
-from twinshore.replication.task.core.position import RIGHTS
-from twinshore.runtime.endpoints import PATIENT, Ends, Shared, hold_to
-from twinshore.runtime.logging import Trouble, with_causes
-from twinshore.runtime.scheduler import tasks
-from twinshore.state.core.values import Remembered
+from twinshore.replication.sync.deletion import DeletedTopics, JudgedTopic, TopicJudge
+from twinshore.replication.task.core.position import AUTHORIZATION_CODES
+from twinshore.runtime.endpoints import LONG_TIMEOUT_CONNECTIONS, LinkClients, SharedConnections, pin_cluster_ids
+from twinshore.runtime.logging import FailureLog, as_outage_log
+from twinshore.runtime.scheduler import process_scheduler
+from twinshore.state.core.values import LinkStateRow
 from twinshore.state.store import Store
 
-Line = Change | Remark
-PREVIEW_TOPICS_AT_ONCE = 500
+PreviewLine = Change | Remark
+PREVIEW_TOPICS_PER_REQUEST = 500
 
 
-def preview(link: Link, settings: Settings, store: Store, shared: Shared, soon: Iterable[str]) -> list[Line]:
+def preview_sync(
+    link: Link, settings: Settings, store: Store, shared: SharedConnections, soon: Iterable[str]
+) -> list[PreviewLine]:
     """Every change and every remark; `soon` are topics whose twins would be made first."""
-    with Ends(link, settings, patience_s=10.0, shared=shared) as ends:
-        safety = SafetyNow(settings, lambda _: None)
-        judging = Judging(link, ends.source, ends.target, store, links=settings.links, safety=safety)
-        return _lines(Comparing(link, ends.source, ends.target, store), judging, soon)
+    with LinkClients(link, settings, patience_s=10.0, shared=shared) as ends:
+        safety = SafetyPolicy(settings, lambda _: None)
+        judging = TopicJudge(link, ends.source, ends.target, store, links=settings.links, safety=safety)
+        return _lines(ClusterComparison(link, ends.source, ends.target, store), judging, soon)
 
 
-def _lines(comparing: Comparing, judging: Judging, soon: Iterable[str]) -> list[Line]:
+def _lines(comparing: ClusterComparison, judging: TopicJudge, soon: Iterable[str]) -> list[PreviewLine]:
     link = comparing.link
-    judged = looked(judging)
+    judged = judge_topics(judging)
     topics = judged.keys() | set(soon)
     plain = sorted(topic for topic, one in judged.items() if one.is_plain)
-    parts: list[tuple[str, Callable[[], list[Line]]]] = [
-        *((KIND, partial(becoming, judging, one)) for one in judged.values() if not one.is_plain),
+    parts: list[tuple[str, Callable[[], list[PreviewLine]]]] = [
+        *((TOPIC_KIND, partial(preview_topic, judging, one)) for one in judged.values() if not one.is_plain),
         (decisions.SETTING_KIND, lambda: _settings(comparing, plain)),
         (decisions.ACL_KIND, lambda: _acls(comparing, topics)),
         ("outputs", lambda: _outputs(link, topics)),
-        (decisions.QUOTA, lambda: _quotas(comparing)),
-        (decisions.USER, lambda: _users(comparing)),
+        (decisions.QUOTA_KIND, lambda: _quotas(comparing)),
+        (decisions.USER_KIND, lambda: _users(comparing)),
     ]
-    found: list[Line] = []
+    found: list[PreviewLine] = []
     for kind, part in parts:
         try:
             found += part()
@@ -101,47 +109,47 @@ def _lines(comparing: Comparing, judging: Judging, soon: Iterable[str]) -> list[
     return found
 
 
-def looked(judging: Judging) -> dict[str, Judged]:
+def judge_topics(judging: TopicJudge) -> dict[str, JudgedTopic]:
     """Every known topic, as often as the follower looks before it counts one as gone."""
-    judged: dict[str, Judged] = {}
-    for _ in range(LOOKS_MIN):
+    judged: dict[str, JudgedTopic] = {}
+    for _ in range(MISSED_POLLS_MIN):
         judged = judging.look()
         if all(one.look.source.presence is not Presence.GONE for one in judged.values()):
             break
     return judged
 
 
-def becoming(judging: Judging, one: Judged) -> list[Line]:
+def preview_topic(judging: TopicJudge, one: JudgedTopic) -> list[PreviewLine]:
     """What the follower would do about a topic now, or what it waits for."""
     topic = one.look.topic
-    found: list[Line] = []
+    found: list[PreviewLine] = []
     for act in judging.decide(one, wall_ms()):
         match act:
-            case Tell(_, _, sentence, policy):
-                found.append(Remark(KIND, topic, f"{sentence} ({policy.words})"))
+            case ReportIncident(_, _, sentence, policy):
+                found.append(Remark(TOPIC_KIND, topic, f"{sentence} ({policy.words})"))
             case DeleteTwin(_, twin, reason):
-                found.append(Change(KIND, topic, "", f"its twin {twin} is deleted: {reason}"))
-            case Archive():
-                found.append(Change(KIND, topic, "", ARCHIVED))
-            case Forget():
-                found.append(Change(KIND, topic, "", FORGOTTEN))
-            case Remember(_, None):
-                found.append(Change(KIND, topic, "", THERE_AGAIN))
-    says = stands(*one)
-    return found or ([Remark(KIND, topic, says)] if says else [])
+                found.append(Change(TOPIC_KIND, topic, "", f"its twin {twin} is deleted: {reason}"))
+            case ArchiveTwin():
+                found.append(Change(TOPIC_KIND, topic, "", ARCHIVED_OUTCOME))
+            case DropTopicState():
+                found.append(Change(TOPIC_KIND, topic, "", FORGOTTEN_OUTCOME))
+            case RememberState(_, None):
+                found.append(Change(TOPIC_KIND, topic, "", RETURNED_OUTCOME))
+    says = describe_topic_state(*one)
+    return found or ([Remark(TOPIC_KIND, topic, says)] if says else [])
 
 
-def _settings(comparing: Comparing, plain: list[str]) -> list[Line]:
-    found: list[Line] = []
-    for start in range(0, len(plain), PREVIEW_TOPICS_AT_ONCE):
-        plan = comparing.settings(plain[start : start + PREVIEW_TOPICS_AT_ONCE])
+def _settings(comparing: ClusterComparison, plain: list[str]) -> list[PreviewLine]:
+    found: list[PreviewLine] = []
+    for start in range(0, len(plain), PREVIEW_TOPICS_PER_REQUEST):
+        plan = comparing.settings(plain[start : start + PREVIEW_TOPICS_PER_REQUEST])
         found += [Remark(decisions.SETTING_KIND, name, why) for name, why in plan.silent.items()]
         for topic, wanted in plan.wanted.items():
-            found += decisions.as_changes(comparing.link.twin_of(topic), wanted)
+            found += decisions.settings_to_changes(comparing.link.twin_of(topic), wanted)
     return found
 
 
-def _acls(comparing: Comparing, topics: set[str]) -> list[Line]:
+def _acls(comparing: ClusterComparison, topics: set[str]) -> list[PreviewLine]:
     link = comparing.link
     if not link.follow.acls or not topics:
         return []
@@ -149,30 +157,32 @@ def _acls(comparing: Comparing, topics: set[str]) -> list[Line]:
     ours = read_acls(comparing.target) if theirs is not None else None
     if theirs is None or ours is None:
         return []
-    sight = comparing.acls(theirs, ours, topics, comparing.store.memories.of(link.name, decisions.WRITTEN))
+    sight = comparing.acls(theirs, ours, topics, comparing.store.link_states.of(link.name, decisions.ACL_WRITTEN_KIND))
     if sight.reason:
         return [Remark(decisions.ACL_KIND, link.name, f"none follows: {sight.reason}")]
     held = [Remark(decisions.ACL_KIND, str(acl), f"held back: {why}") for acl, why in sorted(sight.want.held.items())]
-    return [*sight.plan.changes(), *held, *decisions.exposing(ours, sight.floor)]
+    return [*sight.plan.changes(), *held, *decisions.find_exposing_acls(ours, sight.floor)]
 
 
-def _outputs(link: Link, topics: Collection[str]) -> list[Line]:
+def _outputs(link: Link, topics: Collection[str]) -> list[PreviewLine]:
     """Expressions for what groups write that hold nothing back now."""
-    return [Remark("outputs", repr(expression), said) for expression, said in unmet(link.groups.outputs, topics)]
+    return [
+        Remark("outputs", repr(expression), said) for expression, said in unmatched_outputs(link.groups.outputs, topics)
+    ]
 
 
-def _quotas(comparing: Comparing) -> list[Line]:
+def _quotas(comparing: ClusterComparison) -> list[PreviewLine]:
     plan = comparing.quotas()
     return [*(one.as_change() for one in plan.changes), *plan.remarks] if plan else []
 
 
-def _users(comparing: Comparing) -> list[Line]:
+def _users(comparing: ClusterComparison) -> list[PreviewLine]:
     plan = comparing.users()
     return [*plan.changes(), *plan.remarks] if plan else []
 
 
-ASKED_S_MIN = 30.0  # so long a topic is expected after it was asked for
-NO_RULES_HINT = "or `acls = false` in the link's section `follow`, to carry it without rules"
+EXPECTED_S_MIN = 30.0  # so long a topic is expected after it was asked for
+NO_ACLS_HINT = "or `acls = false` in the link's section `follow`, to carry it without rules"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +195,7 @@ class _Why:
     side: IncidentSide
 
 
-class Rules:
+class AclSync:
     """One link's; `link` gives it as it holds now. `admit` and `news` are the driver's, `look` the follower's. `wake`:
     have a look soon. `ours`: all users of Twinshore that the settings name."""
 
@@ -195,7 +205,7 @@ class Rules:
         source: KafkaCluster,
         target: KafkaCluster,
         store: Store,
-        hands: Hands,
+        hands: TargetAdmin,
         *,
         active: Callable[[], bool],
         wake: Callable[[], None],
@@ -204,7 +214,7 @@ class Rules:
     ) -> None:
         self._now, self._source, self._target, self._store, self._hands = link, source, target, store, hands
         self._active, self._wake, self._ours = active, wake, ours
-        self._asked_s_max = max(ASKED_S_MIN, 3 * survey_s)
+        self._asked_s_max = max(EXPECTED_S_MIN, 3 * survey_s)
         self._guard = threading.Lock()
         self._asked_s: dict[str, float] = {}
         self._standing: set[str] = set()
@@ -259,7 +269,7 @@ class Rules:
             theirs = self._read(self._source, IncidentKind.SOURCE_AWAY, soon)
             ours = self._read(self._target, IncidentKind.TARGET_AWAY, soon)
         except KafkaError as error:
-            if error.code in RIGHTS:
+            if error.code in AUTHORIZATION_CODES:
                 self._set_none_follow(none=True)
             raise
         self._tell_open_topics(theirs, ours)
@@ -279,19 +289,21 @@ class Rules:
         if not self._active():
             return
         said = [
-            decisions.open_in_words(
-                cluster.name, cluster.cluster.bootstrap[0], decisions.open_own_topics(some, self._ours | {us})
+            decisions.describe_open_topics(
+                cluster.name, cluster.cluster.bootstrap[0], decisions.find_open_topic_acls(some, self._ours | {us})
             )
             for cluster, some in zip((self._source, self._target), rules, strict=True)
-            if some is not None and (us := principal(self._link, cluster))
+            if some is not None and (us := target_principal(self._link, cluster))
         ]
         sentence = "; ".join(filter(None, said))
-        stopped.tell(self._store, self._link.name, IncidentKind.OWN_TOPICS_OPEN, sentence, self._hands.log)
+        stopped.report_link_incident(
+            self._store, self._link.name, IncidentKind.OWN_TOPICS_OPEN, sentence, self._hands.log
+        )
 
     def _follow(self, theirs: frozenset[Acl], ours: frozenset[Acl], topics: set[str], soon: set[str]) -> str:
         """Why no rule can follow; empty where they do."""
-        known = self._store.memories.of(self._link.name)
-        sight = Comparing(self._link, self._source, self._target, self._store).acls(theirs, ours, topics, known)
+        known = self._store.link_states.of(self._link.name)
+        sight = ClusterComparison(self._link, self._source, self._target, self._store).acls(theirs, ours, topics, known)
         twins = sight.floor.twins
         if sight.reason:
             self._judge(soon, _without_us(theirs, sight.floor, soon, sight.reason), set())
@@ -302,7 +314,7 @@ class Rules:
         why = {
             acl.name: _because(IncidentKind.TARGET_AWAY, error)
             for acl, error in refused.items()
-            if acl.resource == Resource.TOPIC
+            if acl.resource == ResourceType.TOPIC
         }
         self._judge(
             soon, {topic: why[twins[topic]] for topic in soon if twins[topic] in why}, _places(sight.plan.create)
@@ -340,7 +352,7 @@ class Rules:
         try:
             return read_acls(cluster)
         except KafkaError as error:
-            if error.code not in RIGHTS:
+            if error.code not in AUTHORIZATION_CODES:
                 self._tell(dict.fromkeys(soon, _because(kind, error)))
             raise
 
@@ -357,29 +369,29 @@ class Rules:
 
 
 def _because(away: IncidentKind, error: KafkaError) -> _Why:
-    if error.code in RIGHTS:
-        return _Why(IncidentKind.RIGHTS_LOST, error.message, f"{error.hint}, {NO_RULES_HINT}", away.side)
+    if error.code in AUTHORIZATION_CODES:
+        return _Why(IncidentKind.RIGHTS_LOST, error.message, f"{error.hint}, {NO_ACLS_HINT}", away.side)
     kind = away if error.retriable else IncidentKind.REFUSED
     return _Why(kind, error.message, error.hint or "it goes on by itself once that is over", away.side)
 
 
-def _without_us(theirs: frozenset[Acl], floor: Ground, soon: set[str], reason: str) -> dict[str, _Why]:
+def _without_us(theirs: frozenset[Acl], floor: AclContext, soon: set[str], reason: str) -> dict[str, _Why]:
     """Topics whose twins everybody could use until the mirror knows who it is."""
-    shut = {topic for topic in soon if floor.shut_unless_ruled or decisions.speaks_of(theirs, topic)}
+    shut = {topic for topic in soon if floor.shut_unless_ruled or decisions.has_acl_for(theirs, topic)}
     return dict.fromkeys(
-        shut, _Why(IncidentKind.REFUSED, reason, f"set `principal`, {NO_RULES_HINT}", IncidentSide.TARGET)
+        shut, _Why(IncidentKind.REFUSED, reason, f"set `principal`, {NO_ACLS_HINT}", IncidentSide.TARGET)
     )
 
 
 def _places(rules: Sequence[Acl]) -> set[str]:
-    return {acl.name for acl in rules if acl.resource == Resource.TOPIC}
+    return {acl.name for acl in rules if acl.resource == ResourceType.TOPIC}
 
 
-TOPICS_AT_ONCE = 100  # whose settings are compared in one look; the others' come in the next ones
-REST_S = 0.2
+TOPICS_PER_POLL = 100  # whose settings are compared in one look; the others' come in the next ones
+PAUSE_S = 0.2
 
 
-class Follower:
+class ConfigSync:
     """`link` gives the link as it holds now, whatever operators have said since. `active`: whether it is ours to act
     for. `leaves`: whether a switch has the topic, and gives its twin other settings. `log` gets a sentence for whatever
     changes, once."""
@@ -389,7 +401,7 @@ class Follower:
         link: Callable[[], Link],
         settings: Settings,
         store: Store,
-        safety: SafetyNow,
+        safety: SafetyPolicy,
         *,
         active: Callable[[], bool],
         log: Callable[[str], None],
@@ -397,25 +409,27 @@ class Follower:
     ) -> None:
         self._leaves = leaves
         self._now, begins = link, link()
-        self._ends = Ends(begins, settings, patience_s=10.0, shared=PATIENT)
+        self._ends = LinkClients(begins, settings, patience_s=10.0, shared=LONG_TIMEOUT_CONNECTIONS)
         self._source, self._target = self._ends.source, self._ends.target
         self._store = store
         self._active = active
-        self._log = with_causes(log)
-        self._hands = Hands(begins.name, self._target, store, log)
+        self._log = as_outage_log(log)
+        self._hands = TargetAdmin(begins.name, self._target, store, log)
         given = (self._source, self._target, store, self._hands)
-        self.endings = Endings(begins, *given, links=settings.links, safety=safety, active=active)
-        self._troubles: dict[str, Trouble] = {}
+        self.endings = DeletedTopics(begins, *given, links=settings.links, safety=safety, active=active)
+        self._troubles: dict[str, FailureLog] = {}
         self._held = False
         self._next_topic = ""
         us = own_users(settings)
-        self.rules = Rules(link, *given, active=active, wake=self.heed, survey_s=settings.mirror.refresh_s, ours=us)
-        self._task = tasks.every(
+        self.rules = AclSync(
+            link, *given, active=active, wake=self.poll_soon, survey_s=settings.mirror.refresh_s, ours=us
+        )
+        self._task = process_scheduler.every(
             f"follow {begins.name}",
             self._go,
             asks=(begins.source, begins.target),
             first_s=begins.follow.every_s,
-            rest_s=REST_S,
+            rest_s=PAUSE_S,
         )
 
     @property
@@ -428,7 +442,7 @@ class Follower:
         if self.endings.doubt(topics):
             self._task.wake()
 
-    def heed(self) -> None:
+    def poll_soon(self) -> None:
         """Operators said something: look at once."""
         self._task.wake()
 
@@ -439,12 +453,12 @@ class Follower:
     def _go(self) -> float:
         if self._active():
             self.look()
-        return REST_S + self._link.follow.every_s
+        return PAUSE_S + self._link.follow.every_s
 
     def look(self) -> None:
         """One look at everything that follows; what cannot be done is told, and hinders nothing else."""
         try:
-            self._held = self._held or hold_to(self._link, self._store, self._source, self._target)
+            self._held = self._held or pin_cluster_ids(self._link, self._store, self._source, self._target)
         except Exception as error:
             self._trouble("anything").say("nothing follows now", error)
             return
@@ -467,9 +481,9 @@ class Follower:
             else:
                 self._trouble(what).well(f"{what} follow again")
 
-    def _trouble(self, what: str) -> Trouble:
+    def _trouble(self, what: str) -> FailureLog:
         if what not in self._troubles:
-            self._troubles[what] = Trouble(self._link.name, what, self._tell, self._log)
+            self._troubles[what] = FailureLog(self._link.name, what, self._tell, self._log)
         return self._troubles[what]
 
     def _tell(self, sentence: str) -> None:
@@ -498,10 +512,10 @@ class Follower:
             if self._active() and not self._leaves(topic):
                 self._hands.alter_settings(twins[topic], ids[topic], wanted)
         source, chosen = plan.source, list(plan.source)
-        known = {row.subject: row.value for row in self._store.memories.of(self._link.name, decisions.SETTING_KIND)}
-        now = {topic: decisions.remembered(source[topic]) for topic in chosen}
+        known = {row.subject: row.value for row in self._store.link_states.of(self._link.name, decisions.SETTING_KIND)}
+        now = {topic: decisions.dump_promotion_settings(source[topic]) for topic in chosen}
         rows = [
-            Remembered(self._link.name, decisions.SETTING_KIND, topic, value, "source", wall_ms())
+            LinkStateRow(self._link.name, decisions.SETTING_KIND, topic, value, "source", wall_ms())
             for topic, value in now.items()
             if known.get(topic) != value
         ]
@@ -509,31 +523,31 @@ class Follower:
             if row.subject in known and _cleanup(known[row.subject]) != _cleanup(row.value):
                 self.endings.again(row.subject)  # What kind of twin it needs is for the planner to say.
         # First, since it is known from the row before this one only.
-        self._store.memories.remember(self._compacted(source, known, chosen))
-        self._store.memories.remember(rows)
+        self._store.link_states.remember(self._compacted(source, known, chosen))
+        self._store.link_states.remember(rows)
 
     def _compacted(
-        self, source: Mapping[str, decisions.SettingsOf], known: Mapping[str, str], chosen: Iterable[str]
-    ) -> list[Remembered]:
+        self, source: Mapping[str, decisions.TopicSettings], known: Mapping[str, str], chosen: Iterable[str]
+    ) -> list[LinkStateRow]:
         """Topics that are compacted, or were when they were looked at last: a proof has to know for as long as the
         cleaned part is there."""
-        before = cleaned_of(self._store.memories.of(self._link.name, COMPACTED))
+        before = parse_compacted(self._store.link_states.of(self._link.name, COMPACTED_KIND))
         ids = {row.topic: row.source_topic_id for row in self._store.twins.of(self._link.name)}
         rows = []
         for topic in chosen:
-            is_compacted = compacts(source[topic].in_force.get("cleanup.policy"))
-            old, new = before.get(topic), Cleaned(ids.get(topic, ""))
+            is_compacted = is_compacted_policy(source[topic].in_force.get("cleanup.policy"))
+            old, new = before.get(topic), CompactedTopic(ids.get(topic, ""))
             anew = old is None or old.source_id != new.source_id
-            if (is_compacted and old != new) or (anew and compacts(_cleanup(known.get(topic, "")))):
-                rows.append(cleaned_row(self._link.name, topic, new, wall_ms()))
+            if (is_compacted and old != new) or (anew and is_compacted_policy(_cleanup(known.get(topic, "")))):
+                rows.append(compacted_row(self._link.name, topic, new, wall_ms()))
         return rows
 
     def _turn(self, topics: list[str]) -> list[str]:
         """The next of the topics: all of them where they are few, else by turns."""
-        if len(topics) <= TOPICS_AT_ONCE:
+        if len(topics) <= TOPICS_PER_POLL:
             return topics
         rest = [topic for topic in topics if topic > self._next_topic]
-        chosen = (rest + topics)[:TOPICS_AT_ONCE]
+        chosen = (rest + topics)[:TOPICS_PER_POLL]
         self._next_topic = chosen[-1]
         return sorted(set(chosen))
 
@@ -555,12 +569,12 @@ class Follower:
         if self._active():
             self._hands.apply_users(plan, dict(self._link.follow.users))
 
-    def _comparing(self) -> Comparing:
-        return Comparing(self._link, self._source, self._target, self._store)
+    def _comparing(self) -> ClusterComparison:
+        return ClusterComparison(self._link, self._source, self._target, self._store)
 
     def _remark(self, what: str, sentences: list[str]) -> None:
         if sentences:
-            self._trouble(what).remark(listed(sentences, 5, "; "))
+            self._trouble(what).remark(join_names(sentences, 5, "; "))
         else:
             self._trouble(what).well()
 

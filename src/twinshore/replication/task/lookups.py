@@ -5,7 +5,8 @@ Looks at twins: where they end, who wrote that, what their leaders remember of t
 
 Markers by closed units: empty transactions of the link's own, where its user may not write markers directly.
 
-What is asked next is decided by `replication/task/core/engine.py`. Here are the threads, the connections and the clock.
+What is asked next is decided by `replication/task/core/task_core.py`. Here are the threads, the connections and the
+clock.
 
 The pump's slow errands, in threads of their own: dialling, asking who leads, looking at twins.
 
@@ -28,99 +29,105 @@ from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from twinshore.config.errors import KafkaError, WireError
-from twinshore.config.model import Cluster, NamedPartition
-from twinshore.config.sentences import followed
+from twinshore.config.model import Cluster, TopicPartition
+from twinshore.config.sentences import append_hint
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
-from twinshore.kafka.log_reader import contents, lacking, last_record, seen_runs
+from twinshore.kafka.leader_queries import OffsetKind, ProducerState
+from twinshore.kafka.log_reader import find_last_record, find_missing_runs, read_contents, read_visible_runs
 from twinshore.kafka.metadata import ClusterMetadata, TopicMetadata
-from twinshore.kafka.protocol.errors import Code
-from twinshore.kafka.protocol.record_batch import CONTROL, BatchHeader
-from twinshore.kafka.protocol.transactions import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers
-from twinshore.kafka.questions import OffsetKind, ProducerState
-from twinshore.kafka.transactions import Transactions, Writer
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.record_batch import CONTROL_FLAG, BatchHeader
+from twinshore.kafka.protocol.transactions import (
+    MARKERS_KEY,
+    MARKERS_VERSION,
+    TransactionMarker,
+    encode_markers,
+    parse_markers,
+)
+from twinshore.kafka.transactional_ids import TransactionalIds, TransactionalProducer
 from twinshore.replication.task.core.config import (
-    NOWHERE,
-    UNKNOWN,
+    NO_EPOCH_OFFSET,
+    UNKNOWN_EPOCH,
     EpochEnd,
-    Reach,
-    Stand,
-    TideOrder,
-    TrackOrder,
-    compared,
+    EpochOffset,
+    PartitionConfig,
+    TaskConfig,
+    WrittenPosition,
+    compare_histories,
 )
-from twinshore.replication.task.core.engine import (
-    AskEnds,
-    Close,
-    Open,
-    Question,
-    Run,
-    TakeLater,
-    TakePartitions,
-    UnitCore,
-)
-from twinshore.replication.task.core.partition import Route, Track, reaches
+from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, written_positions
 from twinshore.replication.task.core.position import (
-    RIGHTS,
-    Marked,
-    Observation,
-    Tail,
-    first_unlike,
-    is_marker_id,
-    last_unlike,
-    marker_id,
-    unlike,
+    AUTHORIZATION_CODES,
+    LastBatch,
+    MarkerOutcome,
+    TargetState,
+    differ_at,
+    first_difference,
+    is_marker_producer_id,
+    last_difference,
+    marker_producer_id,
 )
-from twinshore.replication.task.core.resync import Marks
-from twinshore.replication.task.core.shared_read import aged
-from twinshore.replication.task.mapped_lookup import look_at_mapped
+from twinshore.replication.task.core.resync import PendingMarkers
+from twinshore.replication.task.core.shared_read import with_young_offset
+from twinshore.replication.task.core.task_core import (
+    AbortTransaction,
+    AcquireTransactionalId,
+    AskEndOffsets,
+    BeginTransaction,
+    EmptyTransactionCore,
+    MarkerRunProgress,
+    RetryAcquire,
+    TransactionQuestion,
+)
+from twinshore.replication.task.mapped_lookup import inspect_mapped_target
 
 # Answers of a broker that will not cut a log until somebody changes a right, or the topic's settings.
-KEPT = RIGHTS | {Code.POLICY_VIOLATION}
-NO_PARTITION = ("twinshore.nowhere", [2**31 - 1])
+DELETE_RECORDS_DENIED_CODES = AUTHORIZATION_CODES | {Code.POLICY_VIOLATION}
+NONEXISTENT_PARTITION = ("twinshore.nowhere", [2**31 - 1])
 
 
 def may_write_markers(target: KafkaCluster) -> bool:
     """A broker checks the right before it looks for the partition, and each knows the right."""
 
     def ask(connection: Connection, timeout_s: float) -> bool:
-        connection.spoken(MARKERS_KEY)
-        body = encode_markers([(Marker(marker_id(0), 0, False, 0, [NO_PARTITION]), 1)])
+        connection.handwritten_version(MARKERS_KEY)
+        body = encode_markers([(TransactionMarker(marker_producer_id(0), 0, False, 0, [NONEXISTENT_PARTITION]), 1)])
         answered = connection.ask(MARKERS_KEY, MARKERS_VERSION, body, parse_markers, timeout_s=timeout_s)
         return all(one.error != Code.CLUSTER_AUTHORIZATION_FAILED for one in answered)
 
     return target.anybody("the right to write markers", ask)
 
 
-def not_cut(
-    target: KafkaCluster, starts: Mapping[NamedPartition, int], ids: Mapping[str, bytes]
-) -> dict[NamedPartition, KafkaError]:
+def find_uncuttable(
+    target: KafkaCluster, starts: Mapping[TopicPartition, int], ids: Mapping[str, bytes]
+) -> dict[TopicPartition, KafkaError]:
     """Which of these logs cannot be cut now, and why. Each is asked to be cut where it begins. `ids`: which topic each
     name must mean."""
-    failed: dict[NamedPartition, KafkaError] = {}
+    failed: dict[TopicPartition, KafkaError] = {}
     for topic in sorted({named.topic for named in starts}):
         # One by one: a topic that is another by now would hide what becomes of the others.
         ours = {named: at for named, at in starts.items() if named.topic == topic}
         try:
-            failed |= target.cut_each(ours, {topic: ids[topic]})[1]
+            failed |= target.delete_records_of_each(ours, {topic: ids[topic]})[1]
         except KafkaError as error:
             failed |= dict.fromkeys(ours, error)
     return failed
 
 
 # Offsets of a twin that are read to learn what crossed untold and is gone from its source.
-UNTOLD_MAX = 200_000
+UNREPORTED_OFFSETS_MAX = 200_000
 
 
-def look_at(
+def inspect_target(
     source: KafkaCluster,
     target: KafkaCluster,
     producer_id: int,
-    twins: Mapping[NamedPartition, NamedPartition],
-    stands: Mapping[NamedPartition, Stand] = MappingProxyType({}),
-    inherited: Mapping[NamedPartition, int] = MappingProxyType({}),
-) -> dict[NamedPartition, Observation]:
+    twins: Mapping[TopicPartition, TopicPartition],
+    stands: Mapping[TopicPartition, EpochOffset] = MappingProxyType({}),
+    inherited: Mapping[TopicPartition, int] = MappingProxyType({}),
+) -> dict[TopicPartition, TargetState]:
     """One look at each partition, by its twin. All or nothing: the first that cannot be read is a KafkaError. `stands`:
     as far as known, which history of the source was carried. `inherited`: below which offsets the twins' logs are their
     topics' own, of when they were at home there."""
@@ -144,17 +151,17 @@ def look_at(
         low = max(start[twin], source_start[named])
         other: bool | None = None if shared else False
         theirs = source.read_batch(named, last) if shown else None
-        here[named] = Stand(theirs[1].leader_epoch if theirs else UNKNOWN, end[twin])
+        here[named] = EpochOffset(theirs[1].leader_epoch if theirs else UNKNOWN_EPOCH, end[twin])
         own = inherited.get(named, 0)  # What was aborted there crossed as markers, and consumers see neither.
-        hidden = theirs is not None and last < own and theirs[1].attributes & CONTROL
-        if shown and tail and (tail[1].attributes & CONTROL or hidden):
+        hidden = theirs is not None and last < own and theirs[1].attributes & CONTROL_FLAG
+        if shown and tail and (tail[1].attributes & CONTROL_FLAG or hidden):
             last, other = _below_markers(source, target, named, twin, low, last, own)
         elif shown:
             # All that both last batches hold: who wrote lost records once more may have changed only some of them.
-            at = last_unlike(theirs, tail, last)
+            at = last_difference(theirs, tail, last)
             last, other = (at, True) if at >= 0 else (last, False)
         ours = [seen for seen in producers[twin] if seen.producer_id == producer_id]
-        found[named] = Observation(
+        found[named] = TargetState(
             start[twin],
             high[twin],
             again[twin],
@@ -175,17 +182,17 @@ def look_at(
 
 def _with_histories(
     source: KafkaCluster,
-    found: Mapping[NamedPartition, Observation],
-    here: Mapping[NamedPartition, Stand],
-    stands: Mapping[NamedPartition, Stand],
-) -> dict[NamedPartition, Observation]:
+    found: Mapping[TopicPartition, TargetState],
+    here: Mapping[TopicPartition, EpochOffset],
+    stands: Mapping[TopicPartition, EpochOffset],
+) -> dict[TopicPartition, TargetState]:
     """Asks the source where the epochs end that its records below the twins' ends have, and those that were carried."""
-    said: dict[NamedPartition, dict[int, EpochEnd]] = {named: {} for named in found}
+    said: dict[TopicPartition, dict[int, EpochEnd]] = {named: {} for named in found}
     for known in (here, stands):
         wanted = {n: at.epoch for n, at in known.items() if n in found and at.epoch >= 0 and at.epoch not in said[n]}
         for named, answer in (source.epoch_ends(wanted) if wanted else {}).items():
             said[named][wanted[named]] = EpochEnd(*answer)
-    judged = {named: compared(stands.get(named, NOWHERE), here[named], said[named]) for named in found}
+    judged = {named: compare_histories(stands.get(named, NO_EPOCH_OFFSET), here[named], said[named]) for named in found}
     return {
         n: replace(seen, source_epoch=judged[n][0], parted=judged[n][1], wrote_epoch=here[n].epoch)
         for n, seen in found.items()
@@ -193,7 +200,7 @@ def _with_histories(
 
 
 def _tail(
-    target: KafkaCluster, named: NamedPartition, start: int, high: int, end: int
+    target: KafkaCluster, named: TopicPartition, start: int, high: int, end: int
 ) -> tuple[bytes, BatchHeader] | None:
     if end <= start or high != end:
         return None
@@ -205,7 +212,7 @@ def _tail(
 
 def _fence(producers: Iterable[ProducerState], ours: int) -> int:
     """The highest coordinator epoch of our markers; -1 where there are none."""
-    marks = marker_id(ours)
+    marks = marker_producer_id(ours)
     return max((one.coordinator_epoch for one in producers if one.producer_id == marks), default=-1)
 
 
@@ -217,8 +224,8 @@ def _open_from(producers: Iterable[ProducerState]) -> int:
 def _below_markers(
     source: KafkaCluster,
     target: KafkaCluster,
-    named: NamedPartition,
-    twin: NamedPartition,
+    named: TopicPartition,
+    twin: TopicPartition,
     low: int,
     last: int,
     own: int,
@@ -227,25 +234,27 @@ def _below_markers(
     and whether they differ there. The source shows a record where a marker is, or the last record is another.
     `own`: up to where the log is its topic's own, whose records of aborted transactions are passed over."""
     try:
-        if any(contents(source, named, last, last + 1, committed=True)):
+        if any(read_contents(source, named, last, last + 1, committed=True)):
             return last, True
-        at = last_record(target, twin, low, last, committed=own > 0)
+        at = find_last_record(target, twin, low, last, committed=own > 0)
         if at >= 0:
-            return at, unlike(source.read_batch(named, at), target.read_batch(twin, at), at)
+            return at, differ_at(source.read_batch(named, at), target.read_batch(twin, at), at)
     except WireError:
         pass  # Damage is found when it is fetched.
     return last, False
 
 
-def _with_untold(target: KafkaCluster, twin: NamedPartition, seen: Observation, told_to: int) -> Observation:
+def _with_untold(target: KafkaCluster, twin: TopicPartition, seen: TargetState, told_to: int) -> TargetState:
     """Also with where the twin shows no record of what nobody told of and the source has no more: it never crossed, or
     nobody ever saw it. Of what lies too far back, or is damaged, nothing else is known."""
     end = min(seen.high_watermark, seen.log_end, seen.source_start)
-    begin = max(told_to, seen.log_start, end - UNTOLD_MAX)
+    begin = max(told_to, seen.log_start, end - UNREPORTED_OFFSETS_MAX)
     if told_to >= end:
         return seen
     try:
-        shown = lacking(seen_runs(target, twin, begin), [(begin, end)], begin, end) if begin < end else []
+        shown = (
+            find_missing_runs(read_visible_runs(target, twin, begin), [(begin, end)], begin, end) if begin < end else []
+        )
     except WireError:
         shown = [(begin, end)]
     before = [(told_to, min(begin, end))] if told_to < begin else []
@@ -253,22 +262,22 @@ def _with_untold(target: KafkaCluster, twin: NamedPartition, seen: Observation, 
 
 
 def _parting(
-    source: KafkaCluster, target: KafkaCluster, named: NamedPartition, twin: NamedPartition, low: int, last: int
+    source: KafkaCluster, target: KafkaCluster, named: TopicPartition, twin: TopicPartition, low: int, last: int
 ) -> int:
     """From where on both hold other records, `last` being one of them."""
 
     def unlike_at(offset: int) -> bool:
         try:
-            return unlike(source.read_batch(named, offset), target.read_batch(twin, offset), offset)
+            return differ_at(source.read_batch(named, offset), target.read_batch(twin, offset), offset)
         except WireError:
             return False
 
-    return first_unlike(unlike_at, low, last)
+    return first_difference(unlike_at, low, last)
 
 
 def _by_unit(
     target: KafkaCluster,
-    twin: NamedPartition,
+    twin: TopicPartition,
     start: int,
     batch: tuple[bytes, BatchHeader] | None,
     ours: int,
@@ -279,52 +288,52 @@ def _by_unit(
     if batch is None:
         return False
     tail = batch[1]
-    if not tail.attributes & CONTROL or is_marker_id(tail.producer_id):
+    if not tail.attributes & CONTROL_FLAG or is_marker_producer_id(tail.producer_id):
         return False
     if any(one.producer_id == tail.producer_id and one.last_sequence >= 0 for one in producers):
         return False
     before = target.read_tail_batch(twin, tail.base_offset - 1) if tail.base_offset > start else None
-    return before is None or bool(before.attributes & CONTROL) or before.producer_id == ours
+    return before is None or bool(before.attributes & CONTROL_FLAG) or before.producer_id == ours
 
 
-def _described(batch: tuple[bytes, BatchHeader] | None, *, unit: bool) -> Tail | None:
+def _described(batch: tuple[bytes, BatchHeader] | None, *, unit: bool) -> LastBatch | None:
     if batch is None:
         return None
     header = batch[1]
-    control = bool(header.attributes & CONTROL)
-    return Tail(header.base_offset, header.last_offset, header.producer_id, header.base_sequence, unit, control)
+    control = bool(header.attributes & CONTROL_FLAG)
+    return LastBatch(header.base_offset, header.last_offset, header.producer_id, header.base_sequence, unit, control)
 
 
-SLOTS = 2
-UNIT_PARTITIONS_MAX = 200
-UNIT_PARTITIONS_ALONE = 32  # are not worth a second unit beside the first
-OPEN_S_MAX = 20.0  # the coordinator closes a unit that is open for longer
-UNITS_PATIENCE_S = 10.0
-UNITS_CALL_S = 10.0
-AGAIN_S = 0.2
-HOLD_S = 0.5
+TRANSACTIONAL_IDS = 2
+TRANSACTION_PARTITIONS_MAX = 200
+TRANSACTION_PARTITIONS_MIN = 32  # are not worth a second unit beside the first
+TRANSACTION_TIMEOUT_S = 20.0  # the coordinator closes a unit that is open for longer
+TRANSACTION_PATIENCE_S = 10.0
+TRANSACTION_CALL_S = 10.0
+RETRY_INTERVAL_S = 0.2
+ACQUIRE_TIMEOUT_S = 0.5
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class MarkersFinished:
     """Runs that are over, one way or the other: no unit is open on their partitions any more."""
 
-    marks: list[Marks]
-    answers: list[Marked]
+    marks: list[PendingMarkers]
+    answers: list[MarkerOutcome]
 
 
-class Ended(Exception):
+class WriteLeaseLost(Exception):
     """This pump may write nothing more."""
 
 
-def id_prefix(link: str, producer_id: int) -> str:
+def transactional_id_prefix(link: str, producer_id: int) -> str:
     """What the transactional ids of a link begin with. Its producer id is nobody else's on that target."""
     return f"twinshore.{link}.{producer_id}."
 
 
-class Units:
+class EmptyTransactions:
     """The hand that writes them, beside the pump's loop. `holds`: whether the partitions may still be written."""
 
     def __init__(
@@ -334,32 +343,32 @@ class Units:
         lane: int,
         *,
         holds: Callable[[], bool],
-        report: Callable[[Closed], None],
+        report: Callable[[MarkersFinished], None],
         cluster_id: str = "",
     ) -> None:
         """`prefix` is the link's; a lane's next pump has the same ids, and so closes what this one leaves open."""
         self._prefix, self._holds, self._report = prefix, holds, report
-        self._waiting: deque[Run] = deque()
+        self._waiting: deque[MarkerRunProgress] = deque()
         self._news = threading.Condition()
         self._closed = False
         self._told = ""
         self._trouble: KafkaError | None = None
-        names = [f"{prefix}{lane}.{number}" for number in range(SLOTS)]
-        self._slots = [Slot(_client(target, cluster_id), name, self.go) for name in names]
+        names = [f"{prefix}{lane}.{number}" for number in range(TRANSACTIONAL_IDS)]
+        self._slots = [TransactionalIdWorker(_client(target, cluster_id), name, self.go) for name in names]
         self._watch = _client(target, cluster_id)
         self._threads = [threading.Thread(target=self._work, args=(slot,), daemon=True) for slot in self._slots]
         for thread in self._threads:
             thread.start()
 
-    def take(self, marks: Iterable[Marks]) -> None:
+    def take(self, marks: Iterable[PendingMarkers]) -> None:
         """Writes these; each is reported once no unit is open on its partition."""
-        runs = [Run(one, one.blank.base, one.blank.end - one.blank.base) for one in marks]
+        runs = [MarkerRunProgress(one, one.blank.base, one.blank.end - one.blank.base) for one in marks]
         if runs:
             with self._news:
                 self._waiting.extend(runs)
-                self._news.notify(min(len(runs), SLOTS))
+                self._news.notify(min(len(runs), TRANSACTIONAL_IDS))
 
-    def settled(self) -> set[NamedPartition]:
+    def settled(self) -> set[TopicPartition]:
         """To be asked before any look at a twin: closes what a dead pump of this lane left open. Returns where a marker
         of any other pump of the link is still due, which is not to be looked at yet. Also tells of what has troubled
         the units since it was last asked: what became of them then, only a look can say."""
@@ -370,15 +379,15 @@ class Units:
             try:
                 slot.hold()
             except KafkaError as error:
-                if error.code not in RIGHTS:
+                if error.code not in AUTHORIZATION_CODES:
                     raise
                 # Markers will be refused, with a sentence; all else may cross.
-        return Transactions(self._watch, patience_s=UNITS_PATIENCE_S, go=self.go).open_of(self._prefix)
+        return TransactionalIds(self._watch, patience_s=TRANSACTION_PATIENCE_S, go=self.go).open_of(self._prefix)
 
     def go(self) -> None:
         """To be asked before each request: what was sent before the grant ran out is fenced by the next holder."""
         if self._closed or not self._holds():
-            raise Ended
+            raise WriteLeaseLost
 
     def close(self) -> None:
         with self._news:
@@ -388,70 +397,70 @@ class Units:
         for slot in self._slots:
             slot.close()
 
-    def _work(self, slot: Slot) -> None:
-        runs: list[Run] = []
+    def _work(self, slot: TransactionalIdWorker) -> None:
+        runs: list[MarkerRunProgress] = []
         while not self._closed:
-            runs += self._next(UNIT_PARTITIONS_MAX - len(runs), wait=not runs)
+            runs += self._next(TRANSACTION_PARTITIONS_MAX - len(runs), wait=not runs)
             if not runs:
                 continue
             try:
                 over = slot.round(runs)
-            except Ended:
+            except WriteLeaseLost:
                 # A grant may come late. Where none does, who has the partitions next closes what is open.
-                time.sleep(AGAIN_S)
+                time.sleep(RETRY_INTERVAL_S)
                 continue
             except Exception as error:
                 # Whatever it is, the next round closes what this one left open.
                 self._tell(f"closed units: {type(error).__name__}: {error}")
-                time.sleep(AGAIN_S)
+                time.sleep(RETRY_INTERVAL_S)
                 continue
             self._told = ""
             gone = {id(run) for run, _ in over}
             runs = [run for run in runs if id(run) not in gone]
             if over:
-                self._report(Closed([run.marks for run, _ in over], [answer for _, answer in over]))
+                self._report(MarkersFinished([run.marks for run, _ in over], [answer for _, answer in over]))
 
     def _tell(self, sentence: str) -> None:
         if sentence != self._told:
             self._told = sentence
             self._trouble = KafkaError(sentence, retriable=True)
 
-    def _next(self, most: int, *, wait: bool) -> list[Run]:
+    def _next(self, most: int, *, wait: bool) -> list[MarkerRunProgress]:
         with self._news:
             if wait and not self._waiting and not self._closed:
                 self._news.wait(1.0)
-            share = max(UNIT_PARTITIONS_ALONE, -(-len(self._waiting) // SLOTS))
+            share = max(TRANSACTION_PARTITIONS_MIN, -(-len(self._waiting) // TRANSACTIONAL_IDS))
             return [self._waiting.popleft() for _ in range(min(most, share, len(self._waiting)))]
 
 
-class Slot:
+class TransactionalIdWorker:
     """One transactional id and its connections."""
 
     def __init__(self, target: KafkaCluster, name: str, go: Callable[[], None]) -> None:
         self._cluster, self._name, self._go = target, name, go
-        self._talk = Transactions(self._cluster, patience_s=UNITS_PATIENCE_S, go=go)
+        self._talk = TransactionalIds(self._cluster, patience_s=TRANSACTION_PATIENCE_S, go=go)
         self._turn = threading.Lock()
-        self._core = UnitCore()
-        self._writer = Writer(name, -1, -1)
+        self._core = EmptyTransactionCore()
+        self._writer = TransactionalProducer(name, -1, -1)
 
     def hold(self) -> None:
         """Takes the id, unless this pump has it. A round that waits for the coordinator is not waited for: that is a
         KafkaError which passes."""
         if self._core.held:
             return
-        if not self._turn.acquire(timeout=HOLD_S):
+        if not self._turn.acquire(timeout=ACQUIRE_TIMEOUT_S):
             raise KafkaError(f"{self._cluster.name}: {self._name} is being taken, which takes long", retriable=True)
         try:
             self._carried(self._core.hold())
         finally:
             self._turn.release()
 
-    def round(self, runs: list[Run]) -> list[tuple[Run, Marked]]:
+    def round(self, runs: list[MarkerRunProgress]) -> list[tuple[MarkerRunProgress, MarkerOutcome]]:
         """One unit over all of them; returns those that are over."""
         with self._turn:
             return self._carried(self._core.round(runs))
 
-    def _carried(self, talk: Generator[Question, Any, R]) -> R:
+    def _carried(self, talk: Generator[TransactionQuestion, Any, R]) -> R:
         answer, failed = None, None
         while True:
             try:
@@ -463,20 +472,20 @@ class Slot:
             except KafkaError as error:
                 failed = error
 
-    def _asked(self, question: Question) -> Any:
+    def _asked(self, question: TransactionQuestion) -> Any:
         match question:
-            case TakePartitions():
-                self._writer = self._talk.acquire(self._name, OPEN_S_MAX)
-            case TakeLater():
+            case AcquireTransactionalId():
+                self._writer = self._talk.acquire(self._name, TRANSACTION_TIMEOUT_S)
+            case RetryAcquire():
                 self._talk.forget(self._name)
                 self._go()
-                time.sleep(AGAIN_S)
-            case Open(partitions):
+                time.sleep(RETRY_INTERVAL_S)
+            case BeginTransaction(partitions):
                 return self._talk.begin(self._writer, partitions)
-            case Close():
+            case AbortTransaction():
                 self._talk.abort(self._writer)
                 self._talk.complete(self._writer)
-            case AskEnds(partitions):
+            case AskEndOffsets(partitions):
                 return self._cluster.list_offsets(partitions, OffsetKind.LOG_END)
         return None
 
@@ -486,18 +495,22 @@ class Slot:
 
 def _client(target: Cluster, cluster_id: str) -> KafkaCluster:
     return KafkaCluster(
-        target, client_id="twinshore-units", cluster_id=cluster_id, patience_s=UNITS_PATIENCE_S, call_s=UNITS_CALL_S
+        target,
+        client_id="twinshore-units",
+        cluster_id=cluster_id,
+        patience_s=TRANSACTION_PATIENCE_S,
+        call_s=TRANSACTION_CALL_S,
     )
 
 
 THREADS_MAX = 6
 PATIENCE_S = 3.0
-CALL_S = 3.0
-LOOK_MAX = 250
+CALL_TIMEOUT_S = 3.0
+INSPECTION_PARTITIONS_MAX = 250
 
 
 @dataclass(frozen=True, slots=True)
-class Dialled:
+class ConnectionOpened:
     side: str
     key: object
     connection: Connection | None
@@ -505,42 +518,42 @@ class Dialled:
 
 
 @dataclass(frozen=True, slots=True)
-class Routes:
+class LeadersFound:
     """`silent`: the side that did not answer, with its `error`; "" where both did."""
 
-    routes: dict[NamedPartition, Route]
+    routes: dict[TopicPartition, PartitionLeaders]
     error: str = ""
     silent: str = ""
 
 
-Seen = Observation | KafkaError | None
+InspectionResult = TargetState | KafkaError | None
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class TwinsInspected:
     """None where a closed unit of ours must be over first."""
 
-    seen: dict[NamedPartition, Seen]
+    seen: dict[TopicPartition, InspectionResult]
 
 
-Report = Dialled | Routes | Looked | Closed
+CallResult = ConnectionOpened | LeadersFound | TwinsInspected | MarkersFinished
 
 
-class Scout:
+class BlockingCalls:
     """Runs errands for one pump; `close` lets go of every connection it holds."""
 
-    def __init__(self, order: TideOrder, holds: Callable[[], bool]) -> None:
+    def __init__(self, order: TaskConfig, holds: Callable[[], bool]) -> None:
         """`holds`: whether the partitions may still be written."""
         self._clusters = {"source": (order.source, order.source_id), "target": (order.target, order.target_id)}
         self._producer_id = order.producer_id
         # Below which age a fresh queue takes records; 0: of any.
         self._max_age_ms = int(order.queue.max_age_s * 1000) if order.queue.fresh else 0
-        self._twins: dict[NamedPartition, NamedPartition] = {}
+        self._twins: dict[TopicPartition, TopicPartition] = {}
         self._ids: dict[str, bytes] = {}
         self._own = threading.local()
         self._opened: list[KafkaCluster] = []
         self._guard = threading.Lock()
-        self._reports: SimpleQueue[Report] = SimpleQueue()
+        self._reports: SimpleQueue[CallResult] = SimpleQueue()
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="scout")
         # Looks may wait long for the one or the other broker; dials and questions about routes must not wait for them.
         self._looks = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="scout's look")
@@ -549,12 +562,14 @@ class Scout:
         self._bell.setblocking(False)
         # Who writes markers where they may not be written directly.
         self.units = (
-            Units(order.target, order.units, order.lane, holds=holds, report=self._tell, cluster_id=order.target_id)
+            EmptyTransactions(
+                order.target, order.units, order.lane, holds=holds, report=self._tell, cluster_id=order.target_id
+            )
             if order.units
             else None
         )
 
-    def take(self) -> list[Report]:
+    def take(self) -> list[CallResult]:
         """Everything reported since the last call."""
         with contextlib.suppress(BlockingIOError):
             while self.wake_socket.recv(4096):
@@ -564,7 +579,7 @@ class Scout:
             found.append(self._reports.get())
         return found
 
-    def learn(self, orders: Iterable[TrackOrder]) -> None:
+    def learn(self, orders: Iterable[PartitionConfig]) -> None:
         """What the twins of these partitions are called; all else speaks of them by their sources' names."""
         for order in orders:
             self._ids[order.twin_named.topic] = bytes.fromhex(order.target_topic_id)
@@ -576,63 +591,65 @@ class Scout:
     def dial(self, side: str, node: int, key: object) -> None:
         """Opens a separate connection to a broker, for the pump to drive."""
 
-        def errand() -> Report:
+        def errand() -> CallResult:
             try:
-                return Dialled(side, key, self._cluster(side).dial(node))
+                return ConnectionOpened(side, key, self._cluster(side).dial(node))
             except Exception as error:
-                return Dialled(side, key, None, str(error))
+                return ConnectionOpened(side, key, None, str(error))
 
         self._send(errand)
 
-    def ask_routes(self, tracks: Iterable[Track]) -> None:
+    def ask_routes(self, tracks: Iterable[PartitionReplicator]) -> None:
         """Who leads these partitions on both sides, and whether their topics are still the same."""
         wanted = {track.named: (track.source_key[0], track.target_id) for track in tracks}
 
-        def errand() -> Report:
+        def errand() -> CallResult:
             seen = {}
             for side in ("source", "target"):
                 topics = {(named if side == "source" else self._twins.get(named, named)).topic for named in wanted}
                 try:
                     seen[side] = self._cluster(side).metadata(sorted(topics), refresh=True)
                 except Exception as error:
-                    return Routes({}, str(error) or type(error).__name__, side)
-            return Routes(self._routes(wanted, seen["source"], seen["target"]))
+                    return LeadersFound({}, str(error) or type(error).__name__, side)
+            return LeadersFound(self._routes(wanted, seen["source"], seen["target"]))
 
         self._send(errand)
 
-    def look(self, partitions: Iterable[NamedPartition], tracks: Mapping[NamedPartition, Track]) -> None:
+    def look(self, partitions: Iterable[TopicPartition], tracks: Mapping[TopicPartition, PartitionReplicator]) -> None:
         """Where the twins of these partitions end, and what the source holds; leader by leader, so many at a time."""
-        by_node: dict[int, list[NamedPartition]] = {}
+        by_node: dict[int, list[TopicPartition]] = {}
         for named in partitions:
             by_node.setdefault(tracks[named].route.target if named in tracks else -1, []).append(named)
         for group in by_node.values():
-            for start in range(0, len(group), LOOK_MAX):
-                self._look_at_led(group[start : start + LOOK_MAX], tracks)
+            for start in range(0, len(group), INSPECTION_PARTITIONS_MAX):
+                self._look_at_led(group[start : start + INSPECTION_PARTITIONS_MAX], tracks)
 
-    def _look_at_led(self, partitions: list[NamedPartition], tracks: Mapping[NamedPartition, Track]) -> None:
+    def _look_at_led(
+        self, partitions: list[TopicPartition], tracks: Mapping[TopicPartition, PartitionReplicator]
+    ) -> None:
         """By the same leader; mapped ones each by itself."""
-        mapped = reaches(tracks, partitions)
+        mapped = written_positions(tracks, partitions)
         exact = [named for named in partitions if named not in mapped]
         stands = {named: tracks[named].told.stand for named in partitions if named in tracks}
         inherited = {named: tracks[named].order.inherited for named in partitions if named in tracks}
         if exact:
-            self._send(lambda: Looked(self._look(exact, stands, inherited)), self._looks)
+            self._send(lambda: TwinsInspected(self._look(exact, stands, inherited)), self._looks)
         for named, reach in mapped.items():
             drops = tracks[named].order.may_lack(reach)
-            look = partial(self._look_mapped, named, reach, stands.get(named, NOWHERE), drops=drops)
-            self._send(lambda n=named, look=look: Looked({n: look()}), self._looks)  # type: ignore[misc]
+            look = partial(self._look_mapped, named, reach, stands.get(named, NO_EPOCH_OFFSET), drops=drops)
+            self._send(lambda n=named, look=look: TwinsInspected({n: look()}), self._looks)  # type: ignore[misc]
 
-    def cut(self, before: dict[NamedPartition, int], tracks: Mapping[NamedPartition, Track]) -> None:
+    def cut(self, before: dict[TopicPartition, int], tracks: Mapping[TopicPartition, PartitionReplicator]) -> None:
         """Cuts the twins of these partitions below the offsets. If it fails, the driver does it within a minute."""
 
         if not before:
             return
         ids = {self._twins.get(named, named).topic: tracks[named].target_id for named in before}
 
-        def errand() -> Report:
+        def errand() -> CallResult:
             with contextlib.suppress(KafkaError):
-                self._cluster("target").cut_logs({self._twins.get(n, n): at for n, at in before.items()}, ids)
-            return Looked({})
+                self._cluster("target").delete_records({self._twins.get(n, n): at for n, at in before.items()}, ids)
+            return TwinsInspected({})
 
         self._send(errand)
 
@@ -645,18 +662,18 @@ class Scout:
             for cluster in self._opened:
                 cluster.close()
         for report in self.take():
-            if isinstance(report, Dialled) and report.connection:
+            if isinstance(report, ConnectionOpened) and report.connection:
                 report.connection.close()
         self.wake_socket.close()
         self._bell.close()
 
-    def _send(self, errand: Callable[[], Report], pool: ThreadPoolExecutor | None = None) -> None:
+    def _send(self, errand: Callable[[], CallResult], pool: ThreadPoolExecutor | None = None) -> None:
         def run() -> None:
             self._tell(errand())
 
         (pool or self._pool).submit(run)
 
-    def _tell(self, report: Report) -> None:
+    def _tell(self, report: CallResult) -> None:
         self._reports.put(report)
         with contextlib.suppress(BlockingIOError, OSError):
             self._bell.send(b"!")
@@ -669,35 +686,41 @@ class Scout:
         if side not in mine:
             cluster, cluster_id = self._clusters[side]
             mine[side] = KafkaCluster(
-                cluster, client_id="twinshore-scout", cluster_id=cluster_id, patience_s=PATIENCE_S, call_s=CALL_S
+                cluster,
+                client_id="twinshore-scout",
+                cluster_id=cluster_id,
+                patience_s=PATIENCE_S,
+                call_s=CALL_TIMEOUT_S,
             )
             with self._guard:
                 self._opened.append(mine[side])
         return mine[side]
 
     def _routes(
-        self, wanted: dict[NamedPartition, tuple[bytes, bytes]], source: ClusterMetadata, target: ClusterMetadata
-    ) -> dict[NamedPartition, Route]:
+        self, wanted: dict[TopicPartition, tuple[bytes, bytes]], source: ClusterMetadata, target: ClusterMetadata
+    ) -> dict[TopicPartition, PartitionLeaders]:
         found = {}
         for named, (source_id, target_id) in wanted.items():
             theirs, ours = source.topics.get(named.topic), target.topics.get(self._twins.get(named, named).topic)
             if not _there(theirs, named) or not _there(ours, named) or not theirs or not ours:
-                found[named] = Route(absent="target" if _there(theirs, named) else "source")
+                found[named] = PartitionLeaders(absent="target" if _there(theirs, named) else "source")
                 continue
             if theirs.topic_id != source_id or ours.topic_id != target_id:
-                found[named] = Route(recreated="source" if theirs.topic_id != source_id else "target")
+                found[named] = PartitionLeaders(recreated="source" if theirs.topic_id != source_id else "target")
                 continue
             leader, twin = theirs.partitions[named.partition], ours.partitions[named.partition]
-            found[named] = Route(leader.leader, leader.leader_epoch, twin.leader, target_epoch=twin.leader_epoch)
+            found[named] = PartitionLeaders(
+                leader.leader, leader.leader_epoch, twin.leader, target_epoch=twin.leader_epoch
+            )
         return found
 
-    def _mute(self, twins: Mapping[NamedPartition, NamedPartition]) -> dict[NamedPartition, KafkaError]:
+    def _mute(self, twins: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, KafkaError]:
         """Partitions that nobody can be asked about now, on either side: the others do not wait for them."""
         _, here = self._cluster("source").offsets_of_each(twins, OffsetKind.EARLIEST)
         _, there = self._cluster("target").offsets_of_each(twins.values(), OffsetKind.EARLIEST)
         return here | {named: there[twin] for named, twin in twins.items() if twin in there}
 
-    def _uncut(self, found: Mapping[NamedPartition, Observation]) -> dict[NamedPartition, Seen]:
+    def _uncut(self, found: Mapping[TopicPartition, TargetState]) -> dict[TopicPartition, InspectionResult]:
         """Those of the looks that must say more: offsets are to be filled, and the twin's log cut behind them."""
         due = {named: seen for named, seen in found.items() if seen.log_end < seen.source_start}
         if not due:
@@ -705,15 +728,17 @@ class Scout:
         twins = {named: self._twins.get(named, named) for named in due}
         starts = {twins[named]: seen.log_start for named, seen in due.items()}
         ids = {twin.topic: self._ids[twin.topic] for twin in starts}
-        failed = not_cut(self._cluster("target"), starts, ids)
-        seen_again: dict[NamedPartition, Seen] = {}
+        failed = find_uncuttable(self._cluster("target"), starts, ids)
+        seen_again: dict[TopicPartition, InspectionResult] = {}
         for named, seen in due.items():
             if error := failed.get(twins[named]):
-                kept = error.code in KEPT
-                seen_again[named] = replace(seen, uncut=followed(error.message, error.hint)) if kept else _told(error)
+                kept = error.code in DELETE_RECORDS_DENIED_CODES
+                seen_again[named] = (
+                    replace(seen, uncut=append_hint(error.message, error.hint)) if kept else _told(error)
+                )
         return seen_again
 
-    def _aged(self, found: dict[NamedPartition, Observation]) -> dict[NamedPartition, Observation]:
+    def _aged(self, found: dict[TopicPartition, TargetState]) -> dict[TopicPartition, TargetState]:
         """The looks with where records begin that are young enough, where the queue asks for that."""
         if not self._max_age_ms or not found:
             return found
@@ -726,23 +751,25 @@ class Scout:
             # What is dropped is of a history, too: the epoch of its last record tells later whether that still holds.
             due = at > max(found[named].log_end, found[named].source_start)
             below = source.read_batch(named, at - 1) if due else None
-            found[named] = aged(found[named], at, below[1] if below else None)
+            found[named] = with_young_offset(found[named], at, below[1] if below else None)
         return found
 
-    def _look_mapped(self, named: NamedPartition, reach: Reach, stand: Stand, *, drops: bool) -> Seen:
+    def _look_mapped(
+        self, named: TopicPartition, reach: WrittenPosition, stand: EpochOffset, *, drops: bool
+    ) -> InspectionResult:
         clusters, twin = (self._cluster("source"), self._cluster("target")), self._twins.get(named, named)
         try:
-            seen = look_at_mapped(*clusters, self._producer_id, named, twin, reach, stand, drops=drops)
+            seen = inspect_mapped_target(*clusters, self._producer_id, named, twin, reach, stand, drops=drops)
             return self._aged({named: seen})[named]
         except Exception as error:
             return _told(error)
 
     def _look(
         self,
-        partitions: list[NamedPartition],
-        stands: dict[NamedPartition, Stand],
-        inherited: dict[NamedPartition, int],
-    ) -> dict[NamedPartition, Seen]:
+        partitions: list[TopicPartition],
+        stands: dict[TopicPartition, EpochOffset],
+        inherited: dict[TopicPartition, int],
+    ) -> dict[TopicPartition, InspectionResult]:
         """One bad partition must not hide the others: on its error the group is halved until it stands alone."""
         try:
             twins = {named: self._twins.get(named, named) for named in partitions}
@@ -754,7 +781,7 @@ class Scout:
             mute = self._mute(twins)
             led = {named: twin for named, twin in twins.items() if named not in mute}
             clusters = self._cluster("source"), self._cluster("target")
-            found = look_at(*clusters, self._producer_id, led, stands, inherited) if led else {}
+            found = inspect_target(*clusters, self._producer_id, led, stands, inherited) if led else {}
             return {**found, **self._uncut(found), **{named: _told(error) for named, error in mute.items()}}
         except Exception as error:
             away = isinstance(error, KafkaError) and error.retriable
@@ -769,5 +796,5 @@ def _told(error: Exception) -> KafkaError:
     return error if isinstance(error, KafkaError) else KafkaError(f"{error} ({type(error).__name__})", retriable=True)
 
 
-def _there(topic: TopicMetadata | None, named: NamedPartition) -> bool:
+def _there(topic: TopicMetadata | None, named: TopicPartition) -> bool:
     return topic is not None and named.partition < len(topic.partitions)

@@ -11,51 +11,64 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import Extent, NamedPartition, source_end
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import OffsetRun, TopicPartition, source_end
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.log_reader import batches, contents, copies, seen_record, seen_runs
-from twinshore.kafka.protocol.record_batch import next_sequence
-from twinshore.kafka.questions import OffsetKind
-from twinshore.replication.core.mapping import between, extents_of, latest
-from twinshore.replication.task.core.config import (
-    NOWHERE,
-    UNKNOWN,
-    EpochEnd,
-    Landed,
-    Reach,
-    Stand,
-    Unclear,
-    beyond,
-    compared,
-    complete,
-    reach_of,
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.log_reader import (
+    read_batches,
+    read_contents,
+    read_dated_contents,
+    read_visible_record,
+    read_visible_runs,
 )
-from twinshore.replication.task.core.position import Go, Observation, Stop, Verdict, Wait, parted_sentence
+from twinshore.kafka.protocol.record_batch import next_sequence
+from twinshore.replication.core.mapping import map_each_record, match_latest_offsets, offsets_between
+from twinshore.replication.task.core.config import (
+    NO_EPOCH_OFFSET,
+    UNKNOWN_EPOCH,
+    EpochEnd,
+    EpochOffset,
+    LandedBatch,
+    UnclearLanding,
+    WrittenPosition,
+    compare_histories,
+    find_landed_beyond,
+    map_landed_batches,
+    position_after,
+)
+from twinshore.replication.task.core.position import (
+    InspectAgain,
+    PositionVerdict,
+    ResumeAt,
+    StopAt,
+    TargetState,
+    describe_divergence,
+)
 
-DISAGREES = IncidentKind.POSITION_DISAGREEMENT
+DISAGREEMENT_KIND = IncidentKind.POSITION_DISAGREEMENT
 # How many records of the source are looked through for what landed; each takes 16 bytes here.
-SOUGHT_MAX = 4_000_000
+SEARCH_RECORDS_MAX = 4_000_000
 # Records do not come in the order of their time stamps, but seldom so far out of it.
-LATER_MS = 60_000
-Place = Callable[[list[Landed]], list[Extent] | Stop]
-GONE = (
+TIMESTAMP_SLACK_MS = 60_000
+FindOffsetRuns = Callable[[list[LandedBatch]], list[OffsetRun] | StopAt]
+RETENTION_LOSS_SENTENCE = (
     "the twin now begins at {}, behind {}, up to which was told what the link wrote; its leader remembers more, which"
     " retention took before anybody told of it: whose records they were cannot be known"
 )
 
 
-def look_at_mapped(
+def inspect_mapped_target(
     source: KafkaCluster,
     target: KafkaCluster,
     producer_id: int,
-    named: NamedPartition,
-    twin: NamedPartition,
-    reach: Reach,
-    stand: Stand = NOWHERE,
+    named: TopicPartition,
+    twin: TopicPartition,
+    reach: WrittenPosition,
+    stand: EpochOffset = NO_EPOCH_OFFSET,
     *,
     drops: bool = False,
-) -> Observation:
+) -> TargetState:
     """Where to go on with one partition; raises KafkaError when it cannot be read. `stand`: as far as known, which
     history of the source was carried. `drops`: a fresh queue may have left records out."""
     states = [one for one in target.describe_producers([twin])[twin] if one.producer_id == producer_id]
@@ -64,11 +77,11 @@ def look_at_mapped(
     start = target.list_offsets([twin], OffsetKind.EARLIEST)[twin]
     source_start = source.list_offsets([named], OffsetKind.EARLIEST)[named]
     source_stop = source.list_offsets([named], OffsetKind.LOG_END)[named]
-    extents: list[Extent] = []
+    extents: list[OffsetRun] = []
     dropped: list[tuple[int, int]] = []
-    verdict: Verdict | None = _refusal(reach, start, end, remembered)
+    verdict: PositionVerdict | None = _refusal(reach, start, end, remembered)
     if verdict is None:
-        found: Place
+        found: FindOffsetRuns
         if drops:
             found = partial(_sought, source, target, named, twin, reach, (source_start, source_stop))
         elif source_start > reach.source:
@@ -76,26 +89,26 @@ def look_at_mapped(
         else:
             found = partial(_counted, source, target, named, twin, reach)
         verdict, extents = _landed(target, producer_id, twin, reach, (start, end), remembered, found)
-    if drops and isinstance(verdict, Go):
-        runs = between(reach.source, extents)
+    if drops and isinstance(verdict, ResumeAt):
+        runs = offsets_between(reach.source, extents)
         # What the source has no more was not sent, as what was lies elsewhere: nobody need look at it.
         dropped = [
             (begin, end)
             for begin, end in runs
-            if begin < source_start or next(seen_runs(source, named, begin), (end, 0))[0] < end
+            if begin < source_start or next(read_visible_runs(source, named, begin), (end, 0))[0] < end
         ]
-    epoch = wrote = UNKNOWN
-    if isinstance(verdict, Go):
+    epoch = wrote = UNKNOWN_EPOCH
+    if isinstance(verdict, ResumeAt):
         # Before records are compared: what they tell holds for the history that was asked for.
         wrote, epoch, parted = _history(source, named, verdict.position, (source_start, source_stop), stand)
         if parted >= 0:
-            verdict = Stop(IncidentKind.TRUNCATION, parted, verdict.position, parted_sentence(parted))
-    if isinstance(verdict, Go) and not extents:
+            verdict = StopAt(IncidentKind.TRUNCATION, parted, verdict.position, describe_divergence(parted))
+    if isinstance(verdict, ResumeAt) and not extents:
         verdict = _parted(source, target, named, twin, reach, source_start, start, drops=drops) or verdict
-    if isinstance(verdict, Go):
+    if isinstance(verdict, ResumeAt):
         verdict = _within_source(verdict, source_start, source_stop)
     ends = (start, end, end, None, remembered, source_start, source_stop)
-    return Observation(
+    return TargetState(
         *ends,
         source_epoch=epoch,
         wrote_epoch=wrote,
@@ -106,164 +119,176 @@ def look_at_mapped(
 
 
 def _history(
-    source: KafkaCluster, named: NamedPartition, position: int, span: tuple[int, int], stand: Stand
+    source: KafkaCluster, named: TopicPartition, position: int, span: tuple[int, int], stand: EpochOffset
 ) -> tuple[int, int, int]:
     """In which epoch the source's last record below `position` was written, the one to fetch on with, and from where on
     it has another history, if it has."""
     last = position - 1
     theirs = source.read_tail_batch(named, last) if span[0] <= last < span[1] else None
-    here = Stand(theirs.leader_epoch if theirs else UNKNOWN, position)
+    here = EpochOffset(theirs.leader_epoch if theirs else UNKNOWN_EPOCH, position)
     asked = {one.epoch for one in (stand, here) if one.epoch >= 0}
     said = {one: EpochEnd(*source.epoch_ends({named: one})[named]) for one in asked}
-    return here.epoch, *compared(stand, here, said)
+    return here.epoch, *compare_histories(stand, here, said)
 
 
-def _refusal(reach: Reach, start: int, end: int, remembered: tuple[int, int] | None) -> Verdict | None:
+def _refusal(
+    reach: WrittenPosition, start: int, end: int, remembered: tuple[int, int] | None
+) -> PositionVerdict | None:
     if end < reach.target:
         sentence = (
             f"the twin ends at {end}, though it had acknowledged records up to {reach.target}: the target lost them"
         )
-        return Stop(DISAGREES, reach.source, reach.source, sentence)
+        return StopAt(DISAGREEMENT_KIND, reach.source, reach.source, sentence)
     if start > reach.target and remembered is None and not reach.warm:
         sentence = (
             f"the twin now begins at {start}, behind {reach.target}, up to which the link had written, and its leader"
             " has forgotten the link: whether more had landed cannot be known"
         )
-        return Stop(DISAGREES, reach.source, reach.source, sentence)
+        return StopAt(DISAGREEMENT_KIND, reach.source, reach.source, sentence)
     return None
 
 
 def _landed(
     target: KafkaCluster,
     producer_id: int,
-    twin: NamedPartition,
-    reach: Reach,
+    twin: TopicPartition,
+    reach: WrittenPosition,
     span: tuple[int, int],
     remembered: tuple[int, int] | None,
-    found: Place,
-) -> tuple[Verdict, list[Extent]]:
+    found: FindOffsetRuns,
+) -> tuple[PositionVerdict, list[OffsetRun]]:
     """`found` says of what landed which records of the source it is."""
-    ours: list[Landed] = []
+    ours: list[LandedBatch] = []
     at = max(span[0], reach.target)
-    for _, header in batches(target, twin, at, span[1], committed=False):
+    for _, header in read_batches(target, twin, at, span[1], committed=False):
         at = header.last_offset + 1
         if header.producer_id == producer_id:
-            ours.append(Landed(header.base_offset, header.last_offset_delta + 1, header.base_sequence))
+            ours.append(LandedBatch(header.base_offset, header.last_offset_delta + 1, header.base_sequence))
     if at < span[1]:
-        return Wait(f"the twin's leader ends at {span[1]}, its replicas at {at}"), []
-    fresh = beyond(reach, ours)
-    if isinstance(fresh, Unclear):
-        return Stop(DISAGREES, reach.source, reach.source, fresh.sentence), []
+        return InspectAgain(f"the twin's leader ends at {span[1]}, its replicas at {at}"), []
+    fresh = find_landed_beyond(reach, ours)
+    if isinstance(fresh, UnclearLanding):
+        return StopAt(DISAGREEMENT_KIND, reach.source, reach.source, fresh.sentence), []
     following = next_sequence(fresh[-1].sequence, fresh[-1].records) if fresh else reach.sequence
     if remembered is not None and next_sequence(remembered[0], 1) != following:
         if span[0] > reach.target and reach.ahead(next_sequence(remembered[0], 1)) > reach.ahead(following):
-            return Stop(DISAGREES, reach.source, reach.source, GONE.format(span[0], reach.target)), []
-        return Wait(f"the twin's leader remembers sequence {remembered[0]}, its log asks for {following} next"), []
+            return StopAt(
+                DISAGREEMENT_KIND, reach.source, reach.source, RETENTION_LOSS_SENTENCE.format(span[0], reach.target)
+            ), []
+        return InspectAgain(
+            f"the twin's leader remembers sequence {remembered[0]}, its log asks for {following} next"
+        ), []
     timestamp = remembered[1] if remembered else -1
     if not fresh:
-        return Go(reach.source, timestamp, reach.sequence), []
+        return ResumeAt(reach.source, timestamp, reach.sequence), []
     extents = found(fresh)
-    if isinstance(extents, Stop):
+    if isinstance(extents, StopAt):
         return extents, []
-    return Go(source_end(extents[-1]), timestamp, reach_of(extents[-1]).sequence), extents
+    return ResumeAt(source_end(extents[-1]), timestamp, position_after(extents[-1]).sequence), extents
 
 
-def _gone(reach: Reach, source_start: int, _fresh: list[Landed]) -> Stop:
+def _gone(reach: WrittenPosition, source_start: int, _fresh: list[LandedBatch]) -> StopAt:
     """More has landed than was told, and the source has the first of it no more: nothing is left to count by."""
     sentence = (
         f"the source's log now begins at {source_start}, behind {reach.source}, up to which was told what the link"
         " wrote; more had landed, and which records those were cannot be known"
     )
-    return Stop(DISAGREES, reach.source, source_start, sentence)
+    return StopAt(DISAGREEMENT_KIND, reach.source, source_start, sentence)
 
 
 def _counted(
     source: KafkaCluster,
     target: KafkaCluster,
-    named: NamedPartition,
-    twin: NamedPartition,
-    reach: Reach,
-    fresh: list[Landed],
-) -> list[Extent] | Stop:
+    named: TopicPartition,
+    twin: TopicPartition,
+    reach: WrittenPosition,
+    fresh: list[LandedBatch],
+) -> list[OffsetRun] | StopAt:
     """Record for record as the source shows them from the reach on; the last one is compared."""
-    extents = complete(reach, fresh, seen_runs(source, named, reach.source))
-    if isinstance(extents, Unclear):
-        return Stop(DISAGREES, reach.source, reach.source, extents.sentence)
+    extents = map_landed_batches(reach, fresh, read_visible_runs(source, named, reach.source))
+    if isinstance(extents, UnclearLanding):
+        return StopAt(DISAGREEMENT_KIND, reach.source, reach.source, extents.sentence)
     position = source_end(extents[-1])
-    theirs = seen_record(source, named, position - 1)
-    if theirs is None or theirs != seen_record(target, twin, fresh[-1].target + fresh[-1].records - 1):
+    theirs = read_visible_record(source, named, position - 1)
+    if theirs is None or theirs != read_visible_record(target, twin, fresh[-1].target + fresh[-1].records - 1):
         sentence = f"the record at {position - 1} of the source is not the last one that the link wrote to the twin"
-        return Stop(DISAGREES, reach.source, position, sentence)
+        return StopAt(DISAGREEMENT_KIND, reach.source, position, sentence)
     return extents
 
 
 def _sought(
     source: KafkaCluster,
     target: KafkaCluster,
-    named: NamedPartition,
-    twin: NamedPartition,
-    reach: Reach,
+    named: TopicPartition,
+    twin: TopicPartition,
+    reach: WrittenPosition,
     span: tuple[int, int],
-    fresh: list[Landed],
-) -> list[Extent] | Stop:
+    fresh: list[LandedBatch],
+) -> list[OffsetRun] | StopAt:
     """Each record by what it says, as a fresh queue may have left out what lay between. The source is asked from the
     time of the earliest on, and at first not much beyond that of the latest. `span`: where the source begins and ends,
     as it may have nothing of that time any more."""
     ours = [
         one
         for landed in fresh
-        for _, one in copies(target, twin, landed.target, landed.target + landed.records, committed=False, theirs=True)
+        for _, one in read_dated_contents(
+            target, twin, landed.target, landed.target + landed.records, committed=False, theirs=True
+        )
     ]
     times = [one.timestamp_ms or 0 for one in ours]
     if len(ours) != sum(landed.records for landed in fresh):
-        return Stop(DISAGREES, reach.source, reach.source, "the twin has lost records that the link wrote last")
+        return StopAt(
+            DISAGREEMENT_KIND, reach.source, reach.source, "the twin has lost records that the link wrote last"
+        )
     start, end = span
     begin = max(reach.source, start, source.first_since(named, min(times)))
-    until = source.first_since(named, max(times) + LATER_MS)
+    until = source.first_since(named, max(times) + TIMESTAMP_SLACK_MS)
     for stop in dict.fromkeys((until if until > begin else end, end)):
         offsets, marks = array("q"), array("q")
-        for offset, one in islice(copies(source, named, begin, stop, committed=True, theirs=True), SOUGHT_MAX):
+        for offset, one in islice(
+            read_dated_contents(source, named, begin, stop, committed=True, theirs=True), SEARCH_RECORDS_MAX
+        ):
             offsets.append(offset)
             marks.append(hash(one))
-        if places := latest([hash(one) for one in ours], offsets, marks):
-            return extents_of(fresh, places)
+        if places := match_latest_offsets([hash(one) for one in ours], offsets, marks):
+            return map_each_record(fresh, places)
     sentence = f"what the link wrote to the twin last is not on the source from offset {begin} on"
-    return Stop(DISAGREES, reach.source, reach.source, sentence)
+    return StopAt(DISAGREEMENT_KIND, reach.source, reach.source, sentence)
 
 
 def _parted(
     source: KafkaCluster,
     target: KafkaCluster,
-    named: NamedPartition,
-    twin: NamedPartition,
-    reach: Reach,
+    named: TopicPartition,
+    twin: TopicPartition,
+    reach: WrittenPosition,
     source_start: int,
     start: int,
     *,
     drops: bool,
-) -> Stop | None:
+) -> StopAt | None:
     """Whether the source has another history by now than the one that was carried: it lost its end, and grew again.
     Where records were dropped, there are some behind the last one that landed."""
     at, behind = reach.last_source, reach.source - 1
     if at < 0:
         return None
     both = at >= source_start and reach.last_target >= start
-    theirs = seen_record(source, named, at) if both else None
-    ours = seen_record(target, twin, reach.last_target) if theirs else None
+    theirs = read_visible_record(source, named, at) if both else None
+    ours = read_visible_record(target, twin, reach.last_target) if theirs else None
     if theirs is not None and ours is not None and theirs != ours:
         sentence = f"the record at {at} of the source is not the one that the link wrote to the twin from there"
-        return Stop(IncidentKind.TRUNCATION, at, reach.source, sentence)
+        return StopAt(IncidentKind.TRUNCATION, at, reach.source, sentence)
     if drops or behind < max(source_start, at + 1):
         return None
-    if any(contents(source, named, behind, reach.source, committed=True)):
+    if any(read_contents(source, named, behind, reach.source, committed=True)):
         sentence = f"the source has a record at {behind} now, where none was when the twin was carried past it"
-        return Stop(IncidentKind.TRUNCATION, at + 1, reach.source, sentence)
+        return StopAt(IncidentKind.TRUNCATION, at + 1, reach.source, sentence)
     return None
 
 
-def _within_source(go: Go, start: int, end: int) -> Verdict:
+def _within_source(go: ResumeAt, start: int, end: int) -> PositionVerdict:
     if go.position > end:
         sentence = f"the source ends at {end}, the twin has records up to {go.position}: the source has lost offsets"
-        return Stop(IncidentKind.TRUNCATION, end, go.position, sentence)
+        return StopAt(IncidentKind.TRUNCATION, end, go.position, sentence)
     gap_to = start if start > go.position else -1
-    return Go(go.position, go.last_timestamp, go.next_sequence, gap_to)
+    return ResumeAt(go.position, go.last_timestamp, go.next_sequence, gap_to)

@@ -29,61 +29,68 @@ from functools import partial
 from typing import Any, Protocol
 
 from twinshore.config.errors import KafkaError, TwinshoreError, WireError
-from twinshore.config.once import in_words
+from twinshore.config.repeat_filter import describe_error
 from twinshore.kafka.clock import steady_s, wall_ms
-from twinshore.kafka.connection import Connection, explain_wire_error
-from twinshore.kafka.protocol.fetch import FETCH_KEY, FetchedAnswer, encode_fetch, parse_fetch
-from twinshore.kafka.protocol.framing import Answer, forget_sent
+from twinshore.kafka.connection import Connection, protocol_violation_error
+from twinshore.kafka.protocol.fetch import FETCH_KEY, FetchResponseById, encode_fetch_by_id, parse_fetch_by_id
+from twinshore.kafka.protocol.framing import Response, drop_sent
 from twinshore.kafka.protocol.primitives import I32, Buffer
-from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produced
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce_throttled
 from twinshore.kafka.protocol.transactions import (
     LOG_ENDS_KEY,
     LOG_ENDS_VERSION,
     MARKERS_KEY,
-    encode_log_ends,
+    encode_list_offsets,
     encode_markers,
-    parse_log_ends,
+    parse_list_offsets,
     parse_markers,
 )
 from twinshore.kafka.transport import WOULD_BLOCK
 from twinshore.replication.task.core import connections
-from twinshore.replication.task.core.config import TideOrder
+from twinshore.replication.task.core.config import TaskConfig
 from twinshore.replication.task.core.connections import (
-    ANSWER_SLACK_S,
-    Answered,
-    Command,
-    Fetch,
-    Flight,
-    SourceFlow,
-    TargetFlow,
+    RESPONSE_SLACK_S,
+    CompletedRequest,
+    SendFetch,
+    SourceFetcher,
+    TargetProducer,
+    TargetRequest,
+    TaskCommand,
 )
-from twinshore.replication.task.core.engine import TIMERS_S, Grant, PumpCore
 from twinshore.replication.task.core.messages import (
-    Afloat,
-    Carry,
-    Ended,
-    Leave,
-    Message,
-    OfDesk,
-    OfPump,
-    OfRaft,
-    RaftOrder,
-    Turn,
-    heard_by_pump,
-    heard_by_raft,
-    line_of,
-    narrowed,
-    said,
+    CoordinatorMessage,
+    JsonMessage,
+    SlotEnded,
+    SlotTurn,
+    StartTask,
+    StopTaskGroup,
+    TaskGroupAlive,
+    TaskGroupConfig,
+    TaskGroupMessage,
+    TaskMessage,
+    decode_for_task,
+    decode_for_task_group,
+    encode_line,
+    encode_message,
+    narrow_limits,
 )
-from twinshore.replication.task.core.partition import Sent
-from twinshore.replication.task.core.partitions import Lane
-from twinshore.replication.task.core.position import asked, layers
-from twinshore.replication.task.core.shared_read import Reading, Readings
-from twinshore.replication.task.lookups import Closed, Dialled, Looked, Report, Routes, Scout
+from twinshore.replication.task.core.partition import SentBatch
+from twinshore.replication.task.core.partitions import TaskPartitions
+from twinshore.replication.task.core.position import end_offset_queries, group_markers
+from twinshore.replication.task.core.shared_read import SharedFetch, SharedFetches
+from twinshore.replication.task.core.task_core import TIMER_INTERVAL_S, TaskCore, WriteLease
+from twinshore.replication.task.lookups import (
+    BlockingCalls,
+    CallResult,
+    ConnectionOpened,
+    LeadersFound,
+    MarkersFinished,
+    TwinsInspected,
+)
 
 LINE_BYTES_MAX = 64 << 20
-HELLO_S = 20.0
-TELL_S = 1.0
+HELLO_TIMEOUT_S = 20.0
+SEND_TIMEOUT_S = 1.0
 CLIENT_ID = "twinshore-pump"
 BUFFER_BYTES_MIN = 256 << 10
 READ_COMMITTED = 1
@@ -91,39 +98,39 @@ READ_COMMITTED = 1
 WAKE_BYTES = 1 << 20
 
 
-class DeskLost(TwinshoreError):
+class CoordinatorLost(TwinshoreError):
     """The driver cannot be reached; the grant decides how long the pump goes on."""
 
 
-class DriverLine:
+class DriverConnection:
     """Blocking writes of small lines, non-blocking reads. `hello`: what it says of itself, first of all."""
 
     def __init__(self, host: str, port: int, **hello: Any) -> None:
         try:
-            self._sock = socket.create_connection((host, port), timeout=HELLO_S)
+            self._sock = socket.create_connection((host, port), timeout=HELLO_TIMEOUT_S)
             self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
-            raise DeskLost(f"the driver cannot be reached at {host}:{port}: {error}") from error
+            raise CoordinatorLost(f"the driver cannot be reached at {host}:{port}: {error}") from error
         self._received = bytearray()
         try:
-            self.tell({"what": "hello", **hello}, HELLO_S)
-        except DeskLost:
+            self.tell({"what": "hello", **hello}, HELLO_TIMEOUT_S)
+        except CoordinatorLost:
             self.close()
             raise
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
-    def tell(self, message: Message, within_s: float = TELL_S) -> None:
+    def tell(self, message: JsonMessage, within_s: float = SEND_TIMEOUT_S) -> None:
         """One message to the driver. A stuck driver costs no more time than this."""
-        line = line_of(message)
+        line = encode_line(message)
         try:
             self._sock.settimeout(within_s)
             self._sock.sendall(line)
         except OSError as error:
-            raise DeskLost(f"the driver cannot be told: {error}") from error
+            raise CoordinatorLost(f"the driver cannot be told: {error}") from error
 
-    def heard(self) -> list[Message]:
+    def heard(self) -> list[JsonMessage]:
         """Every message that has come."""
         self._sock.setblocking(False)
         while True:
@@ -132,12 +139,12 @@ class DriverLine:
             except BlockingIOError:
                 break
             except OSError as error:
-                raise DeskLost(f"the driver is gone: {error}") from error
+                raise CoordinatorLost(f"the driver is gone: {error}") from error
             if not got:
-                raise DeskLost("the driver hung up")
+                raise CoordinatorLost("the driver hung up")
             self._received += got
             if len(self._received) > LINE_BYTES_MAX:
-                raise DeskLost("the driver sends a line without an end")
+                raise CoordinatorLost("the driver sends a line without an end")
         *lines, rest = self._received.split(b"\n")
         self._received = bytearray(rest)
         return [json.loads(line) for line in lines]
@@ -146,19 +153,19 @@ class DriverLine:
         self._sock.close()
 
 
-class DeskLine(DriverLine):
+class CoordinatorClient(DriverConnection):
     """A pump's."""
 
-    def __init__(self, order: TideOrder) -> None:
+    def __init__(self, order: TaskConfig) -> None:
         who = {"token": order.desk_token, "link": order.link, "lane": order.lane, "tide": order.tide}
         super().__init__(order.desk_host, order.desk_port, **who)
 
-    def say(self, word: OfPump) -> None:
-        self.tell(said(word))
+    def say(self, word: TaskMessage) -> None:
+        self.tell(encode_message(word))
 
-    def words(self) -> list[OfDesk]:
+    def words(self) -> list[CoordinatorMessage]:
         """All that have come."""
-        return [heard_by_pump(message) for message in self.heard()]
+        return [decode_for_task(message) for message in self.heard()]
 
 
 class HasFileno(Protocol):
@@ -189,17 +196,17 @@ class Outbox:
             taken = self.transport.sendv(waiting)
             if taken == WOULD_BLOCK:
                 break
-            forget_sent(waiting, taken)
+            drop_sent(waiting, taken)
         return not waiting
 
 
-class SourceLine:
+class SourceConnection:
     """One connection to a leader on the source, for a share of its partitions."""
 
-    def __init__(self, flow: SourceFlow, connection: Connection) -> None:
+    def __init__(self, flow: SourceFetcher, connection: Connection) -> None:
         self.flow = flow
         self.outbox = Outbox(connection)
-        self.version = connection.spoken(FETCH_KEY)
+        self.version = connection.handwritten_version(FETCH_KEY)
         self._exchange = connection.hand_over(CLIENT_ID)
         for hold in flow.holds:
             hold.buffer = bytearray(BUFFER_BYTES_MIN)
@@ -207,10 +214,10 @@ class SourceLine:
     def fileno(self) -> int:
         return self.outbox.transport.fileno()
 
-    def ask(self, fetch: Fetch) -> bool:
+    def ask(self, fetch: SendFetch) -> bool:
         """Sends a fetch; True when the kernel took it whole."""
         order = fetch.order
-        body = encode_fetch(
+        body = encode_fetch_by_id(
             session_id=order.session_id,
             session_epoch=order.session_epoch,
             max_wait_ms=fetch.wait_ms,
@@ -224,7 +231,7 @@ class SourceLine:
         self.outbox.put(self._exchange.ask(FETCH_KEY, self.version, [body], self.flow.deadline_s))
         return self.outbox.push()
 
-    def receive(self, now_s: float) -> tuple[FetchedAnswer, int] | None:
+    def receive(self, now_s: float) -> tuple[FetchResponseById, int] | None:
         """The whole answer once it is there, and its size."""
         hold = self.flow.receiving
         if hold is None:
@@ -238,15 +245,15 @@ class SourceLine:
             try:
                 answer = exchange.answer()
             except WireError as error:
-                raise explain_wire_error(error, self.outbox.connection.place) from error
+                raise protocol_violation_error(error, self.outbox.connection.place) from error
             if answer is not None:
                 hold.buffer = framer.buffer  # a larger one, if need was
-                transport.owes(1)
-                return parse_fetch(answer.view, answer.position), len(answer.view)
+                transport.expect_bytes(1)
+                return parse_fetch_by_id(answer.view, answer.position), len(answer.view)
             got = transport.recv_into(framer.room())
             if got == WOULD_BLOCK:
                 if framer.lacks:
-                    transport.owes(framer.lacks, WAKE_BYTES)
+                    transport.expect_bytes(framer.lacks, WAKE_BYTES)
                 return None
             if got == 0:
                 raise KafkaError(f"{self.outbox.connection.place}: the source hung up", retriable=True)
@@ -259,10 +266,10 @@ class SourceLine:
         self.outbox.connection.close()
 
 
-class TargetLine:
+class TargetConnection:
     """One connection to a leader on the target. `producer`: the link's id and epoch."""
 
-    def __init__(self, flow: TargetFlow, connection: Connection, producer: tuple[int, int]) -> None:
+    def __init__(self, flow: TargetProducer, connection: Connection, producer: tuple[int, int]) -> None:
         self.flow = flow
         self.outbox = Outbox(connection)
         self._producer = producer
@@ -270,30 +277,35 @@ class TargetLine:
         connection.lend(bytearray(BUFFER_BYTES_MIN))
         self.outbox.transport.drop_unsent_at_close()
         self._undelivered_s = flow.undelivered_s
-        self.outbox.transport.give_up_after(self._undelivered_s)
+        self.outbox.transport.set_ack_timeout(self._undelivered_s)
 
     def fileno(self) -> int:
         return self.outbox.transport.fileno()
 
-    def send(self, flight: Flight) -> bool:
+    def send(self, flight: TargetRequest) -> bool:
         """Puts a request on its way; `push` goes on with it when the kernel has room again. True where it has all."""
-        deadline_s = flight.sent_s + self.flow.limits.produce_timeout_s + ANSWER_SLACK_S
+        deadline_s = flight.sent_s + self.flow.limits.produce_timeout_s + RESPONSE_SLACK_S
         if flight.sent:
             body = self._produce(flight.sent)
             buffers = self._exchange.ask(PRODUCE_KEY, self.flow.version, body, deadline_s)
         elif flight.asking:
             runs = [*(entry.run for entry in flight.marks), *(entry.run for entry in flight.rests)]
-            buffers = self._exchange.ask(LOG_ENDS_KEY, LOG_ENDS_VERSION, [encode_log_ends(asked(runs))], deadline_s)
+            buffers = self._exchange.ask(
+                LOG_ENDS_KEY, LOG_ENDS_VERSION, [encode_list_offsets(end_offset_queries(runs))], deadline_s
+            )
         else:
-            version = self.outbox.connection.spoken(MARKERS_KEY)
+            version = self.outbox.connection.handwritten_version(MARKERS_KEY)
             runs = [entry.run for entry in flight.marks]
-            markers, question = encode_markers(layers(runs, *self._producer)), encode_log_ends(asked(runs))
+            markers, question = (
+                encode_markers(group_markers(runs, *self._producer)),
+                encode_list_offsets(end_offset_queries(runs)),
+            )
             buffers = self._exchange.ask(MARKERS_KEY, version, [markers], deadline_s)
             buffers += self._exchange.ask(LOG_ENDS_KEY, LOG_ENDS_VERSION, [question], deadline_s)
         self.outbox.put(buffers)
         return self.push()
 
-    def _produce(self, sent: list[Sent]) -> list[Buffer]:
+    def _produce(self, sent: list[SentBatch]) -> list[Buffer]:
         topics: dict[str, tuple[str, bytes, list[tuple[int, bytes, Buffer]]]] = {}
         for track, parcel, _, head, _ in sent:
             order = track.order
@@ -313,9 +325,9 @@ class TargetLine:
 
     def wake_at(self, due_bytes: int) -> None:
         """Until so many bytes of answers are there nobody need be woken."""
-        self.outbox.transport.owes(max(1, due_bytes - self._exchange.framer.waiting))
+        self.outbox.transport.expect_bytes(max(1, due_bytes - self._exchange.framer.waiting))
 
-    def receive(self, now_s: float) -> Iterator[Answered]:
+    def receive(self, now_s: float) -> Iterator[CompletedRequest]:
         """Every answer that is complete, those too behind which the target hangs up or says what nobody understands:
         that is raised once they have been taken."""
         exchange, framer, transport = self._exchange, self._exchange.framer, self.outbox.transport
@@ -331,9 +343,9 @@ class TargetLine:
                     if answered := self._read(answer, now_s):
                         yield answered
             except WireError as error:
-                raise explain_wire_error(error, self.outbox.connection.place) from error
+                raise protocol_violation_error(error, self.outbox.connection.place) from error
 
-    def _read(self, answer: Answer, now_s: float) -> Answered | None:
+    def _read(self, answer: Response, now_s: float) -> CompletedRequest | None:
         """What it says; None where the other half is still to come. Of one that cannot be read the request stays
         unanswered."""
         view, position, key = answer.view, answer.position, answer.asked.api.key
@@ -341,13 +353,13 @@ class TargetLine:
             self.flow.marked(parse_markers(view, position))
             return None
         if key == PRODUCE_KEY:
-            answered = self.flow.produced(*parse_produced(view, position, self.flow.version), now_s)
+            answered = self.flow.produced(*parse_produce_throttled(view, position, self.flow.version), now_s)
         else:
-            ends, (throttle_ms,) = parse_log_ends(view, position), I32.unpack_from(view, position)
-            answered = self.flow.ends_told(ends, throttle_ms, now_s)
+            ends, (throttle_ms,) = parse_list_offsets(view, position), I32.unpack_from(view, position)
+            answered = self.flow.end_offsets_received(ends, throttle_ms, now_s)
         if self.flow.undelivered_s != self._undelivered_s:
             self._undelivered_s = self.flow.undelivered_s
-            self.outbox.transport.give_up_after(self._undelivered_s)
+            self.outbox.transport.set_ack_timeout(self._undelivered_s)
         return answered
 
     def close(self) -> None:
@@ -365,55 +377,55 @@ def unregister(selector: selectors.BaseSelector, line: HasFileno) -> None:
                 selector.unregister(key.fileobj)
 
 
-EXPIRY_S = 5.0
-LOOP_READ, BOTH = selectors.EVENT_READ, selectors.EVENT_READ | selectors.EVENT_WRITE
+REAUTHENTICATION_MARGIN_S = 5.0
+READABLE, READABLE_OR_WRITABLE = selectors.EVENT_READ, selectors.EVENT_READ | selectors.EVENT_WRITE
 Handler = Callable[[int], None]
 
 
-class Pump:
+class TaskRunner:
     """One lane's worker for the length of a tide. `run` returns the sentence that says why it ended."""
 
-    def __init__(self, order: TideOrder, reading: Reading | None = None) -> None:
+    def __init__(self, order: TaskConfig, reading: SharedFetch | None = None) -> None:
         """`reading`: with whose other pumps this one reads together, all in one thread; one of its own where it is of a
         broadcast and carried apart."""
         self.order = order
         who = (order.producer_id, order.producer_epoch, order.fence)
-        self.lane = Lane(
+        self.lane = TaskPartitions(
             *who,
             state_expiry_ms=order.state_expiry_ms,
             limits=order.limits,
             never_cut=order.never_cut,
-            reading=reading or Reading.of(order),
+            reading=reading or SharedFetch.of(order),
             queue=order.queue,
         )
-        self._desk = DeskLine(order)
-        grant = Grant()
-        self._scout = Scout(order, lambda: grant.holds(steady_s()))
+        self._desk = CoordinatorClient(order)
+        grant = WriteLease()
+        self._scout = BlockingCalls(order, lambda: grant.holds(steady_s()))
         by_units = self._scout.units is not None
-        self.core = PumpCore(self.lane, grant, steady_s(), report_s=order.report_s, by_units=by_units)
+        self.core = TaskCore(self.lane, grant, steady_s(), report_s=order.report_s, by_units=by_units)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._desk, LOOP_READ, self._on_desk)
-        self._selector.register(self._scout.wake_socket, LOOP_READ, self._on_scout)
-        self._sources: dict[SourceFlow, SourceLine] = {}
-        self._targets: dict[TargetFlow, TargetLine] = {}
+        self._selector.register(self._desk, READABLE, self._on_desk)
+        self._selector.register(self._scout.wake_socket, READABLE, self._on_scout)
+        self._sources: dict[SourceFetcher, SourceConnection] = {}
+        self._targets: dict[TargetProducer, TargetConnection] = {}
         self._hands: dict[type, Callable[[Any], None]] = {
-            connections.Send: self._send,
-            connections.Fetch: self._fetch,
-            connections.Wake: lambda wake: self._targets[wake.flow].wake_at(wake.due_bytes),
-            connections.Receive: self._look_for_answers,
-            connections.Detach: lambda detach: self._targets[detach.flow].outbox.detach(),
-            connections.HangUp: self._hang_up,
-            connections.Learn: lambda learn: self._scout.learn(learn.tracks),
-            connections.Dial: lambda dial: self._scout.dial(*dial),
-            connections.AskRoutes: lambda _: self._scout.ask_routes(self.lane.tracks.values()),
-            connections.Look: lambda look: self._scout.look(look.partitions, self.lane.tracks),
-            connections.Cut: lambda cut: self._scout.cut(cut.before, self.lane.tracks),
-            connections.MarkByUnits: self._mark_by_units,
-            connections.SayReady: self._desk.say,
-            connections.Beat: self._desk.say,
-            connections.Used: self._desk.say,
+            connections.SendRequest: self._send,
+            connections.SendFetch: self._fetch,
+            connections.SetWakeThreshold: lambda wake: self._targets[wake.flow].wake_at(wake.due_bytes),
+            connections.PollSocket: self._look_for_answers,
+            connections.DetachBuffers: lambda detach: self._targets[detach.flow].outbox.detach(),
+            connections.CloseConnection: self._hang_up,
+            connections.LearnTwinNames: lambda learn: self._scout.learn(learn.tracks),
+            connections.OpenConnection: lambda dial: self._scout.dial(*dial),
+            connections.LookUpLeaders: lambda _: self._scout.ask_routes(self.lane.tracks.values()),
+            connections.InspectTwins: lambda look: self._scout.look(look.partitions, self.lane.tracks),
+            connections.DeleteTwinRecords: lambda cut: self._scout.cut(cut.before, self.lane.tracks),
+            connections.WriteMarkersByTransactions: self._mark_by_units,
+            connections.TaskReady: self._desk.say,
+            connections.TaskProgress: self._desk.say,
+            connections.ThrottleUsage: self._desk.say,
             connections.Released: self._desk.say,
-            connections.Done: self._desk.say,
+            connections.TaskFinished: self._desk.say,
         }
 
     def run(self) -> str:
@@ -421,8 +433,8 @@ class Pump:
         core = self.core
         try:
             while not core.ended:
-                self.turn(TIMERS_S)
-        except DeskLost as error:
+                self.turn(TIMER_INTERVAL_S)
+        except CoordinatorLost as error:
             core.ended = error.message
         finally:
             self.close()
@@ -449,7 +461,7 @@ class Pump:
         for line in [
             line for line in self._sources.values() if line.flow.receiving and line.outbox.transport.pending()
         ]:
-            self._on_source(line, LOOP_READ)
+            self._on_source(line, READABLE)
         core, now_s = self.core, steady_s()
         if now_s >= core.timers_at_s:
             self._do(core.timers(now_s))
@@ -463,60 +475,60 @@ class Pump:
             return True  # While it stands by nothing of that is taken up.
         return any(line.outbox.transport.pending() for line in self._sources.values())
 
-    def _do(self, wanted: Iterable[Command]) -> None:
+    def _do(self, wanted: Iterable[TaskCommand]) -> None:
         hands = self._hands
         for command in wanted:
             hands[type(command)](command)
 
     # -- connections
 
-    def _send(self, send: connections.Send) -> None:
+    def _send(self, send: connections.SendRequest) -> None:
         line = self._targets[send.flow]
         try:
             if not line.send(send.flight):
-                self._selector.modify(line, BOTH, partial(self._on_target, line))
+                self._selector.modify(line, READABLE_OR_WRITABLE, partial(self._on_target, line))
         except TwinshoreError:
             self._do(self.core.lost(send.flow, steady_s()))
 
-    def _fetch(self, fetch: connections.Fetch) -> None:
+    def _fetch(self, fetch: connections.SendFetch) -> None:
         line = self._sources[fetch.flow]
         try:
             if not line.ask(fetch):
-                self._selector.modify(line, BOTH, partial(self._on_source, line))
+                self._selector.modify(line, READABLE_OR_WRITABLE, partial(self._on_source, line))
         except TwinshoreError as error:
             self._do(self.core.lost(fetch.flow, steady_s(), error.message))
 
-    def _look_for_answers(self, receive: connections.Receive) -> None:
-        if isinstance(receive.flow, SourceFlow):
-            self._on_source(self._sources[receive.flow], LOOP_READ)
+    def _look_for_answers(self, receive: connections.PollSocket) -> None:
+        if isinstance(receive.flow, SourceFetcher):
+            self._on_source(self._sources[receive.flow], READABLE)
         else:
-            self._on_target(self._targets[receive.flow], LOOP_READ)
+            self._on_target(self._targets[receive.flow], READABLE)
 
-    def _on_source(self, line: SourceLine, mask: int) -> None:
+    def _on_source(self, line: SourceConnection, mask: int) -> None:
         try:
             if mask & selectors.EVENT_WRITE and line.outbox.push():
-                self._selector.modify(line, LOOP_READ, partial(self._on_source, line))
-            if mask & LOOP_READ:
+                self._selector.modify(line, READABLE, partial(self._on_source, line))
+            if mask & READABLE:
                 now_s = steady_s()
                 if found := line.receive(now_s):
                     self.core.fetched(line.flow, *found, now_s, wall_ms())
         except TwinshoreError as error:
             self._do(self.core.lost(line.flow, steady_s(), error.message))
 
-    def _on_target(self, line: TargetLine, mask: int) -> None:
+    def _on_target(self, line: TargetConnection, mask: int) -> None:
         try:
             if mask & selectors.EVENT_WRITE and self.core.grant.holds(steady_s()) and line.push():
-                self._selector.modify(line, LOOP_READ, partial(self._on_target, line))
-            if mask & LOOP_READ:
+                self._selector.modify(line, READABLE, partial(self._on_target, line))
+            if mask & READABLE:
                 now_s = steady_s()
                 for answer in line.receive(now_s):
                     self.core.answered(line.flow, answer, now_s)
         except TwinshoreError:
             self._do(self.core.lost(line.flow, steady_s()))
 
-    def _hang_up(self, hang_up: connections.HangUp) -> None:
+    def _hang_up(self, hang_up: connections.CloseConnection) -> None:
         flow = hang_up.flow
-        line = self._sources.pop(flow, None) if isinstance(flow, SourceFlow) else self._targets.pop(flow, None)
+        line = self._sources.pop(flow, None) if isinstance(flow, SourceFetcher) else self._targets.pop(flow, None)
         if line:
             unregister(self._selector, line)
             line.close()
@@ -531,37 +543,37 @@ class Pump:
         for report in self._scout.take():
             self._reported(report)
 
-    def _reported(self, report: Report) -> None:
+    def _reported(self, report: CallResult) -> None:
         core, now_s = self.core, steady_s()
         match report:
-            case Dialled(side, key, connection, error):
+            case ConnectionOpened(side, key, connection, error):
                 if connection:
                     self._dialled(side, key, connection, now_s)
                 else:
                     core.failed(side, key, error, now_s)
-            case Routes(routes, error, silent):
+            case LeadersFound(routes, error, silent):
                 core.routed(routes, silent, error, now_s)
-            case Closed(marks, answers):
+            case MarkersFinished(marks, answers):
                 core.closed(marks, answers, now_s)
-            case Looked(seen):
+            case TwinsInspected(seen):
                 core.looked(seen, now_s, wall_ms())
 
     def _dialled(self, side: str, key: object, connection: Connection, now_s: float) -> None:
-        expires_s = now_s + connection.expires_at - time.monotonic() - EXPIRY_S
-        flow: SourceFlow | TargetFlow | None = None
-        line: SourceLine | TargetLine
+        expires_s = now_s + connection.expires_at - time.monotonic() - REAUTHENTICATION_MARGIN_S
+        flow: SourceFetcher | TargetProducer | None = None
+        line: SourceConnection | TargetConnection
         try:
-            version = connection.spoken(FETCH_KEY if side == "source" else PRODUCE_KEY)
+            version = connection.handwritten_version(FETCH_KEY if side == "source" else PRODUCE_KEY)
             flow = self.core.dialled(side, key, now_s, version=version, expires_s=expires_s)
             match flow:
                 case None:
                     connection.close()
                     return
-                case SourceFlow():
-                    line = self._sources[flow] = SourceLine(flow, connection)
+                case SourceFetcher():
+                    line = self._sources[flow] = SourceConnection(flow, connection)
                     handler: Handler = partial(self._on_source, line)
-                case TargetFlow():
-                    line = self._targets[flow] = TargetLine(flow, connection, self.lane.producer)
+                case TargetProducer():
+                    line = self._targets[flow] = TargetConnection(flow, connection, self.lane.producer)
                     handler = partial(self._on_target, line)
         except TwinshoreError as error:
             connection.close()
@@ -569,9 +581,9 @@ class Pump:
                 self._do(self.core.lost(flow, now_s))
             self.core.failed(side, key, error.message, now_s)
         else:
-            self._selector.register(line, LOOP_READ, handler)
+            self._selector.register(line, READABLE, handler)
 
-    def _mark_by_units(self, wanted: connections.MarkByUnits) -> None:
+    def _mark_by_units(self, wanted: connections.WriteMarkersByTransactions) -> None:
         if self._scout.units:
             self._scout.units.take(wanted.marks)
 
@@ -594,26 +606,26 @@ class Pump:
         self._scout.close()
 
 
-AFLOAT_S = 1.0
+ALIVE_INTERVAL_S = 1.0
 # A pump to which nothing comes is looked at so often: its deadlines and beats are seldom nearer.
-QUIET_S = 0.1
+IDLE_POLL_INTERVAL_S = 0.1
 READ = selectors.EVENT_READ
 
 
-class Raft:
+class TaskGroupRunner:
     """One tide of it. `run` returns once the driver has told it to leave, or is gone, and no pump is left."""
 
-    def __init__(self, order: RaftOrder) -> None:
+    def __init__(self, order: TaskGroupConfig) -> None:
         who = {"token": order.desk_token, "raft": order.raft, "tide": order.tide}
-        self._line = DriverLine(order.desk_host, order.desk_port, **who)
+        self._line = DriverConnection(order.desk_host, order.desk_port, **who)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._line, READ)
         # Whether the driver hears whose turn it is, and whose it knows of.
         self._tells, self._told = order.tells, 0
         # What pumps of one broadcast's lanes read together.
-        self._readings = Readings()
+        self._readings = SharedFetches()
         # By pump its berth.
-        self._pumps: dict[Pump, int] = {}
+        self._pumps: dict[TaskRunner, int] = {}
         self._leaving = False
         self._lost = False
         self._afloat_at_s = 0.0
@@ -632,30 +644,33 @@ class Raft:
 
     def _turn(self) -> None:
         now_s = steady_s()
-        wait_s = min((pump.due_s(QUIET_S) for pump in self._pumps), default=now_s + QUIET_S) - now_s
-        came = {key.fileobj for key, _ in self._selector.select(max(0.0, min(wait_s, QUIET_S)))}
+        wait_s = (
+            min((pump.due_s(IDLE_POLL_INTERVAL_S) for pump in self._pumps), default=now_s + IDLE_POLL_INTERVAL_S)
+            - now_s
+        )
+        came = {key.fileobj for key, _ in self._selector.select(max(0.0, min(wait_s, IDLE_POLL_INTERVAL_S)))}
         self._talk(self._line in came)
         for pump in list(self._pumps):
-            if pump in came or pump.due_s(QUIET_S) <= steady_s():
+            if pump in came or pump.due_s(IDLE_POLL_INTERVAL_S) <= steady_s():
                 self._tell_turn(self._pumps[pump])
                 self._turn_of(pump)
         self._tell_turn(0)
 
-    def _turn_of(self, pump: Pump) -> None:
+    def _turn_of(self, pump: TaskRunner) -> None:
         try:
             pump.turn(0.0)
             ended, died = pump.core.ended, False
-        except DeskLost as error:
+        except CoordinatorLost as error:
             ended, died = error.message, False
         except Exception as error:
             # This pump's alone: the others on the raft are other links'.
-            ended, died = in_words(error), True
+            ended, died = describe_error(error), True
         if ended:
             self._selector.unregister(pump)
             with contextlib.suppress(OSError):
                 pump.hang_up()
             _let_go_aside(pump)
-            self._say(Ended(self._pumps.pop(pump), ended, died))
+            self._say(SlotEnded(self._pumps.pop(pump), ended, died))
 
     # -- the driver
 
@@ -663,37 +678,37 @@ class Raft:
         if self._lost:
             return
         if steady_s() >= self._afloat_at_s:
-            self._afloat_at_s = steady_s() + AFLOAT_S
-            self._say(Afloat())
+            self._afloat_at_s = steady_s() + ALIVE_INTERVAL_S
+            self._say(TaskGroupAlive())
         try:
             for message in self._line.heard() if spoken else ():
                 self._hear(message)
-        except DeskLost:
+        except CoordinatorLost:
             self._let_go()
 
     def _hear(self, message: dict[str, Any]) -> None:
         try:
-            word = heard_by_raft(message)
+            word = decode_for_task_group(message)
         except Exception as error:
             if "berth" not in message:
                 raise
             # As where the driver's package is another one than this worker's: the pumps that are here go on.
-            self._say(Ended(message["berth"], f"its order is unreadable: {in_words(error)}", died=True))
+            self._say(SlotEnded(message["berth"], f"its order is unreadable: {describe_error(error)}", died=True))
             return
         match word:
-            case Carry():
+            case StartTask():
                 self._begin(word)
-            case Leave():
+            case StopTaskGroup():
                 self._leaving = True
 
-    def _begin(self, word: Carry) -> None:
+    def _begin(self, word: StartTask) -> None:
         self._tell_turn(word.berth)
         try:
             high_bytes = word.order.queue.high_bytes if word.order.broadcast else 0
-            order = replace(word.order, limits=narrowed(word.order.limits, high_bytes))
-            pump = Pump(order, self._readings.of(order))
+            order = replace(word.order, limits=narrow_limits(word.order.limits, high_bytes))
+            pump = TaskRunner(order, self._readings.of(order))
         except Exception as error:
-            self._say(Ended(word.berth, in_words(error), died=not isinstance(error, DeskLost)))
+            self._say(SlotEnded(word.berth, describe_error(error), died=not isinstance(error, CoordinatorLost)))
             return
         self._pumps[pump] = word.berth
         self._selector.register(pump, READ)
@@ -702,13 +717,13 @@ class Raft:
         """Before it: where this task dies or freezes in it, nobody could say so any more."""
         if self._tells and berth != self._told:
             self._told = berth
-            self._say(Turn(berth))
+            self._say(SlotTurn(berth))
 
-    def _say(self, word: OfRaft) -> None:
+    def _say(self, word: TaskGroupMessage) -> None:
         if not self._lost:
             try:
-                self._line.tell(said(word))
-            except DeskLost:
+                self._line.tell(encode_message(word))
+            except CoordinatorLost:
                 self._let_go()
 
     def _let_go(self) -> None:
@@ -719,7 +734,7 @@ class Raft:
             self._selector.unregister(self._line)
 
 
-def _let_go_aside(pump: Pump) -> None:
+def _let_go_aside(pump: TaskRunner) -> None:
     """The others' turns do not wait until its errands are over, unless this process may have no thread more."""
     try:
         threading.Thread(target=pump.let_go, name="let go", daemon=True).start()
@@ -730,28 +745,28 @@ def _let_go_aside(pump: Pump) -> None:
 
 # So many more objects than before that the collector looks at them. A pump leaves no cycles behind, and batches that
 # wait to be sent are some ten objects each.
-OBJECTS_UNTIL_COLLECTED = 10_000
+GC_THRESHOLD_OBJECTS = 10_000
 
 
-def spare_the_collector() -> None:
+def tune_garbage_collector() -> None:
     """What is loaded by now stays, and what waits is no garbage: the collector walks the one never and the other
     seldom."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(OBJECTS_UNTIL_COLLECTED)
+    gc.set_threshold(GC_THRESHOLD_OBJECTS)
 
 
-def carry(orders: Iterable[str]) -> Iterator[str]:
+def run_tasks(orders: Iterable[str]) -> Iterator[str]:
     """The body of a tide's only task. Yields the sentence that says how each tide ended."""
     # Imported here: the driver ships this function without loading the pump.
-    from twinshore.replication.task.core.messages import RaftOrder, order_of
-    from twinshore.runtime.compile import build_beside
+    from twinshore.replication.task.core.messages import TaskGroupConfig, parse_task_config
+    from twinshore.runtime.compile import build_while_running
 
-    build_beside()
-    spare_the_collector()
+    build_while_running()
+    tune_garbage_collector()
     for text in orders:
-        order = order_of(text)
+        order = parse_task_config(text)
         try:
-            yield Raft(order).run() if isinstance(order, RaftOrder) else Pump(order).run()
-        except DeskLost as error:  # it stopped, or is out of reach, before this tide began
+            yield TaskGroupRunner(order).run() if isinstance(order, TaskGroupConfig) else TaskRunner(order).run()
+        except CoordinatorLost as error:  # it stopped, or is out of reach, before this tide began
             yield error.message

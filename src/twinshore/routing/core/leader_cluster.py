@@ -20,16 +20,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from twinshore.routing.core.records import Word
+from twinshore.routing.core.home_records import HomeVersion
 
 
 @dataclass(frozen=True, slots=True)
-class HomeWord:
+class KnownHome:
     """A home line in short. `cluster` is the name that this process has for it; one that it does not know counts as
     elsewhere. `version`: the term and the step; what a store or a push has of it."""
 
     cluster: str
-    version: Word
+    version: HomeVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class TopicCopy:
     could_carry: bool = True
     has_topic: bool = False
     is_twin: bool = False
-    word: HomeWord | None = None
+    word: KnownHome | None = None
 
 
-class Lacks(StrEnum):
+class NoLeaderReason(StrEnum):
     """Why a topic has no leader."""
 
     TOPIC = "no cluster has it"
@@ -73,22 +73,22 @@ class NoLeader:
     """The topic is written nowhere now. `clusters`: those that the reason speaks of. `wait_s`: for how long at most,
     where time alone ends it."""
 
-    lacks: Lacks
+    lacks: NoLeaderReason
     clusters: tuple[str, ...] = ()
     wait_s: float | None = None
 
 
-Decision = Leader | NoLeader
+LeaderDecision = Leader | NoLeader
 
 
 def leader_cluster(
-    remembered: HomeWord | None,
+    remembered: KnownHome | None,
     copies: Sequence[TopicCopy],
     waited_s: float,
     lease_s: float,
     *,
     start_all: bool = False,
-) -> Decision:
+) -> LeaderDecision:
     """The table. `remembered`: the store's word, that beside the spool, or that of the last push. `waited_s`: since
     this process began to ask. `start_all` (`start = "all"`): wait for all that could carry the topic, however long.
     """
@@ -100,45 +100,45 @@ def leader_cluster(
     if highest is not None:
         homes = sorted({word.cluster for word in heard if word.version == highest})
         if len(homes) > 1:
-            return NoLeader(Lacks.CLASH, tuple(homes))
+            return NoLeader(NoLeaderReason.CLASH, tuple(homes))
         if remembered is not None:
             return _led_to(homes[0], copies)
         return _unless_silent(_led_to(homes[0], copies), silent, waited_s, lease_s, start_all)
     return _unless_silent(_by_copies(copies, silent), silent, waited_s, lease_s, start_all)
 
 
-def _led_to(cluster: str, copies: Sequence[TopicCopy]) -> Decision:
+def _led_to(cluster: str, copies: Sequence[TopicCopy]) -> LeaderDecision:
     known = any(copy.cluster == cluster for copy in copies)
-    return Leader(cluster) if known else NoLeader(Lacks.ELSEWHERE, (cluster,))
+    return Leader(cluster) if known else NoLeader(NoLeaderReason.ELSEWHERE, (cluster,))
 
 
-def _by_copies(copies: Sequence[TopicCopy], silent: tuple[str, ...]) -> Decision:
+def _by_copies(copies: Sequence[TopicCopy], silent: tuple[str, ...]) -> LeaderDecision:
     """Without a word."""
     twins = tuple(copy.cluster for copy in copies if copy.answered and copy.has_topic and copy.is_twin)
     homes = tuple(copy.cluster for copy in copies if copy.answered and copy.has_topic and not copy.is_twin)
     if twins and (silent or not homes):
-        return NoLeader(Lacks.SOURCE, twins)
+        return NoLeader(NoLeaderReason.SOURCE, twins)
     if len(homes) > 1:
-        return NoLeader(Lacks.LINK, homes)
+        return NoLeader(NoLeaderReason.LINK, homes)
     if homes:
         return Leader(homes[0])
-    return NoLeader(Lacks.SILENT, silent) if silent else NoLeader(Lacks.TOPIC)
+    return NoLeader(NoLeaderReason.SILENT, silent) if silent else NoLeader(NoLeaderReason.TOPIC)
 
 
 def _unless_silent(
-    found: Decision, silent: tuple[str, ...], waited_s: float, lease_s: float, start_all: bool
-) -> Decision:
+    found: LeaderDecision, silent: tuple[str, ...], waited_s: float, lease_s: float, start_all: bool
+) -> LeaderDecision:
     """Without memory: no cluster is written before those that could say otherwise were waited for."""
     if not silent or not isinstance(found, Leader):
         return found
     if start_all or found.cluster in silent:
-        return NoLeader(Lacks.SILENT, silent)
+        return NoLeader(NoLeaderReason.SILENT, silent)
     if waited_s < lease_s:
-        return NoLeader(Lacks.LEASE, silent, lease_s - waited_s)
+        return NoLeader(NoLeaderReason.LEASE, silent, lease_s - waited_s)
     return Leader(found.cluster, silent)
 
 
-def in_words(topic: str, decision: Decision) -> str:
+def describe_decision(topic: str, decision: LeaderDecision) -> str:
     """For logs and errors: why the topic has no leader, or what its leader was chosen without."""
     if isinstance(decision, NoLeader):
         which = f": {', '.join(decision.clusters)}" if decision.clusters else ""

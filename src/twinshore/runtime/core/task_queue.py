@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ConcurrencyLimits:
     """How many run at once: in all, and of those that ask one cluster. `slow_s`: from then on a run is a long one."""
 
     running: int = 48
@@ -27,7 +27,7 @@ class Bounds:
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class QueuedTask:
     """One task. `began_s` while it runs; `woken` meanwhile: it is due again at its end. `runs`: how many have ended."""
 
     name: str
@@ -45,38 +45,38 @@ class Entry:
         return self.slow or (self.began_s is not None and now_s - self.began_s > slow_s)
 
 
-class Agenda:
+class TaskQueue:
     """Not safe for several threads: whoever has them holds a lock."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: ConcurrencyLimits) -> None:
         self.bounds = bounds
-        self.running: set[Entry] = set()
-        self._coming: list[tuple[float, int, Entry]] = []
+        self.running: set[QueuedTask] = set()
+        self._coming: list[tuple[float, int, QueuedTask]] = []
         # Those that are due, the oldest first, by what decides whether they may begin.
-        self._ready: dict[tuple[frozenset[str], bool], deque[Entry]] = {}
+        self._ready: dict[tuple[frozenset[str], bool], deque[QueuedTask]] = {}
         self._number = 0
 
-    def add(self, name: str, asks: Iterable[str], due_s: float) -> Entry:
+    def add(self, name: str, asks: Iterable[str], due_s: float) -> QueuedTask:
         """A task that runs for the first time at `due_s`."""
-        entry = Entry(name, frozenset(asks), due_s)
+        entry = QueuedTask(name, frozenset(asks), due_s)
         self._plan(entry, due_s)
         return entry
 
-    def drop(self, entry: Entry) -> None:
+    def drop(self, entry: QueuedTask) -> None:
         """It begins no more."""
         entry.gone = True
         waiting = self._ready.get((entry.asks, entry.slow))
         if waiting is not None and entry in waiting:
             waiting.remove(entry)
 
-    def wake(self, entry: Entry, now_s: float) -> None:
+    def wake(self, entry: QueuedTask, now_s: float) -> None:
         """It is due now; where it runs, at its end."""
         if entry.began_s is not None:
             entry.woken = True
         elif not entry.gone and now_s < entry.due_s:
             self._plan(entry, now_s)
 
-    def take(self, now_s: float) -> Entry | None:
+    def take(self, now_s: float) -> QueuedTask | None:
         """The task that begins now: of those that may, the one that is due for longest."""
         self._sort_out(now_s)
         if len(self.running) >= self.bounds.running:
@@ -89,7 +89,7 @@ class Agenda:
         self.running.add(entry)
         return entry
 
-    def done(self, entry: Entry, now_s: float, pause_s: float, rest_s: float = 0.0) -> None:
+    def done(self, entry: QueuedTask, now_s: float, pause_s: float, rest_s: float = 0.0) -> None:
         """Its run has ended; the next one is due after the pause, sooner where it was woken meanwhile."""
         assert entry.began_s is not None
         self.running.discard(entry)
@@ -109,7 +109,7 @@ class Agenda:
         self._sort_out(now_s)
         return max((now_s - waiting[0].due_s for waiting in self._ready.values() if waiting), default=0.0)
 
-    def _plan(self, entry: Entry, due_s: float) -> None:
+    def _plan(self, entry: QueuedTask, due_s: float) -> None:
         self._number += 1
         entry.due_s, entry.number = due_s, self._number
         heapq.heappush(self._coming, (due_s, entry.number, entry))
@@ -121,10 +121,10 @@ class Agenda:
             if not entry.gone and number == entry.number:
                 self._ready.setdefault((entry.asks, entry.slow), deque()).append(entry)
 
-    def _stale(self, planned: tuple[float, int, Entry]) -> bool:
+    def _stale(self, planned: tuple[float, int, QueuedTask]) -> bool:
         return planned[2].gone or planned[1] != planned[2].number
 
-    def _allowed(self, now_s: float) -> Iterable[deque[Entry]]:
+    def _allowed(self, now_s: float) -> Iterable[deque[QueuedTask]]:
         busy: Counter[str] = Counter()
         long: Counter[str] = Counter()
         for one in self.running:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from twinshore.state.core.values import LeaseRow
 
-MARGIN_PART = 0.1  # Of the ttl: far more than two quartz clocks drift apart in it.
+CLOCK_MARGIN_RATIO = 0.1  # Of the ttl: far more than two quartz clocks drift apart in it.
 BEATS_PER_TTL = 4
 
 
@@ -28,7 +28,7 @@ class HeldLease:
     @property
     def valid_until_s(self) -> float:
         """Past this moment nothing may be done in the lease's name."""
-        return self.sent_s + self.ttl_s * (1 - MARGIN_PART)
+        return self.sent_s + self.ttl_s * (1 - CLOCK_MARGIN_RATIO)
 
     def holds(self, now_s: float) -> bool:
         """Whether the lease can be relied on at this moment."""

@@ -11,40 +11,40 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-EVERY = "*"
+WILDCARD_SUFFIX = "*"
 
 
-class FuseKind(StrEnum):
+class BreakerKind(StrEnum):
     """What a fuse cuts."""
 
     PRODUCE = "produce"
     FETCH = "fetch"
 
 
-class FuseState(StrEnum):
+class BreakerState(StrEnum):
     """OPEN: it cuts. CLOSED: it does not, unless it has limits and they trip it."""
 
     OPEN = "open"
     CLOSED = "closed"
 
 
-class FusePolicy(StrEnum):
+class BreakerPolicy(StrEnum):
     """What producers are answered. REFUSE: try again. DROP: it is written, which it is not."""
 
     REFUSE = "refuse"
     DROP = "drop"
 
 
-class FuseKey(NamedTuple):
+class BreakerKey(NamedTuple):
     """`topic` and `client` are whole names, or how names begin, with a `*` behind."""
 
     topic: str
     client: str
-    kind: FuseKind
+    kind: BreakerKind
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BreakerLimits:
     """At how much a fuse trips by itself, at each proxy for itself; 0: never. It does where one of them was passed for
     `above_s`, and closes again once all stayed below half of it for `quiet_s`."""
 
@@ -61,28 +61,28 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class FuseRow:
+class BreakerRow:
     """`until_ms`: when it closes by itself; 0: never."""
 
     topic: str
     client: str
-    kind: FuseKind
-    state: FuseState
-    policy: FusePolicy
+    kind: BreakerKind
+    state: BreakerState
+    policy: BreakerPolicy
     reason: str
     set_by: str
     since_ms: int
     until_ms: int = 0
-    limits: Limits = Limits()
+    limits: BreakerLimits = BreakerLimits()
 
     @property
-    def key(self) -> FuseKey:
+    def key(self) -> BreakerKey:
         """Which one it is."""
-        return FuseKey(self.topic, self.client, self.kind)
+        return BreakerKey(self.topic, self.client, self.kind)
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceRow:
+class ProxyInstanceRow:
     """A process that serves clients. `revision`: how often fuses had been changed when it took up the last change."""
 
     id: str
@@ -95,13 +95,13 @@ class InstanceRow:
 
 
 @dataclass(frozen=True, slots=True)
-class FuseCountRow:
+class BreakerCountRow:
     """What one fuse answered at one proxy since that began. `tripped`: whether its limits have it cut just now."""
 
     instance: str
     topic: str
     client: str
-    kind: FuseKind
+    kind: BreakerKind
     requests: int
     records: int
     bytes: int
@@ -109,13 +109,13 @@ class FuseCountRow:
     changed_ms: int
 
     @property
-    def key(self) -> FuseKey:
+    def key(self) -> BreakerKey:
         """Of which fuse."""
-        return FuseKey(self.topic, self.client, self.kind)
+        return BreakerKey(self.topic, self.client, self.kind)
 
 
 @dataclass(frozen=True, slots=True)
-class DropRow:
+class DroppedRecordsRow:
     """Records of a client that it takes for written and that no broker has, from the first to the last one. `fuse`: the
     topic as the fuse names it. `partitions`: their numbers with commas between."""
 
@@ -137,12 +137,12 @@ class ResetState(StrEnum):
     HELD = "held"
     SETTING = "setting"
     DONE = "done"
-    UNDONE = "undone"
+    ROLLED_BACK = "undone"
     GIVEN_UP = "given up"
 
 
 # Of these members wait.
-BEGUN: Final = (ResetState.HELD, ResetState.SETTING)
+ONGOING_RESET_STATES: Final = (ResetState.HELD, ResetState.SETTING)
 
 
 class ResetGoal(NamedTuple):
@@ -172,11 +172,11 @@ class ResetRow:
 
     def holds(self, now_ms: int) -> bool:
         """Whether members are to wait."""
-        return self.state in BEGUN and now_ms < self.until_ms
+        return self.state in ONGOING_RESET_STATES and now_ms < self.until_ms
 
 
 @dataclass(frozen=True, slots=True)
-class ResetWord:
+class ResetStatusRow:
     """A proxy holds the group of this run: nothing of before is on its way. `waits`: so many members wait there."""
 
     instance: str
@@ -185,24 +185,24 @@ class ResetWord:
     at_ms: int
 
 
-def goals_text(goals: tuple[ResetGoal, ...]) -> str:
+def encode_goals(goals: tuple[ResetGoal, ...]) -> str:
     """As the store keeps them."""
     return json.dumps(goals, separators=(",", ":"))
 
 
-def goals_of(text: str) -> tuple[ResetGoal, ...]:
+def parse_goals(text: str) -> tuple[ResetGoal, ...]:
     """The other way round."""
     return tuple(ResetGoal(*one) for one in json.loads(text))
 
 
 # The upper ends of histograms; what lies above the last one is counted behind it.
-LATENCY_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000)
-SIZE_BYTES: Final = (256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576)
+LATENCY_BUCKETS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000)
+SIZE_BUCKETS_BYTES: Final = (256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576)
 # A client or a topic that stands for all those that are not told apart.
-OTHERS: Final = "*"
+OTHER_NAMES: Final = "*"
 
 
-class FlowKind(StrEnum):
+class TrafficKind(StrEnum):
     """What is counted. CLIENT: all that a client asks, over all its connections."""
 
     PRODUCE = "produce"
@@ -212,14 +212,14 @@ class FlowKind(StrEnum):
     CLIENT = "client"
 
 
-class FlowKey(NamedTuple):
+class TrafficKey(NamedTuple):
     """Of whom and where. `topic` is empty where what is asked is about several, or none; `cluster` where it is about
     none."""
 
     client: str
     topic: str
     cluster: str
-    kind: FlowKind
+    kind: TrafficKind
 
 
 def _none_of(bounds: tuple[int, ...]) -> list[int]:
@@ -227,7 +227,7 @@ def _none_of(bounds: tuple[int, ...]) -> list[int]:
 
 
 @dataclass(slots=True)
-class Flow:
+class TrafficCounter:
     """Counts that only grow, and `connected_max` and `version_max`, which are the highest that were seen.
 
     Producers: `bytes`, `records` and `batches` as they were sent; `plain` batches, with `plain_bytes`, are not
@@ -259,8 +259,8 @@ class Flow:
     version_max: int = 0
     answered_us: int = 0
     software: str = ""
-    latency: list[int] = field(default_factory=lambda: _none_of(LATENCY_MS))
-    sizes: list[int] = field(default_factory=lambda: _none_of(SIZE_BYTES))
+    latency: list[int] = field(default_factory=lambda: _none_of(LATENCY_BUCKETS_MS))
+    sizes: list[int] = field(default_factory=lambda: _none_of(SIZE_BUCKETS_BYTES))
     sampled: bool = field(default=False, compare=False)  # in this window
 
     @property
@@ -273,53 +273,55 @@ class Flow:
         """How long that took; 0 where none was."""
         return self.answered_us / self.answered / 1000 if self.answered_us else 0.0
 
-    def add(self, other: Flow) -> None:
+    def add(self, other: TrafficCounter) -> None:
         """Takes the other's counts along."""
-        for name in SUMS:
+        for name in SUM_FIELDS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in HIGHEST:
+        for name in MAX_FIELDS:
             setattr(self, name, max(getattr(self, name), getattr(other, name)))
         self.software = other.software or self.software
         self.latency = [ours + theirs for ours, theirs in zip(self.latency, other.latency, strict=True)]
         self.sizes = [ours + theirs for ours, theirs in zip(self.sizes, other.sizes, strict=True)]
 
-    def copy(self) -> Flow:
+    def copy(self) -> TrafficCounter:
         """As it is now."""
         return self.since(_NONE)
 
-    def since(self, before: Flow) -> Flow:
+    def since(self, before: TrafficCounter) -> TrafficCounter:
         """What has come since it was as `before`."""
-        found = Flow(software=self.software)
-        for name in SUMS:
+        found = TrafficCounter(software=self.software)
+        for name in SUM_FIELDS:
             setattr(found, name, getattr(self, name) - getattr(before, name))
-        for name in HIGHEST:
+        for name in MAX_FIELDS:
             setattr(found, name, getattr(self, name))
         found.latency = [now - then for now, then in zip(self.latency, before.latency, strict=True)]
         found.sizes = [now - then for now, then in zip(self.sizes, before.sizes, strict=True)]
         return found
 
 
-HIGHEST: Final = ("connected_max", "version_max")
-SUMS: Final = tuple(
-    one.name for one in fields(Flow) if one.name not in {*HIGHEST, "software", "latency", "sizes", "sampled"}
+MAX_FIELDS: Final = ("connected_max", "version_max")
+SUM_FIELDS: Final = tuple(
+    one.name
+    for one in fields(TrafficCounter)
+    if one.name not in {*MAX_FIELDS, "software", "latency", "sizes", "sampled"}
 )
-_NONE: Final = Flow()
+_NONE: Final = TrafficCounter()
 
 
 @dataclass(frozen=True, slots=True)
-class FlowRow:
+class TrafficRow:
     """What one proxy counted in a window of time. `instance` is the process, `proxy` what it calls itself."""
 
     instance: str
     proxy: str
     since_ms: int
     until_ms: int
-    key: FlowKey
-    flow: Flow
+    key: TrafficKey
+    flow: TrafficCounter
 
     def as_values(self) -> dict[str, Any]:
         """For programs."""
-        counts = {name: getattr(self.flow, name) for name in (*SUMS, *HIGHEST)}
+        counts = {name: getattr(self.flow, name) for name in (*SUM_FIELDS, *MAX_FIELDS)}
         return {
             "proxy": self.proxy,
             "since_ms": self.since_ms,

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from twinshore.config.errors import StoreError
-from twinshore.config.incidents import IncidentKind, IncidentSide, Policy
-from twinshore.config.model import SEQUENCES, Extent, Naming
+from twinshore.config.incident_policy import IncidentKind, IncidentPolicy, IncidentSide
+from twinshore.config.model import SEQUENCE_SPAN, OffsetRun, TwinNaming
 
 
 class ProofState(StrEnum):
@@ -72,7 +72,7 @@ class ProofRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyLookRow:
+class KeyCheckRow:
     """When the keys of a compacted twin were last compared with the source's, and how old what crossed since may be.
 
     At `mark_ms` the source ended at `mark_end`. All that crossed since the twin was last at a mark was written after
@@ -99,7 +99,7 @@ class KeyLookRow:
     to_offset: int
 
 
-MIRROR = "the mirror"  # Who changed what no operator did.
+MIRROR_ACTOR = "the mirror"  # Who changed what no operator did.
 BATCHES_KEPT = 5  # As many as a broker remembers of each producer to know a retry.
 
 
@@ -171,7 +171,7 @@ class SourceBatch:
     @property
     def last_offset(self) -> int:
         """That of its last record."""
-        return self.base_offset + (self.last_sequence - self.base_sequence) % SEQUENCES
+        return self.base_offset + (self.last_sequence - self.base_sequence) % SEQUENCE_SPAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class SourceProducer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
+class ProgressRecord:
     """What a pump carried: offsets from `from_offset` up to, not including, `to_offset`.
 
     One with both equal says only how far the source is. `source_end` is the high watermark seen. `extents` are those
@@ -205,7 +205,7 @@ class Receipt:
     last_ms: int
     lag_records: int = 0
     source_producers: tuple[SourceProducer, ...] = ()
-    extents: tuple[Extent, ...] = ()
+    extents: tuple[OffsetRun, ...] = ()
     source_epoch: int = -1
 
 
@@ -216,7 +216,7 @@ class PartitionState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class ReplicatedPosition:
     """How far a twin's partition is receipted, in which leader epoch of the source, and what went there in all."""
 
     link: str
@@ -249,14 +249,14 @@ class Incident:
     kind: IncidentKind
     from_offset: int
     to_offset: int
-    policy: Policy
+    policy: IncidentPolicy
     sentence: str
     side: IncidentSide = IncidentSide.NONE
     way: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerRow:
+class IncidentRow:
     """An incident as the ledger holds it; open while `closed_ms` is None. A row that many were joined to is about its
     `parts` alone, not about all that lies between."""
 
@@ -297,7 +297,7 @@ class AuditRow:
     before: str
     after: str
     outcome: str
-    actor: str = MIRROR
+    actor: str = MIRROR_ACTOR
     topic: str = ""
     group: str = ""
     id: int = field(default=0, compare=False)
@@ -315,7 +315,7 @@ class ControlRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class LinkStateRow:
     """Something of the source that follows to the target: what the link wrote there, or holds back, since when."""
 
     link: str
@@ -326,7 +326,7 @@ class Remembered:
     since_ms: int
 
 
-class LinkState(StrEnum):
+class LinkPresence(StrEnum):
     """Whether a link is to be carried: who removed one wants it gone whatever settings still name it."""
 
     KEPT = "kept"
@@ -339,7 +339,7 @@ class LinkRow:
     last taken, empty where none ever named it. `revision` is that of all links at its last change."""
 
     link: str
-    state: LinkState
+    state: LinkPresence
     section: str
     seed: str
     revision: int
@@ -347,9 +347,9 @@ class LinkRow:
     changed_by: str
 
 
-def naming_of(section: str) -> str:
+def twin_naming_of(section: str) -> str:
     """How a link of this section calls its twins."""
-    return str(json.loads(section).get("naming", Naming.SAME))
+    return str(json.loads(section).get("naming", TwinNaming.SAME))
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +388,7 @@ class AlarmRow:
 
 
 @dataclass(frozen=True, slots=True)
-class DelayPlace:
+class PartitionDelayRow:
     """How a partition, or a group's place in it, stood last. `waiting`: when which end of the source was first seen, as
     JSON, so that a monitor that starts again knows how old things are."""
 
@@ -407,7 +407,7 @@ class DelayPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchRow:
+class WatcherRow:
     """One that watches: `kind` is what it watches, and `links` which ones, of a monitor. While it lives, `beat` changes
     at least every `every_ms`."""
 
@@ -422,12 +422,12 @@ class WatchRow:
     links: tuple[str, ...] = ()
 
 
-Range = tuple[int, int]
+OffsetRange = tuple[int, int]
 
 
-def joined(ranges: Iterable[Range]) -> tuple[Range, ...]:
+def merge_ranges(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
     """The same offsets in order; what touches or overlaps is one."""
-    found: list[Range] = []
+    found: list[OffsetRange] = []
     for begin, end in sorted(ranges):
         if found and begin <= found[-1][1]:
             found[-1] = (found[-1][0], max(end, found[-1][1]))
@@ -436,18 +436,18 @@ def joined(ranges: Iterable[Range]) -> tuple[Range, ...]:
     return tuple(found)
 
 
-def packed(ranges: Iterable[Range]) -> str:
-    """As text; `unpacked` takes it back."""
+def encode_ranges(ranges: Iterable[OffsetRange]) -> str:
+    """As text; `parse_ranges` takes it back."""
     words, at = [], 0
-    for begin, end in joined(ranges):
+    for begin, end in merge_ranges(ranges):
         words.append(f"{begin - at}+{end - begin}")
         at = end
     return " ".join(words)
 
 
-def unpacked(text: str) -> tuple[Range, ...]:
+def parse_ranges(text: str) -> tuple[OffsetRange, ...]:
     """StoreError where it is no such text."""
-    found, at = list[Range](), 0
+    found, at = list[OffsetRange](), 0
     for word in text.split():
         gap, plus, length = word.partition("+")
         if not (plus and gap.isdecimal() and length.isdecimal()):
@@ -458,11 +458,11 @@ def unpacked(text: str) -> tuple[Range, ...]:
     return tuple(found)
 
 
-class Asked(StrEnum):
+class MirrorRequest(StrEnum):
     """What a switch asks of the mirror that carries its topics."""
 
     ANNOUNCED = "announced"  # Nothing yet: it goes on.
-    LET_GO = "let go"
+    STOP_REPLICATION = "let go"
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,13 +474,13 @@ class TopicInSwitch:
     topic: str
     switch_id: str
     link: str
-    asked: Asked
+    asked: MirrorRequest
     asked_ms: int
     let_go_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flip:
+class HomeChange:
     """Another home for a topic. `link` carried it until now; `back` carries it from now on, empty where none does, onto
     the log that was its source: that log is the topic's own below `points`, one for each partition.
 
@@ -505,7 +505,7 @@ class Flip:
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class ReplicatedPrefix:
     """What is known of a partition whose topic moved by force: the old home's records below `to_offset` had crossed,
     and `producers` had written them, with the last batches of each. `all_known`: none of those is forgotten that wrote
     not long before."""
@@ -517,7 +517,7 @@ class Crossing:
 
 
 @dataclass(frozen=True, slots=True)
-class GuardRow:
+class WriteBlockRow:
     """Which twins on this cluster are kept from other writers than their link, and which of its ACLs were changed for
     that, as JSON."""
 

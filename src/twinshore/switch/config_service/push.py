@@ -19,7 +19,7 @@ from twinshore.state.proxies import PushRow
 from twinshore.state.store import Store
 from twinshore.switch.core.config_offer import check_app, check_offer
 
-KIND = "push"
+AUDIT_KIND = "push"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +94,18 @@ def plan_remove(app: str, store: Store) -> Plan[PushStep]:
     return Plan((PushStep(app, row.revision, ""),))
 
 
-def act(planned: Plan[PushStep], store: Store, *, by: str) -> Iterator[PushStep]:
+def apply_push(planned: Plan[PushStep], store: Store, *, by: str) -> Iterator[PushStep]:
     """RefusedError where somebody else has pushed since the plan was made."""
     for step in planned.steps:
         now_ms, revision = wall_ms(), step.before + 1
         before, after = f"revision {step.before}" if step.before else "", f"revision {revision}" if step.text else ""
-        told = AuditRow(now_ms, "", KIND, step.app, before, after, "done", by)
+        told = AuditRow(now_ms, "", AUDIT_KIND, step.app, before, after, "done", by)
         if not store.pushes.save(PushRow(step.app, revision, digest_of(step.text), step.text, by, now_ms), told):
             raise RefusedError(f"{step.app}: somebody else has pushed meanwhile", hint="look at it, and push again")
         yield step
 
 
-def look(store: Store, app: str = "") -> list[dict[str, Any]]:
+def read_pushes(store: Store, app: str = "") -> list[dict[str, Any]]:
     """What is pushed to this application, or to all, as values."""
     rows = [row for row in store.pushes.of([check_app(app)] if app else None).values() if row.text]
     if app and not rows:

@@ -16,21 +16,21 @@ from twinshore.config.sections import push
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.state.core.values import AuditRow
-from twinshore.state.opening import open_or_make
-from twinshore.state.proxies import TokenRow
+from twinshore.state.opening import open_or_create
+from twinshore.state.proxies import PushTokenRow
 from twinshore.state.store import Store
-from twinshore.switch.config_service.server import serve as until_ended
-from twinshore.switch.core.config_offer import SHOWN, check_app
+from twinshore.switch.config_service.push_server import serve as until_ended
+from twinshore.switch.core.config_offer import DIGEST_CHARS_SHOWN, check_app
 
 
 def serve(settings: Settings, log: Callable[[str], None]) -> None:
     """Until Ctrl-C, SIGTERM or SIGHUP."""
-    with open_or_make(settings) as store:
+    with open_or_create(settings) as store:
         until_ended(settings.of(push.SECTION), store, log)
 
 
-KIND = "push token"
-BYTES = 32
+AUDIT_KIND = "push token"
+TOKEN_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,16 @@ class NewToken:
     may_push: bool = False
 
 
-def make(asked: NewToken, store: Store, *, by: str) -> str:
+def make_token(asked: NewToken, store: Store, *, by: str) -> str:
     """The token, which nothing shows again."""
-    app, token, now_ms = check_app(asked.app), secrets.token_urlsafe(BYTES), wall_ms()
-    row = TokenRow(digest_of(token), app, asked.may_push, by, now_ms)
-    told = AuditRow(now_ms, "", KIND, app, "", f"{row.digest[:SHOWN]}, {_may(row)}", "made", by)
+    app, token, now_ms = check_app(asked.app), secrets.token_urlsafe(TOKEN_BYTES), wall_ms()
+    row = PushTokenRow(digest_of(token), app, asked.may_push, by, now_ms)
+    told = AuditRow(now_ms, "", AUDIT_KIND, app, "", f"{row.digest[:DIGEST_CHARS_SHOWN]}, {_may(row)}", "made", by)
     store.pushes.add_token(row, told)
     return token
 
 
-def named(beginning: str, store: Store) -> TokenRow:
+def find_token(beginning: str, store: Store) -> PushTokenRow:
     """The token whose digest begins so; ConfigError where that is none, or more than one."""
     found = [one for one in store.pushes.tokens() if beginning and one.digest.startswith(beginning)]
     if len(found) != 1:
@@ -59,19 +59,27 @@ def named(beginning: str, store: Store) -> TokenRow:
     return found[0]
 
 
-def revoke(row: TokenRow, store: Store, *, by: str) -> bool:
+def revoke(row: PushTokenRow, store: Store, *, by: str) -> bool:
     """It counts no more; a server knows it within a second. False where it did not count."""
-    told = AuditRow(wall_ms(), "", KIND, row.app, f"{row.digest[:SHOWN]}, {_may(row)}", "", "revoked", by)
+    told = AuditRow(
+        wall_ms(), "", AUDIT_KIND, row.app, f"{row.digest[:DIGEST_CHARS_SHOWN]}, {_may(row)}", "", "revoked", by
+    )
     return store.pushes.revoke(row.digest, told)
 
 
-def look(store: Store) -> list[dict[str, Any]]:
+def read_tokens(store: Store) -> list[dict[str, Any]]:
     """All tokens that count, as values."""
     return [
-        {"app": one.app, "token": one.digest[:SHOWN], "may": _may(one), "made_by": one.made_by, "made_ms": one.made_ms}
+        {
+            "app": one.app,
+            "token": one.digest[:DIGEST_CHARS_SHOWN],
+            "may": _may(one),
+            "made_by": one.made_by,
+            "made_ms": one.made_ms,
+        }
         for one in store.pushes.tokens()
     ]
 
 
-def _may(row: TokenRow) -> str:
+def _may(row: PushTokenRow) -> str:
     return "may push" if row.may_push else "may ask"

@@ -10,19 +10,19 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from twinshore.client.core.pushes import OwnSettings, read_pushed
+from twinshore.client.core.pushes import ApplicationSettings, read_pushed
 from twinshore.client.sites import Site
 from twinshore.config.errors import ConfigError
-from twinshore.config.sections.clusters import NAME
+from twinshore.config.sections.clusters import CLUSTER_NAME
 
-SHOWN = 8  # of a token's digest: enough to name it
+DIGEST_CHARS_SHOWN = 8  # of a token's digest: enough to name it
 EVERY_TOPIC = ("*",)  # the application knows which of them it has
 _SECRET = re.compile(r"password|secret|jaas|ssl\.key\.pem|ssl\.keystore\.key|token$", re.IGNORECASE)
 
 
 def check_app(app: str) -> str:
     """The name as it is; ConfigError where it is none."""
-    if not NAME.fullmatch(app):
+    if not CLUSTER_NAME.fullmatch(app):
         raise ConfigError(f"{app!r} is not an application's name: letters, digits, dot, dash, underscore, at most 64")
     return app
 
@@ -30,7 +30,7 @@ def check_app(app: str) -> str:
 def check_offer(text: str) -> Mapping[str, Site]:
     """The clusters of a push by name. ConfigError, without what may be secret, where clients would not take it, or
     where it holds what the store must not keep."""
-    pushed = read_pushed(text, OwnSettings(), EVERY_TOPIC)
+    pushed = read_pushed(text, ApplicationSettings(), EVERY_TOPIC)
     raw = json.loads(text)
     for some in (raw.get("settings", {}), *raw["clusters"].values()):
         _no_secret(some)
@@ -44,7 +44,7 @@ def _no_secret(settings: Mapping[str, Any]) -> None:
         )
 
 
-def bearer(header: str) -> str:
+def parse_bearer_token(header: str) -> str:
     """The token of an `Authorization` header; empty where it has none."""
     kind, _, token = header.partition(" ")
     return token.strip() if kind.lower() == "bearer" else ""

@@ -45,23 +45,23 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from twinshore.config.errors import WireError
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import NamedPartition
-from twinshore.config.sentences import counted, listed
-from twinshore.kafka.protocol.primitives import Buffer, note_text
-from twinshore.kafka.protocol.record_batch import CONTROL, TRANSACTIONAL, BatchHeader, Record, iter_records
-from twinshore.state.core.progress import PRODUCER_AGE_MS
-from twinshore.switch.core.steps import Kind, Moved, Stray
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import TopicPartition
+from twinshore.config.sentences import count_phrase, join_names
+from twinshore.kafka.protocol.primitives import Buffer, encode_json
+from twinshore.kafka.protocol.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader, Record, iter_records
+from twinshore.state.core.progress_rules import PRODUCER_AGE_MS
+from twinshore.switch.core.steps import ForeignWrites, SwitchKind, TopicMove
 from twinshore.switch.core.steps import SwitchState as Switch
 
-WHAT = "rescued tail"
-VERSION = 1
+FILE_MARK = "rescued tail"
+FORMAT_VERSION = 1
 RECORD_LINE = b'{"offset":'
-MARKER_BYTES = 4
-COMMIT = 1
+MARKER_KEY_BYTES = 4
+COMMIT_MARKER_TYPE = 1
 
 
-class Ending(StrEnum):
+class TransactionOutcome(StrEnum):
     """What became of a record. OPEN: its transaction never ended."""
 
     COMMITTED = "committed"
@@ -70,7 +70,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class RescueOrigin:
     """Where a tail lay: offsets `first` up to `end` of a partition of `cluster`. `home`: where its topic is at home
     instead, since the switch."""
 
@@ -89,44 +89,44 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class RecordCount:
     """How many records a tail holds, and how many of them consumers see that read what was committed."""
 
     records: int = 0
     committed: int = 0
 
-    def with_one(self, ending: Ending) -> Count:
-        return Count(self.records + 1, self.committed + (ending is Ending.COMMITTED))
+    def with_one(self, ending: TransactionOutcome) -> RecordCount:
+        return RecordCount(self.records + 1, self.committed + (ending is TransactionOutcome.COMMITTED))
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class UnreplicatedRecord:
     """A record of a tail."""
 
     record: Record
-    ending: Ending
+    ending: TransactionOutcome
 
 
 @dataclass(slots=True)
-class Endings:
+class TransactionOutcomes:
     """What became of each record, by the markers that lie behind it. They are told in the order of the log."""
 
     _ends: dict[int, list[tuple[int, bool]]] = field(default_factory=lambda: defaultdict(list))
 
     def note(self, producer_id: int, offset: int, key: bytes | None) -> None:
         """A control record of this producer."""
-        self._ends[producer_id].append((offset, is_commit(key)))
+        self._ends[producer_id].append((offset, is_commit_marker(key)))
 
-    def of(self, producer_id: int, offset: int) -> Ending:
+    def of(self, producer_id: int, offset: int) -> TransactionOutcome:
         """Of a record that was written in a transaction."""
         end = next((commit for at, commit in self._ends.get(producer_id, ()) if at > offset), None)
         if end is None:
-            return Ending.OPEN
-        return Ending.COMMITTED if end else Ending.ABORTED
+            return TransactionOutcome.OPEN
+        return TransactionOutcome.COMMITTED if end else TransactionOutcome.ABORTED
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class RescueCopy:
     """A tail in the topic of rescued records: its first line lies at offset `at` or behind."""
 
     at: int
@@ -134,50 +134,50 @@ class Copy:
 
 
 @dataclass(slots=True)
-class Copies:
+class RescueCopies:
     """Which tails a topic of rescued records holds whole, as its lines are read in order."""
 
-    whole: dict[Origin, tuple[Copy, Count]] = field(default_factory=dict)
-    _open: dict[bytes, tuple[Origin, Copy, int]] = field(default_factory=dict)
+    whole: dict[RescueOrigin, tuple[RescueCopy, RecordCount]] = field(default_factory=dict)
+    _open: dict[bytes, tuple[RescueOrigin, RescueCopy, int]] = field(default_factory=dict)
 
     def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
         if key is None or value is None:
             return
         if key not in self._open:
             with suppress(WireError, UnicodeDecodeError):
-                self._open[key] = read_head(value.decode(), "a line"), Copy(offset, key), 0
+                self._open[key] = read_header(value.decode(), "a line"), RescueCopy(offset, key), 0
             return
         origin, copy, records = self._open[key]
-        if not is_last(value):
+        if not is_count_line(value):
             self._open[key] = origin, copy, records + 1
             return
         del self._open[key]
         with suppress(ValueError, TypeError):
-            count = Count(**json.loads(value))
+            count = RecordCount(**json.loads(value))
             if count.records == records:
                 self.whole[origin] = copy, count
 
 
-def is_last(line: bytes) -> bool:
+def is_count_line(line: bytes) -> bool:
     """Whether a line behind the first is the one that says how many records there are."""
     return not line.startswith(RECORD_LINE)
 
 
-def key_of(origin: Origin, attempt: str) -> bytes:
+def rescue_key(origin: RescueOrigin, attempt: str) -> bytes:
     """The key of all lines of one attempt to save this tail."""
-    return note_text([origin.switch, origin.topic, origin.partition, attempt])
+    return encode_json([origin.switch, origin.topic, origin.partition, attempt])
 
 
-def is_commit(key: bytes | None) -> bool:
+def is_commit_marker(key: bytes | None) -> bool:
     """Whether a control record commits: its key holds a version and a type, two bytes each."""
-    return key is not None and len(key) >= MARKER_BYTES and int.from_bytes(key[2:4], "big") == COMMIT
+    return key is not None and len(key) >= MARKER_KEY_BYTES and int.from_bytes(key[2:4], "big") == COMMIT_MARKER_TYPE
 
 
-def head_line(origin: Origin) -> str:
-    return json.dumps({"twinshore": WHAT, "version": VERSION, **asdict(origin)})
+def header_line(origin: RescueOrigin) -> str:
+    return json.dumps({"twinshore": FILE_MARK, "version": FORMAT_VERSION, **asdict(origin)})
 
 
-def record_line(saved: Saved) -> str:
+def record_line(saved: UnreplicatedRecord) -> str:
     one = saved.record
     return json.dumps(
         {
@@ -192,29 +192,29 @@ def record_line(saved: Saved) -> str:
     )
 
 
-def last_line(count: Count) -> str:
+def count_line(count: RecordCount) -> str:
     return json.dumps(asdict(count))
 
 
-def read_head(line: str, name: str) -> Origin:
+def read_header(line: str, name: str) -> RescueOrigin:
     """WireError where the file is none of a rescued tail."""
     try:
         raw: dict[str, Any] = json.loads(line)
-        if raw.pop("twinshore") != WHAT or raw.pop("version") != VERSION:
+        if raw.pop("twinshore") != FILE_MARK or raw.pop("version") != FORMAT_VERSION:
             raise ValueError(line)
-        return Origin(**raw)
+        return RescueOrigin(**raw)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise WireError(f"{name} is no file of a rescued tail") from error
 
 
-def read_lines(lines: Iterable[str], name: str) -> Iterator[Saved]:
+def read_lines(lines: Iterable[str], name: str) -> Iterator[UnreplicatedRecord]:
     """The records behind the first line, in order. WireError where a line is none, or the last one is not there."""
-    count = Count()
+    count = RecordCount()
     for line in lines:
         try:
             raw: dict[str, Any] = json.loads(line)
             if "offset" not in raw:
-                if Count(**raw) != count:
+                if RecordCount(**raw) != count:
                     raise WireError(f"{name} is damaged: it says {raw['records']} records and holds {count.records}")
                 return
             saved = _saved(raw)
@@ -225,10 +225,10 @@ def read_lines(lines: Iterable[str], name: str) -> Iterator[Saved]:
     raise WireError(f"{name} is not whole: it ends behind record {count.records}")
 
 
-def _saved(raw: dict[str, Any]) -> Saved:
+def _saved(raw: dict[str, Any]) -> UnreplicatedRecord:
     headers = tuple((_bytes(header) or b"", _bytes(value)) for header, value in raw["headers"])
     record = Record(int(raw["offset"]), int(raw["timestamp"]), _bytes(raw["key"]), _bytes(raw["value"]), headers)
-    return Saved(record, Ending(raw["fate"]))
+    return UnreplicatedRecord(record, TransactionOutcome(raw["fate"]))
 
 
 def _text(data: bytes | None) -> str | None:
@@ -239,26 +239,28 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else b64decode(text, validate=True)
 
 
-SPANS = (1, 4, 64, 1_024, 16_384)  # so many offsets are looked at, more where these hold no record
+LOOKBACK_OFFSETS = (1, 4, 64, 1_024, 16_384)  # so many offsets are looked at, more where these hold no record
 
 
-class Alike(Enum):
+class LogMatch(Enum):
     """UNKNOWN: one of the logs alone holds a record there, or there is nothing to be compared."""
 
     SAME = auto()
-    OTHER = auto()
+    DIFFERENT = auto()
     UNKNOWN = auto()
 
 
 BatchBytes = tuple[Buffer, BatchHeader]
-Read = Callable[[int], Iterable[BatchBytes] | None]
+ReadFromOffset = Callable[[int], Iterable[BatchBytes] | None]
 
 
-def alike_below(at: int, one_start: int, other_start: int, one: Read, other: Read) -> Alike:
+def compare_logs_below(
+    at: int, one_start: int, other_start: int, one: ReadFromOffset, other: ReadFromOffset
+) -> LogMatch:
     """By the last record below `at` of two logs, which begin at these offsets. `one` and `other` read all that lies
     from an offset up to `at`, None where it is too much or cannot be read."""
     begin = max(one_start, other_start)
-    for span in SPANS:
+    for span in LOOKBACK_OFFSETS:
         first = max(begin, at - span)
         if first >= at:
             break
@@ -269,58 +271,58 @@ def alike_below(at: int, one_start: int, other_start: int, one: Read, other: Rea
         if found is not None:
             return found
         if first == one_start:
-            return Alike.SAME  # `one` holds nothing at all that could be another's
+            return LogMatch.SAME  # `one` holds nothing at all that could be another's
         if first == begin:
             break
-    return Alike.UNKNOWN
+    return LogMatch.UNKNOWN
 
 
 def _held(page: Iterable[BatchBytes], first: int, at: int) -> dict[int, tuple[Record, bool]]:
     """The records from `first` up to `at` by their offsets, each with whether its transaction was aborted."""
-    endings, found = Endings(), []
+    endings, found = TransactionOutcomes(), []
     for view, header in page:
         for record in iter_records(view, header):
             if not first <= record.offset < at:
                 continue
-            if header.attributes & CONTROL:
+            if header.attributes & CONTROL_FLAG:
                 endings.note(header.producer_id, record.offset, record.key)
             else:
                 found.append((record, header))
     return {
-        record.offset: (record, bool(header.attributes & TRANSACTIONAL) and _aborted(endings, header, record))
+        record.offset: (record, bool(header.attributes & TRANSACTIONAL_FLAG) and _aborted(endings, header, record))
         for record, header in found
     }
 
 
-def _aborted(endings: Endings, header: BatchHeader, record: Record) -> bool:
-    return endings.of(header.producer_id, record.offset) is Ending.ABORTED
+def _aborted(endings: TransactionOutcomes, header: BatchHeader, record: Record) -> bool:
+    return endings.of(header.producer_id, record.offset) is TransactionOutcome.ABORTED
 
 
-def _compared(one: dict[int, tuple[Record, bool]], other: dict[int, tuple[Record, bool]]) -> Alike | None:
+def _compared(one: dict[int, tuple[Record, bool]], other: dict[int, tuple[Record, bool]]) -> LogMatch | None:
     """None where neither holds a record that could be lost."""
     for offset in sorted(one.keys() | other.keys(), reverse=True):
         held = [log[offset] for log in (one, other) if offset in log]
         if len(held) == 2:
-            return Alike.SAME if held[0][0] == held[1][0] else Alike.OTHER
+            return LogMatch.SAME if held[0][0] == held[1][0] else LogMatch.DIFFERENT
         if not held[0][1]:
-            return Alike.UNKNOWN
+            return LogMatch.UNKNOWN
     return None
 
 
-BESIDE_MAX = 100_000  # so many records of the home are remembered for what lies behind its place
+HOME_RECORDS_REMEMBERED_MAX = 100_000  # so many records of the home are remembered for what lies behind its place
 DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class TwinRecord:
     """A record of the twin, and the producer id that wrote it."""
 
-    saved: Saved
+    saved: UnreplicatedRecord
     producer_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class HomeComparison:
     """What is known of both. `start`: where the home's log begins. `ours`: as whom the link writes. `known_to`: how far
     the twin is known to be a copy. `compacted`: the home may lack what it has cleaned."""
 
@@ -341,7 +343,7 @@ class _Passed:
         digest = _digest(record)
         self.digests.append(digest)
         self.counts[digest] += 1
-        if len(self.digests) > BESIDE_MAX:
+        if len(self.digests) > HOME_RECORDS_REMEMBERED_MAX:
             gone = self.digests.popleft()
             self.counts[gone] -= 1
             if not self.counts[gone]:
@@ -351,7 +353,9 @@ class _Passed:
         return _digest(record) in self.counts
 
 
-def lacking(twin: Iterable[Written], home: Iterable[Record], seen: Beside) -> Iterator[Saved]:
+def records_missing_at_home(
+    twin: Iterable[TwinRecord], home: Iterable[Record], seen: HomeComparison
+) -> Iterator[UnreplicatedRecord]:
     """The twin's records that the home lacks, in order. Both come in the order of their offsets, without markers."""
     passed, rest = _Passed(), iter(home)
     one = next(rest, None)
@@ -378,16 +382,16 @@ def _digest(record: Record) -> bytes:
     return blake2b(repr(record[1:]).encode(), digest_size=DIGEST_BYTES).digest()
 
 
-HEADER = b"twinshore-rescued"
+RESCUED_HEADER = b"twinshore-rescued"
 BATCH_RECORDS = 500
 BATCH_BYTES = 256 * 1024
-UNDER_WAY = 1 << 62
+END_UNKNOWN = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ReplayedBatch:
     """Records that were written to `topic`, where it was at home in `term`. `runs`: the first and the last offset of
-    each run of them in the log where they lay; `end`: behind the last one where they lie now, `UNDER_WAY` until that
+    each run of them in the log where they lay; `end`: behind the last one where they lie now, `END_UNKNOWN` until that
     is answered. A producer's id means something on the `cluster` alone that has given it. `told_ms`: before it was sent
     first."""
 
@@ -398,21 +402,21 @@ class Batch:
     producer_epoch: int
     sequence: int
     runs: tuple[tuple[int, int], ...]
-    end: int = UNDER_WAY
+    end: int = END_UNKNOWN
     told_ms: int = 0
 
-    def subject(self, origin: Origin) -> str:
-        return f"{log_of(origin)}{self.topic} {self.runs[0][0]}"
+    def subject(self, origin: RescueOrigin) -> str:
+        return f"{batch_subject_prefix(origin)}{self.topic} {self.runs[0][0]}"
 
     def is_doubtful(self, home: str, now_ms: int) -> bool:
         """Whether the home cannot be asked for it by sending it again: it was sent to another cluster, or so long ago
         that brokers forget who sent it."""
-        return self.end == UNDER_WAY and (self.cluster != home or now_ms - self.told_ms >= PRODUCER_AGE_MS)
+        return self.end == END_UNKNOWN and (self.cluster != home or now_ms - self.told_ms >= PRODUCER_AGE_MS)
 
     def is_lost(self, partition: int, switches: Iterable[Switch]) -> bool:
         """Whether a switch by force left it behind on its cluster since."""
         return any(
-            one.kind is Kind.FORCED
+            one.kind is SwitchKind.FORCED
             and one.committed
             and one.old == self.cluster
             and any(
@@ -427,21 +431,21 @@ class Batch:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @staticmethod
-    def from_json(text: str) -> Batch:
+    def from_json(text: str) -> ReplayedBatch:
         """WireError where it is none."""
         try:
             raw = json.loads(text)
-            return Batch(**{**raw, "runs": tuple((int(first), int(last)) for first, last in raw["runs"])})
+            return ReplayedBatch(**{**raw, "runs": tuple((int(first), int(last)) for first, last in raw["runs"])})
         except (ValueError, TypeError, KeyError) as error:
             raise WireError("what was written again of a rescued file cannot be read") from error
 
 
-def log_of(origin: Origin) -> str:
+def batch_subject_prefix(origin: RescueOrigin) -> str:
     """What the subjects of all its batches begin with."""
     return f"{origin.topic_id} {origin.partition} "
 
 
-def runs_of(some: Iterable[Saved]) -> tuple[tuple[int, int], ...]:
+def offset_runs_of(some: Iterable[UnreplicatedRecord]) -> tuple[tuple[int, int], ...]:
     found: list[tuple[int, int]] = []
     for one in some:
         at = one.record.offset
@@ -450,12 +454,12 @@ def runs_of(some: Iterable[Saved]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def offsets_of(some: Iterable[Batch]) -> set[int]:
+def replayed_offsets(some: Iterable[ReplayedBatch]) -> set[int]:
     return {at for batch in some for first, last in batch.runs for at in range(first, last + 1)}
 
 
-def batches(saved: Iterable[Saved]) -> Iterator[list[Saved]]:
-    some: list[Saved] = []
+def split_into_batches(saved: Iterable[UnreplicatedRecord]) -> Iterator[list[UnreplicatedRecord]]:
+    some: list[UnreplicatedRecord] = []
     size = 0
     for one in saved:
         record = one.record
@@ -470,26 +474,28 @@ def batches(saved: Iterable[Saved]) -> Iterator[list[Saved]]:
         yield some
 
 
-def as_written(some: Sequence[Saved], origin: Origin) -> list[Record]:
+def records_to_replay(some: Sequence[UnreplicatedRecord], origin: RescueOrigin) -> list[Record]:
     """Offsets from 0. Key, value, headers and time stamps are kept; one header more says where each record lay."""
     lay = f"{origin.cluster} {origin.topic}-{origin.partition}"
     return [
-        one.record._replace(offset=at, headers=(*one.record.headers, (HEADER, f"{lay} {one.record.offset}".encode())))
+        one.record._replace(
+            offset=at, headers=(*one.record.headers, (RESCUED_HEADER, f"{lay} {one.record.offset}".encode()))
+        )
         for at, one in enumerate(some)
     ]
 
 
 # Of these the ledger names the first offset that is not the home's; of the others it names one that is not.
-EXACT = frozenset({IncidentKind.FOREIGN_WRITE})
-PARTED = frozenset({IncidentKind.FOREIGN_WRITE, IncidentKind.TRUNCATION, IncidentKind.POSITION_DISAGREEMENT})
+EXACT_DIVERGENCE_KINDS = frozenset({IncidentKind.FOREIGN_WRITE})
+DIVERGENCE_KINDS = frozenset({IncidentKind.FOREIGN_WRITE, IncidentKind.TRUNCATION, IncidentKind.POSITION_DISAGREEMENT})
 
 NAMED_MAX = 5
 
-TopicAndPartition = tuple[str, int]
+PartitionKey = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Stood:
+class OldHomePartition:
     """A partition of the old home: `start` and `end` of its log, the `point` below which it was at home there, how far
     the link back has `carried` it (-1: not at all), and which incident `stopped` it, at which offset. `strays_at`: the
     first offset behind what was carried that the link did not write, where it has not met that yet; -1 for none.
@@ -510,7 +516,7 @@ class Stood:
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class UnreplicatedRange:
     """Offsets `first` up to `end` never crossed, or nobody knows which of them did. `beside`: what the topic's home
     holds as well is not saved. `gone`: so many before `first` were deleted there before anybody saw them. `saved_at`
     and `saved_as`: from which offset of the topic of rescued records the others lie, and under which key; `file`: where
@@ -529,7 +535,7 @@ class Tail:
     saved_as: str = ""
 
     @property
-    def where(self) -> TopicAndPartition:
+    def where(self) -> PartitionKey:
         return self.topic, self.partition
 
     def __str__(self) -> str:
@@ -539,29 +545,33 @@ class Tail:
         return f"{self.topic}-{self.partition} {span}"
 
 
-def tails(stood: Iterable[Stood]) -> tuple[Tail, ...]:
+def find_unreplicated_ranges(stood: Iterable[OldHomePartition]) -> tuple[UnreplicatedRange, ...]:
     """What would be lost with the old home's topics: of each partition that was stopped, that strangers wrote to, or
     that nobody looked at yet, what lies behind the point. Where all of it is gone by now, it is told nevertheless: the
     twin was not filled there."""
     return tuple(
-        Tail(one.topic, one.partition, parts_at(one), one.end, beside=not _told(one), gone=_gone(one))
+        UnreplicatedRange(
+            one.topic, one.partition, divergence_offset(one), one.end, beside=not _told(one), gone=_gone(one)
+        )
         for one in stood
-        if parted(one) or (unseen(one) and one.end > parts_at(one))
+        if has_diverged(one) or (has_unchecked_records(one) and one.end > divergence_offset(one))
     )
 
 
-def doubtful(stood: Iterable[Stood]) -> tuple[Tail, ...]:
+def find_doubtful_ranges(stood: Iterable[OldHomePartition]) -> tuple[UnreplicatedRange, ...]:
     """What must be compared with the home before a spoilt twin is deleted, once the mirror has let go of it. Up to
     where the link's receipts go a twin is its home's, unless the ledger says that both part somewhere: then nobody
     knows where, and all that the twin holds is compared."""
     found = [
-        Tail(one.topic, one.partition, one.start if one.differs else parts_at(one), one.end, beside=True)
+        UnreplicatedRange(
+            one.topic, one.partition, one.start if one.differs else divergence_offset(one), one.end, beside=True
+        )
         for one in stood
     ]
     return tuple(one for one in found if one.end > one.first)
 
 
-def lacking_of(topics: Iterable[Moved], ends: Mapping[TopicAndPartition, int]) -> Iterator[str]:
+def find_unfilled_partitions(topics: Iterable[TopicMove], ends: Mapping[PartitionKey, int]) -> Iterator[str]:
     """The partitions of twins made anew that are not filled yet up to their points."""
     for one in topics:
         for number, point in enumerate(one.points):
@@ -569,123 +579,125 @@ def lacking_of(topics: Iterable[Moved], ends: Mapping[TopicAndPartition, int]) -
                 yield f"{one.topic}-{number}"
 
 
-def unfilled(topics: Iterable[Moved], ends: Mapping[TopicAndPartition, int]) -> str:
+def describe_unfilled(topics: Iterable[TopicMove], ends: Mapping[PartitionKey, int]) -> str:
     """What twins made anew wait for; empty once they are filled up to their points."""
-    lacking = list(lacking_of(topics, ends))
-    return f"still to be filled: {listed(lacking, NAMED_MAX)}" if lacking else ""
+    lacking = list(find_unfilled_partitions(topics, ends))
+    return f"still to be filled: {join_names(lacking, NAMED_MAX)}" if lacking else ""
 
 
-def parted(one: Stood) -> bool:
+def has_diverged(one: OldHomePartition) -> bool:
     """Whether the partition has another history than its home."""
-    return one.stopped in PARTED or one.strays_at >= 0
+    return one.stopped in DIVERGENCE_KINDS or one.strays_at >= 0
 
 
-def unseen(one: Stood) -> bool:
+def has_unchecked_records(one: OldHomePartition) -> bool:
     """Whether the partition has records of which nobody knows yet whose they are."""
-    return not parted(one) and one.end > max(one.point, one.carried)
+    return not has_diverged(one) and one.end > max(one.point, one.carried)
 
 
-def kept_back(stood: Iterable[Stood], topics: Iterable[str]) -> tuple[str, ...]:
+def find_differing_partitions(stood: Iterable[OldHomePartition], topics: Iterable[str]) -> tuple[str, ...]:
     """Partitions of these topics that hold other records below what was carried: nobody has saved these."""
     ours = set(topics)
     return tuple(f"{one.topic}-{one.partition}" for one in stood if one.differs and one.topic in ours)
 
 
-def differ(others: Iterable[str], old: str, new: str) -> str:
+def explain_differing_partitions(others: Iterable[str], old: str, new: str) -> str:
     """Why a fail-back is left alone, and what does it instead."""
-    some = listed(list(others), NAMED_MAX)
+    some = join_names(list(others), NAMED_MAX)
     return (
         f"{some} of {old} holds other records than {new} below what was carried: `twinshore mirror rebuild` saves "
         "these, too, and fills the topic anew"
     )
 
 
-def other_spans(found: Iterable[Tail], now: Iterable[Tail]) -> tuple[Tail, ...]:
+def find_changed_ranges(
+    found: Iterable[UnreplicatedRange], now: Iterable[UnreplicatedRange]
+) -> tuple[UnreplicatedRange, ...]:
     """The tails that were not there when `found` was saved, or end elsewhere now."""
     known = {(one.topic, one.partition): one.end for one in found}
     return tuple(one for one in now if known.get((one.topic, one.partition)) != one.end)
 
 
-def gone_in_words(found: Iterable[Tail]) -> str:
+def describe_deleted_offsets(found: Iterable[UnreplicatedRange]) -> str:
     """What is left to be said of tails that nobody can save; empty where there is none."""
     gone = sum(one.gone for one in found)
-    return f"; {counted(gone, 'offset')} of it were deleted there before anybody saw them" if gone else ""
+    return f"; {count_phrase(gone, 'offset')} of it were deleted there before anybody saw them" if gone else ""
 
 
-def topics_of(found: Iterable[Tail]) -> tuple[str, ...]:
+def topics_of_ranges(found: Iterable[UnreplicatedRange]) -> tuple[str, ...]:
     return tuple(sorted({one.topic for one in found}))
 
 
-def clamped(
-    places: Mapping[TopicAndPartition, int], starts: Mapping[TopicAndPartition, int]
-) -> dict[TopicAndPartition, int]:
+def clamp_offsets(places: Mapping[PartitionKey, int], starts: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:
     """Where groups go on in what the twins hold: behind a tail that is no more, nothing is theirs to have read."""
     return {where: min(place, starts.get(where, place)) for where, place in places.items()}
 
 
-def to_json(found: Iterable[Tail]) -> str:
+def ranges_to_json(found: Iterable[UnreplicatedRange]) -> str:
     return json.dumps([asdict(one) for one in found], separators=(",", ":"))
 
 
-def from_json(text: str) -> tuple[Tail, ...]:
+def ranges_from_json(text: str) -> tuple[UnreplicatedRange, ...]:
     """WireError where it is none."""
     try:
-        return tuple(Tail(**one) for one in json.loads(text or "[]"))
+        return tuple(UnreplicatedRange(**one) for one in json.loads(text or "[]"))
     except (ValueError, TypeError) as error:
         raise WireError("what never crossed cannot be read from the switch's record") from error
 
 
-def _told(one: Stood) -> bool:
+def _told(one: OldHomePartition) -> bool:
     """Whether it is known where both homes part. An old home that lost its end, and took other records beyond it, parts
     below what was carried."""
-    return one.one_past and (one.stopped in EXACT or one.stopped not in PARTED)
+    return one.one_past and (one.stopped in EXACT_DIVERGENCE_KINDS or one.stopped not in DIVERGENCE_KINDS)
 
 
-def parts_at(one: Stood) -> int:
+def divergence_offset(one: OldHomePartition) -> int:
     """Where the two homes part. Where nobody knows, all that the log holds is looked at."""
     return max(one.start, _known_at(one)) if _told(one) else one.start
 
 
-def _known_at(one: Stood) -> int:
+def _known_at(one: OldHomePartition) -> int:
     known = max(one.point, one.carried)
-    if one.stopped in EXACT:
+    if one.stopped in EXACT_DIVERGENCE_KINDS:
         return min(one.stopped_at, known)
     return max(known, one.strays_at)
 
 
-def _gone(one: Stood) -> int:
+def _gone(one: OldHomePartition) -> int:
     return max(0, one.start - _known_at(one)) if _told(one) else 0
 
 
-class Behind(StrEnum):
+class PastPointContent(StrEnum):
     """What lies from the point on: the fence, perhaps behind records of others; these alone, up to the end of the
     stretch; what the link wrote; or what has to be read still."""
 
     FENCED = "fenced"
-    STRAYS = "strays"
-    THE_LINKS = "the link's"
+    FOREIGN_WRITES = "strays"
+    LINK_WRITES = "the link's"
     UNREAD = "unread"
 
 
-class Seen(NamedTuple):
+class PastPointScan(NamedTuple):
     """`what` lies from the `point` on, as far as `stray` says that it was read."""
 
-    what: Behind
-    stray: Stray
+    what: PastPointContent
+    stray: ForeignWrites
     point: int
 
 
-def stretch(known: Stray | None, named: NamedPartition, point: int, start: int, end: int) -> Stray:
+def next_scan_range(
+    known: ForeignWrites | None, named: TopicPartition, point: int, start: int, end: int
+) -> ForeignWrites:
     """What is to be read next, in a log from `start` to `end`: the rest of the stretch that is known, or what has come
     behind it. What was deleted of the log meanwhile nobody can read; of one that was cut all is read again."""
     if known is None or not point <= known.read <= end:
-        known = Stray(named.topic, named.partition, point, point)
+        known = ForeignWrites(named.topic, named.partition, point, point)
     until = known.until if known.read < known.until else end
     return replace(known, read=max(known.read, start), until=min(until, end))
 
 
-def walk(
-    stray: Stray,
+def scan_past_point(
+    stray: ForeignWrites,
     point: int,
     theirs: Collection[int],
     is_fence: Callable[[BatchHeader], bool],
@@ -693,7 +705,7 @@ def walk(
     may_go_on: Callable[[], bool],
     *,
     follows: bool = False,
-) -> Seen:
+) -> PastPointScan:
     """What lies in the stretch, and how far it is read by now. `theirs`: the link's producer ids. `batches`: some from
     this offset on; none where they cannot be read yet. `may_go_on` is asked behind each of these reads. `follows`: the
     point moves behind what the link wrote, wherever that lies, and is never lost to it."""
@@ -702,12 +714,12 @@ def walk(
         found = [header for header in batches(at) if header.last_offset >= at]
         for header in found:
             if is_fence(header):
-                return Seen(Behind.FENCED, replace(stray, read=max(at, header.base_offset)), point)
+                return PastPointScan(PastPointContent.FENCED, replace(stray, read=max(at, header.base_offset)), point)
             if header.producer_id in theirs or header.base_offset < point:
                 if not follows:
-                    return Seen(Behind.THE_LINKS, replace(stray, read=at), point)
+                    return PastPointScan(PastPointContent.LINK_WRITES, replace(stray, read=at), point)
                 point = header.last_offset + 1
             at = header.last_offset + 1
         if not found or (at < stray.until and not may_go_on()):
-            return Seen(Behind.UNREAD, replace(stray, read=at), point)
-    return Seen(Behind.STRAYS, replace(stray, read=at), point)
+            return PastPointScan(PastPointContent.UNREAD, replace(stray, read=at), point)
+    return PastPointScan(PastPointContent.FOREIGN_WRITES, replace(stray, read=at), point)

@@ -12,95 +12,102 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import Link, Mode, NamedPartition, Naming
-from twinshore.config.sentences import are, counted, have, listed
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import Link, OffsetMode, TopicPartition, TwinNaming
+from twinshore.config.sentences import count_phrase, has_or_have, is_or_are, join_names
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.replication.core.filters import admits
-from twinshore.replication.links import known, standing
-from twinshore.runtime.endpoints import Ends
+from twinshore.replication.links import effective_links, load_links
+from twinshore.runtime.endpoints import LinkClients
 from twinshore.state.store import Store
-from twinshore.switch.core.steps import DEEDS, Cannot, Kind
-from twinshore.switch.drain import MirrorWatch, behind, carried_in_words, resting
+from twinshore.switch.core.steps import STEPS, StepFailed, SwitchKind
+from twinshore.switch.drain import (
+    MirrorWatch,
+    count_missing_offsets,
+    find_stopped_partitions,
+    format_stopped_partitions,
+)
 from twinshore.switch.operations import plan as planning
 from twinshore.switch.operations import run
 from twinshore.switch.operations.plan import (
-    NAME,
-    DeedStep,
-    Meant,
-    Switch,
+    TOPIC_NAME_PATTERN,
+    MatchedTopics,
     SwitchPlan,
-    leading_to,
-    literal,
-    meant,
-    without_twins,
+    SwitchPlanRequest,
+    SwitchPlanStep,
+    escape_topic,
+    links_leading_to,
+    match_topics,
+    match_topics_without_twins,
 )
-from twinshore.switch.operations.run import Asking
-from twinshore.switch.runner import BEHIND_MAX
+from twinshore.switch.operations.run import SwitchCaller
+from twinshore.switch.step_runner import PREPARE_LAG_OFFSETS_MAX
 
 NAMED_MAX = 5
-ASK_S = 5.0
-BEGINS_AGAIN_S = 5.0  # a link that was changed a moment ago has no mirror for so long
-LOOK_S = 0.5
-TELL_EACH = 20  # looks
-BEGINS_S_MAX = 60.0
+REQUEST_TIMEOUT_S = 5.0
+MIRROR_RESTART_S = 5.0  # a link that was changed a moment ago has no mirror for so long
+POLL_INTERVAL_S = 0.5
+REPORT_EVERY_POLLS = 20  # looks
+MIRROR_START_S_MAX = 60.0
 # A cluster that was slow once has let a twin wait; the mirror tries again unasked.
-PASSES = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY)
+TRANSIENT_INCIDENT_KINDS = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY)
 
 
 @dataclass(frozen=True, slots=True)
-class CarriedFirst(SwitchPlan):
+class CarryFirstPlan(SwitchPlan):
     """`carrier` is given the topics `fresh`, and `asked` is planned once their twins follow closely; it moves `topics`,
     those among them."""
 
-    asked: Switch | None = None
+    asked: SwitchPlanRequest | None = None
     carrier: Link | None = None
     fresh: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
 
 
-def plan(asked: Switch, settings: Settings, store: Store) -> CarriedFirst | None:
+def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> CarryFirstPlan | None:
     """None where no topic has to be carried first, or none could be: then the plan of the switch says why."""
-    if asked.kind is not Kind.PLANNED or asked.of:
+    if asked.kind is not SwitchKind.PLANNED or asked.of:
         return None
-    links = [one.link for one in standing(settings.links, store).values()]
-    into, words = leading_to(asked, links), meant(asked, links, store)
+    links = [one.link for one in effective_links(settings.links, store).values()]
+    into, words = links_leading_to(asked, links), match_topics(asked, links, store)
     for name, others in words.dotted.items():
         if _holding(into, [name], settings):
             raise ConfigError(
                 f"{name} is a topic that no link to {asked.to} carries, and as an expression it means "
-                f"{listed(others, NAMED_MAX)}",
+                f"{join_names(others, NAMED_MAX)}",
                 hint="write dots of a name as `\\.`",
             )
-    unborn = without_twin(asked, into, words, settings)
+    unborn = find_topics_without_twin(asked, into, words, settings)
     born = {topic: link for link, held in unborn.items() for topic in held}
     lacking = [one for one in words.lacking if not any(re.fullmatch(one, topic) for topic in born)]
-    named = tuple(one.replace("\\", "") for one in lacking if NAME.fullmatch(one))
+    named = tuple(one.replace("\\", "") for one in lacking if TOPIC_NAME_PATTERN.fullmatch(one))
     found = _holding(into, named, settings) if len(named) == len(lacking) else {}
     if lacking and not found:
         return None
     found = {link: found.get(link, 0) + sum(unborn.get(link, {}).values()) for link in {**found, **unborn}}
     fresh = (*named, *(topic for topic in sorted(born) if topic not in named))
     if len(found) > 1:
-        names = listed(sorted(one.name for one in found), NAMED_MAX)
-        raise ConfigError(f"several links could carry {listed(fresh, NAMED_MAX)}: {names}", hint="say --link")
+        names = join_names(sorted(one.name for one in found), NAMED_MAX)
+        raise ConfigError(f"several links could carry {join_names(fresh, NAMED_MAX)}: {names}", hint="say --link")
     if not found:
         return None
     ((carrier, held),) = found.items()
-    with closing(KafkaCluster(settings.cluster(asked.to), patience_s=ASK_S, call_s=ASK_S)) as target:
+    with closing(
+        KafkaCluster(settings.cluster(asked.to), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
+    ) as target:
         twins = {row.topic for row in store.twins.of(carrier.name)}  # the link carried these before
         # What retention took from it was its own as well.
         own = sum(ends for topic, ends in _held(target, fresh, whole=True).items() if topic not in twins)
     if own:
-        topics = listed(fresh, NAMED_MAX)
-        why = f"{asked.to} has {counted(own, 'offset')} of its own in {topics}: no link could make a twin of it"
+        topics = join_names(fresh, NAMED_MAX)
+        why = f"{asked.to} has {count_phrase(own, 'offset')} of its own in {topics}: no link could make a twin of it"
         hint = "see who writes there, and whether it is at home there already; a link begins with an empty topic"
-        return CarriedFirst(refused=RefusedError(why, hint=hint))
-    return CarriedFirst(
-        tuple(DeedStep(deed) for deed in DEEDS[asked.kind]),
+        return CarryFirstPlan(refused=RefusedError(why, hint=hint))
+    return CarryFirstPlan(
+        tuple(SwitchPlanStep(deed) for deed in STEPS[asked.kind]),
         tuple(_shown(asked, carrier, fresh, held)),
         asked=asked,
         carrier=carrier,
@@ -109,52 +116,56 @@ def plan(asked: Switch, settings: Settings, store: Store) -> CarriedFirst | None
     )
 
 
-def carried(planned: CarriedFirst, settings: Settings, store: Store, asking: Asking) -> SwitchPlan:
+def carry_and_plan(planned: CarryFirstPlan, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchPlan:
     """The plan of the switch, once the link carries the topics and their twins follow closely. Whoever stops it before
     leaves the link as it is: the topics have twins then, and nothing was switched."""
     assert planned.carrier is not None and planned.asked is not None
     _must_run(planned.carrier, settings, store, asking)
     if new := [topic for topic in planned.fresh if not admits(planned.carrier, topic)]:
-        run.have_carried(planned.carrier.name, new, settings, store, asking)
+        run.ensure_link_carries(planned.carrier.name, new, settings, store, asking)
     _wait(planned.carrier, planned.fresh, settings, store, asking)
-    as_they_are = settings.with_links(known(settings, store).links)
-    return no_others(planned, planning.plan(planned.asked, as_they_are, store, by=asking.by))
+    as_they_are = settings.with_links(load_links(settings, store).links)
+    return refuse_other_topics(planned, planning.plan(planned.asked, as_they_are, store, by=asking.by))
 
 
-def no_others(planned: CarriedFirst, found: SwitchPlan) -> SwitchPlan:
+def refuse_other_topics(planned: CarryFirstPlan, found: SwitchPlan) -> SwitchPlan:
     """What is planned behind a wait moves what was said yes to: an expression may fit more topics by then."""
     if others := sorted(set(found.record.names() if found.record else ()) - {*planned.topics}):
-        also = f"{listed(others, NAMED_MAX)} would move as well, which was not there when this began"
+        also = f"{join_names(others, NAMED_MAX)} would move as well, which was not there when this began"
         return replace(found, record=None, refused=RefusedError(also, hint="switch again: all have twins by now"))
     return found
 
 
-def left_out(asked: Switch, settings: Settings, store: Store, *, answers: bool) -> str:
+def describe_left_out(asked: SwitchPlanRequest, settings: Settings, store: Store, *, answers: bool) -> str:
     """Which topics that are meant stay behind, where none is carried first. `answers`: whether their home does."""
-    links = [one.link for one in standing(settings.links, store).values()]
+    links = [one.link for one in effective_links(settings.links, store).values()]
     asked = replace(asked, topics=asked.topics or [".*"])
-    into, words = leading_to(asked, links), meant(asked, links, store)
+    into, words = links_leading_to(asked, links), match_topics(asked, links, store)
     if {row.topic for rows in words.rows.values() for row in rows}.issuperset(asked.topics):
         return ""
     if not answers:
         return (
             f"topics without a twin on {asked.to} are left out; which these are is not known, as their home is silent"
         )
-    found = [one for held in without_twin(asked, into, words, settings).values() for one in held]
-    return f"left out, as they have no twin on {asked.to} yet: {listed(sorted(found), NAMED_MAX)}" if found else ""
+    found = [one for held in find_topics_without_twin(asked, into, words, settings).values() for one in held]
+    return f"left out, as they have no twin on {asked.to} yet: {join_names(sorted(found), NAMED_MAX)}" if found else ""
 
 
-def without_twin(asked: Switch, into: Sequence[Link], words: Meant, settings: Settings) -> dict[Link, dict[str, int]]:
+def find_topics_without_twin(
+    asked: SwitchPlanRequest, into: Sequence[Link], words: MatchedTopics, settings: Settings
+) -> dict[Link, dict[str, int]]:
     """Topics with records that are meant, that a link admits and that have no twin yet, with how many offsets each
     holds. Of a source that does not answer nothing is known."""
     found: dict[Link, dict[str, int]] = {}
     names = {row.topic for rows in words.rows.values() for row in rows}
     for link in into if not names.issuperset(asked.topics) else ():
-        if link.naming is not Naming.SAME or link.mode is Mode.MAPPED:
+        if link.naming is not TwinNaming.SAME or link.mode is OffsetMode.MAPPED:
             continue
         try:
-            with closing(KafkaCluster(settings.cluster(link.source), patience_s=ASK_S, call_s=ASK_S)) as source:
-                topics = without_twins(asked, link, words, source.metadata(refresh=True).topics)
+            with closing(
+                KafkaCluster(settings.cluster(link.source), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
+            ) as source:
+                topics = match_topics_without_twins(asked, link, words, source.metadata(refresh=True).topics)
                 held = {topic: count for topic, count in _held(source, topics).items() if count} if topics else {}
         except KafkaError as error:
             if not error.retriable:
@@ -169,10 +180,16 @@ def _holding(into: Sequence[Link], fresh: Sequence[str], settings: Settings) -> 
     """The links whose source has all these topics, each with how many offsets it holds of them."""
     found: dict[Link, int] = {}
     for link in into if fresh else ():
-        would = replace(link, topics=(*link.topics, *map(literal, fresh)))
-        if link.naming is not Naming.SAME or link.mode is Mode.MAPPED or not all(admits(would, one) for one in fresh):
+        would = replace(link, topics=(*link.topics, *map(escape_topic, fresh)))
+        if (
+            link.naming is not TwinNaming.SAME
+            or link.mode is OffsetMode.MAPPED
+            or not all(admits(would, one) for one in fresh)
+        ):
             continue
-        with closing(KafkaCluster(settings.cluster(link.source), patience_s=ASK_S, call_s=ASK_S)) as source:
+        with closing(
+            KafkaCluster(settings.cluster(link.source), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
+        ) as source:
             held = _held(source, fresh)
         if len(held) == len(fresh):
             found[link] = sum(held.values())
@@ -182,7 +199,7 @@ def _holding(into: Sequence[Link], fresh: Sequence[str], settings: Settings) -> 
 def _held(cluster: KafkaCluster, topics: Sequence[str], *, whole: bool = False) -> dict[str, int]:
     """How many offsets the cluster holds of each of these topics that it has; `whole`: or has held."""
     seen = {name: one for name, one in cluster.metadata(sorted(topics), refresh=True).topics.items() if not one.error}
-    parts = [NamedPartition(name, part.partition) for name, one in seen.items() for part in one.partitions]
+    parts = [TopicPartition(name, part.partition) for name, one in seen.items() for part in one.partitions]
     ends, starts = (cluster.list_offsets(parts, kind) for kind in (OffsetKind.LOG_END, OffsetKind.EARLIEST))
     held = dict.fromkeys(seen, 0)
     for named in parts:
@@ -190,66 +207,75 @@ def _held(cluster: KafkaCluster, topics: Sequence[str], *, whole: bool = False) 
     return held
 
 
-def _shown(asked: Switch, carrier: Link, fresh: Sequence[str], held: int) -> Iterator[str]:
+def _shown(asked: SwitchPlanRequest, carrier: Link, fresh: Sequence[str], held: int) -> Iterator[str]:
     one = len(fresh) == 1
     # A mirror that has just begun has made no twins yet.
     begins = all(admits(carrier, topic) for topic in fresh)
     why = f"has no twin on {carrier.target} yet" if begins else "is carried by no link"
     yield (
-        f"{listed(fresh, NAMED_MAX)} {why}: {carrier.name} takes {'it' if one else 'them'} first, with "
-        f"the {counted(held, 'offset')} that {carrier.source} holds"
+        f"{join_names(fresh, NAMED_MAX)} {why}: {carrier.name} takes {'it' if one else 'them'} first, with "
+        f"the {count_phrase(held, 'offset')} that {carrier.source} holds"
     )
     yield (
-        f"the switch of {listed(list(asked.topics), NAMED_MAX)} to {asked.to} is planned once the twins are less than "
-        f"{BEHIND_MAX:,} offsets behind; until then nobody is held, and Ctrl-C leaves the topics where they are"
+        f"the switch of {join_names(list(asked.topics), NAMED_MAX)} to {asked.to} is planned once the twins are less "
+        "than "
+        f"{PREPARE_LAG_OFFSETS_MAX:,} offsets behind; until then nobody is held, and Ctrl-C leaves the topics where "
+        "they are"
     )
 
 
-def _must_run(carrier: Link, settings: Settings, store: Store, asking: Asking) -> None:
+def _must_run(carrier: Link, settings: Settings, store: Store, asking: SwitchCaller) -> None:
     """RefusedError where no mirror carries the link, before anything of it is changed."""
     mirror, began_s = MirrorWatch(store, carrier.name, settings.mirror.lease_s), steady_s()
-    while outcome := mirror.why_not():
-        is_gone = isinstance(outcome, Cannot) and steady_s() >= began_s + BEGINS_AGAIN_S
-        if is_gone or asking.stop.wait(LOOK_S):
+    while outcome := mirror.check_alive():
+        is_gone = isinstance(outcome, StepFailed) and steady_s() >= began_s + MIRROR_RESTART_S
+        if is_gone or asking.stop.wait(POLL_INTERVAL_S):
             raise RefusedError(outcome.sentence, hint="start it, then switch again")
 
 
-def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store, asking: Asking) -> None:
+def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store, asking: SwitchCaller) -> None:
     """Until the twins follow closely; RefusedError where the mirror stops with them, does not come back from the change
     of the link, or is not waited for any more."""
     began_s, looks, told = steady_s(), 0, ""
     mirror = MirrorWatch(store, carrier.name, settings.mirror.lease_s)
-    with Ends(carrier, settings, client_id="twinshore-switch", patience_s=ASK_S, call_s=ASK_S) as ends:
-        while not asking.stop.wait(LOOK_S):
-            waits = lacks(carrier, fresh, ends, store)
+    with LinkClients(
+        carrier, settings, client_id="twinshore-switch", patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S
+    ) as ends:
+        while not asking.stop.wait(POLL_INTERVAL_S):
+            waits = describe_twin_lag(carrier, fresh, ends, store)
             if not waits:
                 return
             # Whoever carries the link begins it anew for the change: until then nobody does.
-            outcome = mirror.why_not() if steady_s() - began_s > BEGINS_S_MAX else None
-            if isinstance(outcome, Cannot):
+            outcome = mirror.check_alive() if steady_s() - began_s > MIRROR_START_S_MAX else None
+            if isinstance(outcome, StepFailed):
                 raise RefusedError(outcome.sentence, hint="start it, then switch again")
-            if looks % TELL_EACH == 0 and waits != told:
+            if looks % REPORT_EVERY_POLLS == 0 and waits != told:
                 told = waits
                 asking.tell(f"waits: {waits}")
             looks += 1
     raise RefusedError(
-        f"stopped: {carrier.name} carries {listed(fresh, NAMED_MAX)} from now on, and nothing was switched"
+        f"stopped: {carrier.name} carries {join_names(fresh, NAMED_MAX)} from now on, and nothing was switched"
     )
 
 
-def lacks(carrier: Link, fresh: Sequence[str], ends: Ends, store: Store) -> str:
+def describe_twin_lag(carrier: Link, fresh: Sequence[str], ends: LinkClients, store: Store) -> str:
     """What the twins lack still; RefusedError where one has stopped for good."""
     rows = [row for row in store.twins.carried(carrier.name) if row.topic in fresh]
-    rest = resting(carrier, fresh, store)
-    if stopped := carried_in_words({name: kind for name, kind in rest.items() if kind not in PASSES}):
+    rest = find_stopped_partitions(carrier, fresh, store)
+    if stopped := format_stopped_partitions(
+        {name: kind for name, kind in rest.items() if kind not in TRANSIENT_INCIDENT_KINDS}
+    ):
         raise RefusedError(
-            f"{carrier.name} has stopped with {listed(stopped, NAMED_MAX)}", hint="`twinshore status` says why"
+            f"{carrier.name} has stopped with {join_names(stopped, NAMED_MAX)}", hint="`twinshore status` says why"
         )
     if rest:
         why = sorted({str(kind) for kind in rest.values()})
-        return f"{listed(sorted(rest), NAMED_MAX)} {are(rest)} tried again by {carrier.name}: {listed(why, NAMED_MAX)}"
+        return (
+            f"{join_names(sorted(rest), NAMED_MAX)} {is_or_are(rest)} tried again by {carrier.name}: "
+            f"{join_names(why, NAMED_MAX)}"
+        )
     if without := sorted(set(fresh) - {row.topic for row in rows}):
-        return f"{listed(without, NAMED_MAX)} {have(without)} no twin on {carrier.target} yet"
-    moved = [planning.moved_of(topic, rows, carrier, store) for topic in fresh]
-    away = behind(ends.source, ends.target, moved)
-    return f"the twins are {counted(away, 'offset')} behind" if away > BEHIND_MAX else ""
+        return f"{join_names(without, NAMED_MAX)} {has_or_have(without)} no twin on {carrier.target} yet"
+    moved = [planning.topic_move_of(topic, rows, carrier, store) for topic in fresh]
+    away = count_missing_offsets(ends.source, ends.target, moved)
+    return f"the twins are {count_phrase(away, 'offset')} behind" if away > PREPARE_LAG_OFFSETS_MAX else ""

@@ -8,41 +8,45 @@ from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.sections.switch import SECTION as SWITCH
 from twinshore.config.settings import Settings
 from twinshore.state.store import Store
-from twinshore.switch.core.steps import Deed, Kind
-from twinshore.switch.drain import told, why_not
+from twinshore.switch.core.steps import SwitchKind, SwitchStep
+from twinshore.switch.drain import describe_commands, find_missing_command
 from twinshore.switch.operations import carrying, one_group, one_producer, plan, run, waves, without_data
-from twinshore.switch.operations.carrying import CarriedFirst
-from twinshore.switch.operations.plan import Switch, SwitchPlan
-from twinshore.switch.operations.run import Asking
-from twinshore.switch.operations.show import Shown
+from twinshore.switch.operations.carrying import CarryFirstPlan
+from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanRequest
+from twinshore.switch.operations.run import SwitchCaller
+from twinshore.switch.operations.show import SwitchView
 from twinshore.switch.operations.waves import WavesPlan
 
 
-def plan_of(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
+def plan_switch(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
     """ConfigError where nothing is meant; what stands in the way is `refused`."""
     planned = _planned(asked, settings, store, by)
-    forced = asked.kind is Kind.FORCED
+    forced = asked.kind is SwitchKind.FORCED
     if planned.record is not None and (forced or asked.wave) and not (asked.bare or asked.group):
-        left = carrying.left_out(asked, settings, store, answers=bool(planned.alive) or not forced)
+        left = carrying.describe_left_out(asked, settings, store, answers=bool(planned.alive) or not forced)
         planned = replace(planned, remarks=(*planned.remarks, *filter(None, (left,))))
-    return planned if asked.kind is Kind.DRILL else with_commands(planned, settings)
+    return planned if asked.kind is SwitchKind.DRILL else add_commands(planned, settings)
 
 
-def with_commands(planned: SwitchPlan, settings: Settings) -> SwitchPlan:
+def add_commands(planned: SwitchPlan, settings: Settings) -> SwitchPlan:
     """The plan with what the operator's commands add to it; refused where one could not be run on this host."""
-    if planned.record is None and not isinstance(planned, CarriedFirst):
+    if planned.record is None and not isinstance(planned, CarryFirstPlan):
         return planned
     commands = settings.of(SWITCH)
-    if why := why_not(commands):
+    if why := find_missing_command(commands):
         return replace(
             planned, record=None, refused=RefusedError(why, hint="mend the settings, or switch from another host")
         )
-    none = {deed for deed, command in ((Deed.BEFORE, commands.before), (Deed.AFTER, commands.after)) if not command}
+    none = {
+        deed
+        for deed, command in ((SwitchStep.BEFORE, commands.before), (SwitchStep.AFTER, commands.after))
+        if not command
+    }
     steps = tuple(step for step in planned.steps if step.deed not in none)
-    return replace(planned, steps=steps, remarks=(*planned.remarks, *told(commands)))
+    return replace(planned, steps=steps, remarks=(*planned.remarks, *describe_commands(commands)))
 
 
-def _planned(asked: Switch, settings: Settings, store: Store, by: str) -> SwitchPlan:
+def _planned(asked: SwitchPlanRequest, settings: Settings, store: Store, by: str) -> SwitchPlan:
     if asked.bare:
         return without_data.plan(asked, settings, store, by=by)
     if asked.producer:
@@ -50,7 +54,7 @@ def _planned(asked: Switch, settings: Settings, store: Store, by: str) -> Switch
     if asked.of and (asked.topics or asked.wave or asked.group):
         raise ConfigError("--of names topics by the switch that moved them", hint="leave topics, --all and --group out")
     if asked.of:
-        asked = replace(asked, topics=waves.moved_by(store, asked.of))
+        asked = replace(asked, topics=waves.topics_moved_by(store, asked.of))
     if asked.wave:
         return waves.plan(asked, settings, store, by=by)
     if asked.group:
@@ -60,12 +64,12 @@ def _planned(asked: Switch, settings: Settings, store: Store, by: str) -> Switch
     return carrying.plan(asked, settings, store) or plan.plan(asked, settings, store, by=by)
 
 
-def run_planned(planned: SwitchPlan, settings: Settings, store: Store, asking: Asking) -> Shown:
+def run_switch_plan(planned: SwitchPlan, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchView:
     """The switch as it ended; of waves the last that was begun."""
     if isinstance(planned, WavesPlan):
         return waves.run(planned, settings, store, asking)
-    if isinstance(planned, CarriedFirst) and not planned.refused:
-        planned = with_commands(carrying.carried(planned, settings, store, asking), settings)
+    if isinstance(planned, CarryFirstPlan) and not planned.refused:
+        planned = add_commands(carrying.carry_and_plan(planned, settings, store, asking), settings)
         for line in (*planned.shown, *planned.remarks):
             asking.tell(line)
     return run.run_switch(planned, settings, store, asking)

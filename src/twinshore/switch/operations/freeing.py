@@ -12,31 +12,38 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError
-from twinshore.config.model import NamedPartition, Naming, Plan
-from twinshore.config.sentences import listed
+from twinshore.config.model import Plan, TopicPartition, TwinNaming
+from twinshore.config.sentences import join_names
 from twinshore.config.settings import Settings
 from twinshore.kafka.admin import read_acls
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.rights import Acl
-from twinshore.kafka.questions import OffsetKind
-from twinshore.replication.links import standing
-from twinshore.routing.core.records import HomeLine, HomeState
-from twinshore.routing.topic import HomeNotes
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.access_control import Acl
+from twinshore.replication.links import effective_links
+from twinshore.routing.core.home_records import HomeRecord, HomeState
+from twinshore.routing.homes_topic import HomesTopic
 from twinshore.state.core.values import SwitchRow
 from twinshore.state.store import Store
-from twinshore.switch.core.acl_rules import DEBT, Ends, half_filled, in_use, pairs_of, shuts_out
+from twinshore.switch.core.acl_rules import (
+    DEFERRED_CLEANUP_KIND,
+    TopicLogEnds,
+    denies_writing,
+    describe_partly_filled,
+    find_unfinished_switches,
+    pair_names,
+)
 from twinshore.switch.core.steps import SwitchState
-from twinshore.switch.operations.run import records_of
-from twinshore.switch.rescue import ABSENT
-from twinshore.switch.write_access import unsay
+from twinshore.switch.operations.run import read_switch_records
+from twinshore.switch.rescue_steps import TOPIC_ABSENT_CODES
+from twinshore.switch.write_access import release_topics_on_cluster
 
-ASK_S = 5.0
+REQUEST_TIMEOUT_S = 5.0
 NAMED_MAX = 5
 ID_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Free:
+class FreeRequest:
     """The switch whose id begins so; it need not be said where only one is unknown."""
 
     switch: str = ""
@@ -53,9 +60,10 @@ class FreeStep:
 
     def sentence(self, *, done: bool) -> str:
         word = "are" if done else "would be"
-        held = f"; writers to {listed(self.held, NAMED_MAX)} go on" if self.held else ""
+        held = f"; writers to {join_names(self.held, NAMED_MAX)} go on" if self.held else ""
         return (
-            f"{self.cluster}: {listed(self.topics, NAMED_MAX)} {word} in switch {self.switch[:ID_SHOWN]} no more{held}"
+            f"{self.cluster}: {join_names(self.topics, NAMED_MAX)} {word} in switch {self.switch[:ID_SHOWN]} no "
+            f"more{held}"
         )
 
 
@@ -70,32 +78,36 @@ class _Seen:
     unknown: list[str] = field(default_factory=list)
 
 
-def plan(asked: Free, settings: Settings, store: Store) -> Plan[FreeStep]:
+def plan(asked: FreeRequest, settings: Settings, store: Store) -> Plan[FreeStep]:
     """RefusedError for a switch that has not ended, or still owes something: it is ended by its own verbs. ConfigError
     where none is meant. What is on a cluster that does not answer stays there; KafkaError where none answers."""
-    links = [one.link for one in standing(settings.links, store).values() if one.link.naming is Naming.SAME]
+    links = [one.link for one in effective_links(settings.links, store).values() if one.link.naming is TwinNaming.SAME]
     names = sorted({link.source for link in links} | {link.target for link in links})
     seen = _look(names, settings)
     if seen.silent.keys() == set(names) and names:
         raise seen.silent[names[0]]
     rows = store.switches.all()
-    owed = [row.subject.partition(" ") for row in store.memories.of_each(pairs_of(links), DEBT)]
+    owed = [row.subject.partition(" ") for row in store.link_states.of_each(pair_names(links), DEFERRED_CLEANUP_KIND)]
     debts = [(switch, cluster) for switch, _, cluster in owed]
-    meant = _meant(asked, seen, in_use(rows, seen.kept, debts), {row.id: row for row in rows})
+    meant = _meant(asked, seen, find_unfinished_switches(rows, seen.kept, debts), {row.id: row for row in rows})
     topics = {topic for step in meant.steps for topic in step.topics}
     answering = [name for name in names if name not in seen.silent]
     ends = _ends(answering, topics, settings)
     unknown = [f"how far these topics reach on {name} is not known" for name in answering if name not in ends]
     denied = (*_denied(meant.steps, seen.rules), *seen.unknown)
-    return replace(meant, remarks=(*half_filled(links, topics, ends), *unknown, *denied, *_unasked(seen.silent)))
+    return replace(
+        meant, remarks=(*describe_partly_filled(links, topics, ends), *unknown, *denied, *_unasked(seen.silent))
+    )
 
 
 def _look(names: Sequence[str], settings: Settings) -> _Seen:
     seen = _Seen()
     for name in names:
         try:
-            with closing(KafkaCluster(settings.cluster(name), patience_s=ASK_S, call_s=ASK_S)) as cluster:
-                notes = HomeNotes(cluster)
+            with closing(
+                KafkaCluster(settings.cluster(name), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
+            ) as cluster:
+                notes = HomesTopic(cluster)
                 lines = notes.read()
                 try:
                     seen.rules[name] = tuple(read_acls(cluster) or ())
@@ -104,22 +116,24 @@ def _look(names: Sequence[str], settings: Settings) -> _Seen:
         except KafkaError as error:
             seen.silent[name] = error
             continue
-        seen.kept += [one.record for one in records_of(notes.log).values()]
+        seen.kept += [one.record for one in read_switch_records(notes.log).values()]
         seen.steps += _left_on(name, notes, lines)
     return seen
 
 
-def _ends(names: Sequence[str], topics: Collection[str], settings: Settings) -> dict[str, Ends]:
+def _ends(names: Sequence[str], topics: Collection[str], settings: Settings) -> dict[str, TopicLogEnds]:
     """Where these topics end on each cluster that says it of all of them."""
-    found: dict[str, Ends] = {}
+    found: dict[str, TopicLogEnds] = {}
     for name in names:
         try:
-            with closing(KafkaCluster(settings.cluster(name), patience_s=ASK_S, call_s=ASK_S)) as cluster:
+            with closing(
+                KafkaCluster(settings.cluster(name), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
+            ) as cluster:
                 there = cluster.metadata(sorted(topics), refresh=True).topics
-                if any(one.error and one.error not in ABSENT for one in there.values()):
+                if any(one.error and one.error not in TOPIC_ABSENT_CODES for one in there.values()):
                     continue
                 parts = [
-                    NamedPartition(topic, number)
+                    TopicPartition(topic, number)
                     for topic, one in there.items()
                     if not one.error
                     for number in range(len(one.partitions))
@@ -142,7 +156,7 @@ def _unasked(silent: Mapping[str, KafkaError]) -> Iterator[str]:
         )
 
 
-def _left_on(cluster: str, notes: HomeNotes, lines: Mapping[str, HomeLine]) -> Iterator[FreeStep]:
+def _left_on(cluster: str, notes: HomesTopic, lines: Mapping[str, HomeRecord]) -> Iterator[FreeStep]:
     held: dict[str, set[str]] = {}
     for topic, line in lines.items():
         if line.switch and line.state is not HomeState.SETTLED:
@@ -156,14 +170,15 @@ def _denied(steps: Sequence[FreeStep], rules: Mapping[str, Sequence[Acl]]) -> It
     """Who keeps writers from the topics of this switch, wherever; a switch that lives denies its own topics alone."""
     topics = {topic for step in steps for topic in step.topics}
     for cluster, acls in rules.items():
-        if denied := sorted({acl.name for acl in acls if shuts_out(acl, topics)}):
+        if denied := sorted({acl.name for acl in acls if denies_writing(acl, topics)}):
             yield (
-                f"{cluster} denies Write on {listed(denied, NAMED_MAX)}, perhaps for that switch: take such rules away "
+                f"{cluster} denies Write on {join_names(denied, NAMED_MAX)}, perhaps for that switch: take such "
+                "rules away "
                 "by hand, or nobody writes"
             )
 
 
-def _meant(asked: Free, seen: _Seen, used: Mapping[str, str], known: Mapping[str, SwitchRow]) -> Plan[FreeStep]:
+def _meant(asked: FreeRequest, seen: _Seen, used: Mapping[str, str], known: Mapping[str, SwitchRow]) -> Plan[FreeStep]:
     meant = [step for step in seen.steps if step.switch.startswith(asked.switch)]
     steps = [step for step in meant if step.switch not in used]
     if asked.switch and meant and not steps:
@@ -174,7 +189,7 @@ def _meant(asked: Free, seen: _Seen, used: Mapping[str, str], known: Mapping[str
         of = f"switch {asked.switch}" if asked.switch else "a switch that has ended or that the store does not know"
         free = sorted({step.switch[:ID_SHOWN] for step in seen.steps if step.switch not in used})
         says = [f"say which: {', '.join(free)}"] if free else []
-        says += [f"{listed(sorted(seen.silent), NAMED_MAX)} does not answer"] if seen.silent else []
+        says += [f"{join_names(sorted(seen.silent), NAMED_MAX)} does not answer"] if seen.silent else []
         raise ConfigError(f"no cluster has anything of {of}", hint="; ".join(says))
     if len(switches) > 1:
         which = ", ".join(one[:ID_SHOWN] for one in switches)
@@ -186,14 +201,16 @@ def _meant(asked: Free, seen: _Seen, used: Mapping[str, str], known: Mapping[str
     return Plan(tuple(steps), (shown,))
 
 
-def act(planned: Plan[FreeStep], settings: Settings, *, by: str) -> Iterator[FreeStep]:
+def free_claims(planned: Plan[FreeStep], settings: Settings, *, by: str) -> Iterator[FreeStep]:
     """Done twice as done once. A cluster that is silent by now keeps the others waiting for nothing: KafkaError comes
     in the end."""
     silent: KafkaError | None = None
     for step in planned.steps:
         try:
-            with closing(KafkaCluster(settings.cluster(step.cluster), patience_s=ASK_S, call_s=ASK_S)) as cluster:
-                unsay(cluster, step.switch, step.topics, by)
+            with closing(
+                KafkaCluster(settings.cluster(step.cluster), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
+            ) as cluster:
+                release_topics_on_cluster(cluster, step.switch, step.topics, by)
         except KafkaError as error:
             silent = silent or error
             continue

@@ -6,31 +6,31 @@ import secrets
 
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.model import Link
-from twinshore.config.sentences import counted, listed
+from twinshore.config.sentences import count_phrase, join_names
 from twinshore.config.settings import Settings
-from twinshore.groups.core.goals import Goal, GroupSeen, further_on, short_of
-from twinshore.groups.offset_move import links_between, see
-from twinshore.groups.operations import is_name
+from twinshore.groups.core.goals import GroupOnBothSides, OffsetGoal, describe_ahead, describe_short_logs
+from twinshore.groups.offset_move import inspect_group, links_between
+from twinshore.groups.operations import is_literal_name
 from twinshore.kafka.clock import wall_ms
-from twinshore.replication.core.ownership import pair_of
-from twinshore.replication.links import standing
+from twinshore.replication.core.ownership import pair_name
+from twinshore.replication.links import effective_links
 from twinshore.state.store import Store
-from twinshore.switch.announce import taken
-from twinshore.switch.core.steps import DEEDS, Kind, Moved, SwitchState
-from twinshore.switch.group import claim_of
-from twinshore.switch.operations.plan import DeedStep, Switch, SwitchPlan
+from twinshore.switch.announce import refuse_claimed_topics
+from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchState, TopicMove
+from twinshore.switch.group import group_claim_name
+from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanRequest, SwitchPlanStep
 
 NAMED_MAX = 5
 
 
-def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
+def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
     """ConfigError where no group is meant; what stands in the way is `refused`, in one sentence."""
     settings.cluster(asked.to)
     if asked.topics:
         raise ConfigError("a switch moves topics, or one group alone", hint="leave the topics out, or --group")
-    if not is_name(asked.group):
+    if not is_literal_name(asked.group):
         raise ConfigError(f"--group takes the name of one group, not an expression: {asked.group}")
-    if asked.kind is not Kind.PLANNED:
+    if asked.kind is not SwitchKind.PLANNED:
         raise ConfigError(
             "a group has no drill, and is not moved by force",
             hint="`twinshore switch plan --group` looks; where its home is gone, its places are on the twins already",
@@ -43,18 +43,19 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
         )
     live = {name: one for name, one in found.items() if one.old_live}
     if len(found) > 1 and len(live) != 1:
-        where = listed(sorted(found), NAMED_MAX)
+        where = join_names(sorted(found), NAMED_MAX)
         raise ConfigError(f"group {asked.group} may come from several clusters: {where}", hint="say --link")
     old, seen = next(iter((live or found).items()))
     if refused := _refused(asked, old, seen, store):
         return SwitchPlan(refused=refused)
     links = {link.source: link.name for link in links_between(settings, store, old, asked.to)}
     topics = tuple(
-        Moved(topic=topic, old_id="", new_id="", term=0, partitions=_partitions(seen, topic)) for topic in seen.topics()
+        TopicMove(topic=topic, old_id="", new_id="", term=0, partitions=_partitions(seen, topic))
+        for topic in seen.topics()
     )
     record = SwitchState(
         id=secrets.token_hex(16),
-        kind=Kind.GROUP,
+        kind=SwitchKind.GROUP,
         old=old,
         new=asked.to,
         link=links.get(old, ""),
@@ -63,10 +64,10 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
         by=by,
         begun_ms=wall_ms(),
         hold_s_max=asked.hold_s,
-        deed=DEEDS[Kind.GROUP][0],
+        deed=STEPS[SwitchKind.GROUP][0],
         group=asked.group,
     )
-    count = f"{counted(len(seen.goals), 'place')} of {listed(seen.topics(), NAMED_MAX)}"
+    count = f"{count_phrase(len(seen.goals), 'place')} of {join_names(seen.topics(), NAMED_MAX)}"
     shown = (
         f"group {asked.group} alone would read on on {asked.to}, and no more on {old}: {count}",
         *(f"  {_sentence(one, old, asked.to)}" for one in seen.goals[:NAMED_MAX]),
@@ -74,15 +75,17 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
     remarks = [f"its topics stay at home where they are; stop its consumers on {old}, and start them on {asked.to}"]
     if seen.old_live:
         remarks.append(f"group {asked.group} has members on {old} now: the switch waits until they are gone")
-    if short := short_of(seen.goals):
+    if short := describe_short_logs(seen.goals):
         remarks.append(f"{asked.to}: {short}; the switch waits for them")
-    return SwitchPlan(tuple(DeedStep(deed) for deed in DEEDS[Kind.GROUP]), shown, tuple(remarks), record=record)
+    return SwitchPlan(
+        tuple(SwitchPlanStep(deed) for deed in STEPS[SwitchKind.GROUP]), shown, tuple(remarks), record=record
+    )
 
 
-def _seen(asked: Switch, settings: Settings, store: Store) -> dict[str, GroupSeen]:
+def _seen(asked: SwitchPlanRequest, settings: Settings, store: Store) -> dict[str, GroupOnBothSides]:
     """By the cluster that it would leave."""
-    found: dict[str, GroupSeen] = {}
-    known = [at.link for at in standing(settings.links, store).values()]
+    found: dict[str, GroupOnBothSides] = {}
+    known = [at.link for at in effective_links(settings.links, store).values()]
     others = {
         link.source if link.target == asked.to else link.target
         for link in known
@@ -94,19 +97,19 @@ def _seen(asked: Switch, settings: Settings, store: Store) -> dict[str, GroupSee
             for link in links_between(settings, store, old, asked.to)
             if not asked.links or link.name in asked.links
         ]
-        seen = see(links, settings, store, asked.group, asked.to)
+        seen = inspect_group(links, settings, store, asked.group, asked.to)
         if seen.goals or seen.lost or seen.unheard:
             found[old] = seen
     return found
 
 
-def _refused(asked: Switch, old: str, seen: GroupSeen, store: Store) -> RefusedError | None:
+def _refused(asked: SwitchPlanRequest, old: str, seen: GroupOnBothSides, store: Store) -> RefusedError | None:
     if seen.unheard:
         return RefusedError(
             f"where group {asked.group} stands is not known: {seen.unheard}", hint="wait until it answers"
         )
     if seen.lost:
-        where = listed(seen.lost, NAMED_MAX)
+        where = join_names(seen.lost, NAMED_MAX)
         return RefusedError(
             f"nobody knows where group {asked.group} would stand on {asked.to} in {where}",
             hint="the link carried nothing there: set it by hand",
@@ -115,19 +118,19 @@ def _refused(asked: Switch, old: str, seen: GroupSeen, store: Store) -> RefusedE
         return RefusedError(
             f"group {asked.group} has members on {asked.to} already", hint=f"stop its consumers on {asked.to} first"
         )
-    if why := further_on(seen.goals, old, asked.to):
+    if why := describe_ahead(seen.goals, old, asked.to):
         return RefusedError(
             f"group {asked.group} {why}: does it read there already?",
             hint=f"`twinshore groups move` with `--backwards` sets it back to where it stands on {old}",
         )
-    return taken(store, pair_of(Link(old, asked.to)), {claim_of(asked.group), *seen.topics()})
+    return refuse_claimed_topics(store, pair_name(Link(old, asked.to)), {group_claim_name(asked.group), *seen.topics()})
 
 
-def _partitions(seen: GroupSeen, topic: str) -> int:
+def _partitions(seen: GroupOnBothSides, topic: str) -> int:
     return sum(topic == (one.topic if one.back else one.left_topic) for one in seen.goals)
 
 
-def _sentence(one: Goal, old: str, new: str) -> str:
+def _sentence(one: OffsetGoal, old: str, new: str) -> str:
     has = "no place" if one.has is None else str(one.has)
     there = f"{one.topic}-{one.partition} on {new}: {has} -> {one.to}"
     return f"{one.left_topic}-{one.partition} on {old} at {one.left}; {there}"

@@ -6,36 +6,36 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError
-from twinshore.config.model import Link, Naming
-from twinshore.config.sentences import listed
+from twinshore.config.model import Link, TwinNaming
+from twinshore.config.sentences import join_names
 from twinshore.config.settings import Settings
 from twinshore.kafka.admin import read_acls
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.rights import Acl, Operation, Permission
-from twinshore.routing.core.followers import FollowerLog
-from twinshore.routing.topic import FollowerNotes
-from twinshore.runtime.endpoints import Ends
+from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission
+from twinshore.routing.core.subscribers import SubscriberLog
+from twinshore.routing.homes_topic import SubscribersTopic
+from twinshore.runtime.endpoints import LinkClients
 from twinshore.state.store import Store
-from twinshore.switch.operations.plan import Switch, SwitchPlan, carrier_of
+from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanRequest, carrier_of
 
 NAMED_MAX = 8
-ASK_S = 5.0
-WRITES = frozenset({Operation.WRITE, Operation.ALL})
+REQUEST_TIMEOUT_S = 5.0
+WRITE_OPERATIONS = frozenset({AclOperation.WRITE, AclOperation.ALL})
 
 
-def plan(asked: Switch, settings: Settings, store: Store) -> SwitchPlan:
+def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> SwitchPlan:
     """ConfigError where no topic is meant. It is always refused: with what stands in the way, or with what to do."""
     settings.cluster(asked.to)
     if not asked.topics or asked.group or asked.wave:
         raise ConfigError("--producer needs the topics that it writes, and no --group or --all")
     link, topics = carrier_of(replace(asked, group=""), settings, store)
-    if link.naming is not Naming.SAME:
+    if link.naming is not TwinNaming.SAME:
         return SwitchPlan(refused=_both_sides(asked, link, topics))
-    with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
+    with LinkClients(link, settings, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S) as ends:
         others = _others(ends.source, asked.producer, topics)
-    name = listed(topics, NAMED_MAX)
-    named = f"; there also write, or may write: {listed(others, NAMED_MAX)}" if others else ""
+    name = join_names(topics, NAMED_MAX)
+    named = f"; there also write, or may write: {join_names(others, NAMED_MAX)}" if others else ""
     return SwitchPlan(
         refused=RefusedError(
             f"{asked.producer} alone cannot move: {name} has one home, {link.source}, and what is written to its twin"
@@ -45,21 +45,22 @@ def plan(asked: Switch, settings: Settings, store: Store) -> SwitchPlan:
     )
 
 
-def _both_sides(asked: Switch, link: Link, topics: Sequence[str]) -> RefusedError:
-    twins = listed([link.twin_of(topic) for topic in topics], NAMED_MAX)
+def _both_sides(asked: SwitchPlanRequest, link: Link, topics: Sequence[str]) -> RefusedError:
+    twins = join_names([link.twin_of(topic) for topic in topics], NAMED_MAX)
     return RefusedError(
         f"{link.name} gives its twins other names, and both sides are written: nothing has to be switched for"
         f" {asked.producer}",
         hint=f"stop it on {link.source}, wait until `twinshore status` calls the link level, and start it on"
-        f" {link.target}, where it writes {listed(list(topics), NAMED_MAX)}; whoever needs its order reads {twins} to"
+        f" {link.target}, where it writes {join_names(list(topics), NAMED_MAX)}; whoever needs its order reads "
+        f"{twins} to"
         f" its end there before what it writes from then on",
     )
 
 
 def _others(home: KafkaCluster, producer: str, topics: Sequence[str]) -> list[str]:
     """Clients that said they write there, and users whom rules let write."""
-    log = FollowerLog()
-    notes = FollowerNotes(home, log)
+    log = SubscriberLog()
+    notes = SubscribersTopic(home, log)
     try:
         if notes.exists():
             notes.read()
@@ -75,5 +76,7 @@ def writers_by_rule(acls: Iterable[Acl], topics: Sequence[str]) -> set[str]:
     return {
         acl.principal
         for acl in acls
-        if acl.permission is Permission.ALLOW and acl.operation in WRITES and any(acl.covers(topic) for topic in topics)
+        if acl.permission is AclPermission.ALLOW
+        and acl.operation in WRITE_OPERATIONS
+        and any(acl.covers(topic) for topic in topics)
     }

@@ -17,63 +17,84 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, TwinshoreError
-from twinshore.config.model import HOLD_S, TERM_MAX, Link, Mode, Naming, Plan, is_heartbeats, is_twinshores
-from twinshore.config.schema import did_you_mean, why_not_pattern
-from twinshore.config.sentences import are, counted, have, listed
+from twinshore.config.model import (
+    TERM_MAX,
+    WRITE_PAUSE_S,
+    Link,
+    OffsetMode,
+    Plan,
+    TwinNaming,
+    is_heartbeats_topic,
+    is_internal_topic,
+)
+from twinshore.config.schema import did_you_mean, pattern_error
+from twinshore.config.sentences import count_phrase, has_or_have, is_or_are, join_names
 from twinshore.config.settings import Settings
-from twinshore.groups.core.goals import read_again
-from twinshore.groups.offset_move import links_between, see_all
-from twinshore.kafka.admin import may_alter, read_acls
-from twinshore.kafka.brokers import read_disks
+from twinshore.groups.core.goals import describe_rereads
+from twinshore.groups.offset_move import inspect_groups, links_between
+from twinshore.kafka.admin import may_alter_acls, read_acls
+from twinshore.kafka.brokers import read_log_dirs
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.core.filters import admits
-from twinshore.replication.core.incident_rules import Room, disks_in_words, rooms
-from twinshore.replication.core.lag import LAG_KIND, lag_of
-from twinshore.replication.core.ownership import counterpart, pair_of
-from twinshore.replication.links import standing
+from twinshore.replication.core.incident_rules import DiskSpace, describe_disks, judge_disk_space
+from twinshore.replication.core.lag import LAG_KIND, parse_lag
+from twinshore.replication.core.ownership import find_reverse_link, pair_name
+from twinshore.replication.links import effective_links
 from twinshore.replication.task.lookups import may_write_markers
-from twinshore.runtime.endpoints import Ends, recognise
-from twinshore.runtime.leases import alone
+from twinshore.runtime.endpoints import LinkClients, verify_cluster_ids
+from twinshore.runtime.lease_keeper import exclusive
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store
-from twinshore.switch.announce import homes_of, taken
-from twinshore.switch.core.acl_rules import Debt, denial, has_flipped, of_old_home, rights_of, shuts_out
-from twinshore.switch.core.forced import (
-    at_home,
-    flipped_to,
-    freed,
-    halves,
-    moved_since,
-    of_transactions,
-    said,
-    said_of_halves,
-    taken_over,
-    uncrossed,
-    why_not,
+from twinshore.switch.announce import read_homes, refuse_claimed_topics
+from twinshore.switch.core.acl_rules import (
+    DeferredCleanup,
+    denies_writing,
+    describe_old_home_writers,
+    has_promoted,
+    plan_denial,
+    select_rights,
 )
 from twinshore.switch.core.steps import (
-    DEEDS,
-    DUTIES,
     MAKES_TWINS,
     MOVES_HOMES,
-    Deed,
-    Kind,
-    Moved,
+    STEP_SPECS,
+    STEPS,
+    SwitchKind,
     SwitchState,
-    readable,
+    SwitchStep,
+    TopicMove,
+    parse_switch_state,
 )
-from twinshore.switch.drain import answers, behind, paused_of, stopped_of
-from twinshore.switch.handover import may_be_torn
-from twinshore.switch.write_access import look, pay, remember
+from twinshore.switch.core.takeover import (
+    describe_refilling_topics,
+    describe_takeover,
+    describe_torn_transactions,
+    estimate_unreplicated,
+    find_topics_moved_since,
+    homes_by_topic,
+    is_reversed_by,
+    mark_taken_over,
+    refilling_topics,
+    topics_freed,
+    why_not_take_over,
+)
+from twinshore.switch.drain import (
+    count_missing_offsets,
+    describe_stopped_partitions,
+    find_paused_topics,
+    why_unreachable,
+)
+from twinshore.switch.handover import describe_inconsistent_groups
+from twinshore.switch.write_access import clean_up, defer_cleanup, read_acl_snapshot
 
 NAMED_MAX = 5
 # A topic's whole name; a dot of it may be written as an expression has it.
-NAME = re.compile(r"(?:[a-zA-Z0-9_-]|\\?\.)+")
+TOPIC_NAME_PATTERN = re.compile(r"(?:[a-zA-Z0-9_-]|\\?\.)+")
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class SwitchPlanRequest:
     """Topics whose whole names match one of these expressions are at home on `to` from then on. `links`: only those
     that these links carry. `hold_s`: how long writers may wait before it turns back. `group`: it alone, and no topic.
     `wave`: of all topics so many at once, 0: those that are named. `of`: those that this switch has moved.
@@ -81,9 +102,9 @@ class Switch:
 
     topics: Sequence[str]
     to: str
-    kind: Kind = Kind.PLANNED
+    kind: SwitchKind = SwitchKind.PLANNED
     links: Sequence[str] = ()
-    hold_s: float = HOLD_S
+    hold_s: float = WRITE_PAUSE_S
     group: str = ""
     wave: int = 0
     of: str = ""
@@ -91,45 +112,45 @@ class Switch:
     bare: bool = False
 
 
-def asked_of(
+def build_switch_request(
     topics: Sequence[str],
     to: str,
     links: Sequence[str] = (),
     *,
     force: bool = False,
     drill: bool = False,
-    hold_s: float = HOLD_S,
+    hold_s: float = WRITE_PAUSE_S,
     group: str = "",
     wave: int = 0,
     of: str = "",
     producer: str = "",
     bare: bool = False,
-) -> Switch:
+) -> SwitchPlanRequest:
     """What an operator's words ask for."""
-    kind = Kind.DRILL if drill else Kind.FORCED if force else Kind.PLANNED
-    return Switch(topics, to, kind, links, hold_s, group, wave, of, producer, bare)
+    kind = SwitchKind.DRILL if drill else SwitchKind.FORCED if force else SwitchKind.PLANNED
+    return SwitchPlanRequest(topics, to, kind, links, hold_s, group, wave, of, producer, bare)
 
 
-def must_be_expressions(topics: Sequence[str]) -> None:
+def check_expressions(topics: Sequence[str]) -> None:
     """ConfigError where one of these words is none."""
     for pattern in topics:
-        if why := why_not_pattern(pattern):
+        if why := pattern_error(pattern):
             raise ConfigError(f"TOPIC: {why}")
 
 
-def carrier_of(asked: Switch, settings: Settings, store: Store) -> tuple[Link, list[str]]:
+def carrier_of(asked: SwitchPlanRequest, settings: Settings, store: Store) -> tuple[Link, list[str]]:
     """The one link that carries these topics, and their names."""
-    link, rows = link_of(asked, [one.link for one in standing(settings.links, store).values()], store)
+    link, rows = find_link(asked, [one.link for one in effective_links(settings.links, store).values()], store)
     return link, sorted({row.topic for row in rows})
 
 
-def leading_to(asked: Switch, links: Sequence[Link]) -> list[Link]:
+def links_leading_to(asked: SwitchPlanRequest, links: Sequence[Link]) -> list[Link]:
     """The links that the topics may move along."""
     return [one for one in links if one.target == asked.to and (not asked.links or one.name in asked.links)]
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class MatchedTopics:
     """`rows`: the twins that are meant, by the links that carry them; `known`: all topics that have twins there.
     `lacking`: which of the words fit nothing, neither a twin nor a topic that is at home there already. `dotted`: which
     fit others than the topic of that very name, by their dots. `settled`: topics that need none,
@@ -142,15 +163,15 @@ class Meant:
     settled: frozenset[str] = frozenset()
 
 
-def meant(asked: Switch, links: Sequence[Link], store: Store) -> Meant:
+def match_topics(asked: SwitchPlanRequest, links: Sequence[Link], store: Store) -> MatchedTopics:
     """Of a switch along one of these links. What is a topic's whole name means that topic, and no other that it would
     fit as an expression."""
-    into = leading_to(asked, links)
+    into = links_leading_to(asked, links)
     rows: dict[str, list[TwinRow]] = {}
     for one in into:
-        carried = [row for row in store.twins.carried(one.name) if not is_heartbeats(row.topic)]
+        carried = [row for row in store.twins.carried(one.name) if not is_heartbeats_topic(row.topic)]
         # By force also what the link carries no more: what has crossed is all there is.
-        rows[one.name] = [row for row in carried if asked.kind is Kind.FORCED or admits(one, row.topic)]
+        rows[one.name] = [row for row in carried if asked.kind is SwitchKind.FORCED or admits(one, row.topic)]
     known = {row.topic for some in rows.values() for row in some}
     at_home = _at_home(asked, into, links, store)
     fits, settled = known | at_home, at_home | _twins_on_sources(into, links, store)
@@ -161,45 +182,47 @@ def meant(asked: Switch, links: Sequence[Link], store: Store) -> Meant:
     dotted = {
         one: sorted(some)
         for one, some in words.items()
-        if some and some != [one.replace("\\", "")] and NAME.fullmatch(one)
+        if some and some != [one.replace("\\", "")] and TOPIC_NAME_PATTERN.fullmatch(one)
     }
     rows_found = {name: some for name, some in found.items() if some}
-    return Meant(rows_found, sorted(known), lacking, dotted, frozenset(settled))
+    return MatchedTopics(rows_found, sorted(known), lacking, dotted, frozenset(settled))
 
 
-def without_twins(asked: Switch, link: Link, words: Meant, topics: Iterable[str]) -> list[str]:
+def match_topics_without_twins(
+    asked: SwitchPlanRequest, link: Link, words: MatchedTopics, topics: Iterable[str]
+) -> list[str]:
     """Those of the source's topics that are meant and admitted, and have no twin yet."""
     carried = {row.topic for row in words.rows.get(link.name, ())} | set(words.known) | words.settled
-    new = [one for one in topics if one not in carried and not is_twinshores(one) and admits(link, one)]
+    new = [one for one in topics if one not in carried and not is_internal_topic(one) and admits(link, one)]
     return sorted({topic for word in asked.topics for topic in _fitting(word, new) if word not in carried})
 
 
-def link_of(asked: Switch, links: Sequence[Link], store: Store) -> tuple[Link, list[TwinRow]]:
+def find_link(asked: SwitchPlanRequest, links: Sequence[Link], store: Store) -> tuple[Link, list[TwinRow]]:
     """The one link that carries the topics, and their twins. ConfigError where a word fits nothing, though others do:
     it may be a slip of the pen."""
-    into = leading_to(asked, links)
+    into = links_leading_to(asked, links)
     if not into:
         raise ConfigError(f"no link leads to {asked.to}", hint="a topic moves along the link that carries it")
-    found = meant(asked, links, store)
+    found = match_topics(asked, links, store)
     # Of what another switch has moved, some may be gone by now.
     if found.lacking and not (found.rows and asked.of):
-        raise uncarried(found.lacking, into, asked.to, found.known)
+        raise no_link_error(found.lacking, into, asked.to, found.known)
     if not found.rows:
-        said = listed(list(asked.topics), NAMED_MAX)
-        said = f"{said} {are(asked.topics)} at home on {asked.to} already"
+        said = join_names(list(asked.topics), NAMED_MAX)
+        said = f"{said} {is_or_are(asked.topics)} at home on {asked.to} already"
         raise RefusedError(said, hint="`twinshore link homes` shows homes")
     if len(found.rows) > 1:
-        names = listed(sorted(found.rows), NAMED_MAX)
+        names = join_names(sorted(found.rows), NAMED_MAX)
         raise ConfigError(f"several links carry these topics: {names}", hint="say --link")
     ((name, rows),) = found.rows.items()
     return next(one for one in into if one.name == name), rows
 
 
-def uncarried(topics: Sequence[str], links: Sequence[Link], to: str, known: Sequence[str]) -> ConfigError:
+def no_link_error(topics: Sequence[str], links: Sequence[Link], to: str, known: Sequence[str]) -> ConfigError:
     """Why a topic that no link carries is not moved, and how it gets a link and a twin first."""
-    said = listed(list(topics), NAMED_MAX)
+    said = join_names(list(topics), NAMED_MAX)
     near = did_you_mean(topics[0], sorted(known))
-    sources = listed(sorted({link.source for link in links}), NAMED_MAX)
+    sources = join_names(sorted({link.source for link in links}), NAMED_MAX)
     return ConfigError(
         f"no link to {to} carries {said}{near}",
         hint=f"a planned switch has a topic of {sources} carried first that is named by its whole name; by force only "
@@ -211,10 +234,12 @@ def _fitting(word: str, topics: Collection[str]) -> list[str]:
     return [word] if word in topics else [one for one in topics if re.fullmatch(word, one)]
 
 
-def _at_home(asked: Switch, into: Sequence[Link], links: Sequence[Link], store: Store) -> set[str]:
+def _at_home(asked: SwitchPlanRequest, into: Sequence[Link], links: Sequence[Link], store: Store) -> set[str]:
     """Topics that are at home where they would move to, also those that nobody has switched yet."""
-    homes = {row.topic: row.home for one in into for row in store.homes.of(pair_of(one)).values()}
-    back = {row.topic for one in into if (way := counterpart(one, links)) for row in store.twins.carried(way.name)}
+    homes = {row.topic: row.home for one in into for row in store.homes.of(pair_name(one)).values()}
+    back = {
+        row.topic for one in into if (way := find_reverse_link(one, links)) for row in store.twins.carried(way.name)
+    }
     return {topic for topic, home in homes.items() if home == asked.to} | (back - homes.keys())
 
 
@@ -225,7 +250,7 @@ def _twins_on_sources(into: Sequence[Link], links: Sequence[Link], store: Store)
     return {one.twin_of(row.topic) for one in others for row in store.twins.carried(one.name)}
 
 
-def literal(topic: str) -> str:
+def escape_topic(topic: str) -> str:
     """The expression that means this topic alone."""
     return topic.replace(".", "\\.")
 
@@ -233,40 +258,40 @@ def literal(topic: str) -> str:
 MIN_ISR = "min.insync.replicas"
 
 
-def unheld(old: KafkaCluster, topics: Sequence[str]) -> tuple[str, ...]:
+def describe_unheld_writers(old: KafkaCluster, topics: Sequence[str]) -> tuple[str, ...]:
     """Who may write though writers are held; no broker tells who its super users are. KafkaError where we may not read
     rules, or not change them."""
-    remarks = denial(look(old, topics)).remarks
+    remarks = plan_denial(read_acl_snapshot(old, topics)).remarks
     watched = ("where an end moves while writers are held, the switch turns back",) if remarks else ()
     return (*remarks, *watched)
 
 
-def left_open(old: KafkaCluster, topics: Sequence[str], away: str) -> str:
+def describe_old_home_access(old: KafkaCluster, topics: Sequence[str], away: str) -> str:
     """Whether writers can be kept from what a forced switch leaves on the old home. `away`: why it cannot be asked."""
     try:
         ruled = None if away else read_acls(old) is not None
     except KafkaError:
         ruled = None
-    return of_old_home(old.name, topics, ruled=ruled)
+    return describe_old_home_writers(old.name, topics, ruled=ruled)
 
 
-def lacking(old: KafkaCluster, new: KafkaCluster, topics: Sequence[str]) -> RefusedError | None:
+def find_obstacle(old: KafkaCluster, new: KafkaCluster, topics: Sequence[str]) -> RefusedError | None:
     """What a later deed would lack, found before anything is begun."""
     for cluster in (old, new):
-        if read_acls(cluster) is not None and not may_alter(cluster):
+        if read_acls(cluster) is not None and not may_alter_acls(cluster):
             return RefusedError(
                 f"the switch may not change rules of {cluster.name}",
                 hint=f"grant the mirror's user Alter on the cluster {cluster.name}",
             )
-    return unready(new, topics)
+    return refuse_unready_partitions(new, topics)
 
 
-def unready(new: KafkaCluster, topics: Sequence[str]) -> RefusedError | None:
+def refuse_unready_partitions(new: KafkaCluster, topics: Sequence[str]) -> RefusedError | None:
     """Whether the new home's partitions would take writes at all, also those that ask for all replicas."""
     seen = {name: one for name, one in new.metadata(sorted(topics), refresh=True).topics.items() if not one.error}
     unled = [f"{name}-{part.partition}" for name, one in seen.items() for part in one.partitions if part.leader < 0]
     if unled:
-        return RefusedError(f"{listed(unled, NAMED_MAX)} {have(unled)} no leader on {new.name}")
+        return RefusedError(f"{join_names(unled, NAMED_MAX)} {has_or_have(unled)} no leader on {new.name}")
     settings, _ = new.admin.readable_settings(sorted(seen), (MIN_ISR,))
     least = {name: int(one[MIN_ISR].value or 1) for name, one in settings.items() if MIN_ISR in one}
     short = [
@@ -277,14 +302,15 @@ def unready(new: KafkaCluster, topics: Sequence[str]) -> RefusedError | None:
     ]
     if short:
         return RefusedError(
-            f"{listed(short, NAMED_MAX)} on {new.name} has too few replicas in sync: acks=all would be refused there",
+            f"{join_names(short, NAMED_MAX)} on {new.name} has too few replicas in sync: acks=all would be refused "
+            "there",
             hint=f"wait until its brokers are back, or lower {MIN_ISR} of these topics",
         )
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class Cramped:
+class DiskShortage:
     """`words` of brokers with little room, empty where all have enough. `full`: one has so little that the mirror
     writes nothing to twins there."""
 
@@ -296,33 +322,35 @@ class Cramped:
         return RefusedError(self.words, hint=hint) if self.full else None
 
 
-def cramped(cluster: KafkaCluster, topics: Sequence[str], settings: Settings) -> Cramped:
+def check_disk_space(cluster: KafkaCluster, topics: Sequence[str], settings: Settings) -> DiskShortage:
     """How much room the brokers have that hold these topics; nothing is said where they do not tell, or where nobody
     wants their disks watched."""
     warn, pause = settings.mirror.disk_warn_percent, settings.mirror.disk_pause_percent
     if not warn:
-        return Cramped()
+        return DiskShortage()
     try:
         seen = cluster.metadata(sorted(topics), refresh=True).topics.values()
         nodes = sorted({node for one in seen if not one.error for part in one.partitions for node in part.replicas})
-        disks = [disk for node in nodes for disk in read_disks(cluster, node)]
+        disks = [disk for node in nodes for disk in read_log_dirs(cluster, node)]
     except KafkaError as error:
         if error.retriable:
             raise
-        return Cramped()
-    now = rooms(disks, {}, warn_percent=warn, pause_percent=pause)
-    return Cramped(disks_in_words(cluster.name, disks, now), Room.NONE in now.values())
+        return DiskShortage()
+    now = judge_disk_space(disks, {}, warn_percent=warn, pause_percent=pause)
+    return DiskShortage(describe_disks(cluster.name, disks, now), DiskSpace.EXHAUSTED in now.values())
 
 
-def standing_on(link: Link, topics: Collection[str], store: Store, *, answers: bool = True) -> tuple[SwitchState, ...]:
+def find_conflicting_switches(
+    link: Link, topics: Collection[str], store: Store, *, answers: bool = True
+) -> tuple[SwitchState, ...]:
     """The switches that have topics of these, or are about to; RefusedError where one may not be taken over. `answers`:
     whether the link's source does."""
-    ids = {row.switch_id for row in store.switching.of(pair_of(link)) if row.topic in topics}
-    found, homes = [], at_home(store.homes.of(pair_of(link)))
+    ids = {row.switch_id for row in store.topics_in_switch.of(pair_name(link)) if row.topic in topics}
+    found, homes = [], homes_by_topic(store.homes.of(pair_name(link)))
     for row in store.switches.all():
         if row.id not in ids and row.ended_ms is not None:
             continue
-        record = readable(row.record)
+        record = parse_switch_state(row.record)
         if record is None:
             if row.id in ids:
                 raise RefusedError(
@@ -331,68 +359,72 @@ def standing_on(link: Link, topics: Collection[str], store: Store, *, answers: b
                 )
             continue
         ours = set(record.names()) & set(topics)
-        if record.awaits_store and ours <= set(moved_since(record, homes)):
+        if record.awaits_store and ours <= set(find_topics_moved_since(record, homes)):
             continue  # it has nothing to give to these any more
         begun = record.kind in MAKES_TWINS | MOVES_HOMES and record.carrier == link.name
         # One that was killed as it let go of its topics has claims on the clusters, and none in the store.
-        begun |= flipped_to(record, link.source, link.target)
+        begun |= is_reversed_by(record, link.source, link.target)
         if row.id not in ids and not (begun and set(record.names()) & set(topics)):
             continue
-        if why := why_not(record, link.source, link.target, answers=answers):
+        if why := why_not_take_over(record, link.source, link.target, answers=answers):
             raise RefusedError(f"switch {record.id[:8]} has topics of these, and {why}")
         found.append(record)
     return tuple(found)
 
 
-def filled_anew(link: Link, store: Store) -> tuple[SwitchState, ...]:
+def find_refilling_switches(link: Link, store: Store) -> tuple[SwitchState, ...]:
     """The fail-backs and rebuilds that have deleted twins on the link's target, and have not filled them again."""
-    found = [readable(row.record) for row in store.switches.all(open_only=True)]
-    return tuple(one for one in found if one and (one.new, one.old) == (link.source, link.target) and halves(one))
+    found = [parse_switch_state(row.record) for row in store.switches.all(open_only=True)]
+    return tuple(
+        one for one in found if one and (one.new, one.old) == (link.source, link.target) and refilling_topics(one)
+    )
 
 
 def take_over(record: SwitchState, topics: Collection[str], new: KafkaCluster, store: Store, by: str) -> None:
     """Ends it: nobody goes on with it any more, and its topics are free; or takes these topics out of it, where it goes
     on with others. Done twice as done once. RefusedError where its process is alive, or somebody has gone on with it
     meanwhile."""
-    with alone(f"switch {record.id}", store, by) as lease:
+    with exclusive(f"switch {record.id}", store, by) as lease:
         row, held = store.switches.of(record.id), lease.row()
         now = SwitchState.from_json(row.record) if row else record
         if now.told != record.told or held is None:
             raise RefusedError(
                 f"switch {record.id[:8]} has gone on meanwhile", hint="look at it with `twinshore switch status`"
             )
-        names = freed(now, topics)
+        names = topics_freed(now, topics)
         if not now.ended:
-            remember(store, now, names)
+            defer_cleanup(store, now, names)
         # What it denied on its old home was to end with it, and writers go there now.
         rights = now.rights if now.old == new.name else ""
-        flipped = has_flipped(now)
-        debt = Debt(now.id, new.name, tuple(names), rights_of(rights, names) if flipped else rights)
+        flipped = has_promoted(now)
+        debt = DeferredCleanup(now.id, new.name, tuple(names), select_rights(rights, names) if flipped else rights)
         if flipped:
-            pay(new, debt, by)  # before its record speaks of these topics no more: whoever is killed here pays again
-        if not now.ended and not store.switches.save(taken_over(now, topics, by, wall_ms()).row(wall_ms()), held):
+            clean_up(
+                new, debt, by
+            )  # before its record speaks of these topics no more: whoever is killed here pays again
+        if not now.ended and not store.switches.save(mark_taken_over(now, topics, by, wall_ms()).row(wall_ms()), held):
             raise RefusedError(f"somebody else goes on with switch {record.id[:8]}")
         if not flipped:
-            pay(new, debt, by)
-        store.switching.end(now.id, names)
+            clean_up(new, debt, by)
+        store.topics_in_switch.end(now.id, names)
 
 
-ASK_S = 5.0
-GONE_S = 1.5  # for an old home of which an operator says that it does not answer
+REQUEST_TIMEOUT_S = 5.0
+GONE_HOME_TIMEOUT_S = 1.5  # for an old home of which an operator says that it does not answer
 
 
 @dataclass(frozen=True, slots=True)
-class DeedStep:
+class SwitchPlanStep:
     """A deed of the switch."""
 
-    deed: Deed
+    deed: SwitchStep
 
     def sentence(self, *, done: bool) -> str:
-        return f"{self.deed}: {DUTIES[self.deed].does}" + (" (done)" if done else "")
+        return f"{self.deed}: {STEP_SPECS[self.deed].does}" + (" (done)" if done else "")
 
 
 @dataclass(frozen=True, slots=True)
-class SwitchPlan(Plan[DeedStep]):
+class SwitchPlan(Plan[SwitchPlanStep]):
     """`record`: how the switch begins; None where it is refused. `back_topics`: what the link back must be given to
     carry, before the switch begins; empty where it carries them already. `takes_over`: switches of dead processes that
     have these topics, and are ended first. `alive`: the home that must be named
@@ -404,55 +436,59 @@ class SwitchPlan(Plan[DeedStep]):
     alive: str = ""
 
 
-def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept: str = "") -> SwitchPlan:
+def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "", kept: str = "") -> SwitchPlan:
     """ConfigError where no topic is meant; what stands in the way is `refused`, in one sentence. `kept`: the cluster
     that keeps the record, where `store` holds no more than what that cluster says."""
     settings.cluster(asked.to)
-    must_be_expressions(asked.topics)
-    links = [one.link for one in standing(settings.links, store).values()]
-    link, rows = link_of(asked, links, store)
+    check_expressions(asked.topics)
+    links = [one.link for one in effective_links(settings.links, store).values()]
+    link, rows = find_link(asked, links, store)
     asked_for = {row.topic for row in rows}
-    anew = filled_anew(link, store) if asked.kind is Kind.FORCED else ()
-    left = [said_of_halves(one, asked_for) for one in anew if asked_for.intersection(halves(one))]
-    topics = sorted(asked_for.difference(*map(halves, anew)))
+    anew = find_refilling_switches(link, store) if asked.kind is SwitchKind.FORCED else ()
+    left = [describe_refilling_topics(one, asked_for) for one in anew if asked_for.intersection(refilling_topics(one))]
+    topics = sorted(asked_for.difference(*map(refilling_topics, anew)))
     if not topics:
         hint = "`twinshore switch resume` ends it then"
         return SwitchPlan(refused=RefusedError(left[0].removeprefix("left out: "), hint=hint))
-    back = counterpart(link, links)
+    back = find_reverse_link(link, links)
     ours = [row for row in rows if row.topic in topics]
     shown = [*_shown(asked, link, ours, store, kept=bool(kept)), *left]
-    with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
+    with LinkClients(link, settings, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S) as ends:
         away = _away(asked, link, settings, ends)
         refused = _refused(asked, link, topics, store, away) or _unfit(asked, link, topics, store, ends, away)
-        room = Cramped() if refused else cramped(ends.target, topics, settings)
+        room = DiskShortage() if refused else check_disk_space(ends.target, topics, settings)
         # Whoever has lost his home takes what room there is.
-        refused = refused or (None if asked.kind is Kind.FORCED else room.refused())
+        refused = refused or (None if asked.kind is SwitchKind.FORCED else room.refused())
         try:
-            others = standing_on(link, topics, store, answers=not away) if asked.kind is Kind.FORCED else ()
+            others = (
+                find_conflicting_switches(link, topics, store, answers=not away)
+                if asked.kind is SwitchKind.FORCED
+                else ()
+            )
         except RefusedError as error:
             refused = refused or error
         if refused:
             return SwitchPlan(shown=tuple(shown), refused=refused)
-        shown += [said(one, topics) for one in others]
-        moved = tuple(moved_of(topic, rows, link, store) for topic in topics)
-        lag = 0 if asked.kind is Kind.FORCED else behind(ends.source, ends.target, moved)
-        torn = tuple(may_be_torn(ends.target, link, topics)) if asked.kind is Kind.FORCED else ()
+        shown += [describe_takeover(one, topics) for one in others]
+        moved = tuple(topic_move_of(topic, rows, link, store) for topic in topics)
+        lag = 0 if asked.kind is SwitchKind.FORCED else count_missing_offsets(ends.source, ends.target, moved)
+        torn = tuple(describe_inconsistent_groups(ends.target, link, topics)) if asked.kind is SwitchKind.FORCED else ()
         unknown = tuple(_unknown(ends.target, link, topics, back)) if kept else ()
-        open_to = () if asked.kind is Kind.FORCED else unheld(ends.source, topics)
-        strange = tuple(_strange(link, topics, store)) if asked.kind is Kind.FORCED else ()
-        later = (left_open(ends.source, topics, away),) if asked.kind is Kind.FORCED else ()
+        open_to = () if asked.kind is SwitchKind.FORCED else describe_unheld_writers(ends.source, topics)
+        strange = tuple(_strange(link, topics, store)) if asked.kind is SwitchKind.FORCED else ()
+        later = (describe_old_home_access(ends.source, topics, away),) if asked.kind is SwitchKind.FORCED else ()
         about = _remarks(asked, link, lag, away, _elsewhere(link, topics, store))
-        again = () if kept or asked.kind is Kind.FORCED else (_read_again(link, settings, store),)
+        again = () if kept or asked.kind is SwitchKind.FORCED else (_read_again(link, settings, store),)
         remarks = (*about, *filter(None, (room.words,)), *strange, *torn, *unknown, *open_to, *later, *again)
     record = _record(asked, link, moved, by, kept)
     untaken = () if kept else tuple(topic for topic in topics if back is None or not admits(back, topic))
-    steps = tuple(DeedStep(deed) for deed in DEEDS[asked.kind])
-    alive = link.source if asked.kind is Kind.FORCED and not away else ""
-    alive = next(iter(_elsewhere(link, topics, store).values()), alive) if asked.kind is Kind.FORCED else alive
+    steps = tuple(SwitchPlanStep(deed) for deed in STEPS[asked.kind])
+    alive = link.source if asked.kind is SwitchKind.FORCED and not away else ""
+    alive = next(iter(_elsewhere(link, topics, store).values()), alive) if asked.kind is SwitchKind.FORCED else alive
     return SwitchPlan(steps, tuple(shown), remarks, record=record, back_topics=untaken, takes_over=others, alive=alive)
 
 
-def _record(asked: Switch, link: Link, moved: tuple[Moved, ...], by: str, kept: str) -> SwitchState:
+def _record(asked: SwitchPlanRequest, link: Link, moved: tuple[TopicMove, ...], by: str, kept: str) -> SwitchState:
     return SwitchState(
         id=secrets.token_hex(16),
         kind=asked.kind,
@@ -464,7 +500,7 @@ def _record(asked: Switch, link: Link, moved: tuple[Moved, ...], by: str, kept: 
         by=by,
         begun_ms=wall_ms(),
         hold_s_max=asked.hold_s,
-        deed=DEEDS[asked.kind][0],
+        deed=STEPS[asked.kind][0],
         kept=kept,
     )
 
@@ -473,21 +509,23 @@ def _read_again(link: Link, settings: Settings, store: Store) -> str:
     """Of the groups of both clusters; the plan stands also where one says nothing of them."""
     try:
         links = links_between(settings, store, link.source, link.target)
-        seen = see_all(links, settings, store, ".*", link.target, stable=False)
+        seen = inspect_groups(links, settings, store, ".*", link.target, stable=False)
     except KafkaError as error:
         return f"where groups stand is not known: {error.message}"
-    return read_again(seen.values(), link.source, link.target)
+    return describe_rereads(seen.values(), link.source, link.target)
 
 
-def _away(asked: Switch, link: Link, settings: Settings, ends: Ends) -> str:
+def _away(asked: SwitchPlanRequest, link: Link, settings: Settings, ends: LinkClients) -> str:
     """Why the old home cannot be asked now; empty where it can."""
-    if asked.kind is not Kind.FORCED:
-        return answers(ends.source)
-    with closing(KafkaCluster(settings.cluster(link.source), patience_s=GONE_S, call_s=GONE_S)) as brief:
-        return answers(brief)
+    if asked.kind is not SwitchKind.FORCED:
+        return why_unreachable(ends.source)
+    with closing(
+        KafkaCluster(settings.cluster(link.source), patience_s=GONE_HOME_TIMEOUT_S, call_s=GONE_HOME_TIMEOUT_S)
+    ) as brief:
+        return why_unreachable(brief)
 
 
-def adopting(link: Link, done: str) -> RefusedError:
+def refuse_adopting_link(link: Link, done: str) -> RefusedError:
     """Why exact twins of a link that may adopt topics, which are mapped then, are not `done`."""
     return RefusedError(
         f'{link.name} adopts topics that hold data already (mode = "mapped"), and twins of such a link are not {done}',
@@ -495,9 +533,11 @@ def adopting(link: Link, done: str) -> RefusedError:
     )
 
 
-def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, away: str) -> TwinshoreError | None:
+def _refused(
+    asked: SwitchPlanRequest, link: Link, topics: Sequence[str], store: Store, away: str
+) -> TwinshoreError | None:
     """What the store tells that stands in the way."""
-    if link.naming is not Naming.SAME:
+    if link.naming is not TwinNaming.SAME:
         return RefusedError(
             f"{link.name} gives its twins other names: their topics are written on both sides",
             hint="on such links single producers and groups move, by their own addresses",
@@ -509,11 +549,13 @@ def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, awa
         )
     mapped = sorted({topic for topic, _ in store.extents.reached(link.name)} & set(topics))
     if mapped:
-        return RefusedError(f"mapped twins have offsets of their own and are not switched: {listed(mapped, NAMED_MAX)}")
-    if link.mode is Mode.MAPPED:
-        return adopting(link, "switched")
-    homes = homes_of(store, link, topics)
-    if asked.kind is not Kind.FORCED and (moved := _elsewhere(link, topics, store)):
+        return RefusedError(
+            f"mapped twins have offsets of their own and are not switched: {join_names(mapped, NAMED_MAX)}"
+        )
+    if link.mode is OffsetMode.MAPPED:
+        return refuse_adopting_link(link, "switched")
+    homes = read_homes(store, link, topics)
+    if asked.kind is not SwitchKind.FORCED and (moved := _elsewhere(link, topics, store)):
         topic, home = next(iter(moved.items()))
         return RefusedError(
             f"topic {topic} is at home on {home}, and not on {link.source}",
@@ -521,53 +563,54 @@ def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, awa
         )
     if worn := [topic for topic in topics if topic in homes and homes[topic].term >= TERM_MAX]:
         return RefusedError(
-            f"{listed(worn, NAMED_MAX)} {have(worn)} changed homes {TERM_MAX:,} times: brokers could not tell old "
+            f"{join_names(worn, NAMED_MAX)} {has_or_have(worn)} changed homes {TERM_MAX:,} times: brokers could not "
+            "tell old "
             "writers from new ones any more",
             hint="move what is in it to a topic of another name",
         )
-    if asked.kind is Kind.FORCED:
+    if asked.kind is SwitchKind.FORCED:
         return None
     if away:
         return RefusedError(
             f"{link.source} does not answer ({away}): a planned switch needs both clusters",
             hint="`--force` moves the topics with what has crossed, and says what has not",
         )
-    if paused := paused_of(link, topics, store):
+    if paused := find_paused_topics(link, topics, store):
         return RefusedError(
-            f"{link.name} is paused for {listed(paused, NAMED_MAX)} by operators: the twins would never be level",
+            f"{link.name} is paused for {join_names(paused, NAMED_MAX)} by operators: the twins would never be level",
             hint="`twinshore link resume` lets it go on",
         )
-    if stopped := stopped_of(link, topics, store):
+    if stopped := describe_stopped_partitions(link, topics, store):
         return RefusedError(
-            f"{link.name} has stopped with {listed(stopped, NAMED_MAX)}", hint="`twinshore status` says why"
+            f"{link.name} has stopped with {join_names(stopped, NAMED_MAX)}", hint="`twinshore status` says why"
         )
-    return taken(store, pair_of(link), topics)
+    return refuse_claimed_topics(store, pair_name(link), topics)
 
 
 def _unfit(
-    asked: Switch, link: Link, topics: Sequence[str], store: Store, ends: Ends, away: str
+    asked: SwitchPlanRequest, link: Link, topics: Sequence[str], store: Store, ends: LinkClients, away: str
 ) -> TwinshoreError | None:
     """What the clusters tell that stands in the way."""
     if not away:
-        recognise(link, store, ends.source, ends.target)
+        verify_cluster_ids(link, store, ends.source, ends.target)
     try:
         if not may_write_markers(ends.target):
             return RefusedError(
                 f"late requests of {link.name} could not be shut out on {link.target}",
                 hint=f"the mirror's user needs Alter or ClusterAction on cluster {link.target}",
             )
-        if asked.kind is Kind.FORCED:
-            return unready(ends.target, topics)
-        return lacking(ends.source, ends.target, topics)
+        if asked.kind is SwitchKind.FORCED:
+            return refuse_unready_partitions(ends.target, topics)
+        return find_obstacle(ends.source, ends.target, topics)
     except KafkaError as error:
         return RefusedError(f"what the switch needs to know is not told: {error.message}")
 
 
-def moved_of(topic: str, rows: Sequence[TwinRow], link: Link, store: Store) -> Moved:
+def topic_move_of(topic: str, rows: Sequence[TwinRow], link: Link, store: Store) -> TopicMove:
     """The topic as a switch begins with it, by its twin's rows."""
     ours = [row for row in rows if row.topic == topic]
-    home = homes_of(store, link, [topic]).get(topic)
-    return Moved(
+    home = read_homes(store, link, [topic]).get(topic)
+    return TopicMove(
         topic=topic,
         old_id=ours[0].source_topic_id,
         new_id=ours[0].target_topic_id,
@@ -576,50 +619,52 @@ def moved_of(topic: str, rows: Sequence[TwinRow], link: Link, store: Store) -> M
     )
 
 
-def _shown(asked: Switch, link: Link, rows: Sequence[TwinRow], store: Store, *, kept: bool) -> Iterator[str]:
+def _shown(asked: SwitchPlanRequest, link: Link, rows: Sequence[TwinRow], store: Store, *, kept: bool) -> Iterator[str]:
     """`kept`: without the store, so that nobody knows how far anything has crossed."""
     topics = sorted({row.topic for row in rows})
-    count = counted(len(topics), "topic")
-    yield f"{count} would be at home on {link.target}, and no more on {link.source}: {listed(topics, NAMED_MAX)}"
+    count = count_phrase(len(topics), "topic")
+    yield f"{count} would be at home on {link.target}, and no more on {link.source}: {join_names(topics, NAMED_MAX)}"
     if kept:
         yield f"how much of {link.source} had not crossed is not known: the store alone knows how far it was seen"
-    elif asked.kind is Kind.FORCED:
+    elif asked.kind is SwitchKind.FORCED:
         positions = [at for at in store.receipts.positions(link.name) if at.topic in topics]
         every = {row.topic for row in store.twins.of(link.name)} == set(topics)
-        word = lag_of(store.memories.of(link.name, LAG_KIND))
-        missing = uncrossed(Counter(row.topic for row in rows), positions, word, every=every)
+        word = parse_lag(store.link_states.of(link.name, LAG_KIND))
+        missing = estimate_unreplicated(Counter(row.topic for row in rows), positions, word, every=every)
         yield from missing.sentences(link.source, len(topics), wall_ms())
 
 
 def _elsewhere(link: Link, topics: Sequence[str], store: Store) -> dict[str, str]:
     """Which of these topics a switch between other clusters has moved away from the link's source, and to where."""
-    homes = homes_of(store, link, topics)
+    homes = read_homes(store, link, topics)
     return {topic: row.home for topic, row in homes.items() if row.home not in (link.source, link.target)}
 
 
-def _remarks(asked: Switch, link: Link, lag: int, away: str, elsewhere: Mapping[str, str]) -> Iterator[str]:
-    if asked.kind is Kind.FORCED:
+def _remarks(asked: SwitchPlanRequest, link: Link, lag: int, away: str, elsewhere: Mapping[str, str]) -> Iterator[str]:
+    if asked.kind is SwitchKind.FORCED:
         for topic, home in elsewhere.items():
             yield f"topic {topic} is at home on {home}: what was written there since does not come to {link.target}"
-    if asked.kind is Kind.FORCED and not away:
+    if asked.kind is SwitchKind.FORCED and not away:
         yield f"{link.source} answers: a planned switch would lose nothing"
-    if asked.kind is Kind.FORCED:
-        yield of_transactions(link.target)
+    if asked.kind is SwitchKind.FORCED:
+        yield describe_torn_transactions(link.target)
     else:
-        behind_now = f"the twins are {counted(lag, 'offset')} behind now"
-        wait, turns = ("would wait", "would turn") if asked.kind is Kind.DRILL else ("wait", "turns")
+        behind_now = f"the twins are {count_phrase(lag, 'offset')} behind now"
+        wait, turns = ("would wait", "would turn") if asked.kind is SwitchKind.DRILL else ("wait", "turns")
         yield f"{behind_now}; where writers {wait} for {asked.hold_s:g} s, the switch {turns} back"
 
 
 def _strange(link: Link, topics: Sequence[str], store: Store) -> Iterator[str]:
     """A twin that had stopped may hold what its home never had."""
-    if paused := paused_of(link, topics, store):
-        yield f"{link.name} was paused for {listed(paused, NAMED_MAX)} by operators: what came since has not crossed"
-    if left := [topic for topic in topics if not admits(link, topic)]:
-        yield f"{link.name} carries {listed(left, NAMED_MAX)} no more: what came since has not crossed"
-    if stopped := stopped_of(link, topics, store):
+    if paused := find_paused_topics(link, topics, store):
         yield (
-            f"{link.name} had stopped with {listed(stopped, NAMED_MAX)}: whatever {link.target} holds there counts "
+            f"{link.name} was paused for {join_names(paused, NAMED_MAX)} by operators: what came since has not crossed"
+        )
+    if left := [topic for topic in topics if not admits(link, topic)]:
+        yield f"{link.name} carries {join_names(left, NAMED_MAX)} no more: what came since has not crossed"
+    if stopped := describe_stopped_partitions(link, topics, store):
+        yield (
+            f"{link.name} had stopped with {join_names(stopped, NAMED_MAX)}: whatever {link.target} holds there counts "
             "from then on, also what was not carried; `twinshore status` says why it stopped"
         )
 
@@ -636,6 +681,9 @@ def _unknown(new: KafkaCluster, link: Link, topics: Sequence[str], back: Link | 
             f"no link of the settings carries them from {link.target} back to {link.source}: add one once the store "
             "answers"
         )
-    denied = sorted({acl.name for acl in read_acls(new) or () if shuts_out(acl, topics)})
+    denied = sorted({acl.name for acl in read_acls(new) or () if denies_writing(acl, topics)})
     if denied:
-        yield f"{new.name} denies Write on {listed(denied, NAMED_MAX)}: take such rules away by hand, or nobody writes"
+        yield (
+            f"{new.name} denies Write on {join_names(denied, NAMED_MAX)}: take such rules away by hand, or nobody "
+            "writes"
+        )

@@ -7,32 +7,32 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from twinshore.config.errors import ConfigError, RefusedError, TwinshoreError
-from twinshore.config.incidents import Effect
-from twinshore.config.model import RESCUED_TOPIC, Link, Mode, Naming, is_heartbeats
+from twinshore.config.incident_policy import IncidentEffect
+from twinshore.config.model import RESCUED_TOPIC, Link, OffsetMode, TwinNaming, is_heartbeats_topic
 from twinshore.config.schema import did_you_mean
-from twinshore.config.sentences import are, counted, have, listed
-from twinshore.config.settings import Settings, with_arrow
-from twinshore.replication.core.ownership import pair_of
-from twinshore.replication.links import standing
-from twinshore.runtime.endpoints import Ends, recognise
+from twinshore.config.sentences import count_phrase, has_or_have, is_or_are, join_names
+from twinshore.config.settings import Settings, parse_link_name
+from twinshore.replication.core.ownership import pair_name
+from twinshore.replication.links import effective_links
+from twinshore.runtime.endpoints import LinkClients, verify_cluster_ids
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store
-from twinshore.switch import rescue
-from twinshore.switch.announce import taken
-from twinshore.switch.core.steps import DEEDS, Kind, SwitchState
-from twinshore.switch.core.unreplicated import doubtful
-from twinshore.switch.drain import answers, changed, filled_in_part, log_ends
-from twinshore.switch.handover import places_in
-from twinshore.switch.operations.plan import DeedStep, SwitchPlan, adopting, cramped
-from twinshore.switch.operations.returning import folder_of, kept_from_deletion, record_of, twin_of
-from twinshore.switch.rescue import origin_of, stood
+from twinshore.switch import rescue_steps
+from twinshore.switch.announce import refuse_claimed_topics
+from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchState
+from twinshore.switch.core.unreplicated import find_doubtful_ranges
+from twinshore.switch.drain import describe_partial_refill, describe_topic_changes, read_log_ends, why_unreachable
+from twinshore.switch.handover import read_group_offsets
+from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanStep, check_disk_space, refuse_adopting_link
+from twinshore.switch.operations.returning import new_switch_state, refuse_deletion, rescue_folder, topic_move_of_twin
+from twinshore.switch.rescue_steps import inspect_old_home, origin_of
 
 NAMED_MAX = 5
-ASK_S = 5.0
+REQUEST_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Rebuilt:
+class RebuildRequest:
     """The twins of these topics on the link's target are deleted and filled again. `folder`: for what is rescued;
     without it beside the settings. `anyway`: also while somebody reads or writes there."""
 
@@ -42,40 +42,46 @@ class Rebuilt:
     anyway: bool = False
 
 
-def plan(asked: Rebuilt, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
+def plan(asked: RebuildRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
     """ConfigError where the link knows no such topic; what stands in the way is `refused`, in one sentence."""
-    link = standing(settings.links, store)[settings.link(with_arrow(asked.link)).name].link
+    link = effective_links(settings.links, store)[settings.link(parse_link_name(asked.link)).name].link
     rows = _rows(link, asked.topics, store)
     if refused := _unfit(link, asked.topics, store):
         return SwitchPlan(refused=refused)
-    homes = store.homes.of(pair_of(link))
+    homes = store.homes.of(pair_name(link))
     topics = tuple(
-        twin_of(rows, topic, homes[topic].term if topic in homes else 0) for topic in sorted(set(asked.topics))
+        topic_move_of_twin(rows, topic, homes[topic].term if topic in homes else 0)
+        for topic in sorted(set(asked.topics))
     )
-    folder = str(folder_of(settings, asked.folder))
-    record = replace(record_of(Kind.REBUILD, link, topics, by, folder), anyway=asked.anyway)
-    with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
+    folder = str(rescue_folder(settings, asked.folder))
+    record = replace(new_switch_state(SwitchKind.REBUILD, link, topics, by, folder), anyway=asked.anyway)
+    with LinkClients(link, settings, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S) as ends:
         for cluster in (ends.source, ends.target):
-            if away := answers(cluster):
+            if away := why_unreachable(cluster):
                 silent = RefusedError(f"{cluster.name} does not answer: {away}", hint="wait until it does")
                 return SwitchPlan(refused=silent)
-        recognise(link, store, ends.source, ends.target)
-        if other := changed(ends.target, topics, new=False) or changed(ends.source, topics, new=True):
+        verify_cluster_ids(link, store, ends.source, ends.target)
+        if other := describe_topic_changes(ends.target, topics, new=False) or describe_topic_changes(
+            ends.source, topics, new=True
+        ):
             hint = "`twinshore mirror begin-again` is for topics that are others by now"
             return SwitchPlan(refused=RefusedError(other, hint=hint))
         shown = tuple(_shown(record, ends, store))
-        places, live = places_in(ends.target, record.names())
-        room = cramped(ends.target, record.names(), settings)
+        places, live = read_group_offsets(ends.target, record.names())
+        room = check_disk_space(ends.target, record.names(), settings)
     refused = _refused(record, () if asked.anyway else live, link, settings, store) or room.refused()
     if refused:
         return SwitchPlan(shown=shown, refused=refused)
-    steps = tuple(DeedStep(deed) for deed in DEEDS[Kind.REBUILD])
-    remarks = (*_remarks(record, sorted(places), live, store), *filter(None, (room.words, filled_in_part(link))))
+    steps = tuple(SwitchPlanStep(deed) for deed in STEPS[SwitchKind.REBUILD])
+    remarks = (
+        *_remarks(record, sorted(places), live, store),
+        *filter(None, (room.words, describe_partial_refill(link))),
+    )
     return SwitchPlan(steps, shown, remarks, record=record)
 
 
 def _rows(link: Link, topics: Sequence[str], store: Store) -> list[TwinRow]:
-    rows = [row for row in store.twins.of(link.name) if not is_heartbeats(row.topic)]
+    rows = [row for row in store.twins.of(link.name) if not is_heartbeats_topic(row.topic)]
     known = {row.topic for row in rows}
     for topic in topics:
         if topic not in known:
@@ -84,58 +90,69 @@ def _rows(link: Link, topics: Sequence[str], store: Store) -> list[TwinRow]:
 
 
 def _unfit(link: Link, topics: Sequence[str], store: Store) -> TwinshoreError | None:
-    if link.naming is not Naming.SAME:
+    if link.naming is not TwinNaming.SAME:
         return RefusedError(
             f"{link.name} gives its twins other names, and they are not rebuilt yet",
             hint="stop the mirror, delete the twin, `twinshore mirror forget` the topic, start the mirror",
         )
     mapped = sorted({topic for topic, _ in store.extents.reached(link.name)} & set(topics))
-    if link.mode is Mode.MAPPED and not mapped:
-        return adopting(link, "rebuilt")
+    if link.mode is OffsetMode.MAPPED and not mapped:
+        return refuse_adopting_link(link, "rebuilt")
     if mapped:
-        return RefusedError(f"mapped twins hold data of others, and are not rebuilt: {listed(mapped, NAMED_MAX)}")
-    homes = store.homes.of(pair_of(link))
+        return RefusedError(f"mapped twins hold data of others, and are not rebuilt: {join_names(mapped, NAMED_MAX)}")
+    homes = store.homes.of(pair_name(link))
     away = sorted(topic for topic in set(topics) if topic in homes and homes[topic].home != link.source)
-    return RefusedError(f"{listed(away, NAMED_MAX)} {are(away)} not at home on {link.source}") if away else None
+    return (
+        RefusedError(f"{join_names(away, NAMED_MAX)} {is_or_are(away)} not at home on {link.source}") if away else None
+    )
 
 
-def _shown(record: SwitchState, ends: Ends, store: Store) -> Iterator[str]:
-    twins, homes = (log_ends(cluster, record.topics).ends for cluster in (ends.target, ends.source))
+def _shown(record: SwitchState, ends: LinkClients, store: Store) -> Iterator[str]:
+    twins, homes = (read_log_ends(cluster, record.topics).ends for cluster in (ends.target, ends.source))
     for one in record.topics:
-        held, there = (counted(sum(side[one.topic]), "offset") for side in (twins, homes))
-        partitions = counted(one.partitions, "partition")
+        held, there = (count_phrase(sum(side[one.topic]), "offset") for side in (twins, homes))
+        partitions = count_phrase(one.partitions, "partition")
         yield (
             f"deleted on {record.old} and filled again from {record.new}: topic {one.topic}, {partitions}, "
             f"{held} now, {there} then"
         )
-    for tail in doubtful(stood(ends.target, ends.source, store, record.back, record.topics, every=True)):
-        home = rescue.known_home(record.back, tail, ends.source, store, tail.first)
-        count = rescue.counted_tail(ends.target, origin_of(record, tail), home)
+    for tail in find_doubtful_ranges(
+        inspect_old_home(ends.target, ends.source, store, record.back, record.topics, every=True)
+    ):
+        home = rescue_steps.home_to_compare(record.back, tail, ends.source, store, tail.first)
+        count = rescue_steps.count_unreplicated_records(ends.target, origin_of(record, tail), home)
         if count.records:
-            some = f"{counted(count.records, 'record')} that {record.new} lacks, {count.committed} of them committed"
+            some = (
+                f"{count_phrase(count.records, 'record')} that {record.new} lacks, {count.committed} of them committed"
+            )
             yield f"to be rescued: {some}, of {tail}, to {RESCUED_TOPIC} on {record.new} and to {record.folder}"
 
 
 def _refused(
     record: SwitchState, live: Sequence[str], link: Link, settings: Settings, store: Store
 ) -> TwinshoreError | None:
-    if others := taken(store, pair_of(link), record.names()):
+    if others := refuse_claimed_topics(store, pair_name(link), record.names()):
         return others
     if live:
         return RefusedError(
-            f"group {listed(live, NAMED_MAX)} {have(live)} members on {record.old}, which read what is to be deleted",
+            f"group {join_names(live, NAMED_MAX)} {has_or_have(live)} members on {record.old}, which read what is to "
+            "be deleted",
             hint="stop these consumers; --anyway deletes it under them",
         )
-    return kept_from_deletion(record.names(), link, settings, store)
+    return refuse_deletion(record.names(), link, settings, store)
 
 
 def _remarks(record: SwitchState, groups: Sequence[str], live: Sequence[str], store: Store) -> Iterator[str]:
     rows = [row.incident for row in store.ledger.rows(record.back, open_only=True)]
     for topic in record.names():
-        told = [one for one in rows if one.topic == topic and (one.policy.stops or one.policy.effect is Effect.TOPIC)]
+        told = [
+            one
+            for one in rows
+            if one.topic == topic and (one.policy.stops or one.policy.effect is IncidentEffect.TOPIC)
+        ]
         if not told:
             yield f"nothing is known to be wrong with the twin of {topic}"
     if groups:
-        yield f"groups are put back on {record.old} where they stand: {listed(groups, NAMED_MAX)}"
+        yield f"groups are put back on {record.old} where they stand: {join_names(groups, NAMED_MAX)}"
     if live:
-        yield f"group {listed(live, NAMED_MAX)} has members there now, and loses what it reads"
+        yield f"group {join_names(live, NAMED_MAX)} has members there now, and loses what it reads"

@@ -10,47 +10,47 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError, WireError
-from twinshore.config.model import RESCUED_TOPIC, Link, NamedPartition, Plan
-from twinshore.config.sentences import counted, listed
+from twinshore.config.model import RESCUED_TOPIC, Link, Plan, TopicPartition
+from twinshore.config.sentences import count_phrase, join_names
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.replication.core.ownership import pair_of
-from twinshore.runtime.leases import alone
-from twinshore.state.core.values import AuditRow, Remembered
-from twinshore.state.opening import open_if_there
+from twinshore.replication.core.ownership import pair_name
+from twinshore.runtime.lease_keeper import exclusive
+from twinshore.state.core.values import AuditRow, LinkStateRow
+from twinshore.state.opening import open_if_exists
 from twinshore.state.store import Store
 from twinshore.switch.core.steps import SwitchState
 from twinshore.switch.core.unreplicated import (
-    UNDER_WAY,
-    Batch,
-    Copy,
-    Count,
-    Ending,
-    Origin,
-    Saved,
-    as_written,
-    batches,
-    log_of,
-    offsets_of,
-    runs_of,
+    END_UNKNOWN,
+    RecordCount,
+    ReplayedBatch,
+    RescueCopy,
+    RescueOrigin,
+    TransactionOutcome,
+    UnreplicatedRecord,
+    batch_subject_prefix,
+    offset_runs_of,
+    records_to_replay,
+    replayed_offsets,
+    split_into_batches,
 )
-from twinshore.switch.fencing import append
-from twinshore.switch.handover import places_from
-from twinshore.switch.operations.show import switches
-from twinshore.switch.rescue import SUFFIX, read_origin, read_saved
+from twinshore.switch.fencing import append_batch
+from twinshore.switch.handover import offsets_from_json
+from twinshore.switch.operations.show import list_switches
+from twinshore.switch.rescue_steps import SUFFIX, read_origin, read_rescued_file
 from twinshore.switch.rescued_topic import RescuedTopic, export
 
-KIND = "reinjected"
-CHUNK = 1 << 20
-SHOWN_BYTES = 200
+REPLAYED_KIND = "reinjected"
+DIGEST_CHUNK_BYTES = 1 << 20
+SHOWN_BYTES_MAX = 200
 PATIENCE_S = 30.0
-ASK_S = 5.0
+REQUEST_TIMEOUT_S = 5.0
 NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenAgain:
+class ReplayedRecords:
     """What of a file was written to a topic; `whole`: all of its kind."""
 
     topic: str
@@ -59,7 +59,7 @@ class WrittenAgain:
     whole: bool
 
     def sentence(self) -> str:
-        some = counted(self.records, f"{'committed' if self.committed else 'uncommitted'} record")
+        some = count_phrase(self.records, f"{'committed' if self.committed else 'uncommitted'} record")
         return f"{some} written again to {self.topic}" + ("" if self.whole else ", the rest not yet")
 
 
@@ -68,9 +68,9 @@ class RescuedFile:
     """A file of a rescued tail. `again`: what of it was written to topics; None where that is not known."""
 
     path: Path
-    origin: Origin
-    count: Count
-    again: tuple[WrittenAgain, ...] | None = None
+    origin: RescueOrigin
+    count: RecordCount
+    again: tuple[ReplayedRecords, ...] | None = None
 
     def sentence(self) -> str:
         again = "".join(f"; {some.sentence()}" for some in self.again or ())
@@ -82,12 +82,12 @@ class RescuedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptTail:
+class KeptRescue:
     """A rescued tail in `twinshore.rescued` on a cluster."""
 
-    origin: Origin
-    copy: Copy
-    count: Count
+    origin: RescueOrigin
+    copy: RescueCopy
+    count: RecordCount
 
     def sentence(self) -> str:
         return f"{RESCUED_TOPIC} on {self.origin.home}: {_tail_in_words(self.origin, self.count)}"
@@ -97,7 +97,7 @@ class KeptTail:
 
 
 @dataclass(frozen=True, slots=True)
-class Reinject:
+class ReplayRequest:
     """The records of each file are written to `topic`, or to the topic where they lay, where that is at home.
     `uncommitted`: those too that were aborted, or whose transaction never ended."""
 
@@ -114,43 +114,43 @@ class WriteStep:
     digest: str
     topic: str
     committed: bool
-    origin: Origin
+    origin: RescueOrigin
     cluster: str
     records: int
     written: int
 
     def sentence(self, *, done: bool) -> str:
         what = "committed" if self.committed else "uncommitted"
-        some = counted(self.records - self.written, f"{what} record")
+        some = count_phrase(self.records - self.written, f"{what} record")
         word = "written" if done else "would be written"
         before = f"; {self.written} were written before" if self.written else ""
         return f"{some} {word} to {self.topic}-{self.origin.partition} on {self.cluster}{before}"
 
 
-def files(folder: Path) -> tuple[list[RescuedFile], list[str]]:
+def list_rescued_files(folder: Path) -> tuple[list[RescuedFile], list[str]]:
     """The files of a folder, by name; and why others there are none, or not whole."""
     found, odd = [], []
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
-            found.append(look(path))
+            found.append(inspect_rescued_file(path))
         except (ConfigError, WireError) as error:
             odd.append(error.message)
     return found, odd
 
 
-def kept(settings: Settings) -> tuple[list[KeptTail], list[str]]:
+def list_kept_rescues(settings: Settings) -> tuple[list[KeptRescue], list[str]]:
     """What all clusters keep in their topics of rescued records; and why one does not say it."""
-    found, odd = list[KeptTail](), []
+    found, odd = list[KeptRescue](), []
     for cluster in settings.clusters.values():
         try:
-            with closing(KafkaCluster(cluster, patience_s=ASK_S)) as asked:
-                found += [KeptTail(origin, *one) for origin, one in RescuedTopic(asked).copies().items()]
+            with closing(KafkaCluster(cluster, patience_s=REQUEST_TIMEOUT_S)) as asked:
+                found += [KeptRescue(origin, *one) for origin, one in RescuedTopic(asked).copies().items()]
         except KafkaError as error:
             odd.append(error.message)
     return sorted(found, key=lambda one: one.origin.file_name()), odd
 
 
-def export_lacking(settings: Settings, folder: Path, tails: Iterable[KeptTail]) -> Iterator[Path]:
+def export_missing(settings: Settings, folder: Path, tails: Iterable[KeptRescue]) -> Iterator[Path]:
     """Writes a file of each tail of which the folder has none. ConfigError where it cannot be written."""
     for one in tails:
         path = folder / one.origin.file_name()
@@ -160,12 +160,12 @@ def export_lacking(settings: Settings, folder: Path, tails: Iterable[KeptTail]) 
             yield path
 
 
-def with_written(found: Sequence[RescuedFile], settings: Settings) -> tuple[list[RescuedFile], list[str]]:
+def add_replayed_records(found: Sequence[RescuedFile], settings: Settings) -> tuple[list[RescuedFile], list[str]]:
     """The files with what was written of them again, by the store; and a sentence where it does not say."""
     if not found:
         return [], []
     try:
-        store = open_if_there(settings)
+        store = open_if_exists(settings)
         if store is None:
             return [replace(one, again=()) for one in found], []
         with store:
@@ -174,41 +174,41 @@ def with_written(found: Sequence[RescuedFile], settings: Settings) -> tuple[list
         return list(found), [f"what was written again is not known: {error.message}"]
 
 
-def _again(file: RescuedFile, store: Store) -> Iterator[WrittenAgain]:
+def _again(file: RescuedFile, store: Store) -> Iterator[ReplayedRecords]:
     known = _known(store, file.origin)
     for topic in sorted({one.topic for one in known}):
         done = _done(known, topic)
         for committed in (True, False):
             records = sum(one.record.offset in done for one in _of_kind(file.path, committed))
             if records:
-                yield WrittenAgain(topic, committed, records, records == _whole(file, committed))
+                yield ReplayedRecords(topic, committed, records, records == _whole(file, committed))
 
 
-def look(path: Path) -> RescuedFile:
+def inspect_rescued_file(path: Path) -> RescuedFile:
     """The whole file is read: one that was cut off is a WireError."""
-    origin, count = read_origin(path), Count()
-    for one in read_saved(path):
+    origin, count = read_origin(path), RecordCount()
+    for one in read_rescued_file(path):
         count = count.with_one(one.ending)
     return RescuedFile(path, origin, count)
 
 
-def records(path: Path, limit: int) -> Iterator[Saved]:
+def read_first_records(path: Path, limit: int) -> Iterator[UnreplicatedRecord]:
     """The first records of a file."""
-    for number, one in enumerate(read_saved(path)):
+    for number, one in enumerate(read_rescued_file(path)):
         if number == limit:
             return
         yield one
 
 
-def shown(one: Saved) -> str:
+def describe_record(one: UnreplicatedRecord) -> str:
     """A record for people: bytes that are no text are shown as Python writes them."""
     record = one.record
     at = datetime.fromtimestamp(record.timestamp / 1000, UTC).isoformat(timespec="milliseconds")
-    value = None if record.value is None else record.value[:SHOWN_BYTES]
+    value = None if record.value is None else record.value[:SHOWN_BYTES_MAX]
     return f"  {record.offset}  {at}  {one.ending}  {_text(record.key)}: {_text(value)}"
 
 
-def plan(asked: Reinject, settings: Settings, store: Store) -> Plan[WriteStep]:
+def plan(asked: ReplayRequest, settings: Settings, store: Store) -> Plan[WriteStep]:
     """ConfigError where a file is none; `refused` where a topic cannot take the records of one."""
     found = [_plan(path, asked, settings, store) for path in asked.files]
     return Plan(
@@ -219,8 +219,8 @@ def plan(asked: Reinject, settings: Settings, store: Store) -> Plan[WriteStep]:
     )
 
 
-def _plan(path: Path, asked: Reinject, settings: Settings, store: Store) -> Plan[WriteStep]:
-    file, digest = look(path), _digest(path)
+def _plan(path: Path, asked: ReplayRequest, settings: Settings, store: Store) -> Plan[WriteStep]:
+    file, digest = inspect_rescued_file(path), _digest(path)
     topic = asked.topic or file.origin.topic
     home, _ = _home(file.origin, topic, store)
     shown = (file.sentence(),)
@@ -243,19 +243,19 @@ def _plan(path: Path, asked: Reinject, settings: Settings, store: Store) -> Plan
             done.append(f"the {'committed' if committed else 'uncommitted'} records were written before")
     kept_out = file.count.records - file.count.committed
     if kept_out and not asked.uncommitted:
-        done.append(f"{counted(kept_out, 'record')} that no transaction committed is left out")
+        done.append(f"{count_phrase(kept_out, 'record')} that no transaction committed is left out")
     if steps and (names := _read_by(file.origin, store)):
-        by = listed(names, NAMED_MAX)
+        by = join_names(names, NAMED_MAX)
         done.append(f"some of them had been read on {file.origin.cluster} already, by group {by}")
     return Plan(tuple(steps), shown, tuple(done))
 
 
-def act(planned: Plan[WriteStep], settings: Settings, store: Store, *, by: str) -> Iterator[WriteStep]:
+def replay_records(planned: Plan[WriteStep], settings: Settings, store: Store, *, by: str) -> Iterator[WriteStep]:
     """Writes each pass; what was written is remembered behind each batch."""
     for step in planned.steps:
         thing = f"reinjection {step.origin.topic_id[:16]}-{step.origin.partition}"
         with (
-            alone(thing, store, by) as lease,
+            exclusive(thing, store, by) as lease,
             closing(KafkaCluster(settings.cluster(step.cluster), patience_s=PATIENCE_S)) as cluster,
         ):
             _must_stand(step, store)
@@ -276,88 +276,92 @@ def _must_stand(step: WriteStep, store: Store) -> None:
     raise RefusedError(f"nothing was written: {why}", hint="type the same command again")
 
 
-def _doubt(origin: Origin, topic: str, home: str, store: Store) -> RefusedError | None:
+def _doubt(origin: RescueOrigin, topic: str, home: str, store: Store) -> RefusedError | None:
     """Why nothing of this log can be written there: it is not known whether some of it has been."""
     open_ones = [one for one in _known(store, origin) if one.topic == topic and one.is_doubtful(home, wall_ms())]
     if not open_ones:
         return None
-    offsets, was = offsets_of(open_ones), open_ones[0].cluster
+    offsets, was = replayed_offsets(open_ones), open_ones[0].cluster
     why = f"offsets {min(offsets)} to {max(offsets)} may be in {topic} already: {was} gave no answer for them"
     hint = f"for a day {was} knows it, once {topic} is at home there again; `--to` takes another topic"
     return RefusedError(f"nothing was written: {why}", hint=hint)
 
 
 def _write(step: WriteStep, cluster: KafkaCluster, store: Store, by: str, left_s: Callable[[], float]) -> None:
-    named, origin, path = NamedPartition(step.topic, step.origin.partition), step.origin, step.path
+    named, origin, path = TopicPartition(step.topic, step.origin.partition), step.origin, step.path
 
-    def write(batch: Batch, some: Sequence[Saved]) -> None:
+    def write(batch: ReplayedBatch, some: Sequence[UnreplicatedRecord]) -> None:
         if left_s() <= 0:
             raise RefusedError(f"{path.name} is being worked on by another process: type the same command again")
         _remember(store, origin, batch)
         who = batch.producer_id, batch.producer_epoch
-        end = append(cluster, named, who, batch.sequence, as_written(some, origin))
+        end = append_batch(cluster, named, who, batch.sequence, records_to_replay(some, origin))
         _remember(store, origin, replace(batch, end=end))
 
     for batch in _known(store, origin):
-        if (batch.topic, batch.end) == (step.topic, UNDER_WAY):
-            wanted = offsets_of([batch])
-            some = [one for one in read_saved(path) if one.record.offset in wanted]
+        if (batch.topic, batch.end) == (step.topic, END_UNKNOWN):
+            wanted = replayed_offsets([batch])
+            some = [one for one in read_rescued_file(path) if one.record.offset in wanted]
             if len(some) != len(wanted):
                 why = f"offsets {min(wanted)} to {max(wanted)} were being written from another file"
                 raise RefusedError(f"nothing was written: {why}", hint="reinject that file again first")
             write(batch, some)
     term, done, sequence = _home(origin, step.topic, store)[1], _done(_known(store, origin), step.topic), 0
     who = cluster.init_producer_id()
-    for some in batches(one for one in _of_kind(path, step.committed) if one.record.offset not in done):
-        batch = Batch(step.topic, step.cluster, term, *who, sequence, runs_of(some), told_ms=wall_ms())
+    for some in split_into_batches(one for one in _of_kind(path, step.committed) if one.record.offset not in done):
+        batch = ReplayedBatch(step.topic, step.cluster, term, *who, sequence, offset_runs_of(some), told_ms=wall_ms())
         write(batch, some)
         sequence += len(some)
     told, link = f"{step.records} records of {path.name}", f"{origin.cluster}->{origin.home}"
     row = AuditRow(wall_ms(), link, "reinject", str(named), "", step.cluster, told, by, named.topic)
-    store.memories.remember([], [row])
+    store.link_states.remember([], [row])
 
 
-def _remember(store: Store, origin: Origin, batch: Batch) -> None:
-    row = Remembered(origin.cluster, KIND, batch.subject(origin), batch.to_json(), "", wall_ms())
-    store.memories.remember([row])
+def _remember(store: Store, origin: RescueOrigin, batch: ReplayedBatch) -> None:
+    row = LinkStateRow(origin.cluster, REPLAYED_KIND, batch.subject(origin), batch.to_json(), "", wall_ms())
+    store.link_states.remember([row])
 
 
-def _known(store: Store, origin: Origin) -> list[Batch]:
+def _known(store: Store, origin: RescueOrigin) -> list[ReplayedBatch]:
     """What was written of this log, or was about to be, and no switch has left behind."""
-    rows = [row for row in store.memories.of(origin.cluster, KIND) if row.subject.startswith(log_of(origin))]
-    over = [one.record for one in switches(store)] if rows else []
-    known = [Batch.from_json(row.value) for row in rows]
+    rows = [
+        row
+        for row in store.link_states.of(origin.cluster, REPLAYED_KIND)
+        if row.subject.startswith(batch_subject_prefix(origin))
+    ]
+    over = [one.record for one in list_switches(store)] if rows else []
+    known = [ReplayedBatch.from_json(row.value) for row in rows]
     return [one for one in known if not one.is_lost(origin.partition, over)]
 
 
-def _done(known: Iterable[Batch], topic: str) -> set[int]:
-    return offsets_of(one for one in known if one.topic == topic and one.end != UNDER_WAY)
+def _done(known: Iterable[ReplayedBatch], topic: str) -> set[int]:
+    return replayed_offsets(one for one in known if one.topic == topic and one.end != END_UNKNOWN)
 
 
-def _of_kind(path: Path, committed: bool) -> Iterator[Saved]:
-    return (one for one in read_saved(path) if (one.ending is Ending.COMMITTED) is committed)
+def _of_kind(path: Path, committed: bool) -> Iterator[UnreplicatedRecord]:
+    return (one for one in read_rescued_file(path) if (one.ending is TransactionOutcome.COMMITTED) is committed)
 
 
 def _whole(file: RescuedFile, committed: bool) -> int:
     return file.count.committed if committed else file.count.records - file.count.committed
 
 
-def _read_by(origin: Origin, store: Store) -> list[str]:
+def _read_by(origin: RescueOrigin, store: Store) -> list[str]:
     """Groups that stood beyond the first of these records as they were saved."""
     row = store.switches.of(origin.switch)
     if row is None:
         return []
     try:
-        places = places_from(SwitchState.from_json(row.record).places)
+        places = offsets_from_json(SwitchState.from_json(row.record).places)
     except WireError:
         return []
     where = (origin.topic, origin.partition)
     return sorted(name for name, some in places.items() if where in some and some[where].offset > origin.first)
 
 
-def _tail_in_words(origin: Origin, count: Count) -> str:
+def _tail_in_words(origin: RescueOrigin, count: RecordCount) -> str:
     span = f"{origin.topic}-{origin.partition} of {origin.cluster}, offsets {origin.first} to {origin.end - 1}"
-    return f"{span}: {counted(count.records, 'record')}, {count.committed} of them committed"
+    return f"{span}: {count_phrase(count.records, 'record')}, {count.committed} of them committed"
 
 
 def _text(data: bytes | None) -> str:
@@ -369,15 +373,15 @@ def _text(data: bytes | None) -> str:
         return repr(data)
 
 
-def _home(origin: Origin, topic: str, store: Store) -> tuple[str, int]:
+def _home(origin: RescueOrigin, topic: str, store: Store) -> tuple[str, int]:
     """Where the topic is written now, and in which term: by the store, else where the rescued one has gone."""
-    row = store.homes.of(pair_of(Link(origin.cluster, origin.home))).get(topic)
+    row = store.homes.of(pair_name(Link(origin.cluster, origin.home))).get(topic)
     return (row.home, row.term) if row is not None and row.home else (origin.home, 0)
 
 
 def _digest(path: Path) -> str:
     found = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(CHUNK):
+        while piece := file.read(DIGEST_CHUNK_BYTES):
             found.update(piece)
     return found.hexdigest()

@@ -14,138 +14,155 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError, WireError
-from twinshore.config.model import Link, Naming
+from twinshore.config.model import Link, TwinNaming
 from twinshore.config.sections.switch import SECTION as SWITCH
-from twinshore.config.sentences import are, listed
+from twinshore.config.sentences import is_or_are, join_names
 from twinshore.config.settings import Settings
 from twinshore.groups.offset_move import links_between
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.replication.core.ownership import is_kept, pair_of, to_take_up
-from twinshore.replication.links import standing
-from twinshore.replication.operations.links import Add, Set
-from twinshore.replication.operations.links import act as change_links
-from twinshore.replication.operations.links import plan as plan_links
-from twinshore.routing.core.records import HomeLog
-from twinshore.routing.topic import HomeNotes
-from twinshore.runtime.endpoints import Ends
-from twinshore.runtime.leases import alone
+from twinshore.replication.core.ownership import find_new_switches, is_kept_on_cluster, pair_name
+from twinshore.replication.links import effective_links
+from twinshore.replication.operations.link_admin import AddLink, ChangeLink
+from twinshore.replication.operations.link_admin import act as change_links
+from twinshore.replication.operations.link_admin import plan as plan_links
+from twinshore.routing.core.home_records import HomeLog
+from twinshore.routing.homes_topic import HomesTopic
+from twinshore.runtime.endpoints import LinkClients
+from twinshore.runtime.lease_keeper import exclusive
 from twinshore.state.store import Store
 from twinshore.switch import handover
-from twinshore.switch.announce import ClusterWords, claim
-from twinshore.switch.core.forced import Home, at_home, moved_since, said, without
-from twinshore.switch.core.steps import DEEDS, Kind, State, SwitchState, begin, turn_back
-from twinshore.switch.drain import Commands
-from twinshore.switch.failback import Failback, Rebuild
-from twinshore.switch.group import OneGroup
-from twinshore.switch.operations.plan import SwitchPlan, literal, take_over
-from twinshore.switch.operations.show import Shown, one_switch
-from twinshore.switch.runner import Work, anew, announced_behind, run
-from twinshore.switch.without_data import Bare
-from twinshore.switch.write_access import Writers
+from twinshore.switch.announce import HomeAnnouncer, claim_topics
+from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchState, SwitchStatus, begin_rollback, begin_switch
+from twinshore.switch.core.takeover import (
+    HomeEpoch,
+    describe_takeover,
+    drop_topics,
+    find_topics_moved_since,
+    homes_by_topic,
+)
+from twinshore.switch.drain import CommandSteps
+from twinshore.switch.empty_logs import SwitchWithoutDataSteps
+from twinshore.switch.failback import FailbackSteps, RebuildSteps
+from twinshore.switch.group import GroupSwitchSteps
+from twinshore.switch.operations.plan import SwitchPlan, escape_topic, take_over
+from twinshore.switch.operations.show import SwitchView, find_switch
+from twinshore.switch.step_runner import SwitchSteps, call_before_announcing, continue_switch, run_steps
+from twinshore.switch.write_access import WriterAccess
 
-ASK_S = 3.0
+REQUEST_TIMEOUT_S = 3.0
 NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class ClusterSwitchRecord:
     """A switch whose record stands on the new home, and what the record is known by."""
 
     record: SwitchState
     digest: str
 
 
-class RecordKeeping:
+class ClusterRecordKeeper:
     """Keeps a switch's record on a cluster. `seen`: what the record is known by that stands there, empty for none."""
 
-    def __init__(self, notes: HomeNotes, seen: str) -> None:
+    def __init__(self, notes: HomesTopic, seen: str) -> None:
         self._notes, self._seen = notes, seen
 
     def save(self, record: SwitchState) -> None:
         """RefusedError where somebody else goes on with the switch; StoreError where the cluster does not answer, which
         is waited for as for a store."""
         try:
-            self._seen = self._notes.save(record.id, values_of(record.as_kept()), self._seen, wall_ms())
+            self._seen = self._notes.save(record.id, switch_state_values(record.as_kept()), self._seen, wall_ms())
         except KafkaError as error:
             if not error.retriable:
                 raise
             raise StoreError(f"the record of the switch is not written yet: {error.message}") from error
 
 
-def values_of(record: SwitchState) -> dict[str, Any]:
+def switch_state_values(record: SwitchState) -> dict[str, Any]:
     """The record as lines on a cluster hold it."""
     found: dict[str, Any] = json.loads(record.to_json())
     return found
 
 
-def records_of(log: HomeLog) -> dict[str, Open]:
+def read_switch_records(log: HomeLog) -> dict[str, ClusterSwitchRecord]:
     """The records of switches that stand on a cluster, as far as they are any."""
-    found: dict[str, Open] = {}
+    found: dict[str, ClusterSwitchRecord] = {}
     for switch in log.records.switches():
         raw = log.records.record(switch)
         try:
             record = SwitchState.from_json(json.dumps(raw)) if raw else None
         except WireError:
             continue
-        if record and record.id == switch and record.kind is Kind.FORCED and record.kept:
-            found[switch] = Open(record, log.records.digest(switch))
+        if record and record.id == switch and record.kind is SwitchKind.FORCED and record.kept:
+            found[switch] = ClusterSwitchRecord(record, log.records.digest(switch))
     return found
 
 
-def take_up(settings: Settings, store: Store, tell: Callable[[str], None]) -> None:
+def import_cluster_records(settings: Settings, store: Store, tell: Callable[[str], None]) -> None:
     """The store knows the switches whose records stand on clusters that topics were switched to."""
-    for name in sorted({one.target for one in settings.links if one.naming is Naming.SAME}):
-        with closing(KafkaCluster(settings.cluster(name), patience_s=ASK_S, call_s=ASK_S)) as cluster:
-            notes = HomeNotes(cluster)
+    for name in sorted({one.target for one in settings.links if one.naming is TwinNaming.SAME}):
+        with closing(
+            KafkaCluster(settings.cluster(name), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
+        ) as cluster:
+            notes = HomesTopic(cluster)
             try:
                 notes.read()
             except KafkaError as error:
                 tell(f"whether {name} keeps a switch that was made without this store is not known: {error.message}")
                 continue
-        records = {switch: values_of(one.record) for switch, one in records_of(notes.log).items()}
+        records = {switch: switch_state_values(one.record) for switch, one in read_switch_records(notes.log).items()}
         known = {row.id: row for row in store.switches.all()} if records else {}
-        for row in to_take_up(records, known.values(), wall_ms()):
+        for row in find_new_switches(records, known.values(), wall_ms()):
             store.switches.take_up(row, known.get(row.id))
 
 
-def brought(record: SwitchState, notes: HomeNotes, store: Store, save: Callable[[SwitchState], None]) -> SwitchState:
+def move_record_to_store(
+    record: SwitchState, notes: HomesTopic, store: Store, save: Callable[[SwitchState], None]
+) -> SwitchState:
     """The record as the cluster has it now, kept by the store from here on: whoever went on with it there is told. What
     was done without the store is done once more with it, but for topics that have moved on since. RefusedError while
     another switch has one of the others."""
     lines = notes.read()
-    there = records_of(notes.log).get(record.id)
+    there = read_switch_records(notes.log).get(record.id)
     if there is not None:
         record = there.record.tell(wall_ms(), "the store keeps the switch again")
-        RecordKeeping(notes, there.digest).save(record)
+        ClusterRecordKeeper(notes, there.digest).save(record)
     record = replace(
-        handover.last_known(store, record), kept="", awaits_store=False, late=record.awaits_store, waits=""
+        handover.record_last_known_settings(store, record),
+        kept="",
+        awaits_store=False,
+        late=record.awaits_store,
+        waits="",
     )
-    record = its_own(record, {topic: (line.home, line.term) for topic, line in lines.items()}, store)
+    record = keep_own_topics(record, {topic: (line.home, line.term) for topic, line in lines.items()}, store)
     save(record)
     notes.forget(record.id, wall_ms())
     return record
 
 
-def begun_anew(record: SwitchState) -> SwitchState:
+def restart_uncommitted(record: SwitchState) -> SwitchState:
     """What was not decided without the store begins anew with it, where it goes on."""
-    if record.committed or record.state is not State.GOING:
+    if record.committed or record.state is not SwitchStatus.RUNNING:
         return record
-    return replace(record, deed=DEEDS[record.kind][0])
+    return replace(record, deed=STEPS[record.kind][0])
 
 
-def its_own(record: SwitchState, lines: Mapping[str, Home], store: Store) -> SwitchState:
+def keep_own_topics(record: SwitchState, lines: Mapping[str, HomeEpoch], store: Store) -> SwitchState:
     """With the topics alone that are still where it put them, which are in no other switch from now on."""
-    pair = pair_of(Link(record.old, record.new))
+    pair = pair_name(Link(record.old, record.new))
     # The topics are claimed first: none moves between the look and what is done.
-    others = claim(store, record)
-    record = without(record, moved_since(record, at_home(store.homes.of(pair)), lines), wall_ms())
+    others = claim_topics(store, record)
+    record = drop_topics(
+        record, find_topics_moved_since(record, homes_by_topic(store.homes.of(pair)), lines), wall_ms()
+    )
     held = [] if record.ended else [row for row in others if row.topic in record.names()]
     if record.ended or held:
-        store.switching.end(record.id)
+        store.topics_in_switch.end(record.id)
     if held:
         raise RefusedError(
-            f"{listed([row.topic for row in held], NAMED_MAX)} {are(held)} in switch {held[0].switch_id[:8]} by now",
+            f"{join_names([row.topic for row in held], NAMED_MAX)} {is_or_are(held)} in switch "
+            f"{held[0].switch_id[:8]} by now",
             hint="`twinshore switch status` shows it; resume this one once that has ended",
         )
     return record
@@ -155,7 +172,7 @@ CALL_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class SwitchCaller:
     """Who asks, and how he is told. `stop` turns the switch back as far as it can. `before_hold` is called once, right
     before the switch is announced; `behind_flip`, which raises nothing, once the topics are at home elsewhere."""
 
@@ -166,7 +183,7 @@ class Asking:
     behind_flip: Callable[[], None] = lambda: None
 
 
-def run_switch(planned: SwitchPlan, settings: Settings, store: Store, asking: Asking) -> Shown:
+def run_switch(planned: SwitchPlan, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchView:
     """The switch as it ended; the link back is made first, where it is lacking."""
     if planned.record is None:
         raise planned.refused or ConfigError("nothing is to be switched")
@@ -175,13 +192,13 @@ def run_switch(planned: SwitchPlan, settings: Settings, store: Store, asking: As
         with closing(KafkaCluster(settings.cluster(record.new), patience_s=CALL_S, call_s=CALL_S)) as new:
             for other in planned.takes_over:
                 take_over(other, record.names(), new, store, asking.by)
-                asking.tell(said(other, record.names()))
-    if planned.back_topics and record.kind is not Kind.DRILL:
-        have_carried(record.back, planned.back_topics, settings, store, asking)
-    return _go_on(begin(record, wall_ms()), settings, store, asking)
+                asking.tell(describe_takeover(other, record.names()))
+    if planned.back_topics and record.kind is not SwitchKind.DRILL:
+        ensure_link_carries(record.back, planned.back_topics, settings, store, asking)
+    return _go_on(begin_switch(record, wall_ms()), settings, store, asking)
 
 
-def must_take_writes(store: Store) -> None:
+def require_writable_store(store: Store) -> None:
     """RefusedError where the store may only be read: a switch could not go on after its first deed."""
     try:
         store.leases.check_writable()
@@ -189,12 +206,12 @@ def must_take_writes(store: Store) -> None:
         raise RefusedError(f"nothing was begun: {error.message}", hint=error.hint) from error
 
 
-def resume(asked: str, settings: Settings, store: Store, asking: Asking) -> Shown:
+def resume(asked: str, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchView:
     """Goes on with a switch whose process is no more, also with one that was made while the store was dead."""
-    return _again(asked, settings, store, asking, lambda record: anew(record, asking.by, wall_ms()))
+    return _again(asked, settings, store, asking, lambda record: continue_switch(record, asking.by, wall_ms()))
 
 
-def roll_back(asked: str, settings: Settings, store: Store, asking: Asking) -> Shown:
+def roll_back(asked: str, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchView:
     """Turns a switch back whose process is no more; RefusedError past its point of no return."""
 
     def back(record: SwitchState) -> SwitchState:
@@ -203,17 +220,17 @@ def roll_back(asked: str, settings: Settings, store: Store, asking: Asking) -> S
                 f"switch {record.id[:8]} is past its point of no return ({record.deed}): it can only go on",
                 hint="`twinshore switch resume` ends it; then switch the topics the other way",
             )
-        return turn_back(anew(record, asking.by, wall_ms()), f"{asking.by} turned it back", wall_ms())
+        return begin_rollback(continue_switch(record, asking.by, wall_ms()), f"{asking.by} turned it back", wall_ms())
 
     return _again(asked, settings, store, asking, back)
 
 
 def _again(
-    asked: str, settings: Settings, store: Store, asking: Asking, onward: Callable[[SwitchState], SwitchState]
-) -> Shown:
+    asked: str, settings: Settings, store: Store, asking: SwitchCaller, onward: Callable[[SwitchState], SwitchState]
+) -> SwitchView:
     """`onward`: how whoever takes the switch over begins; it may refuse."""
-    take_up(settings, store, asking.tell)
-    row = store.switches.of(one_switch(store, asked, open_only=True).id)
+    import_cluster_records(settings, store, asking.tell)
+    row = store.switches.of(find_switch(store, asked, open_only=True).id)
     assert row is not None
     record = SwitchState.from_json(row.record)
     onward(record)
@@ -224,19 +241,19 @@ def _go_on(
     record: SwitchState,
     settings: Settings,
     store: Store,
-    asking: Asking,
+    asking: SwitchCaller,
     over: tuple[str, Callable[[SwitchState], SwitchState]] | None = None,
-) -> Shown:
+) -> SwitchView:
     """`over`: of a switch that is taken over, its row's record as it was read before this process had the switch to
     itself, and how it is gone on with."""
-    link, back = both_ways(record, settings, store)
+    link, back = links_both_ways(record, settings, store)
     with (
-        alone(f"switch {record.id}", store, asking.by) as lease,
-        Ends(link, settings, client_id="twinshore-switch", patience_s=CALL_S, call_s=CALL_S) as ends,
+        exclusive(f"switch {record.id}", store, asking.by) as lease,
+        LinkClients(link, settings, client_id="twinshore-switch", patience_s=CALL_S, call_s=CALL_S) as ends,
     ):
         kept = store.switches.of(record.id)
         stale = kept is not None and (over is None or kept.record != over[0])
-        if kept is not None and stale and not (record.kept and is_kept(kept)):
+        if kept is not None and stale and not (record.kept and is_kept_on_cluster(kept)):
             raise RefusedError(
                 f"switch {record.id[:8]} has gone on meanwhile: it is {kept.state}",
                 hint="look at it with `twinshore switch status`, and try again",
@@ -252,51 +269,51 @@ def _go_on(
 
         was_kept = bool(record.kept)
         if was_kept:
-            record = brought(record, HomeNotes(ends.target), store, save)
+            record = move_record_to_store(record, HomesTopic(ends.target), store, save)
         record = over[1](record) if over else record
-        record = begun_anew(record) if was_kept else record
+        record = restart_uncommitted(record) if was_kept else record
         now_ms = steady_clock()
-        work = hands(record, link, back, settings, store, ends, asking, now_ms)
-        once = announced_behind(asking.before_hold, work.once)
-        ended = run(
+        work = build_step_executor(record, link, back, settings, store, ends, asking, now_ms)
+        once = call_before_announcing(asking.before_hold, work.once)
+        ended = run_steps(
             record, once, save, now_ms=now_ms, tell=asking.tell, stop=asking.stop, behind_flip=asking.behind_flip
         )
-    return Shown(ended.id, ended)
+    return SwitchView(ended.id, ended)
 
 
-def both_ways(record: SwitchState, settings: Settings, store: Store) -> tuple[Link, Link]:
+def links_both_ways(record: SwitchState, settings: Settings, store: Store) -> tuple[Link, Link]:
     """The link that carried the topics, and the one that carries them back."""
-    links = {one.link.name: one.link for one in standing(settings.links, store).values()}
+    links = {one.link.name: one.link for one in effective_links(settings.links, store).values()}
     return links.get(record.link) or Link(record.old, record.new), links.get(record.back) or Link(
         record.new, record.old
     )
 
 
-def hands(
+def build_step_executor(
     record: SwitchState,
     link: Link,
     back: Link,
     settings: Settings,
     store: Store,
-    ends: Ends,
-    asking: Asking,
+    ends: LinkClients,
+    asking: SwitchCaller,
     now_ms: Callable[[], int],
-) -> Commands:
+) -> CommandSteps:
     """Who does the deeds of this switch, with the operator's commands among them; `now_ms` is the clock it runs by."""
-    does: Work | Failback | Rebuild | OneGroup
-    if record.kind is Kind.REBUILD:
-        does = Rebuild(back, settings, store, ends.source, ends.target, now_ms)
-    elif record.kind is Kind.GROUP:
-        does = OneGroup(links_between(settings, store, record.old, record.new), settings, store, now_ms)
+    does: SwitchSteps | FailbackSteps | RebuildSteps | GroupSwitchSteps
+    if record.kind is SwitchKind.REBUILD:
+        does = RebuildSteps(back, settings, store, ends.source, ends.target, now_ms)
+    elif record.kind is SwitchKind.GROUP:
+        does = GroupSwitchSteps(links_between(settings, store, record.old, record.new), settings, store, now_ms)
     else:
-        words = ClusterWords(ends.source, ends.target, time.monotonic)
-        writers = Writers(ends.source, ends.target, link, back, store)
-        if record.kind in (Kind.FAILBACK, Kind.MAPPED):
-            does = Failback(link, back, settings, store, ends.source, ends.target, words, writers, now_ms)
+        words = HomeAnnouncer(ends.source, ends.target, time.monotonic)
+        writers = WriterAccess(ends.source, ends.target, link, back, store)
+        if record.kind in (SwitchKind.FAILBACK, SwitchKind.MAPPED_FAILBACK):
+            does = FailbackSteps(link, back, settings, store, ends.source, ends.target, words, writers, now_ms)
         else:
-            whose = Bare if record.kind is Kind.BARE else Work
+            whose = SwitchWithoutDataSteps if record.kind is SwitchKind.DATALESS else SwitchSteps
             does = whose(link, back, settings, store, ends.source, ends.target, words, writers, asking.tell, now_ms)
-    return Commands(settings.of(SWITCH), does)
+    return CommandSteps(settings.of(SWITCH), does)
 
 
 def steady_clock() -> Callable[[], int]:
@@ -305,16 +322,18 @@ def steady_clock() -> Callable[[], int]:
     return lambda: begun_ms + int((steady_s() - begun_s) * 1000)
 
 
-def have_carried(name: str, topics: Sequence[str], settings: Settings, store: Store, asking: Asking) -> None:
+def ensure_link_carries(
+    name: str, topics: Sequence[str], settings: Settings, store: Store, asking: SwitchCaller
+) -> None:
     """The link carries these topics too, by their names, and nothing else that is new; it is made where there is
     none."""
-    links = {one.link.name: one.link for one in standing(settings.links, store).values()}
+    links = {one.link.name: one.link for one in effective_links(settings.links, store).values()}
     there = links.get(name)
-    if there is not None and there.naming is not Naming.SAME:
+    if there is not None and there.naming is not TwinNaming.SAME:
         raise RefusedError(f"{name} gives its twins other names: it cannot carry these topics")
-    names = sorted({*(literal(topic) for topic in topics), *(there.topics if there else ())})
+    names = sorted({*(escape_topic(topic) for topic in topics), *(there.topics if there else ())})
     value = f"topics={json.dumps(names)}"
-    planned = plan_links(Set(name, [value]) if there else Add(name, [value]), settings, store, by=asking.by)
+    planned = plan_links(ChangeLink(name, [value]) if there else AddLink(name, [value]), settings, store, by=asking.by)
     if planned.refused:
         raise planned.refused
     for step in change_links(planned, settings, store, by=asking.by):

@@ -13,23 +13,23 @@ from shlex import quote
 from typing import Any
 
 from twinshore.config.errors import ConfigError, WireError
-from twinshore.config.sentences import are, counted
+from twinshore.config.sentences import count_phrase, is_or_are
 from twinshore.kafka.clock import steady_s
-from twinshore.runtime.leases import LEASE_S
+from twinshore.runtime.lease_keeper import LEASE_S
 from twinshore.state.core.values import SwitchRow
 from twinshore.state.store import Store
-from twinshore.switch.core.steps import MAKES_TWINS, MOVES_HOMES, Kind, State, SwitchState
-from twinshore.switch.core.unreplicated import from_json, gone_in_words
-from twinshore.switch.operations.plan import literal
+from twinshore.switch.core.steps import MAKES_TWINS, MOVES_HOMES, SwitchKind, SwitchState, SwitchStatus
+from twinshore.switch.core.unreplicated import describe_deleted_offsets, ranges_from_json
+from twinshore.switch.operations.plan import escape_topic
 
 ID_SHOWN = 8
 NAMED_MAX = 5
-LOOK_S = LEASE_S / 2  # a living process renews its lease more often
-AGAIN_S = 0.25
+LEASE_WATCH_S = LEASE_S / 2  # a living process renews its lease more often
+POLL_INTERVAL_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class SwitchView:
     """A switch for people, and for programs. `lifeless`: nobody goes on with it, by its lease in the store."""
 
     id: str
@@ -39,11 +39,11 @@ class Shown:
     def sentence(self) -> str:
         one = self.record
         begun = datetime.fromtimestamp(one.begun_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        ended = "failed" if one.state is State.DONE and not self.done else one.state
+        ended = "failed" if one.state is SwitchStatus.DONE and not self.done else one.state
         now = ended if one.ended else "done without the store" if one.awaits_store else f"{one.state}, {one.deed}"
         waits = f": {one.waits}" if one.waits and not one.ended else ""
         why = f": {one.why}" if one.why else ""
-        took = "took" if one.kind is Kind.DRILL else self._waited()
+        took = "took" if one.kind is SwitchKind.DRILL else self._waited()
         held = f", {took} {one.held_s:.1f} s" if one.held_s else ""
         if one.writable_s:
             held = f", {one.new} writable {one.writable_s:.1f} s after the command"
@@ -68,8 +68,8 @@ class Shown:
     @property
     def done(self) -> bool:
         """Whether the topics moved, or a drill found nothing in the way."""
-        in_the_way = self.record.kind is Kind.DRILL and self.record.why
-        return self.record.state is State.DONE and not in_the_way
+        in_the_way = self.record.kind is SwitchKind.DRILL and self.record.why
+        return self.record.state is SwitchStatus.DONE and not in_the_way
 
     def verdict(self) -> str:
         """How it ended, in one sentence; and what is left to be done by hand."""
@@ -83,18 +83,18 @@ class Shown:
             return ()
         if one.kind in MOVES_HOMES:
             return tuple(self._moved_on())
-        if one.kind in MAKES_TWINS and any(tail.records for tail in from_json(one.tails)):
+        if one.kind in MAKES_TWINS and any(tail.records for tail in ranges_from_json(one.tails)):
             return ("next: `twinshore switch rescue list` names the files; `rescue reinject` writes one to a topic",)
         return ()
 
     def _moved_on(self) -> Iterator[str]:
         one = self.record
         yield f"next: point producers and consumers to {one.new}; those that follow homes go there by themselves"
-        if one.kind is Kind.FORCED:
-            named = [literal(name) for name in one.names()]
+        if one.kind is SwitchKind.FORCED:
+            named = [escape_topic(name) for name in one.names()]
             if one.plan or len(named) > NAMED_MAX:
                 begins = "" if one.plan else commonprefix(one.names())  # noqa: RUF071  # sign by sign is meant
-                named = [f"{literal(begins)}.*"]
+                named = [f"{escape_topic(begins)}.*"]
             topics = " ".join(map(quote, named))
             yield (
                 f"once {one.old} is back, and its mirror runs: `twinshore switch failback {topics} --old {one.old}` "
@@ -105,19 +105,19 @@ class Shown:
         one, topics = self.record, self.record.moves()
         if self.done and one.why:
             return f"done: nothing is left to be done, as {one.why}"
-        if one.kind in (Kind.FAILBACK, Kind.MAPPED):
+        if one.kind in (SwitchKind.FAILBACK, SwitchKind.MAPPED_FAILBACK):
             return self._came_back(topics)
-        if one.kind is Kind.REBUILD:
+        if one.kind is SwitchKind.REBUILD:
             return self._rebuilt(topics)
-        if one.kind is Kind.GROUP:
+        if one.kind is SwitchKind.GROUP:
             return self._group_moved(topics)
-        if one.state is not State.DONE:
-            return f"turned back: {one.why}; {topics} {are(one.names())} at home on {one.old}"
-        if one.kind is Kind.DRILL:
+        if one.state is not SwitchStatus.DONE:
+            return f"turned back: {one.why}; {topics} {is_or_are(one.names())} at home on {one.old}"
+        if one.kind is SwitchKind.DRILL:
             took = f"to catch up and to prove the tails took {one.held_s:.1f} s"
             return f"{one.why or f'nothing stands in the way of switching {topics} to {one.new}'}; {took}"
         held = f"; {self._waited()} {one.held_s:.1f} s" if one.held_s else ""
-        return f"done: {topics} {are(one.names())} at home on {one.new}{held}"
+        return f"done: {topics} {is_or_are(one.names())} at home on {one.new}{held}"
 
     def _group_moved(self, group: str) -> str:
         one = self.record
@@ -129,19 +129,19 @@ class Shown:
         one = self.record
         if not self.done:
             return f"turned back: {one.why}; nothing was deleted on {one.old}"
-        found = from_json(one.tails)
+        found = ranges_from_json(one.tails)
         if not found:
             return f"done: nothing diverged, and nothing was rescued; {topics} on {one.old} is a twin of {one.new}"
-        records = counted(sum(tail.records for tail in found), "record")
-        saved = f"{records} rescued to {one.folder}{gone_in_words(found)}"
+        records = count_phrase(sum(tail.records for tail in found), "record")
+        saved = f"{records} rescued to {one.folder}{describe_deleted_offsets(found)}"
         return f"done: {saved}; {topics} on {one.old} is a twin of {one.new}"
 
     def _rebuilt(self, topics: str) -> str:
         one = self.record
         if not self.done:
             return f"turned back: {one.why}; nothing was deleted on {one.old}"
-        records = sum(tail.records for tail in from_json(one.tails))
-        saved = f"{counted(records, 'record')} rescued to {one.folder}" if records else "nothing was rescued"
+        records = sum(tail.records for tail in ranges_from_json(one.tails))
+        saved = f"{count_phrase(records, 'record')} rescued to {one.folder}" if records else "nothing was rescued"
         return f"done: {saved}; {topics} on {one.old} is filled anew from {one.new}"
 
     def history(self) -> list[str]:
@@ -152,23 +152,23 @@ class Shown:
         return asdict(self.record) | {"held_s": self.record.held_s}
 
 
-def switches(store: Store, *, open_only: bool = False) -> list[Shown]:
+def list_switches(store: Store, *, open_only: bool = False) -> list[SwitchView]:
     """The newest first."""
-    found: list[Shown] = []
+    found: list[SwitchView] = []
     for row in store.switches.all(open_only=open_only):
         with suppress(WireError):  # what was taken up from a cluster may be a stranger's
             found.append(_shown(row))
     return found
 
 
-def with_signs_of_life(store: Store, found: Sequence[Shown]) -> list[Shown]:
+def mark_lifeless(store: Store, found: Sequence[SwitchView]) -> list[SwitchView]:
     """Those that are open, and whose process renews no lease before our eyes, are lifeless. One that works without the
     store has none."""
     first = {one.id: store.leases.read(f"switch {one.id}") for one in found if _leased(one)}
-    until_s = steady_s() + LOOK_S
+    until_s = steady_s() + LEASE_WATCH_S
     alive: set[str] = set()
     while first.keys() - alive and steady_s() < until_s:
-        time.sleep(AGAIN_S)
+        time.sleep(POLL_INTERVAL_S)
         for switch in first.keys() - alive:
             row = store.leases.read(f"switch {switch}")
             if row is not None and not row.released and row != first[switch]:
@@ -176,13 +176,13 @@ def with_signs_of_life(store: Store, found: Sequence[Shown]) -> list[Shown]:
     return [replace(one, lifeless=one.id in first and one.id not in alive) for one in found]
 
 
-def _leased(one: Shown) -> bool:
+def _leased(one: SwitchView) -> bool:
     return not one.record.ended and not one.record.kept
 
 
-def one_switch(store: Store, asked: str, *, open_only: bool = False) -> Shown:
+def find_switch(store: Store, asked: str, *, open_only: bool = False) -> SwitchView:
     """The switch whose id begins so; without a word, the only one that is open. ConfigError where none is meant."""
-    found = [one for one in switches(store, open_only=open_only or not asked) if one.id.startswith(asked)]
+    found = [one for one in list_switches(store, open_only=open_only or not asked) if one.id.startswith(asked)]
     if len(found) == 1:
         return found[0]
     if not found:
@@ -191,9 +191,9 @@ def one_switch(store: Store, asked: str, *, open_only: bool = False) -> Shown:
     raise ConfigError(f"{len(found)} switches may be meant", hint="say which: " + ", ".join(_ids(found)))
 
 
-def _ids(found: list[Shown]) -> list[str]:
+def _ids(found: list[SwitchView]) -> list[str]:
     return [one.id[:ID_SHOWN] for one in found]
 
 
-def _shown(row: SwitchRow) -> Shown:
-    return Shown(row.id, SwitchState.from_json(row.record))
+def _shown(row: SwitchRow) -> SwitchView:
+    return SwitchView(row.id, SwitchState.from_json(row.record))

@@ -14,65 +14,86 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError
-from twinshore.config.model import TWINS_TOPIC, Naming
+from twinshore.config.model import TWINS_TOPIC, TwinNaming
 from twinshore.config.sections.switch import SECTION as SWITCH
-from twinshore.config.sentences import are, listed
+from twinshore.config.sentences import is_or_are, join_names
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.replication.links import known
-from twinshore.routing.topic import HomeNotes
-from twinshore.runtime.endpoints import Ends
-from twinshore.state.opening import open_answering
-from twinshore.state.store import Store, passing_store
-from twinshore.switch.core.steps import DEEDS, Deed, SwitchState, begin
-from twinshore.switch.drain import ENDED_S
-from twinshore.switch.forced import LastWritten, LinkLeft, fill, last_written, look
+from twinshore.replication.links import load_links
+from twinshore.routing.homes_topic import HomesTopic
+from twinshore.runtime.endpoints import LinkClients
+from twinshore.state.opening import open_responsive
+from twinshore.state.store import Store, temporary_store
+from twinshore.switch.core.steps import STEPS, SwitchState, SwitchStep, begin_switch
+from twinshore.switch.drain import TERMINATE_S_MAX
+from twinshore.switch.link_recovery import (
+    LastWriters,
+    RecoveredLink,
+    find_last_writers,
+    recover_link,
+    store_recovered_links,
+)
 from twinshore.switch.operations import dispatch
 from twinshore.switch.operations import plan as planning
 from twinshore.switch.operations import run as running
-from twinshore.switch.operations.plan import ASK_S, NAMED_MAX, DeedStep, Switch, SwitchPlan, must_be_expressions
-from twinshore.switch.operations.run import CALL_S, Asking, Open, RecordKeeping, records_of
-from twinshore.switch.operations.show import Shown
-from twinshore.switch.runner import anew, run
+from twinshore.switch.operations.plan import (
+    NAMED_MAX,
+    REQUEST_TIMEOUT_S,
+    SwitchPlan,
+    SwitchPlanRequest,
+    SwitchPlanStep,
+    check_expressions,
+)
+from twinshore.switch.operations.run import (
+    CALL_S,
+    ClusterRecordKeeper,
+    ClusterSwitchRecord,
+    SwitchCaller,
+    read_switch_records,
+)
+from twinshore.switch.operations.show import SwitchView
+from twinshore.switch.step_runner import continue_switch, run_steps
 
-STORE_S = 2.5
-NOTHING_STRANGE = LastWritten()
-ALIVE_S = 2.0  # a switch at work writes its record more often, but while a command runs
-LOOK_S = 0.2
+STORE_TIMEOUT_S = 2.5
+NO_FOREIGN_WRITERS = LastWriters()
+RECORD_IDLE_S_MAX = 2.0  # a switch at work writes its record more often, but while a command runs
+POLL_INTERVAL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Without:
+class WithoutStore:
     """`store` holds what the new home says; `why` the real one is not asked. `begun`: the switch to go on with; `last`:
     who wrote last to the twins that are meant."""
 
     store: Store
     why: str
-    left: tuple[LinkLeft, ...]
-    begun: Open | None
+    left: tuple[RecoveredLink, ...]
+    begun: ClusterSwitchRecord | None
     claims: Mapping[str, str]
-    last: LastWritten = NOTHING_STRANGE
+    last: LastWriters = NO_FOREIGN_WRITERS
 
 
 @contextmanager
-def reached(asked: Switch, settings: Settings) -> Iterator[tuple[Settings, Store | Without]]:
+def open_store_or_cluster(
+    asked: SwitchPlanRequest, settings: Settings
+) -> Iterator[tuple[Settings, Store | WithoutStore]]:
     """The settings with the links that there are, and the store; where that does not answer, what is left."""
-    must_be_expressions(asked.topics)
+    check_expressions(asked.topics)
     try:
-        store = open_answering(settings, STORE_S)
+        store = open_responsive(settings, STORE_TIMEOUT_S)
     except StoreError as error:
         with _put_together(asked, settings, error) as without:
             yield settings, without
         return
     with store:
-        yield settings.with_links(known(settings, store).links), store
+        yield settings.with_links(load_links(settings, store).links), store
 
 
-def plan(asked: Switch, settings: Settings, where: Store | Without, *, by: str) -> SwitchPlan:
+def plan(asked: SwitchPlanRequest, settings: Settings, where: Store | WithoutStore, *, by: str) -> SwitchPlan:
     """As `plans.plan_of`, with the store or without it."""
     if isinstance(where, Store):
-        return dispatch.plan_of(asked, settings, where, by=by)
+        return dispatch.plan_switch(asked, settings, where, by=by)
     if asked.wave or asked.group or asked.of or asked.producer:
         return SwitchPlan(
             shown=(where.why,),
@@ -86,52 +107,56 @@ def plan(asked: Switch, settings: Settings, where: Store | Without, *, by: str) 
         return SwitchPlan(shown=(where.why,), refused=refused)
     found = planning.plan(asked, settings, where.store, by=by, kept=asked.to)
     found = replace(found, shown=(where.why, *found.shown), remarks=(*found.remarks, *_strange(asked, where.last)))
-    return dispatch.with_commands(found, settings)
+    return dispatch.add_commands(found, settings)
 
 
-def run_switch(planned: SwitchPlan, settings: Settings, where: Store | Without, asking: Asking) -> Shown:
+def run_switch(
+    planned: SwitchPlan, settings: Settings, where: Store | WithoutStore, asking: SwitchCaller
+) -> SwitchView:
     """As `plans.run_planned`, with the store or without it."""
     if isinstance(where, Store):
-        return dispatch.run_planned(planned, settings, where, asking)
+        return dispatch.run_switch_plan(planned, settings, where, asking)
     if planned.record is None:
         raise planned.refused or ConfigError("nothing is to be switched")
     begun = where.begun
     now_ms = wall_ms()
-    record = anew(begun.record, asking.by, now_ms) if begun else begin(planned.record, now_ms)
-    link, back = running.both_ways(record, settings, where.store)
-    with Ends(link, settings, client_id="twinshore-switch", patience_s=CALL_S, call_s=CALL_S) as ends:
-        notes = HomeNotes(ends.target)
+    record = continue_switch(begun.record, asking.by, now_ms) if begun else begin_switch(planned.record, now_ms)
+    link, back = running.links_both_ways(record, settings, where.store)
+    with LinkClients(link, settings, client_id="twinshore-switch", patience_s=CALL_S, call_s=CALL_S) as ends:
+        notes = HomesTopic(ends.target)
         notes.make()
         if begun:
-            _must_be_left(notes, begun, alive_s(begun.record, settings.of(SWITCH).timeout_s), asking)
+            _must_be_left(notes, begun, record_idle_limit_s(begun.record, settings.of(SWITCH).timeout_s), asking)
         clock = running.steady_clock()
-        work = running.hands(record, link, back, settings, where.store, ends, asking, clock)
-        saved = RecordKeeping(notes, begun.digest if begun else "")
-        ended = run(record, work.once, saved.save, now_ms=clock, tell=asking.tell, stop=asking.stop)
+        work = running.build_step_executor(record, link, back, settings, where.store, ends, asking, clock)
+        saved = ClusterRecordKeeper(notes, begun.digest if begun else "")
+        ended = run_steps(record, work.once, saved.save, now_ms=clock, tell=asking.tell, stop=asking.stop)
     if ended.as_kept().awaits_store:
         asking.tell("once the store answers, `twinshore switch resume` gives what it alone remembers")
-    return Shown(ended.id, ended)
+    return SwitchView(ended.id, ended)
 
 
 @contextmanager
-def _put_together(asked: Switch, settings: Settings, error: StoreError) -> Iterator[Without]:
+def _put_together(asked: SwitchPlanRequest, settings: Settings, error: StoreError) -> Iterator[WithoutStore]:
     settings.cluster(asked.to)
-    links = [one for one in settings.links if one.target == asked.to and one.naming is Naming.SAME]
+    links = [one for one in settings.links if one.target == asked.to and one.naming is TwinNaming.SAME]
     links = [one for one in links if not asked.links or one.name in asked.links]
-    with closing(KafkaCluster(settings.cluster(asked.to), patience_s=ASK_S, call_s=ASK_S)) as target:
-        notes = HomeNotes(target)
+    with closing(
+        KafkaCluster(settings.cluster(asked.to), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
+    ) as target:
+        notes = HomesTopic(target)
         lines = notes.read()
-        left = tuple(found for one in links if (found := look(one, target, lines)))
-        begun = _begun(asked, records_of(notes.log))
-        last = NOTHING_STRANGE if begun else _last_written(asked, target, left)
+        left = tuple(found for one in links if (found := recover_link(one, target, lines)))
+        begun = _begun(asked, read_switch_records(notes.log))
+        last = NO_FOREIGN_WRITERS if begun else _last_written(asked, target, left)
     claims = {topic: holder.switch for one in left for topic in one.topics() if (holder := notes.log.holder(topic))}
-    with passing_store(f"of what stands on {asked.to}") as store:
-        fill(store, left, also=begun.record.names() if begun else ())
+    with temporary_store(f"of what stands on {asked.to}") as store:
+        store_recovered_links(store, left, also=begun.record.names() if begun else ())
         why = f"{error.message}: the switch works from the settings, and from what stands on {asked.to}"
-        yield Without(store, why, left, begun, claims, last)
+        yield WithoutStore(store, why, left, begun, claims, last)
 
 
-def _begun(asked: Switch, records: Mapping[str, Open]) -> Open | None:
+def _begun(asked: SwitchPlanRequest, records: Mapping[str, ClusterSwitchRecord]) -> ClusterSwitchRecord | None:
     """The switch of such topics that was begun without the store and has not ended; the oldest."""
     wanted = [re.compile(pattern) for pattern in asked.topics]
     ours = [
@@ -144,14 +169,14 @@ def _begun(asked: Switch, records: Mapping[str, Open]) -> Open | None:
     return min(ours, key=lambda one: one.record.begun_ms, default=None)
 
 
-def _onward(where: Without, record: SwitchState) -> SwitchPlan:
-    deeds = DEEDS[record.kind]
-    steps = tuple(DeedStep(deed) for deed in deeds[deeds.index(record.deed) :])
-    shown = (where.why, f"gone on with: {Shown(record.id, record).sentence()}")
+def _onward(where: WithoutStore, record: SwitchState) -> SwitchPlan:
+    deeds = STEPS[record.kind]
+    steps = tuple(SwitchPlanStep(deed) for deed in deeds[deeds.index(record.deed) :])
+    shown = (where.why, f"gone on with: {SwitchView(record.id, record).sentence()}")
     return SwitchPlan(steps, shown, record=record)
 
 
-def _refused(asked: Switch, where: Without) -> ConfigError | RefusedError | None:
+def _refused(asked: SwitchPlanRequest, where: WithoutStore) -> ConfigError | RefusedError | None:
     wanted = [re.compile(pattern) for pattern in asked.topics]
 
     def meant(topics: Iterable[str]) -> list[str]:
@@ -163,56 +188,63 @@ def _refused(asked: Switch, where: Without) -> ConfigError | RefusedError | None
             hint="the mirror notes it in `twinshore.twins` there, where it has the rights: get the store back first",
         )
     if mapped := meant(topic for one in where.left for topic in one.mapped):
-        return RefusedError(f"mapped twins have offsets of their own and are not switched: {listed(mapped, NAMED_MAX)}")
+        return RefusedError(
+            f"mapped twins have offsets of their own and are not switched: {join_names(mapped, NAMED_MAX)}"
+        )
     if held := meant(where.claims):
         switch = where.claims[held[0]]
         return RefusedError(
-            f"{listed(held, NAMED_MAX)} {are(held)} in switch {switch[:8]} already, as {asked.to} says, and the record "
+            f"{join_names(held, NAMED_MAX)} {is_or_are(held)} in switch {switch[:8]} already, as {asked.to} says, "
+            "and the record "
             "of that is in the store that does not answer",
             hint="let whoever runs it end it",
         )
     if where.last.refused:
         return RefusedError(
-            f"{listed(where.last.strange, NAMED_MAX)} on {asked.to} ends with records of another writer than the one "
+            f"{join_names(where.last.strange, NAMED_MAX)} on {asked.to} ends with records of another writer than the "
+            "one "
             f"that `{TWINS_TOPIC}` names there: nobody knows whom to shut out",
             hint="the note may be old: get the store back first",
         )
     return None
 
 
-def _last_written(asked: Switch, target: KafkaCluster, left: Iterable[LinkLeft]) -> LastWritten:
+def _last_written(asked: SwitchPlanRequest, target: KafkaCluster, left: Iterable[RecoveredLink]) -> LastWriters:
     """Of the topics that are meant; nothing is said where the brokers do not tell."""
     wanted = [re.compile(pattern) for pattern in asked.topics]
     try:
         each = [
-            last_written(target, one, {topic for topic in one.topics() if any(so.fullmatch(topic) for so in wanted)})
+            find_last_writers(
+                target, one, {topic for topic in one.topics() if any(so.fullmatch(topic) for so in wanted)}
+            )
             for one in left
         ]
     except KafkaError as error:
         if error.retriable:
             raise
-        return NOTHING_STRANGE
-    return LastWritten(tuple(name for one in each for name in one.strange), all(not one.refused for one in each))
+        return NO_FOREIGN_WRITERS
+    return LastWriters(tuple(name for one in each for name in one.strange), all(not one.refused for one in each))
 
 
-def _strange(asked: Switch, last: LastWritten) -> Iterator[str]:
+def _strange(asked: SwitchPlanRequest, last: LastWriters) -> Iterator[str]:
     if last.strange:
         yield (
-            f"{listed(last.strange, NAMED_MAX)} on {asked.to} ends with records of another writer than the link: see "
+            f"{join_names(last.strange, NAMED_MAX)} on {asked.to} ends with records of another writer than the link: "
+            "see "
             "that no mirror of it runs any more, as late requests of such a writer are not shut out"
         )
 
 
-def alive_s(record: SwitchState, timeout_s: float) -> float:
+def record_idle_limit_s(record: SwitchState, timeout_s: float) -> float:
     """For how long a switch at work may leave its record as it is. Nothing is written while the operator's command
     runs, which this host's settings end after `timeout_s`."""
-    runs = record.command and record.deed in (Deed.BEFORE, Deed.AFTER)
-    return ALIVE_S + (timeout_s + ENDED_S if runs else 0)
+    runs = record.command and record.deed in (SwitchStep.BEFORE, SwitchStep.AFTER)
+    return RECORD_IDLE_S_MAX + (timeout_s + TERMINATE_S_MAX if runs else 0)
 
 
-def _must_be_left(notes: HomeNotes, begun: Open, still_s: float, asking: Asking) -> None:
+def _must_be_left(notes: HomesTopic, begun: ClusterSwitchRecord, still_s: float, asking: SwitchCaller) -> None:
     """RefusedError where the switch goes on by itself, in somebody's hands, within so long."""
-    if still_s > ALIVE_S:
+    if still_s > RECORD_IDLE_S_MAX:
         asking.tell(f"a command may still run for whoever began the switch: it is watched for {still_s:g} s")
     until_s = time.monotonic() + still_s
     while time.monotonic() < until_s:
@@ -222,5 +254,5 @@ def _must_be_left(notes: HomeNotes, begun: Open, still_s: float, asking: Asking)
                 f"switch {begun.record.id[:8]} is in somebody else's hands: it goes on just now",
                 hint="look again in a moment",
             )
-        if asking.stop.wait(LOOK_S):
+        if asking.stop.wait(POLL_INTERVAL_S):
             raise RefusedError(f"switch {begun.record.id[:8]} was not taken over: this was stopped before")

@@ -11,51 +11,61 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError
-from twinshore.config.model import TERM_MAX, Link, NamedPartition, Naming
+from twinshore.config.model import TERM_MAX, Link, TopicPartition, TwinNaming
 from twinshore.config.schema import did_you_mean
-from twinshore.config.sentences import counted, listed
+from twinshore.config.sentences import count_phrase, join_names
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.groups import Groups
+from twinshore.kafka.consumer_groups import ConsumerGroups
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.metadata import TopicMetadata
-from twinshore.kafka.questions import OffsetKind
 from twinshore.replication.core.filters import admits
-from twinshore.replication.core.ownership import pair_of
-from twinshore.replication.links import standing
-from twinshore.routing.core.records import Clash, stands
-from twinshore.routing.topic import HomeNotes
+from twinshore.replication.core.ownership import pair_name
+from twinshore.replication.links import effective_links
+from twinshore.routing.core.home_records import HomeConflict, current_home
+from twinshore.routing.homes_topic import HomesTopic
 from twinshore.state.store import Store
-from twinshore.switch.announce import taken
-from twinshore.switch.core.steps import DEEDS, Kind, Moved, SwitchState
-from twinshore.switch.operations.plan import NAME, DeedStep, Switch, SwitchPlan, lacking, leading_to, unheld
+from twinshore.switch.announce import refuse_claimed_topics
+from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchState, TopicMove
+from twinshore.switch.operations.plan import (
+    TOPIC_NAME_PATTERN,
+    SwitchPlan,
+    SwitchPlanRequest,
+    SwitchPlanStep,
+    describe_unheld_writers,
+    find_obstacle,
+    links_leading_to,
+)
 
 NAMED_MAX = 5
 GROUPS_MAX = 20
-ASK_S = 5.0
-WHOLE = "--without-data takes topics by their whole names, and neither --force, --all, --group, --of nor --producer"
+REQUEST_TIMEOUT_S = 5.0
+WHOLE_NAMES_ONLY = (
+    "--without-data takes topics by their whole names, and neither --force, --all, --group, --of nor --producer"
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class OldHomeOffsets:
     """What the old home has of the topics: where each partition begins and ends."""
 
-    begins: Mapping[NamedPartition, int]
-    ends: Mapping[NamedPartition, int]
+    begins: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
 
     @property
     def offsets(self) -> int:
         return sum(self.ends.values()) - sum(self.begins.values())
 
 
-def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
+def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
     """ConfigError where no topic is meant; what stands in the way is `refused`, in one sentence."""
     settings.cluster(asked.to)
-    names = [one.replace("\\", "") for one in asked.topics if NAME.fullmatch(one)]
-    alone = asked.kind is Kind.PLANNED and not (asked.group or asked.wave or asked.of or asked.producer)
+    names = [one.replace("\\", "") for one in asked.topics if TOPIC_NAME_PATTERN.fullmatch(one)]
+    alone = asked.kind is SwitchKind.PLANNED and not (asked.group or asked.wave or asked.of or asked.producer)
     if not names or len(names) < len(asked.topics) or not alone:
-        raise ConfigError(WHOLE)
-    links = [one.link for one in standing(settings.links, store).values()]
+        raise ConfigError(WHOLE_NAMES_ONLY)
+    links = [one.link for one in effective_links(settings.links, store).values()]
     with ExitStack() as stack:
         old = stack.enter_context(closing(_home(asked, names, settings, links)))
         new = stack.enter_context(closing(_opened(asked.to, settings)))
@@ -63,16 +73,16 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
         if carried := _carried(link, names, links):
             return SwitchPlan(refused=carried)
         topics, refused = _moved(names, link, old, new, store)
-        refused = refused or taken(store, pair_of(link), names) or lacking(old, new, ())
+        refused = refused or refuse_claimed_topics(store, pair_name(link), names) or find_obstacle(old, new, ())
         held = _held(old, names)
         refused = refused or _own(new, held)
         shown = tuple(_shown(names, old, new.name, held))
         if refused:
             return SwitchPlan(shown=shown, refused=refused)
-        open_to = unheld(old, names)
+        open_to = describe_unheld_writers(old, names)
     record = SwitchState(
         id=secrets.token_hex(16),
-        kind=Kind.BARE,
+        kind=SwitchKind.DATALESS,
         old=old.name,
         new=new.name,
         link="",
@@ -81,21 +91,23 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
         by=by,
         begun_ms=wall_ms(),
         hold_s_max=asked.hold_s,
-        deed=DEEDS[Kind.BARE][0],
+        deed=STEPS[SwitchKind.DATALESS][0],
     )
-    steps = tuple(DeedStep(deed) for deed in DEEDS[Kind.BARE])
+    steps = tuple(SwitchPlanStep(deed) for deed in STEPS[SwitchKind.DATALESS])
     return SwitchPlan(steps, shown, open_to, record=record)
 
 
 def _opened(name: str, settings: Settings) -> KafkaCluster:
-    return KafkaCluster(settings.cluster(name), client_id="twinshore-switch", patience_s=ASK_S, call_s=ASK_S)
+    return KafkaCluster(
+        settings.cluster(name), client_id="twinshore-switch", patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S
+    )
 
 
-def _home(asked: Switch, names: Sequence[str], settings: Settings, links: Sequence[Link]) -> KafkaCluster:
+def _home(asked: SwitchPlanRequest, names: Sequence[str], settings: Settings, links: Sequence[Link]) -> KafkaCluster:
     """The one cluster beside that to which they go that has these topics, or the source of the links that are named."""
     others = [name for name in settings.clusters if name != asked.to]
     if asked.links:
-        others = sorted({one.source for one in leading_to(asked, links)})
+        others = sorted({one.source for one in links_leading_to(asked, links)})
     known: set[str] = set()
     found: list[str] = []
     for name in others:
@@ -105,10 +117,12 @@ def _home(asked: Switch, names: Sequence[str], settings: Settings, links: Sequen
         found += [name] if set(names) <= there.keys() else []
     if not found:
         missing = next((one for one in names if one not in known), names[0])
-        said = listed(others, NAMED_MAX)
+        said = join_names(others, NAMED_MAX)
         raise ConfigError(f"{said} has no topic {missing}{did_you_mean(missing, sorted(known))}")
     if len(found) > 1:
-        raise ConfigError(f"{listed(found, NAMED_MAX)} have {listed(list(names), NAMED_MAX)}", hint="say --link")
+        raise ConfigError(
+            f"{join_names(found, NAMED_MAX)} have {join_names(list(names), NAMED_MAX)}", hint="say --link"
+        )
     return _opened(found[0], settings)
 
 
@@ -121,9 +135,10 @@ def _carried(link: Link, names: Sequence[str], links: Sequence[Link]) -> Refused
     """A link back would cut away what stays, since a twin begins where its source does."""
     for one in links:
         theirs = [name for name in names if admits(one, name)]
-        if one.naming is Naming.SAME and {one.source, one.target} == {link.source, link.target} and theirs:
+        if one.naming is TwinNaming.SAME and {one.source, one.target} == {link.source, link.target} and theirs:
             return RefusedError(
-                f"{one.name} carries {listed(theirs, NAMED_MAX)}: what stays on {link.source} would not be left there",
+                f"{one.name} carries {join_names(theirs, NAMED_MAX)}: what stays on {link.source} would not be left "
+                "there",
                 hint="leave out --without-data: a switch moves it with its data",
             )
     return None
@@ -131,15 +146,15 @@ def _carried(link: Link, names: Sequence[str], links: Sequence[Link]) -> Refused
 
 def _moved(
     names: Sequence[str], link: Link, old: KafkaCluster, new: KafkaCluster, store: Store
-) -> tuple[tuple[Moved, ...], RefusedError | None]:
+) -> tuple[tuple[TopicMove, ...], RefusedError | None]:
     ours, theirs = _there(old, names), _there(new, names)
-    rows = store.homes.of(pair_of(link))
-    lines = [HomeNotes(cluster).read() for cluster in (old, new)]
-    found: list[Moved] = []
+    rows = store.homes.of(pair_name(link))
+    lines = [HomesTopic(cluster).read() for cluster in (old, new)]
+    found: list[TopicMove] = []
     for name in names:
-        said = stands([some.get(name) for some in lines])
+        said = current_home([some.get(name) for some in lines])
         row = rows.get(name)
-        if isinstance(said, Clash):
+        if isinstance(said, HomeConflict):
             return (), RefusedError(f"clusters say different things of the home of {name}")
         if (said is not None and said.cluster_id != old.cluster_id()) or (row is not None and row.home != old.name):
             return (), RefusedError(f"{name} is not at home on {old.name}", hint="`twinshore link homes` shows homes")
@@ -148,20 +163,22 @@ def _moved(
             return (), RefusedError(f"{name} has changed homes {TERM_MAX:,} times")
         count, there = len(ours[name].partitions), theirs.get(name)
         if there is not None and len(there.partitions) != count:
-            has = counted(len(there.partitions), "partition")
+            has = count_phrase(len(there.partitions), "partition")
             return (), RefusedError(f"{name} has {has} on {new.name}, and {count} on {old.name}")
         new_id = there.topic_id.hex() if there is not None else ""
-        found.append(Moved(topic=name, old_id=ours[name].topic_id.hex(), new_id=new_id, term=term, partitions=count))
+        found.append(
+            TopicMove(topic=name, old_id=ours[name].topic_id.hex(), new_id=new_id, term=term, partitions=count)
+        )
     return tuple(found), None
 
 
-def _held(cluster: KafkaCluster, names: Sequence[str]) -> Held:
+def _held(cluster: KafkaCluster, names: Sequence[str]) -> OldHomeOffsets:
     seen = _there(cluster, names)
-    parts = [NamedPartition(name, part.partition) for name, one in seen.items() for part in one.partitions]
-    return Held(*(cluster.list_offsets(parts, kind) for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END)))
+    parts = [TopicPartition(name, part.partition) for name, one in seen.items() for part in one.partitions]
+    return OldHomeOffsets(*(cluster.list_offsets(parts, kind) for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END)))
 
 
-def _own(new: KafkaCluster, old: Held) -> RefusedError | None:
+def _own(new: KafkaCluster, old: OldHomeOffsets) -> RefusedError | None:
     """A log that holds records, or has gone further than the old one, cannot go on where that ends."""
     there = _held(new, sorted({named.topic for named in old.ends}))
     holds = sorted(
@@ -170,15 +187,16 @@ def _own(new: KafkaCluster, old: Held) -> RefusedError | None:
     if not holds:
         return None
     return RefusedError(
-        f"{new.name} has {listed(holds, NAMED_MAX)} already, with records or offsets of its own",
+        f"{new.name} has {join_names(holds, NAMED_MAX)} already, with records or offsets of its own",
         hint="delete it there, if nobody needs it",
     )
 
 
-def _shown(names: Sequence[str], old: KafkaCluster, to: str, held: Held) -> Iterator[str]:
+def _shown(names: Sequence[str], old: KafkaCluster, to: str, held: OldHomeOffsets) -> Iterator[str]:
     yield (
-        f"{counted(len(names), 'topic')} would be at home on {to}, and no more on {old.name}: "
-        f"{listed(list(names), NAMED_MAX)}, without the {counted(held.offsets, 'offset')} that {old.name} holds"
+        f"{count_phrase(len(names), 'topic')} would be at home on {to}, and no more on {old.name}: "
+        f"{join_names(list(names), NAMED_MAX)}, without the {count_phrase(held.offsets, 'offset')} that {old.name} "
+        "holds"
     )
     yield (
         f"whoever has read all reads on at the same offset; whoever has not goes where its auto.offset.reset says, and "
@@ -190,15 +208,15 @@ def _shown(names: Sequence[str], old: KafkaCluster, to: str, held: Held) -> Iter
         yield f"who has not read all is not known: {error.message}"
         return
     for group, count in sorted(unread.items(), key=lambda one: (-one[1], one[0]))[:GROUPS_MAX]:
-        yield f"stays unread: {counted(count, 'offset')} by group {group}"
+        yield f"stays unread: {count_phrase(count, 'offset')} by group {group}"
     if len(unread) > GROUPS_MAX:
-        yield f"and by {counted(len(unread) - GROUPS_MAX, 'group')} more"
+        yield f"and by {count_phrase(len(unread) - GROUPS_MAX, 'group')} more"
 
 
-def _unread(old: KafkaCluster, held: Held) -> dict[str, int]:
+def _unread(old: KafkaCluster, held: OldHomeOffsets) -> dict[str, int]:
     """How much each group that has places in the topics has not read of what is there."""
     unread: dict[str, int] = {}
-    with closing(Groups(old)) as groups:
+    with closing(ConsumerGroups(old)) as groups:
         listing = groups.listed()
         known = {one.group: one for one in listing.groups.values() if one.reads_by_offsets}
         wanted: dict[int, dict[str, None]] = {}
@@ -208,7 +226,7 @@ def _unread(old: KafkaCluster, held: Held) -> dict[str, int]:
     for error in (*listing.away.values(), *away.values()):
         raise error
     for name, places in found.items():
-        ours = {NamedPartition(*where): place.offset for where, place in places.places.items()}
+        ours = {TopicPartition(*where): place.offset for where, place in places.places.items()}
         left = [
             held.ends[named] - max(ours[named], held.begins[named])
             for named in ours.keys() & held.ends.keys()

@@ -11,7 +11,7 @@ from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway  # type: ignore[import-untyped]
 
-from twinshore.lab.jars import ivy_jar, java, kafka_classpath
+from twinshore.lab.jars import fetch_kafka_classpath, find_ivy_jar, find_java
 
 _SERIALIZER = "org.apache.kafka.common.serialization.StringSerializer"
 _DESERIALIZER = "org.apache.kafka.common.serialization.StringDeserializer"
@@ -128,9 +128,9 @@ class JavaMember:
 @contextmanager
 def java_clients(version: str, *flags: str) -> Iterator[JavaClients]:
     """Those of this Kafka version, until the block ends. `flags`: of their virtual machine."""
-    (bridge,) = ivy_jar().parent.glob("py4j-*.jar")
-    path = os.pathsep.join([str(bridge), kafka_classpath(version)])
-    command = [java(), "-XX:TieredStopAtLevel=1", "-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+    (bridge,) = find_ivy_jar().parent.glob("py4j-*.jar")
+    path = os.pathsep.join([str(bridge), fetch_kafka_classpath(version)])
+    command = [find_java(), "-XX:TieredStopAtLevel=1", "-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
     command += [*flags, "-cp", path, "py4j.GatewayServer", "--die-on-broken-pipe", "0"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -22,11 +22,11 @@ from kio.serial import entity_writer
 from tests.kafka.peers import peer
 from tests.kafka.protocol.serving.kio_schemas import by_kio
 from twinshore.kafka.protocol import fetch, produce
-from twinshore.kafka.protocol.apis import API_VERSIONS, FETCH, METADATA, PRODUCE, api_name, tags_in_answer
-from twinshore.kafka.protocol.framing import Framer, read_response_header
-from twinshore.kafka.protocol.handshake import Offer, encode_versions, parse_versions
+from twinshore.kafka.protocol.apis import API_VERSIONS, FETCH, METADATA, PRODUCE, api_name, tags_in_response
+from twinshore.kafka.protocol.framing import FrameReader, read_response_header
+from twinshore.kafka.protocol.handshake import ApiVersionRange, encode_api_versions, parse_api_versions
 from twinshore.kafka.protocol.primitives import Buffer
-from twinshore.kafka.protocol.server import Request, answer_frame, read_request
+from twinshore.kafka.protocol.requests import Request, read_request, response_frame
 
 BYTES_MAX = 100 << 20
 
@@ -80,42 +80,44 @@ class Relay:
         key, version = request.key, request.version
         body, answered = bytes(request.view[request.position :]), True
         if key == PRODUCE:
-            read = produce.read_request(request.view, request.position, version)
+            read = produce.read_produce_request(request.view, request.position, version)
             answered = read.acks != 0
-            return self._same(key, version, 0, body, produce.write_request(version, read)), answered
+            return self._same(key, version, 0, body, produce.write_produce_request(version, read)), answered
         if key == FETCH:
-            wanted = fetch.read_request(request.view, request.position, version)
-            return self._same(key, version, 0, body, [fetch.write_request(version, wanted)]), answered
+            wanted = fetch.read_fetch_request(request.view, request.position, version)
+            return self._same(key, version, 0, body, [fetch.write_fetch_request(version, wanted)]), answered
         return body, answered
 
     def _answers(self, upstream: socket.socket, client: socket.socket, asked: queue.SimpleQueue[Asked]) -> None:
         with contextlib.suppress(OSError):
             for frame in frames(upstream):
                 to = asked.get(timeout=20)
-                number, position = read_response_header(frame, tags_in_answer(to.key, to.version))
+                number, position = read_response_header(frame, tags_in_response(to.key, to.version))
                 if number != to.number:
                     self.changed.append(f"the answer to {number} where {to} was due")
                 body = self._answer(to, frame, position)
-                client.sendall(b"".join(answer_frame(to.key, to.version, number, [body])))
+                client.sendall(b"".join(response_frame(to.key, to.version, number, [body])))
         with contextlib.suppress(OSError):
             client.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, to: Asked, view: memoryview, position: int) -> bytes:
         key, version, body = to.key, to.version, bytes(view[position:])
         if key == PRODUCE:
-            appended = produce.read_answer(view, position, version)
-            return self._same(key, version, 1, body, [produce.write_answer(version, appended)])
+            appended = produce.read_produce_response(view, position, version)
+            return self._same(key, version, 1, body, [produce.write_produce_response(version, appended)])
         if key == FETCH:
-            fetched = fetch.read_answer(view, position, version)
+            fetched = fetch.read_fetch_response(view, position, version)
             if told := sum(len(part.aborted or ()) for part in fetched.fetched):
                 # Each connection has a thread: one that adds nothing must not write back what it read before.
                 self.aborted += told
-            return self._same(key, version, 1, body, fetch.write_answer(version, fetched))
+            return self._same(key, version, 1, body, fetch.write_fetch_response(version, fetched))
         if key == API_VERSIONS:
-            answer = parse_versions(view, position, version)
-            self._same(key, version, 1, body, [encode_versions(version, answer)])
-            offers = [Offer(key, low, min(high, self.caps.get(key, high))) for key, low, high in answer.offers]
-            return encode_versions(version, answer._replace(offers=offers))
+            answer = parse_api_versions(view, position, version)
+            self._same(key, version, 1, body, [encode_api_versions(version, answer)])
+            offers = [
+                ApiVersionRange(key, low, min(high, self.caps.get(key, high))) for key, low, high in answer.offers
+            ]
+            return encode_api_versions(version, answer._replace(offers=offers))
         if key == METADATA:
             return self._metadata(version, body)
         return body
@@ -140,7 +142,7 @@ class Relay:
 
 def frames(line: socket.socket) -> Iterator[memoryview]:
     """Each is good until the next is asked for."""
-    framer = Framer()
+    framer = FrameReader()
     while got := line.recv_into(framer.room()):
         framer.took(got)
         while (frame := framer.next(BYTES_MAX)) is not None:

@@ -16,7 +16,7 @@ from twinshore.lab.jars import KAFKA_NEWEST, KAFKA_OLDEST
 
 VALUES = [f"value {number} " * 20 for number in range(30)]
 # Versions of Produce and Fetch. Which go together does not matter: there are more of Fetch.
-CAPS = [(max(3, highest - 5), highest) for highest in reversed(fetch.VERSIONS)]
+CAPS = [(max(3, highest - 5), highest) for highest in reversed(fetch.FETCH_VERSIONS)]
 
 
 @pytest.fixture
@@ -82,8 +82,8 @@ def test_java_s_clients_live_on_what_is_written_here_in_every_version(
             found = newest.consume(bootstrap, topic, len(VALUES), polls=30)
             assert found == VALUES, f"Produce v{cap_produce}, Fetch v{cap_fetch}"
         assert relay.changed == []
-    assert set(spoken(relay, PRODUCE)) == set(produce.VERSIONS)
-    assert set(spoken(relay, FETCH)) == set(fetch.VERSIONS)
+    assert set(spoken(relay, PRODUCE)) == set(produce.PRODUCE_VERSIONS)
+    assert set(spoken(relay, FETCH)) == set(fetch.FETCH_VERSIONS)
 
 
 def test_java_s_clients_of_old_do_too_and_who_wants_no_answer_gets_none(

@@ -15,9 +15,20 @@ from hypothesis import strategies as st
 from tests.kafka.protocol.serving.kio_schemas import by_kio
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol import fetch, produce
-from twinshore.kafka.protocol.fetch import Dropped, FetchAnswer, Fetched, FetchRequest, Wanted
-from twinshore.kafka.protocol.produce import Appended, Batches, ProduceAnswer, ProduceRequest
-from twinshore.kafka.protocol.server import Endpoint
+from twinshore.kafka.protocol.fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchResponse,
+    FetchResponsePartition,
+    ForgottenPartition,
+)
+from twinshore.kafka.protocol.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceResponse,
+    ProduceResponsePartition,
+)
+from twinshore.kafka.protocol.requests import Endpoint
 
 I16, I32, I64 = st.integers(-(2**15), 2**15 - 1), st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 CODES = st.sampled_from([0, 1, 3, 6, 45, 87, 100])
@@ -43,31 +54,33 @@ def many(one: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
 
 
 def produce_requests(topics: st.SearchStrategy[Any]) -> st.SearchStrategy[ProduceRequest]:
-    return st.builds(ProduceRequest, st.none() | NAMES, I16, I32, many(st.builds(Batches, topics, I32, RECORDS)))
+    return st.builds(
+        ProduceRequest, st.none() | NAMES, I16, I32, many(st.builds(ProduceRequestPartition, topics, I32, RECORDS))
+    )
 
 
-def produce_answers(topics: st.SearchStrategy[Any]) -> st.SearchStrategy[ProduceAnswer]:
+def produce_answers(topics: st.SearchStrategy[Any]) -> st.SearchStrategy[ProduceResponse]:
     refused = st.lists(st.tuples(I32, st.none() | NAMES), max_size=2)
-    one = st.builds(Appended, topics, I32, CODES, I64, TIMES, I64, refused, st.none() | NAMES, PAIRS)
-    return st.builds(ProduceAnswer, many(one), I32, ENDPOINTS)
+    one = st.builds(ProduceResponsePartition, topics, I32, CODES, I64, TIMES, I64, refused, st.none() | NAMES, PAIRS)
+    return st.builds(ProduceResponse, many(one), I32, ENDPOINTS)
 
 
 def fetch_requests(topics: st.SearchStrategy[Any]) -> st.SearchStrategy[FetchRequest]:
-    wanted = many(st.builds(Wanted, topics, I32, I64, I32, I32, I32, I64))
-    dropped = many(st.builds(Dropped, topics, I32))
+    wanted = many(st.builds(FetchRequestPartition, topics, I32, I64, I32, I32, I32, I64))
+    dropped = many(st.builds(ForgottenPartition, topics, I32))
     numbers = (I32, I32, I32, st.integers(0, 1))
     return st.builds(FetchRequest, *numbers, wanted, I32, I32, dropped, NAMES, st.tuples(I32, I64))
 
 
-def fetch_answers(topics: st.SearchStrategy[Any]) -> st.SearchStrategy[FetchAnswer]:
+def fetch_answers(topics: st.SearchStrategy[Any]) -> st.SearchStrategy[FetchResponse]:
     aborted = st.none() | st.lists(st.tuples(I64, I64), max_size=3)
     epoch_end, snapshot = st.none() | st.tuples(I32, I64), st.none() | st.tuples(I64, I32)
     numbers = (I32, CODES, I64, I64, I64)
-    one = st.builds(Fetched, topics, *numbers, aborted, I32, RECORDS, epoch_end, PAIRS, snapshot)
-    return st.builds(FetchAnswer, I32, CODES, I32, many(one), ENDPOINTS)
+    one = st.builds(FetchResponsePartition, topics, *numbers, aborted, I32, RECORDS, epoch_end, PAIRS, snapshot)
+    return st.builds(FetchResponse, I32, CODES, I32, many(one), ENDPOINTS)
 
 
-PRODUCE_VERSIONS, FETCH_VERSIONS = list(produce.VERSIONS), list(fetch.VERSIONS)
+PRODUCE_VERSIONS, FETCH_VERSIONS = list(produce.PRODUCE_VERSIONS), list(fetch.FETCH_VERSIONS)
 
 
 def topics_of(module: Any, version: int) -> st.SearchStrategy[Any]:
@@ -92,9 +105,9 @@ def test_every_version_that_clients_send_is_there() -> None:
     assert (PRODUCE_VERSIONS[0], PRODUCE_VERSIONS[-1]) == (3, 13)
     assert (FETCH_VERSIONS[0], FETCH_VERSIONS[-1]) == (4, 18)
     with pytest.raises(WireError, match="Produce v2 is not served here, only v3-13"):
-        produce.read_request(memoryview(b""), 0, 2)
+        produce.read_produce_request(memoryview(b""), 0, 2)
     with pytest.raises(WireError, match="Fetch v19 is not served here, only v4-18"):
-        fetch.read_request(memoryview(b""), 0, 19)
+        fetch.read_fetch_request(memoryview(b""), 0, 19)
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
@@ -102,8 +115,8 @@ def test_every_version_that_clients_send_is_there() -> None:
 @given(data=st.data())
 def test_produce_requests(version: int, data: st.DataObject) -> None:
     wanted = data.draw(produce_requests(topics_of(produce, version)))
-    written = body(produce.write_request(version, wanted))
-    read = produce.read_request(memoryview(b"xx" + written), 2, version)
+    written = body(produce.write_produce_request(version, wanted))
+    read = produce.read_produce_request(memoryview(b"xx" + written), 2, version)
     assert read == wanted
     theirs = by_kio("produce", version, "request", written)
     assert (theirs.transactional_id, theirs.acks) == (wanted.transactional_id, wanted.acks)
@@ -115,26 +128,36 @@ def test_produce_requests(version: int, data: st.DataObject) -> None:
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
 def test_a_reader_of_one_client_s_produce_requests_reads_what_anybody_would(version: int) -> None:
     """Behind a request that it remembers: the same cut anywhere, longer, or with any byte another one."""
-    topic = IDS_OF_ONE if version >= produce.BY_ID else "orders"
-    whole = body(produce.write_request(version, ProduceRequest(None, 1, 1000, [Batches(topic, 3, b"batch")])))
+    topic = IDS_OF_ONE if version >= produce.SERVED_VERSION_BY_ID else "orders"
+    whole = body(
+        produce.write_produce_request(
+            version, ProduceRequest(None, 1, 1000, [ProduceRequestPartition(topic, 3, b"batch")])
+        )
+    )
     others = [whole[:end] for end in range(len(whole))] + [whole + b"\0", whole + b"\1\0\0"]
     others += [whole[:at] + bytes([byte]) + whole[at + 1 :] for at in range(len(whole)) for byte in (0, 1, 0x80, 0xFF)]
     for other in others:
-        reader = produce.RequestReader()
+        reader = produce.ProduceRequestReader()
         for written in (whole, whole, other, whole):
             view = memoryview(b"xx" + written)
-            assert outcome(reader.read, view, 2, version) == outcome(produce.read_request, view, 2, version), other
+            assert outcome(reader.read, view, 2, version) == outcome(produce.read_produce_request, view, 2, version), (
+                other
+            )
 
 
 def test_a_reader_remembers_no_request_that_is_written_oddly() -> None:
     """A count may be written longer than it need be: what follows it then stands elsewhere."""
-    plain = body(produce.write_request(9, ProduceRequest(None, 1, 1000, [Batches("orders", 3, b"batch")])))
+    plain = body(
+        produce.write_produce_request(
+            9, ProduceRequest(None, 1, 1000, [ProduceRequestPartition("orders", 3, b"batch")])
+        )
+    )
     odd = plain[:7] + b"\x82\x00" + plain[8:]
-    assert produce.read_request(memoryview(odd), 0, 9) == produce.read_request(memoryview(plain), 0, 9)
-    reader = produce.RequestReader()
+    assert produce.read_produce_request(memoryview(odd), 0, 9) == produce.read_produce_request(memoryview(plain), 0, 9)
+    reader = produce.ProduceRequestReader()
     for written in (odd, plain, odd, odd, plain, plain):
         view = memoryview(written)
-        assert reader.read(view, 0, 9) == produce.read_request(view, 0, 9)
+        assert reader.read(view, 0, 9) == produce.read_produce_request(view, 0, 9)
 
 
 IDS_OF_ONE = bytes(range(16))
@@ -163,10 +186,10 @@ def test_produce_answers(version: int, data: st.DataObject) -> None:
         for one in given_answer.appended
     ]
     wanted = given_answer._replace(appended=appended, endpoints=given_answer.endpoints if version >= 10 else [])
-    written = produce.write_answer(version, given_answer)
-    assert produce.read_answer(memoryview(written), 0, version) == wanted
+    written = produce.write_produce_response(version, given_answer)
+    assert produce.read_produce_response(memoryview(written), 0, version) == wanted
     odd = [one for one in appended if one.error or one.refused or one.message is not None or one.current_leader]
-    assert produce.is_all_taken(memoryview(b"xx" + written), 2, version) is not bool(odd or wanted.endpoints)
+    assert produce.is_all_appended(memoryview(b"xx" + written), 2, version) is not bool(odd or wanted.endpoints)
     theirs = by_kio("produce", version, "response", written)
     assert [kios_topic(topic) for topic in theirs.responses] == [topic for topic, _ in topics(appended)]
     parts = [part for topic in theirs.responses for part in topic.partition_responses]
@@ -197,8 +220,8 @@ def test_fetch_requests(version: int, data: st.DataObject) -> None:
         rack=drawn.rack if version >= 11 else "",
         replica=drawn.replica if version >= 15 else (drawn.replica[0], -1),
     )
-    written = fetch.write_request(version, drawn)
-    assert fetch.read_request(memoryview(b"x" + written), 1, version) == wanted
+    written = fetch.write_fetch_request(version, drawn)
+    assert fetch.read_fetch_request(memoryview(b"x" + written), 1, version) == wanted
     theirs = by_kio("fetch", version, "request", written)
     assert (theirs.min_bytes, theirs.max_bytes, theirs.isolation_level) == (
         wanted.min_bytes,
@@ -240,8 +263,8 @@ def test_fetch_answers(version: int, data: st.DataObject) -> None:
         fetched=fetched,
         endpoints=drawn.endpoints if version >= 16 else [],
     )
-    written = body(fetch.write_answer(version, drawn))
-    assert fetch.read_answer(memoryview(written), 0, version) == wanted
+    written = body(fetch.write_fetch_response(version, drawn))
+    assert fetch.read_fetch_response(memoryview(written), 0, version) == wanted
     theirs = by_kio("fetch", version, "response", written)
     parts = [part for topic in theirs.responses for part in topic.partitions]
     assert [kios_topic(topic) for topic in theirs.responses] == [topic for topic, _ in topics(fetched)]
@@ -257,19 +280,23 @@ def one_of_each(module: Any, version: int) -> list[tuple[Callable[..., Any], byt
     """Each reader with bytes that have everything in them."""
     topic: str | bytes = uuid.UUID(int=9).bytes if version >= module.BY_ID else "orders"
     if module is produce:
-        request = ProduceRequest("tx", 1, 5000, [Batches(topic, 0, b"abc"), Batches(topic, 1, None)])
-        appended = Appended(topic, 0, 87, -1, -1, 3, [(2, "bad"), (3, None)], "worse", (4, 5))
-        answer = ProduceAnswer([appended], 7, [Endpoint(4, "b4", 9092, "a")])
+        request = ProduceRequest(
+            "tx", 1, 5000, [ProduceRequestPartition(topic, 0, b"abc"), ProduceRequestPartition(topic, 1, None)]
+        )
+        appended = ProduceResponsePartition(topic, 0, 87, -1, -1, 3, [(2, "bad"), (3, None)], "worse", (4, 5))
+        answer = ProduceResponse([appended], 7, [Endpoint(4, "b4", 9092, "a")])
         return [
-            (produce.read_request, body(produce.write_request(version, request))),
-            (produce.read_answer, produce.write_answer(version, answer)),
+            (produce.read_produce_request, body(produce.write_produce_request(version, request))),
+            (produce.read_produce_response, produce.write_produce_response(version, answer)),
         ]
-    wanted = FetchRequest(5, 1, 99, 1, [Wanted(topic, 0, 7, 50, 2, 2)], 3, 4, [Dropped(topic, 5)], "a", (1, 2))
-    fetched = Fetched(topic, 0, 0, 9, 9, 0, [(7, 3)], 2, b"abc", (1, 2), (3, 4), (5, 6))
-    told = FetchAnswer(0, 0, 3, [fetched], [Endpoint(4, "b4", 9092, None)])
+    wanted = FetchRequest(
+        5, 1, 99, 1, [FetchRequestPartition(topic, 0, 7, 50, 2, 2)], 3, 4, [ForgottenPartition(topic, 5)], "a", (1, 2)
+    )
+    fetched = FetchResponsePartition(topic, 0, 0, 9, 9, 0, [(7, 3)], 2, b"abc", (1, 2), (3, 4), (5, 6))
+    told = FetchResponse(0, 0, 3, [fetched], [Endpoint(4, "b4", 9092, None)])
     return [
-        (fetch.read_request, fetch.write_request(version, wanted)),
-        (fetch.read_answer, body(fetch.write_answer(version, told))),
+        (fetch.read_fetch_request, fetch.write_fetch_request(version, wanted)),
+        (fetch.read_fetch_response, body(fetch.write_fetch_response(version, told))),
     ]
 
 
@@ -286,12 +313,14 @@ def test_what_is_cut_anywhere_is_a_wire_error(module: Any, version: int) -> None
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
 def test_an_answer_that_is_cut_anywhere_is_not_taken_for_a_whole_one(version: int) -> None:
-    topic: str | bytes = uuid.UUID(int=9).bytes if version >= produce.BY_ID else "orders"
-    written = produce.write_answer(version, ProduceAnswer([Appended(topic, 0, 0, 7), Appended(topic, 1, 0, 8)]))
-    assert produce.is_all_taken(memoryview(written), 0, version)
+    topic: str | bytes = uuid.UUID(int=9).bytes if version >= produce.SERVED_VERSION_BY_ID else "orders"
+    written = produce.write_produce_response(
+        version, ProduceResponse([ProduceResponsePartition(topic, 0, 0, 7), ProduceResponsePartition(topic, 1, 0, 8)])
+    )
+    assert produce.is_all_appended(memoryview(written), 0, version)
     for end in range(len(written)):
         with suppress(WireError):
-            assert not produce.is_all_taken(memoryview(written)[:end], 0, version), end
+            assert not produce.is_all_appended(memoryview(written)[:end], 0, version), end
 
 
 @pytest.mark.parametrize(("version", "tags"), [(8, False), (9, True)])
@@ -305,20 +334,22 @@ def test_a_size_beyond_the_frame_is_a_wire_error(version: int, tags: bool) -> No
 
 
 def test_records_are_neither_copied_nor_moved() -> None:
-    asked = produce.write_request(9, ProduceRequest(None, 1, 1, [Batches("t", 0, b"abc")]))
+    asked = produce.write_produce_request(9, ProduceRequest(None, 1, 1, [ProduceRequestPartition("t", 0, b"abc")]))
     frame = memoryview(bytearray(b"".join(asked)))
-    (batches,) = produce.read_request(frame, 0, 9).batches
+    (batches,) = produce.read_produce_request(frame, 0, 9).batches
     assert isinstance(batches.records, memoryview) and batches.records.obj is frame.obj
-    sent = produce.write_request(9, ProduceRequest(None, 1, 1, [batches]))
+    sent = produce.write_produce_request(9, ProduceRequest(None, 1, 1, [batches]))
     assert any(one is batches.records for one in sent)
-    told = fetch.write_answer(13, FetchAnswer(0, 0, 0, [Fetched(bytes(16), 0, 0, 1, 1, records=b"abc")]))
+    told = fetch.write_fetch_response(
+        13, FetchResponse(0, 0, 0, [FetchResponsePartition(bytes(16), 0, 0, 1, 1, records=b"abc")])
+    )
     answer = memoryview(bytearray(body(told)))
-    (fetched,) = fetch.read_answer(answer, 0, 13).fetched
+    (fetched,) = fetch.read_fetch_response(answer, 0, 13).fetched
     assert isinstance(fetched.records, memoryview) and fetched.records.obj is answer.obj
-    assert any(one is fetched.records for one in fetch.write_answer(13, FetchAnswer(0, 0, 0, [fetched])))
+    assert any(one is fetched.records for one in fetch.write_fetch_response(13, FetchResponse(0, 0, 0, [fetched])))
 
 
 @pytest.mark.parametrize(("version", "topic"), [(12, bytes(16)), (13, "orders")])
 def test_a_topic_is_named_as_its_version_names_it(version: int, topic: str | bytes) -> None:
     with pytest.raises(WireError, match="a topic is named by its"):
-        produce.write_answer(version, ProduceAnswer([Appended(topic, 0, 0, 0)]))
+        produce.write_produce_response(version, ProduceResponse([ProduceResponsePartition(topic, 0, 0, 0)]))

@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from twinshore.advisor.core.model import Limit, Weight
-from twinshore.state.core.proxy_values import Flow, FlowKey, FlowKind, FlowRow
+from twinshore.advisor.core.model import RuleLimit, Severity
+from twinshore.state.core.proxy_values import TrafficCounter, TrafficKey, TrafficKind, TrafficRow
 
 
 @dataclass(slots=True)
-class Use:
+class ClientUsage:
     """One flow over all windows. `told_ms`: for how long each process counted something of it: a time of rest makes no
     rate smaller. `points`: requests and bytes by the number of a stretch of time, for a drawing."""
 
-    flow: Flow = field(default_factory=Flow)
+    flow: TrafficCounter = field(default_factory=TrafficCounter)
     told_ms: dict[str, int] = field(default_factory=dict)
     points: dict[int, tuple[int, int]] = field(default_factory=dict)
 
@@ -40,7 +40,7 @@ class Use:
         """As a rate; 0 where nothing lasted."""
         return count / self.lasted_s if self.told_ms else 0.0
 
-    def add(self, other: Use) -> Use:
+    def add(self, other: ClientUsage) -> ClientUsage:
         """With the other's share, as this one."""
         self.flow.add(other.flow)
         for instance, told_ms in other.told_ms.items():
@@ -51,19 +51,19 @@ class Use:
         return self
 
 
-Uses = dict[FlowKey, Use]
+UsageByFlow = dict[TrafficKey, ClientUsage]
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class AuditedClient:
     """What one client id did: it may be that of many processes, for clients call themselves alike by default.
     `min_insync`: of topics, by cluster and name, as far as it is known."""
 
     name: str
-    uses: Mapping[FlowKey, Use]
+    uses: Mapping[TrafficKey, ClientUsage]
     min_insync: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
-    def of(self, kind: FlowKind) -> Iterable[tuple[FlowKey, Use]]:
+    def of(self, kind: TrafficKind) -> Iterable[tuple[TrafficKey, ClientUsage]]:
         """Its uses of this kind, by topic."""
         return sorted(((key, use) for key, use in self.uses.items() if key.kind is kind), key=lambda one: one[0])
 
@@ -71,39 +71,39 @@ class Client:
     def connected(self) -> float:
         """Connections at once, at most: of the proxy that had the most, times the proxies side by side. So many
         processes may share the id, and no more."""
-        uses = [use for key, use in self.uses.items() if key.kind is FlowKind.CLIENT]
+        uses = [use for key, use in self.uses.items() if key.kind is TrafficKind.CLIENT]
         return max(1.0, sum(use.flow.connected_max * use.beside for use in uses))
 
-    def each_s(self, use: Use, count: float) -> float:
+    def each_s(self, use: ClientUsage, count: float) -> float:
         """As a rate of each connection: what many share an id for is no habit of one."""
         return use.per_s(count) / self.connected
 
-    def whole(self, kind: FlowKind) -> Use:
+    def whole(self, kind: TrafficKind) -> ClientUsage:
         """All its uses of this kind together."""
-        found = Use()
+        found = ClientUsage()
         for _, use in self.of(kind):
-            found.add(Use(use.flow, {}, {}))
+            found.add(ClientUsage(use.flow, {}, {}))
             for instance, told_ms in use.told_ms.items():  # of several topics at the same time
                 found.told_ms[instance] = max(found.told_ms.get(instance, 0), told_ms)
         return found
 
 
-def use_of(row: FlowRow, stretch_ms: int) -> Use:
+def build_usage(row: TrafficRow, stretch_ms: int) -> ClientUsage:
     """That of one window."""
     told_ms = row.until_ms - row.since_ms
     points = {row.until_ms // stretch_ms: (row.flow.requests, row.flow.bytes)}
-    return Use(row.flow.copy(), {row.instance: told_ms}, points)
+    return ClientUsage(row.flow.copy(), {row.instance: told_ms}, points)
 
 
-def uses_of(rows: Iterable[FlowRow], stretch_ms: int) -> Uses:
+def sum_usages(rows: Iterable[TrafficRow], stretch_ms: int) -> UsageByFlow:
     """That of some windows."""
-    found: Uses = {}
+    found: UsageByFlow = {}
     for row in rows:
-        join(found, row.key, use_of(row, stretch_ms))
+        merge_usage(found, row.key, build_usage(row, stretch_ms))
     return found
 
 
-def join(known: Uses, key: FlowKey, use: Use) -> None:
+def merge_usage(known: UsageByFlow, key: TrafficKey, use: ClientUsage) -> None:
     """Takes this one along."""
     if key in known:
         known[key].add(use)
@@ -111,20 +111,20 @@ def join(known: Uses, key: FlowKey, use: Use) -> None:
         known[key] = use
 
 
-def clients_of(uses: Uses, min_insync: Mapping[tuple[str, str], int]) -> list[Client]:
+def group_usage_by_client(uses: UsageByFlow, min_insync: Mapping[tuple[str, str], int]) -> list[AuditedClient]:
     """By their names."""
-    found: dict[str, Uses] = {}
+    found: dict[str, UsageByFlow] = {}
     for key, use in uses.items():
         found.setdefault(key.client, {})[key] = use
-    return [Client(name, ours, min_insync) for name, ours in sorted(found.items())]
+    return [AuditedClient(name, ours, min_insync) for name, ours in sorted(found.items())]
 
 
-def weakly_written(uses: Uses) -> list[tuple[str, str]]:
+def find_weak_acks_topics(uses: UsageByFlow) -> list[tuple[str, str]]:
     """Cluster and name of topics to which some client writes with less than acks=all."""
     weak = {
         (key.cluster, key.topic)
         for key, use in uses.items()
-        if key.kind is FlowKind.PRODUCE and use.flow.acks_none + use.flow.acks_leader
+        if key.kind is TrafficKind.PRODUCE and use.flow.acks_none + use.flow.acks_leader
     }
     return sorted(weak)
 
@@ -135,15 +135,15 @@ REQUEST_US: Final = 50
 LINGER_MS: Final = 20
 FETCH_WAIT_MS: Final = 500
 DAY_S: Final = 86_400
-SECONDS = Limit("seconds", 20, "seconds of traffic from which on it is judged")
+SECONDS_LIMIT = RuleLimit("seconds", 20, "seconds of traffic from which on it is judged")
 
 
-def lasts(use: Use, seconds: float) -> bool:
+def has_enough_traffic(use: ClientUsage, seconds: float) -> bool:
     """Whether there is enough of it to be judged."""
     return use.lasted_s >= seconds
 
 
-def size(count: float) -> str:
+def format_size(count: float) -> str:
     """As in "1.2 MB"."""
     for unit, bytes_of in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
         if count >= bytes_of:
@@ -151,7 +151,7 @@ def size(count: float) -> str:
     return f"{count:,.0f} bytes"
 
 
-def work(requests_s: float) -> str:
+def format_processor_time(requests_s: float) -> str:
     """The processor time of so many requests a second, in an hour."""
     return (
         f"about {requests_s * 3_600 * REQUEST_US / 1e6:,.1f} s of a broker's processor time in an hour,"
@@ -159,7 +159,7 @@ def work(requests_s: float) -> str:
     )
 
 
-def part_of(count: float, whole: float) -> float:
+def compute_share(count: float, whole: float) -> float:
     """0 where there is nothing."""
     return count / whole if whole else 0.0
 
@@ -168,40 +168,40 @@ Figures = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ClientCase:
     """Where a habit is so. `evidence` and `cost` are sentences with figures, `figures` the same for programs; `effect`:
     what the settings would change, as far as it can be reckoned."""
 
-    key: FlowKey
+    key: TrafficKey
     evidence: str
     cost: str
     effect: str
     figures: Figures = field(default_factory=dict)
 
 
-Judge = Callable[[Client, Mapping[str, float]], Iterable[Case]]
+JudgeClient = Callable[[AuditedClient, Mapping[str, float]], Iterable[ClientCase]]
 
 
 @dataclass(frozen=True, slots=True)
-class HabitRule:
+class ClientRule:
     """`says` is the habit, `costs` what it costs in general. `settings`: lines for a client's settings; where
     librdkafka has another name for one, it stands behind."""
 
     name: str
-    weight: Weight
+    weight: Severity
     says: str
     costs: str
     settings: tuple[str, ...]
-    judge: Judge
-    limits: tuple[Limit, ...] = ()
+    judge: JudgeClient
+    limits: tuple[RuleLimit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Habit:
+class ClientFinding:
     """A rule's case at one client. `subject` is the client, with topic and cluster where the habit is about one."""
 
     rule: str
-    weight: Weight
+    weight: Severity
     subject: str
     client: str
     topic: str
@@ -220,13 +220,13 @@ class Habit:
         return {**asdict(self), "settings": list(self.settings), "figures": figures}
 
 
-def habit_of(rule: HabitRule, case: Case) -> Habit:
+def build_client_finding(rule: ClientRule, case: ClientCase) -> ClientFinding:
     """The rule's words around the case's."""
     key = case.key
-    return Habit(
+    return ClientFinding(
         rule.name,
         rule.weight,
-        subject_of(key),
+        describe_subject(key),
         key.client,
         key.topic,
         key.cluster,
@@ -240,7 +240,7 @@ def habit_of(rule: HabitRule, case: Case) -> Habit:
     )
 
 
-def subject_of(key: FlowKey) -> str:
+def describe_subject(key: TrafficKey) -> str:
     """As in "client app, topic orders on east"."""
     client = f"client {key.client}" if key.client else "clients without an id"
     topic = f", topic {key.topic}" if key.topic else ""

@@ -5,11 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from twinshore.advisor.core.simulator.model import Acks, Commit, Fault, Flush, Harm, Reset, Setup, Truncation
-from twinshore.advisor.core.simulator.report import of_explored, outcome, page, step_values, values
-from twinshore.advisor.core.simulator.search import STATES_MAX, Explored, explore
+from twinshore.advisor.core.simulator.model import (
+    Anomaly,
+    AutoOffsetReset,
+    CommitMode,
+    FaultKind,
+    FlushMode,
+    ModelConfig,
+    ProducerAcks,
+    TruncationMode,
+)
+from twinshore.advisor.core.simulator.playback import (
+    build_exploration_playbacks,
+    describe_outcome,
+    model_config_as_values,
+    render_playbacks,
+    steps_as_values,
+)
+from twinshore.advisor.core.simulator.search import STATES_MAX, Exploration, explore
 from twinshore.config.errors import ConfigError
-from twinshore.config.schema import one_of
+from twinshore.config.schema import parse_member
 
 REPLICAS_MAX = 5
 RECORDS_MAX = 4
@@ -17,7 +32,7 @@ FAULTS_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ExplorationRequest:
     """As it is typed. `idempotent` is None where nobody said: on where acks=all and retries allow it, as in clients.
     `capped` is false for brokers before Kafka 3.7; so are those that cut logs by the high watermark."""
 
@@ -42,7 +57,7 @@ class Asked:
     capped: bool = True
 
 
-def setup_of(asked: Asked) -> Setup:
+def build_model_config(asked: ExplorationRequest) -> ModelConfig:
     """ConfigError where a word or a number is none that is known, or where Kafka would refuse the settings together."""
     for name, value, least, most in (
         ("replicas", asked.replicas, 1, REPLICAS_MAX),
@@ -53,57 +68,59 @@ def setup_of(asked: Asked) -> Setup:
     ):
         if not least <= value <= most:
             raise ConfigError(f"--{name} is {value}; it is {least} to {most}")
-    acks = one_of(Acks, "acks", asked.acks)
-    able = acks is Acks.ALL and asked.retries
-    truncation = one_of(Truncation, "truncation", asked.truncation)
-    setup = Setup(
+    acks = parse_member(ProducerAcks, "acks", asked.acks)
+    able = acks is ProducerAcks.ALL and asked.retries
+    truncation = parse_member(TruncationMode, "truncation", asked.truncation)
+    setup = ModelConfig(
         asked.replicas,
         asked.records,
         acks,
         asked.min_insync,
         asked.unclean,
-        one_of(Flush, "flush", asked.flush),
+        parse_member(FlushMode, "flush", asked.flush),
         truncation,
         asked.elr,
         able if asked.idempotent is None else asked.idempotent,
-        asked.retries and acks is not Acks.NONE,
+        asked.retries and acks is not ProducerAcks.NONE,
         asked.in_flight,
-        one_of(Commit, "commit", asked.commit),
+        parse_member(CommitMode, "commit", asked.commit),
         away=asked.away,
-        reset=one_of(Reset, "reset", asked.reset),
-        capped=asked.capped and truncation is Truncation.EPOCH,
+        reset=parse_member(AutoOffsetReset, "reset", asked.reset),
+        capped=asked.capped and truncation is TruncationMode.EPOCH,
     )
     if setup.idempotent and not able:
         raise ConfigError("an idempotent producer asks for acks=all and retries", hint="say --no-idempotence")
-    if setup.reset is not Reset.NONE and setup.commit is Commit.NONE:
+    if setup.reset is not AutoOffsetReset.NONE and setup.commit is CommitMode.NONE:
         raise ConfigError("--reset is a consumer's", hint="say with --commit how it commits")
-    if setup.elr and setup.truncation is Truncation.HIGH_WATERMARK:
+    if setup.elr and setup.truncation is TruncationMode.HIGH_WATERMARK:
         raise ConfigError("no Kafka has eligible leader replicas and cuts logs by the high watermark")
-    kinds = frozenset(one_of(Fault, "fault", kind) for kind in asked.kinds)
+    kinds = frozenset(parse_member(FaultKind, "fault", kind) for kind in asked.kinds)
     return replace(setup, faults=kinds) if kinds else setup
 
 
-def explored(asked: Asked) -> Explored:
+def run_exploration(asked: ExplorationRequest) -> Exploration:
     """The same for the same words, on any machine."""
-    harms = tuple(one_of(Harm, "harm", harm) for harm in asked.harms) or tuple(Harm)
+    harms = tuple(parse_member(Anomaly, "harm", harm) for harm in asked.harms) or tuple(Anomaly)
     sought = tuple(dict.fromkeys(harms))
-    return explore(setup_of(asked), faults_max=asked.faults_max, sought=sought, states_max=asked.states_max)
+    return explore(build_model_config(asked), faults_max=asked.faults_max, sought=sought, states_max=asked.states_max)
 
 
-def exit_code(found: Explored) -> int:
+def exit_code(found: Exploration) -> int:
     """1: a schedule does harm; 0: none within the bounds; 2: not all could be looked at."""
     return 1 if found.found else 0 if found.whole else 2
 
 
-sentences_of = outcome
+sentences_of = describe_outcome
 
 
-def page_of(found: Explored) -> str:
+def render_exploration(found: Exploration) -> str:
     """For whoever opens it in a browser: each schedule drawn, under what was found."""
-    return page("The fewest faults that do harm", [*of_explored(found)], outcome(found, steps=False))
+    return render_playbacks(
+        "The fewest faults that do harm", [*build_exploration_playbacks(found)], describe_outcome(found, steps=False)
+    )
 
 
-def values_of(found: Explored) -> dict[str, Any]:
+def exploration_as_values(found: Exploration) -> dict[str, Any]:
     """For programs. A harm that no schedule does within the bounds is null; `whole` says whether all were looked at."""
     schedules: dict[str, Any] = dict.fromkeys(found.sought)
     for harm, schedule in found.found.items():
@@ -111,10 +128,10 @@ def values_of(found: Explored) -> dict[str, Any]:
             "faults": schedule.faults,
             "record": schedule.damage.record,
             "says": schedule.damage.says,
-            "steps": step_values(found.setup, schedule.steps),
+            "steps": steps_as_values(found.setup, schedule.steps),
         }
     return {
-        "settings": values(found.setup),
+        "settings": model_config_as_values(found.setup),
         "faults_max": found.faults_max,
         "states": found.states,
         "whole": found.whole,

@@ -24,27 +24,27 @@ from itertools import pairwise
 from typing import NamedTuple
 
 
-class Acks(StrEnum):
+class ProducerAcks(StrEnum):
     NONE = "0"
     LEADER = "1"
     ALL = "all"
 
 
-class Flush(StrEnum):
+class FlushMode(StrEnum):
     """When a record is on disk: whenever the system writes it, or before anybody hears of it (`flush.messages=1`)."""
 
     NEVER = "never"
     EACH = "each"
 
 
-class Truncation(StrEnum):
+class TruncationMode(StrEnum):
     """What a follower cuts its log by: its own high watermark, or the epochs of leaders since KIP-101."""
 
     HIGH_WATERMARK = "high-watermark"
     EPOCH = "epoch"
 
 
-class Commit(StrEnum):
+class CommitMode(StrEnum):
     """Whether somebody reads, and when places are committed: at any moment once a record was handed out, and so on.
     `together`: the place is kept with the result, in one transaction of the application's own store."""
 
@@ -52,10 +52,10 @@ class Commit(StrEnum):
     AUTO = "auto"
     BEFORE = "before"
     AFTER = "after"
-    TOGETHER = "together"
+    WITH_RESULTS = "together"
 
 
-class Reset(StrEnum):
+class AutoOffsetReset(StrEnum):
     """Where a consumer without a place goes (auto.offset.reset). `none`: its place is never gone."""
 
     NONE = "none"
@@ -63,7 +63,7 @@ class Reset(StrEnum):
     LATEST = "latest"
 
 
-class Fault(StrEnum):
+class FaultKind(StrEnum):
     """A `crash` keeps what the process wrote, `power` loses what is not on disk. `cut`: from brokers and controller,
     not from clients. `answer`: a request or its answer is lost. `reader`: the consumer's process dies. `rest`: its
     group is away until its place is forgotten; `retention`: the oldest record is deleted. Both need a reset."""
@@ -72,20 +72,20 @@ class Fault(StrEnum):
     POWER = "power"
     CUT = "cut"
     SLOW = "slow"
-    ANSWER = "answer"
+    LOST_RESPONSE = "answer"
     READER = "reader"
     REST = "rest"
     RETENTION = "retention"
 
 
-class Harm(StrEnum):
+class Anomaly(StrEnum):
     LOST = "lost"
     TWICE = "twice"
     REORDERED = "reordered"
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class ModelConfig:
     """`elr`: eligible leader replicas (KIP-966). `in_flight`: the producer sends on without waiting for answers.
     `away`: how many replicas are down, and out of sync, when it begins; a record more was acknowledged before.
     `capped`: min.insync.replicas beyond the number of replicas asks for all of them, as since Kafka 3.7; before,
@@ -93,46 +93,46 @@ class Setup:
 
     replicas: int = 3
     records: int = 2
-    acks: Acks = Acks.ALL
+    acks: ProducerAcks = ProducerAcks.ALL
     min_insync: int = 1
     unclean: bool = False
-    flush: Flush = Flush.NEVER
-    truncation: Truncation = Truncation.EPOCH
+    flush: FlushMode = FlushMode.NEVER
+    truncation: TruncationMode = TruncationMode.EPOCH
     elr: bool = False
     idempotent: bool = True
     retries: bool = True
     in_flight: bool = True
-    commit: Commit = Commit.NONE
-    faults: frozenset[Fault] = frozenset(Fault)
+    commit: CommitMode = CommitMode.NONE
+    faults: frozenset[FaultKind] = frozenset(FaultKind)
     away: int = 0
-    reset: Reset = Reset.NONE
+    reset: AutoOffsetReset = AutoOffsetReset.NONE
     capped: bool = True
 
     @property
-    def able(self) -> frozenset[Fault]:
+    def able(self) -> frozenset[FaultKind]:
         """Of the faults those that can happen: some need a consumer, some a reset, some a second broker. Where the
         application keeps its place itself, no broker forgets it."""
-        never = set[Fault]()
-        if self.commit is Commit.NONE:
-            never |= {Fault.READER}
-        if self.commit is Commit.NONE or self.reset is Reset.NONE:
-            never |= {Fault.REST, Fault.RETENTION}
-        if self.commit is Commit.TOGETHER:
-            never |= {Fault.REST}
+        never = set[FaultKind]()
+        if self.commit is CommitMode.NONE:
+            never |= {FaultKind.READER}
+        if self.commit is CommitMode.NONE or self.reset is AutoOffsetReset.NONE:
+            never |= {FaultKind.REST, FaultKind.RETENTION}
+        if self.commit is CommitMode.WITH_RESULTS:
+            never |= {FaultKind.REST}
         if self.replicas == 1:
-            never |= {Fault.CUT, Fault.SLOW}
+            never |= {FaultKind.CUT, FaultKind.SLOW}
         return self.faults - never
 
     @property
-    def needed(self) -> int:
+    def effective_min_insync(self) -> int:
         """How many in sync the leader asks for."""
         return min(self.min_insync, self.replicas) if self.capped else self.min_insync
 
 
-class Deed(StrEnum):
+class ModelAction(StrEnum):
     SEND = "send"
     FETCH = "fetch"
-    FOLLOW = "follow"
+    LET_OFFSETS_FOLLOW = "follow"
     SHRINK = "shrink"
     NOTICE = "notice"
     ELECT = "elect"
@@ -154,39 +154,39 @@ class Deed(StrEnum):
     DELETE = "delete"
 
 
-FAULTS = {
-    Deed.CRASH: Fault.CRASH,
-    Deed.POWER: Fault.POWER,
-    Deed.CUT: Fault.CUT,
-    Deed.SLOW: Fault.SLOW,
-    Deed.UNANSWERED: Fault.ANSWER,
-    Deed.READER: Fault.READER,
-    Deed.REST: Fault.REST,
-    Deed.DELETE: Fault.RETENTION,
+FAULT_BY_ACTION = {
+    ModelAction.CRASH: FaultKind.CRASH,
+    ModelAction.POWER: FaultKind.POWER,
+    ModelAction.CUT: FaultKind.CUT,
+    ModelAction.SLOW: FaultKind.SLOW,
+    ModelAction.UNANSWERED: FaultKind.LOST_RESPONSE,
+    ModelAction.READER: FaultKind.READER,
+    ModelAction.REST: FaultKind.REST,
+    ModelAction.DELETE: FaultKind.RETENTION,
 }
 
 
-class Move(NamedTuple):
+class ModelEvent(NamedTuple):
     """`broker` does it, or suffers it. `other`: the record that is sent, or the broker that is elected."""
 
-    deed: Deed
+    deed: ModelAction
     broker: int = 0
     other: int = 0
 
     @property
     def is_fault(self) -> bool:
-        return self.deed in FAULTS
+        return self.deed in FAULT_BY_ACTION
 
 
-NOWHERE = -1
+NO_OFFSET = -1
 
 
-class Entry(NamedTuple):
+class ModelLogEntry(NamedTuple):
     record: int
     epoch: int
 
 
-class Sent(IntEnum):
+class SendState(IntEnum):
     """How a record stands with its producer. REFUSED: it heard an error, or nothing; it may try again."""
 
     NOT_YET = 0
@@ -195,7 +195,7 @@ class Sent(IntEnum):
     REFUSED = 3
 
 
-class Replica(NamedTuple):
+class ModelReplica(NamedTuple):
     """`high`: the high watermark as it knows it. `flushed`: entries on disk. `epoch`: the latest leader's it heard of.
 
     `leads`: it takes itself for the leader; one that is cut off does so for longer than the controller. `view`: how
@@ -203,7 +203,7 @@ class Replica(NamedTuple):
     `eligible`: it may lead though it is not in sync (ELR). `waiting`: records whose producer waits for its answer.
     """
 
-    log: tuple[Entry, ...] = ()
+    log: tuple[ModelLogEntry, ...] = ()
     flushed: int = 0
     high: int = 0
     up: bool = True
@@ -225,11 +225,11 @@ class Replica(NamedTuple):
     def holds(self, record: int) -> bool:
         return any(entry.record == record for entry in self.log)
 
-    def cut_to(self, end: int) -> Replica:
+    def cut_to(self, end: int) -> ModelReplica:
         return self._replace(log=self.log[:end], flushed=min(self.flushed, end), high=min(self.high, end))
 
 
-class Reader(NamedTuple):
+class ModelConsumer(NamedTuple):
     """`place`: the offset it reads next, `committed`: where another one would go on; both may be NOWHERE. `hand`: the
     record that it has and did not handle yet."""
 
@@ -239,28 +239,28 @@ class Reader(NamedTuple):
     handled: tuple[int, ...]
 
 
-class Partition(NamedTuple):
+class ModelPartition(NamedTuple):
     """`leader`: by the controller. `start`: where its epoch begins in the log. `last`: who led last, where ELR is on
     and nobody may lead. `seen`: the latest epoch that the producer knows. `first`: retention has deleted all below this
     offset; logs keep it here, as their offsets do not change."""
 
-    replicas: tuple[Replica, ...]
+    replicas: tuple[ModelReplica, ...]
     leader: int
     epoch: int
     start: int
     last: int
     sent: tuple[int, ...]
     seen: int
-    reader: Reader | None
+    reader: ModelConsumer | None
     first: int = 0
 
-    def of(self, broker: int) -> Replica:
+    def of(self, broker: int) -> ModelReplica:
         return self.replicas[broker - 1]
 
-    def with_replica(self, broker: int, replica: Replica) -> Partition:
+    def with_replica(self, broker: int, replica: ModelReplica) -> ModelPartition:
         replicas = list(self.replicas)
         replicas[broker - 1] = replica
-        return Partition(tuple(replicas), *self[1:])
+        return ModelPartition(tuple(replicas), *self[1:])
 
     @property
     def brokers(self) -> range:
@@ -271,16 +271,16 @@ class Partition(NamedTuple):
         return tuple([broker for broker, one in enumerate(self.replicas, 1) if one.in_sync])
 
     @property
-    def led(self) -> Replica | None:
+    def led(self) -> ModelReplica | None:
         """The leader's replica, where the controller has one and it runs."""
         leader = self.replicas[self.leader - 1] if self.leader else None
         return leader if leader is not None and leader.up else None
 
     @property
     def acknowledged(self) -> tuple[int, ...]:
-        return tuple(at for at, status in enumerate(self.sent, 1) if status == Sent.ACKNOWLEDGED)
+        return tuple(at for at, status in enumerate(self.sent, 1) if status == SendState.ACKNOWLEDGED)
 
-    def answered(self, records: tuple[int, ...], status: Sent) -> Partition:
+    def answered(self, records: tuple[int, ...], status: SendState) -> ModelPartition:
         """These records stand so with their producer now."""
         if not records:
             return self
@@ -288,28 +288,28 @@ class Partition(NamedTuple):
         return self._replace(sent=sent)
 
 
-def begin(setup: Setup) -> Partition:
+def build_initial_state(setup: ModelConfig) -> ModelPartition:
     """Broker 1 leads, and all are in sync but those that are away. Where all are there nothing is written yet. Where
     some are away, record 1 was acknowledged before it begins: whoever is in sync has it, and the others do not."""
     there, held = setup.replicas - setup.away, 1 if setup.away else 0
-    flushed = held if setup.flush is Flush.EACH else 0
-    whole = Replica((Entry(1, 0),) * held, flushed, held, told=held)
-    gone = Replica(up=False, in_sync=False)
+    flushed = held if setup.flush is FlushMode.EACH else 0
+    whole = ModelReplica((ModelLogEntry(1, 0),) * held, flushed, held, told=held)
+    gone = ModelReplica(up=False, in_sync=False)
     replicas = (whole._replace(leads=True), *[whole] * (there - 1), *[gone] * setup.away)
-    sent = (int(Sent.ACKNOWLEDGED),) * held + (int(Sent.NOT_YET),) * setup.records
+    sent = (int(SendState.ACKNOWLEDGED),) * held + (int(SendState.NOT_YET),) * setup.records
     # Its consumer is there from the beginning on; a group with a reset has committed nothing yet.
-    committed = 0 if setup.reset is Reset.NONE or setup.commit is Commit.TOGETHER else NOWHERE
-    reader = None if setup.commit is Commit.NONE else Reader(0, committed, 0, (0,) * len(sent))
-    return Partition(replicas, 1, 0, 0, 0, sent, 0, reader)
+    committed = 0 if setup.reset is AutoOffsetReset.NONE or setup.commit is CommitMode.WITH_RESULTS else NO_OFFSET
+    reader = None if setup.commit is CommitMode.NONE else ModelConsumer(0, committed, 0, (0,) * len(sent))
+    return ModelPartition(replicas, 1, 0, 0, 0, sent, 0, reader)
 
 
-class Damage(NamedTuple):
-    harm: Harm
+class AnomalyCase(NamedTuple):
+    harm: Anomaly
     record: int
     says: str
 
 
-def damages(state: Partition) -> Iterator[Damage]:
+def find_anomalies(state: ModelPartition) -> Iterator[AnomalyCase]:
     """By the log of the leader that the controller has, if it runs: followers will cut theirs to it."""
     leader = state.led
     if leader is None:
@@ -319,17 +319,21 @@ def damages(state: Partition) -> Iterator[Damage]:
     for record in acknowledged:
         count = records.count(record)
         if count == 0:
-            yield Damage(Harm.LOST, record, f"Record {record} was acknowledged, and the leader's log does not have it")
+            yield AnomalyCase(
+                Anomaly.LOST, record, f"Record {record} was acknowledged, and the leader's log does not have it"
+            )
         if count > 1:
-            yield Damage(Harm.TWICE, record, f"Record {record} is in the leader's log {count} times")
+            yield AnomalyCase(Anomaly.TWICE, record, f"Record {record} is in the leader's log {count} times")
     firsts = [record for at, record in enumerate(records) if record in acknowledged and record not in records[:at]]
     for one, other in pairwise(firsts):
         if one > other:
-            yield Damage(Harm.REORDERED, other, f"Record {other} stands behind record {one}, which was sent later")
+            yield AnomalyCase(
+                Anomaly.REORDERED, other, f"Record {other} stands behind record {one}, which was sent later"
+            )
     yield from _read(state, records)
 
 
-def _read(state: Partition, records: list[int]) -> Iterator[Damage]:
+def _read(state: ModelPartition, records: list[int]) -> Iterator[AnomalyCase]:
     reader = state.reader
     if reader is None:
         return
@@ -337,37 +341,37 @@ def _read(state: Partition, records: list[int]) -> Iterator[Damage]:
         if record in state.acknowledged and not reader.handled[record - 1] and reader.hand != record:
             passed = f"Record {record} is in the log, and the group has passed it unhandled"
             deleted = f"Record {record} was deleted by retention, and the group had not handled it"
-            yield Damage(Harm.LOST, record, deleted if at < state.first else passed)
+            yield AnomalyCase(Anomaly.LOST, record, deleted if at < state.first else passed)
     for record, count in enumerate(reader.handled, 1):
         if count > 1:
-            yield Damage(Harm.TWICE, record, f"Record {record} was handled {count} times")
+            yield AnomalyCase(Anomaly.TWICE, record, f"Record {record} was handled {count} times")
 
 
-Moved = Iterator[tuple[Move, Partition]]
+Transitions = Iterator[tuple[ModelEvent, ModelPartition]]
 
 
-def replication(setup: Setup, state: Partition) -> Moved:
+def replication_transitions(setup: ModelConfig, state: ModelPartition) -> Transitions:
     for broker in state.brokers:
         replica = state.of(broker)
         if replica.reachable and broker != state.leader:
-            if setup.truncation is Truncation.HIGH_WATERMARK and state.leader and replica.epoch < state.epoch:
-                yield Move(Deed.FOLLOW, broker), _followed(state, broker)
+            if setup.truncation is TruncationMode.HIGH_WATERMARK and state.leader and replica.epoch < state.epoch:
+                yield ModelEvent(ModelAction.LET_OFFSETS_FOLLOW, broker), _followed(state, broker)
             elif _can_fetch(state, broker):
-                yield Move(Deed.FETCH, broker), _fetched(setup, state, broker)
+                yield ModelEvent(ModelAction.FETCH, broker), _fetched(setup, state, broker)
         yield from _shrunk(setup, state, broker)
         if not replica.reachable:
             yield from _noticed(setup, state, broker)
         elif not state.leader and _may_lead(setup, state, broker):
-            yield Move(Deed.ELECT, broker), _elected(state, broker)
+            yield ModelEvent(ModelAction.ELECT, broker), _elected(state, broker)
         yield from _returned(setup, state, broker)
 
 
-def settled(setup: Setup, state: Partition, broker: int) -> Partition:
+def advance_high_watermark(setup: ModelConfig, state: ModelPartition, broker: int) -> ModelPartition:
     """The leader moves its high watermark, and answers the producers whose records are below it."""
     leader = state.of(broker)
     isolated = leader.cut or state.leader != broker
     in_sync = leader.view if isolated else len(state.in_sync)
-    if not setup.elr or in_sync >= setup.needed:
+    if not setup.elr or in_sync >= setup.effective_min_insync:
         # Who is cut off hears no fetch: only where it was alone in sync its own end is enough.
         ends = [] if isolated else [state.of(other).told for other in state.in_sync if other != broker]
         high = leader.high if isolated and in_sync > 1 else min([len(leader.log), *ends])
@@ -375,28 +379,28 @@ def settled(setup: Setup, state: Partition, broker: int) -> Partition:
     done = tuple(one for one in leader.waiting if any(entry.record == one for entry in leader.log[: leader.high]))
     leader = leader._replace(waiting=tuple(one for one in leader.waiting if one not in done))
     # Too few in sync by now: the producer hears NOT_ENOUGH_REPLICAS_AFTER_APPEND, though the record is there.
-    status = Sent.ACKNOWLEDGED if in_sync >= setup.needed else Sent.REFUSED
+    status = SendState.ACKNOWLEDGED if in_sync >= setup.effective_min_insync else SendState.REFUSED
     return state.with_replica(broker, leader).answered(done, status)
 
 
-def appended(setup: Setup, replica: Replica, log: Replica) -> Replica:
+def append_log(setup: ModelConfig, replica: ModelReplica, log: ModelReplica) -> ModelReplica:
     """`replica` with the log of `log`; what is flushed at once is on disk."""
-    flushed = len(log.log) if setup.flush is Flush.EACH else replica.flushed
+    flushed = len(log.log) if setup.flush is FlushMode.EACH else replica.flushed
     return replica._replace(log=log.log, flushed=flushed)
 
 
-def _followed(state: Partition, broker: int) -> Partition:
+def _followed(state: ModelPartition, broker: int) -> ModelPartition:
     """Before KIP-101: whoever becomes a follower cuts its log to the high watermark that it knows."""
     replica = state.of(broker)
     return state.with_replica(broker, replica.cut_to(replica.high)._replace(epoch=state.epoch, leads=False))
 
 
-def _can_fetch(state: Partition, broker: int) -> bool:
+def _can_fetch(state: ModelPartition, broker: int) -> bool:
     leader, replica = state.led, state.of(broker)
     return leader is not None and leader.reachable and not leader.slow and not replica.slow
 
 
-def common(one: Replica, other: Replica) -> int:
+def find_divergence(one: ModelReplica, other: ModelReplica) -> int:
     """Where two logs part. What leaders' epochs and their ends tell a follower, in as many rounds as it takes."""
     for at, (ours, theirs) in enumerate(zip(one.log, other.log, strict=False)):
         if ours != theirs:
@@ -404,25 +408,25 @@ def common(one: Replica, other: Replica) -> int:
     return min(len(one.log), len(other.log))
 
 
-def _fetched(setup: Setup, state: Partition, broker: int) -> Partition:
+def _fetched(setup: ModelConfig, state: ModelPartition, broker: int) -> ModelPartition:
     """The request tells the leader where the follower's log ends; the answer brings records and the high watermark."""
     leader, replica = state.of(state.leader), state.of(broker)
-    by_epoch = setup.truncation is Truncation.EPOCH
-    replica = replica.cut_to(common(replica, leader) if by_epoch else min(len(replica.log), len(leader.log)))
+    by_epoch = setup.truncation is TruncationMode.EPOCH
+    replica = replica.cut_to(find_divergence(replica, leader) if by_epoch else min(len(replica.log), len(leader.log)))
     end = len(replica.log)
     caught_up = end >= leader.high and end >= state.start
     replica = replica._replace(told=end, epoch=state.epoch, leads=False)
     if caught_up and not replica.in_sync:
         replica = replica._replace(in_sync=True, eligible=False)
     state = _eligible(setup, state.with_replica(broker, replica), ())
-    state = settled(setup, state, state.leader)
+    state = advance_high_watermark(setup, state, state.leader)
     leader = state.of(state.leader)
     longer = replica._replace(log=replica.log + leader.log[end:])
-    replica = appended(setup, state.of(broker), longer)
+    replica = append_log(setup, state.of(broker), longer)
     return state.with_replica(broker, replica._replace(high=min(leader.high, len(replica.log))))
 
 
-def _eligible(setup: Setup, state: Partition, left: tuple[int, ...]) -> Partition:
+def _eligible(setup: ModelConfig, state: ModelPartition, left: tuple[int, ...]) -> ModelPartition:
     """Who left the in-sync set stays eligible while too few are in it; once there are enough, nobody else is."""
     if not setup.elr:
         return state
@@ -435,13 +439,13 @@ def _eligible(setup: Setup, state: Partition, left: tuple[int, ...]) -> Partitio
     return state
 
 
-def _removed(setup: Setup, state: Partition, brokers: tuple[int, ...]) -> Partition:
+def _removed(setup: ModelConfig, state: ModelPartition, brokers: tuple[int, ...]) -> ModelPartition:
     for broker in brokers:
         state = state.with_replica(broker, state.of(broker)._replace(in_sync=False))
     return _eligible(setup, state, brokers)
 
 
-def _shrunk(setup: Setup, state: Partition, broker: int) -> Moved:
+def _shrunk(setup: ModelConfig, state: ModelPartition, broker: int) -> Transitions:
     """The leader drops who lags: one slow follower, or all where it is slow itself."""
     leader = state.led
     if leader is None or leader.cut:
@@ -453,10 +457,10 @@ def _shrunk(setup: Setup, state: Partition, broker: int) -> Moved:
         dropped = (broker,) if broker != state.leader and replica.in_sync and replica.slow else ()
     if dropped:
         after = _removed(setup, state, dropped)
-        yield Move(Deed.SHRINK, broker), settled(setup, after, state.leader)
+        yield ModelEvent(ModelAction.SHRINK, broker), advance_high_watermark(setup, after, state.leader)
 
 
-def _noticed(setup: Setup, state: Partition, broker: int) -> Moved:
+def _noticed(setup: ModelConfig, state: ModelPartition, broker: int) -> Transitions:
     """The controller misses a broker: it leaves the in-sync set, unless it is the last one there and ELR is off."""
     replica = state.of(broker)
     stays = not setup.elr and state.in_sync == (broker,)
@@ -466,17 +470,20 @@ def _noticed(setup: Setup, state: Partition, broker: int) -> Moved:
     if broker != state.leader:
         # A leader that is cut off hears nothing of it.
         listens = after.led is not None and not after.led.cut
-        yield Move(Deed.NOTICE, broker), settled(setup, after, after.leader) if listens else after
+        yield (
+            ModelEvent(ModelAction.NOTICE, broker),
+            advance_high_watermark(setup, after, after.leader) if listens else after,
+        )
         return
     after = after._replace(leader=0, last=broker if setup.elr and not after.in_sync else 0)
     heirs = [one for one in after.brokers if after.of(one).reachable and _may_lead(setup, after, one)]
     for heir in heirs:
-        yield Move(Deed.NOTICE, broker, heir), _elected(after, heir)
+        yield ModelEvent(ModelAction.NOTICE, broker, heir), _elected(after, heir)
     if not heirs:
-        yield Move(Deed.NOTICE, broker), after
+        yield ModelEvent(ModelAction.NOTICE, broker), after
 
 
-def _may_lead(setup: Setup, state: Partition, broker: int) -> bool:
+def _may_lead(setup: ModelConfig, state: ModelPartition, broker: int) -> bool:
     """Of those that can be reached: one in sync; else, with ELR, one that is eligible, or else who led last; else,
     where unclean election is allowed, any."""
     replica, in_sync = state.of(broker), state.in_sync
@@ -494,7 +501,7 @@ def _may_lead(setup: Setup, state: Partition, broker: int) -> bool:
     return setup.unclean
 
 
-def _elected(state: Partition, broker: int) -> Partition:
+def _elected(state: ModelPartition, broker: int) -> ModelPartition:
     epoch, replica = state.epoch + 1, state.of(broker)
     clean = replica.in_sync
     for other in state.brokers:
@@ -506,30 +513,33 @@ def _elected(state: Partition, broker: int) -> Partition:
     return state.with_replica(broker, leader)._replace(leader=broker, epoch=epoch, start=len(leader.log), last=0)
 
 
-def _returned(setup: Setup, state: Partition, broker: int) -> Moved:
+def _returned(setup: ModelConfig, state: ModelPartition, broker: int) -> Transitions:
     replica = state.of(broker)
     # The controller has to have missed it first; without ELR who was last in sync stays so all the same.
     missed = broker != state.leader and (not replica.in_sync or (not setup.elr and state.in_sync == (broker,)))
     if not replica.up and missed:
         # It did not stop in good order, so ELR does not trust its log any more.
         eligible = replica.eligible and not setup.elr
-        yield Move(Deed.RESTART, broker), state.with_replica(broker, replica._replace(up=True, eligible=eligible))
+        yield (
+            ModelEvent(ModelAction.RESTART, broker),
+            state.with_replica(broker, replica._replace(up=True, eligible=eligible)),
+        )
     if replica.up and replica.cut:
-        yield Move(Deed.HEAL, broker), _healed(setup, state, broker)
+        yield ModelEvent(ModelAction.HEAL, broker), _healed(setup, state, broker)
     if replica.up and replica.slow:
-        yield Move(Deed.RECOVER, broker), state.with_replica(broker, replica._replace(slow=False))
+        yield ModelEvent(ModelAction.RECOVER, broker), state.with_replica(broker, replica._replace(slow=False))
 
 
-def _healed(setup: Setup, state: Partition, broker: int) -> Partition:
+def _healed(setup: ModelConfig, state: ModelPartition, broker: int) -> ModelPartition:
     replica = state.of(broker)._replace(cut=False, view=0)
     if state.leader == broker:
-        return settled(setup, state.with_replica(broker, replica), broker)
+        return advance_high_watermark(setup, state.with_replica(broker, replica), broker)
     refused = replica.waiting
     replica = replica._replace(leads=False, waiting=())
-    return state.with_replica(broker, replica).answered(refused, Sent.REFUSED)
+    return state.with_replica(broker, replica).answered(refused, SendState.REFUSED)
 
 
-def sends(setup: Setup, state: Partition, *, faults: bool) -> Moved:
+def producer_transitions(setup: ModelConfig, state: ModelPartition, *, faults: bool) -> Transitions:
     """Without `faults` what goes well; with them, how an answer is lost, or with acks=0 a record."""
     for record in _next_records(setup, state):
         for broker in state.brokers:
@@ -537,96 +547,108 @@ def sends(setup: Setup, state: Partition, *, faults: bool) -> Moved:
             if replica.epoch < state.seen or not (replica.leads or broker == state.leader):
                 continue
             if not replica.up:
-                if setup.acks is Acks.NONE and not faults:
-                    yield Move(Deed.SEND, broker, record), state.answered((record,), Sent.ACKNOWLEDGED)
+                if setup.acks is ProducerAcks.NONE and not faults:
+                    yield (
+                        ModelEvent(ModelAction.SEND, broker, record),
+                        state.answered((record,), SendState.ACKNOWLEDGED),
+                    )
                 continue
-            move = Move(Deed.UNANSWERED if faults else Deed.SEND, broker, record)
+            move = ModelEvent(ModelAction.UNANSWERED if faults else ModelAction.SEND, broker, record)
             after = _unanswered(setup, state, broker, record) if faults else _sent(setup, state, broker, record)
             if after != state:
                 yield move, after
 
 
-def waits(state: Partition) -> Moved:
+def producer_timeout_transitions(state: ModelPartition) -> Transitions:
     """A producer that waits for a leader which is cut off turns to the new one."""
     for broker in state.brokers:
         replica = state.of(broker)
         if replica.waiting and state.leader not in (0, broker):
-            after = state.with_replica(broker, replica._replace(waiting=())).answered(replica.waiting, Sent.REFUSED)
-            yield Move(Deed.GIVE_UP, broker), after._replace(seen=state.epoch)
+            after = state.with_replica(broker, replica._replace(waiting=())).answered(
+                replica.waiting, SendState.REFUSED
+            )
+            yield ModelEvent(ModelAction.GIVE_UP, broker), after._replace(seen=state.epoch)
 
 
-def _next_records(setup: Setup, state: Partition) -> list[int]:
-    again = [at for at, status in enumerate(state.sent, 1) if status == Sent.REFUSED] if setup.retries else []
-    fresh = [at for at, status in enumerate(state.sent, 1) if status == Sent.NOT_YET]
-    busy = Sent.WAITING in state.sent or bool(again)
+def _next_records(setup: ModelConfig, state: ModelPartition) -> list[int]:
+    again = [at for at, status in enumerate(state.sent, 1) if status == SendState.REFUSED] if setup.retries else []
+    fresh = [at for at, status in enumerate(state.sent, 1) if status == SendState.NOT_YET]
+    busy = SendState.WAITING in state.sent or bool(again)
     return again[:1] + (fresh[:1] if setup.in_flight or not busy else [])
 
 
-def _takes(setup: Setup, state: Partition, broker: int, record: int) -> bool:
+def _takes(setup: ModelConfig, state: ModelPartition, broker: int, record: int) -> bool:
     """Whether this leader appends the record, or has it already."""
     replica = state.of(broker)
     in_sync = replica.view if replica.cut or state.leader != broker else len(state.in_sync)
-    if setup.acks is Acks.ALL and in_sync < setup.needed:
+    if setup.acks is ProducerAcks.ALL and in_sync < setup.effective_min_insync:
         return False
     if not setup.idempotent or replica.holds(record):
         return True
     # A gap in the sequence is refused. One that the cluster lost is passed with a new producer epoch (KIP-360).
-    return all(replica.holds(one) or state.sent[one - 1] == Sent.ACKNOWLEDGED for one in range(1, record))
+    return all(replica.holds(one) or state.sent[one - 1] == SendState.ACKNOWLEDGED for one in range(1, record))
 
 
-def _written(setup: Setup, state: Partition, broker: int, record: int) -> Partition:
+def _written(setup: ModelConfig, state: ModelPartition, broker: int, record: int) -> ModelPartition:
     replica = state.of(broker)
     if not (setup.idempotent and replica.holds(record)):
-        replica = appended(setup, replica, replica._replace(log=(*replica.log, Entry(record, replica.epoch))))
+        replica = append_log(setup, replica, replica._replace(log=(*replica.log, ModelLogEntry(record, replica.epoch))))
     return state.with_replica(broker, replica)._replace(seen=max(state.seen, replica.epoch))
 
 
-def _sent(setup: Setup, state: Partition, broker: int, record: int) -> Partition:
+def _sent(setup: ModelConfig, state: ModelPartition, broker: int, record: int) -> ModelPartition:
     if not _takes(setup, state, broker, record):
-        return state.answered((record,), Sent.REFUSED) if setup.in_flight else state
+        return state.answered((record,), SendState.REFUSED) if setup.in_flight else state
     state = _written(setup, state, broker, record)
-    if setup.acks is not Acks.ALL:
-        return settled(setup, state.answered((record,), Sent.ACKNOWLEDGED), broker)
+    if setup.acks is not ProducerAcks.ALL:
+        return advance_high_watermark(setup, state.answered((record,), SendState.ACKNOWLEDGED), broker)
     replica = state.of(broker)
     state = state.with_replica(broker, replica._replace(waiting=(*replica.waiting, record)))
-    return settled(setup, state.answered((record,), Sent.WAITING), broker)
+    return advance_high_watermark(setup, state.answered((record,), SendState.WAITING), broker)
 
 
-def _unanswered(setup: Setup, state: Partition, broker: int, record: int) -> Partition:
-    if setup.acks is Acks.NONE:
-        return state.answered((record,), Sent.ACKNOWLEDGED)
+def _unanswered(setup: ModelConfig, state: ModelPartition, broker: int, record: int) -> ModelPartition:
+    if setup.acks is ProducerAcks.NONE:
+        return state.answered((record,), SendState.ACKNOWLEDGED)
     if not _takes(setup, state, broker, record):
         return state
-    return settled(setup, _written(setup, state, broker, record).answered((record,), Sent.REFUSED), broker)
+    return advance_high_watermark(
+        setup, _written(setup, state, broker, record).answered((record,), SendState.REFUSED), broker
+    )
 
 
-def reads(setup: Setup, state: Partition) -> Moved:
+def consumer_transitions(setup: ModelConfig, state: ModelPartition) -> Transitions:
     reader, leader = state.reader, state.led
     if reader is None:
         return
     free = not reader.hand and leader is not None and not leader.cut
-    if free and leader is not None and reader.place < state.first and setup.reset is not Reset.NONE:
+    if free and leader is not None and reader.place < state.first and setup.reset is not AutoOffsetReset.NONE:
         if _tells_reset(setup, state, leader):
-            to = state.first if setup.reset is Reset.EARLIEST else leader.high
-            yield Move(Deed.SEEK, state.leader), _with(state, reader._replace(place=to))
+            to = state.first if setup.reset is AutoOffsetReset.EARLIEST else leader.high
+            yield ModelEvent(ModelAction.SEEK, state.leader), _with(state, reader._replace(place=to))
     elif free and leader is not None and reader.place < leader.high:
         record = leader.log[reader.place].record
-        yield Move(Deed.POLL, state.leader, record), _with(state, reader._replace(place=reader.place + 1, hand=record))
-    if reader.hand and (setup.commit is not Commit.BEFORE or reader.committed == reader.place):
+        yield (
+            ModelEvent(ModelAction.POLL, state.leader, record),
+            _with(state, reader._replace(place=reader.place + 1, hand=record)),
+        )
+    if reader.hand and (setup.commit is not CommitMode.BEFORE or reader.committed == reader.place):
         handled = tuple(count + (at == reader.hand) for at, count in enumerate(reader.handled, 1))
-        committed = reader.place if setup.commit is Commit.TOGETHER else reader.committed
+        committed = reader.place if setup.commit is CommitMode.WITH_RESULTS else reader.committed
         after = reader._replace(hand=0, handled=handled, committed=committed)
-        yield Move(Deed.HANDLE, 0, reader.hand), _with(state, after)
-    may = {Commit.AUTO: True, Commit.BEFORE: bool(reader.hand), Commit.AFTER: not reader.hand}.get(setup.commit)
-    if may and reader.committed != reader.place != NOWHERE:
-        yield Move(Deed.COMMIT), _with(state, reader._replace(committed=reader.place))
+        yield ModelEvent(ModelAction.HANDLE, 0, reader.hand), _with(state, after)
+    may = {CommitMode.AUTO: True, CommitMode.BEFORE: bool(reader.hand), CommitMode.AFTER: not reader.hand}.get(
+        setup.commit
+    )
+    if may and reader.committed != reader.place != NO_OFFSET:
+        yield ModelEvent(ModelAction.COMMIT), _with(state, reader._replace(committed=reader.place))
 
 
-def _tells_reset(setup: Setup, state: Partition, leader: Replica) -> bool:
+def _tells_reset(setup: ModelConfig, state: ModelPartition, leader: ModelReplica) -> bool:
     """A new leader tells no end before its high watermark has reached where its epoch begins (KIP-207)."""
-    old = setup.truncation is Truncation.HIGH_WATERMARK
-    return setup.reset is Reset.EARLIEST or old or leader.high >= state.start
+    old = setup.truncation is TruncationMode.HIGH_WATERMARK
+    return setup.reset is AutoOffsetReset.EARLIEST or old or leader.high >= state.start
 
 
-def _with(state: Partition, reader: Reader) -> Partition:
+def _with(state: ModelPartition, reader: ModelConsumer) -> ModelPartition:
     return state._replace(reader=reader)

@@ -1,8 +1,8 @@
 """The smallest schedule that does harm, by what a partition and its clients may do and suffer: fewest faults first,
 then fewest steps. Pure.
 
-States from which the same follows are one (`merged`). What was reached with fewer faults is never looked at again.
-Where only losses are sought, a state that can lose nothing any more without a fault ends its branch.
+States from which the same follows are one (`canonicalize_state`). What was reached with fewer faults is never looked
+at again. Where only losses are sought, a state that can lose nothing any more without a fault ends its branch.
 
 Classic losses, and what mends them: scripts that the model plays, as far as it allows each step. Pure.
 """
@@ -16,46 +16,46 @@ from itertools import chain
 from typing import Any, Final
 
 from twinshore.advisor.core.simulator.model import (
-    NOWHERE,
-    Acks,
-    Commit,
-    Damage,
-    Deed,
-    Fault,
-    Harm,
-    Move,
-    Moved,
-    Partition,
-    Reset,
-    Sent,
-    Setup,
-    Truncation,
-    begin,
-    damages,
-    reads,
-    replication,
-    sends,
-    waits,
+    NO_OFFSET,
+    Anomaly,
+    AnomalyCase,
+    AutoOffsetReset,
+    CommitMode,
+    FaultKind,
+    ModelAction,
+    ModelConfig,
+    ModelEvent,
+    ModelPartition,
+    ProducerAcks,
+    SendState,
+    Transitions,
+    TruncationMode,
+    build_initial_state,
+    consumer_transitions,
+    find_anomalies,
+    producer_timeout_transitions,
+    producer_transitions,
+    replication_transitions,
 )
 
 STATES_MAX = 200_000
 # States that are known for each that may be looked at. Searches that end have four to nine of them.
-KNOWN_OF_EACH, KNOWN_LEAST = 10, 10_000
+KNOWN_STATES_FACTOR, KNOWN_STATES_MIN = 10, 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScheduleStep:
     """One thing that happened, and how the partition stood before and after."""
 
-    move: Move
-    before: Partition
-    after: Partition
+    move: ModelEvent
+    before: ModelPartition
+    after: ModelPartition
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    damage: Damage
-    steps: tuple[Step, ...]
+    damage: AnomalyCase
+    steps: tuple[ScheduleStep, ...]
 
     @property
     def faults(self) -> int:
@@ -63,70 +63,79 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Explored:
+class Exploration:
     """`whole`: every schedule within the bounds was looked at, for the harms that were not found. `states`: how many
     different ones were gone on from."""
 
-    setup: Setup
+    setup: ModelConfig
     faults_max: int
-    sought: tuple[Harm, ...]
-    found: dict[Harm, Schedule]
+    sought: tuple[Anomaly, ...]
+    found: dict[Anomaly, Schedule]
     states: int
     whole: bool
 
 
-def quiet(setup: Setup, state: Partition) -> Iterator[tuple[Move, Partition]]:
+def faultless_transitions(setup: ModelConfig, state: ModelPartition) -> Iterator[tuple[ModelEvent, ModelPartition]]:
     """All that can happen without a fault, in an order that is always the same."""
-    return chain(sends(setup, state, faults=False), waits(state), replication(setup, state), reads(setup, state))
+    return chain(
+        producer_transitions(setup, state, faults=False),
+        producer_timeout_transitions(state),
+        replication_transitions(setup, state),
+        consumer_transitions(setup, state),
+    )
 
 
 def explore(
-    setup: Setup, *, faults_max: int, sought: tuple[Harm, ...] = tuple(Harm), states_max: int = STATES_MAX
-) -> Explored:
+    setup: ModelConfig, *, faults_max: int, sought: tuple[Anomaly, ...] = tuple(Anomaly), states_max: int = STATES_MAX
+) -> Exploration:
     """Looks until each harm sought is found, all is seen, or `states_max` states are; also no further once ten times as
     many are known, most of which wait: they are what fills memory."""
-    first = begin(setup)
-    queue: list[tuple[int, int, int, Partition]] = [(0, 0, 0, first)]
-    came: dict[int, tuple[int, Move, Partition]] = {}
-    waiting: dict[Partition, tuple[int, int]] = {first: (0, 0)}
+    first = build_initial_state(setup)
+    queue: list[tuple[int, int, int, ModelPartition]] = [(0, 0, 0, first)]
+    came: dict[int, tuple[int, ModelEvent, ModelPartition]] = {}
+    waiting: dict[ModelPartition, tuple[int, int]] = {first: (0, 0)}
     seen: set[Any] = set()
-    found: dict[Harm, Schedule] = {}
+    found: dict[Anomaly, Schedule] = {}
     number = 0
-    only_losses, known_max = set(sought) == {Harm.LOST}, max(KNOWN_OF_EACH * states_max, KNOWN_LEAST)
+    only_losses, known_max = set(sought) == {Anomaly.LOST}, max(KNOWN_STATES_FACTOR * states_max, KNOWN_STATES_MIN)
     while queue and len(found) < len(sought) and len(seen) < states_max and len(waiting) < known_max:
         spent, steps, at, state = heappop(queue)
-        key = merged(setup, state)
+        key = canonicalize_state(setup, state)
         if key in seen:
             continue
         seen.add(key)
-        for damage in damages(state):
+        for damage in find_anomalies(state):
             if damage.harm in sought and damage.harm not in found:
                 found[damage.harm] = Schedule(damage, _way(came, at, state))
-        after = chain(quiet(setup, state), faults(setup, state) if spent < faults_max else ())
+        after = chain(
+            faultless_transitions(setup, state), fault_transitions(setup, state) if spent < faults_max else ()
+        )
         for move, then in after:
             cost = (spent + move.is_fault, steps + 1)
             known = waiting.get(then)
             if known is not None and known <= cost:
                 continue
             waiting[then] = cost
-            if only_losses and cost[0] == faults_max and stays_whole(then) and not any(damages(then)):
+            if only_losses and cost[0] == faults_max and is_safe_without_faults(then) and not any(find_anomalies(then)):
                 continue
             number += 1
             came[number] = (at, move, state)
             heappush(queue, (*cost, number, then))
-    return Explored(setup, faults_max, sought, found, len(seen), not queue)
+    return Exploration(setup, faults_max, sought, found, len(seen), not queue)
 
 
-def _way(came: dict[int, tuple[int, Move, Partition]], at: int, state: Partition) -> tuple[Step, ...]:
-    steps: list[Step] = []
+def _way(
+    came: dict[int, tuple[int, ModelEvent, ModelPartition]], at: int, state: ModelPartition
+) -> tuple[ScheduleStep, ...]:
+    steps: list[ScheduleStep] = []
     while at:
         at, move, before = came[at]
-        steps.append(Step(move, before, state))
+        steps.append(ScheduleStep(move, before, state))
         state = before
     return tuple(reversed(steps))
 
 
-def merged(setup: Setup, state: Partition) -> Any:
+def canonicalize_state(setup: ModelConfig, state: ModelPartition) -> Any:
     """The same for states from which the same harm follows by the same moves: they differ in what nothing that follows
     depends on. Brokers' numbers are names. Of epochs only their order counts, and of the epoch that a producer knows
     only which leaders it shuts out. Where a follower's log ends is of use to a leader only above its own high
@@ -136,7 +145,7 @@ def merged(setup: Setup, state: Partition) -> Any:
     leading = [one.epoch for broker, one in enumerate(state.replicas, 1) if one.leads or broker == leader]
     epochs = {entry.epoch for one in state.replicas for entry in one.log}
     rank = {epoch: at for at, epoch in enumerate(sorted({*epochs, *leading}))}
-    by_epoch = setup.truncation is Truncation.EPOCH
+    by_epoch = setup.truncation is TruncationMode.EPOCH
     ranked = sorted(
         (
             tuple((entry.record, rank[entry.epoch]) for entry in one.log),
@@ -155,7 +164,7 @@ def merged(setup: Setup, state: Partition) -> Any:
     return tuple(ranked), start, shut, state.sent, state.reader, state.first
 
 
-def stays_whole(state: Partition) -> bool:
+def is_safe_without_faults(state: ModelPartition) -> bool:
     """Without a further fault no record can be lost from here on: who leads is reached and stays the leader, a leader's
     log only grows, and nobody else takes himself for it and acknowledges. Of readers it says nothing."""
     if state.reader is not None or state.led is None or not state.led.reachable:
@@ -163,53 +172,53 @@ def stays_whole(state: Partition) -> bool:
     return not any(one.leads for broker, one in enumerate(state.replicas, 1) if broker != state.leader)
 
 
-def faults(setup: Setup, state: Partition) -> Moved:
+def fault_transitions(setup: ModelConfig, state: ModelPartition) -> Transitions:
     for broker in state.brokers:
         replica = state.of(broker)
         if not replica.up:
             continue
-        if Fault.CRASH in setup.faults:
-            yield Move(Deed.CRASH, broker), _down(state, broker, len(replica.log))
-        if Fault.POWER in setup.faults and replica.flushed < len(replica.log):
-            yield Move(Deed.POWER, broker), _down(state, broker, replica.flushed)
+        if FaultKind.CRASH in setup.faults:
+            yield ModelEvent(ModelAction.CRASH, broker), _down(state, broker, len(replica.log))
+        if FaultKind.POWER in setup.faults and replica.flushed < len(replica.log):
+            yield ModelEvent(ModelAction.POWER, broker), _down(state, broker, replica.flushed)
         alone = len(state.replicas) == 1
-        if Fault.CUT in setup.faults and not replica.cut and not alone:
+        if FaultKind.CUT in setup.faults and not replica.cut and not alone:
             yield (
-                Move(Deed.CUT, broker),
+                ModelEvent(ModelAction.CUT, broker),
                 state.with_replica(broker, replica._replace(cut=True, view=_view(state, broker))),
             )
-        if Fault.SLOW in setup.faults and not replica.slow and not replica.cut and not alone:
-            yield Move(Deed.SLOW, broker), state.with_replica(broker, replica._replace(slow=True))
-    if Fault.ANSWER in setup.faults:
-        yield from sends(setup, state, faults=True)
+        if FaultKind.SLOW in setup.faults and not replica.slow and not replica.cut and not alone:
+            yield ModelEvent(ModelAction.SLOW, broker), state.with_replica(broker, replica._replace(slow=True))
+    if FaultKind.LOST_RESPONSE in setup.faults:
+        yield from producer_transitions(setup, state, faults=True)
     yield from _of_reading(setup, state)
 
 
-def _of_reading(setup: Setup, state: Partition) -> Moved:
+def _of_reading(setup: ModelConfig, state: ModelPartition) -> Transitions:
     reader, leader = state.reader, state.led
     if reader is None:
         return
-    if Fault.READER in setup.faults:
-        yield Move(Deed.READER), state._replace(reader=reader._replace(place=reader.committed, hand=0))
-    if setup.reset is Reset.NONE:
+    if FaultKind.READER in setup.faults:
+        yield ModelEvent(ModelAction.READER), state._replace(reader=reader._replace(place=reader.committed, hand=0))
+    if setup.reset is AutoOffsetReset.NONE:
         return
     # Where the application keeps its place itself, brokers have none to forget.
-    if Fault.REST in setup.faults and reader.committed != NOWHERE and setup.commit is not Commit.TOGETHER:
-        gone = reader._replace(place=NOWHERE, committed=NOWHERE, hand=0)
-        yield Move(Deed.REST), state._replace(reader=gone)
-    if Fault.RETENTION in setup.faults and leader is not None and state.first < leader.high:
-        yield Move(Deed.DELETE, 0, leader.log[state.first].record), state._replace(first=state.first + 1)
+    if FaultKind.REST in setup.faults and reader.committed != NO_OFFSET and setup.commit is not CommitMode.WITH_RESULTS:
+        gone = reader._replace(place=NO_OFFSET, committed=NO_OFFSET, hand=0)
+        yield ModelEvent(ModelAction.REST), state._replace(reader=gone)
+    if FaultKind.RETENTION in setup.faults and leader is not None and state.first < leader.high:
+        yield ModelEvent(ModelAction.DELETE, 0, leader.log[state.first].record), state._replace(first=state.first + 1)
 
 
-def _view(state: Partition, broker: int) -> int:
+def _view(state: ModelPartition, broker: int) -> int:
     return len(state.in_sync) if state.leader == broker else 0
 
 
-def _down(state: Partition, broker: int, end: int) -> Partition:
+def _down(state: ModelPartition, broker: int, end: int) -> ModelPartition:
     replica = state.of(broker)
     refused = replica.waiting
     down = replica.cut_to(end)._replace(up=False, cut=False, slow=False, leads=False, view=0, waiting=())
-    return state.with_replica(broker, down).answered(refused, Sent.REFUSED)
+    return state.with_replica(broker, down).answered(refused, SendState.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,50 +227,50 @@ class Story:
 
     name: str
     title: str
-    setup: Setup
-    script: tuple[Move, ...]
-    ends: Harm | None
+    setup: ModelConfig
+    script: tuple[ModelEvent, ...]
+    ends: Anomaly | None
     moral: str
 
 
-def play(story: Story) -> tuple[Step, ...]:
+def play_story(story: Story) -> tuple[ScheduleStep, ...]:
     """ValueError where the model does not allow a step of the script."""
-    state, steps = begin(story.setup), []
+    state, steps = build_initial_state(story.setup), []
     for move in story.script:
-        able = dict(chain(quiet(story.setup, state), faults(story.setup, state)))
+        able = dict(chain(faultless_transitions(story.setup, state), fault_transitions(story.setup, state)))
         if move not in able:
             raise ValueError(f"{story.name}: {move} cannot happen; what can: {', '.join(map(str, able))}")
-        steps.append(Step(move, state, able[move]))
+        steps.append(ScheduleStep(move, state, able[move]))
         state = able[move]
     return tuple(steps)
 
 
-def _send(record: int, broker: int = 1) -> Move:
-    return Move(Deed.SEND, broker, record)
+def _send(record: int, broker: int = 1) -> ModelEvent:
+    return ModelEvent(ModelAction.SEND, broker, record)
 
 
-def _fetch(*brokers: int) -> tuple[Move, ...]:
-    return tuple(Move(Deed.FETCH, broker) for broker in brokers)
+def _fetch(*brokers: int) -> tuple[ModelEvent, ...]:
+    return tuple(ModelEvent(ModelAction.FETCH, broker) for broker in brokers)
 
 
-def _gone(broker: int, heir: int = 0, by: Deed = Deed.CRASH) -> tuple[Move, ...]:
-    return Move(by, broker), Move(Deed.NOTICE, broker, heir)
+def _gone(broker: int, heir: int = 0, by: ModelAction = ModelAction.CRASH) -> tuple[ModelEvent, ...]:
+    return ModelEvent(by, broker), ModelEvent(ModelAction.NOTICE, broker, heir)
 
 
-_SLOW_LEADER = (Move(Deed.SLOW, 1), Move(Deed.SHRINK, 1))
-_BACK = (Move(Deed.RESTART, 1), Move(Deed.ELECT, 1))
-_ALONE = Setup(replicas=1, records=1)
-_READ = (_send(1), Move(Deed.POLL, 1, 1))
-_AGAIN = Setup(replicas=1, commit=Commit.AFTER)
-_HANDLED = (Move(Deed.HANDLE, 0, 1), Move(Deed.COMMIT))
-_DIES = Move(Deed.READER)
+_SLOW_LEADER = (ModelEvent(ModelAction.SLOW, 1), ModelEvent(ModelAction.SHRINK, 1))
+_BACK = (ModelEvent(ModelAction.RESTART, 1), ModelEvent(ModelAction.ELECT, 1))
+_ALONE = ModelConfig(replicas=1, records=1)
+_READ = (_send(1), ModelEvent(ModelAction.POLL, 1, 1))
+_AGAIN = ModelConfig(replicas=1, commit=CommitMode.AFTER)
+_HANDLED = (ModelEvent(ModelAction.HANDLE, 0, 1), ModelEvent(ModelAction.COMMIT))
+_DIES = ModelEvent(ModelAction.READER)
 _LAST_WORDS = (_send(1), *_fetch(2, 3, 2, 3), *_SLOW_LEADER, _send(2))
 
 STORIES: Final = (
     Story(
         "two-rounds",
         "A record is acknowledged only in the second round of fetches",
-        Setup(records=1, min_insync=2),
+        ModelConfig(records=1, min_insync=2),
         (_send(1), *_fetch(2, 3, 2, 3, 2)),
         None,
         "A follower's fetch brings the record; its next one tells the leader that it has it. Only then the high"
@@ -270,41 +279,41 @@ STORIES: Final = (
     Story(
         "acks-0",
         "acks=0: a record goes to a broker that is down",
-        Setup(records=1, acks=Acks.NONE, idempotent=False),
-        (Move(Deed.CRASH, 1), _send(1), Move(Deed.NOTICE, 1, 2)),
-        Harm.LOST,
+        ModelConfig(records=1, acks=ProducerAcks.NONE, idempotent=False),
+        (ModelEvent(ModelAction.CRASH, 1), _send(1), ModelEvent(ModelAction.NOTICE, 1, 2)),
+        Anomaly.LOST,
         "The producer does not wait for an answer, so nobody learns of the loss.",
     ),
     Story(
         "acks-1",
         "acks=1: the leader dies before a follower has fetched",
-        Setup(records=1, acks=Acks.LEADER, idempotent=False),
-        (_send(1), *_gone(1, 2), Move(Deed.RESTART, 1), *_fetch(1)),
-        Harm.LOST,
+        ModelConfig(records=1, acks=ProducerAcks.LEADER, idempotent=False),
+        (_send(1), *_gone(1, 2), ModelEvent(ModelAction.RESTART, 1), *_fetch(1)),
+        Anomaly.LOST,
         "An election that is clean loses it: being in sync does not mean having the last records. acks=all waits.",
     ),
     Story(
         "acks-1-cut",
         "acks=1: a leader that is cut off goes on acknowledging",
-        Setup(records=1, acks=Acks.LEADER, idempotent=False),
-        (*_gone(1, 2, Deed.CUT), _send(1), Move(Deed.HEAL, 1), *_fetch(1)),
-        Harm.LOST,
+        ModelConfig(records=1, acks=ProducerAcks.LEADER, idempotent=False),
+        (*_gone(1, 2, ModelAction.CUT), _send(1), ModelEvent(ModelAction.HEAL, 1), *_fetch(1)),
+        Anomaly.LOST,
         "The old leader does not know yet that it is none. With acks=all it could acknowledge nothing alone.",
     ),
     Story(
         "one-replica",
         "One replica: a machine loses its power",
         _ALONE,
-        (_send(1), *_gone(1, 0, Deed.POWER), *_BACK),
-        Harm.LOST,
+        (_send(1), *_gone(1, 0, ModelAction.POWER), *_BACK),
+        Anomaly.LOST,
         "acks=all waits for all replicas in sync, and that is one. Kafka leaves it to the system when records are on"
         " disk, and to other replicas to have them.",
     ),
     Story(
         "refused",
         "Consistency before availability: with too few in sync writers are refused, and nothing is lost",
-        Setup(replicas=2, records=1, min_insync=2),
-        (*_gone(2), _send(1), Move(Deed.RESTART, 2), *_fetch(2), _send(1), *_fetch(2, 2), *_gone(1, 2)),
+        ModelConfig(replicas=2, records=1, min_insync=2),
+        (*_gone(2), _send(1), ModelEvent(ModelAction.RESTART, 2), *_fetch(2), _send(1), *_fetch(2, 2), *_gone(1, 2)),
         None,
         "With acks=all the producer hears NOT_ENOUGH_REPLICAS and tries again until a second replica is back. So what"
         " is acknowledged outlives the leader. With three replicas one may be away without a refusal.",
@@ -312,58 +321,58 @@ STORIES: Final = (
     Story(
         "min-insync-1",
         "acks=all, min.insync.replicas=1: all in sync means the leader alone",
-        Setup(records=1),
-        (*_SLOW_LEADER, _send(1), *_gone(1, 0, Deed.POWER), *_BACK),
-        Harm.LOST,
+        ModelConfig(records=1),
+        (*_SLOW_LEADER, _send(1), *_gone(1, 0, ModelAction.POWER), *_BACK),
+        Anomaly.LOST,
         "A leader that answers its followers too slowly puts them out of the in-sync set, and acks=all waits for itself"
         " alone. With min.insync.replicas=2 the record is refused instead.",
     ),
     Story(
         "last-in-sync",
         "acks=all, min.insync.replicas=2: the last replica in sync loses its disk's last writes",
-        Setup(min_insync=2),
-        (*_LAST_WORDS, *_gone(1, 0, Deed.POWER), *_BACK),
-        Harm.LOST,
+        ModelConfig(min_insync=2),
+        (*_LAST_WORDS, *_gone(1, 0, ModelAction.POWER), *_BACK),
+        Anomaly.LOST,
         "Record 2 is refused, but record 1 is lost though two others have it: only who was in sync last may lead,"
         " whatever became of its log. Eligible leader replicas (KIP-966) mend it.",
     ),
     Story(
         "eligible",
         "The same with eligible leader replicas: nothing is lost",
-        Setup(min_insync=2, elr=True),
-        (*_LAST_WORDS, *_gone(1, 2, Deed.POWER)),
+        ModelConfig(min_insync=2, elr=True),
+        (*_LAST_WORDS, *_gone(1, 2, ModelAction.POWER)),
         None,
         "Who left the in-sync set while too few stayed may still lead, for nothing was acknowledged without it since.",
     ),
     Story(
         "unclean",
         "Unclean election: a replica that lags is made the leader",
-        Setup(replicas=2, records=1, unclean=True),
+        ModelConfig(replicas=2, records=1, unclean=True),
         (
-            Move(Deed.SLOW, 2),
-            Move(Deed.SHRINK, 2),
+            ModelEvent(ModelAction.SLOW, 2),
+            ModelEvent(ModelAction.SHRINK, 2),
             _send(1),
             *_gone(1, 2),
-            Move(Deed.RECOVER, 2),
-            Move(Deed.RESTART, 1),
+            ModelEvent(ModelAction.RECOVER, 2),
+            ModelEvent(ModelAction.RESTART, 1),
             *_fetch(1),
         ),
-        Harm.LOST,
+        Anomaly.LOST,
         "The old leader still has the record when it comes back, and cuts it: followers' logs are cut to the leader's.",
     ),
     Story(
         "truncation-high-watermark",
         "Before leader epochs: a follower cuts a record that was acknowledged",
-        Setup(records=1, min_insync=2, truncation=Truncation.HIGH_WATERMARK),
-        (_send(1), *_fetch(2, 3, 2, 3), *_gone(1, 3), Move(Deed.FOLLOW, 2), *_gone(3, 2)),
-        Harm.LOST,
+        ModelConfig(records=1, min_insync=2, truncation=TruncationMode.HIGH_WATERMARK),
+        (_send(1), *_fetch(2, 3, 2, 3), *_gone(1, 3), ModelEvent(ModelAction.LET_OFFSETS_FOLLOW, 2), *_gone(3, 2)),
+        Anomaly.LOST,
         "Broker 2 has the record, but not yet heard that it is below the high watermark. As it turns to a new leader it"
         " cuts it to fetch it again, and is the leader itself before it can.",
     ),
     Story(
         "truncation-epoch",
         "The same with leader epochs (KIP-101): nothing is lost",
-        Setup(records=1, min_insync=2),
+        ModelConfig(records=1, min_insync=2),
         (_send(1), *_fetch(2, 3, 2, 3), *_gone(1, 3), *_fetch(2), *_gone(3, 2)),
         None,
         "A follower asks the new leader where the epoch of its own last record ended, and cuts only what lies beyond.",
@@ -371,50 +380,56 @@ STORIES: Final = (
     Story(
         "retry-new-leader",
         "The leader dies before it has answered, and the producer sends again: repeated, not lost",
-        Setup(records=1, min_insync=2, idempotent=False),
+        ModelConfig(records=1, min_insync=2, idempotent=False),
         (_send(1), *_fetch(2, 3), *_gone(1, 2), _send(1, 2), *_fetch(3, 3)),
-        Harm.TWICE,
+        Anomaly.TWICE,
         "The new leader had the record already. Idempotence would have it recognised by its sequence number, which"
         " replicas learn with the record.",
     ),
     Story(
         "retry-twice",
         "An answer is lost, and the producer sends again",
-        Setup(replicas=1, records=1, idempotent=False),
-        (Move(Deed.UNANSWERED, 1, 1), _send(1)),
-        Harm.TWICE,
+        ModelConfig(replicas=1, records=1, idempotent=False),
+        (ModelEvent(ModelAction.UNANSWERED, 1, 1), _send(1)),
+        Anomaly.TWICE,
         "The producer cannot know whether the first one was appended.",
     ),
     Story(
         "retry-once",
         "The same with idempotence: the record is there once",
         _ALONE,
-        (Move(Deed.UNANSWERED, 1, 1), _send(1)),
+        (ModelEvent(ModelAction.UNANSWERED, 1, 1), _send(1)),
         None,
         "The broker knows the record by its producer's sequence number.",
     ),
     Story(
         "auto-commit",
         "A place is committed before its record is handled",
-        Setup(replicas=1, records=1, commit=Commit.AUTO),
-        (*_READ, Move(Deed.COMMIT), _DIES),
-        Harm.LOST,
+        ModelConfig(replicas=1, records=1, commit=CommitMode.AUTO),
+        (*_READ, ModelEvent(ModelAction.COMMIT), _DIES),
+        Anomaly.LOST,
         "A timer commits what was handed out. It does so in clients that commit by one of their own, and in Java where"
         " another thread handles what poll() gave.",
     ),
     Story(
         "commit-after",
         "A place is committed after its record was handled",
-        Setup(replicas=1, records=1, commit=Commit.AFTER),
-        (*_READ, Move(Deed.HANDLE, 0, 1), _DIES, Move(Deed.POLL, 1, 1), Move(Deed.HANDLE, 0, 1)),
-        Harm.TWICE,
+        ModelConfig(replicas=1, records=1, commit=CommitMode.AFTER),
+        (
+            *_READ,
+            ModelEvent(ModelAction.HANDLE, 0, 1),
+            _DIES,
+            ModelEvent(ModelAction.POLL, 1, 1),
+            ModelEvent(ModelAction.HANDLE, 0, 1),
+        ),
+        Anomaly.TWICE,
         "Nothing is lost, and what was not committed is handled again: handle a record twice like once.",
     ),
     Story(
         "together",
         "The place is kept with the result, in one transaction: neither lost nor repeated",
-        Setup(replicas=1, records=1, commit=Commit.TOGETHER),
-        (*_READ, _DIES, Move(Deed.POLL, 1, 1), Move(Deed.HANDLE, 0, 1), _DIES),
+        ModelConfig(replicas=1, records=1, commit=CommitMode.WITH_RESULTS),
+        (*_READ, _DIES, ModelEvent(ModelAction.POLL, 1, 1), ModelEvent(ModelAction.HANDLE, 0, 1), _DIES),
         None,
         "Wherever the consumer dies, result and place are both there or both not: the application's own store has both,"
         " and a consumer that starts seeks to the place there.",
@@ -422,35 +437,48 @@ STORIES: Final = (
     Story(
         "newest",
         "auto.offset.reset=latest: what was not committed at a restart is never read again",
-        replace(_AGAIN, reset=Reset.LATEST),
-        (*_READ, _DIES, _send(2), Move(Deed.SEEK, 1)),
-        Harm.LOST,
+        replace(_AGAIN, reset=AutoOffsetReset.LATEST),
+        (*_READ, _DIES, _send(2), ModelEvent(ModelAction.SEEK, 1)),
+        Anomaly.LOST,
         "The group had committed nothing yet, so the next consumer begins at the end: the record that was in hand is"
         " gone for this group, and so is what came meanwhile.",
     ),
     Story(
         "oldest",
         "auto.offset.reset=earliest: the oldest is what retention has left",
-        replace(_AGAIN, reset=Reset.EARLIEST),
-        (_send(1), _send(2), Move(Deed.DELETE, 0, 1), Move(Deed.SEEK, 1), Move(Deed.POLL, 1, 2)),
-        Harm.LOST,
+        replace(_AGAIN, reset=AutoOffsetReset.EARLIEST),
+        (
+            _send(1),
+            _send(2),
+            ModelEvent(ModelAction.DELETE, 0, 1),
+            ModelEvent(ModelAction.SEEK, 1),
+            ModelEvent(ModelAction.POLL, 1, 2),
+        ),
+        Anomaly.LOST,
         "Earliest repeats rather than skips, and still cannot bring back what was deleted before it was read. Whoever"
         " is slower than retention loses in silence.",
     ),
     Story(
         "offsets-retention",
         "A group rests until its place is forgotten, and latest skips what came",
-        replace(_AGAIN, reset=Reset.LATEST),
-        (*_READ, *_HANDLED, Move(Deed.REST), _send(2), Move(Deed.SEEK, 1)),
-        Harm.LOST,
+        replace(_AGAIN, reset=AutoOffsetReset.LATEST),
+        (*_READ, *_HANDLED, ModelEvent(ModelAction.REST), _send(2), ModelEvent(ModelAction.SEEK, 1)),
+        Anomaly.LOST,
         "offsets.retention.minutes begins when the last member leaves. A group that comes back later is a new one.",
     ),
     Story(
         "offsets-retention-earliest",
         "The same with earliest: all that is there is handled again",
-        replace(_AGAIN, records=1, reset=Reset.EARLIEST),
-        (*_READ, *_HANDLED, Move(Deed.REST), Move(Deed.SEEK, 1), Move(Deed.POLL, 1, 1), Move(Deed.HANDLE, 0, 1)),
-        Harm.TWICE,
+        replace(_AGAIN, records=1, reset=AutoOffsetReset.EARLIEST),
+        (
+            *_READ,
+            *_HANDLED,
+            ModelEvent(ModelAction.REST),
+            ModelEvent(ModelAction.SEEK, 1),
+            ModelEvent(ModelAction.POLL, 1, 1),
+            ModelEvent(ModelAction.HANDLE, 0, 1),
+        ),
+        Anomaly.TWICE,
         "Nothing is skipped, and everything that retention has left comes again.",
     ),
 )

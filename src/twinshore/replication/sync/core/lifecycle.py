@@ -20,35 +20,42 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from twinshore.config.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC, Effect, IncidentKind, IncidentSide, Policy
-from twinshore.config.model import Deleted, Follow, Link, Recreated
-from twinshore.config.sentences import listed, moment
+from twinshore.config.incident_policy import (
+    POLICY_KEEP_TWIN,
+    POLICY_TOPIC,
+    IncidentEffect,
+    IncidentKind,
+    IncidentPolicy,
+    IncidentSide,
+)
+from twinshore.config.model import DeletedTopicPolicy, Link, RecreatedTopicPolicy, SyncRules
+from twinshore.config.sentences import format_time, join_names
 from twinshore.replication.core.filters import admits
 from twinshore.replication.sync.core.decisions import (
-    ARCHIVED,
-    Act,
-    Archive,
-    AskSpans,
+    ARCHIVED_OUTCOME,
+    ArchiveTwin,
+    AskTwinRanges,
     DeleteTwin,
-    Forget,
-    LookAgain,
-    Remember,
-    State,
-    TakeBack,
-    Tell,
-    Withdraw,
+    DeletionState,
+    DropTopicState,
+    LifecycleAction,
+    RememberState,
+    ReplanTopic,
+    ReportIncident,
+    RevokeApproval,
+    WithdrawTopic,
 )
 from twinshore.replication.sync.core.decisions import SETTING_KIND as SETTINGS
-from twinshore.state.core.values import Remembered
+from twinshore.state.core.values import LinkStateRow
 
-WORD_HOLDS_MS = 86_400_000
+APPROVAL_TTL_MS = 86_400_000
 SHOWN_MAX = 20
 _FREE = "may be deleted again, as the settings say"
-EVERY_TOPIC = ""  # the subject of a word that holds for all topics of a link
+ALL_TOPICS = ""  # the subject of a word that holds for all topics of a link
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TwinRange:
     """A partition of the twin: its log, how far this link wrote it, how far the source was then."""
 
     partition: int
@@ -59,7 +66,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class Approval:
     """An operator's agreement. `source_id` is the topic on the source that it speaks of, empty for one that is gone;
     `ends`: how far partitions may reach that the link did not carry."""
 
@@ -68,28 +75,28 @@ class Word:
     ends: tuple[tuple[int, int], ...] = ()
 
     def holds(self, source_id: str, now_ms: int) -> bool:
-        return self.source_id == source_id and now_ms - self.at_ms < WORD_HOLDS_MS
+        return self.source_id == source_id and now_ms - self.at_ms < APPROVAL_TTL_MS
 
     def to_json(self) -> str:
         return json.dumps({"source_id": self.source_id, "ends": [list(pair) for pair in self.ends]})
 
 
-def word_from_json(text: str, at_ms: int) -> Word | None:
+def approval_from_json(text: str, at_ms: int) -> Approval | None:
     """None where it is not one, as from another version: an operator then says it again."""
     try:
         raw = json.loads(text)
-        return Word(at_ms, str(raw["source_id"]), tuple((int(number), int(end)) for number, end in raw["ends"]))
+        return Approval(at_ms, str(raw["source_id"]), tuple((int(number), int(end)) for number, end in raw["ends"]))
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def objection(link: Link, topic: str, *, never: str, kept: Collection[str], troubles: Collection[str] = ()) -> str:
+def find_objection(link: Link, topic: str, *, never: str, kept: Collection[str], troubles: Collection[str] = ()) -> str:
     """Why no policy and no word may delete the topic's twin now; empty where they may. `link` is as it holds now;
     `never`: what [safety] says against it; `kept`: topics that operators said must stay; `troubles`: words of operators
     that make no sense, or that clash."""
     if never:
         return never
-    if EVERY_TOPIC in kept or topic in kept:
+    if ALL_TOPICS in kept or topic in kept:
         return "an operator said `twinshore mirror keep`"
     if troubles:
         return "what operators said of the link is not understood, or clashes with another link"
@@ -102,29 +109,29 @@ def objection(link: Link, topic: str, *, never: str, kept: Collection[str], trou
     return ""
 
 
-def kept_in_words(topic: str, kept: Collection[str]) -> str:
+def describe_kept(topic: str, kept: Collection[str]) -> str:
     """How a topic's twin, or with EVERY_TOPIC all of a link's, stand after an operator spoke of them."""
-    if topic == EVERY_TOPIC:
-        if EVERY_TOPIC in kept:
+    if topic == ALL_TOPICS:
+        if ALL_TOPICS in kept:
             return "all its twins are kept"
-        ours = listed(sorted(kept), SHOWN_MAX)
+        ours = join_names(sorted(kept), SHOWN_MAX)
         return f"kept still, each by a word of its own: {ours}" if kept else f"its twins {_FREE}"
     if topic in kept:
         return f"the twin of {topic} is kept"
-    if EVERY_TOPIC in kept:
+    if ALL_TOPICS in kept:
         return f"the twin of {topic} is kept still, as all of the link: `twinshore mirror keep --all --undo` ends that"
     return f"the twin of {topic} {_FREE}"
 
 
-def not_kept_in_words(topic: str, kept: Collection[str]) -> str:
+def describe_not_kept(topic: str, kept: Collection[str]) -> str:
     """What a word that lets go finds where none of just that kind keeps the twin, or all of them."""
-    if topic in kept or EVERY_TOPIC in kept:
-        return kept_in_words(topic, kept)
-    what = "all its twins" if topic == EVERY_TOPIC else f"the twin of {topic}"
+    if topic in kept or ALL_TOPICS in kept:
+        return describe_kept(topic, kept)
+    what = "all its twins" if topic == ALL_TOPICS else f"the twin of {topic}"
     return f"no word keeps {what}: there is nothing to take back"
 
 
-def too_many(waiting: int, lost: int, known: int, at_once_max: int) -> str:
+def explain_too_many(waiting: int, lost: int, known: int, at_once_max: int) -> str:
     """Why so many deletions at once need an operator's word; empty where they do not. `lost`: how many of the `known`
     topics are not on the source as they were."""
     if waiting and lost == known and known > 1:
@@ -134,7 +141,7 @@ def too_many(waiting: int, lost: int, known: int, at_once_max: int) -> str:
     return ""
 
 
-def ranges(topic: str, spans: Sequence[Span]) -> str:
+def describe_ranges(topic: str, spans: Sequence[TwinRange]) -> str:
     """Which offsets a twin holds, in words."""
     held = [span for span in spans if span.end > span.start]
     if not held:
@@ -144,7 +151,9 @@ def ranges(topic: str, spans: Sequence[Span]) -> str:
     return f"its twin holds {shown}{more}"
 
 
-def uncarried(spans: Sequence[Span], agreed: Mapping[int, int] | None = None) -> list[tuple[int, int, int]]:
+def find_unreplicated(
+    spans: Sequence[TwinRange], agreed: Mapping[int, int] | None = None
+) -> list[tuple[int, int, int]]:
     """Partition, first and last offset of what the twin holds and this link did not carry, beyond what is agreed to."""
     found = []
     for span in spans:
@@ -154,9 +163,9 @@ def uncarried(spans: Sequence[Span], agreed: Mapping[int, int] | None = None) ->
     return found
 
 
-def unsafe(topic: str, spans: Sequence[Span]) -> str:
+def explain_unsafe(topic: str, spans: Sequence[TwinRange]) -> str:
     """Why the twin must not be deleted unasked; empty where it may."""
-    for partition, first, last in uncarried(spans):
+    for partition, first, last in find_unreplicated(spans):
         return f"{topic}-{partition} holds offsets {first} to {last}, of which this link has no receipt"
     for span in spans:
         if span.source_end > span.carried_to:
@@ -165,15 +174,15 @@ def unsafe(topic: str, spans: Sequence[Span]) -> str:
     return ""
 
 
-KIND = "topic"
-RECREATED = IncidentKind.RECREATED_TOPIC
-DELETED = IncidentKind.DELETED_TOPIC
-HELD = IncidentKind.DELETION_HELD
+TOPIC_KIND = "topic"
+RECREATED_KIND = IncidentKind.RECREATED_TOPIC
+DELETED_KIND = IncidentKind.DELETED_TOPIC
+DELETION_HELD_KIND = IncidentKind.DELETION_HELD
 # What operators say of a topic.
-CONFIRMED = "begin again"
-ALLOWED = "delete"
-KEEP = "keep"
-LOOKS_MIN = 2  # so many in a row must miss a topic before it counts as gone
+BEGIN_AGAIN_APPROVAL = "begin again"
+DELETE_APPROVAL = "delete"
+KEEP_TWIN = "keep"
+MISSED_POLLS_MIN = 2  # so many in a row must miss a topic before it counts as gone
 
 
 class Presence(Enum):
@@ -185,7 +194,7 @@ class Presence(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class SeenTopic:
+class ObservedTopic:
     """What one cluster shows of a topic."""
 
     presence: Presence
@@ -194,7 +203,7 @@ class SeenTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicLook:
+class TopicObservation:
     """A known topic as both clusters show it. `missed`: how many looks in a row found it gone from the source.
     `doubted`: a pump stopped at it, because a side seemed gone or made again. `mapped`: its twin holds data of
     others."""
@@ -203,61 +212,63 @@ class TopicLook:
     twin: str
     known_source_id: str
     known_target_id: str
-    source: SeenTopic
-    target: SeenTopic
+    source: ObservedTopic
+    target: ObservedTopic
     missed: int = 0
     doubted: bool = False
     mapped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class LifecycleState:
     """What was decided before, since when, for when, and of which topic of the source. `served_s`: how much of the
     delay has passed while a mirror watched, by monotonic clocks. What operators agreed to: `begin` a topic anew that
     was made again, `let` the twin of a deleted one go."""
 
-    state: State | None = None
+    state: DeletionState | None = None
     since_ms: int = 0
     due_ms: int = 0
     source_id: str = ""
     served_s: float = 0.0
-    begin: Word | None = None
-    let: Word | None = None
+    begin: Approval | None = None
+    let: Approval | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class TopicRules:
+class DeletionRules:
     """How it stands for a topic now. `against`: why nothing may delete its twin; `many`: why that needs a word."""
 
-    follow: Follow
+    follow: SyncRules
     against: str = ""
     many: str = ""
 
     @property
     def deletes(self) -> bool:
         """Whether the policy is to delete the twin of a deleted topic."""
-        return self.follow.deleted is Deleted.DELETE and not self.against
+        return self.follow.deleted is DeletedTopicPolicy.DELETE and not self.against
 
     @property
     def begins(self) -> bool:
         """Whether the policy is to begin again with a topic that was made again."""
-        return self.follow.recreated is Recreated.BEGIN_AGAIN and not self.against
+        return self.follow.recreated is RecreatedTopicPolicy.BEGIN_AGAIN and not self.against
 
     def due_ms(self, now_ms: int) -> int:
         """When a twin is deleted whose deletion is announced now."""
         return now_ms + int(self.follow.delete_after_s * 1000)
 
-    def as_announced(self, memory: Memory) -> bool:
+    def as_announced(self, memory: LifecycleState) -> bool:
         """Whether the time that was announced is still the one that the settings ask for."""
         return memory.due_ms == self.due_ms(memory.since_ms)
 
-    def is_over(self, memory: Memory, now_ms: int) -> bool:
+    def is_over(self, memory: LifecycleState, now_ms: int) -> bool:
         """Whether the delay has passed by the wall clock, which was announced, and by the mirrors' monotonic clocks:
         the wall clock of another host may be ahead."""
         return now_ms >= memory.due_ms and memory.served_s >= self.follow.delete_after_s
 
 
-def for_mapped(look: TopicLook, memory: Memory, rules: TopicRules) -> tuple[TopicLook, Memory, TopicRules]:
+def adapt_to_mapped(
+    look: TopicObservation, memory: LifecycleState, rules: DeletionRules
+) -> tuple[TopicObservation, LifecycleState, DeletionRules]:
     """The same for a mapped twin: it holds data of others, so it is never deleted, and may have more partitions."""
     target = replace(look.target, partitions=min(look.target.partitions, look.source.partitions))
     look = replace(look, mapped=True)
@@ -266,232 +277,255 @@ def for_mapped(look: TopicLook, memory: Memory, rules: TopicRules) -> tuple[Topi
     return look, replace(memory, begin=None, let=None), replace(rules, against="a mapped twin holds data of others")
 
 
-def decide(look: TopicLook, memory: Memory, rules: TopicRules, spans: Sequence[Span] | None, now_ms: int) -> list[Act]:
+def decide_actions(
+    look: TopicObservation, memory: LifecycleState, rules: DeletionRules, spans: Sequence[TwinRange] | None, now_ms: int
+) -> list[LifecycleAction]:
     """What to do now; the same look decides the same, so that a killed mirror goes on where it was. `spans`: what the
     twin holds, None while nobody has asked. Where the decision needs it and has it not whole, it is AskSpans alone."""
     if look.source.presence is Presence.HIDDEN or look.target.presence is Presence.HIDDEN:
         return _hidden(look)
     if look.source.presence is Presence.GONE:
-        return _source_gone(look, memory, rules, spans, now_ms) if look.missed >= LOOKS_MIN else []
-    if is_lost(look):
+        return _source_gone(look, memory, rules, spans, now_ms) if look.missed >= MISSED_POLLS_MIN else []
+    if is_source_lost(look):
         return _made_again(look, memory, rules, spans, now_ms)
     return _source_there(look, memory, now_ms)
 
 
-def would_delete(look: TopicLook, memory: Memory, rules: TopicRules, now_ms: int) -> bool:
+def would_delete(look: TopicObservation, memory: LifecycleState, rules: DeletionRules, now_ms: int) -> bool:
     """Whether a policy, and nobody's word, is about to delete the twin."""
-    if memory.state in (State.KEPT, State.ARCHIVED) or not is_lost(look):
+    if memory.state in (DeletionState.KEPT, DeletionState.ARCHIVED) or not is_source_lost(look):
         return False
     if look.source.presence is Presence.GONE:
         return rules.deletes and not _let(memory, now_ms)
     return rules.begins and not _begin(look, memory, now_ms)
 
 
-def is_lost(look: TopicLook) -> bool:
+def is_source_lost(look: TopicObservation) -> bool:
     """Whether the source's topic is gone, or another one."""
     if look.source.presence is Presence.THERE:
         return look.source.topic_id != look.known_source_id
     return look.source.presence is Presence.GONE
 
 
-def stands(look: TopicLook, memory: Memory, rules: TopicRules) -> str:
+def describe_topic_state(look: TopicObservation, memory: LifecycleState, rules: DeletionRules) -> str:
     """How it stands for a topic of which nothing is to be done now, in words; empty where both sides are as known."""
     if look.source.presence is Presence.HIDDEN or look.target.presence is Presence.HIDDEN:
         return f"the {'source' if look.source.presence is Presence.HIDDEN else 'target'} does not show it to the mirror"
-    if not is_lost(look):
+    if not is_source_lost(look):
         return ""
     again = look.source.presence is Presence.THERE
     became = "was deleted and made again on the source" if again else "was deleted on the source"
-    if memory.state is State.ARCHIVED:
-        return f"{became}; {ARCHIVED}"
-    if memory.state not in (State.ANNOUNCED, State.BEGINNING):
-        why = rules.against or ("an operator must decide" if memory.state in (State.KEPT, State.ASKED) else "")
+    if memory.state is DeletionState.ARCHIVED:
+        return f"{became}; {ARCHIVED_OUTCOME}"
+    if memory.state not in (DeletionState.ANNOUNCED, DeletionState.BEGIN_ANNOUNCED):
+        why = rules.against or (
+            "an operator must decide" if memory.state in (DeletionState.KEPT, DeletionState.NEEDS_APPROVAL) else ""
+        )
         return f"{became}; the twin is kept" + (f": {why}" if why else "")
     if look.target.presence is Presence.THERE and look.target.topic_id != look.known_target_id:
         return f"{became}; the topic that stands in its twin's place is somebody else's, and stays"
     return f"{became}; {_announced(look.topic, memory.due_ms)}"
 
 
-def policies(follow: Follow) -> Mapping[IncidentKind, Policy]:
+def incident_policies(follow: SyncRules) -> Mapping[IncidentKind, IncidentPolicy]:
     """What is done by these settings, by kind of incident."""
     after = f"after {follow.delete_after_s:g} s"
     deleted = {
-        Deleted.KEEP: POLICY_KEEP_TWIN,
-        Deleted.ARCHIVE: Policy("archive the twin", Effect.TWIN),
-        Deleted.DELETE: Policy(f"delete the twin {after}", Effect.TWIN),
+        DeletedTopicPolicy.KEEP: POLICY_KEEP_TWIN,
+        DeletedTopicPolicy.ARCHIVE: IncidentPolicy("archive the twin", IncidentEffect.TWIN),
+        DeletedTopicPolicy.DELETE: IncidentPolicy(f"delete the twin {after}", IncidentEffect.TWIN),
     }
-    recreated = {Recreated.STOP: POLICY_TOPIC, Recreated.BEGIN_AGAIN: Policy(f"begin again {after}", Effect.TWIN)}
-    return {DELETED: deleted[follow.deleted], RECREATED: recreated[follow.recreated]}
+    recreated = {
+        RecreatedTopicPolicy.STOP: POLICY_TOPIC,
+        RecreatedTopicPolicy.BEGIN_AGAIN: IncidentPolicy(f"begin again {after}", IncidentEffect.TWIN),
+    }
+    return {DELETED_KIND: deleted[follow.deleted], RECREATED_KIND: recreated[follow.recreated]}
 
 
-def _hidden(look: TopicLook) -> list[Act]:
+def _hidden(look: TopicObservation) -> list[LifecycleAction]:
     if not look.doubted:
         return []
     side = "source" if look.source.presence is Presence.HIDDEN else "target"
     sentence = f"the {side} does not show topic {look.topic} to the mirror; it is not carried meanwhile"
     return [
-        Tell(look.topic, IncidentKind.RIGHTS_LOST, sentence, POLICY_TOPIC, side=IncidentSide(side)),
-        Withdraw(look.topic),
-        LookAgain(look.topic),
+        ReportIncident(look.topic, IncidentKind.RIGHTS_LOST, sentence, POLICY_TOPIC, side=IncidentSide(side)),
+        WithdrawTopic(look.topic),
+        ReplanTopic(look.topic),
     ]
 
 
 def _source_gone(
-    look: TopicLook, memory: Memory, rules: TopicRules, spans: Sequence[Span] | None, now_ms: int
-) -> list[Act]:
+    look: TopicObservation, memory: LifecycleState, rules: DeletionRules, spans: Sequence[TwinRange] | None, now_ms: int
+) -> list[LifecycleAction]:
     topic, state = look.topic, memory.state
-    fresh = state in (None, State.BEGINNING)
+    fresh = state in (None, DeletionState.BEGIN_ANNOUNCED)
     if not fresh and look.target.presence is Presence.GONE:
         # Whoever deleted the twin: there is nothing left to say of the topic.
-        return [Forget(topic)]
-    if state in (State.GONE, State.ANNOUNCED) and rules.follow.deleted is Deleted.ARCHIVE:
-        return [Archive(topic), Remember(topic, State.ARCHIVED)]
-    as_told = state is State.ANNOUNCED and rules.deletes and rules.as_announced(memory)
-    agreed = state is State.ASKED and rules.deletes and _let(memory, now_ms)
-    told_anew = (state is State.GONE and rules.deletes) or (state is State.ANNOUNCED and not as_told)
+        return [DropTopicState(topic)]
+    if state in (DeletionState.GONE, DeletionState.ANNOUNCED) and rules.follow.deleted is DeletedTopicPolicy.ARCHIVE:
+        return [ArchiveTwin(topic), RememberState(topic, DeletionState.ARCHIVED)]
+    as_told = state is DeletionState.ANNOUNCED and rules.deletes and rules.as_announced(memory)
+    agreed = state is DeletionState.NEEDS_APPROVAL and rules.deletes and _let(memory, now_ms)
+    told_anew = (state is DeletionState.GONE and rules.deletes) or (state is DeletionState.ANNOUNCED and not as_told)
     due = as_told and rules.is_over(memory, now_ms)
     if not (fresh or told_anew or due or agreed):
         return []
     held = _whole(look, spans)
     if held is None:
-        return [AskSpans(topic)]
+        return [AskTwinRanges(topic)]
     if fresh:
-        return [Withdraw(topic), *_gone(look, rules, held, now_ms)]
+        return [WithdrawTopic(topic), *_gone(look, rules, held, now_ms)]
     if told_anew:
         return _gone(look, rules, held, now_ms, anew=True)
     if agreed:
-        reason = f"its source topic was deleted, and an operator agreed; {ranges(topic, held)}"
+        reason = f"its source topic was deleted, and an operator agreed; {describe_ranges(topic, held)}"
         return _delete_if_safe(look, replace(rules, many=""), held, reason)
-    return _delete_if_safe(look, rules, held, f"its source topic was deleted; {ranges(topic, held)}")
+    return _delete_if_safe(look, rules, held, f"its source topic was deleted; {describe_ranges(topic, held)}")
 
 
-def _whole(look: TopicLook, spans: Sequence[Span] | None) -> Sequence[Span] | None:
+def _whole(look: TopicObservation, spans: Sequence[TwinRange] | None) -> Sequence[TwinRange] | None:
     """What the twin holds, None where a partition of it is not known: of it nothing is told, nothing goes unseen."""
     if look.target.presence is Presence.GONE:
         return ()
     return None if spans is None or len(spans) < look.target.partitions else spans
 
 
-def _gone(look: TopicLook, rules: TopicRules, spans: Sequence[Span], now_ms: int, *, anew: bool = False) -> list[Act]:
+def _gone(
+    look: TopicObservation, rules: DeletionRules, spans: Sequence[TwinRange], now_ms: int, *, anew: bool = False
+) -> list[LifecycleAction]:
     """Its row, and what is remembered from now on."""
     topic, due_ms = look.topic, rules.due_ms(now_ms)
-    sentence = f"topic {topic} was deleted on the source; {ranges(topic, spans)}"
-    policy = policies(rules.follow)[DELETED]
+    sentence = f"topic {topic} was deleted on the source; {describe_ranges(topic, spans)}"
+    policy = incident_policies(rules.follow)[DELETED_KIND]
     if rules.deletes:
-        told = Tell(topic, DELETED, f"{sentence}; {_announced(topic, due_ms)}", policy, anew=anew)
-        return [told, Remember(topic, State.ANNOUNCED, due_ms)]
-    if rules.follow.deleted is Deleted.DELETE:
+        told = ReportIncident(topic, DELETED_KIND, f"{sentence}; {_announced(topic, due_ms)}", policy, anew=anew)
+        return [told, RememberState(topic, DeletionState.ANNOUNCED, due_ms)]
+    if rules.follow.deleted is DeletedTopicPolicy.DELETE:
         sentence, policy = f"{sentence}; the twin is kept: {rules.against}", POLICY_KEEP_TWIN
-    return [Tell(topic, DELETED, sentence, policy, anew=anew), Remember(topic, State.GONE)]
+    return [ReportIncident(topic, DELETED_KIND, sentence, policy, anew=anew), RememberState(topic, DeletionState.GONE)]
 
 
 def _announced(topic: str, due_ms: int) -> str:
-    return f"the twin is deleted on {moment(due_ms)} unless `twinshore mirror keep {topic}` forbids it"
+    return f"the twin is deleted on {format_time(due_ms)} unless `twinshore mirror keep {topic}` forbids it"
 
 
 def _made_again(
-    look: TopicLook, memory: Memory, rules: TopicRules, spans: Sequence[Span] | None, now_ms: int
-) -> list[Act]:
+    look: TopicObservation, memory: LifecycleState, rules: DeletionRules, spans: Sequence[TwinRange] | None, now_ms: int
+) -> list[LifecycleAction]:
     topic = look.topic
     word = None if rules.against else _begin(look, memory, now_ms)
     same = memory.source_id == look.source.topic_id
     # Whatever was said of another topic on the source is past: should this one go, its twin has the whole delay again.
-    seen: list[Act] = [] if memory.state is None else [Remember(topic, None)]
+    seen: list[LifecycleAction] = [] if memory.state is None else [RememberState(topic, None)]
     goes = word is not None or rules.begins
-    if word is None and goes and same and memory.state in (State.KEPT, State.ASKED):
+    if word is None and goes and same and memory.state in (DeletionState.KEPT, DeletionState.NEEDS_APPROVAL):
         return []
-    as_told = goes and memory.state is State.BEGINNING and same and (word is not None or rules.as_announced(memory))
+    as_told = (
+        goes
+        and memory.state is DeletionState.BEGIN_ANNOUNCED
+        and same
+        and (word is not None or rules.as_announced(memory))
+    )
     if as_told and word is None and not rules.is_over(memory, now_ms):
         return []
     if as_told and look.target.presence is Presence.GONE:
-        return [Forget(topic), LookAgain(topic)]
+        return [DropTopicState(topic), ReplanTopic(topic)]
     held = _whole(look, spans)
     if held is None:
-        return [AskSpans(topic)]
+        return [AskTwinRanges(topic)]
     if not goes:
-        return [*seen, Withdraw(topic), LookAgain(topic), _recreated(look, rules, held, anew=bool(seen))]
+        return [*seen, WithdrawTopic(topic), ReplanTopic(topic), _recreated(look, rules, held, anew=bool(seen))]
     if not as_told:
         due_ms = now_ms if word else rules.due_ms(now_ms)
         told = _recreated(look, rules, held, due_ms=0 if word else due_ms, anew=word is None)
-        begins = Remember(topic, State.BEGINNING, due_ms, look.source.topic_id)
-        return [*seen, Withdraw(topic), LookAgain(topic), told, begins]
-    reason = f"its source topic was deleted and made again; {ranges(topic, held)}"
+        begins = RememberState(topic, DeletionState.BEGIN_ANNOUNCED, due_ms, look.source.topic_id)
+        return [*seen, WithdrawTopic(topic), ReplanTopic(topic), told, begins]
+    reason = f"its source topic was deleted and made again; {describe_ranges(topic, held)}"
     if word is None:
         return _delete_if_safe(look, rules, held, reason)
-    for partition, first, last in uncarried(held, dict(word.ends)):
+    for partition, first, last in find_unreplicated(held, dict(word.ends)):
         why = f"{topic}-{partition} holds offsets {first} to {last}: no receipt has them, and nobody agreed to them"
-        return [*_held(look, why, held), TakeBack(topic)]
+        return [*_held(look, why, held), RevokeApproval(topic)]
     return _delete(look, reason)
 
 
 def _recreated(
-    look: TopicLook, rules: TopicRules, spans: Sequence[Span], *, due_ms: int = 0, anew: bool = False
-) -> Tell:
+    look: TopicObservation, rules: DeletionRules, spans: Sequence[TwinRange], *, due_ms: int = 0, anew: bool = False
+) -> ReportIncident:
     """Its row; `due_ms`: when a policy deletes its old twin."""
-    topic, policy = look.topic, policies(rules.follow)[RECREATED]
-    sentence = f"topic {topic} was deleted and made again on the source, its offsets begin anew; {ranges(topic, spans)}"
+    topic, policy = look.topic, incident_policies(rules.follow)[RECREATED_KIND]
+    sentence = (
+        f"topic {topic} was deleted and made again on the source, its offsets begin anew; "
+        f"{describe_ranges(topic, spans)}"
+    )
     if due_ms:
         sentence = f"{sentence}; {_announced(topic, due_ms)}"
-    elif rules.against and rules.follow.recreated is Recreated.BEGIN_AGAIN:
+    elif rules.against and rules.follow.recreated is RecreatedTopicPolicy.BEGIN_AGAIN:
         sentence, policy = f"{sentence}; the twin is kept: {rules.against}", POLICY_TOPIC
-    return Tell(topic, RECREATED, sentence, policy, anew=anew)
+    return ReportIncident(topic, RECREATED_KIND, sentence, policy, anew=anew)
 
 
-def _delete_if_safe(look: TopicLook, rules: TopicRules, spans: Sequence[Span], reason: str) -> list[Act]:
+def _delete_if_safe(
+    look: TopicObservation, rules: DeletionRules, spans: Sequence[TwinRange], reason: str
+) -> list[LifecycleAction]:
     """By policy: only a twin that is a copy, and only a few at once."""
-    why_not = unsafe(look.topic, spans)
+    why_not = explain_unsafe(look.topic, spans)
     if why_not:
         return _held(look, why_not, spans)
     if rules.many:
         word = "begin-again" if look.source.presence is Presence.THERE else "delete"
         agrees = f"`twinshore mirror {word} {look.topic}` agrees to this one, unless something else forbids it then"
         why = f"{rules.many}; {agrees}"
-        return _held(look, why, spans, State.ASKED)
+        return _held(look, why, spans, DeletionState.NEEDS_APPROVAL)
     return _delete(look, reason)
 
 
-def _held(look: TopicLook, why: str, spans: Sequence[Span], state: State = State.KEPT) -> list[Act]:
+def _held(
+    look: TopicObservation, why: str, spans: Sequence[TwinRange], state: DeletionState = DeletionState.KEPT
+) -> list[LifecycleAction]:
     """The announcement does not hold any more, and an operator must decide."""
     topic, again = look.topic, look.source.presence is Presence.THERE
     what = "recreated" if again else "deleted"
     sentence = f"the twin of {what} topic {topic} is kept: {why}"
     became = "made again on the source, its offsets begin anew" if again else "deleted on the source"
-    kind, policy = (RECREATED, POLICY_TOPIC) if again else (DELETED, POLICY_KEEP_TWIN)
-    told = Tell(topic, kind, f"topic {topic} was {became}; {ranges(topic, spans)}; the twin is kept", policy, anew=True)
-    remembered = Remember(topic, state, source_id=look.source.topic_id)
-    return [told, Tell(topic, HELD, sentence, POLICY_KEEP_TWIN, anew=True), remembered]
+    kind, policy = (RECREATED_KIND, POLICY_TOPIC) if again else (DELETED_KIND, POLICY_KEEP_TWIN)
+    told = ReportIncident(
+        topic, kind, f"topic {topic} was {became}; {describe_ranges(topic, spans)}; the twin is kept", policy, anew=True
+    )
+    remembered = RememberState(topic, state, source_id=look.source.topic_id)
+    return [told, ReportIncident(topic, DELETION_HELD_KIND, sentence, POLICY_KEEP_TWIN, anew=True), remembered]
 
 
-def _delete(look: TopicLook, reason: str) -> list[Act]:
+def _delete(look: TopicObservation, reason: str) -> list[LifecycleAction]:
     """Only ever the twin that we made: a topic that somebody put in its place is not ours to delete."""
     if look.target.presence is Presence.THERE and look.target.topic_id == look.known_target_id:
-        return [Withdraw(look.topic), DeleteTwin(look.topic, look.twin, reason)]
+        return [WithdrawTopic(look.topic), DeleteTwin(look.topic, look.twin, reason)]
     return []
 
 
-def _source_there(look: TopicLook, memory: Memory, now_ms: int) -> list[Act]:
-    topic, acts = look.topic, list[Act]()
+def _source_there(look: TopicObservation, memory: LifecycleState, now_ms: int) -> list[LifecycleAction]:
+    topic, acts = look.topic, list[LifecycleAction]()
     if memory.state is not None:
-        acts += [Remember(topic, None), LookAgain(topic)]
+        acts += [RememberState(topic, None), ReplanTopic(topic)]
     if look.target.presence is Presence.GONE and _begin(look, memory, now_ms):
-        return [Withdraw(topic), Forget(topic), LookAgain(topic)]
+        return [WithdrawTopic(topic), DropTopicState(topic), ReplanTopic(topic)]
     lost = _twin_lost(look)
     if lost:
         return [
             *acts,
-            Withdraw(topic),
-            LookAgain(topic),
-            Tell(topic, RECREATED, lost, POLICY_TOPIC, side=IncidentSide.TARGET),
+            WithdrawTopic(topic),
+            ReplanTopic(topic),
+            ReportIncident(topic, RECREATED_KIND, lost, POLICY_TOPIC, side=IncidentSide.TARGET),
         ]
     if look.target.partitions > look.source.partitions:
-        return [*acts, Withdraw(topic), LookAgain(topic)]
+        return [*acts, WithdrawTopic(topic), ReplanTopic(topic)]
     if look.doubted:
         # All is as it should be: the pump saw something that has passed.
-        return [*acts, Withdraw(topic), LookAgain(topic)]
+        return [*acts, WithdrawTopic(topic), ReplanTopic(topic)]
     return acts
 
 
-def _twin_lost(look: TopicLook) -> str:
+def _twin_lost(look: TopicObservation) -> str:
     if look.mapped and (look.target.presence is Presence.GONE or look.target.topic_id != look.known_target_id):
         again = (
             "" if look.target.presence is Presence.GONE else " and made again by someone else, so no ACL follows to it"
@@ -513,22 +547,22 @@ def _twin_lost(look: TopicLook) -> str:
     return ""
 
 
-def _begin(look: TopicLook, memory: Memory, now_ms: int) -> Word | None:
+def _begin(look: TopicObservation, memory: LifecycleState, now_ms: int) -> Approval | None:
     """The operator's word that this very topic of the source begins anew."""
     return memory.begin if memory.begin and memory.begin.holds(look.source.topic_id, now_ms) else None
 
 
-def _let(memory: Memory, now_ms: int) -> bool:
+def _let(memory: LifecycleState, now_ms: int) -> bool:
     """Whether an operator said that the twin of the deleted topic may go."""
     return memory.let is not None and memory.let.holds("", now_ms)
 
 
-COMPACTED = "compacted"
-KEPT_EVERY_S = 10.0  # at most so often the store is told how long a deletion has waited
+COMPACTED_KIND = "compacted"
+SAVE_INTERVAL_S = 10.0  # at most so often the store is told how long a deletion has waited
 
 
 @dataclass(frozen=True, slots=True)
-class Cleaned:
+class CompactedTopic:
     """A topic of this id was compacted. `ends`: where each partition ended when neither side was any more; no cleaner
     comes beyond that."""
 
@@ -540,57 +574,60 @@ class Cleaned:
         return partition not in self.ends or start < self.ends[partition]
 
 
-def compacts(policy: str | None) -> bool:
+def is_compacted_policy(policy: str | None) -> bool:
     """Whether a topic with this cleanup.policy is compacted."""
     return "compact" in (policy or "")
 
 
-def cleaned_of(rows: Iterable[Remembered]) -> dict[str, Cleaned]:
+def parse_compacted(rows: Iterable[LinkStateRow]) -> dict[str, CompactedTopic]:
     """What is remembered, by topic."""
-    return {row.subject: _cleaned(row.value) for row in rows if row.kind == COMPACTED}
+    return {row.subject: _cleaned(row.value) for row in rows if row.kind == COMPACTED_KIND}
 
 
-def cleaned_row(link: str, topic: str, cleaned: Cleaned, at_ms: int) -> Remembered:
+def compacted_row(link: str, topic: str, cleaned: CompactedTopic, at_ms: int) -> LinkStateRow:
     """As it is kept."""
     value = json.dumps({"source_id": cleaned.source_id, "ends": sorted(cleaned.ends.items())})
-    return Remembered(link, COMPACTED, topic, value, "", at_ms)
+    return LinkStateRow(link, COMPACTED_KIND, topic, value, "", at_ms)
 
 
-def _cleaned(value: str) -> Cleaned:
+def _cleaned(value: str) -> CompactedTopic:
     raw = json.loads(value)
-    return Cleaned(raw["source_id"], dict(raw["ends"]))
+    return CompactedTopic(raw["source_id"], dict(raw["ends"]))
 
 
-def memories_of(rows: Iterable[Remembered]) -> dict[str, Memory]:
+def parse_lifecycle_states(rows: Iterable[LinkStateRow]) -> dict[str, LifecycleState]:
     """What is remembered of each topic; a row that another version wrote is as none, so that its delay begins anew."""
-    found: dict[str, dict[str, Remembered]] = {}
+    found: dict[str, dict[str, LinkStateRow]] = {}
     for row in rows:
-        if row.kind in (KIND, CONFIRMED, ALLOWED):
+        if row.kind in (TOPIC_KIND, BEGIN_AGAIN_APPROVAL, DELETE_APPROVAL):
             found.setdefault(row.subject, {})[row.kind] = row
     return {topic: _memory(ours) for topic, ours in found.items()}
 
 
-def spent(link: str, topic: str) -> tuple[Remembered, ...]:
+def rows_to_forget(link: str, topic: str) -> tuple[LinkStateRow, ...]:
     """Rows whose subject is over when a topic is forgotten. Two kinds stay: an operator's word that its twin is to be
     kept, and which topic of that name was compacted."""
-    return tuple(Remembered(link, kind, topic, "", "", 0) for kind in (KIND, CONFIRMED, ALLOWED, SETTINGS))
+    return tuple(
+        LinkStateRow(link, kind, topic, "", "", 0)
+        for kind in (TOPIC_KIND, BEGIN_AGAIN_APPROVAL, DELETE_APPROVAL, SETTINGS)
+    )
 
 
-def row_of(link: str, act: Remember, at_ms: int) -> Remembered:
+def lifecycle_row(link: str, act: RememberState, at_ms: int) -> LinkStateRow:
     """The state as it is kept."""
-    return _row(link, act.topic, Memory(act.state, at_ms, act.due_ms, act.source_id))
+    return _row(link, act.topic, LifecycleState(act.state, at_ms, act.due_ms, act.source_id))
 
 
-class ServedDelays:
+class DeletionDelays:
     """How long announced deletions have waited, by one process's monotonic clock on top of what the store keeps."""
 
     def __init__(self, link: str) -> None:
         self._link = link
-        self._counts: dict[str, tuple[Memory, float]] = {}
+        self._counts: dict[str, tuple[LifecycleState, float]] = {}
 
-    def served(self, topic: str, memory: Memory, now_s: float) -> Memory:
+    def served(self, topic: str, memory: LifecycleState, now_s: float) -> LifecycleState:
         """The memory of an announced deletion with all that it has waited so far."""
-        if memory.state not in (State.ANNOUNCED, State.BEGINNING):
+        if memory.state not in (DeletionState.ANNOUNCED, DeletionState.BEGIN_ANNOUNCED):
             self._counts.pop(topic, None)
             return memory
         first, since_s = self._counts.get(topic, (memory, now_s))
@@ -599,35 +636,35 @@ class ServedDelays:
         self._counts[topic] = first, since_s
         return replace(memory, served_s=first.served_s + now_s - since_s)
 
-    def row(self, topic: str, stored: Memory, served: Memory, delay_s: float) -> Remembered | None:
+    def row(self, topic: str, stored: LifecycleState, served: LifecycleState, delay_s: float) -> LinkStateRow | None:
         """What the store is to keep, where it lacks much of what has been waited."""
         lacks_s = served.served_s - stored.served_s
-        if lacks_s < max(KEPT_EVERY_S, delay_s / 100) and not stored.served_s < delay_s <= served.served_s:
+        if lacks_s < max(SAVE_INTERVAL_S, delay_s / 100) and not stored.served_s < delay_s <= served.served_s:
             return None
         return _row(self._link, topic, served)
 
 
-def _announcement(memory: Memory) -> tuple[State | None, int, int, str]:
+def _announcement(memory: LifecycleState) -> tuple[DeletionState | None, int, int, str]:
     return memory.state, memory.since_ms, memory.due_ms, memory.source_id
 
 
-def _row(link: str, topic: str, memory: Memory) -> Remembered:
+def _row(link: str, topic: str, memory: LifecycleState) -> LinkStateRow:
     value = json.dumps({"due_ms": memory.due_ms, "source_id": memory.source_id, "served_s": round(memory.served_s, 3)})
-    return Remembered(link, KIND, topic, value, memory.state or "", memory.since_ms)
+    return LinkStateRow(link, TOPIC_KIND, topic, value, memory.state or "", memory.since_ms)
 
 
-def _memory(rows: dict[str, Remembered]) -> Memory:
-    begin, let = _word(rows.get(CONFIRMED)), _word(rows.get(ALLOWED))
-    row = rows.get(KIND)
-    if row is None or row.state not in set(State):
-        return Memory(begin=begin, let=let)
+def _memory(rows: dict[str, LinkStateRow]) -> LifecycleState:
+    begin, let = _word(rows.get(BEGIN_AGAIN_APPROVAL)), _word(rows.get(DELETE_APPROVAL))
+    row = rows.get(TOPIC_KIND)
+    if row is None or row.state not in set(DeletionState):
+        return LifecycleState(begin=begin, let=let)
     try:
         more = json.loads(row.value)
         due_ms, source_id, served_s = int(more["due_ms"]), str(more["source_id"]), float(more["served_s"])
     except (ValueError, KeyError, TypeError):
-        return Memory(begin=begin, let=let)
-    return Memory(State(row.state), row.since_ms, due_ms, source_id, served_s, begin, let)
+        return LifecycleState(begin=begin, let=let)
+    return LifecycleState(DeletionState(row.state), row.since_ms, due_ms, source_id, served_s, begin, let)
 
 
-def _word(row: Remembered | None) -> Word | None:
-    return word_from_json(row.value, row.since_ms) if row else None
+def _word(row: LinkStateRow | None) -> Approval | None:
+    return approval_from_json(row.value, row.since_ms) if row else None

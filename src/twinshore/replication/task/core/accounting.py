@@ -9,16 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from twinshore.config.model import NamedPartition
-from twinshore.kafka.protocol.join import Producer
-from twinshore.replication.task.core.batches import Blank
-from twinshore.replication.task.core.config import UNKNOWN, Carried, Stand
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.protocol.batch_join import ProducerBatch
+from twinshore.replication.task.core.batches import OffsetGap
+from twinshore.replication.task.core.config import UNKNOWN_EPOCH, EpochOffset, PartitionProgress
 
-Producers = list[Producer]
-PRODUCERS_KEPT = 5  # batches per producer id that a broker itself remembers
+Producers = list[ProducerBatch]
+BATCHES_PER_PRODUCER = 5  # batches per producer id that a broker itself remembers
 
 
-class Noted(NamedTuple):
+class PendingProgress(NamedTuple):
     """One fetch of a partition: offsets [begin, end), its source batches and their producers, and what nobody sees."""
 
     begin: int
@@ -27,16 +27,20 @@ class Noted(NamedTuple):
     batches: int
     seen_ms: int
     producers: Producers
-    blanks: tuple[Blank, ...] = ()
+    blanks: tuple[OffsetGap, ...] = ()
     epoch: int = -1  # the source's leader epoch of the last record below `end`, where that is known
 
 
-def nothing_of(begin: int, end: int, now_ms: int, *, blanks: tuple[Blank, ...] = (), epoch: int = -1) -> Noted:
+def empty_progress(
+    begin: int, end: int, now_ms: int, *, blanks: tuple[OffsetGap, ...] = (), epoch: int = -1
+) -> PendingProgress:
     """Offsets of which no record was fetched."""
-    return Noted(begin=begin, end=end, size=0, batches=0, seen_ms=now_ms, producers=[], blanks=blanks, epoch=epoch)
+    return PendingProgress(
+        begin=begin, end=end, size=0, batches=0, seen_ms=now_ms, producers=[], blanks=blanks, epoch=epoch
+    )
 
 
-class Summed(NamedTuple):
+class AcknowledgedProgress(NamedTuple):
     """What is acknowledged of what was noted, up to `end`. `first_ms` is 0 where that is nothing."""
 
     end: int
@@ -48,7 +52,7 @@ class Summed(NamedTuple):
     epoch: int
 
 
-def acknowledged(noted: deque[Noted], acked: int, told: int = 0) -> Summed:
+def take_acknowledged(noted: deque[PendingProgress], acked: int, told: int = 0) -> AcknowledgedProgress:
     """Takes out what lies wholly below `acked`. What is `told` up to there counts no more."""
     producers: Producers = []
     size = batches = unseen = first_ms = 0
@@ -60,10 +64,10 @@ def acknowledged(noted: deque[Noted], acked: int, told: int = 0) -> Summed:
         size, batches, first_ms = size + entry.size, batches + entry.batches, first_ms or entry.seen_ms
         reached, epoch = entry.end, entry.epoch
     end = min(acked, noted[0].begin) if noted else acked
-    return Summed(end, size, batches, unseen, first_ms, producers, epoch if reached == end else -1)
+    return AcknowledgedProgress(end, size, batches, unseen, first_ms, producers, epoch if reached == end else -1)
 
 
-def cut_back(noted: deque[Noted], end: int, told: Stand) -> int:
+def truncate_pending(noted: deque[PendingProgress], end: int, told: EpochOffset) -> int:
     """Takes out what lies at `end` or above. Returns the source's leader epoch of the last record below, where that is
     known; `told` is what was noted before."""
     while noted and noted[-1].end > end:
@@ -71,17 +75,17 @@ def cut_back(noted: deque[Noted], end: int, told: Stand) -> int:
         if entry.begin < end:
             producers = [seen for seen in entry.producers if seen[4] < end]
             noted.append(entry._replace(end=end, producers=producers, epoch=-1))
-    last = Stand(noted[-1].epoch, noted[-1].end) if noted else told
-    return last.epoch if last.end == end else UNKNOWN
+    last = EpochOffset(noted[-1].epoch, noted[-1].end) if noted else told
+    return last.epoch if last.end == end else UNKNOWN_EPOCH
 
 
-def latest_of(seen: Producers) -> Producers:
+def latest_batches(seen: Producers) -> Producers:
     """The last five batches of each idempotent producer: what a retry after a switch is known by."""
     kept: Producers = []
     times: dict[int, int] = {}
     for entry in reversed(seen):
         known = times.get(entry[0], 0)
-        if known < PRODUCERS_KEPT:
+        if known < BATCHES_PER_PRODUCER:
             times[entry[0]] = known + 1
             kept.append(entry)
     kept.reverse()
@@ -89,7 +93,7 @@ def latest_of(seen: Producers) -> Producers:
 
 
 @dataclass(slots=True)
-class Source:
+class SourceState:
     """What is known of a partition's source: where it begins and ends, and how it was read."""
 
     end: int = 0
@@ -104,7 +108,7 @@ class Source:
 
 
 @dataclass(slots=True)
-class Told:
+class ProgressLog:
     """What a partition's accounts have told, up to `to`; `epoch` is that of the last record below. `noted` was fetched
     and is told once it is acknowledged."""
 
@@ -114,32 +118,32 @@ class Told:
     source: tuple[int, int] = (-1, -1)
     gap_to: int = 0
     last_ms: int = 0
-    noted: deque[Noted] = field(default_factory=deque)
+    noted: deque[PendingProgress] = field(default_factory=deque)
     # The epoch was not told with the last account.
-    owes_epoch: bool = False
+    epoch_unreported: bool = False
 
     @property
-    def stand(self) -> Stand:
+    def stand(self) -> EpochOffset:
         """Which history of the source was carried, and how far that was told."""
-        return Stand(self.epoch, self.to)
+        return EpochOffset(self.epoch, self.to)
 
     def account(
-        self, named: NamedPartition, acked: int, source: Source, may_tell: Callable[[int], int]
-    ) -> Carried | None:
+        self, named: TopicPartition, acked: int, source: SourceState, may_tell: Callable[[int], int]
+    ) -> PartitionProgress | None:
         """What was acknowledged since the last account; None when nothing was and the source stands still. `may_tell`:
         what may be told of an epoch now; once it may be, it is told though nothing crosses."""
-        if self.owes_epoch and may_tell(self.epoch) == self.epoch:
+        if self.epoch_unreported and may_tell(self.epoch) == self.epoch:
             self.source = (-1, -1)
         found = self._account(named, acked, source)
         if found is None:
             return None
         epoch = may_tell(found.epoch)
-        self.owes_epoch = epoch != found.epoch
+        self.epoch_unreported = epoch != found.epoch
         return replace(found, epoch=epoch)
 
-    def _account(self, named: NamedPartition, acked: int, source: Source) -> Carried | None:
+    def _account(self, named: TopicPartition, acked: int, source: SourceState) -> PartitionProgress | None:
         if acked > self.to:
-            done = acknowledged(self.noted, acked, self.to)
+            done = take_acknowledged(self.noted, acked, self.to)
             if done.first_ms and done.end > self.to:
                 return self._carried(named, done, source)
         # Nothing crossed; the source may have grown nevertheless, and then we lag, or have forgotten its beginning.
@@ -150,10 +154,10 @@ class Told:
         self.source = bounds
         return self.nothing(named, source.start, source.end)
 
-    def _carried(self, named: NamedPartition, done: Summed, source: Source) -> Carried:
+    def _carried(self, named: TopicPartition, done: AcknowledgedProgress, source: SourceState) -> PartitionProgress:
         begin, self.to, self.epoch = self.to, done.end, done.epoch
         self.source = source.start, source.end
-        return Carried(
+        return PartitionProgress(
             topic=named.topic,
             partition=named.partition,
             from_offset=begin,
@@ -169,9 +173,9 @@ class Told:
             epoch=done.epoch,
         )
 
-    def nothing(self, named: NamedPartition, source_start: int, source_end: int) -> Carried:
+    def nothing(self, named: TopicPartition, source_start: int, source_end: int) -> PartitionProgress:
         """An account of no record."""
-        return Carried(
+        return PartitionProgress(
             topic=named.topic,
             partition=named.partition,
             from_offset=self.to,

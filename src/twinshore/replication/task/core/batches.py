@@ -19,19 +19,25 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from twinshore.config.errors import TooLargeError, WireError
-from twinshore.config.incidents import IncidentKind, IncidentSide
+from twinshore.config.incident_policy import IncidentKind, IncidentSide
 from twinshore.config.model import written_epoch
-from twinshore.kafka.protocol.join import Joined, Joiner, Producer, room_needed, source_of
+from twinshore.kafka.protocol.batch_join import (
+    BatchJoiner,
+    JoinedBatches,
+    ProducerBatch,
+    as_source_array,
+    join_buffer_bytes,
+)
 from twinshore.kafka.protocol.primitives import Buffer
 from twinshore.kafka.protocol.record_batch import (
     BODY_IN_LENGTH,
-    CONTROL,
+    CONTROL_FLAG,
     HEADER_BYTES,
+    LOG_APPEND_TIME_FLAG,
     MESSAGE_BYTES_DEFAULT,
     PREFIX_BYTES,
     SEQUENCE_SPAN,
-    TIMESTAMP_APPEND,
-    TRANSACTIONAL,
+    TRANSACTIONAL_FLAG,
     BatchHeader,
     check_crc,
     next_batch,
@@ -39,22 +45,22 @@ from twinshore.kafka.protocol.record_batch import (
     sequence_of,
 )
 from twinshore.kafka.protocol.rewrite import can_merge, hole_free_runs, merge_small, slice_runs
-from twinshore.kafka.protocol.visibility import Aborted, spans
-from twinshore.replication.task.core.config import LaneLimits, TrackOrder
+from twinshore.kafka.protocol.visibility import AbortedTransactions, visible_spans
+from twinshore.replication.task.core.config import PartitionConfig, TaskLimits
 from twinshore.state.core.values import TwinRow
 
 _ROOM_BYTES_MIN: Final = 1 << 20
 # Of so many records one batch is made where batches are written anew: a long one becomes several, each made quickly.
-ANEW_RECORDS_MAX = 1 << 14
-MAGIC_AT, MAGIC = 16, 2
+REWRITTEN_RECORDS_MAX = 1 << 14
+MAGIC_OFFSET, MAGIC = 16, 2
 # What making one costs beside its records and bytes.
-WORK_BLANK, WORK_PIECE, WORK_JOINED = 2, 8, 50
-ODD = CONTROL | TRANSACTIONAL | TIMESTAMP_APPEND
-Batch = tuple[memoryview, BatchHeader]
+GAP_COST, SLICE_COST, JOIN_COST = 2, 8, 50
+REWRITE_ATTRIBUTES = CONTROL_FLAG | TRANSACTIONAL_FLAG | LOG_APPEND_TIME_FLAG
+BatchView = tuple[memoryview, BatchHeader]
 
 
 @dataclass(slots=True, eq=False)
-class Hold:
+class PooledBuffer:
     """A buffer, and how often it is held: by parcels that wait in a queue or are being sent, and by what is not cut
     yet. Free at zero. Whoever makes a parcel counts nothing; each queue that takes it counts once."""
 
@@ -62,20 +68,20 @@ class Hold:
     uses: int = 0
 
 
-class Joining:
+class BufferPool:
     """One lane's joiner and its rooms; they are never given back, and `full` says when no more should be fetched."""
 
-    def __init__(self, limits: LaneLimits) -> None:
+    def __init__(self, limits: TaskLimits) -> None:
         most = limits.merged_bytes_max
-        self._joiner = Joiner(below_bytes=limits.join_below_bytes, most_bytes=most)
+        self._joiner = BatchJoiner(below_bytes=limits.join_below_bytes, most_bytes=most)
         self._below_bytes = limits.join_below_bytes
         self.below_bytes = self._below_bytes if self._joiner.able() else 0
-        self._room_bytes = max(_ROOM_BYTES_MIN, 2 * room_needed(most))
+        self._room_bytes = max(_ROOM_BYTES_MIN, 2 * join_buffer_bytes(most))
         self.allow(limits.joined_bytes_max)
-        self._rooms: list[Hold] = []
-        self._current: Hold | None = None
+        self._rooms: list[PooledBuffer] = []
+        self._current: PooledBuffer | None = None
         # Those into which the view's batches were joined: whether or not they are queued yet, they are not free.
-        self._fresh: list[Hold] = []
+        self._fresh: list[PooledBuffer] = []
         self._filled = 0
         self._view: memoryview | None = None
         self._source: Any = None
@@ -91,19 +97,19 @@ class Joining:
         return len(self._rooms) >= self._rooms_max and all(room.uses for room in self._rooms)
 
     @property
-    def rooms(self) -> tuple[Hold, ...]:
+    def rooms(self) -> tuple[PooledBuffer, ...]:
         return tuple(self._rooms)
 
     def holds(self, bytes_max: int) -> int:
         """In how many rooms so many bytes lie, where these are well filled."""
         return max(1, bytes_max // self._room_bytes)
 
-    def join(self, view: memoryview, place: int, first: BatchHeader) -> tuple[Joined, Hold] | None:
+    def join(self, view: memoryview, place: int, first: BatchHeader) -> tuple[JoinedBatches, PooledBuffer] | None:
         """The batch `first`, at `place` of a fetch's bytes, with what follows it; None when nothing does that fits.
 
         What is wanted of one view must be queued before batches of another are joined: that is what counts the hold."""
         if view is not self._view:
-            self._view, self._source = view, source_of(view)
+            self._view, self._source = view, as_source_array(view)
             self._fresh.clear()
         hold = self._room()
         joined = self._joiner.join(self._source, place, first, memoryview(hold.buffer), self._filled)
@@ -114,7 +120,7 @@ class Joining:
             self._fresh.append(hold)
         return joined, hold
 
-    def _room(self) -> Hold:
+    def _room(self) -> PooledBuffer:
         """One with enough space left at its end."""
         hold = self._current
         if hold is not None:
@@ -125,16 +131,16 @@ class Joining:
                 return hold
         free = next((room for room in self._rooms if self._is_free(room)), None)
         if free is None:
-            free = Hold(bytearray(self._room_bytes))
+            free = PooledBuffer(bytearray(self._room_bytes))
             self._rooms.append(free)
         self._current, self._filled = free, 0
         return free
 
-    def _is_free(self, room: Hold) -> bool:
+    def _is_free(self, room: PooledBuffer) -> bool:
         return not room.uses and room not in self._fresh
 
 
-class Blank(NamedTuple):
+class OffsetGap(NamedTuple):
     """Offsets [base, end) that no consumer of the source sees: control records, aborted ones, holes of compaction."""
 
     base: int
@@ -151,24 +157,24 @@ class Blank(NamedTuple):
         return 0
 
 
-def within(blanks: Iterable[Blank], begin: int, end: int) -> tuple[Blank, ...]:
+def clip_gaps(blanks: Iterable[OffsetGap], begin: int, end: int) -> tuple[OffsetGap, ...]:
     """The parts of these that lie in [begin, end)."""
-    cut = (Blank(max(one.base, begin), min(one.end, end)) for one in blanks)
+    cut = (OffsetGap(max(one.base, begin), min(one.end, end)) for one in blanks)
     return tuple(one for one in cut if one.base < one.end)
 
 
-def beside(blanks: Iterable[Blank], others: Sequence[Blank]) -> list[Blank]:
+def subtract_gaps(blanks: Iterable[OffsetGap], others: Sequence[OffsetGap]) -> list[OffsetGap]:
     """The parts of these that lie in none of the others, which are in order."""
-    found: list[Blank] = []
+    found: list[OffsetGap] = []
     for base, end in blanks:
-        for other in within(others, base, end):
-            found += within([Blank(base, other.base)], base, end)
+        for other in clip_gaps(others, base, end):
+            found += clip_gaps([OffsetGap(base, other.base)], base, end)
             base = other.end
-        found += within([Blank(base, end)], base, end)
+        found += clip_gaps([OffsetGap(base, end)], base, end)
     return found
 
 
-class Leap(Blank):
+class FilledGap(OffsetGap):
     """Such offsets before the link's first record, whose sequence follows its offset whatever came before it."""
 
     __slots__ = ()
@@ -178,7 +184,7 @@ class Leap(Blank):
         return 0
 
 
-class Piece(NamedTuple):
+class SplitBatch(NamedTuple):
     """Records that cross: a batch without holes, its header still the source's own but for what was cut.
     `unpacked` is how many bytes were unpacked for it."""
 
@@ -187,24 +193,24 @@ class Piece(NamedTuple):
     unpacked: int = 0
 
 
-def fates(
-    view: memoryview, header: BatchHeader, position: int, write_from: int, aborted: Aborted
-) -> Iterator[Blank | Piece]:
+def split_batch(
+    view: memoryview, header: BatchHeader, position: int, write_from: int, aborted: AbortedTransactions
+) -> Iterator[OffsetGap | SplitBatch]:
     """The fates of offsets from `position` to the batch's end, in order. What lies below `write_from` is on the twin
     already: of that only the blanks are named, each on one side of it. Each is made when it is asked for."""
-    offsets = list(spans(view, header, position, aborted))
+    offsets = list(visible_spans(view, header, position, aborted))
     runs = [(max(base, write_from), end) for base, end, seen in offsets if seen and end > write_from]
-    if runs == [(header.base_offset, header.last_offset + 1)] and not header.attributes & TIMESTAMP_APPEND:
+    if runs == [(header.base_offset, header.last_offset + 1)] and not header.attributes & LOG_APPEND_TIME_FLAG:
         check_crc(view, header)
-        pieces = iter([Piece(view[HEADER_BYTES:], header)])
+        pieces = iter([SplitBatch(view[HEADER_BYTES:], header)])
     else:
         pieces = _pieces(view, header, runs)
     for base, end, seen in offsets:
         if not seen:
             if base < write_from:
-                yield Blank(base, min(end, write_from))
+                yield OffsetGap(base, min(end, write_from))
             if end > write_from:
-                yield Blank(max(base, write_from), end)
+                yield OffsetGap(max(base, write_from), end)
         elif end > write_from:
             at = max(base, write_from)
             while at < end:
@@ -212,26 +218,30 @@ def fates(
                 at = piece.header.last_offset + 1
 
 
-def _pieces(view: memoryview, header: BatchHeader, runs: list[tuple[int, int]]) -> Iterator[Piece]:
+def _pieces(view: memoryview, header: BatchHeader, runs: list[tuple[int, int]]) -> Iterator[SplitBatch]:
     """Some for each run."""
-    parts = [(at, min(at + ANEW_RECORDS_MAX, end)) for first, end in runs for at in range(first, end, ANEW_RECORDS_MAX)]
+    parts = [
+        (at, min(at + REWRITTEN_RECORDS_MAX, end))
+        for first, end in runs
+        for at in range(first, end, REWRITTEN_RECORDS_MAX)
+    ]
     if len(parts) > 1 and header.count == header.last_offset_delta + 1:
         hole_free_runs(view, header)  # Nothing of a batch crosses of which a part cannot be read.
     return _fitting(view, header, parts)
 
 
-def _fitting(view: memoryview, header: BatchHeader, parts: list[tuple[int, int]]) -> Iterator[Piece]:
+def _fitting(view: memoryview, header: BatchHeader, parts: list[tuple[int, int]]) -> Iterator[SplitBatch]:
     """A producer may have compressed better than the pump does: what no twin need take as one becomes two."""
     fits = max(header.length + PREFIX_BYTES, MESSAGE_BYTES_DEFAULT) - HEADER_BYTES
     for (first, end), sliced in zip(parts, slice_runs(view, header, parts), strict=True):
         if len(sliced.body) <= fits or end - first == 1:
-            yield Piece(*sliced)
+            yield SplitBatch(*sliced)
         else:
             middle = (first + end) // 2
             yield from _fitting(view, header, [(first, middle), (middle, end)])
 
 
-class Halt(Exception):
+class PartitionStopped(Exception):
     """The partition cannot go on at `offset`; the lane turns this into an incident."""
 
     def __init__(
@@ -241,7 +251,7 @@ class Halt(Exception):
         self.kind, self.offset, self.end, self.sentence, self.side = kind, offset, end, sentence, side
 
 
-class Parcel(NamedTuple):
+class OutgoingBatch(NamedTuple):
     """One batch that crosses: offsets [base, end) of the source. Its header's CRC was found right, or made here; a
     stamp makes a target's own of it. `room` is where a joined body lies."""
 
@@ -251,46 +261,46 @@ class Parcel(NamedTuple):
     end: int
     size: int
     max_timestamp: int
-    room: Hold | None = None
+    room: PooledBuffer | None = None
 
 
-class Carriage(NamedTuple):
+class SourceBatchStats(NamedTuple):
     """Source batches from offset `base` on: what the receipts will say of them."""
 
     base: int
     size: int
     batches: int
-    producers: list[Producer]
+    producers: list[ProducerBatch]
 
 
-class Cut(NamedTuple):
+class ParsedFetch(NamedTuple):
     """What one fetch gave for a partition. `noted_to` is how far batches lay below `write_from`: counted, not sent.
 
     `blanks` are all those from the position on, also below `write_from`.
     """
 
-    parcels: list[Parcel | Blank]
+    parcels: list[OutgoingBatch | OffsetGap]
     end: int
     noted_to: int
     leader_epoch: int
-    halt: Halt | None
-    carried: list[Carriage]
-    blanks: list[Blank]
+    halt: PartitionStopped | None
+    carried: list[SourceBatchStats]
+    blanks: list[OffsetGap]
 
 
-def cut(
+def parse_batches(
     records: memoryview,
     position: int,
     write_from: int,
-    limits: LaneLimits,
-    joining: Joining | None = None,
+    limits: TaskLimits,
+    joining: BufferPool | None = None,
     aborted: Iterable[tuple[int, int]] = (),
-) -> Cut:
-    """All parcels and blanks for the batches from `position` on, as `Cutter` makes them."""
-    return Cutter(records, position, write_from, limits, joining, aborted).cut(1 << 62)
+) -> ParsedFetch:
+    """All parcels and blanks for the batches from `position` on, as `BatchParser` makes them."""
+    return BatchParser(records, position, write_from, limits, joining, aborted).parse(1 << 62)
 
 
-class Cutter:
+class BatchParser:
     """One pass over a fetch's bytes, as far as its caller lets it go at a time. `more`: there is more to come.
 
     `aborted` are the transactions that the fetch says were aborted: producer id and first offset of each.
@@ -298,7 +308,7 @@ class Cutter:
 
     # How all begin; most are made for one batch, and to set these would be a good part of what that costs.
     more, work, leader_epoch = True, 0, -1
-    _open: tuple[Iterator[Blank | Piece], BatchHeader] | None = None
+    _open: tuple[Iterator[OffsetGap | SplitBatch], BatchHeader] | None = None
     _next_offset = _joined_to = _place = _work_max = 0
     _old, _odd = False, ""
 
@@ -307,38 +317,38 @@ class Cutter:
         records: memoryview,
         position: int,
         write_from: int,
-        limits: LaneLimits,
-        joining: Joining | None,
+        limits: TaskLimits,
+        joining: BufferPool | None,
         aborted: Iterable[tuple[int, int]],
     ) -> None:
         self.records, self.position, self.write_from = records, position, write_from
         self.limits, self.joining = limits, joining
-        self.aborted = Aborted(aborted)
-        self.parcels: list[Parcel | Blank] = []
-        self.blanks: list[Blank] = []
-        self.carried: list[Carriage] = []
+        self.aborted = AbortedTransactions(aborted)
+        self.parcels: list[OutgoingBatch | OffsetGap] = []
+        self.blanks: list[OffsetGap] = []
+        self.carried: list[SourceBatchStats] = []
         self.noted_to = position
-        self._small: list[Batch] = []
+        self._small: list[BatchView] = []
         self._join_below = joining.below_bytes if joining else 0
 
-    def cut(self, work_max: int) -> Cut:
+    def parse(self, work_max: int) -> ParsedFetch:
         """What comes next. A halt ends it; what came before that still crosses. Stops behind so much `work`, of which
         one unit is some microseconds."""
         if self._place:
             self.parcels, self.blanks, self.carried = [], [], []
             self.noted_to = self.position
         self.work, self._work_max = 0, work_max
-        halt: Halt | None = None
+        halt: PartitionStopped | None = None
         try:
             self._run()
         except WireError as error:
             halt = self.damage(error)
-        except Halt as reason:
+        except PartitionStopped as reason:
             halt = reason
         parcels, end = self.parcels, self.position
         if halt:
             self.more, end = False, parcels[-1].end if parcels else self.noted_to
-        return Cut(parcels, end, self.noted_to, self.leader_epoch, halt, self.carried, self.blanks)
+        return ParsedFetch(parcels, end, self.noted_to, self.leader_epoch, halt, self.carried, self.blanks)
 
     def _run(self) -> None:
         place = self._place
@@ -349,7 +359,7 @@ class Cutter:
                 found = next_batch(self.records, place, self._next_offset)
             except WireError:
                 self._flush()
-                self._old = self.records[place + MAGIC_AT] < MAGIC
+                self._old = self.records[place + MAGIC_OFFSET] < MAGIC
                 raise
             if found is None:
                 self.more = False
@@ -360,13 +370,13 @@ class Cutter:
         self._place = place
         self._flush()
 
-    def damage(self, error: WireError) -> Halt:
+    def damage(self, error: WireError) -> PartitionStopped:
         """What to say of the batch that could not be read."""
         end = max(self._next_offset, self.position + 1)
         if isinstance(error, TooLargeError):
             sentence = f"{error.message}; it must be written anew for the twin, since {self._odd}"
-            return Halt(IncidentKind.TOO_LARGE_UNPACKED, self.position, end, sentence)
-        return Halt(
+            return PartitionStopped(IncidentKind.TOO_LARGE_UNPACKED, self.position, end, sentence)
+        return PartitionStopped(
             IncidentKind.OLD_FORMAT if self._old else IncidentKind.CORRUPT_BATCH, self.position, end, str(error)
         )
 
@@ -376,11 +386,11 @@ class Cutter:
         position, end, after = self.position, base + last_delta + 1, place + PREFIX_BYTES + length
         if end <= position:
             return after
-        if base != position or attributes & ODD or count != last_delta + 1 or position < self.write_from:
+        if base != position or attributes & REWRITE_ATTRIBUTES or count != last_delta + 1 or position < self.write_from:
             self._flush()
             self._odd = _oddity(header)
             self.work += count >> 1
-            self._go_through(fates(view, header, position, self.write_from, self.aborted), header)
+            self._go_through(split_batch(view, header, position, self.write_from, self.aborted), header)
             return after
         if not attributes and length < self._join_below and after < len(self.records) and self._join(place, header):
             return self._joined_to
@@ -390,10 +400,14 @@ class Cutter:
         else:
             self._flush()
             check_crc(view, header)
-            self.parcels.append(Parcel(header, view[HEADER_BYTES:], base, end, length + PREFIX_BYTES, max_timestamp))
+            self.parcels.append(
+                OutgoingBatch(header, view[HEADER_BYTES:], base, end, length + PREFIX_BYTES, max_timestamp)
+            )
             self.work += 1 + (length >> 15)
-        numbered = producer_id >= 0 and not attributes & CONTROL
-        self.carried.append(Carriage(base, length + PREFIX_BYTES, 1, [producer_of(header)] if numbered else []))
+        numbered = producer_id >= 0 and not attributes & CONTROL_FLAG
+        self.carried.append(
+            SourceBatchStats(base, length + PREFIX_BYTES, 1, [batch_producer(header)] if numbered else [])
+        )
         self.position, self.leader_epoch = end, epoch
         return after
 
@@ -404,43 +418,43 @@ class Cutter:
             return False
         (body, header, self._joined_to, batches, producers), room = found
         self._flush()
-        self.parcels.append(parcel_of(header, body)._replace(room=room))
-        self.carried.append(Carriage(header[0], self._joined_to - place, batches, producers))
+        self.parcels.append(make_outgoing_batch(header, body)._replace(room=room))
+        self.carried.append(SourceBatchStats(header[0], self._joined_to - place, batches, producers))
         self._next_offset = self.position = header[0] + header[12]
-        self.work += WORK_JOINED
+        self.work += JOIN_COST
         self.leader_epoch = header[2]
         return True
 
-    def _go_through(self, pieces: Iterator[Blank | Piece], header: BatchHeader) -> None:
+    def _go_through(self, pieces: Iterator[OffsetGap | SplitBatch], header: BatchHeader) -> None:
         """A batch of a transaction, of control records, with holes, or with a part that is on the twin already."""
         self._open = None
         for fate in pieces:
-            if isinstance(fate, Blank):
+            if isinstance(fate, OffsetGap):
                 self.blanks.append(fate)
                 if fate.end > self.write_from:
                     self._blank(fate)
                 self.position = fate.end
-                self.work += WORK_BLANK
+                self.work += GAP_COST
             else:
                 body, ours, unpacked = fate
-                self.parcels.append(parcel_of(ours, body))
+                self.parcels.append(make_outgoing_batch(ours, body))
                 self.position = ours.last_offset + 1
-                self.work += WORK_PIECE + ours.count + (unpacked >> 7)
+                self.work += SLICE_COST + ours.count + (unpacked >> 7)
             if self.work > self._work_max and self.write_from <= self.position <= header.last_offset:
                 self._open, self.leader_epoch = (pieces, header), header.leader_epoch
                 return
         end = header.last_offset + 1
         if end <= self.write_from:
             self.noted_to = end
-        numbered = header.producer_id >= 0 and not header.attributes & CONTROL
-        producers = [producer_of(header)] if numbered else []
-        self.carried.append(Carriage(header.base_offset, header.length + PREFIX_BYTES, 1, producers))
+        numbered = header.producer_id >= 0 and not header.attributes & CONTROL_FLAG
+        producers = [batch_producer(header)] if numbered else []
+        self.carried.append(SourceBatchStats(header.base_offset, header.length + PREFIX_BYTES, 1, producers))
         self.position, self.leader_epoch = end, header.leader_epoch
 
-    def _blank(self, blank: Blank) -> None:
+    def _blank(self, blank: OffsetGap) -> None:
         last = self.parcels[-1] if self.parcels else None
-        if isinstance(last, Blank):
-            self.parcels[-1] = Blank(last.base, blank.end)
+        if isinstance(last, OffsetGap):
+            self.parcels[-1] = OffsetGap(last.base, blank.end)
         else:
             self.parcels.append(blank)
 
@@ -449,15 +463,15 @@ class Cutter:
             _flush(self._small, self.parcels, self.limits)
 
 
-def producer_of(header: BatchHeader) -> Producer:
+def batch_producer(header: BatchHeader) -> ProducerBatch:
     """What a retry of this batch after a switch would be known by."""
     last = (header[11] + header[6]) % SEQUENCE_SPAN
     return header[9], header[10], header[11], last, header[0], header[8]
 
 
-def _flush(small: list[Batch], parcels: list[Parcel | Blank], limits: LaneLimits) -> None:
+def _flush(small: list[BatchView], parcels: list[OutgoingBatch | OffsetGap], limits: TaskLimits) -> None:
     """Turns the waiting small batches into as few parcels as the rules of merging allow."""
-    run: list[Batch] = []
+    run: list[BatchView] = []
     size = 0
     for batch in small:
         header = batch[1]
@@ -471,49 +485,49 @@ def _flush(small: list[Batch], parcels: list[Parcel | Blank], limits: LaneLimits
     small.clear()
 
 
-def _pack(run: list[Batch], parcels: list[Parcel | Blank], limits: LaneLimits) -> None:
+def _pack(run: list[BatchView], parcels: list[OutgoingBatch | OffsetGap], limits: TaskLimits) -> None:
     """One parcel, or a few where one would unpack to too much; or, where one of the batches is damaged, one for each
     that lies before it."""
     done = 0
     try:
         while done < len(run):
             body, header, count = merge_small(run, done, plain_bytes_max=limits.merged_plain_bytes_max)
-            parcels.append(_as_it_is(*run[done]) if count == 1 else parcel_of(header, body))
+            parcels.append(_as_it_is(*run[done]) if count == 1 else make_outgoing_batch(header, body))
             done += count
     except WireError:
         for view, header in run[done:]:
             try:
                 parcels.append(_as_it_is(view, header))
             except WireError as error:
-                raise Halt(
+                raise PartitionStopped(
                     IncidentKind.CORRUPT_BATCH, header.base_offset, header.last_offset + 1, str(error)
                 ) from error
 
 
-def _as_it_is(view: memoryview, header: BatchHeader) -> Parcel:
+def _as_it_is(view: memoryview, header: BatchHeader) -> OutgoingBatch:
     check_crc(view, header)
-    return parcel_of(header, view[HEADER_BYTES:])
+    return make_outgoing_batch(header, view[HEADER_BYTES:])
 
 
-def parcel_of(header: BatchHeader, body: Buffer) -> Parcel:
+def make_outgoing_batch(header: BatchHeader, body: Buffer) -> OutgoingBatch:
     """Refuses a body that is not the one that the header speaks of."""
     if len(body) != header[1] - BODY_IN_LENGTH:
         raise ValueError(f"a body of {len(body)} bytes under a header for {header[1] - BODY_IN_LENGTH}")
-    return Parcel(header, body, header[0], header[0] + header[6] + 1, header[1] + PREFIX_BYTES, header[8])
+    return OutgoingBatch(header, body, header[0], header[0] + header[6] + 1, header[1] + PREFIX_BYTES, header[8])
 
 
 def _oddity(header: BatchHeader) -> str:
     """Why a batch cannot cross as the bytes that it is."""
-    if header.attributes & CONTROL:
+    if header.attributes & CONTROL_FLAG:
         return "it may end a transaction"
-    if header.attributes & TIMESTAMP_APPEND:
+    if header.attributes & LOG_APPEND_TIME_FLAG:
         return "its records take the time at which the source appended them"
     if header.count != header.last_offset_delta + 1:
         return "the source's compaction took records from it"
     return "a part of it is on the twin already"
 
 
-class Stamp(NamedTuple):
+class SequenceMap(NamedTuple):
     """How offsets become sequences on one twin: the data's own, so that the broker can compare and swap."""
 
     producer_id: int
@@ -522,7 +536,7 @@ class Stamp(NamedTuple):
     anchor_sequence: int
 
     @classmethod
-    def of(cls, producer: tuple[int, int], twin: TrackOrder | TwinRow) -> Stamp:
+    def of(cls, producer: tuple[int, int], twin: PartitionConfig | TwinRow) -> SequenceMap:
         """`producer`: the link's id and epoch."""
         producer_id, epoch = producer
         return cls(producer_id, written_epoch(epoch, twin.epoch), twin.anchor_offset, twin.anchor_sequence)
@@ -531,12 +545,12 @@ class Stamp(NamedTuple):
         """Of this offset, when all between the anchor and it are records."""
         return sequence_of(self.anchor_offset, self.anchor_sequence, offset)
 
-    def head(self, parcel: Parcel) -> bytes:
+    def head(self, parcel: OutgoingBatch) -> bytes:
         """The header of this parcel on the twin; its body follows as it is."""
         producer_id, producer_epoch, anchor_offset, anchor_sequence = self
         sequence = sequence_of(anchor_offset, anchor_sequence, parcel.base)
         return restamp(parcel.header, producer_id, producer_epoch, sequence)
 
-    def after(self, blanks: int) -> Stamp:
+    def after(self, blanks: int) -> SequenceMap:
         """The stamp behind so many more offsets that no sequence counts."""
         return self._replace(anchor_offset=self.anchor_offset + blanks)

@@ -22,15 +22,15 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
 
-from twinshore.config.incidents import POLICY_DROP, Effect, IncidentKind, IncidentSide, Policy
+from twinshore.config.incident_policy import POLICY_DROP, IncidentEffect, IncidentKind, IncidentPolicy, IncidentSide
 from twinshore.config.model import (
     Cluster,
-    Extent,
-    NamedPartition,
+    OffsetRun,
     QueueRules,
     SourceOffset,
     TargetOffset,
-    follow_on,
+    TopicPartition,
+    append_runs,
     source_end,
     target_end,
 )
@@ -38,10 +38,10 @@ from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.kafka.protocol.record_batch import SEQUENCE_SPAN, next_sequence
 from twinshore.kafka.protocol.rewrite import MERGED_PLAIN_BYTES_MAX
 
-UNKNOWN = -1
+UNKNOWN_EPOCH = -1
 
 
-class Stand(NamedTuple):
+class EpochOffset(NamedTuple):
     """All below `end` came from one history, whose last record there was written in leader epoch `epoch`. The epoch is
     exact, or UNKNOWN."""
 
@@ -49,12 +49,12 @@ class Stand(NamedTuple):
     end: int
 
 
-NOWHERE = Stand(UNKNOWN, 0)
+NO_EPOCH_OFFSET = EpochOffset(UNKNOWN_EPOCH, 0)
 
 
-def told_on(known: Stand, told: Stand) -> Stand:
+def latest_epoch_offset(known: EpochOffset, told: EpochOffset) -> EpochOffset:
     """The last word after `told` was heard, too: an epoch goes with its own offset alone."""
-    older = told.end < known.end or (told.end == known.end and told.epoch == UNKNOWN)
+    older = told.end < known.end or (told.end == known.end and told.epoch == UNKNOWN_EPOCH)
     return known if older else told
 
 
@@ -66,7 +66,7 @@ class EpochEnd(NamedTuple):
     end: int
 
 
-def parted_at(stand: Stand, said: EpochEnd) -> int:
+def divergence_offset(stand: EpochOffset, said: EpochEnd) -> int:
     """From where on the source has another history; -1 where it has none, or cannot tell.
 
     An earlier epoch that ends behind the stand tells nothing: where cleaners took all records of an epoch, a replica
@@ -76,27 +76,32 @@ def parted_at(stand: Stand, said: EpochEnd) -> int:
     return said.end if known and said.end < stand.end else -1
 
 
-def goes_by(stand: Stand, said: EpochEnd) -> int:
+def choose_fetch_epoch(stand: EpochOffset, said: EpochEnd) -> int:
     """The epoch to fetch on with behind `stand`: the one that the source itself knows there; UNKNOWN where it knows
     none, as it would refuse any."""
-    return said.epoch if stand.epoch >= 0 and said.end >= stand.end else UNKNOWN
+    return said.epoch if stand.epoch >= 0 and said.end >= stand.end else UNKNOWN_EPOCH
 
 
-def compared(told: Stand, here: Stand, said: Mapping[int, EpochEnd]) -> tuple[int, int]:
+def compare_histories(told: EpochOffset, here: EpochOffset, said: Mapping[int, EpochEnd]) -> tuple[int, int]:
     """The epoch to fetch on with behind `here.end`, where the twin ends, and from where on the source has another
     history (-1: it has not). `told` is what was carried, `here.epoch` that of the source's record right below the
     twin's end, `said` the source's word on the epochs of both."""
-    carried = Stand(told.epoch, min(told.end, here.end))
-    answers = [(stand, said.get(stand.epoch, EpochEnd(UNKNOWN, UNKNOWN))) for stand in (carried, here)]
-    parted = min((at for stand, answer in answers if (at := parted_at(stand, answer)) >= 0), default=-1)
-    if parted < 0 and told.end == here.end and UNKNOWN not in (told.epoch, here.epoch) and told.epoch != here.epoch:
+    carried = EpochOffset(told.epoch, min(told.end, here.end))
+    answers = [(stand, said.get(stand.epoch, EpochEnd(UNKNOWN_EPOCH, UNKNOWN_EPOCH))) for stand in (carried, here)]
+    parted = min((at for stand, answer in answers if (at := divergence_offset(stand, answer)) >= 0), default=-1)
+    if (
+        parted < 0
+        and told.end == here.end
+        and UNKNOWN_EPOCH not in (told.epoch, here.epoch)
+        and told.epoch != here.epoch
+    ):
         parted = here.end - 1
-    if here.epoch == UNKNOWN and told.end == here.end:
-        return goes_by(*answers[0]), parted
-    return goes_by(*answers[1]), parted
+    if here.epoch == UNKNOWN_EPOCH and told.end == here.end:
+        return choose_fetch_epoch(*answers[0]), parted
+    return choose_fetch_epoch(*answers[1]), parted
 
 
-class Reach(NamedTuple):
+class WrittenPosition(NamedTuple):
     """The next record has `sequence`; it lies at `source` or behind it and will land at `target` or behind it.
 
     `warm`: told by a pump that was at work until now, so that nothing older can have landed beyond it. The last record
@@ -109,7 +114,7 @@ class Reach(NamedTuple):
     last_source: int = -1
     last_target: int = -1
 
-    def passed(self, told_to: int) -> Reach:
+    def passed(self, told_to: int) -> WrittenPosition:
         """The reach of a twin that was told to have all below `told_to`: what lies behind the last record and below,
         nobody sees, so it takes no place on the twin."""
         return self._replace(source=max(self.source, told_to))
@@ -120,7 +125,7 @@ class Reach(NamedTuple):
         return distance if distance < SEQUENCE_SPAN // 2 else distance - SEQUENCE_SPAN
 
 
-class Landed(NamedTuple):
+class LandedBatch(NamedTuple):
     """A batch of this link's that lies on the twin."""
 
     target: int
@@ -128,114 +133,122 @@ class Landed(NamedTuple):
     sequence: int
 
 
-class Unclear(NamedTuple):
+class UnclearLanding(NamedTuple):
     """What landed cannot be told from what is there."""
 
     sentence: str
 
 
-def reach_of(extent: Extent) -> Reach:
+def position_after(extent: OffsetRun) -> WrittenPosition:
     """The reach behind an extent."""
-    found = Reach(source_end(extent), target_end(extent), next_sequence(extent.sequence, extent.length))
+    found = WrittenPosition(source_end(extent), target_end(extent), next_sequence(extent.sequence, extent.length))
     return found._replace(last_source=found.source - 1, last_target=found.target - 1) if extent.length else found
 
 
-def beyond(reach: Reach, found: Iterable[Landed]) -> list[Landed] | Unclear:
+def find_landed_beyond(reach: WrittenPosition, found: Iterable[LandedBatch]) -> list[LandedBatch] | UnclearLanding:
     """The batches that landed beyond the reach, without a gap in their sequences; those before it are known already.
 
     A compacted twin may have lost a batch between two others. Where as many offsets as sequences are missing, all of
     them were ours: nobody else's record fits in between.
     """
-    fresh: list[Landed] = []
+    fresh: list[LandedBatch] = []
     at, end = 0, reach.target
     for batch in found:
         ahead = reach.ahead(batch.sequence)
         if ahead + batch.records <= at:
             continue
         if ahead < at:
-            batch = Landed(batch.target + at - ahead, batch.records - (at - ahead), next_sequence(reach.sequence, at))
+            batch = LandedBatch(
+                batch.target + at - ahead, batch.records - (at - ahead), next_sequence(reach.sequence, at)
+            )
             ahead = at
         missing = ahead - at
         if missing and missing != batch.target - end:
-            return Unclear(f"{missing} records before offset {batch.target} are the link's, and it is not known where")
+            return UnclearLanding(
+                f"{missing} records before offset {batch.target} are the link's, and it is not known where"
+            )
         if missing:
-            fresh.append(Landed(end, missing, next_sequence(reach.sequence, at)))
+            fresh.append(LandedBatch(end, missing, next_sequence(reach.sequence, at)))
         fresh.append(batch)
         at, end = ahead + batch.records, batch.target + batch.records
     return fresh
 
 
-def complete(reach: Reach, fresh: Iterable[Landed], runs: Iterable[tuple[int, int]]) -> list[Extent] | Unclear:
+def map_landed_batches(
+    reach: WrittenPosition, fresh: Iterable[LandedBatch], runs: Iterable[tuple[int, int]]
+) -> list[OffsetRun] | UnclearLanding:
     """The extents of what landed beyond the reach. `runs` are offsets [first, end) that consumers of the source see,
     from the reach on, in order."""
     seen = _pieces(reach, runs)
-    found: list[Extent] = []
+    found: list[OffsetRun] = []
     first = end = 0
     for target, count, sequence in fresh:
         while count:
             if first == end:
                 first, end = next(seen, (0, 0))
                 if first == end:
-                    return Unclear(f"the twin holds more of the link's records than the source, from {target} on")
+                    return UnclearLanding(
+                        f"the twin holds more of the link's records than the source, from {target} on"
+                    )
             size = min(count, end - first)
-            found.append(Extent(SourceOffset(first), TargetOffset(target), size, sequence))
+            found.append(OffsetRun(SourceOffset(first), TargetOffset(target), size, sequence))
             first, target, count = first + size, target + size, count - size
             sequence = next_sequence(sequence, size)
-    return follow_on(None, found)
+    return append_runs(None, found)
 
 
-def _pieces(reach: Reach, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _pieces(reach: WrittenPosition, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     for first, end in runs:
         if end > reach.source:
             yield max(first, reach.source), end
 
 
-KEPT = QueueRules()
+KEEP_ALL = QueueRules()
 T = TypeVar("T")
 _FORMS: dict[type[Any], TypeAdapter[Any]] = {}
 UNDELIVERED_S_MAX = 4.0  # and a part of a tide at most, or a lane of short tides would never be sure
 
 
-def is_old(stamp_ms: int, since_ms: int) -> bool:
+def is_too_old(stamp_ms: int, since_ms: int) -> bool:
     """Whether records whose latest time stamp this is are too old. A record without a time stamp counts as new."""
     return 0 <= stamp_ms < since_ms
 
 
-def row_of(named: NamedPartition, begin: int, end: int, why: str) -> Stoppage:
+def dropped_incident(named: TopicPartition, begin: int, end: int, why: str) -> PartitionIncident:
     """Offsets [begin, end) were dropped."""
     many = f"{end - begin} offsets were" if end - begin > 1 else "1 offset was"
     place = (named.topic, named.partition, IncidentKind.STALE_DROPPED, begin, end)
-    return Stoppage(*place, f"{many} dropped, {why}", POLICY_DROP, why=why)
+    return PartitionIncident(*place, f"{many} dropped, {why}", POLICY_DROP, why=why)
 
 
-def but_for(rows: Iterable[Stoppage], landed: Iterable[tuple[int, int]]) -> list[Stoppage]:
+def subtract_landed(rows: Iterable[PartitionIncident], landed: Iterable[tuple[int, int]]) -> list[PartitionIncident]:
     """What of these is true where a look has found these offsets on the twin: what was on its way has landed late."""
     left = list(rows)
     for begin, end in landed:
-        parts: list[Stoppage] = []
+        parts: list[PartitionIncident] = []
         for row in left:
             kept = ((row.from_offset, min(row.to_offset, begin)), (max(row.from_offset, end), row.to_offset))
-            parts += [row_of(_of(row), *part, row.why) for part in kept if part[0] < part[1]]
+            parts += [dropped_incident(_of(row), *part, row.why) for part in kept if part[0] < part[1]]
         left = parts
     return left
 
 
-def add(told: list[Stoppage], one: Stoppage) -> None:
+def append_incident(told: list[PartitionIncident], one: PartitionIncident) -> None:
     """Tells of it; what follows on what was told last, for the same reason, is told as one."""
     last = told[-1] if told else None
     place = (one.topic, one.partition, one.kind, one.from_offset, one.why)
     if last and (last.topic, last.partition, last.kind, last.to_offset, last.why) == place:
         told.pop()
-        one = row_of(_of(one), last.from_offset, one.to_offset, one.why)
+        one = dropped_incident(_of(one), last.from_offset, one.to_offset, one.why)
     told.append(one)
 
 
-def _of(row: Stoppage) -> NamedPartition:
-    return NamedPartition(row.topic, row.partition)
+def _of(row: PartitionIncident) -> TopicPartition:
+    return TopicPartition(row.topic, row.partition)
 
 
 @dataclass(frozen=True, slots=True)
-class TrackOrder:
+class PartitionConfig:
     """One partition to carry. `receipt_to` is where its receipts end, so that a cold start can complete them, -1: they
     begin where the twin ends; `receipt_epoch` the source's leader epoch of the last record below, exact or -1."""
 
@@ -248,7 +261,7 @@ class TrackOrder:
     anchor_sequence: int = 0
     twin: str = ""
     # Only of a mapped twin: how far it is written and told.
-    reached: Reach | None = None
+    reached: WrittenPosition | None = None
     receipt_epoch: int = -1
     # Below it the twin's log is the topic's own; by how much the link's epoch is later on this twin.
     inherited: int = 0
@@ -259,23 +272,23 @@ class TrackOrder:
     untouched: bool = False
 
     @property
-    def named(self) -> NamedPartition:
-        return NamedPartition(self.topic, self.partition)
+    def named(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
-    def may_lack(self, reach: Reach) -> bool:
+    def may_lack(self, reach: WrittenPosition) -> bool:
         """Whether records may be missing behind it."""
         return reach.source <= self.thinned_to
 
     @property
-    def twin_named(self) -> NamedPartition:
+    def twin_named(self) -> TopicPartition:
         """The partition on the target; `twin` is empty where it has the source's name."""
-        return NamedPartition(self.twin or self.topic, self.partition)
+        return TopicPartition(self.twin or self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)
-class LaneLimits:
-    """Bounds of one lane; every buffer and queue of the pump is held by one of them. They begin as `limits_of` makes
-    them of settings that say nothing."""
+class TaskLimits:
+    """Bounds of one lane; every buffer and queue of the pump is held by one of them. They begin as
+    `limits_from_settings` makes them of settings that say nothing."""
 
     fetch_bytes_max: int = 8 << 20
     partition_bytes_max: int = 1 << 20
@@ -285,7 +298,7 @@ class LaneLimits:
     merge_below_bytes: int = 4096
     merged_bytes_max: int = 512 << 10
     merged_plain_bytes_max: int = MERGED_PLAIN_BYTES_MAX
-    # What is cut at a time, as `Cutter` counts it: some tenths of a second, far less than a grant.
+    # What is cut at a time, as `BatchParser` counts it: some tenths of a second, far less than a grant.
     work_max: int = 100_000
     join_below_bytes: int = 128 << 10
     joined_bytes_max: int = 64 << 20
@@ -301,9 +314,9 @@ class LaneLimits:
     partition_bytes_widest: int = 32 << 20
 
 
-def limits_of(settings: MirrorSettings) -> LaneLimits:
+def limits_from_settings(settings: MirrorSettings) -> TaskLimits:
     """The pump's bounds out of the settings."""
-    return LaneLimits(
+    return TaskLimits(
         fetch_bytes_max=settings.fetch_mb << 20,
         partition_bytes_max=settings.partition_fetch_kb << 10,
         fetch_wait_ms_max=settings.fetch_wait_ms,
@@ -318,7 +331,7 @@ def limits_of(settings: MirrorSettings) -> LaneLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class TideOrder:
+class TaskConfig:
     """Everything a pump needs to begin; positions come from the desk with the word to go."""
 
     link: str
@@ -332,7 +345,7 @@ class TideOrder:
     desk_host: str
     desk_port: int
     desk_token: str = field(repr=False)
-    limits: LaneLimits = LaneLimits()
+    limits: TaskLimits = TaskLimits()
     report_s: float = 0.5
     fence: int = 0
     # What the link's transactional ids begin with; empty where markers are written directly.
@@ -344,17 +357,17 @@ class TideOrder:
     never_cut: bool = False
     # The broadcast of the link, whose lanes of this number read together; what is held for those that are behind.
     broadcast: str = ""
-    queue: QueueRules = KEPT
+    queue: QueueRules = KEEP_ALL
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
 
     @staticmethod
-    def from_json(text: str) -> TideOrder:
-        return form_of(TideOrder).validate_json(text)
+    def from_json(text: str) -> TaskConfig:
+        return json_adapter(TaskConfig).validate_json(text)
 
 
-def form_of(kind: type[T]) -> TypeAdapter[T]:
+def json_adapter(kind: type[T]) -> TypeAdapter[T]:
     """How values of this kind come out of JSON; ValueError where it is none of them. Made once, when it is needed."""
     if kind not in _FORMS:
         _FORMS[kind] = TypeAdapter(kind)
@@ -362,7 +375,7 @@ def form_of(kind: type[T]) -> TypeAdapter[T]:
 
 
 @dataclass(frozen=True, slots=True)
-class Handover:
+class Handoff:
     """Where a pump stood when it let a partition go: the next one begins there without looking again. A `position` of
     -1: it does not know where the twin ends, and only says what of its own may still land there. `calm`: no lost
     request can still land; else one may for `strays_s` seconds more, -1: not known, and none that was read in an epoch
@@ -388,7 +401,7 @@ class Handover:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class PartitionProgress:
     """A pump's account of one partition since its last account."""
 
     topic: str
@@ -405,20 +418,20 @@ class Carried:
     # One entry per source batch: producer id, epoch, base sequence, last sequence, base offset, timestamp.
     producers: tuple[tuple[int, int, int, int, int, int], ...] = ()
     # Where the records of a mapped twin went.
-    extents: tuple[Extent, ...] = ()
+    extents: tuple[OffsetRun, ...] = ()
     # The source's leader epoch of the last record below `to_offset`, exact or -1.
     epoch: int = -1
 
 
-def carried_from(raw: list[Any]) -> Carried:
+def progress_from_json(raw: list[Any]) -> PartitionProgress:
     """An account out of its JSON form."""
     fields: Any = [tuple(map(tuple, value)) if isinstance(value, list) else value for value in raw]
-    found = Carried(*fields)
-    return dataclasses.replace(found, extents=tuple(Extent(*one) for one in found.extents))
+    found = PartitionProgress(*fields)
+    return dataclasses.replace(found, extents=tuple(OffsetRun(*one) for one in found.extents))
 
 
 @dataclass(frozen=True, slots=True)
-class Stoppage:
+class PartitionIncident:
     """Why a partition stopped, or what was done about it instead when `policy` says so; the ledger keeps it. `side`
     None: the one where such things happen. `why`: of what was dropped, the reason by itself."""
 
@@ -428,20 +441,20 @@ class Stoppage:
     from_offset: int
     to_offset: int
     sentence: str
-    policy: Policy | None = None
+    policy: IncidentPolicy | None = None
     side: IncidentSide | None = None
     why: str = ""
 
 
-def stoppage_from(raw: list[Any]) -> Stoppage:
+def incident_from_json(raw: list[Any]) -> PartitionIncident:
     """What a pump told, out of its JSON form."""
     topic, partition, kind, begin, end, sentence, done, side, why = raw
-    policy = Policy(done[0], Effect(done[1])) if done else None
+    policy = IncidentPolicy(done[0], IncidentEffect(done[1])) if done else None
     where = IncidentSide(side) if side else None
-    return Stoppage(topic, partition, IncidentKind(kind), begin, end, sentence, policy, where, why)
+    return PartitionIncident(topic, partition, IncidentKind(kind), begin, end, sentence, policy, where, why)
 
 
-def fence_of(generation: int, tide: int) -> int:
+def coordinator_epoch(generation: int, tide: int) -> int:
     """The coordinator epoch of a tide's markers: later tides mostly have higher ones. Where one has not, a look at what
     the twin's leader remembers raises it."""
     return (generation << 12 | tide & 0xFFF) & 0x3FFFFFFF

@@ -20,95 +20,107 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from twinshore.config.model import NamedPartition
-from twinshore.kafka.protocol.errors import UNANSWERED
-from twinshore.kafka.protocol.fetch import FetchedAnswer, FetchedPartition
-from twinshore.kafka.protocol.produce import ProducedPartition, answer_bytes_least
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.protocol.error_codes import UNKNOWN_ERROR
+from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseById
+from twinshore.kafka.protocol.produce import ProducedPartition, response_bytes_min
 from twinshore.kafka.protocol.record_batch import PREFIX_BYTES
 from twinshore.kafka.protocol.transactions import LogEnd, MarkedPartition
-from twinshore.replication.task.core.batches import Hold
-from twinshore.replication.task.core.config import Carried, Handover, LaneLimits, Stoppage, TrackOrder
-from twinshore.replication.task.core.fetching import FetchOrder, Line
-from twinshore.replication.task.core.known_end import SURE_S
-from twinshore.replication.task.core.partition import Sent
-from twinshore.replication.task.core.partitions import Lane
-from twinshore.replication.task.core.position import Marked
-from twinshore.replication.task.core.resync import REST_S, Marks, Rest, running, standing
-from twinshore.replication.task.core.throttle import FIRST_BYTES, FetchQuota, Learnt, Quota
+from twinshore.replication.task.core.batches import PooledBuffer
+from twinshore.replication.task.core.config import (
+    Handoff,
+    PartitionConfig,
+    PartitionIncident,
+    PartitionProgress,
+    TaskLimits,
+)
+from twinshore.replication.task.core.fetching import FetchStream, PlannedFetch
+from twinshore.replication.task.core.known_end import LOG_END_TTL_S
+from twinshore.replication.task.core.partition import SentBatch
+from twinshore.replication.task.core.partitions import TaskPartitions
+from twinshore.replication.task.core.position import MarkerOutcome
+from twinshore.replication.task.core.resync import (
+    IDLE_CHECK_INTERVAL_S,
+    IdleTwin,
+    PendingMarkers,
+    split_by_log_end,
+    split_by_phase,
+)
+from twinshore.replication.task.core.throttle import FIRST_FETCH_BYTES, FetchQuotaPacer, QuotaPacer, QuotaSnapshot
 
 # -- to brokers
 
 
-class EndsOf(NamedTuple):
+class EndOffsetConnectionKey(NamedTuple):
     """Names the connection to a leader that only asks where logs end."""
 
     node: int
 
 
-class Flight(NamedTuple):
+class TargetRequest(NamedTuple):
     """A produce request; or markers with the question behind them; or, `asking`, the question before them, and where
     other twins end."""
 
-    sent: list[Sent]
+    sent: list[SentBatch]
     sent_s: float
-    marks: list[Marks]
+    marks: list[PendingMarkers]
     asking: bool = False
-    rests: Sequence[Rest] = ()
+    rests: Sequence[IdleTwin] = ()
     size: int = 0
 
 
-class Send(NamedTuple):
+class SendRequest(NamedTuple):
     """Put this request on its way; `flow.written` is to be told once the kernel has all of it."""
 
-    flow: TargetFlow
-    flight: Flight
+    flow: TargetProducer
+    flight: TargetRequest
 
 
-class Fetch(NamedTuple):
+class SendFetch(NamedTuple):
     """Ask the source; the answer is to be received into the buffer of `hold`."""
 
-    flow: SourceFlow
-    order: FetchOrder
+    flow: SourceFetcher
+    order: PlannedFetch
     bytes_max: int
     wait_ms: int
-    hold: Hold
+    hold: PooledBuffer
 
 
-class Receive(NamedTuple):
+class PollSocket(NamedTuple):
     """Look whether something has come of which nobody was woken."""
 
-    flow: SourceFlow | TargetFlow
+    flow: SourceFetcher | TargetProducer
 
 
-class Wake(NamedTuple):
+class SetWakeThreshold(NamedTuple):
     """Until so many bytes are there, counted from the oldest request that is unanswered, nobody need be woken."""
 
-    flow: TargetFlow
+    flow: TargetProducer
     due_bytes: int
 
 
-class Detach(NamedTuple):
+class DetachBuffers(NamedTuple):
     """Copy what the kernel has not taken: the buffers in which it lies are wanted elsewhere."""
 
-    flow: TargetFlow
+    flow: TargetProducer
 
 
-class HangUp(NamedTuple):
+class CloseConnection(NamedTuple):
     """Close this connection."""
 
-    flow: SourceFlow | TargetFlow
+    flow: SourceFetcher | TargetProducer
 
 
 # -- to the errands
 
 
-class Learn(NamedTuple):
+class LearnTwinNames(NamedTuple):
     """Know what the twins of these partitions are called."""
 
-    tracks: Sequence[TrackOrder]
+    tracks: Sequence[PartitionConfig]
 
 
-class Dial(NamedTuple):
+class OpenConnection(NamedTuple):
     """Open a connection to a broker: a line of the source, a leader on the target, or who asks for that one."""
 
     side: str
@@ -116,46 +128,46 @@ class Dial(NamedTuple):
     key: object
 
 
-class AskRoutes(NamedTuple):
+class LookUpLeaders(NamedTuple):
     """Ask both sides who leads what the lane carries."""
 
 
-class Look(NamedTuple):
+class InspectTwins(NamedTuple):
     """Look at these twins."""
 
-    partitions: list[NamedPartition]
+    partitions: list[TopicPartition]
 
 
-class Cut(NamedTuple):
+class DeleteTwinRecords(NamedTuple):
     """Cut the twins of these partitions below the offsets."""
 
-    before: dict[NamedPartition, int]
+    before: dict[TopicPartition, int]
 
 
-class MarkByUnits(NamedTuple):
+class WriteMarkersByTransactions(NamedTuple):
     """Write these markers by closed units."""
 
-    marks: list[Marks]
+    marks: list[PendingMarkers]
 
 
 # -- to the desk
 
 
-class SayReady(NamedTuple):
+class TaskReady(NamedTuple):
     """Every connection is there, or was tried."""
 
 
-class Beat(NamedTuple):
+class TaskProgress(NamedTuple):
     """What was carried and met since the last one, and the question for a longer grant, which counts from `asked_s` on
     the pump's own clock. The desk says that moment back, since several questions may be on their way."""
 
-    carried: list[Carried]
-    incidents: list[Stoppage]
+    carried: list[PartitionProgress]
+    incidents: list[PartitionIncident]
     speed: dict[str, float]
     asked_s: float
 
 
-class Used(NamedTuple):
+class ThrottleUsage(NamedTuple):
     """What throttles were used for, for the desk to share them out anew."""
 
     used: dict[str, list[float]]
@@ -164,71 +176,71 @@ class Used(NamedTuple):
 class Released(NamedTuple):
     """A partition stands still and is ours no more."""
 
-    named: NamedPartition
-    handover: Handover | None
-    carried: Carried | None
+    named: TopicPartition
+    handover: Handoff | None
+    carried: PartitionProgress | None
 
 
-class Pace(NamedTuple):
+class LearntQuota(NamedTuple):
     """What quotas let through on one line. `stream`: which of the lines to a source's node; -1 for the target's one."""
 
     side: str
     node: int
     stream: int
-    learnt: Learnt
+    learnt: QuotaSnapshot
 
 
-class Done(NamedTuple):
+class TaskFinished(NamedTuple):
     """The last word: where each partition stands. `unread_s`: so long a broker may still take what it was sent.
     `paces`: for the next pump's lines."""
 
-    carried: list[Carried]
-    incidents: list[Stoppage]
-    handovers: list[Handover]
+    carried: list[PartitionProgress]
+    incidents: list[PartitionIncident]
+    handovers: list[Handoff]
     speed: dict[str, float]
     unread_s: float
-    paces: list[Pace]
+    paces: list[LearntQuota]
 
 
-Command = (
-    Send
-    | Fetch
-    | Receive
-    | Wake
-    | Detach
-    | HangUp
-    | Learn
-    | Dial
-    | AskRoutes
-    | Look
-    | Cut
-    | MarkByUnits
-    | SayReady
-    | Beat
-    | Used
+TaskCommand = (
+    SendRequest
+    | SendFetch
+    | PollSocket
+    | SetWakeThreshold
+    | DetachBuffers
+    | CloseConnection
+    | LearnTwinNames
+    | OpenConnection
+    | LookUpLeaders
+    | InspectTwins
+    | DeleteTwinRecords
+    | WriteMarkersByTransactions
+    | TaskReady
+    | TaskProgress
+    | ThrottleUsage
     | Released
-    | Done
+    | TaskFinished
 )
 
-ANSWER_SLACK_S = 10.0
-FAR_S = 0.01
-WAITS = 6
+RESPONSE_SLACK_S = 10.0
+FAR_ROUND_TRIP_S = 0.01
+ROUND_TRIPS_KEPT = 6
 
 
-class SourceFlow:
+class SourceFetcher:
     """One fetch at a time, for a share of a leader's partitions, into buffers that are used again. A parcel points into
     the buffer it came in, which stays busy until a target's kernel has taken it."""
 
-    def __init__(self, key: Line, limits: LaneLimits, *, expires_s: float = math.inf) -> None:
+    def __init__(self, key: FetchStream, limits: TaskLimits, *, expires_s: float = math.inf) -> None:
         """`expires_s`: when the broker will want a new authentication, which a new connection brings."""
         self.key, self.expires_s = key, expires_s
-        self.quota = FetchQuota(limits.fetch_bytes_max, min(FIRST_BYTES, limits.fetch_bytes_max))
-        self.holds = [Hold(bytearray()) for _ in range(limits.buffers_per_line)]
+        self.quota = FetchQuotaPacer(limits.fetch_bytes_max, min(FIRST_FETCH_BYTES, limits.fetch_bytes_max))
+        self.holds = [PooledBuffer(bytearray()) for _ in range(limits.buffers_per_line)]
         # Into which the answer comes that is due; None while nothing is asked.
-        self.receiving: Hold | None = None
+        self.receiving: PooledBuffer | None = None
         self.deadline_s = math.inf
         self._wait_ms_max = limits.fetch_wait_ms_max
-        self._distance = Distance(limits.fetch_bytes_max, limits.fetch_bytes_widest)
+        self._distance = SourceDistance(limits.fetch_bytes_max, limits.fetch_bytes_widest)
         self._asked_s = self._first_s = 0.0
         self._asked_bytes = 0
 
@@ -236,7 +248,7 @@ class SourceFlow:
         """Nothing is asked, the broker listens, and there is a buffer for an answer."""
         return self.receiving is None and not self.quota.still(now_s) and any(hold.uses == 0 for hold in self.holds)
 
-    def ask(self, order: FetchOrder, now_s: float) -> Fetch:
+    def ask(self, order: PlannedFetch, now_s: float) -> SendFetch:
         most = self._distance.fetch_bytes
         if self.quota.portion < self.quota.bytes_max:
             most = min(most, self.quota.fetch_bytes)
@@ -244,19 +256,19 @@ class SourceFlow:
         wait_ms = min(self._wait_ms_max, order.wait_ms_max)
         self.receiving = hold = next(hold for hold in self.holds if hold.uses == 0)
         self._asked_s, self._first_s = now_s, 0.0
-        self.deadline_s = now_s + wait_ms / 1000 + ANSWER_SLACK_S
-        return Fetch(self, order, most, wait_ms, hold)
+        self.deadline_s = now_s + wait_ms / 1000 + RESPONSE_SLACK_S
+        return SendFetch(self, order, most, wait_ms, hold)
 
     def heard(self, now_s: float) -> None:
         """Some bytes of the answer came. Any put its deadline off; of a few nobody is woken, so one looks once more
         before the deadline counts."""
         self._first_s = self._first_s or now_s
-        self.deadline_s = now_s + ANSWER_SLACK_S
+        self.deadline_s = now_s + RESPONSE_SLACK_S
 
     def late(self, now_s: float) -> bool:
         return now_s > self.deadline_s
 
-    def answered(self, answer: FetchedAnswer, size: int, now_s: float) -> tuple[Hold, bool]:
+    def answered(self, answer: FetchResponseById, size: int, now_s: float) -> tuple[PooledBuffer, bool]:
         """The whole answer is here, of so many bytes: the buffer in which it lies, and whether its source is so far
         away that its partitions should bring more."""
         hold = self.receiving
@@ -269,13 +281,13 @@ class SourceFlow:
         return hold, self._distance.answered(size, self._first_s - self._asked_s, now_s - self._asked_s)
 
 
-def batch_bytes(part: FetchedPartition) -> int:
+def batch_bytes(part: FetchedPartitionById) -> int:
     """How large the first batch is, whole or not; 0 where there is none."""
     records = part.records
     return PREFIX_BYTES + int.from_bytes(records[8:PREFIX_BYTES], "big") if len(records) >= PREFIX_BYTES else 0
 
 
-class Distance:
+class SourceDistance:
     """How far away a source is, as its answers tell. `fetch_bytes` is how much the next fetch may bring from there.
 
     Where the round trip sets the pace, not the reading, a larger fetch is faster. Where the source is near, it only
@@ -286,7 +298,7 @@ class Distance:
     def __init__(self, fetch_bytes_least: int, fetch_bytes_widest: int) -> None:
         self.fetch_bytes = self._least = fetch_bytes_least
         self._widest = max(fetch_bytes_least, fetch_bytes_widest)
-        self._waits_s: deque[float] = deque(maxlen=WAITS)
+        self._waits_s: deque[float] = deque(maxlen=ROUND_TRIPS_KEPT)
 
     def answered(self, size: int, waited_s: float, took_s: float) -> bool:
         """A fetch brought `size` bytes in `took_s`, `waited_s` of it spent waiting for the first one. Whether the
@@ -294,9 +306,9 @@ class Distance:
         if size < self._least // 8:  # It waited for records, perhaps.
             return False
         self._waits_s.append(waited_s)
-        if len(self._waits_s) < WAITS:
+        if len(self._waits_s) < ROUND_TRIPS_KEPT:
             return False
-        far = min(self._waits_s) >= max(FAR_S, took_s / 10)
+        far = min(self._waits_s) >= max(FAR_ROUND_TRIP_S, took_s / 10)
         if not far:
             self.fetch_bytes = max(self._least, self.fetch_bytes // 2)
         elif 4 * size >= 3 * self.fetch_bytes:
@@ -307,34 +319,36 @@ class Distance:
 # A new line sends little at first: what it sends before it hears of a quota, the broker lets lie for long.
 FIRST_PRODUCE_BYTES = 1 << 20
 # What is guarded waits so long for the answer that others wait for, so that all go in one request.
-WORD_S = 2.0
-UNIT_MARKERS_MAX = 100  # of one partition until its answer is given: what else waits for it is not held up for long
+END_OFFSET_WAIT_S = 2.0
+TRANSACTION_MARKERS_MAX = (
+    100  # of one partition until its answer is given: what else waits for it is not held up for long
+)
 
 
-class Answered(NamedTuple):
+class CompletedRequest(NamedTuple):
     """A request of a target line with its answer: `marked` for markers, `produced` for all else. Of markers that were
     only asked for, `flight` keeps those that may not go."""
 
-    flight: Flight
+    flight: TargetRequest
     produced: list[ProducedPartition]
-    marked: list[Marked]
+    marked: list[MarkerOutcome]
 
-    def tell(self, lane: Lane, now_s: float) -> None:
+    def tell(self, lane: TaskPartitions, now_s: float) -> None:
         if self.flight.rests:
-            lane.rested(self.flight.rests, self.marked, now_s)
+            lane.on_end_checked(self.flight.rests, self.marked, now_s)
         if self.flight.marks:
             lane.marked(self.flight.marks, [] if self.flight.asking else self.marked, now_s)
         elif self.flight.sent:
             lane.produced(self.flight.sent, self.produced, now_s)
 
 
-class TargetFlow:
+class TargetProducer:
     """Several produce requests on their way, and runs of markers."""
 
     def __init__(
         self,
         node: int,
-        limits: LaneLimits,
+        limits: TaskLimits,
         *,
         version: int,
         by_units: bool = False,
@@ -343,19 +357,19 @@ class TargetFlow:
         """`version`: of produce requests. `by_units`: markers may not be written directly. `expires_s`: when the broker
         will want a new authentication, which a new connection brings."""
         self.node, self.limits, self.version, self.expires_s = node, limits, version, expires_s
-        self.in_flight: deque[Flight] = deque()
+        self.in_flight: deque[TargetRequest] = deque()
         self.answered_s = 0.0
-        self.quota = Quota(limits.request_bytes_max, min(FIRST_PRODUCE_BYTES, limits.request_bytes_max))
+        self.quota = QuotaPacer(limits.request_bytes_max, min(FIRST_PRODUCE_BYTES, limits.request_bytes_max))
         self.open = True
         # While the kernel has not taken all of the last request: its parcels, whose buffers are busy.
-        self.writing, self.dozing = False, False
-        self.pinned: list[Sent] = []
-        self.due: list[Marks] = []  # asked for, and free to go
+        self.writing, self.defers_wakeups = False, False
+        self.pinned: list[SentBatch] = []
+        self.due: list[PendingMarkers] = []  # asked for, and free to go
         # So long the kernel tries to deliver. While the broker reads nothing it must not give up what waits there.
         self.undelivered_s = limits.undelivered_s
         # Questions are throttled too: the pump shall give this line an `asker`.
-        self.asks_apart = False
-        self.asker: TargetFlow | None = None
+        self.needs_asker = False
+        self.asker: TargetProducer | None = None
         self._by_units, self._inflight_max = by_units, 1
         self._codes: dict[tuple[str, int], int] | None = None  # the first half of an answer to markers
         self._due_s = 0.0  # when the first of `due` were
@@ -371,7 +385,7 @@ class TargetFlow:
         if not self.in_flight:
             return False
         since_s = max(self.in_flight[0].sent_s, self.quota.still_until_s)
-        return now_s > since_s + self.limits.produce_timeout_s + ANSWER_SLACK_S
+        return now_s > since_s + self.limits.produce_timeout_s + RESPONSE_SLACK_S
 
     def over(self, now_s: float) -> bool:
         """Whether to let go of this connection: it gives no answer, or nothing more can be asked by it."""
@@ -385,7 +399,7 @@ class TargetFlow:
 
     @property
     def lacks_asker(self) -> bool:
-        return self.asks_apart and self.asker is None
+        return self.needs_asker and self.asker is None
 
     @property
     def owed(self) -> bool:
@@ -394,7 +408,7 @@ class TargetFlow:
 
     # -- what goes
 
-    def serve(self, lane: Lane, now_s: float, now_ms: int) -> Iterator[Command]:
+    def serve(self, lane: TaskPartitions, now_s: float, now_ms: int) -> Iterator[TaskCommand]:
         """What the lane has for this leader, as long as there is room."""
         if self.quota.still(now_s):
             return
@@ -409,36 +423,36 @@ class TargetFlow:
         if self.open:
             yield from self._doze()
 
-    def _serve_marks(self, lane: Lane, now_s: float) -> Iterator[Command]:
+    def _serve_marks(self, lane: TaskPartitions, now_s: float) -> Iterator[TaskCommand]:
         yield from self._serve_units(lane, now_s)
         while not self._by_units and self.free(now_s):
             if marks := self._take_due(lane, now_s):
                 yield self._mark(marks, now_s)
                 continue
-            marks = lane.marker_order(self.node, now_s)
+            marks = lane.next_markers(self.node, now_s)
             if not marks:
                 break
             yield self._ask_ends(marks, (), now_s)
 
-    def _serve_units(self, lane: Lane, now_s: float) -> Iterator[Command]:
-        if self._by_units and self.open and (marks := lane.marker_order(self.node, now_s, UNIT_MARKERS_MAX)):
-            yield MarkByUnits(marks)
+    def _serve_units(self, lane: TaskPartitions, now_s: float) -> Iterator[TaskCommand]:
+        if self._by_units and self.open and (marks := lane.next_markers(self.node, now_s, TRANSACTION_MARKERS_MAX)):
+            yield WriteMarkersByTransactions(marks)
 
-    def _rests(self, lane: Lane, now_s: float, now_ms: int) -> list[Rest]:
+    def _rests(self, lane: TaskPartitions, now_s: float, now_ms: int) -> list[IdleTwin]:
         """The twins whose ends are to be asked for now, besides those of markers."""
         if lane.finishing:
             return []
         idle = now_s >= self._rest_at_s
         if idle:
-            self._rest_at_s = now_s + REST_S
-        return lane.rest_order(self.node, now_s, now_ms, idle=idle)
+            self._rest_at_s = now_s + IDLE_CHECK_INTERVAL_S
+        return lane.next_end_checks(self.node, now_s, now_ms, idle=idle)
 
-    def _serve_held(self, lane: Lane, now_s: float, now_ms: int) -> Iterator[Command]:
+    def _serve_held(self, lane: TaskPartitions, now_s: float, now_ms: int) -> Iterator[TaskCommand]:
         """While a quota lets one request go at a time: what must know where its log ends has that asked for first, all
         in one question, and nothing else goes until its answer. It goes at once then, or is asked for again."""
         yield from self._serve_units(lane, now_s)
         asker = self.asker or self
-        waits = asker.in_flight and now_s < asker.in_flight[-1].sent_s + WORD_S
+        waits = asker.in_flight and now_s < asker.in_flight[-1].sent_s + END_OFFSET_WAIT_S
         if not self.free(now_s) or waits:
             return
         if not asker._told and asker.free(now_s) and not asker.quota.still(now_s):
@@ -454,18 +468,18 @@ class TargetFlow:
                 yield one
                 return
 
-    def _to_ask(self, lane: Lane, now_s: float) -> list[Marks]:
+    def _to_ask(self, lane: TaskPartitions, now_s: float) -> list[PendingMarkers]:
         """Markers before which a log's end is to be asked for: those for which it was, and which did not go, first."""
         again = self._take_due(lane, now_s)
-        return again if again or self._by_units else lane.marker_order(self.node, now_s)
+        return again if again or self._by_units else lane.next_markers(self.node, now_s)
 
-    def _produce(self, lane: Lane, now_s: float, now_ms: int) -> Send | None:
+    def _produce(self, lane: TaskPartitions, now_s: float, now_ms: int) -> SendRequest | None:
         sent = lane.produce_order(self.node, now_s, now_ms, self.quota.portion)
         return self.send(sent, now_s) if sent else None
 
-    def _mark_due(self, lane: Lane, now_s: float, _now_ms: int) -> Send | None:
+    def _mark_due(self, lane: TaskPartitions, now_s: float, _now_ms: int) -> SendRequest | None:
         self._join_due()
-        if now_s - self._due_s > SURE_S:
+        if now_s - self._due_s > LOG_END_TTL_S:
             return None
         marks = self._take_due(lane, now_s)
         return self._mark(marks, now_s) if marks else None
@@ -476,46 +490,46 @@ class TargetFlow:
             self._due_s = min(self._due_s, self.asker._due_s) if self.due else self.asker._due_s
             self.due, self.asker.due = self.due + self.asker.due, []
 
-    def _take_due(self, lane: Lane, now_s: float) -> list[Marks]:
+    def _take_due(self, lane: TaskPartitions, now_s: float) -> list[PendingMarkers]:
         """The markers that may go now. Had they to wait for room, what befell their partitions meanwhile counts."""
         self._join_due()
         if not self.due:
             return []
-        due, late = running(self.due)
+        due, late = split_by_phase(self.due)
         self.due = []
         lane.marked(late, [], now_s)
         return due
 
-    def _doze(self) -> Iterator[Wake]:
+    def _doze(self) -> Iterator[SetWakeThreshold]:
         """While many answers are due, the pump is woken for half of them at once: a turn of its loop costs more than
         what it can send for one. Whoever relies on it looks here now and then, as sizes are only guessed."""
         due, half = 0, len(self.in_flight) // 2
         for flight in islice(self.in_flight, half if half > 1 else 0):
             if not flight.sent:
                 break
-            due += answer_bytes_least(self.version, len(flight.sent))
-        if due or self.dozing:
-            self.dozing = due > 0
-            yield Wake(self, due)
+            due += response_bytes_min(self.version, len(flight.sent))
+        if due or self.defers_wakeups:
+            self.defers_wakeups = due > 0
+            yield SetWakeThreshold(self, due)
 
-    def send(self, sent: list[Sent], now_s: float) -> Send:
+    def send(self, sent: list[SentBatch], now_s: float) -> SendRequest:
         """One produce request."""
-        return self._put(Flight(sent, now_s, [], size=sum(entry.parcel.size for entry in sent)))
+        return self._put(TargetRequest(sent, now_s, [], size=sum(entry.parcel.size for entry in sent)))
 
-    def _ask_ends(self, marks: list[Marks], rests: Sequence[Rest], now_s: float) -> Send:
+    def _ask_ends(self, marks: list[PendingMarkers], rests: Sequence[IdleTwin], now_s: float) -> SendRequest:
         """Asks where the logs end that these markers are for, which go as soon as the answer allows it; or those of
         twins at rest."""
-        return self._put(Flight([], now_s, marks, True, rests))
+        return self._put(TargetRequest([], now_s, marks, True, rests))
 
-    def _mark(self, marks: list[Marks], now_s: float) -> Send:
+    def _mark(self, marks: list[PendingMarkers], now_s: float) -> SendRequest:
         """Markers, and right behind them the question where the logs end then: a broker takes the requests of a
         connection one after another."""
-        return self._put(Flight([], now_s, marks))
+        return self._put(TargetRequest([], now_s, marks))
 
-    def _put(self, flight: Flight) -> Send:
+    def _put(self, flight: TargetRequest) -> SendRequest:
         self.in_flight.append(flight)
         self.writing, self.pinned = True, flight.sent
-        return Send(self, flight)
+        return SendRequest(self, flight)
 
     def written(self) -> None:
         """The kernel has all of the last request: its buffers may be received into again."""
@@ -534,30 +548,30 @@ class TargetFlow:
 
     # -- what comes
 
-    def produced(self, parts: list[ProducedPartition], throttle_ms: int, now_s: float) -> Answered:
+    def produced(self, parts: list[ProducedPartition], throttle_ms: int, now_s: float) -> CompletedRequest:
         """The oldest request is answered, a produce request."""
         flight = self.in_flight.popleft()
         self._heard(flight.size, throttle_ms, now_s)
-        return Answered(flight, parts, [])
+        return CompletedRequest(flight, parts, [])
 
     def marked(self, codes: Iterable[MarkedPartition]) -> None:
         """Of markers, the first half of their answer. Where their logs end then comes next."""
         self._codes = {(one.topic, one.partition): one.error for one in codes}
 
-    def ends_told(self, ends: Iterable[LogEnd], throttle_ms: int, now_s: float) -> Answered:
+    def end_offsets_received(self, ends: Iterable[LogEnd], throttle_ms: int, now_s: float) -> CompletedRequest:
         """Where logs end: the answer to a question, or the second half of that to markers."""
         flight = self.in_flight.popleft()
-        self.asks_apart |= throttle_ms > 0
+        self.needs_asker |= throttle_ms > 0
         self._heard(0, throttle_ms, now_s)
         if not flight.asking:
             codes, self._codes = self._codes or {}, None
-            return Answered(flight, [], [joined(codes, end) for end in ends])
-        found = [joined({}, end, 0) for end in ends]
-        go, rest = standing(flight.marks, found)
+            return CompletedRequest(flight, [], [merge_marker_result(codes, end) for end in ends])
+        found = [merge_marker_result({}, end, 0) for end in ends]
+        go, rest = split_by_log_end(flight.marks, found)
         self._due_s = self._due_s if self.due else now_s
         self.due += go
         self._told = True
-        return Answered(flight._replace(marks=rest), [], found)
+        return CompletedRequest(flight._replace(marks=rest), [], found)
 
     def _heard(self, size: int, throttle_ms: int, now_s: float) -> None:
         """What the broker said of its quotas."""
@@ -570,27 +584,27 @@ class TargetFlow:
 
     # -- when it is over
 
-    def take_unwritten(self) -> list[Marks]:
+    def take_unwritten(self) -> list[PendingMarkers]:
         """Markers that were asked for and never sent; to be had before it is closed."""
         found = [entry for flight in self.in_flight if flight.asking for entry in flight.marks] + self.due
         self.in_flight = deque(flight for flight in self.in_flight if not flight.asking)
         self.due = []
         return found
 
-    def lend(self, asker: TargetFlow) -> None:
+    def lend(self, asker: TargetProducer) -> None:
         """From now on that one asks."""
         self.asker = asker
 
-    def part(self, lane: Lane, now_s: float) -> None:
+    def part(self, lane: TaskPartitions, now_s: float) -> None:
         """Lets the asker go. Where what it asked ends, only a look may tell."""
-        asker, self.asker, self.asks_apart = self.asker, None, False
+        asker, self.asker, self.needs_asker = self.asker, None, False
         if asker:
             for flight in asker.in_flight:
-                lane.rested(flight.rests, [], now_s)
+                lane.on_end_checked(flight.rests, [], now_s)
             lane.marked(asker.take_unwritten(), [], now_s)
             asker.close()
 
-    def close(self) -> list[list[Sent] | list[Marks]]:
+    def close(self) -> list[list[SentBatch] | list[PendingMarkers]]:
         """Its connection is gone; returns what was never answered."""
         self.open = False
         self.written()
@@ -599,7 +613,7 @@ class TargetFlow:
         return unanswered
 
 
-def joined(codes: dict[tuple[str, int], int], end: LogEnd, unsaid: int = UNANSWERED) -> Marked:
+def merge_marker_result(codes: dict[tuple[str, int], int], end: LogEnd, unsaid: int = UNKNOWN_ERROR) -> MarkerOutcome:
     """What a partition's markers were answered; without a word about them the look at the twin must tell."""
     error = codes.get((end.topic, end.partition), unsaid)
-    return Marked(end.topic, end.partition, error or end.error, -1 if end.error else end.end)
+    return MarkerOutcome(end.topic, end.partition, error or end.error, -1 if end.error else end.end)

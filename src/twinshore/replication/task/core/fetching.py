@@ -13,27 +13,27 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from twinshore.config.model import PRIORITY_DEFAULT
-from twinshore.kafka.protocol.fetch import FetchedAnswer, FetchedPartition, FetchPartition
-from twinshore.replication.task.core.config import LaneLimits
-from twinshore.replication.task.core.partition import Phase, Route, Track
-from twinshore.replication.task.core.shared_read import Seat
+from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchPartitionById, FetchResponseById
+from twinshore.replication.task.core.config import TaskLimits
+from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, Phase
+from twinshore.replication.task.core.shared_read import SharedFetchMember
 
 # A bucket keeps what half a second brings: a slow turn of the loop costs nothing, and a burst is short.
 BURST_S = 0.5
-ASK_BYTES_MIN = 16 << 10
+FETCH_BYTES_MIN = 16 << 10
 # Below this part of its burst a bucket is not asked from: many tiny fetches would cost more than they bring.
-OPEN_PART = 0.125
-LONGEST_WAIT_MS = 1 << 30
-SourceKey = tuple[bytes, int]
-Line = tuple[int, int]  # source node, stream
+OPEN_RATIO = 0.125
+UNBOUNDED_WAIT_MS = 1 << 30
+SourcePartitionKey = tuple[bytes, int]
+FetchStream = tuple[int, int]  # source node, stream
 # How long a broker may hold a fetch while a partition of its line is left out because too much of it waits to be sent.
-CHOKED_WAIT_MS = 5
+BLOCKED_WAIT_MS = 5
 # An answer with no more than that part of what it may bring has left nothing out for want of room.
-SESSION_LOST = frozenset({70, 71, 106})  # id not found, wrong epoch, topic id inconsistent with the session
+SESSION_LOST_CODES = frozenset({70, 71, 106})  # id not found, wrong epoch, topic id inconsistent with the session
 
 
 @dataclass(slots=True)
-class Bucket:
+class TokenBucket:
     """Bytes that may be fetched now. `spent` and `hungry` are for whoever shares a throttle out: since the last report,
     and whether more would have been fetched."""
 
@@ -54,11 +54,11 @@ class Bucket:
 
     @property
     def open(self) -> bool:
-        return self.level >= self.burst * OPEN_PART
+        return self.level >= self.burst * OPEN_RATIO
 
     def opens_in_s(self) -> float:
         """From its last filling on."""
-        return max(0.0, self.burst * OPEN_PART - self.level) / self.bytes_s
+        return max(0.0, self.burst * OPEN_RATIO - self.level) / self.bytes_s
 
     def spend(self, size: int) -> None:
         self.level -= size
@@ -68,11 +68,11 @@ class Bucket:
 
 
 @dataclass(slots=True)
-class Buckets:
+class TokenBuckets:
     """`link` is None where the link has no throttle. Topics without an entry have neither throttle nor weight."""
 
-    link: Bucket | None = None
-    topics: dict[str, Bucket] = field(default_factory=dict)
+    link: TokenBucket | None = None
+    topics: dict[str, TokenBucket] = field(default_factory=dict)
     weights: dict[str, int] = field(default_factory=dict)
     partitions: dict[str, int] = field(default_factory=dict)
     # Partitions whose source has more than was fetched, each with its weight; of each weight, how many.
@@ -116,22 +116,22 @@ class Buckets:
 
     def bytes_max(self) -> int:
         """For one fetch; 0: no bound."""
-        return max(ASK_BYTES_MIN, int(self.link.level)) if self.link else 0
+        return max(FETCH_BYTES_MIN, int(self.link.level)) if self.link else 0
 
     def wait_ms_max(self) -> int:
         """How long a broker may hold a fetch: no longer than until a topic that is not asked for now may be."""
         waits = [bucket.opens_in_s() for bucket in self.topics.values() if bucket.hungry and not bucket.open]
-        return max(5, int(1000 * min(waits))) if waits else LONGEST_WAIT_MS
+        return max(5, int(1000 * min(waits))) if waits else UNBOUNDED_WAIT_MS
 
     def partition_bytes(self, topic: str, wanted: int, *, weighed: bool = True) -> int:
         """How much of one partition is asked for at a time: less where it is throttled, or where others go first."""
         bucket = self.topics.get(topic)
         if bucket:
-            wanted = min(wanted, max(ASK_BYTES_MIN, int(bucket.burst) // max(1, self.partitions.get(topic, 1))))
+            wanted = min(wanted, max(FETCH_BYTES_MIN, int(bucket.burst) // max(1, self.partitions.get(topic, 1))))
         if self.weights and weighed:
             weight, first = self.weight(topic), self.first()
             if weight < first:
-                wanted = min(wanted, max(ASK_BYTES_MIN, wanted * weight // first))
+                wanted = min(wanted, max(FETCH_BYTES_MIN, wanted * weight // first))
         return wanted
 
     def weight(self, topic: str) -> int:
@@ -182,7 +182,7 @@ class Buckets:
         return found
 
 
-def whole_batches(records: memoryview) -> tuple[int, int]:
+def measure_whole_batches(records: memoryview) -> tuple[int, int]:
     """Bytes of the whole batches that were fetched, and the offset behind them; -1 where there is none. A batch that
     was cut short comes again and counts then."""
     size, at, following = len(records), 0, -1
@@ -195,9 +195,9 @@ def whole_batches(records: memoryview) -> tuple[int, int]:
     return at, following
 
 
-def _adjusted(bucket: Bucket | None, bytes_s: float) -> Bucket:
+def _adjusted(bucket: TokenBucket | None, bytes_s: float) -> TokenBucket:
     if bucket is None:
-        return Bucket(bytes_s)
+        return TokenBucket(bytes_s)
     bucket.bytes_s = bytes_s
     bucket.level = min(bucket.level, bucket.burst)
     return bucket
@@ -210,11 +210,11 @@ class FetchSession:
     def __init__(self) -> None:
         self.session_id = 0
         self.epoch = 0
-        self._told: dict[SourceKey, FetchPartition] = {}
+        self._told: dict[SourcePartitionKey, FetchPartitionById] = {}
 
     def changes(
-        self, wanted: Iterable[FetchPartition], unwanted: Iterable[SourceKey]
-    ) -> tuple[list[FetchPartition], list[SourceKey]]:
+        self, wanted: Iterable[FetchPartitionById], unwanted: Iterable[SourcePartitionKey]
+    ) -> tuple[list[FetchPartitionById], list[SourcePartitionKey]]:
         """What to put in the next request: partitions new or moved, and those to forget."""
         told = self._told
         # A broker adds what is asked before it removes what is forgotten: forgetting must not undo asking.
@@ -230,12 +230,12 @@ class FetchSession:
     def __len__(self) -> int:
         return len(self._told)
 
-    def position(self, key: SourceKey) -> int:
+    def position(self, key: SourcePartitionKey) -> int:
         """From where the broker reads this partition as far as it was told; -1 while it is not asked for."""
         want = self._told.get(key)
         return want.position if want else -1
 
-    def epoch_asked(self, key: SourceKey) -> int:
+    def epoch_asked(self, key: SourcePartitionKey) -> int:
         """In which epoch of its leader this partition is asked for; -1 where none was named."""
         want = self._told.get(key)
         return want.leader_epoch if want else -1
@@ -255,38 +255,38 @@ class FetchSession:
         self._told.clear()
 
 
-class FetchOrder(NamedTuple):
+class PlannedFetch(NamedTuple):
     session_id: int
     session_epoch: int
-    partitions: list[FetchPartition]
+    partitions: list[FetchPartitionById]
     forgotten: list[tuple[bytes, int]]
     bytes_max: int = 0
-    wait_ms_max: int = LONGEST_WAIT_MS
+    wait_ms_max: int = UNBOUNDED_WAIT_MS
 
 
-class FetchBook:
+class FetchScheduler:
     """Only partitions that run, and whose target takes something, are asked for."""
 
-    def __init__(self, limits: LaneLimits) -> None:
+    def __init__(self, limits: TaskLimits) -> None:
         self._partition_bytes_widest = limits.partition_bytes_widest
         self._streams, self._far_streams = 1, limits.far_streams
-        self._tracks: dict[tuple[bytes, int], Track] = {}
-        self._sessions: dict[Line, FetchSession] = {}
-        self._dirty: dict[Line, dict[Track, None]] = {}
-        self._gone: dict[Line, dict[tuple[bytes, int], None]] = {}
-        self._choked: dict[Line, dict[Track, None]] = {}
+        self._tracks: dict[tuple[bytes, int], PartitionReplicator] = {}
+        self._sessions: dict[FetchStream, FetchSession] = {}
+        self._dirty: dict[FetchStream, dict[PartitionReplicator, None]] = {}
+        self._gone: dict[FetchStream, dict[tuple[bytes, int], None]] = {}
+        self._choked: dict[FetchStream, dict[PartitionReplicator, None]] = {}
         self._held: set[int] = set()
-        self.buckets = Buckets()
+        self.buckets = TokenBuckets()
         # Where this lane reads together with others of its broadcast.
-        self.seat: Seat | None = None
+        self.seat: SharedFetchMember | None = None
 
-    def add(self, track: Track) -> None:
+    def add(self, track: PartitionReplicator) -> None:
         self._tracks[track.source_key] = track
         if self.seat:
-            self.seat.sit(track)
+            self.seat.join_window(track)
         self._count()
 
-    def remove(self, track: Track) -> None:
+    def remove(self, track: PartitionReplicator) -> None:
         self.forget(track, track.route)
         self._tracks.pop(track.source_key, None)
         for choked in self._choked.values():
@@ -295,21 +295,21 @@ class FetchBook:
             self.seat.leave(track)
         self._count()
 
-    def line_of(self, track: Track, route: Route) -> Line:
+    def line_of(self, track: PartitionReplicator, route: PartitionLeaders) -> FetchStream:
         return route.source, track.order.partition % self._streams
 
-    def wake(self, track: Track) -> None:
+    def wake(self, track: PartitionReplicator) -> None:
         """Something about it changed: the next request of its line says so."""
         self.ask_again(track)
         if self.seat:
             self.seat.call(track)
 
-    def ask_again(self, track: Track) -> None:
+    def ask_again(self, track: PartitionReplicator) -> None:
         """The next request of its line says whether it is asked for."""
         if track.route.source >= 0:
             self._dirty.setdefault(self.line_of(track, track.route), {})[track] = None
 
-    def forget(self, track: Track, route: Route) -> None:
+    def forget(self, track: PartitionReplicator, route: PartitionLeaders) -> None:
         """Its line under `route` shall ask for it no more."""
         if route.source >= 0:
             self._gone.setdefault(self.line_of(track, route), {})[track.source_key] = None
@@ -345,7 +345,7 @@ class FetchBook:
             dict(Counter(t.order.topic for t in self._tracks.values())) if self.buckets.topics else {}
         )
 
-    def order(self, line: Line) -> FetchOrder | None:
+    def order(self, line: FetchStream) -> PlannedFetch | None:
         """The next fetch of a line; None while it has nothing to ask."""
         if self.buckets.shut():
             self._leave_to_others()
@@ -362,7 +362,7 @@ class FetchBook:
                 topic_id, partition = track.source_key
                 ask = (topic_id, partition, track.fetched, track.route.source_epoch, track.source.epoch)
                 size = self._bytes_asked(track)
-                wanted.append(FetchPartition(*ask, size))
+                wanted.append(FetchPartitionById(*ask, size))
             else:
                 unwanted.append(track.source_key)
                 self.buckets.stands(track.source_key, track.order.topic, behind=False)
@@ -374,17 +374,17 @@ class FetchBook:
         wait_ms = self.buckets.wait_ms_max()
         if any(self.asks(track, line) for track in choked):
             # What is asked for may be quiet: it must not hold up, for a whole long poll, what soon has room again.
-            wait_ms = min(wait_ms, CHOKED_WAIT_MS)
-        return FetchOrder(session.session_id, session.epoch, asked, forgotten, self.buckets.bytes_max(), wait_ms)
+            wait_ms = min(wait_ms, BLOCKED_WAIT_MS)
+        return PlannedFetch(session.session_id, session.epoch, asked, forgotten, self.buckets.bytes_max(), wait_ms)
 
     def _leave_to_others(self) -> None:
         """While its throttle is shut, what it reads for all is left to another; who reads is seen once it opens."""
         if seat := self.seat:
-            for track in seat.reading_now():
+            for track in seat.partitions_read_for_others():
                 seat.let_go(track)
                 self.ask_again(track)
 
-    def _is_ours(self, track: Track, line: Line, *, asks: bool) -> bool:
+    def _is_ours(self, track: PartitionReplicator, line: FetchStream, *, asks: bool) -> bool:
         """Whether the source is asked for what may be asked, and not another lane, for all that read together."""
         if self.seat is None:
             return asks
@@ -392,16 +392,16 @@ class FetchBook:
             self.seat.let_go(track)
         return asks and self.seat.reads(track, line)
 
-    def _bytes_asked(self, track: Track) -> int:
+    def _bytes_asked(self, track: PartitionReplicator) -> int:
         """How much of a partition is asked for: what is read for all goes by no weights of this link's."""
         leads = self.seat is not None and self.seat.leads(track)
         return self.buckets.partition_bytes(track.order.topic, track.partition_bytes_max, weighed=not leads)
 
-    def asks(self, track: Track, line: Line) -> bool:
+    def asks(self, track: PartitionReplicator, line: FetchStream) -> bool:
         """Whether the line shall ask for it now, unless too much of it waits to be sent."""
         return (
             track.phase is Phase.RUNNING
-            and track.halt_after is None
+            and track.stop_after is None
             and track.refusal is None
             and track.route.target not in self._held
             and self.line_of(track, track.route) == line
@@ -409,7 +409,9 @@ class FetchBook:
             and self.buckets.admits(track.order.topic)
         )
 
-    def answered(self, line: Line, answer: FetchedAnswer) -> list[tuple[Track, FetchedPartition]]:
+    def answered(
+        self, line: FetchStream, answer: FetchResponseById
+    ) -> list[tuple[PartitionReplicator, FetchedPartitionById]]:
         """The partitions of an answer that were asked from where they still stand; all of the line, with
         its error, where the fetch failed as a whole. An answer from before a move or a look is of no use."""
         session = self._sessions[line]
@@ -417,7 +419,7 @@ class FetchBook:
             self.seat.heard(line, sum(len(part.records) for part in answer.partitions))
         if answer.error:
             self.reset(line)
-            return [] if answer.error in SESSION_LOST else self._failed(line, answer.error)
+            return [] if answer.error in SESSION_LOST_CODES else self._failed(line, answer.error)
         found = [
             (track, part)
             for part in answer.partitions
@@ -437,19 +439,19 @@ class FetchBook:
             self._spend(found)
         return found
 
-    def _failed(self, line: Line, error: int) -> list[tuple[Track, FetchedPartition]]:
+    def _failed(self, line: FetchStream, error: int) -> list[tuple[PartitionReplicator, FetchedPartitionById]]:
         """A fetch that failed as a whole failed for each partition that its line is for."""
         return [
-            (track, FetchedPartition(*track.source_key, error, -1, -1, -1, None, None, [], memoryview(b"")))
+            (track, FetchedPartitionById(*track.source_key, error, -1, -1, -1, None, None, [], memoryview(b"")))
             for track in self._tracks.values()
             if self.asks(track, line)
         ]
 
-    def _spend(self, found: list[tuple[Track, FetchedPartition]]) -> None:
+    def _spend(self, found: list[tuple[PartitionReplicator, FetchedPartitionById]]) -> None:
         shut: set[str] = set()
         others_first = False
         for track, part in found:
-            size, following = whole_batches(part.records)
+            size, following = measure_whole_batches(part.records)
             topic = track.order.topic
             if size:
                 if self.buckets.spend(topic, size):
@@ -460,7 +462,7 @@ class FetchBook:
             if others_first or track.order.topic in shut:
                 self.wake(track)
 
-    def widen(self, answer: FetchedAnswer) -> None:
+    def widen(self, answer: FetchResponseById) -> None:
         """A far source: its leaders are read by several fetches at a time, so that one is read while another is on its
         way; and partitions that filled what they may bring in one round trip may bring more in the next."""
         if self._streams < self._far_streams:
@@ -480,7 +482,7 @@ class FetchBook:
                 self._gone.setdefault(line, {})[track.source_key] = None
                 self.wake(track)
 
-    def reset(self, line: Line) -> None:
+    def reset(self, line: FetchStream) -> None:
         """The line's session is over: everything is asked anew."""
         self._sessions.setdefault(line, FetchSession()).reset()
         for track in self._tracks.values():

@@ -10,29 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from twinshore.kafka.protocol.record_batch import compared_by, may_follow
-from twinshore.replication.task.core.batches import Blank
+from twinshore.kafka.protocol.record_batch import duplicate_check_bytes, is_next_in_sequence
+from twinshore.replication.task.core.batches import OffsetGap
 
-UNKNOWN = -1.0
-FAR_MS = 1 << 62
-NEVER_S = -1e9
-SURE_S = 0.5  # Shorter than a leadership takes to go and, with another's log, to come back.
+UNKNOWN_S = -1.0
+FAR_FUTURE_MS = 1 << 62
+LONG_AGO_S = -1e9
+LOG_END_TTL_S = 0.5  # Shorter than a leadership takes to go and, with another's log, to come back.
 
 
 @dataclass(slots=True)
-class Certainty:
+class KnownLogEnd:
     """`bare`: no sequence of ours may lie at the end. `seen_s`: when the end was seen, `sent_s`: when the last of ours
     was sent. `asking`: the question is on its way. `looked_at_s`: when the last look began. `armed_until_ms`: until
     then the broker surely knows our sequence."""
 
     bare: bool = True
-    seen_s: float = NEVER_S
-    sent_s: float = NEVER_S
+    seen_s: float = LONG_AGO_S
+    sent_s: float = LONG_AGO_S
     asking: bool = False
     looked_at_s: float = 0.0
     armed_until_ms: int = 0
 
-    def begun(self, seen_s: float = NEVER_S) -> None:
+    def begun(self, seen_s: float = LONG_AGO_S) -> None:
         """A pump goes on from there."""
         self.bare, self.seen_s, self.asking = True, seen_s, False
 
@@ -46,18 +46,18 @@ class Certainty:
 
     def stale(self, now_s: float) -> bool:
         """Whether it is too long since the end was seen."""
-        return now_s - self.seen_s > SURE_S
+        return now_s - self.seen_s > LOG_END_TTL_S
 
 
 @dataclass(slots=True)
-class Strays:
+class ZombieRequests:
     """Requests that were lost, or a dead pump's. Until `until_s` one may still land; 0: none can, UNKNOWN: no look has
     been yet. `kept_ms`: until when brokers know us, if all of those land that we know of. `run`: the markers among
     them."""
 
-    until_s: float = UNKNOWN
-    kept_ms: int = FAR_MS
-    run: Blank | None = None
+    until_s: float = UNKNOWN_S
+    kept_ms: int = FAR_FUTURE_MS
+    run: OffsetGap | None = None
     # A pump before ours sent some: nobody here knows what.
     foreign: bool = True
     # None of them was read while the source was led in an epoch before this one.
@@ -70,7 +70,7 @@ class Strays:
     heads: dict[bytes, tuple[bytes, int, float]] = field(default_factory=dict)
 
     @classmethod
-    def none(cls) -> Strays:
+    def none(cls) -> ZombieRequests:
         """Of a twin that no pump was let write before."""
         return cls(until_s=0.0, foreign=False)
 
@@ -85,10 +85,10 @@ class Strays:
 
     def still_s(self, now_s: float) -> float:
         """For how long one may still land; -1 where no look has been."""
-        return -1.0 if self.until_s == UNKNOWN else max(0.0, self.until_s - now_s)
+        return -1.0 if self.until_s == UNKNOWN_S else max(0.0, self.until_s - now_s)
 
     def lost(
-        self, until_s: float, kept_ms: int, run: Blank | None, heads: Iterable[tuple[bytes, int]] = (), *, led: int
+        self, until_s: float, kept_ms: int, run: OffsetGap | None, heads: Iterable[tuple[bytes, int]] = (), *, led: int
     ) -> None:
         """One more, of which the source showed that it has it when it was `led` in that epoch. `heads`: its headers,
         each with the offset where its batch begins."""
@@ -96,12 +96,12 @@ class Strays:
         self.until_s, self.kept_ms, self.run = max(self.until_s, until_s), min(self.kept_ms, kept_ms), run
         self.marks = self.marks or run is not None
         for head, base in heads:
-            sequences, crc = compared_by(head)
+            sequences, crc = duplicate_check_bytes(head)
             self.heads[sequences] = crc, base, until_s
 
     def seen(self, looked_at_s: float, confirm_s: float) -> None:
         """The twin was looked at then, or later: those that had their time by then are in what was seen."""
-        if self.until_s == UNKNOWN:
+        if self.until_s == UNKNOWN_S:
             self.until_s = looked_at_s + confirm_s
         elif looked_at_s >= self.until_s:
             self._over()
@@ -114,13 +114,13 @@ class Strays:
             self._over()
         self.run = None
 
-    def outlived(self, sent_s: float) -> None:
+    def clear_if_expired(self, sent_s: float) -> None:
         """All is in, and its last was sent at that moment: behind the time of the last stray none can land any more,
         and none has landed in between."""
         if 0.0 < self.until_s <= sent_s:
             self._over()
 
-    def twin_of(self, head: bytes, end: int, led: int, *, moved: bool) -> bool:
+    def may_be_mistaken_for(self, head: bytes, end: int, led: int, *, moved: bool) -> bool:
         """Whether a broker might take the batch, which ends at the offset `end`, for one of these though it holds other
         records: it compares sequences alone. Or one of these might land behind it that is of offsets before, as what is
         passed by takes no sequence; or of what the source has no more: nobody can tell that it has where it is `led` in
@@ -128,24 +128,25 @@ class Strays:
         its sequences have `moved`. Behind a record any marker would land."""
         if self.marks or (self.foreign and (moved or self.moved or led > self.epoch)):
             return True
-        sequences, crc = compared_by(head)
+        sequences, crc = duplicate_check_bytes(head)
         if sequences in self.heads and self.heads[sequences][0] != crc:
             return True
         return any(
-            (led > self.epoch or base < end) and may_follow(one, sequences) for one, (_, base, _) in self.heads.items()
+            (led > self.epoch or base < end) and is_next_in_sequence(one, sequences)
+            for one, (_, base, _) in self.heads.items()
         )
 
-    def told_epoch(self, epoch: int, now_s: float) -> int:
+    def reportable_epoch(self, epoch: int, now_s: float) -> int:
         """What may be told of the epoch below the twin's end: whoever comes next takes it for one before which none of
         these was read."""
-        alive = self.until_s == UNKNOWN or now_s < self.until_s
+        alive = self.until_s == UNKNOWN_S or now_s < self.until_s
         return -1 if alive and epoch > self.epoch else epoch
 
-    def have_moved(self, sequence_of: Callable[[int], int]) -> bool:
+    def may_have_moved(self, sequence_of: Callable[[int], int]) -> bool:
         """Whether one may be of other offsets than its sequences now stand for, or is of markers."""
         theirs = [(int.from_bytes(one[:4], "big"), base) for one, (_, base, _) in self.heads.items()]
         return self.marks or self.moved or any(sequence_of(base) != sequence for sequence, base in theirs)
 
     def _over(self) -> None:
-        self.until_s, self.kept_ms, self.foreign, self.marks, self.moved = 0.0, FAR_MS, False, False, False
+        self.until_s, self.kept_ms, self.foreign, self.marks, self.moved = 0.0, FAR_FUTURE_MS, False, False, False
         self.heads.clear()

@@ -13,20 +13,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from twinshore.config.model import NamedPartition
+from twinshore.config.model import TopicPartition
 from twinshore.replication.task.core.config import (
-    Handover,
-    LaneLimits,
-    Reach,
-    Stand,
-    TideOrder,
-    TrackOrder,
-    carried_from,
-    form_of,
-    stoppage_from,
+    EpochOffset,
+    Handoff,
+    PartitionConfig,
+    TaskConfig,
+    TaskLimits,
+    WrittenPosition,
+    incident_from_json,
+    json_adapter,
+    progress_from_json,
 )
-from twinshore.replication.task.core.connections import Beat, Done, Pace, Released, SayReady, Used
-from twinshore.replication.task.core.throttle import Learnt
+from twinshore.replication.task.core.connections import (
+    LearntQuota,
+    Released,
+    TaskFinished,
+    TaskProgress,
+    TaskReady,
+    ThrottleUsage,
+)
+from twinshore.replication.task.core.throttle import QuotaSnapshot
 
 # Lanes on a raft take turns: what one turn may fetch and cut is a part of what a lane with a task of its own may.
 FETCH_BYTES_MAX = 4 << 20
@@ -35,27 +42,27 @@ JOINED_BYTES_MAX = 8 << 20
 WORK_MAX = 10_000
 # So many fetches of a broadcast are held at least.
 FETCHES_HELD = 8
-Word = TypeVar("Word")
+MessageT = TypeVar("MessageT")
 
 
 class Assign(NamedTuple):
     """More partitions."""
 
-    tracks: tuple[TrackOrder, ...]
+    tracks: tuple[PartitionConfig, ...]
 
 
-class Go(NamedTuple):
+class StartWriting(NamedTuple):
     """Begin to write. `told`: how far each partition is accounted for; `reached`: how far mapped twins are written;
     `paces`: what the pump before learnt of quotas; `untouched`: new twins that no pump was let write before."""
 
-    handovers: tuple[Handover, ...]
-    told: Mapping[NamedPartition, Stand]
-    reached: Mapping[NamedPartition, Reach]
-    paces: tuple[Pace, ...] = ()
-    untouched: tuple[NamedPartition, ...] = ()
+    handovers: tuple[Handoff, ...]
+    told: Mapping[TopicPartition, EpochOffset]
+    reached: Mapping[TopicPartition, WrittenPosition]
+    paces: tuple[LearntQuota, ...] = ()
+    untouched: tuple[TopicPartition, ...] = ()
 
 
-class Granted(NamedTuple):
+class LeaseGranted(NamedTuple):
     """Go on for so long, counted from the question that was asked at `asked_s` on the pump's own clock."""
 
     asked_s: float
@@ -65,10 +72,10 @@ class Granted(NamedTuple):
 class Release(NamedTuple):
     """Let go of this partition."""
 
-    named: NamedPartition
+    named: TopicPartition
 
 
-class Bounds(NamedTuple):
+class TaskRateLimits(NamedTuple):
     """The lane's share of each throttle in bytes a second, 0: none, and the weights of topics."""
 
     link: float
@@ -76,10 +83,10 @@ class Bounds(NamedTuple):
     weights: Mapping[str, int]
 
 
-class Take(NamedTuple):
+class TakeOver(NamedTuple):
     """Partitions that another lane let go of stand there."""
 
-    handovers: tuple[Handover, ...]
+    handovers: tuple[Handoff, ...]
 
 
 class Finish(NamedTuple):
@@ -90,12 +97,12 @@ class Stop(NamedTuple):
     """Stop at once."""
 
 
-OfDesk = Assign | Go | Granted | Release | Bounds | Take | Finish | Stop
-OfPump = SayReady | Beat | Used | Released | Done
-Message = dict[str, Any]
+CoordinatorMessage = Assign | StartWriting | LeaseGranted | Release | TaskRateLimits | TakeOver | Finish | Stop
+TaskMessage = TaskReady | TaskProgress | ThrottleUsage | Released | TaskFinished
+JsonMessage = dict[str, Any]
 
 
-def line_of(message: Message) -> bytes:
+def encode_line(message: JsonMessage) -> bytes:
     """A message on its way: one line, in which a slotted value is the list of its fields."""
     return (json.dumps(message, separators=(",", ":"), default=_fields_of) + "\n").encode()
 
@@ -104,32 +111,32 @@ def _fields_of(value: Any) -> list[Any]:
     return [getattr(value, name) for name in value.__slots__]
 
 
-def said(word: OfDesk | OfPump | ToRaft | OfRaft) -> Message:
+def encode_message(word: CoordinatorMessage | TaskMessage | TaskGroupCommand | TaskGroupMessage) -> JsonMessage:
     """A word of any side, as it travels."""
     fields = word._asdict() if isinstance(word, tuple) else dataclasses.asdict(word)
-    if isinstance(word, Go):  # no key in JSON is more than a text
+    if isinstance(word, StartWriting):  # no key in JSON is more than a text
         fields |= {"told": list(word.told.items()), "reached": list(word.reached.items())}
     return {"what": type(word).__name__.lower(), **fields}
 
 
-def heard_by_pump(message: Message) -> OfDesk:
+def decode_for_task(message: JsonMessage) -> CoordinatorMessage:
     """What the desk said, out of its JSON form."""
     match message["what"]:
         case "assign":
             return Assign(tuple(_orders(message)))
-        case "go":
-            told = {NamedPartition(*named): Stand(*stand) for named, stand in message["told"]}
-            reached = {NamedPartition(*named): Reach(*reach) for named, reach in message["reached"]}
-            untouched = tuple(NamedPartition(*raw) for raw in message["untouched"])
-            return Go(_handovers(message), told, reached, tuple(_paces(message)), untouched)
-        case "granted":
-            return Granted(float(message["asked_s"]), float(message["grant_s"]))
+        case "startwriting":
+            told = {TopicPartition(*named): EpochOffset(*stand) for named, stand in message["told"]}
+            reached = {TopicPartition(*named): WrittenPosition(*reach) for named, reach in message["reached"]}
+            untouched = tuple(TopicPartition(*raw) for raw in message["untouched"])
+            return StartWriting(_handovers(message), told, reached, tuple(_paces(message)), untouched)
+        case "leasegranted":
+            return LeaseGranted(float(message["asked_s"]), float(message["grant_s"]))
         case "release":
-            return Release(NamedPartition(*message["named"]))
-        case "bounds":
-            return Bounds(message["link"], message["topics"], message["weights"])
-        case "take":
-            return Take(_handovers(message))
+            return Release(TopicPartition(*message["named"]))
+        case "taskratelimits":
+            return TaskRateLimits(message["link"], message["topics"], message["weights"])
+        case "takeover":
+            return TakeOver(_handovers(message))
         case "finish":
             return Finish()
         case "stop":
@@ -138,52 +145,54 @@ def heard_by_pump(message: Message) -> OfDesk:
             raise ValueError(f"a pump does not know the word {other!r}")
 
 
-def heard_by_desk(message: Message) -> OfPump:
+def decode_for_coordinator(message: JsonMessage) -> TaskMessage:
     """What a pump said, out of its JSON form; KeyError, TypeError or ValueError where it is none."""
     match message["what"]:
-        case "sayready":
-            return SayReady()
-        case "beat":
-            return Beat(_carried(message), _incidents(message), message["speed"], float(message["asked_s"]))
-        case "used":
-            return Used(message["used"])
+        case "taskready":
+            return TaskReady()
+        case "taskprogress":
+            return TaskProgress(_carried(message), _incidents(message), message["speed"], float(message["asked_s"]))
+        case "throttleusage":
+            return ThrottleUsage(message["used"])
         case "released":
             handover, carried = message["handover"], message["carried"]
-            stand, account = handover and Handover(*handover), carried and carried_from(carried)
-            return Released(NamedPartition(*message["named"]), stand, account)
-        case "done":
+            stand, account = handover and Handoff(*handover), carried and progress_from_json(carried)
+            return Released(TopicPartition(*message["named"]), stand, account)
+        case "taskfinished":
             speed, unread_s, paces = message["speed"], float(message["unread_s"]), list(_paces(message))
-            return Done(_carried(message), _incidents(message), list(_handovers(message)), speed, unread_s, paces)
+            return TaskFinished(
+                _carried(message), _incidents(message), list(_handovers(message)), speed, unread_s, paces
+            )
         case other:
             raise ValueError(f"the desk does not know the word {other!r} of a pump")
 
 
-def _handovers(message: Message) -> tuple[Handover, ...]:
-    return tuple(Handover(*raw) for raw in message["handovers"])
+def _handovers(message: JsonMessage) -> tuple[Handoff, ...]:
+    return tuple(Handoff(*raw) for raw in message["handovers"])
 
 
-def _orders(message: Message) -> Iterator[TrackOrder]:
+def _orders(message: JsonMessage) -> Iterator[PartitionConfig]:
     for raw in message["tracks"]:
-        order = TrackOrder(*raw)
-        yield dataclasses.replace(order, reached=Reach(*order.reached)) if order.reached else order
+        order = PartitionConfig(*raw)
+        yield dataclasses.replace(order, reached=WrittenPosition(*order.reached)) if order.reached else order
 
 
-def _paces(message: Message) -> Iterator[Pace]:
+def _paces(message: JsonMessage) -> Iterator[LearntQuota]:
     for side, node, stream, raw in message["paces"]:
-        learnt = Learnt(*raw)
-        yield Pace(side, node, stream, learnt._replace(moved=[(ago_s, size) for ago_s, size in learnt.moved]))
+        learnt = QuotaSnapshot(*raw)
+        yield LearntQuota(side, node, stream, learnt._replace(moved=[(ago_s, size) for ago_s, size in learnt.moved]))
 
 
-def _carried(message: Message) -> list[Any]:
-    return [carried_from(raw) for raw in message["carried"]]
+def _carried(message: JsonMessage) -> list[Any]:
+    return [progress_from_json(raw) for raw in message["carried"]]
 
 
-def _incidents(message: Message) -> list[Any]:
-    return [stoppage_from(raw) for raw in message["incidents"]]
+def _incidents(message: JsonMessage) -> list[Any]:
+    return [incident_from_json(raw) for raw in message["incidents"]]
 
 
 @dataclass(frozen=True, slots=True)
-class RaftOrder:
+class TaskGroupConfig:
     """All that a raft's task needs to begin: which lanes it carries is said at the desk, while it runs. `tells`: it
     says before each turn whose it is."""
 
@@ -199,32 +208,32 @@ class RaftOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class Carry:
+class StartTask:
     """To the raft: begin a pump with this order. `berth` is this pump's number, never used again."""
 
     berth: int
-    order: TideOrder
+    order: TaskConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class StopTaskGroup:
     """To the raft: take no more pumps, and end once those there have ended."""
 
 
 @dataclass(frozen=True, slots=True)
-class Afloat:
+class TaskGroupAlive:
     """Of the raft: its loop turns. Said every second."""
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class SlotTurn:
     """Of the raft: now comes the turn of this berth's pump; 0: nobody's. Said where its order wants that."""
 
     berth: int
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class SlotEnded:
     """Of the raft: the pump of this berth is over, and why."""
 
     berth: int
@@ -232,34 +241,34 @@ class Ended:
     died: bool = False
 
 
-OfRaft = Afloat | Turn | Ended
-ToRaft = Carry | Leave
+TaskGroupMessage = TaskGroupAlive | SlotTurn | SlotEnded
+TaskGroupCommand = StartTask | StopTaskGroup
 
 
-def order_of(text: str) -> TideOrder | RaftOrder:
+def parse_task_config(text: str) -> TaskConfig | TaskGroupConfig:
     """What a Spark task is to carry: one lane, or a raft."""
-    kind: type[TideOrder | RaftOrder] = RaftOrder if "raft" in json.loads(text) else TideOrder
-    return form_of(kind).validate_json(text)
+    kind: type[TaskConfig | TaskGroupConfig] = TaskGroupConfig if "raft" in json.loads(text) else TaskConfig
+    return json_adapter(kind).validate_json(text)
 
 
-def heard_by_raft(message: dict[str, Any]) -> ToRaft:
+def decode_for_task_group(message: dict[str, Any]) -> TaskGroupCommand:
     """A word of the driver, out of its JSON form; ValueError where it is none."""
-    return _heard(message, {"carry": Carry, "leave": Leave}, "a raft")
+    return _heard(message, {"starttask": StartTask, "stoptaskgroup": StopTaskGroup}, "a raft")
 
 
-def heard_of_raft(message: dict[str, Any]) -> OfRaft:
+def decode_from_task_group(message: dict[str, Any]) -> TaskGroupMessage:
     """A word of the raft, out of its JSON form; ValueError where it is none."""
-    return _heard(message, {"afloat": Afloat, "turn": Turn, "ended": Ended}, "a driver")
+    return _heard(message, {"taskgroupalive": TaskGroupAlive, "slotturn": SlotTurn, "slotended": SlotEnded}, "a driver")
 
 
-def _heard(message: dict[str, Any], words: Mapping[str, type[Word]], who: str) -> Word:
+def _heard(message: dict[str, Any], words: Mapping[str, type[MessageT]], who: str) -> MessageT:
     what = message["what"]
     if what not in words:
         raise ValueError(f"{who} does not know the word {what!r}")
-    return form_of(words[what]).validate_python({name: said for name, said in message.items() if name != "what"})
+    return json_adapter(words[what]).validate_python({name: said for name, said in message.items() if name != "what"})
 
 
-def narrowed(limits: LaneLimits, high_bytes: int = 0) -> LaneLimits:
+def narrow_limits(limits: TaskLimits, high_bytes: int = 0) -> TaskLimits:
     """The limits of a lane on a raft: no turn of one pump keeps the others from asking for their grants in time.
     `high_bytes`: what a broadcast holds for lanes that are behind, of which one fetch may bring a part."""
     fetch_bytes = min(limits.fetch_bytes_max, FETCH_BYTES_MAX)

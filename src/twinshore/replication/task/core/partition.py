@@ -1,6 +1,6 @@
 """One partition on its way: where it is fetched, sent and acknowledged, and the phase it is in. Pure.
 
-A track makes no move that `MOVES` does not have, and the drawing in ARCHITECTURE.md is made from it. Trouble that
+A track makes no move that `TRANSITIONS` does not have, and the drawing in ARCHITECTURE.md is made from it. Trouble that
 passes by itself is told once it has lasted, and now and then as long as it lasts.
 
 A partition whose twin is mapped: the same lane, the same sequences, but each batch lands where the twin ends. Pure.
@@ -18,50 +18,74 @@ from enum import StrEnum
 from functools import partial
 from typing import ClassVar, NamedTuple
 
-from twinshore.config.incidents import POLICY_WAIT, IncidentKind
-from twinshore.config.model import Extent, NamedPartition, SourceOffset, TargetOffset, follow_on, source_end
-from twinshore.kafka.protocol.errors import describe
-from twinshore.kafka.protocol.fetch import FetchedPartition
+from twinshore.config.incident_policy import POLICY_WAIT, IncidentKind
+from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset, TopicPartition, append_runs, source_end
+from twinshore.kafka.protocol.error_codes import error_kind
+from twinshore.kafka.protocol.fetch import FetchedPartitionById
 from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.kafka.protocol.record_batch import sequence_of
-from twinshore.replication.task.core.accounting import Noted, Source, Told, cut_back, latest_of, nothing_of
-from twinshore.replication.task.core.batches import Blank, Cut, Halt, Hold, Parcel, Stamp, beside, within
-from twinshore.replication.task.core.config import (
-    NOWHERE,
-    Carried,
-    Handover,
-    Reach,
-    Stand,
-    Stoppage,
-    TrackOrder,
-    but_for,
-    reach_of,
+from twinshore.replication.task.core.accounting import (
+    PendingProgress,
+    ProgressLog,
+    SourceState,
+    empty_progress,
+    latest_batches,
+    truncate_pending,
 )
-from twinshore.replication.task.core.known_end import FAR_MS, Certainty, Strays
-from twinshore.replication.task.core.position import Go, Marked, Observation, Verdict, Wait, judge, wait_s
+from twinshore.replication.task.core.batches import (
+    OffsetGap,
+    OutgoingBatch,
+    ParsedFetch,
+    PartitionStopped,
+    PooledBuffer,
+    SequenceMap,
+    clip_gaps,
+    subtract_gaps,
+)
+from twinshore.replication.task.core.config import (
+    NO_EPOCH_OFFSET,
+    EpochOffset,
+    Handoff,
+    PartitionConfig,
+    PartitionIncident,
+    PartitionProgress,
+    WrittenPosition,
+    position_after,
+    subtract_landed,
+)
+from twinshore.replication.task.core.known_end import FAR_FUTURE_MS, KnownLogEnd, ZombieRequests
+from twinshore.replication.task.core.position import (
+    InspectAgain,
+    MarkerOutcome,
+    PositionVerdict,
+    ResumeAt,
+    TargetState,
+    judge_position,
+    retry_pause_s,
+)
 
-TROUBLE_S = 30.0
-NONE = -1.0
-THROTTLED = "a quota of the target's throttles the mirror; give its user or client id more"
+TROUBLE_REPORT_S = 30.0
+NEVER_S = -1.0
+THROTTLED_REASON = "a quota of the target's throttles the mirror; give its user or client id more"
 
 
-class Waiting(deque[tuple[Parcel | Blank, Hold | None]]):
+class SendQueue(deque[tuple[OutgoingBatch | OffsetGap, PooledBuffer | None]]):
     """What was fetched and is not sent yet, in order."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bytes, self.choked = 0, False
         # No batch that waits has an older time stamp.
-        self.oldest_ms = FAR_MS
+        self.oldest_ms = FAR_FUTURE_MS
 
-    def put(self, piece: Parcel | Blank, hold: Hold | None) -> None:
+    def put(self, piece: OutgoingBatch | OffsetGap, hold: PooledBuffer | None) -> None:
         """Goes next after all that waits. `hold` is where its bytes lie, if they are not its own: counted here, once
         for each queue, and counted off by whoever drops it or has sent it."""
         self.append((piece, hold))
         if hold:
             hold.uses += 1
         self.bytes += piece.size
-        if not isinstance(piece, Blank) and piece.max_timestamp < self.oldest_ms:
+        if not isinstance(piece, OffsetGap) and piece.max_timestamp < self.oldest_ms:
             self.oldest_ms = piece.max_timestamp
 
     def drop(self) -> None:
@@ -70,59 +94,59 @@ class Waiting(deque[tuple[Parcel | Blank, Hold | None]]):
             if hold:
                 hold.uses -= 1
         self.clear()
-        self.bytes, self.oldest_ms = 0, FAR_MS
+        self.bytes, self.oldest_ms = 0, FAR_FUTURE_MS
 
-    def leave(self, holds: Container[Hold]) -> None:
+    def leave(self, holds: Container[PooledBuffer]) -> None:
         """What lies in these buffers gets bytes of its own."""
         for number, (piece, hold) in enumerate(self):
-            if hold and hold in holds and not isinstance(piece, Blank):
+            if hold and hold in holds and not isinstance(piece, OffsetGap):
                 self[number] = (piece._replace(body=bytes(piece.body), room=None), None)
                 hold.uses -= 1
 
     def kept_ms(self, now_ms: int, kept_ms: int) -> int:
         """Until when a broker that keeps our sequence for so long knows whichever of these it got last."""
         if self.oldest_ms + kept_ms < now_ms:  # That one may have gone since.
-            behind = [piece.max_timestamp for piece, _ in self if not isinstance(piece, Blank)]
-            self.oldest_ms = min(behind, default=FAR_MS)
+            behind = [piece.max_timestamp for piece, _ in self if not isinstance(piece, OffsetGap)]
+            self.oldest_ms = min(behind, default=FAR_FUTURE_MS)
         return self.oldest_ms + kept_ms
 
 
 @dataclass(slots=True)
-class Trouble:
+class TroubleTimer:
     """`since_s` is when it was first met with nothing good since, `told_s` when it was last told."""
 
-    since_s: float = NONE
-    told_s: float = NONE
+    since_s: float = NEVER_S
+    told_s: float = NEVER_S
 
-    def lasts(self, now_s: float, since_s: float = NONE) -> float:
+    def lasts(self, now_s: float, since_s: float = NEVER_S) -> float:
         """It was met again; `since_s`: it began then, if it is new. For how long it has lasted where it is to be told
         now, else 0. The ledger keeps one row, however often it is told."""
-        if self.since_s == NONE:
-            self.since_s = now_s if since_s == NONE else since_s
-        if now_s - max(self.since_s, self.told_s) < TROUBLE_S:
+        if self.since_s == NEVER_S:
+            self.since_s = now_s if since_s == NEVER_S else since_s
+        if now_s - max(self.since_s, self.told_s) < TROUBLE_REPORT_S:
             return 0.0
         self.told_s = now_s
         return now_s - self.since_s
 
     def over(self) -> bool:
         """Returns whether it had been told."""
-        told = self.told_s != NONE
-        self.since_s = self.told_s = NONE
+        told = self.told_s != NEVER_S
+        self.since_s = self.told_s = NEVER_S
         return told
 
 
 @dataclass(slots=True)
-class Troubles:
+class PartitionTroubles:
     """Of one partition: nobody can tell where its twin ends, its twin's leader takes nothing, its source gives
     nothing."""
 
-    vain: Trouble = field(default_factory=Trouble)
-    target: Trouble = field(default_factory=Trouble)
-    source: Trouble = field(default_factory=Trouble)
+    vain: TroubleTimer = field(default_factory=TroubleTimer)
+    target: TroubleTimer = field(default_factory=TroubleTimer)
+    source: TroubleTimer = field(default_factory=TroubleTimer)
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class PartitionLeaders:
     """Who leads the partition on both sides; node -1 while nobody does. `recreated`: the side whose topic of this name
     is another one now; `absent`: the side that has none."""
 
@@ -139,49 +163,49 @@ class Route:
         return self.target, self.target_epoch
 
 
-NOBODY = Route()
+NO_LEADERS = PartitionLeaders()
 
 
 class Phase(StrEnum):
-    LOOK = "look"
-    LOOKING = "looking"
+    UNVERIFIED = "look"
+    VERIFYING = "looking"
     RUNNING = "running"
-    SETTLING = "settling"
+    DRAINING = "settling"
     STOPPED = "stopped"
 
 
 # From which phase to which, and when.
-MOVES: tuple[tuple[Phase, Phase, str], ...] = (
-    (Phase.LOOK, Phase.LOOKING, "both sides are asked"),
-    (Phase.LOOK, Phase.RUNNING, "the pump before said where it stood"),
-    (Phase.LOOKING, Phase.RUNNING, "the twin ends where it may"),
-    (Phase.LOOKING, Phase.LOOK, "an answer is missing or past"),
-    (Phase.RUNNING, Phase.SETTLING, "the twin's end is in doubt, answers are on their way"),
-    (Phase.RUNNING, Phase.LOOK, "the twin's end is in doubt, no answer is on its way"),
-    (Phase.SETTLING, Phase.LOOK, "the last answer is in"),
+TRANSITIONS: tuple[tuple[Phase, Phase, str], ...] = (
+    (Phase.UNVERIFIED, Phase.VERIFYING, "both sides are asked"),
+    (Phase.UNVERIFIED, Phase.RUNNING, "the pump before said where it stood"),
+    (Phase.VERIFYING, Phase.RUNNING, "the twin ends where it may"),
+    (Phase.VERIFYING, Phase.UNVERIFIED, "an answer is missing or past"),
+    (Phase.RUNNING, Phase.DRAINING, "the twin's end is in doubt, answers are on their way"),
+    (Phase.RUNNING, Phase.UNVERIFIED, "the twin's end is in doubt, no answer is on its way"),
+    (Phase.DRAINING, Phase.UNVERIFIED, "the last answer is in"),
     *((phase, Phase.STOPPED, "an incident") for phase in Phase if phase is not Phase.STOPPED),
 )
-_ALLOWED = frozenset((before, after) for before, after, _ in MOVES)
+_ALLOWED = frozenset((before, after) for before, after, _ in TRANSITIONS)
 
 
-def may_follow(before: Phase, after: Phase) -> bool:
+def may_transition(before: Phase, after: Phase) -> bool:
     """Whether a partition may go from the one phase to the other, or stays in it."""
     return before is after or (before, after) in _ALLOWED
 
 
-class Sent(NamedTuple):
+class SentBatch(NamedTuple):
     """One partition of a produce request on its way. `head`: the parcel's header on this twin. `led`: the epoch in
     which the source was led when it last showed that it has all that is in it."""
 
-    track: Track
-    parcel: Parcel
-    hold: Hold | None
+    track: PartitionReplicator
+    parcel: OutgoingBatch
+    hold: PooledBuffer | None
     head: bytes
     led: int
 
 
 @dataclass(slots=True, eq=False)
-class Track:
+class PartitionReplicator:
     """Mutable, owned by one lane. Offsets: acked <= sent <= fetched; what waits lies in [sent, fetched).
 
     Blanks take offsets and no sequences, so the stamp moves with them: it is that of `sent`. `begins`: how often it
@@ -191,12 +215,12 @@ class Track:
     """
 
     mapped: ClassVar[bool] = False
-    order: TrackOrder
-    stamp: Stamp
+    order: PartitionConfig
+    stamp: SequenceMap
     source_key: tuple[bytes, int]
     target_id: bytes
-    phase: Phase = Phase.LOOK
-    route: Route = NOBODY
+    phase: Phase = Phase.UNVERIFIED
+    route: PartitionLeaders = NO_LEADERS
     # How the twin was led when its end was last known for certain.
     led: tuple[int, int] = (-1, -1)
     # The line to its leader broke while we stood by or looked: what was known of the twin's end may be past.
@@ -209,53 +233,55 @@ class Track:
     acked: int = 0
     write_from: int = 0
     in_flight: int = 0
-    waiting: Waiting = field(default_factory=Waiting)
+    waiting: SendQueue = field(default_factory=SendQueue)
     partition_bytes_max: int = 0
     fence: int = 0
     cut_to: int = -1
     # Below its end all is too old for a fresh queue, as a look has found.
-    old: Stand = NOWHERE
-    source: Source = field(default_factory=Source)
-    told: Told = field(default_factory=Told)
+    old: EpochOffset = NO_EPOCH_OFFSET
+    source: SourceState = field(default_factory=SourceState)
+    told: ProgressLog = field(default_factory=ProgressLog)
     # What is known of the twin's end, and what may still land there.
-    certain: Certainty = field(default_factory=Certainty)
-    strays: Strays = field(default_factory=Strays)
+    known_end: KnownLogEnd = field(default_factory=KnownLogEnd)
+    strays: ZombieRequests = field(default_factory=ZombieRequests)
     # What came before this still crosses; then the partition stops for it.
-    halt_after: Halt | None = None
+    stop_after: PartitionStopped | None = None
     # The target refuses this, and so all behind it: the partition stops as soon as nothing is on its way.
-    refusal: Halt | None = None
+    refusal: PartitionStopped | None = None
     retry_at_s: float = 0.0
     # How often in a row it had to be looked at again, and how often an answer was why.
     failures: int = 0
     refusals: int = 0
-    troubles: Troubles = field(default_factory=Troubles)
+    troubles: PartitionTroubles = field(default_factory=PartitionTroubles)
     # What was dropped of it for its age or for want of room, and is told once it is passed for good.
-    dropped: list[Stoppage] = field(default_factory=list)
+    dropped: list[PartitionIncident] = field(default_factory=list)
     # What of the source is not on the twin below where it ended when we looked, as far as that was looked for: no
     # receipt counts it.
-    missed: tuple[Blank, ...] = ()
+    missed: tuple[OffsetGap, ...] = ()
 
     @classmethod
-    def of(cls, order: TrackOrder, producer: tuple[int, int], fence: int, partition_bytes_max: int) -> Track:
+    def of(
+        cls, order: PartitionConfig, producer: tuple[int, int], fence: int, partition_bytes_max: int
+    ) -> PartitionReplicator:
         """A partition whose twin has not been looked at yet."""
         return cls(
             order=order,
-            stamp=Stamp.of(producer, order),
+            stamp=SequenceMap.of(producer, order),
             source_key=(bytes.fromhex(order.source_topic_id), order.partition),
             target_id=bytes.fromhex(order.target_topic_id),
-            told=Told(to=order.receipt_to, epoch=order.receipt_epoch),
-            strays=Strays.none() if order.untouched else Strays(epoch=order.receipt_epoch),
+            told=ProgressLog(to=order.receipt_to, epoch=order.receipt_epoch),
+            strays=ZombieRequests.none() if order.untouched else ZombieRequests(epoch=order.receipt_epoch),
             fence=fence,
             partition_bytes_max=partition_bytes_max,
         )
 
     @property
-    def named(self) -> NamedPartition:
-        return NamedPartition(self.order.topic, self.order.partition)
+    def named(self) -> TopicPartition:
+        return TopicPartition(self.order.topic, self.order.partition)
 
     def enter(self, phase: Phase) -> None:
         """The only way from one phase to another."""
-        assert may_follow(self.phase, phase), f"{self.named} cannot go from {self.phase} to {phase}"
+        assert may_transition(self.phase, phase), f"{self.named} cannot go from {self.phase} to {phase}"
         self.phase = phase
 
     def begin(
@@ -278,16 +304,16 @@ class Track:
         self.fetched = self.sent = self.acked = min(position, max(self.told.to, source_start))
         if self.fetched < position:
             leader_epoch = self.told.epoch if self.fetched == self.told.to else -1
-        self.certain.armed_until_ms, self.source.epoch = armed_until_ms, leader_epoch
+        self.known_end.armed_until_ms, self.source.epoch = armed_until_ms, leader_epoch
         self._drop_anew()
-        self.rid_of(self.troubles.vain)
-        self.certain.begun()
+        self.clear_trouble(self.troubles.vain)
+        self.known_end.begun()
 
-    def fits(self, entry: Handover) -> bool:  # noqa: ARG002
+    def fits(self, entry: Handoff) -> bool:  # noqa: ARG002
         """Whether what the last holder said of where it stood is of what we know."""
         return True
 
-    def take_over(self, entry: Handover) -> None:
+    def take_over(self, entry: Handoff) -> None:
         """The last holder said where it stood: no look is needed."""
         if entry.position > self.told.to:  # told already, and lost by the target
             self.told.to, self.told.epoch = entry.position, -1
@@ -295,12 +321,12 @@ class Track:
         self.begin(entry.position, **known, next_sequence=entry.next_sequence)
         self.led, self.source.led = (entry.target, entry.target_epoch), entry.source_led
 
-    def resume(self, go: Go, seen: Observation, *, fence: int, armed_ms: int, cut_to: int) -> None:
+    def resume(self, go: ResumeAt, seen: TargetState, *, fence: int, armed_ms: int, cut_to: int) -> None:
         """A look says where to go on. `fence` and `armed_ms` are the lane's; `cut_to` is where the log may be cut."""
         self.strays.landed(go.position)
         self.fence = max(fence, seen.fence + 1)
         self.cut_to = cut_to if seen.log_start < cut_to else -1
-        self.missed = tuple(Blank(begin, end) for begin, end in (*seen.unseen, *seen.dropped))
+        self.missed = tuple(OffsetGap(begin, end) for begin, end in (*seen.unseen, *seen.dropped))
         self.begin(
             go.position,
             armed_until_ms=go.last_timestamp + armed_ms if go.last_timestamp >= 0 else 0,
@@ -309,7 +335,7 @@ class Track:
             next_sequence=go.next_sequence,
         )
         self.source.end, self.source.start = seen.source_end, seen.source_start
-        self.certain.begun(self.certain.looked_at_s)
+        self.known_end.begun(self.known_end.looked_at_s)
         told = self.told
         if self.fetched == told.to == go.position and told.epoch < 0:
             told.epoch, told.source = seen.wrote_epoch, (-1, -1)  # to be told
@@ -320,15 +346,15 @@ class Track:
         told = self.told
         if told.to < self.fetched:
             known = epoch if self.fetched == self.write_from else -1
-            blanks = within(self.missed, told.to, self.fetched)
-            told.noted.append(nothing_of(told.to, self.fetched, now_ms, blanks=blanks, epoch=known))
+            blanks = clip_gaps(self.missed, told.to, self.fetched)
+            told.noted.append(empty_progress(told.to, self.fetched, now_ms, blanks=blanks, epoch=known))
             told.last_ms = now_ms
 
-    def judge(self, seen: Observation, anchor: Stamp) -> Verdict:
+    def judge(self, seen: TargetState, anchor: SequenceMap) -> PositionVerdict:
         """What follows from a look at the twin."""
-        return judge(seen, anchor, self.order.inherited, carried=self.told.to >= 0)
+        return judge_position(seen, anchor, self.order.inherited, carried=self.told.to >= 0)
 
-    def lands(self, parcel: Parcel, base: int) -> bool:
+    def lands(self, parcel: OutgoingBatch, base: int) -> bool:
         """Whether a batch may lie where the twin says that it does."""
         return base == parcel.base
 
@@ -336,8 +362,8 @@ class Track:
         """All offsets below `end` are on the twin."""
         self.acked = end
         if not self.in_flight:
-            self.certain.arrived()
-            self.strays.outlived(self.certain.sent_s)
+            self.known_end.arrived()
+            self.strays.clear_if_expired(self.known_end.sent_s)
 
     def may_mark(self) -> bool:
         """Whether markers may go now. No sequence guards them, so nothing of ours may be on its way or still land."""
@@ -348,35 +374,35 @@ class Track:
             return False
         return True
 
-    def send_blank(self, most: int, now_s: float) -> Blank:
+    def send_blank(self, most: int, now_s: float) -> OffsetGap:
         """Takes the blank that waits first, or as much of it as `most`; it counts as on its way."""
         blank, _ = self.waiting.popleft()
-        assert isinstance(blank, Blank)
+        assert isinstance(blank, OffsetGap)
         run = blank._replace(end=min(blank.end, blank.base + most))
         if run.end < blank.end:
             self.waiting.appendleft((blank._replace(base=run.end), None))
         self.in_flight += 1
-        self.certain.sent(now_s, bare=True)
+        self.known_end.sent(now_s, bare=True)
         self.sent = run.end
         self.stamp = self.stamp.after(run.skipped)
         return run
 
     def unsure(self, now_s: float, now_ms: int) -> bool:
         """Whether the next parcel must wait until it is seen where the twin ends."""
-        guarded = self.mapped or (not self.certain.bare and self.certain.armed_until_ms >= now_ms)
-        return not guarded and self.certain.stale(now_s)
+        guarded = self.mapped or (not self.known_end.bare and self.known_end.armed_until_ms >= now_ms)
+        return not guarded and self.known_end.stale(now_s)
 
-    def may_send(self, parcel: Parcel, now_s: float, now_ms: int, kept_ms: int) -> bool:
+    def may_send(self, parcel: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
         """Whether the next parcel may go now. A broker keeps our sequence for `kept_ms` after the time stamp of the
         last batch it appended; where it may have forgotten us, nothing but we ourselves keep the order."""
-        certain, strays = self.certain, self.strays
+        certain, strays = self.known_end, self.strays
         alone = certain.bare or certain.armed_until_ms < now_ms
         if (self.in_flight and alone) or self.unsure(now_s, now_ms):
             return False
         until_ms = parcel.max_timestamp + kept_ms
         if strays.until_s and (
             min(strays.kept_ms, until_ms, self.waiting.kept_ms(now_ms, kept_ms)) < now_ms
-            or strays.twin_of(self.head_of(parcel), parcel.end, self._led(), moved=self.moved(parcel))
+            or strays.may_be_mistaken_for(self.head_of(parcel), parcel.end, self._led(), moved=self.moved(parcel))
         ):
             # After this batch a stray would be appended wherever the log ends, and this batch after an old one that
             # lands before it; or this batch would be answered as if it had landed, where a stray did. Let them land
@@ -387,11 +413,11 @@ class Track:
         certain.sent(now_s, bare=False)
         return True
 
-    def head_of(self, parcel: Parcel) -> bytes:
+    def head_of(self, parcel: OutgoingBatch) -> bytes:
         """The header that the next parcel will have on this twin."""
         return self.stamp.head(parcel)
 
-    def moved(self, parcel: Parcel) -> bool:  # noqa: ARG002
+    def moved(self, parcel: OutgoingBatch) -> bool:  # noqa: ARG002
         """Whether the pump before may have given the next parcel's sequences to other offsets, or marked these."""
         return self.order.thinned_to >= 0
 
@@ -404,35 +430,35 @@ class Track:
         self.waiting.choked = self.waiting.bytes >= 2 * self.partition_bytes_max
         return self.waiting.choked
 
-    def take(self, done: Cut, hold: Hold, now_ms: int) -> None:
+    def take(self, done: ParsedFetch, hold: PooledBuffer, now_ms: int) -> None:
         """Queues what a fetch gave. What was not joined into a room may point into its buffer, `hold`."""
         if done.noted_to > self.fetched:
             self.sent = self.acked = max(self.acked, done.noted_to)
         for piece in done.parcels:
-            holder = None if isinstance(piece, Blank) else piece.room
-            if holder is None and not isinstance(piece, Blank) and isinstance(piece.body, memoryview):
+            holder = None if isinstance(piece, OffsetGap) else piece.room
+            if holder is None and not isinstance(piece, OffsetGap) and isinstance(piece.body, memoryview):
                 holder = hold
             self.queue(piece, holder)
         if done.end > self.fetched:
-            missed = within(self.missed, self.fetched, min(done.end, self.write_from)) if self.missed else ()
+            missed = clip_gaps(self.missed, self.fetched, min(done.end, self.write_from)) if self.missed else ()
             taken = [entry for entry in done.carried if entry.base < done.end]
-            taken = [entry for entry in taken if not within(missed, entry.base, entry.base + 1)] if missed else taken
+            taken = [entry for entry in taken if not clip_gaps(missed, entry.base, entry.base + 1)] if missed else taken
             size, batches = sum(entry.size for entry in taken), sum(entry.batches for entry in taken)
-            producers = latest_of([seen for entry in taken for seen in entry.producers])
-            noted = Noted(
+            producers = latest_batches([seen for entry in taken for seen in entry.producers])
+            noted = PendingProgress(
                 begin=self.fetched,
                 end=done.end,
                 size=size,
                 batches=batches,
                 seen_ms=now_ms,
                 producers=producers,
-                blanks=(*beside(done.blanks, missed), *missed) if missed else tuple(done.blanks),
+                blanks=(*subtract_gaps(done.blanks, missed), *missed) if missed else tuple(done.blanks),
                 epoch=-1 if done.halt else done.leader_epoch,
             )
             self.told.noted.append(noted)
         self.fetched, self.source.epoch, self.told.last_ms = done.end, done.leader_epoch, now_ms
 
-    def queue(self, piece: Parcel | Blank, hold: Hold | None) -> None:
+    def queue(self, piece: OutgoingBatch | OffsetGap, hold: PooledBuffer | None) -> None:
         """`piece` is what goes next after all that waits."""
         self.waiting.put(piece, hold)
 
@@ -440,14 +466,14 @@ class Track:
         """The target did not answer as it should, or could not be looked at: look at the twin, later each time."""
         self.failures += 1
         self.refusals += refused
-        self.settle(now_s + wait_s(self.failures))
+        self.settle(now_s + retry_pause_s(self.failures))
 
-    def refused(self, halt: Halt) -> None:
+    def refused(self, halt: PartitionStopped) -> None:
         """The target takes no more; the first reason counts, what follows it only fits no more."""
         self.refusal = self.refusal or halt
         self.waiting.drop()
 
-    def rid_of(self, trouble: Trouble) -> None:
+    def clear_trouble(self, trouble: TroubleTimer) -> None:
         """It is over. If it was told, the next account says so, whether anything crosses or not."""
         if trouble.over():
             self.told.source = (-1, -1)
@@ -455,24 +481,24 @@ class Track:
     def settle(self, retry_at_s: float) -> None:
         """An answer was wrong or missing: stop sending, look at the twin again once all answers are in."""
         self.waiting.drop()
-        self.halt_after = self.refusal = None
-        self.enter(Phase.SETTLING if self.in_flight else Phase.LOOK)
+        self.stop_after = self.refusal = None
+        self.enter(Phase.DRAINING if self.in_flight else Phase.UNVERIFIED)
         self.retry_at_s = max(self.retry_at_s, retry_at_s)
 
     def looks(self, now_s: float) -> None:
         """A look at the twin begins. It is told how far accounts went, so that no account goes further meanwhile."""
         self.told.noted.clear()
-        self.enter(Phase.LOOKING)
+        self.enter(Phase.VERIFYING)
         self.led, self.doubted = self.route.twin_led, False
-        self.certain.looked_at_s, self.source.led = now_s, self.route.source_epoch
+        self.known_end.looked_at_s, self.source.led = now_s, self.route.source_epoch
 
     def doubt(self, now_s: float) -> None:
         """The line to the leader is gone, perhaps the end of its log too: only a look may tell where the twin ends."""
-        self.doubted = self.phase in (Phase.LOOK, Phase.LOOKING)
+        self.doubted = self.phase in (Phase.UNVERIFIED, Phase.VERIFYING)
         if self.phase is Phase.RUNNING:
             self.settle(now_s)
 
-    def led_anew(self) -> None:
+    def on_leader_change(self) -> None:
         """Another leader, or the same in another epoch, may have another log: what was known of its end is void."""
         lost = self.route.target < 0  # What was fetched for nobody would keep the buffers that its neighbours need.
         twin = lost or (self.led[0] >= 0 and self.led != self.route.twin_led)
@@ -487,15 +513,15 @@ class Track:
 
     def settled(self) -> None:
         """To be asked whenever an answer is in: was it the last that was waited for?"""
-        if self.phase is Phase.SETTLING and not self.in_flight:
-            self.enter(Phase.LOOK)
+        if self.phase is Phase.DRAINING and not self.in_flight:
+            self.enter(Phase.UNVERIFIED)
 
     def set_back(self) -> None:
         """A slow target: let go of the buffers and fetch these offsets again later."""
         self.waiting.drop()
-        self.halt_after = None
+        self.stop_after = None
         before, self.fetched = self.fetched, self.sent
-        epoch = cut_back(self.told.noted, self.sent, self.told.stand)
+        epoch = truncate_pending(self.told.noted, self.sent, self.told.stand)
         if self.sent < before:
             self.source.epoch = epoch
             self._drop_anew()
@@ -505,29 +531,35 @@ class Track:
         end = max(self.fetched, self.write_from)
         self.dropped = [row for row in self.dropped if row.to_offset <= end]
 
-    def drops(self) -> list[Stoppage]:
+    def drops(self) -> list[PartitionIncident]:
         """What was dropped, and told of in an account since the last call."""
         told = [row for row in self.dropped if row.to_offset <= self.told.to]
         if told:
             self.dropped = self.dropped[len(told) :]
         return told
 
-    def account(self, now_s: float) -> Carried | None:
+    def account(self, now_s: float) -> PartitionProgress | None:
         """What was acknowledged since the last account; None when nothing was and the source stands still."""
-        return self.told.account(self.named, self.acked, self.source, partial(self.strays.told_epoch, now_s=now_s))
+        return self.told.account(
+            self.named, self.acked, self.source, partial(self.strays.reportable_epoch, now_s=now_s)
+        )
 
 
-def unread(track: Track, part: FetchedPartition, now_s: float) -> list[Stoppage]:
+def report_source_error(
+    track: PartitionReplicator, part: FetchedPartitionById, now_s: float
+) -> list[PartitionIncident]:
     """The source's leader did not let it be read."""
-    kind = describe(part.error)
+    kind = error_kind(part.error)
     name = kind.name if part.error else "another history"
     track.source.unread += 1
-    track.settle(now_s + wait_s(track.source.unread))
+    track.settle(now_s + retry_pause_s(track.source.unread))
     said = f"answers {name} to fetches at offset {track.fetched}"
-    return unheard(track, said, kind.sentence, now_s)
+    return report_source_silent(track, said, kind.sentence, now_s)
 
 
-def unheard(track: Track, said: str, why: str, now_s: float, since_s: float = NONE) -> list[Stoppage]:
+def report_source_silent(
+    track: PartitionReplicator, said: str, why: str, now_s: float, since_s: float = NEVER_S
+) -> list[PartitionIncident]:
     """Nothing comes from the source's leader. The row is over once what lies there crosses, or once it can be read
     where nothing lies there."""
     track.source.heard = False
@@ -537,112 +569,128 @@ def unheard(track: Track, said: str, why: str, now_s: float, since_s: float = NO
     at, named = track.fetched, track.named
     end = at + 1 if track.source.end > at else at
     sentence = f"the source's leader {said}, for {lasted_s:.0f} s by now: {why}"
-    return [Stoppage(named.topic, named.partition, IncidentKind.SOURCE_AWAY, at, end, sentence, POLICY_WAIT)]
+    return [PartitionIncident(named.topic, named.partition, IncidentKind.SOURCE_AWAY, at, end, sentence, POLICY_WAIT)]
 
 
-def untaken(track: Track, part: ProducedPartition | None, parcel: Parcel, now_s: float) -> list[Stoppage]:
+def report_batch_not_taken(
+    track: PartitionReplicator, part: ProducedPartition | None, parcel: OutgoingBatch, now_s: float
+) -> list[PartitionIncident]:
     """The twin's leader did not take a batch."""
     return _errs(track, part.error if part is not None else None, parcel, "", now_s)
 
 
-def unmarked(
-    track: Track, answer: Marked | None, piece: Parcel | Blank, now_s: float, what: str = "markers for "
-) -> list[Stoppage]:
+def report_markers_not_taken(
+    track: PartitionReplicator,
+    answer: MarkerOutcome | None,
+    piece: OutgoingBatch | OffsetGap,
+    now_s: float,
+    what: str = "markers for ",
+) -> list[PartitionIncident]:
     """The twin's leader did not take markers, or where the twin ends could not be asked for before something went."""
     return _errs(track, answer.error if answer is not None else None, piece, what, now_s)
 
 
-def _errs(track: Track, code: int | None, piece: Parcel | Blank, what: str, now_s: float) -> list[Stoppage]:
+def _errs(
+    track: PartitionReplicator, code: int | None, piece: OutgoingBatch | OffsetGap, what: str, now_s: float
+) -> list[PartitionIncident]:
     track.again(now_s, refused=bool(code))
     where = f"{what}offsets {piece.base} to {piece.end - 1}"
     if code:
-        kind = describe(code)
-        return stalled(track, f"answers {kind.name} to {where}", kind.sentence, (piece.base, piece.end), now_s)
+        kind = error_kind(code)
+        return report_target_stalled(
+            track, f"answers {kind.name} to {where}", kind.sentence, (piece.base, piece.end), now_s
+        )
     said = f"did not take {where}"
-    return stalled(track, said, "it does not end where it did, or gave no word of it", (piece.base, piece.end), now_s)
+    return report_target_stalled(
+        track, said, "it does not end where it did, or gave no word of it", (piece.base, piece.end), now_s
+    )
 
 
-def unsent(track: Track, now_s: float) -> list[Stoppage]:
+def report_throttled(track: PartitionReplicator, now_s: float) -> list[PartitionIncident]:
     """A leader that throttles us is sent nothing of what waits for it."""
-    if track.certain.sent_s > track.troubles.target.since_s != NONE:
-        track.rid_of(track.troubles.target)
+    if track.known_end.sent_s > track.troubles.target.since_s != NEVER_S:
+        track.clear_trouble(track.troubles.target)
     piece = track.waiting[0][0]
     said = f"lets us send nothing of offsets {piece.base} to {piece.end - 1}"
-    return stalled(track, said, THROTTLED, (piece.base, piece.end), now_s)
+    return report_target_stalled(track, said, THROTTLED_REASON, (piece.base, piece.end), now_s)
 
 
-def unanswered(track: Track, now_s: float, *, throttled: bool = False) -> list[Stoppage]:
+def report_unanswered(track: PartitionReplicator, now_s: float, *, throttled: bool = False) -> list[PartitionIncident]:
     """What was last sent to the twin's leader is on its way still, or its line broke."""
-    sent_s, span = track.certain.sent_s, (track.acked, max(track.acked, track.sent))
+    sent_s, span = track.known_end.sent_s, (track.acked, max(track.acked, track.sent))
     said = f"has not answered what it was sent for offsets {span[0]} to {span[1] - 1}"
-    why = THROTTLED if throttled else "it may hang, or wait for replicas or for a coordinator"
-    return stalled(track, said, why, span, now_s, sent_s)
+    why = THROTTLED_REASON if throttled else "it may hang, or wait for replicas or for a coordinator"
+    return report_target_stalled(track, said, why, span, now_s, sent_s)
 
 
-def stalled(
-    track: Track, said: str, why: str, span: tuple[int, int], now_s: float, since_s: float = NONE
-) -> list[Stoppage]:
+def report_target_stalled(
+    track: PartitionReplicator, said: str, why: str, span: tuple[int, int], now_s: float, since_s: float = NEVER_S
+) -> list[PartitionIncident]:
     """Nothing lands on the twin. The row is over once these offsets do."""
     lasted_s = track.troubles.target.lasts(now_s, since_s)
     if not lasted_s:
         return []
     named, sentence = track.named, f"the twin's leader {said}, for {lasted_s:.0f} s by now: {why}"
-    return [Stoppage(named.topic, named.partition, IncidentKind.TARGET_AWAY, *span, sentence, POLICY_WAIT)]
+    return [PartitionIncident(named.topic, named.partition, IncidentKind.TARGET_AWAY, *span, sentence, POLICY_WAIT)]
 
 
-def in_vain(
-    track: Track, sentence: str, now_s: float, since_s: float = NONE, kind: IncidentKind = IncidentKind.TARGET_AWAY
-) -> list[Stoppage]:
+def report_end_unknown(
+    track: PartitionReplicator,
+    sentence: str,
+    now_s: float,
+    since_s: float = NEVER_S,
+    kind: IncidentKind = IncidentKind.TARGET_AWAY,
+) -> list[PartitionIncident]:
     """Nothing crosses since nobody knows where the twin ends; it goes on by itself once that is known. `kind`: who is
     away."""
     if not track.troubles.vain.lasts(now_s, since_s):
         return []
     named, told = track.named, f"where the twin ends cannot be told: {sentence}"
     span = (track.told.to, track.told.to)
-    return [Stoppage(named.topic, named.partition, kind, *span, told, POLICY_WAIT)]
+    return [PartitionIncident(named.topic, named.partition, kind, *span, told, POLICY_WAIT)]
 
 
-def read_again(track: Track) -> None:
+def note_source_readable(track: PartitionReplicator) -> None:
     """The source can be read: the next account says so, whether anything crosses or not."""
     track.source.unread, track.source.heard = 0, True
-    track.rid_of(track.troubles.source)
+    track.clear_trouble(track.troubles.source)
 
 
-def taken_again(track: Track) -> None:
+def note_target_accepts(track: PartitionReplicator) -> None:
     """The target took something."""
     track.failures = track.refusals = 0
-    track.rid_of(track.troubles.target)
+    track.clear_trouble(track.troubles.target)
 
 
-NO_REACH = Reach(0, 0, 0)
+START_POSITION = WrittenPosition(0, 0, 0)
 
 
 @dataclass(slots=True, eq=False)
-class MappedTrack(Track):
+class MappedPartitionReplicator(PartitionReplicator):
     """`reach` is how far it is written for certain, `gained` what was not told yet of where it went. `leapt`: something
     was passed by since its last record."""
 
     mapped: ClassVar[bool] = True
-    reach: Reach = NO_REACH
-    gained: list[Extent] = field(default_factory=list)
-    leapt: bool = False
-    blanks: deque[Blank] = field(default_factory=deque)
+    reach: WrittenPosition = START_POSITION
+    unreported_runs: list[OffsetRun] = field(default_factory=list)
+    skipped_offsets: bool = False
+    blanks: deque[OffsetGap] = field(default_factory=deque)
 
-    def judge(self, seen: Observation, anchor: Stamp) -> Verdict:  # noqa: ARG002
+    def judge(self, seen: TargetState, anchor: SequenceMap) -> PositionVerdict:  # noqa: ARG002
         """The look has read the twin's batches itself; what it makes of them is its verdict."""
-        return seen.verdict or Wait("the twin was looked at before it was known to be mapped")
+        return seen.verdict or InspectAgain("the twin was looked at before it was known to be mapped")
 
-    def fits(self, entry: Handover) -> bool:
+    def fits(self, entry: Handoff) -> bool:
         """Only where both speak of one place: a reach that is older than the handover would put the two together that
         never belonged together. Then a look tells."""
         return entry.next_sequence == self.reach.sequence
 
-    def resume(self, go: Go, seen: Observation, *, fence: int, armed_ms: int, cut_to: int) -> None:  # noqa: ARG002
-        super(MappedTrack, self).resume(go, seen, fence=fence, armed_ms=armed_ms, cut_to=-1)
-        self.gained = follow_on(None, [*self.gained, *seen.extents])
+    def resume(self, go: ResumeAt, seen: TargetState, *, fence: int, armed_ms: int, cut_to: int) -> None:  # noqa: ARG002
+        super(MappedPartitionReplicator, self).resume(go, seen, fence=fence, armed_ms=armed_ms, cut_to=-1)
+        self.unreported_runs = append_runs(None, [*self.unreported_runs, *seen.extents])
         if seen.extents:
-            self.reach = reach_of(seen.extents[-1])
-            self.dropped = but_for(self.dropped, [(one.source, source_end(one)) for one in seen.extents])
+            self.reach = position_after(seen.extents[-1])
+            self.dropped = subtract_landed(self.dropped, [(one.source, source_end(one)) for one in seen.extents])
 
     def begin(
         self,
@@ -653,7 +701,7 @@ class MappedTrack(Track):
         source_start: int = 0,
         next_sequence: int = -1,
     ) -> None:
-        super(MappedTrack, self).begin(
+        super(MappedPartitionReplicator, self).begin(
             position,
             armed_until_ms=armed_until_ms,
             leader_epoch=leader_epoch,
@@ -663,100 +711,106 @@ class MappedTrack(Track):
         self.blanks.clear()
         last, began = self.reach.last_source, self.order.reached
         behind = last + 1 if last >= 0 or not began else began.source  # as long as nothing has landed: where it began
-        self.leapt = position != behind
+        self.skipped_offsets = position != behind
         self.reach = self.reach._replace(source=position, sequence=self.stamp.anchor_sequence, warm=False)
 
-    def lands(self, parcel: Parcel, base: int) -> bool:
+    def lands(self, parcel: OutgoingBatch, base: int) -> bool:
         """Notes where a batch went. Only while all before it has: what came behind a failure is looked at."""
         reach, length = self.reach, parcel.end - parcel.base
         if base < reach.target:
             return False
         if self.phase is Phase.RUNNING:
-            one = Extent(SourceOffset(parcel.base), TargetOffset(base), length, reach.sequence)
-            self.gained[-1:] = follow_on(self.gained[-1] if self.gained else None, [one])
-            self.reach = reach_of(one)
+            one = OffsetRun(SourceOffset(parcel.base), TargetOffset(base), length, reach.sequence)
+            self.unreported_runs[-1:] = append_runs(self.unreported_runs[-1] if self.unreported_runs else None, [one])
+            self.reach = position_after(one)
         return True
 
     def arrived(self, end: int) -> None:
-        super(MappedTrack, self).arrived(end)
+        super(MappedPartitionReplicator, self).arrived(end)
         while self.blanks and self.blanks[0].base == self.acked:
             self._pass(self.blanks.popleft())
 
-    def queue(self, piece: Parcel | Blank, hold: Hold | None) -> None:
-        if isinstance(piece, Parcel):
-            super(MappedTrack, self).queue(piece, hold)
+    def queue(self, piece: OutgoingBatch | OffsetGap, hold: PooledBuffer | None) -> None:
+        if isinstance(piece, OutgoingBatch):
+            super(MappedPartitionReplicator, self).queue(piece, hold)
         elif not self.waiting and not self.in_flight and self.acked == piece.base:
             self._pass(piece)
         else:
             self.blanks.append(piece)
 
-    def may_send(self, parcel: Parcel, now_s: float, now_ms: int, kept_ms: int) -> bool:
-        if not super(MappedTrack, self).may_send(parcel, now_s, now_ms, kept_ms):
+    def may_send(self, parcel: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
+        if not super(MappedPartitionReplicator, self).may_send(parcel, now_s, now_ms, kept_ms):
             return False
         for blank in self._before(parcel):
             self._send_past(blank)
         return True
 
-    def head_of(self, parcel: Parcel) -> bytes:
+    def head_of(self, parcel: OutgoingBatch) -> bytes:
         return self.stamp.after(sum(blank.end - blank.base for blank in self._before(parcel))).head(parcel)
 
     def settle(self, retry_at_s: float) -> None:
-        super(MappedTrack, self).settle(retry_at_s)
+        super(MappedPartitionReplicator, self).settle(retry_at_s)
         self.blanks.clear()
 
     def set_back(self) -> None:
-        super(MappedTrack, self).set_back()
+        super(MappedPartitionReplicator, self).set_back()
         while self.blanks and self.blanks[-1].base >= self.sent:
             self.blanks.pop()
 
-    def account(self, now_s: float) -> Carried | None:
+    def account(self, now_s: float) -> PartitionProgress | None:
         """Extents are told as soon as they are known, though the account of the fetch they belong to may come later."""
-        carried = super(MappedTrack, self).account(now_s)
-        if not self.gained:
+        carried = super(MappedPartitionReplicator, self).account(now_s)
+        if not self.unreported_runs:
             return carried
-        told, self.gained = tuple(self.gained), []
+        told, self.unreported_runs = tuple(self.unreported_runs), []
         if carried is None:
             carried = self.told.nothing(self.named, self.source.start, max(self.source.end, self.told.to))
         return replace(carried, extents=told)
 
-    def moved(self, parcel: Parcel) -> bool:
+    def moved(self, parcel: OutgoingBatch) -> bool:
         """Where something was passed by that was a record once: dropped, compacted, or lost by retention."""
-        return self.leapt or self.order.thinned_to >= 0 or bool(self._before(parcel))
+        return self.skipped_offsets or self.order.thinned_to >= 0 or bool(self._before(parcel))
 
-    def _before(self, parcel: Parcel) -> list[Blank]:
+    def _before(self, parcel: OutgoingBatch) -> list[OffsetGap]:
         """What is passed by with this parcel, which goes next."""
         return [blank for blank in self.blanks if self.sent <= blank.base < parcel.base]
 
-    def _pass(self, blank: Blank) -> None:
+    def _pass(self, blank: OffsetGap) -> None:
         if blank.base >= self.sent:
             self._send_past(blank)
         self.acked = blank.end
 
-    def _send_past(self, blank: Blank) -> None:
-        self.sent, self.leapt = blank.end, True
+    def _send_past(self, blank: OffsetGap) -> None:
+        self.sent, self.skipped_offsets = blank.end, True
         self.stamp = self.stamp.after(blank.end - blank.base)
 
 
-def track_of(order: TrackOrder, producer: tuple[int, int], fence: int, partition_bytes_max: int) -> Track:
+def make_replicator(
+    order: PartitionConfig, producer: tuple[int, int], fence: int, partition_bytes_max: int
+) -> PartitionReplicator:
     """The track that the order asks for."""
     if order.reached is None:
-        return Track.of(order, producer, fence, partition_bytes_max)
-    track = MappedTrack.of(order, producer, fence, partition_bytes_max)
-    assert isinstance(track, MappedTrack)
+        return PartitionReplicator.of(order, producer, fence, partition_bytes_max)
+    track = MappedPartitionReplicator.of(order, producer, fence, partition_bytes_max)
+    assert isinstance(track, MappedPartitionReplicator)
     track.reach = order.reached
     return track
 
 
-def learn(tracks: Mapping[NamedPartition, Track], reached: Mapping[NamedPartition, Reach]) -> None:
+def update_written_positions(
+    tracks: Mapping[TopicPartition, PartitionReplicator], reached: Mapping[TopicPartition, WrittenPosition]
+) -> None:
     """How far the mapped ones are written by now, as the desk has it from the accounts."""
     for named, reach in reached.items():
         track = tracks.get(named)
-        if isinstance(track, MappedTrack):
+        if isinstance(track, MappedPartitionReplicator):
             track.reach = reach
 
 
-def reaches(tracks: Mapping[NamedPartition, Track], wanted: list[NamedPartition]) -> dict[NamedPartition, Reach]:
+def written_positions(
+    tracks: Mapping[TopicPartition, PartitionReplicator], wanted: list[TopicPartition]
+) -> dict[TopicPartition, WrittenPosition]:
     """How far those of these partitions that are mapped are written, for a look."""
     found = ((named, tracks.get(named)) for named in wanted)
-    mapped = ((named, track) for named, track in found if isinstance(track, MappedTrack))
+    mapped = ((named, track) for named, track in found if isinstance(track, MappedPartitionReplicator))
     return {named: track.reach.passed(track.told.to)._replace(warm=track.begins > 0) for named, track in mapped}

@@ -18,65 +18,71 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.incidents import POLICY_GAP, IncidentKind, IncidentSide
-from twinshore.config.model import NamedPartition, QueueRules
-from twinshore.kafka.protocol.fetch import FetchedAnswer, FetchedPartition
+from twinshore.config.incident_policy import POLICY_GAP, IncidentKind, IncidentSide
+from twinshore.config.model import QueueRules, TopicPartition
+from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseById
 from twinshore.kafka.protocol.produce import ProducedPartition
-from twinshore.kafka.protocol.transactions import FILLER_RECORDS_MAX, filler
+from twinshore.kafka.protocol.transactions import FILLER_RECORDS_MAX, make_filler
 from twinshore.replication.task.core import position
-from twinshore.replication.task.core.accounting import nothing_of
+from twinshore.replication.task.core.accounting import empty_progress
 from twinshore.replication.task.core.batches import (
-    Blank,
-    Cutter,
-    Halt,
-    Hold,
-    Joining,
-    Leap,
-    Parcel,
-    Stamp,
-    parcel_of,
-    within,
+    BatchParser,
+    BufferPool,
+    FilledGap,
+    OffsetGap,
+    OutgoingBatch,
+    PartitionStopped,
+    PooledBuffer,
+    SequenceMap,
+    clip_gaps,
+    make_outgoing_batch,
 )
-from twinshore.replication.task.core.config import Handover, LaneLimits, Reach, Stand, Stoppage
-from twinshore.replication.task.core.fetching import FetchBook, FetchOrder, Line
+from twinshore.replication.task.core.config import EpochOffset, Handoff, PartitionIncident, TaskLimits, WrittenPosition
+from twinshore.replication.task.core.fetching import FetchScheduler, FetchStream, PlannedFetch
 from twinshore.replication.task.core.partition import (
+    PartitionReplicator,
     Phase,
-    Sent,
-    Track,
-    in_vain,
-    learn,
-    read_again,
-    taken_again,
-    unanswered,
-    unmarked,
-    unread,
-    untaken,
+    SentBatch,
+    note_source_readable,
+    note_target_accepts,
+    report_batch_not_taken,
+    report_end_unknown,
+    report_markers_not_taken,
+    report_source_error,
+    report_unanswered,
+    update_written_positions,
 )
-from twinshore.replication.task.core.position import Go, Marked, Observation, Stop, Wait
+from twinshore.replication.task.core.position import InspectAgain, MarkerOutcome, ResumeAt, StopAt, TargetState
 from twinshore.replication.task.core.resync import (
     MARKERS_MAX,
-    Marks,
-    Rest,
-    at_rest,
-    by_partition,
-    landed,
-    look_again,
-    next_runs,
-    refused,
-    unsure,
+    IdleTwin,
+    PendingMarkers,
+    find_idle_twins,
+    find_unsure_twins,
+    judge_refused_markers,
+    markers_landed,
+    next_marker_runs,
+    recheck_log_ends,
+    results_by_partition,
 )
-from twinshore.replication.task.core.roster import Roster, take
-from twinshore.replication.task.core.shared_read import NO_BUFFER, Reading, Seat, drop, note_found
+from twinshore.replication.task.core.roster import TaskPartitionsBase, accept_handoff
+from twinshore.replication.task.core.shared_read import (
+    NO_BUFFER,
+    SharedFetch,
+    SharedFetchMember,
+    drop_unsent,
+    note_missing_ranges,
+)
 
-FILLED_MAX = 20_000_000_000  # About an hour of filling.
+FILLED_OFFSETS_MAX = 20_000_000_000  # About an hour of filling.
 # A turn of the pump's loop that took longer is too long: a grant is some seconds, and others wait for theirs.
-TURN_S = 0.4
+TURN_S_MAX = 0.4
 # What a pump that is gone had sent lands within so many times `undelivered_s` after its grant, or never.
-CONFIRM = 1.1
-NO_REACH: Mapping[NamedPartition, Reach] = MappingProxyType({})
+CONFIRM_FACTOR = 1.1
+NO_WRITTEN_POSITIONS: Mapping[TopicPartition, WrittenPosition] = MappingProxyType({})
 
 
-def cut_limit(seen: Observation, anchor: int, *, never: bool) -> int:
+def log_start_limit(seen: TargetState, anchor: int, *, never: bool) -> int:
     """Up to where the twin's log may be cut. Below its anchor it holds nothing but this link's filler; where no record
     may `never` be cut off, that goes alone."""
     if seen.uncut:
@@ -84,7 +90,9 @@ def cut_limit(seen: Observation, anchor: int, *, never: bool) -> int:
     return min(anchor, seen.source_start) if never else seen.source_start
 
 
-def fill(track: Track, seen: Observation, now_ms: int, *, marked_max: int) -> tuple[Halt | None, list[Stoppage]]:
+def fill_gap(
+    track: PartitionReplicator, seen: TargetState, now_ms: int, *, marked_max: int
+) -> tuple[PartitionStopped | None, list[PartitionIncident]]:
     """Queues what takes the offsets up to the source's start. What must be told of it, or a halt.
 
     Filler takes them before the twin's first record, markers behind that: `marked_max` at most.
@@ -96,26 +104,26 @@ def fill(track: Track, seen: Observation, now_ms: int, *, marked_max: int) -> tu
     filled_to = _filled_to(track, seen)
     if not track.mapped and (halt := _too_long(track, seen, filled_to, marked_max, sentence)):
         return halt, []
-    told: list[Stoppage] = []
+    told: list[PartitionIncident] = []
     # What the source had when its twin was made, and has lost since; a gap that grew is told of for what it grew by.
     lost_from = max(begin, track.order.anchor_offset, track.told.gap_to)
     if lost_from < end:
         kind = IncidentKind.RETENTION_GAP
-        told = [Stoppage(named.topic, named.partition, kind, lost_from, end, sentence, POLICY_GAP)]
+        told = [PartitionIncident(named.topic, named.partition, kind, lost_from, end, sentence, POLICY_GAP)]
         track.told.gap_to = end
     for piece in _pieces(track, begin, filled_to, end):
         track.queue(piece, None)
-        blanks = (Blank(piece.base, piece.end),)
-        track.told.noted.append(nothing_of(piece.base, piece.end, now_ms, blanks=blanks))
+        blanks = (OffsetGap(piece.base, piece.end),)
+        track.told.noted.append(empty_progress(piece.base, piece.end, now_ms, blanks=blanks))
     track.fetched, track.source.epoch = end, -1
     return None, told
 
 
-def untold(track: Track, seen: Observation) -> list[Stoppage]:
+def report_unreported_gap(track: PartitionReplicator, seen: TargetState) -> list[PartitionIncident]:
     """What must be told of offsets that the source has no more, where a pump ended before it could tell of them: the
     twin has no record there, so they were taken before they crossed, or never held one that consumers see."""
     first = max(track.order.anchor_offset, track.told.to, track.told.gap_to)
-    lost = within([Blank(*run) for run in seen.unseen], first, track.fetched)
+    lost = clip_gaps([OffsetGap(*run) for run in seen.unseen], first, track.fetched)
     if not lost:
         return []
     begin, end, many = lost[0].base, lost[-1].end, sum(run.end - run.base for run in lost)
@@ -125,10 +133,12 @@ def untold(track: Track, seen: Observation) -> list[Stoppage]:
     )
     track.told.gap_to = end
     named = track.named
-    return [Stoppage(named.topic, named.partition, IncidentKind.RETENTION_GAP, begin, end, sentence, POLICY_GAP)]
+    return [
+        PartitionIncident(named.topic, named.partition, IncidentKind.RETENTION_GAP, begin, end, sentence, POLICY_GAP)
+    ]
 
 
-def _filled_to(track: Track, seen: Observation) -> int:
+def _filled_to(track: PartitionReplicator, seen: TargetState) -> int:
     """Up to where filler takes the offsets. A topic that was at home on the target holds its own records below."""
     begin, order = track.fetched, track.order
     if track.mapped or order.inherited or seen.uncut:
@@ -136,7 +146,9 @@ def _filled_to(track: Track, seen: Observation) -> int:
     return max(begin, min(seen.source_start, order.anchor_offset))
 
 
-def _too_long(track: Track, seen: Observation, filled_to: int, marked_max: int, sentence: str) -> Halt | None:
+def _too_long(
+    track: PartitionReplicator, seen: TargetState, filled_to: int, marked_max: int, sentence: str
+) -> PartitionStopped | None:
     """Why what takes the offsets would take too long."""
     begin, end, twin = track.fetched, seen.source_start, track.order.twin_named
     if seen.uncut and end - begin > marked_max:
@@ -144,32 +156,32 @@ def _too_long(track: Track, seen: Observation, filled_to: int, marked_max: int, 
             f"offsets {begin} to {end - 1} of twin {twin} must be filled: its source begins at {end}; they are too "
             f"many for markers, and what fills them must be cut off again: {seen.uncut}"
         )
-        return Halt(IncidentKind.RIGHTS_LOST, begin, end, why, IncidentSide.TARGET)
+        return PartitionStopped(IncidentKind.RIGHTS_LOST, begin, end, why, IncidentSide.TARGET)
     if end - filled_to > marked_max:
         why = (
             f"more than gap_offsets_max = {marked_max} offsets are missing; delete the twin {twin.topic} on the target,"
             f" then `twinshore mirror begin-again {track.named.topic}`"
         )
-        return Halt(IncidentKind.RETENTION_GAP, begin, end, f"{sentence}, and {why}")
-    if filled_to - begin > FILLED_MAX:
-        return Halt(IncidentKind.RETENTION_GAP, begin, end, f"{sentence}, and that is too long to fill")
+        return PartitionStopped(IncidentKind.RETENTION_GAP, begin, end, f"{sentence}, and {why}")
+    if filled_to - begin > FILLED_OFFSETS_MAX:
+        return PartitionStopped(IncidentKind.RETENTION_GAP, begin, end, f"{sentence}, and that is too long to fill")
     return None
 
 
-def _pieces(track: Track, begin: int, filled_to: int, end: int) -> Iterator[Blank | Parcel]:
+def _pieces(track: PartitionReplicator, begin: int, filled_to: int, end: int) -> Iterator[OffsetGap | OutgoingBatch]:
     first = 0 if track.order.inherited else track.order.anchor_offset
     while begin < filled_to:
-        made = filler(min(FILLER_RECORDS_MAX, filled_to - begin))
-        yield parcel_of(made.header._replace(base_offset=begin), made.body)
+        made = make_filler(min(FILLER_RECORDS_MAX, filled_to - begin))
+        yield make_outgoing_batch(made.header._replace(base_offset=begin), made.body)
         begin += made.header.count
     if begin < first and not track.mapped:
-        yield Leap(begin, min(first, end))
+        yield FilledGap(begin, min(first, end))
         begin = first
     if begin < end:
-        yield Blank(begin, end)
+        yield OffsetGap(begin, end)
 
 
-def cuts(tracks: Iterable[Track]) -> dict[NamedPartition, int]:
+def take_due_cuts(tracks: Iterable[PartitionReplicator]) -> dict[TopicPartition, int]:
     """Twins that begin before their sources do, and where they should; each is named once for each look."""
     due = [track for track in tracks if 0 <= track.cut_to <= track.acked]
     found = {track.named: track.cut_to for track in due}
@@ -178,7 +190,7 @@ def cuts(tracks: Iterable[Track]) -> dict[NamedPartition, int]:
     return found
 
 
-class Portion:
+class ParseBudget:
     """How much is cut in one turn: at most so much, less where turns take long, as on a processor that others use too
     or while loops are not compiled yet."""
 
@@ -198,49 +210,58 @@ class Portion:
     def took(self, spent_s: float) -> None:
         """A turn is over. One in which little was cut says nothing of a portion."""
         done, self._done = self._done, 0
-        if spent_s > TURN_S:
-            self.work = max(self._most // 100, int(self.work * TURN_S / spent_s))
-        elif spent_s < TURN_S / 2 and done > self.work // 2:
+        if spent_s > TURN_S_MAX:
+            self.work = max(self._most // 100, int(self.work * TURN_S_MAX / spent_s))
+        elif spent_s < TURN_S_MAX / 2 and done > self.work // 2:
             self.work = min(self._most, 2 * self.work)
 
 
-class Remainder(NamedTuple):
+class UnparsedPartition(NamedTuple):
     """One partition of an answer, with its `cutter` where a part is cut. It fits while its partition stands `at` that
     offset, and has begun as often."""
 
-    line: Line
-    track: Track
+    line: FetchStream
+    track: PartitionReplicator
     at: int
     begins: int
-    part: FetchedPartition
-    hold: Hold
-    cutter: Cutter | None = None
+    part: FetchedPartitionById
+    hold: PooledBuffer
+    cutter: BatchParser | None = None
 
 
-class Uncut:
+class ParseBacklog:
     """Of one lane, the oldest first. The buffers are counted as used, and their lines ask for nothing more."""
 
     def __init__(self) -> None:
-        self._rests: deque[Remainder] = deque()
+        self._rests: deque[UnparsedPartition] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._rests)
 
-    def holds(self, line: Line) -> bool:
+    def holds(self, line: FetchStream) -> bool:
         return bool(self._rests) and any(rest.line == line for rest in self._rests)
 
-    def keep(self, line: Line, parts: Iterable[tuple[Track, FetchedPartition]], hold: Hold) -> None:
+    def keep(
+        self, line: FetchStream, parts: Iterable[tuple[PartitionReplicator, FetchedPartitionById]], hold: PooledBuffer
+    ) -> None:
         """These, of which nothing is cut."""
         for track, part in parts:
             hold.uses += 1
-            self._rests.append(Remainder(line, track, track.fetched, track.begins, part, hold))
+            self._rests.append(UnparsedPartition(line, track, track.fetched, track.begins, part, hold))
 
-    def go_on_with(self, line: Line, track: Track, part: FetchedPartition, hold: Hold, cutter: Cutter) -> None:
+    def go_on_with(
+        self,
+        line: FetchStream,
+        track: PartitionReplicator,
+        part: FetchedPartitionById,
+        hold: PooledBuffer,
+        cutter: BatchParser,
+    ) -> None:
         """A part of it is cut; the rest comes next."""
         hold.uses += 1
-        self._rests.appendleft(Remainder(line, track, track.fetched, track.begins, part, hold, cutter))
+        self._rests.appendleft(UnparsedPartition(line, track, track.fetched, track.begins, part, hold, cutter))
 
-    def next(self, fetches: FetchBook) -> Remainder | None:
+    def next(self, fetches: FetchScheduler) -> UnparsedPartition | None:
         """The next one that still fits; what does not is fetched again."""
         while self._rests:
             rest = self._rests.popleft()
@@ -257,12 +278,12 @@ class Uncut:
             rest.hold.uses -= 1
         self._rests.clear()
 
-    def uses(self) -> Iterable[Hold]:
+    def uses(self) -> Iterable[PooledBuffer]:
         """The buffers that are counted."""
         return (rest.hold for rest in self._rests)
 
 
-def feed(lane: Lane, now_ms: int) -> None:
+def feed_from_window(lane: TaskPartitions, now_ms: int) -> None:
     """Gives the lane's partitions what the window has for them, as far as they want it now; of a fresh queue what is
     not fresh any more is dropped before."""
     fetches, seat = lane.fetches, lane.fetches.seat
@@ -274,7 +295,7 @@ def feed(lane: Lane, now_ms: int) -> None:
         fed = False
         line = fetches.line_of(track, track.route)
         if seat.drops(track) and fetches.asks(track, line):
-            fed = freshen(seat, track, now_ms)
+            fed = drop_stale_batches(seat, track, now_ms)
         while fetches.asks(track, line) and not track.full():
             if room <= 0 or fetches.buckets.shut():
                 seat.later(track)
@@ -290,7 +311,7 @@ def feed(lane: Lane, now_ms: int) -> None:
             if fetches.buckets.bounding:
                 fetches.buckets.spend(track.order.topic, sum(entry.size for entry in cut.carried))
             if not track.source.heard:
-                read_again(track)
+                note_source_readable(track)
             track.source.led, fed = one.led, True
             track.take(cut, NO_BUFFER, now_ms)
             room -= sum(piece.size for piece in cut.parcels)
@@ -298,18 +319,18 @@ def feed(lane: Lane, now_ms: int) -> None:
             lane.wake(track)
 
 
-def freshen(seat: Seat, track: Track, now_ms: int) -> bool:
+def drop_stale_batches(seat: SharedFetchMember, track: PartitionReplicator, now_ms: int) -> bool:
     """Whether something that waits for it was dropped."""
     found = seat.kept_from(track, now_ms)
     if found is None:
         return False
     to, epoch, why = found
-    drop(track, to, epoch, why, now_ms)
+    drop_unsent(track, to, epoch, why, now_ms)
     track.source.led = track.route.source_epoch
     return True
 
 
-class Lane(Roster):
+class TaskPartitions(TaskPartitionsBase):
     """The partitions one pump carries, and everything it knows of them."""
 
     def __init__(
@@ -319,32 +340,36 @@ class Lane(Roster):
         fence: int = 0,
         *,
         state_expiry_ms: int,
-        limits: LaneLimits | None = None,
+        limits: TaskLimits | None = None,
         never_cut: bool = False,
-        reading: Reading | None = None,
+        reading: SharedFetch | None = None,
         queue: QueueRules | None = None,
     ) -> None:
         """`fence`: a coordinator epoch for our markers; those of pumps with a lower one are refused after ours.
         `never_cut`: no record of a twin is ever cut off. `reading`: with whose other lanes this one reads together, and
         `queue` what of it is kept for this one."""
-        super().__init__((producer_id, epoch), fence, limits or LaneLimits(), reading, queue)
+        super().__init__((producer_id, epoch), fence, limits or TaskLimits(), reading, queue)
         # Belt 2 counts as fastened only while the broker surely remembers us.
         self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
-        self._confirm_s = CONFIRM * self.limits.undelivered_s
-        self._joining = Joining(self.limits)
-        self.uncut = Uncut()
-        self._portion = Portion(self.limits.work_max)
+        self._confirm_s = CONFIRM_FACTOR * self.limits.undelivered_s
+        self._joining = BufferPool(self.limits)
+        self.uncut = ParseBacklog()
+        self._portion = ParseBudget(self.limits.work_max)
         self.finishing = False
         self._never_cut = never_cut
 
     def take_over(
-        self, handovers: Iterable[Handover], now_s: float, reached: Mapping[NamedPartition, Reach] = NO_REACH
+        self,
+        handovers: Iterable[Handoff],
+        now_s: float,
+        reached: Mapping[TopicPartition, WrittenPosition] = NO_WRITTEN_POSITIONS,
     ) -> None:
-        """Partitions whose last holder said where it stood start there without a look. `reached`: as `learn` says."""
-        learn(self.tracks, reached)
+        """Partitions whose last holder said where it stood start there without a look. `reached`: as
+        `update_written_positions` says."""
+        update_written_positions(self.tracks, reached)
         for entry in handovers:
-            track = self.tracks.get(NamedPartition(entry.topic, entry.partition))
-            if track is not None and take(track, entry, now_s):
+            track = self.tracks.get(TopicPartition(entry.topic, entry.partition))
+            if track is not None and accept_handoff(track, entry, now_s):
                 self.wake(track)
 
     def finish(self) -> None:
@@ -364,77 +389,81 @@ class Lane(Roster):
     def called(self) -> bool:
         """Whether another lane has read something for this one, or left it to be read."""
         seat = self.fetches.seat
-        return seat is not None and (seat.summoned or bool(seat.called))
+        return seat is not None and (seat.needs_turn or bool(seat.called))
 
     # -- looking at the twin
 
-    def to_look_at(self, now_s: float, up: Container[int]) -> list[NamedPartition]:
+    def take_due_inspections(self, now_s: float, up: Container[int]) -> list[TopicPartition]:
         """Twins to be observed now, each once until `observed` is told: where a line is `up`, it tells of a crash."""
         found = []
         for track in self.tracks.values():
-            if track.phase is Phase.LOOK and track.retry_at_s <= now_s and track.route.target in up:
-                self.tell_early(track, now_s)
+            if track.phase is Phase.UNVERIFIED and track.retry_at_s <= now_s and track.route.target in up:
+                self.report_early(track, now_s)
                 track.looks(now_s)
                 found.append(track.named)
         return found
 
-    def observed(
-        self, named: NamedPartition, seen: Observation | KafkaError | None, now_s: float, now_ms: int = 1
+    def on_inspected(
+        self, named: TopicPartition, seen: TargetState | KafkaError | None, now_s: float, now_ms: int = 1
     ) -> None:
         """What a look at the twin gave; an error or None: it could not be had."""
         track = self.tracks.get(named)
-        if track is None or track.leaving or track.phase is not Phase.LOOKING:
+        if track is None or track.leaving or track.phase is not Phase.VERIFYING:
             return
-        anchor = Stamp.of(self.producer, track.order)
-        if isinstance(seen, Observation):
-            verdict = Wait("its line broke meanwhile") if track.doubted else track.judge(seen, anchor)
+        anchor = SequenceMap.of(self.producer, track.order)
+        if isinstance(seen, TargetState):
+            verdict = InspectAgain("its line broke meanwhile") if track.doubted else track.judge(seen, anchor)
         else:
-            verdict = position.unseen(seen, track.told.to)
+            verdict = position.judge_failed_inspection(seen, track.told.to)
         match verdict:
-            case Go() if isinstance(seen, Observation):
+            case ResumeAt() if isinstance(seen, TargetState):
                 self._begin(track, verdict, seen, now_ms)
-            case Stop(kind, offset, end, sentence):
-                self._stop(track, Halt(kind, offset, end, sentence))
-            case Wait(sentence):
-                self.incidents += in_vain(track, sentence, now_s)
+            case StopAt(kind, offset, end, sentence):
+                self._stop(track, PartitionStopped(kind, offset, end, sentence))
+            case InspectAgain(sentence):
+                self.incidents += report_end_unknown(track, sentence, now_s)
                 track.again(now_s)
 
-    def _begin(self, track: Track, go: Go, seen: Observation, now_ms: int) -> None:
-        note_found(track, seen.dropped)
-        track.strays.seen(track.certain.looked_at_s, self._confirm_s)
+    def _begin(self, track: PartitionReplicator, go: ResumeAt, seen: TargetState, now_ms: int) -> None:
+        note_missing_ranges(track, seen.dropped)
+        track.strays.seen(track.known_end.looked_at_s, self._confirm_s)
         if go.position < track.order.inherited and not go.next_sequence and track.strays.until_s:
             # Sequences begin anew at another offset than before: a stray would fit where it does not belong.
             track.settle(track.strays.until_s)
             return
         if track.told.to < 0:
             track.told.to = go.position
-        self.incidents.extend(position.lost_by_target(track.named, go.position, track.told.to, seen.source_start))
+        self.incidents.extend(
+            position.report_lost_by_target(track.named, go.position, track.told.to, seen.source_start)
+        )
         if go.position > track.acked:
-            track.rid_of(track.troubles.target)  # What was sent has landed, if only its answer was lost.
-        cut_to = cut_limit(seen, track.order.anchor_offset, never=self._never_cut)
+            track.clear_trouble(track.troubles.target)  # What was sent has landed, if only its answer was lost.
+        cut_to = log_start_limit(seen, track.order.anchor_offset, never=self._never_cut)
         track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms, cut_to=cut_to)
-        self.incidents += untold(track, seen)
+        self.incidents += report_unreported_gap(track, seen)
         track.note_untold(now_ms, seen.wrote_epoch)
-        track.led_anew()
+        track.on_leader_change()
         if go.gap_to > go.position and track.phase is Phase.RUNNING:
-            trouble, told = fill(track, seen, now_ms, marked_max=self.limits.gap_offsets_max)
+            trouble, told = fill_gap(track, seen, now_ms, marked_max=self.limits.gap_offsets_max)
             self.incidents.extend(told)
             if trouble:
                 self._stop(track, trouble)
                 return
-        track.old = Stand(seen.young_epoch, seen.young_from)
-        self.too_old(track, now_ms)
+        track.old = EpochOffset(seen.young_epoch, seen.young_from)
+        self.drop_too_old(track, now_ms)
         self.wake(track)
 
     # -- fetching
 
-    def fetch_order(self, line: Line) -> FetchOrder | None:
+    def fetch_order(self, line: FetchStream) -> PlannedFetch | None:
         """The next fetch for a source connection; None while it has nothing to ask."""
         if self.finishing or self._joining.full() or self.uncut.holds(line):
             return None
         return self.fetches.order(line)
 
-    def fetched(self, line: Line, answer: FetchedAnswer, hold: Hold, now_s: float, now_ms: int) -> None:
+    def fetched(
+        self, line: FetchStream, answer: FetchResponseById, hold: PooledBuffer, now_s: float, now_ms: int
+    ) -> None:
         """A fetch was answered; parcels that point into its buffer are counted on `hold`. What costs too much to cut in
         this turn of the pump's loop is left for `go_on`."""
         self.silence.over("source", line)
@@ -451,7 +480,7 @@ class Lane(Roster):
         meanwhile."""
         self._portion.again()
         if self.fetches.seat:
-            feed(self, now_ms)
+            feed_from_window(self, now_ms)
         while self._portion.left >= 0 and (one := self.uncut.next(self.fetches)):
             self._take(one.line, one.track, one.part, one.hold, now_s, now_ms, one.cutter)
 
@@ -461,20 +490,20 @@ class Lane(Roster):
 
     def _take(
         self,
-        line: Line,
-        track: Track,
-        part: FetchedPartition,
-        hold: Hold,
+        line: FetchStream,
+        track: PartitionReplicator,
+        part: FetchedPartitionById,
+        hold: PooledBuffer,
         now_s: float,
         now_ms: int,
-        cutter: Cutter | None = None,
+        cutter: BatchParser | None = None,
     ) -> None:
         if part.error or part.diverging_epoch:
             self._source_error(track, part, now_s)
             return
         track.source.end, track.source.start = part.high_watermark, part.log_start
         if not track.source.heard:
-            read_again(track)
+            note_source_readable(track)
         seat = self.fetches.seat
         if not len(part.records):
             if seat:
@@ -483,14 +512,14 @@ class Lane(Roster):
         if cutter is None:
             data, own = part.records, self._joining
             data, joining = seat.begins(track, data, own, now_ms) if seat else (data, own)
-            cutter = Cutter(data, track.fetched, track.write_from, self.limits, joining, part.aborted)
-        done = cutter.cut(self._portion.left)
+            cutter = BatchParser(data, track.fetched, track.write_from, self.limits, joining, part.aborted)
+        done = cutter.parse(self._portion.left)
         if seat:
             done = seat.read(track, done, part, cutter.joining, now_ms)
-            done = self.fresh_of(track, done, now_ms)
+            done = self.without_too_old(track, done, now_ms)
         self._portion.spend(cutter.work)
         if done.end == track.fetched and not done.halt:
-            track.partition_bytes_max = position.bytes_needed(part.records, track.partition_bytes_max)
+            track.partition_bytes_max = position.needed_fetch_bytes(part.records, track.partition_bytes_max)
             self.wake(track)
             return
         track.take(done, hold, now_ms)
@@ -500,23 +529,23 @@ class Lane(Roster):
         if done.halt:
             self._halt(track, done.halt)
         elif track.old.end > track.fetched:
-            self.too_old(track, now_ms)
+            self.drop_too_old(track, now_ms)
 
     # -- producing
 
-    def produce_order(self, node: int, now_s: float, now_ms: int, bytes_max: int = 1 << 30) -> list[Sent]:
+    def produce_order(self, node: int, now_s: float, now_ms: int, bytes_max: int = 1 << 30) -> list[SentBatch]:
         """At most one batch of each partition led by `node`, within the limit of a request; empty: nothing to send."""
         ready = self._ready.get(node)
         if not ready:
             return []
-        sent: list[Sent] = []
+        sent: list[SentBatch] = []
         size = 0
         for track in list(ready):
             if not track.waiting or track.phase is not Phase.RUNNING:
                 del ready[track]
                 continue
             parcel, hold = track.waiting[0]
-            if isinstance(parcel, Blank) or not track.may_send(parcel, now_s, now_ms, self._armed_ms):
+            if isinstance(parcel, OffsetGap) or not track.may_send(parcel, now_s, now_ms, self._armed_ms):
                 continue
             track.waiting.popleft()
             track.waiting.bytes -= parcel.size
@@ -524,7 +553,7 @@ class Lane(Roster):
                 self.fetches.wake(track)
             track.in_flight += 1
             track.sent = parcel.end
-            sent.append(Sent(track, parcel, hold, track.stamp.head(parcel), track.source.led))
+            sent.append(SentBatch(track, parcel, hold, track.stamp.head(parcel), track.source.led))
             size += parcel.size
             del ready[track]
             if track.waiting:
@@ -533,7 +562,7 @@ class Lane(Roster):
                 break
         return sent
 
-    def produced(self, sent: list[Sent], parts: list[ProducedPartition], now_s: float) -> None:
+    def produced(self, sent: list[SentBatch], parts: list[ProducedPartition], now_s: float) -> None:
         """A produce request was answered. A base offset other than the source's stops the partition."""
         by_key = {(part.topic, part.partition): part for part in parts}
         for entry in sent:
@@ -547,62 +576,68 @@ class Lane(Roster):
                 self._misplaced(track, entry.parcel, part.base_offset)
             track.settled()
 
-    def _answered(self, track: Track, parcel: Parcel, part: ProducedPartition | None, now_s: float) -> None:
+    def _answered(
+        self, track: PartitionReplicator, parcel: OutgoingBatch, part: ProducedPartition | None, now_s: float
+    ) -> None:
         if part is None:
-            self.incidents += untaken(track, part, parcel, now_s)
+            self.incidents += report_batch_not_taken(track, part, parcel, now_s)
         elif part.error == 0 and track.lands(parcel, part.base_offset):
             if not track.in_flight:
-                track.certain.armed_until_ms = parcel.max_timestamp + self._armed_ms
+                track.known_end.armed_until_ms = parcel.max_timestamp + self._armed_ms
             self._arrived(track, parcel.end)
         elif part.error == 0:
             self._misplaced(track, parcel, part.base_offset)
         else:
             self._target_error(track, parcel, part, now_s)
 
-    def _arrived(self, track: Track, end: int) -> None:
+    def _arrived(self, track: PartitionReplicator, end: int) -> None:
         track.arrived(end)
         if track.failures:
-            taken_again(track)
+            note_target_accepts(track)
         if track.waiting:
             self._ready.setdefault(track.route.target, {})[track] = None
-        elif track.halt_after and not track.in_flight:
-            self._stop(track, track.halt_after)
+        elif track.stop_after and not track.in_flight:
+            self._stop(track, track.stop_after)
 
     # -- offsets that nobody sees
 
-    def marker_order(self, node: int, now_s: float, each: int = MARKERS_MAX) -> list[Marks]:
+    def next_markers(self, node: int, now_s: float, each: int = MARKERS_MAX) -> list[PendingMarkers]:
         """Markers for partitions led by `node`, a run of up to `each` for each; empty: nothing to mark."""
-        return next_runs(self._ready.get(node, {}), now_s, each)
+        return next_marker_runs(self._ready.get(node, {}), now_s, each)
 
-    def marked(self, sent: list[Marks], answers: list[Marked], now_s: float) -> None:
+    def marked(self, sent: list[PendingMarkers], answers: list[MarkerOutcome], now_s: float) -> None:
         """A marker request was answered, and the log ends read behind it: only where they are is proof."""
-        found = by_partition(answers)
+        found = results_by_partition(answers)
         for track, blank in sent:
             answer = found.get(track.order.twin_named)
             track.in_flight -= 1
-            if halt := refused(answer, blank, track.refusals):
+            if halt := judge_refused_markers(answer, blank, track.refusals):
                 self._stop(track, halt)
-            elif track.phase is Phase.RUNNING and landed(answer, blank):
+            elif track.phase is Phase.RUNNING and markers_landed(answer, blank):
                 self._arrived(track, blank.end)
             elif track.phase is Phase.RUNNING:
                 self.stale_routes = True
-                self.incidents += unmarked(track, answer, blank, now_s)
+                self.incidents += report_markers_not_taken(track, answer, blank, now_s)
             track.settled()
 
-    def rest_order(self, node: int, now_s: float, now_ms: int, *, idle: bool) -> list[Rest]:
+    def next_end_checks(self, node: int, now_s: float, now_ms: int, *, idle: bool) -> list[IdleTwin]:
         """Twins led by `node` whose ends shall be asked for: before what no sequence guards; and, if `idle`, where
         nothing of ours would meet what befalls them."""
-        found = unsure(self._ready.get(node, ()), now_s, now_ms)
-        return found + at_rest(self.tracks.values(), node) if idle else found
+        found = find_unsure_twins(self._ready.get(node, ()), now_s, now_ms)
+        return found + find_idle_twins(self.tracks.values(), node) if idle else found
 
-    def rested(self, asked: Iterable[Rest], answers: list[Marked], now_s: float) -> None:
+    def on_end_checked(self, asked: Iterable[IdleTwin], answers: list[MarkerOutcome], now_s: float) -> None:
         """Told where they end."""
-        untold, told = look_again(asked, answers, now_s)
+        untold, told = recheck_log_ends(asked, answers, now_s)
         self.stale_routes |= untold
         self.incidents += told
 
     def lost(
-        self, node: int, sent: Iterable[list[Sent] | list[Marks]], now_s: float, lands_until_s: float = 0.0
+        self,
+        node: int,
+        sent: Iterable[list[SentBatch] | list[PendingMarkers]],
+        now_s: float,
+        lands_until_s: float = 0.0,
     ) -> None:
         """A target's connection is gone, these unanswered. Its broker may come back without the ends of its logs, so
         all its twins are looked at anew. `lands_until_s`: so long it takes nothing, and says so."""
@@ -612,21 +647,23 @@ class Lane(Roster):
                 track = entry.track
                 track.in_flight -= 1
                 run, heads = (
-                    (entry.blank, ()) if isinstance(entry, Marks) else (None, ((entry.head, entry.parcel.base),))
+                    (entry.blank, ())
+                    if isinstance(entry, PendingMarkers)
+                    else (None, ((entry.head, entry.parcel.base),))
                 )
                 until_s = read_s + max(self.limits.produce_timeout_s, self._confirm_s)
-                kept_ms = track.certain.armed_until_ms
+                kept_ms = track.known_end.armed_until_ms
                 track.strays.lost(until_s, kept_ms, run, heads, led=entry.led)
                 if track.phase is Phase.RUNNING:
                     track.again(read_s)
-                    self.incidents += unanswered(track, now_s) if read_s == now_s else []
+                    self.incidents += report_unanswered(track, now_s) if read_s == now_s else []
                 track.settled()
         for track in self.tracks.values():
             if track.route.target == node:
                 track.doubt(read_s)
         self.stale_routes = True
 
-    def source_lost(self, line: Line) -> None:
+    def source_lost(self, line: FetchStream) -> None:
         """A source connection is gone: its session with it."""
         self.fetches.reset(line)
         self.stale_routes = True
@@ -639,27 +676,29 @@ class Lane(Roster):
 
     # -- what goes wrong
 
-    def _source_error(self, track: Track, part: FetchedPartition, now_s: float) -> None:
+    def _source_error(self, track: PartitionReplicator, part: FetchedPartitionById, now_s: float) -> None:
         if seat := self.fetches.seat:
             seat.doubt(track)
         if part.diverging_epoch:
             track.set_back()  # what is not sent yet is lost by the source alone
-        if found := position.source_error(part, track.fetched, track.source.unread):
+        if found := position.judge_source_error(part, track.fetched, track.source.unread):
             self._halt(track, found)
             return
         self.stale_routes = True
-        self.incidents += unread(track, part, now_s)
+        self.incidents += report_source_error(track, part, now_s)
 
-    def _target_error(self, track: Track, parcel: Parcel, part: ProducedPartition, now_s: float) -> None:
-        if not track.refusal and (found := position.target_error(part, parcel, track.refusals)):
+    def _target_error(
+        self, track: PartitionReplicator, parcel: OutgoingBatch, part: ProducedPartition, now_s: float
+    ) -> None:
+        if not track.refusal and (found := position.judge_target_error(part, parcel, track.refusals)):
             track.refused(found)
             self.fetches.forget(track, track.route)
         if not track.refusal:
             self.stale_routes = True
-            self.incidents += untaken(track, part, parcel, now_s)
+            self.incidents += report_batch_not_taken(track, part, parcel, now_s)
         elif not track.in_flight:
             self._stop(track, track.refusal)
 
-    def _misplaced(self, track: Track, parcel: Parcel, base: int) -> None:
+    def _misplaced(self, track: PartitionReplicator, parcel: OutgoingBatch, base: int) -> None:
         if track.phase is not Phase.STOPPED:
-            self._stop(track, position.misplaced(parcel, base))
+            self._stop(track, position.stop_for_misplaced_batch(parcel, base))

@@ -13,7 +13,7 @@ Whether a twin's last records are its source's: ends and sequences alone do not 
 grew beyond it again, nor a foreign write that lies below batches of ours. Pure.
 
 What an error in an answer means for a partition: look again, or stop with an incident. Codes get their meaning in
-`kafka.protocol.errors`; here they get their consequence.
+`kafka.protocol.error_codes`; here they get their consequence.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
 from twinshore.config.errors import KafkaError, WireError
-from twinshore.config.incidents import POLICY_HEAL, IncidentKind, IncidentSide
-from twinshore.config.model import Extent, NamedPartition
-from twinshore.config.sentences import followed
-from twinshore.kafka.protocol.errors import describe
-from twinshore.kafka.protocol.fetch import FetchedPartition
+from twinshore.config.incident_policy import POLICY_HEAL, IncidentKind, IncidentSide
+from twinshore.config.model import OffsetRun, TopicPartition
+from twinshore.config.sentences import append_hint
+from twinshore.kafka.protocol.error_codes import error_kind
+from twinshore.kafka.protocol.fetch import FetchedPartitionById
 from twinshore.kafka.protocol.primitives import Buffer
 from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.kafka.protocol.record_batch import (
-    CONTROL,
+    CONTROL_FLAG,
+    LOG_APPEND_TIME_FLAG,
     SEQUENCE_SPAN,
-    TIMESTAMP_APPEND,
     BatchHeader,
     Record,
     check_crc,
@@ -44,15 +44,15 @@ from twinshore.kafka.protocol.record_batch import (
     sequence_of,
 )
 from twinshore.kafka.protocol.rewrite import REWRITE_BYTES_MAX
-from twinshore.kafka.protocol.transactions import Marker
-from twinshore.replication.task.core.batches import Halt, Parcel, Stamp
-from twinshore.replication.task.core.config import Stoppage
+from twinshore.kafka.protocol.transactions import TransactionMarker
+from twinshore.replication.task.core.batches import OutgoingBatch, PartitionStopped, SequenceMap
+from twinshore.replication.task.core.config import PartitionIncident
 
 _MARKER_BIT = 1 << 62
 T = TypeVar("T")
 
 
-def marker_id(producer_id: int) -> int:
+def marker_producer_id(producer_id: int) -> int:
     """The producer id that writes a link's markers.
 
     One of its own, since a marker of the data's id would bring a forgotten writer back with a sequence that begins at
@@ -61,12 +61,12 @@ def marker_id(producer_id: int) -> int:
     return producer_id | _MARKER_BIT
 
 
-def is_marker_id(producer_id: int) -> bool:
+def is_marker_producer_id(producer_id: int) -> bool:
     """Whether it writes the markers of some link."""
     return producer_id >= _MARKER_BIT
 
 
-class Run(NamedTuple):
+class MarkerRun(NamedTuple):
     """So many markers for one partition; `fence` is the coordinator epoch: a broker takes none below its highest. `led`
     is the leader epoch in which the log's end is known (-1: not known)."""
 
@@ -77,7 +77,7 @@ class Run(NamedTuple):
     led: int = -1
 
 
-class Marked(NamedTuple):
+class MarkerOutcome(NamedTuple):
     """What one partition of a marker request was answered: a code, and the log end behind it (-1: not read)."""
 
     topic: str
@@ -86,10 +86,12 @@ class Marked(NamedTuple):
     end: int
 
 
-def layers(runs: Iterable[Run], producer_id: int, producer_epoch: int) -> list[tuple[Marker, int]]:
+def group_markers(
+    runs: Iterable[MarkerRun], producer_id: int, producer_epoch: int
+) -> list[tuple[TransactionMarker, int]]:
     """The runs as one request, in few distinct markers: each names all partitions that need it equally often."""
-    found: list[tuple[Marker, int]] = []
-    by_fence: dict[int, list[Run]] = {}
+    found: list[tuple[TransactionMarker, int]] = []
+    by_fence: dict[int, list[MarkerRun]] = {}
     for run in runs:
         by_fence.setdefault(run.fence, []).append(run)
     for fence, ours in by_fence.items():
@@ -97,49 +99,51 @@ def layers(runs: Iterable[Run], producer_id: int, producer_epoch: int) -> list[t
         done = 0
         for index, run in enumerate(ours):
             if run.times > done:
-                marker = Marker(marker_id(producer_id), producer_epoch, False, fence, by_topic(ours[index:]))
+                marker = TransactionMarker(
+                    marker_producer_id(producer_id), producer_epoch, False, fence, partitions_by_topic(ours[index:])
+                )
                 found.append((marker, run.times - done))
                 done = run.times
     return found
 
 
-def asked(runs: Iterable[Run]) -> list[tuple[str, list[tuple[int, int]]]]:
+def end_offset_queries(runs: Iterable[MarkerRun]) -> list[tuple[str, list[tuple[int, int]]]]:
     """The partitions whose log ends tell of the runs, topic by topic, each with the epoch that it was led in."""
     return _by_topic(runs, lambda run: (run.partition, run.led))
 
 
-def by_topic(runs: Iterable[Run]) -> list[tuple[str, list[int]]]:
+def partitions_by_topic(runs: Iterable[MarkerRun]) -> list[tuple[str, list[int]]]:
     """Their partitions, topic by topic."""
     return _by_topic(runs, lambda run: run.partition)
 
 
-def _by_topic(runs: Iterable[Run], part: Callable[[Run], T]) -> list[tuple[str, list[T]]]:
+def _by_topic(runs: Iterable[MarkerRun], part: Callable[[MarkerRun], T]) -> list[tuple[str, list[T]]]:
     topics: dict[str, list[T]] = {}
     for run in runs:
         topics.setdefault(run.topic, []).append(part(run))
     return list(topics.items())
 
 
-Batch = tuple[Buffer, BatchHeader]
+RawBatch = tuple[Buffer, BatchHeader]
 
 
-def unlike(source: Batch | None, twin: Batch | None, offset: int) -> bool:
+def differ_at(source: RawBatch | None, twin: RawBatch | None, offset: int) -> bool:
     """Whether they hold different records there."""
-    return last_unlike(source, twin, offset) == offset
+    return last_difference(source, twin, offset) == offset
 
 
-def last_unlike(source: Batch | None, twin: Batch | None, last: int) -> int:
+def last_difference(source: RawBatch | None, twin: RawBatch | None, last: int) -> int:
     """The last offset up to `last` at which both hold a record, and another one; -1 where there is none. Nothing is
     said of what one of them lacks, or of what cannot be read: cleaners take records, damage is found when it is
     fetched, and the twin has a separate marker wherever consumers see nothing."""
-    if source is None or twin is None or twin[1].attributes & CONTROL:
+    if source is None or twin is None or twin[1].attributes & CONTROL_FLAG:
         return -1
     try:
         theirs, ours = _records(source, last), _records(twin, last)
     except WireError:
         return -1
     # Where the twin's topic stamps records itself, that the topics' settings differ is told elsewhere.
-    stamped = bool(twin[1].attributes & TIMESTAMP_APPEND)
+    stamped = bool(twin[1].attributes & LOG_APPEND_TIME_FLAG)
     for offset in sorted(theirs.keys() & ours.keys(), reverse=True):
         one = theirs[offset]
         if one != (ours[offset]._replace(timestamp=one.timestamp) if stamped else ours[offset]):
@@ -147,7 +151,7 @@ def last_unlike(source: Batch | None, twin: Batch | None, last: int) -> int:
     return -1
 
 
-def first_unlike(unlike_at: Callable[[int], bool], low: int, last: int) -> int:
+def first_difference(unlike_at: Callable[[int], bool], low: int, last: int) -> int:
     """The first offset that is unlike, where `last` is: logs that part stay parted, but for places without records."""
     while low < last:
         middle = (low + last) // 2
@@ -158,14 +162,14 @@ def first_unlike(unlike_at: Callable[[int], bool], low: int, last: int) -> int:
     return last
 
 
-def _records(batch: Batch, last: int) -> dict[int, Record]:
+def _records(batch: RawBatch, last: int) -> dict[int, Record]:
     check_crc(*batch)
     found = iter_records(*batch, limit_bytes=REWRITE_BYTES_MAX)
     return {one.offset: one for one in takewhile(lambda record: record.offset <= last, found)}
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class LastBatch:
     """The twin's last batch. `unit`: a marker of somebody who wrote no record here, as closed units leave. `control`:
     it is a marker of any kind."""
 
@@ -178,7 +182,7 @@ class Tail:
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class TargetState:
     """`producer` is what the twin's leader remembers of the link: last sequence and last timestamp; None if nothing.
     `producer_epoch` is that of this memory. `open_from`: where somebody's transaction begins that is still open on the
     twin; -1 where none is, and asked only of a log that was at home there.
@@ -197,7 +201,7 @@ class Observation:
     log_start: int
     high_watermark: int
     log_end: int
-    tail: Tail | None
+    tail: LastBatch | None
     producer: tuple[int, int] | None
     source_start: int
     source_end: int
@@ -213,8 +217,8 @@ class Observation:
     producer_epoch: int = -1
     open_from: int = -1
     # Of a mapped twin, whose batches must be read to know: what follows, and where those lie that were not told yet.
-    verdict: Verdict | None = None
-    extents: tuple[Extent, ...] = ()
+    verdict: PositionVerdict | None = None
+    extents: tuple[OffsetRun, ...] = ()
     # Of that of a fresh queue, what of the source is not there, between these and before them.
     dropped: tuple[tuple[int, int], ...] = ()
     # Of what nobody told of and the source has no more: where the twin shows no record.
@@ -222,7 +226,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
+class ResumeAt:
     """The twin ends at `position` and the log is ours; the next record there has `next_sequence`.
 
     `last_timestamp` is -1 when the broker has forgotten us. Where the source begins later than the twin ends, offsets
@@ -236,33 +240,35 @@ class Go:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class InspectAgain:
     """Not to be judged yet; look again."""
 
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopAt:
     kind: IncidentKind
     offset: int
     end: int
     sentence: str
 
 
-Verdict = Go | Wait | Stop
+PositionVerdict = ResumeAt | InspectAgain | StopAt
 
 
-def judge(seen: Observation, stamp: Stamp, inherited: int = 0, *, carried: bool = True) -> Verdict:
+def judge_position(
+    seen: TargetState, stamp: SequenceMap, inherited: int = 0, *, carried: bool = True
+) -> PositionVerdict:
     """Go only when both ends, the tail batch and the broker's memory of us tell the same story. Below `inherited` the
     log is the topic's own: whoever wrote its last batch there, we go on behind it. `carried`: whether a receipt says
     that we wrote behind it."""
     end = seen.log_end
     if seen.high_watermark != end:
-        return Wait(f"the twin's replicas stand at {seen.high_watermark}, its leader at {end}")
+        return InspectAgain(f"the twin's replicas stand at {seen.high_watermark}, its leader at {end}")
     tail = seen.tail if end > seen.log_start else None
     if end > seen.log_start and (tail is None or tail.last_offset != end - 1):
-        return Wait("the log moved between two readings")
+        return InspectAgain("the log moved between two readings")
     # A new epoch begins with sequence 0; so does whoever a broker has never heard of, where nothing of his is counted.
     known = None if inherited and seen.producer_epoch < stamp.producer_epoch else seen.producer
     following = 0 if inherited else sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
@@ -278,28 +284,28 @@ def judge(seen: Observation, stamp: Stamp, inherited: int = 0, *, carried: bool 
     if ours and tail is not None:
         following = next_sequence(tail.base_sequence, tail.last_offset - tail.base_offset + 1)
     if own and seen.open_from >= 0:
-        return Wait(f"a transaction of when the topic was at home here is open from offset {seen.open_from} on")
+        return InspectAgain(f"a transaction of when the topic was at home here is open from offset {seen.open_from} on")
     if end > seen.source_end:
         sentence = f"the source ends at {seen.source_end}, the twin already at {end}: the source has lost offsets"
-        return Stop(IncidentKind.TRUNCATION, seen.source_end, end, sentence)
+        return StopAt(IncidentKind.TRUNCATION, seen.source_end, end, sentence)
     if seen.unlike is None:
-        return Wait(f"the source does not show offset {end - 1} yet")
+        return InspectAgain(f"the source does not show offset {end - 1} yet")
     if (tail is not None and seen.unlike) or seen.parted >= 0:
         return _parted(seen, stamp, following, inherited)
     if known is not None and not (ours and _impossible(following, end, stamp, inherited)):
         remembered = next_sequence(known[0], 1)
         if ours and remembered != following:
-            return Wait(f"the broker's next sequence is {remembered}, the log's end asks for {following}")
+            return InspectAgain(f"the broker's next sequence is {remembered}, the log's end asks for {following}")
         following = remembered
     if _impossible(following, end, stamp, inherited):
         expected = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
         sentence = f"the twin's next sequence is {following}; at offset {end} it should be {expected} at most"
-        return Stop(IncidentKind.POSITION_DISAGREEMENT, tail.base_offset if tail else end, end, sentence)
+        return StopAt(IncidentKind.POSITION_DISAGREEMENT, tail.base_offset if tail else end, end, sentence)
     gap_to = seen.source_start if seen.source_start > end else -1
-    return Go(end, known[1] if known else -1, following, gap_to)
+    return ResumeAt(end, known[1] if known else -1, following, gap_to)
 
 
-def _gone(seen: Observation, inherited: int, wrote: bool) -> Stop | None:
+def _gone(seen: TargetState, inherited: int, wrote: bool) -> StopAt | None:
     """Why an empty log may not end where it does: what its home wrote there at last never crossed, and is no more."""
     end = seen.log_end
     if wrote or not inherited or end <= inherited:
@@ -308,13 +314,13 @@ def _gone(seen: Observation, inherited: int, wrote: bool) -> Stop | None:
         f"offsets {inherited} to {end - 1} were written here, never crossed, and were deleted since: the topic changed "
         f"homes at {inherited}"
     )
-    return Stop(IncidentKind.FOREIGN_WRITE, inherited, end, sentence)
+    return StopAt(IncidentKind.FOREIGN_WRITE, inherited, end, sentence)
 
 
-def _foreign(tail: Tail, seen: Observation, stamp: Stamp, inherited: int, *, wrote: bool) -> Stop | None:
+def _foreign(tail: LastBatch, seen: TargetState, stamp: SequenceMap, inherited: int, *, wrote: bool) -> StopAt | None:
     """Why the last batch may not be there. `wrote`: the link has written here since the topic changed homes."""
     end = seen.log_end
-    if tail.last_offset < inherited or tail.producer_id == marker_id(stamp.producer_id):
+    if tail.last_offset < inherited or tail.producer_id == marker_producer_id(stamp.producer_id):
         return None
     if tail.producer_id == stamp.producer_id:
         if not tail.control:
@@ -322,7 +328,7 @@ def _foreign(tail: Tail, seen: Observation, stamp: Stamp, inherited: int, *, wro
         sentence = (
             f"a switch made the twin the topic's home: the marker at offset {tail.base_offset} shuts this link out"
         )
-        return Stop(IncidentKind.FOREIGN_WRITE, tail.base_offset, end, sentence)
+        return StopAt(IncidentKind.FOREIGN_WRITE, tail.base_offset, end, sentence)
     # A marker of somebody who wrote no record here is ours only where we have written since: the coordinators of a home
     # that was away append such ones behind records that never crossed.
     if tail.unit and (wrote or not inherited):
@@ -331,32 +337,32 @@ def _foreign(tail: Tail, seen: Observation, stamp: Stamp, inherited: int, *, wro
     if inherited and not wrote:
         what = f"offsets {inherited} to {end - 1} were" if end - 1 > inherited else f"offset {inherited} was"
         sentence = f"{what} written here, at last by {who}, and never crossed: the topic changed homes at {inherited}"
-        return Stop(IncidentKind.FOREIGN_WRITE, inherited, end, sentence)
+        return StopAt(IncidentKind.FOREIGN_WRITE, inherited, end, sentence)
     last = f"its last batch, offsets {tail.base_offset} to {tail.last_offset}, was"
     sentence = f"{last} written by {who}, not by this link"
-    return Stop(IncidentKind.FOREIGN_WRITE, min(tail.base_offset, seen.source_end), end, sentence)
+    return StopAt(IncidentKind.FOREIGN_WRITE, min(tail.base_offset, seen.source_end), end, sentence)
 
 
-def _parted(seen: Observation, stamp: Stamp, following: int, inherited: int) -> Stop:
+def _parted(seen: TargetState, stamp: SequenceMap, following: int, inherited: int) -> StopAt:
     """The twin's records are not the source's, or not of the history that the source has now."""
     end = seen.log_end
     if not seen.unlike:
-        return Stop(IncidentKind.TRUNCATION, seen.parted, end, parted_sentence(seen.parted))
+        return StopAt(IncidentKind.TRUNCATION, seen.parted, end, describe_divergence(seen.parted))
     # Ours in number and not in place: somebody wrote below. Else the source has another history by now.
     expected = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
     kind = IncidentKind.TRUNCATION if inherited or following == expected else IncidentKind.POSITION_DISAGREEMENT
     begin = seen.unlike_from if seen.unlike_from >= 0 else end - 1
     what = f"offsets {begin} to {end - 1}" if begin < end - 1 else f"the record at offset {begin}"
     sentence = f"{what} of the twin {'are' if begin < end - 1 else 'is'} not the source's"
-    return Stop(kind, begin, end, sentence)
+    return StopAt(kind, begin, end, sentence)
 
 
-def parted_sentence(offset: int) -> str:
+def describe_divergence(offset: int) -> str:
     """What to say where leader epochs tell that the source lost what the twin has."""
     return f"the source's history differs from offset {offset} on: it lost what the twin already has"
 
 
-def _impossible(following: int, end: int, stamp: Stamp, inherited: int) -> bool:
+def _impossible(following: int, end: int, stamp: SequenceMap, inherited: int) -> bool:
     """Whether no number of markers since the anchor, which no sequence counts, explains the next sequence. What is
     inherited is no more counted than markers are: there sequences begin with 0, wherever the log ended then."""
     if inherited:
@@ -365,167 +371,176 @@ def _impossible(following: int, end: int, stamp: Stamp, inherited: int) -> bool:
     return markers > max(0, end - stamp.anchor_offset)
 
 
-class Means(Enum):
+class ErrorAction(Enum):
     """What a code in an answer about one partition means for it. What the table leaves out `PASSES`: brokers newer than
     this version have more codes, and to wait for what never passes harms less than to stop for what does."""
 
-    PASSES = "is asked again, for as long as it takes"
-    RIGHT = "rests until a right is given"
-    SIZE = "rests until the limit is raised"
+    RETRY = "is asked again, for as long as it takes"
+    AUTHORIZATION = "rests until a right is given"
+    TOO_LARGE = "rests until the limit is raised"
     SEQUENCE = "the twin is looked at: who else is, or was, at work there"
-    ANEW = "metadata tells whether the topic is another one"
-    DAMAGE = "is asked again a few times, then stops"
-    NEVER = "stops"
+    REFRESH_METADATA = "metadata tells whether the topic is another one"
+    CORRUPT = "is asked again a few times, then stops"
+    STOP = "stops"
 
 
-MEANINGS: Mapping[int, tuple[Means, str]] = {
-    -1: (Means.PASSES, "an exception without a name: an object store that is away, a full disk, a bug"),
-    1: (Means.PASSES, "the log began or ended anew: the look tells where"),
-    2: (Means.DAMAGE, "bytes that a disk or a line spoilt; a line's damage passes"),
-    3: (Means.PASSES, "not there yet, or moved: metadata tells what was deleted"),
-    5: (Means.PASSES, "an election"),
-    6: (Means.PASSES, "a move"),
-    7: (Means.PASSES, "slow replicas"),
-    8: (Means.PASSES, "a broker that starts or stops"),
-    9: (Means.PASSES, "a replica that is not ready"),
-    10: (Means.SIZE, "max.message.bytes"),
-    11: (Means.PASSES, "a controller's change"),
-    13: (Means.PASSES, "a line between brokers"),
-    14: (Means.PASSES, "a coordinator that starts"),
-    15: (Means.PASSES, "a coordinator that starts"),
-    16: (Means.PASSES, "a coordinator that moved"),
-    17: (Means.NEVER, "the topic's name is not allowed"),
-    18: (Means.SIZE, "segment.bytes"),
-    19: (Means.PASSES, "replicas that come back"),
-    20: (Means.PASSES, "replicas that come back; the look tells whether it was written"),
-    21: (Means.NEVER, "our request is wrong"),
-    29: (Means.RIGHT, "on the topic"),
-    31: (Means.RIGHT, "on the cluster"),
-    32: (Means.NEVER, "a record's time lies outside what the topic allows"),
-    41: (Means.PASSES, "a controller's change"),
-    42: (Means.NEVER, "our request is wrong"),
-    43: (Means.NEVER, "the topic's log has an old format"),
-    44: (Means.NEVER, "the cluster's own policy"),
-    45: (Means.SEQUENCE, "not the next one"),
-    46: (Means.SEQUENCE, "written before"),
-    47: (Means.SEQUENCE, "a newer epoch wrote"),
-    48: (Means.NEVER, "a transaction's state, and we write none"),
-    49: (Means.NEVER, "the producer id is somebody else's"),
-    51: (Means.PASSES, "a transaction that is being completed"),
-    53: (Means.RIGHT, "on the transactional id"),
-    56: (Means.PASSES, "a disk that failed: another replica leads soon"),
-    57: (Means.PASSES, "a disk that failed: another replica leads soon"),
-    59: (Means.SEQUENCE, "the broker forgot us"),
-    60: (Means.PASSES, "a move"),
-    72: (Means.PASSES, "a broker that starts"),
-    74: (Means.PASSES, "our metadata is old"),
-    75: (Means.PASSES, "the broker's metadata is old"),
-    76: (Means.NEVER, "the topic or broker does not take this compression"),
-    77: (Means.PASSES, "a broker that registers anew"),
-    78: (Means.PASSES, "a new leader, for a moment"),
-    80: (Means.PASSES, "an election"),
-    83: (Means.PASSES, "an election"),
-    87: (Means.NEVER, "a record or batch that the topic does not take, such as one without a key in a compacted topic"),
-    89: (Means.PASSES, "a quota"),
-    90: (Means.SEQUENCE, "a newer producer took over"),
-    97: (Means.PASSES, "brokers of several versions, for the time of an upgrade"),
-    100: (Means.ANEW, "deleted, or not known to this broker yet"),
-    103: (Means.ANEW, "made again, or not known to this broker yet"),
-    108: (Means.PASSES, "an election"),
-    109: (Means.PASSES, "the log's beginning moved to the object store"),
-    120: (Means.PASSES, "a transaction's partition that is not verified yet"),
+ERROR_ACTIONS: Mapping[int, tuple[ErrorAction, str]] = {
+    -1: (ErrorAction.RETRY, "an exception without a name: an object store that is away, a full disk, a bug"),
+    1: (ErrorAction.RETRY, "the log began or ended anew: the look tells where"),
+    2: (ErrorAction.CORRUPT, "bytes that a disk or a line spoilt; a line's damage passes"),
+    3: (ErrorAction.RETRY, "not there yet, or moved: metadata tells what was deleted"),
+    5: (ErrorAction.RETRY, "an election"),
+    6: (ErrorAction.RETRY, "a move"),
+    7: (ErrorAction.RETRY, "slow replicas"),
+    8: (ErrorAction.RETRY, "a broker that starts or stops"),
+    9: (ErrorAction.RETRY, "a replica that is not ready"),
+    10: (ErrorAction.TOO_LARGE, "max.message.bytes"),
+    11: (ErrorAction.RETRY, "a controller's change"),
+    13: (ErrorAction.RETRY, "a line between brokers"),
+    14: (ErrorAction.RETRY, "a coordinator that starts"),
+    15: (ErrorAction.RETRY, "a coordinator that starts"),
+    16: (ErrorAction.RETRY, "a coordinator that moved"),
+    17: (ErrorAction.STOP, "the topic's name is not allowed"),
+    18: (ErrorAction.TOO_LARGE, "segment.bytes"),
+    19: (ErrorAction.RETRY, "replicas that come back"),
+    20: (ErrorAction.RETRY, "replicas that come back; the look tells whether it was written"),
+    21: (ErrorAction.STOP, "our request is wrong"),
+    29: (ErrorAction.AUTHORIZATION, "on the topic"),
+    31: (ErrorAction.AUTHORIZATION, "on the cluster"),
+    32: (ErrorAction.STOP, "a record's time lies outside what the topic allows"),
+    41: (ErrorAction.RETRY, "a controller's change"),
+    42: (ErrorAction.STOP, "our request is wrong"),
+    43: (ErrorAction.STOP, "the topic's log has an old format"),
+    44: (ErrorAction.STOP, "the cluster's own policy"),
+    45: (ErrorAction.SEQUENCE, "not the next one"),
+    46: (ErrorAction.SEQUENCE, "written before"),
+    47: (ErrorAction.SEQUENCE, "a newer epoch wrote"),
+    48: (ErrorAction.STOP, "a transaction's state, and we write none"),
+    49: (ErrorAction.STOP, "the producer id is somebody else's"),
+    51: (ErrorAction.RETRY, "a transaction that is being completed"),
+    53: (ErrorAction.AUTHORIZATION, "on the transactional id"),
+    56: (ErrorAction.RETRY, "a disk that failed: another replica leads soon"),
+    57: (ErrorAction.RETRY, "a disk that failed: another replica leads soon"),
+    59: (ErrorAction.SEQUENCE, "the broker forgot us"),
+    60: (ErrorAction.RETRY, "a move"),
+    72: (ErrorAction.RETRY, "a broker that starts"),
+    74: (ErrorAction.RETRY, "our metadata is old"),
+    75: (ErrorAction.RETRY, "the broker's metadata is old"),
+    76: (ErrorAction.STOP, "the topic or broker does not take this compression"),
+    77: (ErrorAction.RETRY, "a broker that registers anew"),
+    78: (ErrorAction.RETRY, "a new leader, for a moment"),
+    80: (ErrorAction.RETRY, "an election"),
+    83: (ErrorAction.RETRY, "an election"),
+    87: (
+        ErrorAction.STOP,
+        "a record or batch that the topic does not take, such as one without a key in a compacted topic",
+    ),
+    89: (ErrorAction.RETRY, "a quota"),
+    90: (ErrorAction.SEQUENCE, "a newer producer took over"),
+    97: (ErrorAction.RETRY, "brokers of several versions, for the time of an upgrade"),
+    100: (ErrorAction.REFRESH_METADATA, "deleted, or not known to this broker yet"),
+    103: (ErrorAction.REFRESH_METADATA, "made again, or not known to this broker yet"),
+    108: (ErrorAction.RETRY, "an election"),
+    109: (ErrorAction.RETRY, "the log's beginning moved to the object store"),
+    120: (ErrorAction.RETRY, "a transaction's partition that is not verified yet"),
 }
-RIGHTS = frozenset(code for code, (means, _) in MEANINGS.items() if means is Means.RIGHT)
-UNREADABLE_MAX = 10
-LOOKS_MAX = 40
+AUTHORIZATION_CODES = frozenset(
+    code for code, (means, _) in ERROR_ACTIONS.items() if means is ErrorAction.AUTHORIZATION
+)
+UNREADABLE_ERRORS_MAX = 10
+INSPECTIONS_MAX = 40
 PARTITION_BYTES_LIMIT = 1 << 30
 RETRY_S_MAX = 2.0
 
 
-def source_error(part: FetchedPartition, position: int, failures: int = 0) -> Halt | None:
+def judge_source_error(part: FetchedPartitionById, position: int, failures: int = 0) -> PartitionStopped | None:
     """A halt, or None: refresh the leaders and look again. `failures`: so many times already, with nothing between."""
     if part.diverging_epoch:
         _, end = part.diverging_epoch
         if end >= position:
             return None  # The source knows the epoch no more: a look compares records.
-        return Halt(IncidentKind.TRUNCATION, end, position, parted_sentence(end))
-    kind, means = describe(part.error), meaning(part.error)
-    if means is Means.RIGHT:
-        return Halt(
+        return PartitionStopped(IncidentKind.TRUNCATION, end, position, describe_divergence(end))
+    kind, means = error_kind(part.error), error_action(part.error)
+    if means is ErrorAction.AUTHORIZATION:
+        return PartitionStopped(
             IncidentKind.RIGHTS_LOST,
             position,
             position,
-            followed(f"the source refuses to be read: {kind.sentence}", kind.hint),
+            append_hint(f"the source refuses to be read: {kind.sentence}", kind.hint),
             IncidentSide.SOURCE,
         )
-    if means is Means.DAMAGE and failures >= UNREADABLE_MAX:
+    if means is ErrorAction.CORRUPT and failures >= UNREADABLE_ERRORS_MAX:
         sentence = f"the source's leader said {failures + 1} times in a row that it cannot read its log at offset"
-        return Halt(
+        return PartitionStopped(
             IncidentKind.CORRUPT_BATCH, position, position + 1, f"{sentence} {position}: {kind.sentence} ({kind.name})"
         )
-    if means in (Means.NEVER, Means.SIZE):
+    if means in (ErrorAction.STOP, ErrorAction.TOO_LARGE):
         sentence = f"the source refuses to be read at offset {position}: {kind.name}, {kind.sentence}"
-        return Halt(IncidentKind.REFUSED, position, position, sentence, IncidentSide.SOURCE)
+        return PartitionStopped(IncidentKind.REFUSED, position, position, sentence, IncidentSide.SOURCE)
     return None
 
 
-def target_error(part: ProducedPartition, parcel: Parcel, refusals: int) -> Halt | None:
+def judge_target_error(part: ProducedPartition, parcel: OutgoingBatch, refusals: int) -> PartitionStopped | None:
     """A halt, or None: look at the twin, then go on from where it ends. `refusals`: so many before, with nothing taken
     in between; a look that could not be had is none."""
-    kind, means = describe(part.error), meaning(part.error)
+    kind, means = error_kind(part.error), error_action(part.error)
     where = f"offsets {parcel.base} to {parcel.end - 1}"
-    if means is Means.RIGHT:
-        return Halt(
+    if means is ErrorAction.AUTHORIZATION:
+        return PartitionStopped(
             IncidentKind.RIGHTS_LOST,
             parcel.base,
             parcel.end,
-            followed(f"the twin refuses {where}: {kind.sentence}", kind.hint),
+            append_hint(f"the twin refuses {where}: {kind.sentence}", kind.hint),
             IncidentSide.TARGET,
         )
-    if means is Means.SIZE:
+    if means is ErrorAction.TOO_LARGE:
         sentence = f"the batch of {parcel.size} bytes at {where} exceeds the twin's limit"
-        return Halt(IncidentKind.OVERSIZE_BATCH, parcel.base, parcel.end, f"{sentence}; {kind.hint}")
-    if means is Means.SEQUENCE and refusals >= LOOKS_MAX:
+        return PartitionStopped(IncidentKind.OVERSIZE_BATCH, parcel.base, parcel.end, f"{sentence}; {kind.hint}")
+    if means is ErrorAction.SEQUENCE and refusals >= INSPECTIONS_MAX:
         sentence = f"the twin keeps refusing {where} as out of sequence, though it looks right"
-        return Halt(IncidentKind.POSITION_DISAGREEMENT, parcel.base, parcel.end, sentence)
-    again = f" {refusals + 1} times in a row" if means is Means.DAMAGE else ""
-    if means is Means.NEVER or (again and refusals >= UNREADABLE_MAX):
+        return PartitionStopped(IncidentKind.POSITION_DISAGREEMENT, parcel.base, parcel.end, sentence)
+    again = f" {refusals + 1} times in a row" if means is ErrorAction.CORRUPT else ""
+    if means is ErrorAction.STOP or (again and refusals >= UNREADABLE_ERRORS_MAX):
         said = f": {part.message}" if part.message else ""
         sentence = f"the twin refuses {where}{again}: {kind.name}, {kind.sentence}{said}"
-        return Halt(IncidentKind.REFUSED, parcel.base, parcel.end, sentence, IncidentSide.TARGET)
+        return PartitionStopped(IncidentKind.REFUSED, parcel.base, parcel.end, sentence, IncidentSide.TARGET)
     return None
 
 
-def meaning(code: int) -> Means:
+def error_action(code: int) -> ErrorAction:
     """What a code means for the partition that it is about."""
-    return MEANINGS.get(code, (Means.PASSES, ""))[0]
+    return ERROR_ACTIONS.get(code, (ErrorAction.RETRY, ""))[0]
 
 
-def unseen(error: KafkaError | None, told_to: int) -> Verdict:
+def judge_failed_inspection(error: KafkaError | None, told_to: int) -> PositionVerdict:
     """What follows from a look that could not be had."""
-    if error is not None and error.code in RIGHTS:
-        return Stop(IncidentKind.RIGHTS_LOST, told_to, told_to, f"the twin cannot be compared with its source: {error}")
-    return Wait(str(error) if error else "no answer, or its line broke")
+    if error is not None and error.code in AUTHORIZATION_CODES:
+        return StopAt(
+            IncidentKind.RIGHTS_LOST, told_to, told_to, f"the twin cannot be compared with its source: {error}"
+        )
+    return InspectAgain(str(error) if error else "no answer, or its line broke")
 
 
-def gone(named: NamedPartition, acked: int, side: str, *, recreated: bool) -> Halt:
+def stop_for_missing_topic(named: TopicPartition, acked: int, side: str, *, recreated: bool) -> PartitionStopped:
     """A side has no such topic any more, or another one of its name."""
     what = "is another one of the same name now" if recreated else "is there no more"
-    return Halt(
+    return PartitionStopped(
         IncidentKind.RECREATED_TOPIC, acked, acked, f"topic {named.topic} on the {side} {what}", IncidentSide(side)
     )
 
 
-def misplaced(parcel: Parcel, base: int) -> Halt:
+def stop_for_misplaced_batch(parcel: OutgoingBatch, base: int) -> PartitionStopped:
     """Our batch lies elsewhere on the twin. The broker held our own batches in order, so others wrote in between."""
     if base > parcel.base:
         sentence = f"someone else wrote offsets {parcel.base} to {base - 1} of the twin; the source's landed behind"
-        return Halt(IncidentKind.FOREIGN_WRITE, parcel.base, base, sentence)
+        return PartitionStopped(IncidentKind.FOREIGN_WRITE, parcel.base, base, sentence)
     sentence = f"offset {parcel.base} of the source was answered as {base} by the twin, which had ended later before"
-    return Halt(IncidentKind.POSITION_DISAGREEMENT, base, parcel.end, sentence)
+    return PartitionStopped(IncidentKind.POSITION_DISAGREEMENT, base, parcel.end, sentence)
 
 
-def lost_by_target(named: NamedPartition, position: int, told_to: int, source_start: int = 0) -> list[Stoppage]:
+def report_lost_by_target(
+    named: TopicPartition, position: int, told_to: int, source_start: int = 0
+) -> list[PartitionIncident]:
     """What to tell where the twin ends before what it had acknowledged; it crosses once more."""
     if position >= told_to:
         return []
@@ -533,20 +548,24 @@ def lost_by_target(named: NamedPartition, position: int, told_to: int, source_st
     if source_start > position:
         sentence += f" from {min(source_start, told_to)} on: the source has no more what came before"
     return [
-        Stoppage(named.topic, named.partition, IncidentKind.LOST_BY_TARGET, position, told_to, sentence, POLICY_HEAL)
+        PartitionIncident(
+            named.topic, named.partition, IncidentKind.LOST_BY_TARGET, position, told_to, sentence, POLICY_HEAL
+        )
     ]
 
 
-def stoppage(named: NamedPartition, halt: Halt) -> Stoppage:
-    return Stoppage(named.topic, named.partition, halt.kind, halt.offset, halt.end, halt.sentence, None, halt.side)
+def to_partition_incident(named: TopicPartition, halt: PartitionStopped) -> PartitionIncident:
+    return PartitionIncident(
+        named.topic, named.partition, halt.kind, halt.offset, halt.end, halt.sentence, None, halt.side
+    )
 
 
-def wait_s(failures: int) -> float:
+def retry_pause_s(failures: int) -> float:
     """How long before the next look, after so many in a row."""
     return min(RETRY_S_MAX, 0.02 * (1 << min(failures, 7)))
 
 
-def bytes_needed(records: memoryview, limit: int) -> int:
+def needed_fetch_bytes(records: memoryview, limit: int) -> int:
     """The partition limit that lets a batch larger than the present limit arrive whole."""
     if len(records) >= 12:
         return min(PARTITION_BYTES_LIMIT, max(limit, int.from_bytes(records[8:12], "big") + 12))

@@ -14,14 +14,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from twinshore.config.incidents import IncidentKind, IncidentSide
-from twinshore.config.model import NamedPartition
-from twinshore.config.sentences import followed
-from twinshore.kafka.protocol.errors import Code, describe
-from twinshore.replication.task.core.batches import Blank, Halt
-from twinshore.replication.task.core.config import Stoppage
-from twinshore.replication.task.core.partition import Phase, Track, unmarked
-from twinshore.replication.task.core.position import LOOKS_MAX, RIGHTS, Marked, Means, Run, meaning
+from twinshore.config.incident_policy import IncidentKind, IncidentSide
+from twinshore.config.model import TopicPartition
+from twinshore.config.sentences import append_hint
+from twinshore.kafka.protocol.error_codes import Code, error_kind
+from twinshore.replication.task.core.batches import OffsetGap, PartitionStopped
+from twinshore.replication.task.core.config import PartitionIncident
+from twinshore.replication.task.core.partition import PartitionReplicator, Phase, report_markers_not_taken
+from twinshore.replication.task.core.position import (
+    AUTHORIZATION_CODES,
+    INSPECTIONS_MAX,
+    ErrorAction,
+    MarkerOutcome,
+    MarkerRun,
+    error_action,
+)
 
 MARKERS_MAX = 4000  # In one request: some tens of milliseconds of a broker's time.
 _CLUSTER = "ClusterAction or Alter on the cluster"
@@ -31,14 +38,14 @@ _GRANTS: dict[int, str] = {
         f'Grant Describe and Write on transactional ids that begin with "twinshore.", or {_CLUSTER}'
     ),
 }
-FENCED = frozenset({Code.TRANSACTION_COORDINATOR_FENCED, Code.INVALID_PRODUCER_EPOCH})
+FENCED_CODES = frozenset({Code.TRANSACTION_COORDINATOR_FENCED, Code.INVALID_PRODUCER_EPOCH})
 
 
-class Marks(NamedTuple):
+class PendingMarkers(NamedTuple):
     """One partition of a marker request on its way."""
 
-    track: Track
-    blank: Blank
+    track: PartitionReplicator
+    blank: OffsetGap
 
     @property
     def led(self) -> int:
@@ -46,34 +53,40 @@ class Marks(NamedTuple):
         return self.track.source.led
 
     @property
-    def run(self) -> Run:
+    def run(self) -> MarkerRun:
         named = self.track.order.twin_named
-        return Run(named.topic, named.partition, self.blank.end - self.blank.base, self.track.fence, self.track.led[1])
+        return MarkerRun(
+            named.topic, named.partition, self.blank.end - self.blank.base, self.track.fence, self.track.led[1]
+        )
 
 
-def next_runs(ready: dict[Track, None], now_s: float, each: int = MARKERS_MAX) -> list[Marks]:
+def next_marker_runs(
+    ready: dict[PartitionReplicator, None], now_s: float, each: int = MARKERS_MAX
+) -> list[PendingMarkers]:
     """What the next request to a leader marks, in `each` partition so much at most; each of them waits for the answer
     before anything else."""
-    found: list[Marks] = []
+    found: list[PendingMarkers] = []
     room = MARKERS_MAX
     for track in list(ready):
         if not room:
             break
         blank = track.waiting[0][0] if track.waiting and track.phase is Phase.RUNNING else None
-        if isinstance(blank, Blank) and track.may_mark():
+        if isinstance(blank, OffsetGap) and track.may_mark():
             del ready[track]
             run = track.send_blank(min(room, each), now_s)
             room -= run.end - run.base
-            found.append(Marks(track, run))
+            found.append(PendingMarkers(track, run))
     return found
 
 
-def standing(asked: Iterable[Marks], ends: Iterable[Marked]) -> tuple[list[Marks], list[Marks]]:
+def split_by_log_end(
+    asked: Iterable[PendingMarkers], ends: Iterable[MarkerOutcome]
+) -> tuple[list[PendingMarkers], list[PendingMarkers]]:
     """Of the runs whose logs' ends were asked for: those that may go, since the twin still ends where they begin and is
     led as it was; and the rest, where only a look can tell what happened."""
-    found = by_partition(ends)
-    go: list[Marks] = []
-    rest: list[Marks] = []
+    found = results_by_partition(ends)
+    go: list[PendingMarkers] = []
+    rest: list[PendingMarkers] = []
     for one in asked:
         answer = found.get(one.track.order.twin_named)
         stands = answer is not None and answer.error == 0 and answer.end == one.blank.base
@@ -81,7 +94,7 @@ def standing(asked: Iterable[Marks], ends: Iterable[Marked]) -> tuple[list[Marks
     return go, rest
 
 
-def running(due: Iterable[Marks]) -> tuple[list[Marks], list[Marks]]:
+def split_by_phase(due: Iterable[PendingMarkers]) -> tuple[list[PendingMarkers], list[PendingMarkers]]:
     """Of the runs that may go: those whose partitions nothing befell meanwhile; and the rest, which go no more."""
     marks = list(due)
     return [one for one in marks if one.track.phase is Phase.RUNNING], [
@@ -89,34 +102,34 @@ def running(due: Iterable[Marks]) -> tuple[list[Marks], list[Marks]]:
     ]
 
 
-def by_partition(answers: Iterable[Marked]) -> dict[NamedPartition, Marked]:
-    return {NamedPartition(answer.topic, answer.partition): answer for answer in answers}
+def results_by_partition(answers: Iterable[MarkerOutcome]) -> dict[TopicPartition, MarkerOutcome]:
+    return {TopicPartition(answer.topic, answer.partition): answer for answer in answers}
 
 
-def landed(answer: Marked | None, blank: Blank) -> bool:
+def markers_landed(answer: MarkerOutcome | None, blank: OffsetGap) -> bool:
     """All markers are in, and nothing else is: the log ends exactly where they do."""
     return answer is not None and answer.error == 0 and answer.end == blank.end
 
 
-def refused(answer: Marked | None, blank: Blank, refusals: int) -> Halt | None:
+def judge_refused_markers(answer: MarkerOutcome | None, blank: OffsetGap, refusals: int) -> PartitionStopped | None:
     """Why a run that did not land as it should stops the partition; None: a look at the twin tells how to go on."""
     if answer is None:
         return None
     where = f"offsets {blank.base} to {blank.end - 1}"
     if answer.end > blank.end:
         sentence = f"after markers for {where} the twin ends at {answer.end}: someone else writes there"
-        return Halt(IncidentKind.POSITION_DISAGREEMENT, blank.base, answer.end, sentence)
-    kind = describe(answer.error)
-    if answer.error in RIGHTS:
+        return PartitionStopped(IncidentKind.POSITION_DISAGREEMENT, blank.base, answer.end, sentence)
+    kind = error_kind(answer.error)
+    if answer.error in AUTHORIZATION_CODES:
         said = f"the target refuses markers for {where}: {kind.sentence}"
-        sentence = followed(said, _GRANTS.get(answer.error, kind.hint))
-        return Halt(IncidentKind.RIGHTS_LOST, blank.base, blank.end, sentence, IncidentSide.TARGET)
-    if answer.error in FENCED and refusals >= LOOKS_MAX:
+        sentence = append_hint(said, _GRANTS.get(answer.error, kind.hint))
+        return PartitionStopped(IncidentKind.RIGHTS_LOST, blank.base, blank.end, sentence, IncidentSide.TARGET)
+    if answer.error in FENCED_CODES and refusals >= INSPECTIONS_MAX:
         sentence = f"the twin keeps refusing markers for {where} as fenced: another pump of this link is at work"
-        return Halt(IncidentKind.POSITION_DISAGREEMENT, blank.base, blank.end, sentence)
-    if answer.error in FENCED or meaning(answer.error) is not Means.NEVER:
+        return PartitionStopped(IncidentKind.POSITION_DISAGREEMENT, blank.base, blank.end, sentence)
+    if answer.error in FENCED_CODES or error_action(answer.error) is not ErrorAction.STOP:
         return None
-    return Halt(
+    return PartitionStopped(
         IncidentKind.REFUSED,
         blank.base,
         blank.end,
@@ -125,73 +138,75 @@ def refused(answer: Marked | None, blank: Blank, refusals: int) -> Halt | None:
     )
 
 
-REST_S = 3.0
-UNSEEN = -1
+IDLE_CHECK_INTERVAL_S = 3.0
+END_UNKNOWN = -1
 
 
-class Rest(NamedTuple):
+class IdleTwin(NamedTuple):
     """A twin with nothing of ours on its way, as it was when its end was asked for."""
 
-    track: Track
+    track: PartitionReplicator
     end: int
 
     @property
-    def run(self) -> Run:
+    def run(self) -> MarkerRun:
         """No markers: only whose end is asked for, and in which leader epoch."""
         named = self.track.order.twin_named
-        return Run(named.topic, named.partition, 0, 0, self.track.led[1])
+        return MarkerRun(named.topic, named.partition, 0, 0, self.track.led[1])
 
 
-def at_rest(tracks: Iterable[Track], node: int) -> list[Rest]:
+def find_idle_twins(tracks: Iterable[PartitionReplicator], node: int) -> list[IdleTwin]:
     """The twins led by `node` to which nothing goes. A mapped twin may well hold what others write."""
-    return [Rest(track, track.acked) for track in tracks if track.route.target == node and _rests(track)]
+    return [IdleTwin(track, track.acked) for track in tracks if track.route.target == node and _rests(track)]
 
 
-def unsure(ready: Iterable[Track], now_s: float, now_ms: int) -> list[Rest]:
+def find_unsure_twins(ready: Iterable[PartitionReplicator], now_s: float, now_ms: int) -> list[IdleTwin]:
     """Of the twins to which something waits to go: those whose ends must be seen first, each until it is answered."""
-    found = [Rest(track, _end(track)) for track in ready if _stands(track) and _waits(track, now_s, now_ms)]
+    found = [IdleTwin(track, _end(track)) for track in ready if _stands(track) and _waits(track, now_s, now_ms)]
     for one in found:
-        one.track.certain.asking = True
+        one.track.known_end.asking = True
     return found
 
 
-def look_again(asked: Iterable[Rest], answers: Iterable[Marked], now_s: float) -> tuple[bool, list[Stoppage]]:
+def recheck_log_ends(
+    asked: Iterable[IdleTwin], answers: Iterable[MarkerOutcome], now_s: float
+) -> tuple[bool, list[PartitionIncident]]:
     """Has the twins looked at that end elsewhere though nothing went there since. Returns whether some leader could not
     tell, so that leaders are to be looked up; and what is to be told, where that has lasted."""
-    found = by_partition(answers)
-    untold, told = False, list[Stoppage]()
+    found = results_by_partition(answers)
+    untold, told = False, list[PartitionIncident]()
     for track, end in asked:
-        track.certain.asking = False
+        track.known_end.asking = False
         answer = found.get(track.order.twin_named)
-        seen = answer.end if answer is not None and not answer.error else UNSEEN
-        untold |= seen == UNSEEN
+        seen = answer.end if answer is not None and not answer.error else END_UNKNOWN
+        untold |= seen == END_UNKNOWN
         if _end(track) != end or not _stands(track):
             continue
         if seen == end:
             # As of now, though it was so when the target said it: behind a long line nothing would ever go otherwise.
-            track.certain.seen_s = now_s
+            track.known_end.seen_s = now_s
         elif track.waiting:
-            told += unmarked(track, answer, track.waiting[0][0], now_s, "its end, before ")
-        elif seen != UNSEEN:
+            told += report_markers_not_taken(track, answer, track.waiting[0][0], now_s, "its end, before ")
+        elif seen != END_UNKNOWN:
             track.again(now_s)
     return untold, told
 
 
-def _rests(track: Track) -> bool:
+def _rests(track: PartitionReplicator) -> bool:
     return _stands(track) and not track.waiting and track.fetched == track.acked >= track.write_from
 
 
-def _waits(track: Track, now_s: float, now_ms: int) -> bool:
-    parcel = bool(track.waiting) and not isinstance(track.waiting[0][0], Blank)
-    return parcel and not track.certain.asking and track.unsure(now_s, now_ms)
+def _waits(track: PartitionReplicator, now_s: float, now_ms: int) -> bool:
+    parcel = bool(track.waiting) and not isinstance(track.waiting[0][0], OffsetGap)
+    return parcel and not track.known_end.asking and track.unsure(now_s, now_ms)
 
 
-def _end(track: Track) -> int:
+def _end(track: PartitionReplicator) -> int:
     """Where the twin must end while nothing of ours is on its way. Of a batch that lies there in part, `acked` is where
     that begins."""
     return track.waiting[0][0].base if track.waiting else track.acked
 
 
-def _stands(track: Track) -> bool:
+def _stands(track: PartitionReplicator) -> bool:
     idle = not (track.in_flight or track.leaving or track.mapped)
     return idle and track.phase is Phase.RUNNING

@@ -4,58 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Set
 
-from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import NamedPartition, QueueRules
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import QueueRules, TopicPartition
 from twinshore.replication.task.core import position as answers
-from twinshore.replication.task.core.batches import Cut, Halt
+from twinshore.replication.task.core.batches import ParsedFetch, PartitionStopped
 from twinshore.replication.task.core.config import (
-    NOWHERE,
-    Carried,
-    Handover,
-    LaneLimits,
-    Stoppage,
-    TrackOrder,
-    add,
-    row_of,
+    NO_EPOCH_OFFSET,
+    Handoff,
+    PartitionConfig,
+    PartitionIncident,
+    PartitionProgress,
+    TaskLimits,
+    append_incident,
+    dropped_incident,
 )
-from twinshore.replication.task.core.fetching import FetchBook, Line
-from twinshore.replication.task.core.known_end import UNKNOWN
+from twinshore.replication.task.core.fetching import FetchScheduler, FetchStream
+from twinshore.replication.task.core.known_end import UNKNOWN_S
 from twinshore.replication.task.core.partition import (
-    NOBODY,
-    NONE,
-    TROUBLE_S,
+    NEVER_S,
+    NO_LEADERS,
+    TROUBLE_REPORT_S,
+    PartitionLeaders,
+    PartitionReplicator,
     Phase,
-    Route,
-    Track,
-    in_vain,
-    track_of,
-    unanswered,
-    unheard,
-    unsent,
+    make_replicator,
+    report_end_unknown,
+    report_source_silent,
+    report_throttled,
+    report_unanswered,
 )
 from twinshore.replication.task.core.shared_read import (
-    Reading,
-    Seat,
-    older_than,
-    since,
-    skip,
-    transactional,
-    without_old,
+    SharedFetch,
+    SharedFetchMember,
+    describe_age_limit,
+    drop_next,
+    drop_old_batches,
+    find_transactional,
+    oldest_kept_ms,
 )
 
-ANYBODY = None  # a whole side: nobody there says who leads
-AWAY = {"source": IncidentKind.SOURCE_AWAY, "target": IncidentKind.TARGET_AWAY}
-SIDES = tuple(AWAY)
-UNPLACED = -1
+WHOLE_SIDE = None  # a whole side: nobody there says who leads
+AWAY_KINDS = {"source": IncidentKind.SOURCE_AWAY, "target": IncidentKind.TARGET_AWAY}
+SIDES = tuple(AWAY_KINDS)
+UNKNOWN_POSITION = -1
 ABSENCES_MAX = 20  # Half a second apart: longer than a broker takes to hear of a new topic.
 
-NO_TRANSACTIONS = (
+NO_TRANSACTIONS_REASON = (
     "it holds records of transactions, and a fresh queue may drop a part of one: give the link's queue "
     "transactions = true, or leave the topic to a link that keeps"
 )
 
 
-class Silence:
+class SilenceTracker:
     """Of one lane. A line to the source counts as heard once a fetch is answered, one to the target once it is made:
     what a leader there does not answer, each partition knows for itself."""
 
@@ -73,17 +73,17 @@ class Silence:
     def asked(self, silent: str, why: str, now_s: float) -> None:
         """Both sides were asked who leads: which did not answer, "" where both did. The source is asked first."""
         if silent != "source":
-            self.over("source", ANYBODY)
+            self.over("source", WHOLE_SIDE)
         if silent:
-            self.met(silent, ANYBODY, why, now_s)
+            self.met(silent, WHOLE_SIDE, why, now_s)
         else:
-            self.over("target", ANYBODY)
+            self.over("target", WHOLE_SIDE)
 
     def told(
-        self, tracks: Iterable[Track], fetches: FetchBook, now_s: float, still: Container[int] = ()
-    ) -> list[Stoppage]:
+        self, tracks: Iterable[PartitionReplicator], fetches: FetchScheduler, now_s: float, still: Container[int] = ()
+    ) -> list[PartitionIncident]:
         """What is to be told now of partitions that stand. `still`: leaders of twins that throttle us."""
-        found: list[Stoppage] = []
+        found: list[PartitionIncident] = []
         waiting = [track for track in tracks if track.phase is not Phase.STOPPED and not track.leaving]
         if self._since:
             self._keep(waiting, fetches)
@@ -91,47 +91,53 @@ class Silence:
             found += self._of_target(track, now_s, still) or self._of_source(track, fetches, now_s)
         return found
 
-    def _keep(self, tracks: Iterable[Track], fetches: FetchBook) -> None:
+    def _keep(self, tracks: Iterable[PartitionReplicator], fetches: FetchScheduler) -> None:
         """Whoever leads nothing of ours any more may be silent: should it lead again, that is another time."""
-        needed: set[tuple[str, object]] = {(side, ANYBODY) for side in SIDES}
+        needed: set[tuple[str, object]] = {(side, WHOLE_SIDE) for side in SIDES}
         for track in tracks:
             needed |= {("target", track.route.target), ("source", fetches.line_of(track, track.route))}
         self._since = {place: met for place, met in self._since.items() if place in needed}
 
-    def _of_target(self, track: Track, now_s: float, still: Container[int]) -> list[Stoppage]:
+    def _of_target(self, track: PartitionReplicator, now_s: float, still: Container[int]) -> list[PartitionIncident]:
         node, troubles = track.route.target, track.troubles
-        if track.route == NOBODY:
+        if track.route == NO_LEADERS:
             for side in SIDES:
-                if (side, ANYBODY) in self._since:
-                    since_s, why = self._since[side, ANYBODY]
-                    return in_vain(track, f"nobody on the {side} says who leads: {why}", now_s, since_s, AWAY[side])
+                if (side, WHOLE_SIDE) in self._since:
+                    since_s, why = self._since[side, WHOLE_SIDE]
+                    return report_end_unknown(
+                        track, f"nobody on the {side} says who leads: {why}", now_s, since_s, AWAY_KINDS[side]
+                    )
         if ("target", node) in self._since:
             since_s, why = self._since["target", node]
-            return in_vain(track, f"its leader, broker {node}, cannot be connected to: {why}", now_s, since_s)
+            return report_end_unknown(
+                track, f"its leader, broker {node}, cannot be connected to: {why}", now_s, since_s
+            )
         running = track.phase is Phase.RUNNING
-        if running and troubles.vain.since_s != NONE:
-            track.rid_of(troubles.vain)
-        if track.in_flight and now_s - track.certain.sent_s >= TROUBLE_S:
-            return unanswered(track, now_s, throttled=node in still)
+        if running and troubles.vain.since_s != NEVER_S:
+            track.clear_trouble(troubles.vain)
+        if track.in_flight and now_s - track.known_end.sent_s >= TROUBLE_REPORT_S:
+            return report_unanswered(track, now_s, throttled=node in still)
         if running and track.waiting and not track.in_flight and node in still:
-            return unsent(track, now_s)
-        if running and troubles.target.since_s != NONE:
+            return report_throttled(track, now_s)
+        if running and troubles.target.since_s != NEVER_S:
             there = not track.in_flight and track.acked == track.fetched == track.source.end
             if there or not track.failures:
-                track.rid_of(troubles.target)  # Answers came late, or what was lost on its way has landed.
+                track.clear_trouble(troubles.target)  # Answers came late, or what was lost on its way has landed.
         return []
 
-    def _of_source(self, track: Track, fetches: FetchBook, now_s: float) -> list[Stoppage]:
+    def _of_source(self, track: PartitionReplicator, fetches: FetchScheduler, now_s: float) -> list[PartitionIncident]:
         if not self._since or track.route.source < 0:
             return []
         line = fetches.line_of(track, track.route)
         if ("source", line) not in self._since or not fetches.asks(track, line):
             return []
         since_s, why = self._since["source", line]
-        return unheard(track, f"(broker {line[0]}) gives nothing at offset {track.fetched}", why, now_s, since_s)
+        return report_source_silent(
+            track, f"(broker {line[0]}) gives nothing at offset {track.fetched}", why, now_s, since_s
+        )
 
 
-def handover(track: Track, now_s: float) -> Handover | None:
+def make_handoff(track: PartitionReplicator, now_s: float) -> Handoff | None:
     """Where the twin ends, if that is known for certain. Else, for as long as something of ours may still land, that
     alone: whoever looks next would wait for less, or take it for what comes."""
     strays = track.strays
@@ -140,19 +146,19 @@ def handover(track: Track, now_s: float) -> Handover | None:
         if strays.still_s(now_s) <= 0:
             return None
         # Where sequences of a mapped twin go on is for the look to say: they may be of other offsets then.
-        moved = track.mapped or strays.have_moved(track.stamp.sequence)
-        return _of(track, UNPLACED, now_s, calm=False, moved=moved)
-    return _of(track, track.acked, now_s, calm=not strays.until_s, moved=strays.have_moved(track.stamp.sequence))
+        moved = track.mapped or strays.may_have_moved(track.stamp.sequence)
+        return _of(track, UNKNOWN_POSITION, now_s, calm=False, moved=moved)
+    return _of(track, track.acked, now_s, calm=not strays.until_s, moved=strays.may_have_moved(track.stamp.sequence))
 
 
-def _of(track: Track, position: int, now_s: float, *, calm: bool, moved: bool) -> Handover:
+def _of(track: PartitionReplicator, position: int, now_s: float, *, calm: bool, moved: bool) -> Handoff:
     target, target_epoch = track.led
-    return Handover(
+    return Handoff(
         topic=track.order.topic,
         partition=track.order.partition,
         position=position,
         leader_epoch=track.source.epoch,
-        armed_until_ms=track.certain.armed_until_ms,
+        armed_until_ms=track.known_end.armed_until_ms,
         calm=calm,
         next_sequence=track.stamp.sequence(track.acked),
         target=target,
@@ -164,55 +170,60 @@ def _of(track: Track, position: int, now_s: float, *, calm: bool, moved: bool) -
     )
 
 
-def take(track: Track, entry: Handover, now_s: float) -> bool:
+def accept_handoff(track: PartitionReplicator, entry: Handoff, now_s: float) -> bool:
     """The last holder has said where it stood: whether no look is needed, as it is where the line broke while we stood
     by. What may still land of it counts in any case."""
-    if track.phase not in (Phase.LOOK, Phase.LOOKING):
+    if track.phase not in (Phase.UNVERIFIED, Phase.VERIFYING):
         return False
-    fits = entry.position != UNPLACED and track.phase is Phase.LOOK and not track.doubted and track.fits(entry)
+    fits = (
+        entry.position != UNKNOWN_POSITION
+        and track.phase is Phase.UNVERIFIED
+        and not track.doubted
+        and track.fits(entry)
+    )
     if fits or not entry.calm:
-        until_s = UNKNOWN if entry.strays_s < 0 else now_s + entry.strays_s
+        until_s = UNKNOWN_S if entry.strays_s < 0 else now_s + entry.strays_s
         track.strays.left(entry.stray_epoch, until_s, calm=entry.calm, moved=entry.strays_moved)
     if fits:
         track.take_over(entry)
-        track.led_anew()
+        track.on_leader_change()
     return fits
 
 
-class Roster:
+class TaskPartitionsBase:
     """`incidents` is what is to be told, `stale_routes` whether leaders are to be looked up."""
 
     def __init__(
         self,
         producer: tuple[int, int],
         fence: int,
-        limits: LaneLimits,
-        reading: Reading | None = None,
+        limits: TaskLimits,
+        reading: SharedFetch | None = None,
         queue: QueueRules | None = None,
     ) -> None:
         self.limits, self.producer, self._fence = limits, producer, fence
-        self.tracks: dict[NamedPartition, Track] = {}
-        self.fetches = FetchBook(limits)
+        self.tracks: dict[TopicPartition, PartitionReplicator] = {}
+        self.fetches = FetchScheduler(limits)
         if reading:
-            self.fetches.seat = Seat(reading, self.fetches.wake, queue or QueueRules())
-        self.silence = Silence()
+            self.fetches.seat = SharedFetchMember(reading, self.fetches.wake, queue or QueueRules())
+        self.silence = SilenceTracker()
         # By leader: twins to which something waits to be sent.
-        self._ready: dict[int, dict[Track, None]] = {}
-        self.incidents: list[Stoppage] = []
-        self._early: list[Carried] = []
+        self._ready: dict[int, dict[PartitionReplicator, None]] = {}
+        self.incidents: list[PartitionIncident] = []
+        self._early: list[PartitionProgress] = []
         self.stale_routes = True
 
-    def assign(self, orders: Iterable[TrackOrder]) -> None:
+    def assign(self, orders: Iterable[PartitionConfig]) -> None:
         """Adds partitions; each twin is looked at before anything is written to it."""
         for order in orders:
             if order.named in self.tracks:
                 continue
-            track = track_of(order, self.producer, self._fence, self.limits.partition_bytes_max)
+            track = make_replicator(order, self.producer, self._fence, self.limits.partition_bytes_max)
             self.tracks[order.named] = track
             self.fetches.add(track)
             self.stale_routes = True
 
-    def release(self, named: NamedPartition) -> None:
+    def release(self, named: TopicPartition) -> None:
         """Another lane shall carry it: nothing more is fetched or sent; `released` says when it stands still."""
         track = self.tracks.get(named)
         if track is not None:
@@ -220,28 +231,28 @@ class Roster:
             track.leaving = True
             self.fetches.remove(track)
 
-    def released(self, now_s: float) -> list[tuple[NamedPartition, Handover | None, Carried | None]]:
+    def released(self, now_s: float) -> list[tuple[TopicPartition, Handoff | None, PartitionProgress | None]]:
         """Partitions that stand still and are no longer ours, with their handover and last account. What a broker may
         still take of a lost line is known here alone: no other pump begins before it has had its time. Nor does one
         before all of its accounts have gone."""
         found = []
         for track in [one for one in self.tracks.values() if one.leaving and not one.in_flight]:
-            early = any(NamedPartition(one.topic, one.partition) == track.named for one in self._early)
+            early = any(TopicPartition(one.topic, one.partition) == track.named for one in self._early)
             if track.strays.until_s > now_s or early:
                 continue
-            found.append((track.named, handover(track, now_s), track.account(now_s)))
+            found.append((track.named, make_handoff(track, now_s), track.account(now_s)))
             self._tell_drops(track)
             del self.tracks[track.named]
             self._ready.get(track.route.target, {}).pop(track, None)
         return found
 
-    def keep_only(self, named: Set[NamedPartition]) -> None:
+    def keep_only(self, named: Set[TopicPartition]) -> None:
         """Before the word to go: partitions that were given to another lane meanwhile are forgotten."""
         for track in [track for track in self.tracks.values() if track.named not in named]:
             self.fetches.remove(track)
             del self.tracks[track.named]
 
-    def routed(self, named: NamedPartition, route: Route) -> None:
+    def routed(self, named: TopicPartition, route: PartitionLeaders) -> None:
         """Leaders as the metadata has them now. A move never loses order: the target's is looked at anew."""
         track = self.tracks.get(named)
         if track is None or track.phase is Phase.STOPPED:
@@ -249,7 +260,7 @@ class Roster:
         track.absences = track.absences + 1 if route.absent else 0
         gone = route.recreated or (route.absent if track.absences >= ABSENCES_MAX else "")
         if gone:
-            self._stop(track, answers.gone(named, track.acked, gone, recreated=bool(route.recreated)))
+            self._stop(track, answers.stop_for_missing_topic(named, track.acked, gone, recreated=bool(route.recreated)))
             return
         if track.route == route:
             return
@@ -258,59 +269,59 @@ class Roster:
             self.fetches.forget(track, before)
         if before.target != route.target:
             self._ready.get(before.target, {}).pop(track, None)
-        track.led_anew()
+        track.on_leader_change()
         self.wake(track)
 
-    def lines(self) -> tuple[set[Line], set[int]]:
+    def lines(self) -> tuple[set[FetchStream], set[int]]:
         """The connections that the partitions on their way need now: to sources, to targets."""
         running = [t for t in self.tracks.values() if t.phase is not Phase.STOPPED]
         sources = {self.fetches.line_of(t, t.route) for t in running if t.route.source >= 0}
         return sources, {t.route.target for t in running if t.route.target >= 0}
 
-    def _halt(self, track: Track, halt: Halt) -> None:
-        track.halt_after = halt
+    def _halt(self, track: PartitionReplicator, halt: PartitionStopped) -> None:
+        track.stop_after = halt
         self.fetches.forget(track, track.route)
         if not (track.waiting or track.in_flight):
             self._stop(track, halt)
 
-    def refuses(self, track: Track, cut: Cut) -> bool:
+    def refuses(self, track: PartitionReplicator, cut: ParsedFetch) -> bool:
         """Whether a fresh queue may not take this; then it is stopped."""
         seat = self.fetches.seat
-        found = transactional(cut) if seat and not seat.rules.transactions else None
+        found = find_transactional(cut) if seat and not seat.rules.transactions else None
         if found:
-            self._halt(track, Halt(IncidentKind.REFUSED, found.base, found.end, NO_TRANSACTIONS))
+            self._halt(track, PartitionStopped(IncidentKind.REFUSED, found.base, found.end, NO_TRANSACTIONS_REASON))
         return found is not None
 
-    def too_old(self, track: Track, now_ms: int) -> None:
+    def drop_too_old(self, track: PartitionReplicator, now_ms: int) -> None:
         """Of a fresh queue: what its last look found too old is dropped, by what it says itself, once all that the twin
         has is told."""
         seat, (epoch, to) = self.fetches.seat, track.old
         if not seat or not seat.drops(track) or track.phase is not Phase.RUNNING or track.fetched < track.write_from:
             return
-        track.old = NOWHERE
+        track.old = NO_EPOCH_OFFSET
         if to > track.fetched and seat.rules.max_age_s:
-            skip(track, to, epoch, older_than(seat.rules), now_ms)
+            drop_next(track, to, epoch, describe_age_limit(seat.rules), now_ms)
             self.wake(track)
 
-    def fresh_of(self, track: Track, done: Cut, now_ms: int) -> Cut:
+    def without_too_old(self, track: PartitionReplicator, done: ParsedFetch, now_ms: int) -> ParsedFetch:
         """What of a lane's own reading a fresh queue takes."""
         seat = self.fetches.seat
         if not seat or not seat.drops(track) or done.halt:
             return done
-        if not seat.rules.transactions and (found := transactional(done)):
-            halt = Halt(IncidentKind.REFUSED, found.base, found.end, NO_TRANSACTIONS)
+        if not seat.rules.transactions and (found := find_transactional(done)):
+            halt = PartitionStopped(IncidentKind.REFUSED, found.base, found.end, NO_TRANSACTIONS_REASON)
             return done._replace(parcels=[], end=track.fetched, carried=[], blanks=[], halt=halt)
         if not seat.rules.max_age_s or track.fetched < track.write_from:
             return done
         begin = track.fetched
-        kept, to = without_old(done, begin, since(seat.rules, now_ms))
+        kept, to = drop_old_batches(done, begin, oldest_kept_ms(seat.rules, now_ms))
         if to >= 0:
-            track.dropped.append(row_of(track.named, begin, to, older_than(seat.rules)))
+            track.dropped.append(dropped_incident(track.named, begin, to, describe_age_limit(seat.rules)))
         return kept
 
     # -- accounts
 
-    def accounts(self, now_s: float) -> list[Carried]:
+    def accounts(self, now_s: float) -> list[PartitionProgress]:
         """What each partition carried since the last call."""
         found, self._early = self._early, []
         found += [carried for track in self.tracks.values() if (carried := track.account(now_s))]
@@ -318,29 +329,29 @@ class Roster:
             self._tell_drops(track)
         return found
 
-    def tell_early(self, track: Track, now_s: float) -> None:
+    def report_early(self, track: PartitionReplicator, now_s: float) -> None:
         """Before a look, which forgets what was acknowledged and not told: it may be in vain for long."""
         self._early += [carried] if (carried := track.account(now_s)) else []
 
-    def handovers(self, now_s: float) -> list[Handover]:
-        return [entry for track in self.tracks.values() if (entry := handover(track, now_s))]
+    def handovers(self, now_s: float) -> list[Handoff]:
+        return [entry for track in self.tracks.values() if (entry := make_handoff(track, now_s))]
 
     def settled(self) -> bool:
         """Nothing of ours is on its way to any target."""
         return not any(track.in_flight for track in self.tracks.values())
 
-    def _tell_drops(self, track: Track) -> None:
+    def _tell_drops(self, track: PartitionReplicator) -> None:
         for row in track.drops() if track.dropped else ():
-            add(self.incidents, row)
+            append_incident(self.incidents, row)
 
-    def _stop(self, track: Track, halt: Halt) -> None:
+    def _stop(self, track: PartitionReplicator, halt: PartitionStopped) -> None:
         track.waiting.drop()
         track.enter(Phase.STOPPED)
         self.fetches.forget(track, track.route)
         self._ready.get(track.route.target, {}).pop(track, None)
-        self.incidents.append(answers.stoppage(track.named, halt))
+        self.incidents.append(answers.to_partition_incident(track.named, halt))
 
-    def wake(self, track: Track) -> None:
+    def wake(self, track: PartitionReplicator) -> None:
         """Something changed: the next fetch of its line asks anew, and its parcels may be sent."""
         self.fetches.wake(track)
         if track.waiting and track.route.target >= 0:

@@ -25,49 +25,49 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from twinshore.config.model import QueueRules, is_heartbeats
-from twinshore.kafka.protocol.fetch import FetchedPartition
+from twinshore.config.model import QueueRules, is_heartbeats_topic
+from twinshore.kafka.protocol.fetch import FetchedPartitionById
 from twinshore.kafka.protocol.primitives import I64
-from twinshore.kafka.protocol.record_batch import PREFIX_BYTES, TRANSACTIONAL, BatchHeader, end_at
-from twinshore.replication.task.core.batches import Blank, Cut, Hold, Joining, Parcel
-from twinshore.replication.task.core.config import LaneLimits, TideOrder, is_old, row_of
-from twinshore.replication.task.core.partition import Phase, Track, read_again
-from twinshore.replication.task.core.position import Observation
+from twinshore.kafka.protocol.record_batch import PREFIX_BYTES, TRANSACTIONAL_FLAG, BatchHeader, batch_end
+from twinshore.replication.task.core.batches import BufferPool, OffsetGap, OutgoingBatch, ParsedFetch, PooledBuffer
+from twinshore.replication.task.core.config import TaskConfig, TaskLimits, dropped_incident, is_too_old
+from twinshore.replication.task.core.partition import PartitionReplicator, Phase, note_source_readable
+from twinshore.replication.task.core.position import TargetState
 
 # Bytes that wait for the target, partitions that have joined, bytes that own fetches brought since the last word.
-QUEUED, JOINED, READ = "queued_bytes", "joined", "read_bytes"
-SourceKey = tuple[bytes, int]
+QUEUED_KEY, JOINED_KEY, READ_KEY = "queued_bytes", "joined", "read_bytes"
+SourcePartitionKey = tuple[bytes, int]
 # What a slice takes besides its bytes.
-SLICE_BYTES = 1024
+SLICE_OVERHEAD_BYTES = 1024
 # Kept though all who joined have it: who changes pumps, or was looked at, finds its place again without a read.
-REACH_BYTES_MAX = 8 << 20
+KEPT_BYTES_MAX = 8 << 20
 # What waits in the queues of one member at most, besides what it has begun to send.
 QUEUE_BYTES_MAX = 8 << 20
-PARTS_MAX = 10_000
+SLICES_MAX = 10_000
 # Queues that had no room to leave are asked again so much later.
-MOVE_S = 0.25
+BUFFER_RETRY_S = 0.25
 # A reader whose line has answered nothing for so long gives way: a broker answers each long poll sooner.
-READER_S_MAX = 2.0
+READER_TIMEOUT_S = 2.0
 # Members begin one after the other: for so long all is kept, and where the source is far ahead they begin together.
-YOUNG_S = 3.0
+STARTUP_S = 3.0
 GATHER_S_MAX = 1.0
 
 
-def summed(said: Iterable[Mapping[str, float]], read_total: float) -> dict[str, float]:
+def sum_shared_fetch(said: Iterable[Mapping[str, float]], read_total: float) -> dict[str, float]:
     """Of one link: what its lanes said last. `read_total`: what its fetches brought in all. Empty where it is of no
     broadcast."""
-    ours = [speed for speed in said if JOINED in speed]
-    sums = {name: sum(speed[name] for speed in ours) for name in (QUEUED, JOINED)}
-    return sums | {READ: read_total} if ours else {}
+    ours = [speed for speed in said if JOINED_KEY in speed]
+    sums = {name: sum(speed[name] for speed in ours) for name in (QUEUED_KEY, JOINED_KEY)}
+    return sums | {READ_KEY: read_total} if ours else {}
 
 
-class Slice(NamedTuple):
+class WindowSlice(NamedTuple):
     """One cut of a partition, from offset `base` on. `before`: the source's leader epoch of the last record below, -1
     where that is not known; `led`: the epoch in which the source was led when it was read. `written_ms`:
     by its latest time stamp, and not after it was read."""
 
     base: int
-    cut: Cut
+    cut: ParsedFetch
     size: int
     before: int
     led: int
@@ -78,11 +78,11 @@ class Slice(NamedTuple):
         if self.before != self.cut.leader_epoch:
             return self.base
         for piece in self.cut.parcels:
-            if isinstance(piece, Parcel) and not is_old(piece.max_timestamp, since_ms):
+            if isinstance(piece, OutgoingBatch) and not is_too_old(piece.max_timestamp, since_ms):
                 return piece.base
         return self.base
 
-    def rest(self, position: int, write_from: int) -> Cut | None:
+    def rest(self, position: int, write_from: int) -> ParsedFetch | None:
         """What of it follows `position`, for a twin that ends at `write_from`, where both are borders within."""
         cut = self.cut
         if position == self.base and write_from <= position:
@@ -102,7 +102,7 @@ class Slice(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Window:
+class SharedWindow:
     """Of one partition. `end` is where the next slice begins, -1 before anybody has read; `epoch` is of the last
     record below. `era`: how often it began anew, and `origin` where. `line`, `heard_s`: by which line it is read,
     and when that was last known to answer.
@@ -112,9 +112,9 @@ class Window:
     epoch: int = -1
     era: int = 0
     origin: int = -1
-    slices: dict[int, Slice] = field(default_factory=dict)
-    members: dict[Seat, Track] = field(default_factory=dict)
-    reader: Seat | None = None
+    slices: dict[int, WindowSlice] = field(default_factory=dict)
+    members: dict[SharedFetchMember, PartitionReplicator] = field(default_factory=dict)
+    reader: SharedFetchMember | None = None
     line: tuple[int, int] = (-1, -1)
     heard_s: float = 0.0
 
@@ -122,7 +122,7 @@ class Window:
     def begin(self) -> int:
         return next(iter(self.slices), self.end)
 
-    def found(self, position: int, write_from: int) -> tuple[Slice, Cut] | None:
+    def found(self, position: int, write_from: int) -> tuple[WindowSlice, ParsedFetch] | None:
         """The slice in which this border lies, and what follows it there for a twin that ends at `write_from`."""
         one = self.slices.get(position)
         if one is None:
@@ -138,18 +138,18 @@ class Window:
         return next(known, self.end if self.epoch >= 0 else -1)
 
 
-class Reading:
+class SharedFetch:
     """Of one lane of a broadcast. `high_bytes` and `parts_max` bound what is held of all partitions together."""
 
-    def __init__(self, limits: LaneLimits, high_bytes: int, parts_max: int = PARTS_MAX) -> None:
+    def __init__(self, limits: TaskLimits, high_bytes: int, parts_max: int = SLICES_MAX) -> None:
         self.high_bytes, self.parts_max = high_bytes, parts_max
         self._limits = limits
-        self.joining = Joining(replace(limits, joined_bytes_max=high_bytes))
+        self.joining = BufferPool(replace(limits, joined_bytes_max=high_bytes))
         self.bytes = 0
-        self.windows: dict[SourceKey, Window] = {}
+        self.windows: dict[SourcePartitionKey, SharedWindow] = {}
         # The oldest first.
-        self._ages: deque[tuple[Window, Slice]] = deque()
-        self.seats: set[Seat] = set()
+        self._ages: deque[tuple[SharedWindow, WindowSlice]] = deque()
+        self.seats: set[SharedFetchMember] = set()
         # From which ages on something is dropped by one of the members, the oldest first.
         self.ages_s: list[float] = []
         self.now_s = self._born_s = 0.0
@@ -157,7 +157,7 @@ class Reading:
         self._moved_s, self._left_rooms = 0.0, 1
 
     @classmethod
-    def of(cls, order: TideOrder) -> Reading | None:
+    def of(cls, order: TaskConfig) -> SharedFetch | None:
         """That of a lane of a broadcast; a lane that is carried apart reads by itself, and drops what is not fresh."""
         return cls(order.limits, order.queue.high_bytes, order.queue.parts_max) if order.broadcast else None
 
@@ -170,10 +170,10 @@ class Reading:
     def age_s(self) -> float:
         return self.now_s - self._born_s
 
-    def window(self, key: SourceKey) -> Window:
-        return self.windows.setdefault(key, Window())
+    def window(self, key: SourcePartitionKey) -> SharedWindow:
+        return self.windows.setdefault(key, SharedWindow())
 
-    def came(self, seat: Seat) -> None:
+    def came(self, seat: SharedFetchMember) -> None:
         self.seats.add(seat)
         self._allow()
 
@@ -182,7 +182,7 @@ class Reading:
         self.high_bytes, self.parts_max = max(self.high_bytes, high_bytes), max(self.parts_max, parts_max)
         self._allow()
 
-    def left(self, seat: Seat) -> None:
+    def left(self, seat: SharedFetchMember) -> None:
         self.seats.discard(seat)
         self._allow()
 
@@ -192,20 +192,20 @@ class Reading:
         each = QUEUE_BYTES_MAX + self._limits.request_bytes_max + self._limits.partition_bytes_max
         self.joining.allow(self.high_bytes + each * len(self.seats))
 
-    def roomy(self) -> Joining | None:
+    def pool_with_room(self) -> BufferPool | None:
         """For what is cut next; None where no room is left, and nothing can be joined. No member waits for what lies in
         the queue of another: a thin queue leaves the rooms that it would pin, and then the oldest slices go."""
-        if self.joining.full() and (self._left_rooms or self.now_s - self._moved_s >= MOVE_S):
+        if self.joining.full() and (self._left_rooms or self.now_s - self._moved_s >= BUFFER_RETRY_S):
             self._moved_s, rooms = self.now_s, frozenset(self.joining.rooms)
             most = self.joining.holds(QUEUE_BYTES_MAX)
-            self._left_rooms = sum([seat.leave_rooms(rooms, most) for seat in self.seats])
+            self._left_rooms = sum([seat.release_buffers(rooms, most) for seat in self.seats])
         while self.joining.full():
             if not self._ages:
                 return None
             self._drop_oldest()
         return self.joining
 
-    def begin(self, window: Window, at: int, epoch: int) -> None:
+    def begin(self, window: SharedWindow, at: int, epoch: int) -> None:
         """It begins anew there; nothing of before may be fed any more. `epoch`: of the last record below."""
         for one in window.slices.values():
             self._let_go(one)
@@ -215,17 +215,17 @@ class Reading:
         window.era += 1
         window.end, window.epoch, window.origin = at, epoch, at
 
-    def put(self, window: Window, one: Slice) -> None:
+    def put(self, window: SharedWindow, one: WindowSlice) -> None:
         """The next slice; what is older gives way to it, but not it itself: nobody has had it yet."""
         for piece in one.cut.parcels:
-            if isinstance(piece, Parcel) and piece.room:
+            if isinstance(piece, OutgoingBatch) and piece.room:
                 piece.room.uses += 1
         window.slices[one.base] = one
         window.end, window.epoch = one.cut.end, one.cut.leader_epoch
         self._ages.append((window, one))
         self.bytes += one.size
-        while len(self._ages) > 1 and (self.bytes > REACH_BYTES_MAX or self._over()):
-            if not self._over() and (self.age_s < YOUNG_S or wanted(*self._ages[0])):
+        while len(self._ages) > 1 and (self.bytes > KEPT_BYTES_MAX or self._over()):
+            if not self._over() and (self.age_s < STARTUP_S or is_slice_needed(*self._ages[0])):
                 break
             self._drop_oldest()
 
@@ -237,30 +237,30 @@ class Reading:
         del window.slices[one.base]
         self._let_go(one)
 
-    def _let_go(self, one: Slice) -> None:
+    def _let_go(self, one: WindowSlice) -> None:
         self.bytes -= one.size
         for piece in one.cut.parcels:
-            if isinstance(piece, Parcel) and piece.room:
+            if isinstance(piece, OutgoingBatch) and piece.room:
                 piece.room.uses -= 1
 
 
-class Readings:
+class SharedFetches:
     """Those of one process: one for each lane of a broadcast and its source."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str, int], Reading] = {}
+        self._kept: dict[tuple[str, str, int], SharedFetch] = {}
 
-    def of(self, order: TideOrder) -> Reading | None:
+    def of(self, order: TaskConfig) -> SharedFetch | None:
         """With which others of its broadcast this lane reads together, if it is of one."""
         key = order.broadcast, order.source_id, order.lane
-        reading = self._kept.get(key) or Reading.of(order)
+        reading = self._kept.get(key) or SharedFetch.of(order)
         if reading:
             reading.hold(order.queue.high_bytes, order.queue.parts_max)
             self._kept[key] = reading
         return reading
 
 
-def wanted(window: Window, one: Slice) -> bool:
+def is_slice_needed(window: SharedWindow, one: WindowSlice) -> bool:
     """Whether a twin ends within this slice, which is the oldest: what is on its way may have to be sent again, and a
     target that is away may soon be back. A fresh queue whose twin ends before it goes on within what is left."""
     return any(
@@ -272,30 +272,32 @@ def wanted(window: Window, one: Slice) -> bool:
     )
 
 
-def owned(cut: Cut) -> Cut:
+def copy_buffers(cut: ParsedFetch) -> ParsedFetch:
     """The same with bytes of its own: what lies in a fetch's buffer is copied, so that the buffer is free again."""
     parcels = [_owned(piece) for piece in cut.parcels]
     return cut._replace(parcels=parcels)
 
 
-def _owned(piece: Parcel | Blank) -> Parcel | Blank:
-    if isinstance(piece, Blank) or piece.room or not isinstance(piece.body, memoryview):
+def _owned(piece: OutgoingBatch | OffsetGap) -> OutgoingBatch | OffsetGap:
+    if isinstance(piece, OffsetGap) or piece.room or not isinstance(piece.body, memoryview):
         return piece
     return piece._replace(body=bytes(piece.body))
 
 
-def size_of(cut: Cut) -> int:
+def slice_size(cut: ParsedFetch) -> int:
     """What a slice of it takes."""
-    return SLICE_BYTES + sum(piece.size for piece in cut.parcels if isinstance(piece, Parcel))
+    return SLICE_OVERHEAD_BYTES + sum(piece.size for piece in cut.parcels if isinstance(piece, OutgoingBatch))
 
 
-NO_BUFFER = Hold(bytearray())
+NO_BUFFER = PooledBuffer(bytearray())
 # Where a batch says how young its youngest record is.
-STAMP_AT, STAMP_END = 35, 43
-ENDED = "by a pump that has ended"
+TIMESTAMP_OFFSET, TIMESTAMP_END = 35, 43
+DROPPED_BY_ENDED_TASK = "by a pump that has ended"
 
 
-def kept_from(window: Window, position: int, rules: QueueRules, now_ms: int) -> tuple[int, int, str] | None:
+def find_kept_offset(
+    window: SharedWindow, position: int, rules: QueueRules, now_ms: int
+) -> tuple[int, int, str] | None:
     """From where on what waits beyond `position` is kept, the leader epoch below, and why not before; None where all
     is. What is beyond the high watermark is kept only from the low one on, so that it is seldom dropped; what was read
     last is kept whatever its size, or who keeps up would get nothing."""
@@ -303,10 +305,10 @@ def kept_from(window: Window, position: int, rules: QueueRules, now_ms: int) -> 
         return None
     ahead = [one for one in window.slices.values() if one.cut.end > position]
     gone, why = 0, ""  # how many of these go
-    since_ms = since(rules, now_ms)
+    since_ms = oldest_kept_ms(rules, now_ms)
     if rules.max_age_s:
         gone = next((at for at, one in enumerate(ahead) if one.written_ms >= since_ms), len(ahead))
-        why = older_than(rules) if gone else ""
+        why = describe_age_limit(rules) if gone else ""
     size, lost = sum(one.size for one in ahead[gone:]), window.begin > position
     if size > rules.high_bytes or len(ahead) - gone > rules.parts_max or lost:
         while len(ahead) - gone > 1 and (size > rules.low_bytes or len(ahead) - gone > rules.parts_max // 2):
@@ -316,21 +318,21 @@ def kept_from(window: Window, position: int, rules: QueueRules, now_ms: int) -> 
     first = ahead[gone] if gone < len(ahead) else None
     at, epoch = (first.base, first.before) if first else (window.end, window.epoch)
     if first and rules.max_age_s and (border := first.young_from(since_ms)) > max(at, position):
-        at, epoch, why = border, first.cut.leader_epoch, why or older_than(rules)
+        at, epoch, why = border, first.cut.leader_epoch, why or describe_age_limit(rules)
     return (at, epoch, why) if at > position and why else None
 
 
-def since(rules: QueueRules, now_ms: int) -> int:
+def oldest_kept_ms(rules: QueueRules, now_ms: int) -> int:
     """What bears an earlier time stamp is too old."""
     return now_ms - int(rules.max_age_s * 1000)
 
 
-def older_than(rules: QueueRules) -> str:
+def describe_age_limit(rules: QueueRules) -> str:
     """Why what is too old is dropped."""
     return f"older than {rules.max_age_s:g} s"
 
 
-def aged(seen: Observation, young_from: int, below: BatchHeader | None) -> Observation:
+def with_young_offset(seen: TargetState, young_from: int, below: BatchHeader | None) -> TargetState:
     """The look with where records begin that are young enough. `below`: the source's batch before these. Where it bears
     no time stamp nothing is too old."""
     if below and below.max_timestamp < 0:
@@ -338,23 +340,23 @@ def aged(seen: Observation, young_from: int, below: BatchHeader | None) -> Obser
     return replace(seen, young_from=young_from, young_epoch=below.leader_epoch if below else -1)
 
 
-def drop(track: Track, to: int, epoch: int, why: str, now_ms: int) -> None:
+def drop_unsent(track: PartitionReplicator, to: int, epoch: int, why: str, now_ms: int) -> None:
     """What lies below `to` and is not on its way to the twin yet is sent no more. `epoch`: the source's leader epoch of
     the last record below `to`, as far as known."""
     if track.sent < track.fetched:
         track.set_back()
-    skip(track, to, epoch, why, now_ms)
+    drop_next(track, to, epoch, why, now_ms)
 
 
-def skip(track: Track, to: int, epoch: int, why: str, now_ms: int) -> None:
+def drop_next(track: PartitionReplicator, to: int, epoch: int, why: str, now_ms: int) -> None:
     """What follows is dropped up to `to`; what waits already goes before."""
     begin = track.fetched
-    gone = Blank(begin, to)
-    track.dropped.append(row_of(track.named, begin, to, why))
-    track.take(Cut([gone], to, begin, epoch, None, [], [gone]), NO_BUFFER, now_ms)
+    gone = OffsetGap(begin, to)
+    track.dropped.append(dropped_incident(track.named, begin, to, why))
+    track.take(ParsedFetch([gone], to, begin, epoch, None, [], [gone]), NO_BUFFER, now_ms)
 
 
-def note_found(track: Track, ranges: Iterable[tuple[int, int]]) -> None:
+def note_missing_ranges(track: PartitionReplicator, ranges: Iterable[tuple[int, int]]) -> None:
     """A look at the twin has found that the source's records of these ranges are not there. What was told of before, or
     is about to be, is not told again; the rest a pump dropped that ended before it could say so."""
     known = [
@@ -366,24 +368,24 @@ def note_found(track: Track, ranges: Iterable[tuple[int, int]]) -> None:
             if known_begin <= begin:
                 begin = max(begin, known_end)
             elif known_begin < end:
-                track.dropped.append(row_of(track.named, begin, known_begin, ENDED))
+                track.dropped.append(dropped_incident(track.named, begin, known_begin, DROPPED_BY_ENDED_TASK))
                 begin = known_end
         if begin < end:
-            track.dropped.append(row_of(track.named, begin, end, ENDED))
+            track.dropped.append(dropped_incident(track.named, begin, end, DROPPED_BY_ENDED_TASK))
     track.dropped.sort(key=lambda row: row.from_offset)
 
 
-def without_old(done: Cut, begin: int, since_ms: int) -> tuple[Cut, int]:
+def drop_old_batches(done: ParsedFetch, begin: int, since_ms: int) -> tuple[ParsedFetch, int]:
     """The cut without the records at its beginning that are older, and up to where those lay; -1: there are none."""
     old = 0
     for piece in done.parcels:
-        if isinstance(piece, Parcel) and not is_old(piece.max_timestamp, since_ms):
+        if isinstance(piece, OutgoingBatch) and not is_too_old(piece.max_timestamp, since_ms):
             break
         old += 1
-    if not any(isinstance(piece, Parcel) for piece in done.parcels[:old]):
+    if not any(isinstance(piece, OutgoingBatch) for piece in done.parcels[:old]):
         return done, -1
     to = done.parcels[old - 1].end
-    gone = Blank(begin, to)
+    gone = OffsetGap(begin, to)
     return (
         done._replace(
             parcels=[gone, *done.parcels[old:]],
@@ -394,59 +396,59 @@ def without_old(done: Cut, begin: int, since_ms: int) -> tuple[Cut, int]:
     )
 
 
-def old_end(records: memoryview, since_ms: int) -> int:
+def old_bytes(records: memoryview, since_ms: int) -> int:
     """How many bytes of what a fetch brought lie before the first batch that is younger, 0 where the first is or none
     is: what is joined has one age, so it is joined with its like."""
     place, size = 0, len(records)
-    while place + STAMP_END <= size:
-        if not is_old(I64.unpack_from(records, place + STAMP_AT)[0], since_ms):
+    while place + TIMESTAMP_END <= size:
+        if not is_too_old(I64.unpack_from(records, place + TIMESTAMP_OFFSET)[0], since_ms):
             return place
-        place = end_at(records, place)
+        place = batch_end(records, place)
     return 0
 
 
-def transactional(cut: Cut) -> Parcel | None:
+def find_transactional(cut: ParsedFetch) -> OutgoingBatch | None:
     """The first parcel that is a transaction's."""
     for piece in cut.parcels:
-        if isinstance(piece, Parcel) and piece.header.attributes & TRANSACTIONAL:
+        if isinstance(piece, OutgoingBatch) and piece.header.attributes & TRANSACTIONAL_FLAG:
             return piece
     return None
 
 
-Line = tuple[int, int]
-STALE_LOOK_S = 0.25
+FetchStream = tuple[int, int]
+STALE_CHECK_INTERVAL_S = 0.25
 # How often it is looked whether what waits is fresh.
-FRESH_LOOK_S = 0.1
+AGE_CHECK_INTERVAL_S = 0.1
 
 
-class Seat:
+class SharedFetchMember:
     """`wake(track)` has the lane look at a partition again, as something changed for it. `rules`: what its queue keeps
     and drops."""
 
-    def __init__(self, reading: Reading, wake: Callable[[Track], None], rules: QueueRules) -> None:
+    def __init__(self, reading: SharedFetch, wake: Callable[[PartitionReplicator], None], rules: QueueRules) -> None:
         self.reading, self.wake, self.rules = reading, wake, rules
         # Partitions for which something may be in the window; those that wait for room in our queues.
-        self.called: dict[Track, None] = {}
-        self._hungry: dict[Track, None] = {}
+        self.called: dict[PartitionReplicator, None] = {}
+        self._hungry: dict[PartitionReplicator, None] = {}
         # Whether something is free to be read: the lane's pump is to have a turn.
-        self.summoned = False
-        self._windows: dict[Track, Window] = {}
+        self.needs_turn = False
+        self._windows: dict[PartitionReplicator, SharedWindow] = {}
         # Since which offset, era and beginning a partition has had nothing but what the window had.
-        self._followed: dict[Track, tuple[int, int, int]] = {}
-        self._heard: dict[Line, float] = {}
+        self._followed: dict[PartitionReplicator, tuple[int, int, int]] = {}
+        self._heard: dict[FetchStream, float] = {}
         # Partitions that wait until others can begin to read as well.
-        self._gathering: dict[Track, None] = {}
+        self._gathering: dict[PartitionReplicator, None] = {}
         self._looked_s, self._fresh_at_s, self._brought = 0.0, 0.0, 0
         self._closed = False
         reading.came(self)
 
     # -- who is here
 
-    def sit(self, track: Track) -> None:
+    def join_window(self, track: PartitionReplicator) -> None:
         window = self._windows[track] = self.reading.window(track.source_key)
         window.members[self] = track
 
-    def leave(self, track: Track) -> None:
+    def leave(self, track: PartitionReplicator) -> None:
         window = self._windows.pop(track, None)
         if window is not None and window.members.get(self) is track:
             del window.members[self]
@@ -462,7 +464,7 @@ class Seat:
                 self.leave(track)
             self.reading.left(self)
 
-    def call(self, track: Track) -> None:
+    def call(self, track: PartitionReplicator) -> None:
         """Something changed for it: perhaps it can be fed."""
         window = self._windows.get(track)
         if window is None or track.fetched >= window.end or track in self._hungry:
@@ -472,7 +474,7 @@ class Seat:
 
     # -- who reads
 
-    def reads(self, track: Track, line: Line) -> bool:
+    def reads(self, track: PartitionReplicator, line: FetchStream) -> bool:
         """Whether the lane shall ask the source for this partition now: for all who have joined, or for itself."""
         window = self._windows.get(track)
         if window is None:
@@ -496,49 +498,51 @@ class Seat:
         self.let_go(track)
         return self._must_ask(track, window)
 
-    def _must_ask(self, track: Track, window: Window) -> bool:
+    def _must_ask(self, track: PartitionReplicator, window: SharedWindow) -> bool:
         """Whether the window has nothing for it; if it has, it is to be fed."""
         if self._next(track, window) is None:
             return True
         self.call(track)
         return False
 
-    def _gathers(self, track: Track, window: Window) -> bool:
+    def _gathers(self, track: PartitionReplicator, window: SharedWindow) -> bool:
         """Whether it waits for others who begin: who is late where the source is far ahead catches up for long."""
-        looking = any(one.phase in (Phase.LOOK, Phase.LOOKING) and not one.leaving for one in window.members.values())
+        looking = any(
+            one.phase in (Phase.UNVERIFIED, Phase.VERIFYING) and not one.leaving for one in window.members.values()
+        )
         return track.source.end > track.fetched and looking and self.reading.age_s < GATHER_S_MAX
 
-    def _claim(self, window: Window, track: Track, line: Line) -> None:
+    def _claim(self, window: SharedWindow, track: PartitionReplicator, line: FetchStream) -> None:
         window.reader, window.line, window.heard_s = self, line, self.reading.now_s
         self._follow(track, window)
 
-    def reading_now(self) -> list[Track]:
+    def partitions_read_for_others(self) -> list[PartitionReplicator]:
         """What it reads for others as well."""
         return [track for track, window in self._windows.items() if window.reader is self and len(window.members) > 1]
 
-    def let_go(self, track: Track) -> None:
+    def let_go(self, track: PartitionReplicator) -> None:
         """It is not read for the others any more: they look who does."""
         if (window := self._windows.get(track)) is not None:
             self._release(window)
 
-    def _release(self, window: Window) -> None:
+    def _release(self, window: SharedWindow) -> None:
         if window.reader is self:
             window.reader = None
             self._wake_others(window)
 
-    def _wake_others(self, window: Window) -> None:
+    def _wake_others(self, window: SharedWindow) -> None:
         for seat, track in window.members.items():
             if seat is not self:
                 seat.wake(track)
-                seat.summoned = True
+                seat.needs_turn = True
 
-    def doubt(self, track: Track) -> None:
+    def doubt(self, track: PartitionReplicator) -> None:
         """The source did not give what was asked: it may be another history, and what was read before is no one's."""
         if (window := self._windows.get(track)) is not None and window.reader is self:
             self.reading.begin(window, window.end, -1)
             self._release(window)
 
-    def heard(self, line: Line, brought: int) -> None:
+    def heard(self, line: FetchStream, brought: int) -> None:
         """A fetch of this line was answered, with so many bytes of records."""
         self._heard[line] = self.reading.now_s
         self._brought += brought
@@ -550,11 +554,11 @@ class Seat:
         for track in gathering:
             self.wake(track)
         if self.rules.fresh and now_s >= self._fresh_at_s:
-            self._fresh_at_s = now_s + FRESH_LOOK_S
+            self._fresh_at_s = now_s + AGE_CHECK_INTERVAL_S
             for track, window in self._windows.items():
                 if track.sent < window.end and self.drops(track):
                     self.called[track] = None
-        if now_s - self._looked_s < STALE_LOOK_S:
+        if now_s - self._looked_s < STALE_CHECK_INTERVAL_S:
             return
         self._looked_s = now_s
         for track, window in self._windows.items():
@@ -563,12 +567,12 @@ class Seat:
                 self.wake(track)
         for window in self.reading.windows.values():
             reader = window.reader
-            if reader and now_s - max(window.heard_s, reader._heard.get(window.line, 0.0)) > READER_S_MAX:
+            if reader and now_s - max(window.heard_s, reader._heard.get(window.line, 0.0)) > READER_TIMEOUT_S:
                 reader._release(window)
 
     # -- what is read
 
-    def leads(self, track: Track) -> bool:
+    def leads(self, track: PartitionReplicator) -> bool:
         """Whether what comes next of it is for all: somebody else is there, and the lane has been asked to read."""
         window = self._windows.get(track)
         return (
@@ -579,20 +583,29 @@ class Seat:
             and track.fetched >= track.write_from
         )
 
-    def begins(self, track: Track, records: memoryview, own: Joining, now_ms: int) -> tuple[memoryview, Joining | None]:
+    def begins(
+        self, track: PartitionReplicator, records: memoryview, own: BufferPool, now_ms: int
+    ) -> tuple[memoryview, BufferPool | None]:
         """What is to be cut of what a fetch brought, and into whose rooms it is joined, if into any; `own`: the
         lane's."""
-        records = self._of_one_age(self.trimmed(track, records), now_ms)
-        return records, self.reading.roomy() if self.leads(track) else own
+        records = self._of_one_age(self.trim_to_window(track, records), now_ms)
+        return records, self.reading.pool_with_room() if self.leads(track) else own
 
     def _of_one_age(self, records: memoryview, now_ms: int) -> memoryview:
         """Up to where what is too old for one of the queues ends: what is younger is fetched next, by itself."""
         for age_s in self.reading.ages_s:
-            if end := old_end(records, now_ms - int(age_s * 1000)):
+            if end := old_bytes(records, now_ms - int(age_s * 1000)):
                 return records[:end]
         return records
 
-    def read(self, track: Track, done: Cut, part: FetchedPartition, joining: Joining | None, now_ms: int) -> Cut:
+    def read(
+        self,
+        track: PartitionReplicator,
+        done: ParsedFetch,
+        part: FetchedPartitionById,
+        joining: BufferPool | None,
+        now_ms: int,
+    ) -> ParsedFetch:
         """The lane has read and cut this. Where it leads, that is the next slice, whose bytes are its own, and it goes
         on with the same; `joining` is whose rooms it lies in, if in any."""
         window = self._windows.get(track)
@@ -603,9 +616,11 @@ class Seat:
         if done.halt:
             self.doubt(track)
         elif len(window.members) > 1 and joining in (None, self.reading.joining):
-            done = owned(done)
+            done = copy_buffers(done)
             source, written_ms = track.source, _written_ms(done, now_ms)
-            self.reading.put(window, Slice(track.fetched, done, size_of(done), source.epoch, source.led, written_ms))
+            self.reading.put(
+                window, WindowSlice(track.fetched, done, slice_size(done), source.epoch, source.led, written_ms)
+            )
             self._tell(window, part)
         else:
             # Nobody else was here when this was cut: who is by now asks by itself, until it meets the window again.
@@ -615,22 +630,22 @@ class Seat:
             self._wake_others(window)
         return done
 
-    def _tell(self, window: Window, part: FetchedPartition) -> None:
+    def _tell(self, window: SharedWindow, part: FetchedPartitionById) -> None:
         for seat, other in window.members.items():
             if seat is not self:
                 if other.phase is Phase.RUNNING:
                     other.source.end, other.source.start = part.high_watermark, part.log_start
                     if not other.source.heard:
-                        read_again(other)
+                        note_source_readable(other)
                 seat.call(other)
 
-    def heads(self, track: Track, part: FetchedPartition) -> None:
+    def heads(self, track: PartitionReplicator, part: FetchedPartitionById) -> None:
         """The source has told where it begins and ends, and nothing else."""
         window = self._windows.get(track)
         if window is not None and window.reader is self:
             self._tell(window, part)
 
-    def trimmed(self, track: Track, records: memoryview) -> memoryview:
+    def trim_to_window(self, track: PartitionReplicator, records: memoryview) -> memoryview:
         """What the lane read by itself, up to where it meets the window; of a fresh queue, up to where its twin
         ends."""
         window = self._windows.get(track)
@@ -642,18 +657,18 @@ class Seat:
             return records
         place, size = 0, len(records)
         while place + PREFIX_BYTES <= size and I64.unpack_from(records, place)[0] < border:
-            place = end_at(records, place)
+            place = batch_end(records, place)
         return records[:place] if 0 < place < size else records
 
     # -- who is fed
 
-    def hungry(self) -> list[Track]:
+    def hungry(self) -> list[PartitionReplicator]:
         """Partitions to be fed now."""
         found = [*self.called, *(track for track in self._hungry if track not in self.called)]
-        self.called, self._hungry, self.summoned = {}, {}, False
+        self.called, self._hungry, self.needs_turn = {}, {}, False
         return found
 
-    def later(self, track: Track) -> None:
+    def later(self, track: PartitionReplicator) -> None:
         """There is no room for it now."""
         self._hungry[track] = None
 
@@ -661,10 +676,10 @@ class Seat:
         """How many bytes more may wait in the lane's queues."""
         return QUEUE_BYTES_MAX - sum(track.waiting.bytes for track in self._windows)
 
-    def leave_rooms(self, rooms: Container[Hold], most: int) -> int:
+    def release_buffers(self, rooms: Container[PooledBuffer], most: int) -> int:
         """Has what waits for the target lie in so many of these rooms at most, those of which it has the most bytes;
         the rest is copied. How many rooms it left."""
-        sizes: Counter[Hold] = Counter()
+        sizes: Counter[PooledBuffer] = Counter()
         for track in self._windows:
             for piece, hold in track.waiting:
                 if hold in rooms and hold:
@@ -674,7 +689,7 @@ class Seat:
             track.waiting.leave(left)
         return len(left)
 
-    def next(self, track: Track) -> tuple[Slice, Cut] | None:
+    def next(self, track: PartitionReplicator) -> tuple[WindowSlice, ParsedFetch] | None:
         """What the window has for it next; None where it must ask the source, or wait for who does."""
         window = self._windows.get(track)
         found = self._next(track, window) if window else None
@@ -682,7 +697,7 @@ class Seat:
             self._follow(track, window)
         return found
 
-    def _next(self, track: Track, window: Window) -> tuple[Slice, Cut] | None:
+    def _next(self, track: PartitionReplicator, window: SharedWindow) -> tuple[WindowSlice, ParsedFetch] | None:
         asks = track.fetched >= window.end or (self.drops(track) and track.fetched < track.write_from)
         found = None if asks else window.found(track.fetched, track.write_from)
         if found is None:
@@ -696,7 +711,7 @@ class Seat:
         before = one.before if one.base == track.fetched else one.cut.leader_epoch
         return found if self._agrees(track, window, before) else None
 
-    def _agrees(self, track: Track, window: Window, epoch: int) -> bool:
+    def _agrees(self, track: PartitionReplicator, window: SharedWindow, epoch: int) -> bool:
         """Whether what the twin has is of the window's history: the same epoch wrote its last record, or it had all
         from the window."""
         if track.fetched == 0 or track.source.epoch == epoch >= 0:
@@ -704,16 +719,16 @@ class Seat:
         since, era, begins = self._followed.get(track, (0, -1, -1))
         return (era, begins) == (window.era, track.begins) and track.fetched >= since
 
-    def _follow(self, track: Track, window: Window) -> None:
+    def _follow(self, track: PartitionReplicator, window: SharedWindow) -> None:
         since, era, begins = self._followed.get(track, (0, -1, -1))
         if (era, begins) != (window.era, track.begins) or track.fetched < since:
             self._followed[track] = (track.fetched, window.era, track.begins)
 
-    def drops(self, track: Track) -> bool:
+    def drops(self, track: PartitionReplicator) -> bool:
         """Whether what is old of it is dropped: not of heartbeats, which nobody drops."""
-        return self.rules.fresh and track.mapped and not is_heartbeats(track.order.topic)
+        return self.rules.fresh and track.mapped and not is_heartbeats_topic(track.order.topic)
 
-    def kept_from(self, track: Track, now_ms: int) -> tuple[int, int, str] | None:
+    def kept_from(self, track: PartitionReplicator, now_ms: int) -> tuple[int, int, str] | None:
         """From where on what waits for it is kept, as `fresh.kept_from` says; None where all is."""
         window = self._windows.get(track)
         if not self.drops(track) or window is None or track.fetched < track.write_from:
@@ -723,7 +738,7 @@ class Seat:
             return None  # The source has another leader by now, whose log may be another: that is seen first.
         if any(one.led > track.source.led for one in window.slices.values()) and not self._agrees(track, window, -1):
             return None  # It reads on where it stands, and the source says whether it still has what the twin has.
-        return kept_from(window, track.sent, self.rules, now_ms)
+        return find_kept_offset(window, track.sent, self.rules, now_ms)
 
     # -- what is told
 
@@ -731,25 +746,25 @@ class Seat:
         """For the lane's next word: what waits for its target, how many partitions have joined, and what its own
         fetches brought since the last one."""
         brought, self._brought = self._brought, 0
-        return {QUEUED: self.queued(), JOINED: sum(1 for _ in self.joined()), READ: brought}
+        return {QUEUED_KEY: self.queued(), JOINED_KEY: sum(1 for _ in self.joined()), READ_KEY: brought}
 
     def queued(self) -> int:
         """Bytes that were read for this lane and are not sent yet: in its queues, or in the window ahead of it."""
         return sum(self._queued(track, window) for track, window in self._windows.items())
 
-    def _queued(self, track: Track, window: Window) -> int:
+    def _queued(self, track: PartitionReplicator, window: SharedWindow) -> int:
         ahead = sum(one.size for base, one in window.slices.items() if base >= track.fetched)
         return track.waiting.bytes + (ahead if self._is_in(track, window) else 0)
 
-    def joined(self) -> Iterator[Track]:
+    def joined(self) -> Iterator[PartitionReplicator]:
         """The partitions that are fed, or read for all."""
         return (track for track, window in self._windows.items() if self._is_in(track, window))
 
-    def _is_in(self, track: Track, window: Window) -> bool:
+    def _is_in(self, track: PartitionReplicator, window: SharedWindow) -> bool:
         return track.phase is Phase.RUNNING and window.begin <= track.fetched <= window.end
 
 
-def _written_ms(done: Cut, read_ms: int) -> int:
+def _written_ms(done: ParsedFetch, read_ms: int) -> int:
     """When the latest of it was written. Without a time stamp, or with one from the future: when it was read."""
-    stamps = [piece.max_timestamp for piece in done.parcels if isinstance(piece, Parcel)]
+    stamps = [piece.max_timestamp for piece in done.parcels if isinstance(piece, OutgoingBatch)]
     return min(read_ms, max(stamps)) if min(stamps, default=-1) >= 0 else read_ms

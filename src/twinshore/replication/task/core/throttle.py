@@ -16,36 +16,36 @@ from typing import ClassVar, NamedTuple, Protocol
 # What a broker's quota looks back on: eleven windows of a second by default, the last one not over.
 WINDOW_S = 10.0
 # Above what is known to pass, so that the quota is what decides, also one for requests.
-PACE = 1.2
+PACE_FACTOR = 1.2
 PORTION_S = 0.25
 REQUEST_S_MAX = 1.0
 PORTION_BYTES_MIN = 16 << 10
 # A pace is guessed: after so much rest a broker is asked, and its word decides.
-REST_S_MAX = 2.0
-FORGET_S = 15.0
+PAUSE_S_MAX = 2.0
+QUOTA_TTL_S = 15.0
 # How fast more is tried while nothing is throttled: 8 % a second, however much one answer moves.
 PACE_GROWTH_S = 0.08
 # Of fetches, of which a throttled one moves nothing: the last window may have begun up to a second before ten.
 WINDOW_S_MAX = 11.0
-FETCH_PACE = 1.1
+FETCH_PACE_FACTOR = 1.1
 FETCH_PORTION_S = 0.5
 # 4 % a second.
-GROWTH_S = 0.04
+FETCH_PACE_GROWTH_S = 0.04
 # A line asks for little at first: a quota that it does not know of yet is used up for ten seconds by one burst.
-FIRST_BYTES = 256 << 10
+FIRST_FETCH_BYTES = 256 << 10
 # What a producer may put into one batch, unless its cluster is set otherwise.
-BATCH_BYTES = 1 << 20
+DEFAULT_BATCH_BYTES = 1 << 20
 # With fewer in a portion, what is cut and comes again would be too much of it.
-BATCHES = 8
+BATCHES_PER_PORTION = 8
 # So long after its last word a broker has closed a connection that it does not listen to (`connections.max.idle.ms`,
 # unless it is set otherwise), and what lay there unread is gone.
 UNREAD_S_MAX = 600.0
-WORD_S = 12.0
+QUOTA_REPORT_S = 12.0
 SIDES = ("target", "source")
-STILL = "still_s"
+STILL_KEY = "still_s"
 
 
-class Learnt(NamedTuple):
+class QuotaSnapshot(NamedTuple):
     """What a line that was held back knows, for the next one to the same broker: without it, that one begins with a
     burst, and rests ten seconds for it. Times are in seconds from the moment at which it was told."""
 
@@ -59,7 +59,7 @@ class Learnt(NamedTuple):
     batch: int = 0
     span_s: float = 0.0
 
-    def aged(self, by_s: float) -> Learnt:
+    def aged(self, by_s: float) -> QuotaSnapshot:
         """The same, told so much later."""
         moved = [(ago_s + by_s, size) for ago_s, size in self.moved]
         still_s, next_s, seen_s = self.still_s - by_s, self.next_s - by_s, self.seen_s + by_s
@@ -67,7 +67,7 @@ class Learnt(NamedTuple):
 
 
 @dataclass(slots=True)
-class Quota:
+class QuotaPacer:
     """Of one connection. `portion` is how many bytes to move at a time: while nothing is throttled it grows."""
 
     # For so long a broker may count what moved.
@@ -103,7 +103,7 @@ class Quota:
             self._passing *= more
             self.portion = min(self.bytes_max, int(more * self.portion))
         if self._passing:
-            self.next_at_s = now_s + min(REST_S_MAX, moved / (PACE * self._passing))
+            self.next_at_s = now_s + min(PAUSE_S_MAX, moved / (PACE_FACTOR * self._passing))
 
     def _count(self, moved: int, now_s: float) -> float:
         """Returns when something was answered before."""
@@ -125,7 +125,7 @@ class Quota:
             most = max(most, asked / throttle_s)
         self._passing = max(1.0, least, min(most, self._passing or most))
         # A quota for requests throttles each for as long, however small it is, and for a second at most.
-        span_s = PACE * throttle_s if PORTION_S < throttle_s <= REQUEST_S_MAX else PORTION_S
+        span_s = PACE_FACTOR * throttle_s if PORTION_S < throttle_s <= REQUEST_S_MAX else PORTION_S
         self.portion = max(PORTION_BYTES_MIN, min(self.bytes_max, int(span_s * self._passing)))
 
     def _within(self, now_s: float) -> int:
@@ -137,22 +137,22 @@ class Quota:
 
     def _over(self, now_s: float) -> bool:
         """What is not throttled for a while is held back no more, whether or not an answer comes."""
-        self.held = self.held and now_s <= self.still_until_s + FORGET_S
+        self.held = self.held and now_s <= self.still_until_s + QUOTA_TTL_S
         return not self.held
 
     def lands_until_s(self, now_s: float) -> float:
         """Until when the broker may still take what it was sent, whether or not the connection is closed."""
         return max(now_s, min(self.still_until_s, now_s + UNREAD_S_MAX))
 
-    def learnt(self, now_s: float) -> Learnt | None:
+    def learnt(self, now_s: float) -> QuotaSnapshot | None:
         """What the next line goes on with; None where nothing holds this one back."""
         if not self.held or self._over(now_s):
             return None
         moved = [(now_s - at_s, size) for at_s, size in self._moved if size]
         still_s, next_s = self.still_until_s - now_s, self.next_at_s - now_s
-        return Learnt(self.portion, self._passing, still_s, next_s, now_s - self._since_s, moved)
+        return QuotaSnapshot(self.portion, self._passing, still_s, next_s, now_s - self._since_s, moved)
 
-    def follow(self, learnt: Learnt, now_s: float) -> None:
+    def follow(self, learnt: QuotaSnapshot, now_s: float) -> None:
         """Goes on as the line before did."""
         if self.held:
             return
@@ -165,19 +165,19 @@ class Quota:
 
     def bytes_s(self, now_s: float) -> float:
         """What moves while it is held back; 0 where it is not."""
-        if not self.held or now_s > self.still_until_s + WORD_S:
+        if not self.held or now_s > self.still_until_s + QUOTA_REPORT_S:
             return 0.0
         return max(1.0, self._within(now_s) / WINDOW_S)
 
 
 @dataclass(slots=True)
-class FetchQuota(Quota):
+class FetchQuotaPacer(QuotaPacer):
     """Of a connection that fetches. A fetch that is throttled brings nothing, and the broker counts nothing of it."""
 
     counted_s: ClassVar[float] = WINDOW_S_MAX
     # How large batches of the source are. Brokers cut the last one of an answer, which then comes once more.
     batch: int = 0
-    _last: tuple[float, int] = (0.0, BATCH_BYTES)
+    _last: tuple[float, int] = (0.0, DEFAULT_BATCH_BYTES)
     _span_s: float = FETCH_PORTION_S
 
     def answered(self, asked: int, moved: int, throttle_ms: int, now_s: float) -> None:
@@ -194,9 +194,9 @@ class FetchQuota(Quota):
         elif self._over(now_s):
             return
         elif asked:
-            self._go_at(self._passing * (1 + GROWTH_S * min(1.0, now_s - before_s)))
+            self._go_at(self._passing * (1 + FETCH_PACE_GROWTH_S * min(1.0, now_s - before_s)))
         if self._passing:
-            self.next_at_s = now_s + min(REST_S_MAX, moved / (FETCH_PACE * self._passing))
+            self.next_at_s = now_s + min(PAUSE_S_MAX, moved / (FETCH_PACE_FACTOR * self._passing))
 
     def _refused(self, asked: int, throttle_s: float, now_s: float) -> None:
         """The same for what did not move."""
@@ -213,7 +213,9 @@ class FetchQuota(Quota):
         if young:  # What moved before by other connections counts as well.
             most = max(most, refused / throttle_s)
         # A quota for requests throttles each for as long, however small it is, and for a second at most.
-        self._span_s = FETCH_PACE * throttle_s if FETCH_PORTION_S < throttle_s <= REQUEST_S_MAX else FETCH_PORTION_S
+        self._span_s = (
+            FETCH_PACE_FACTOR * throttle_s if FETCH_PORTION_S < throttle_s <= REQUEST_S_MAX else FETCH_PORTION_S
+        )
         self._go_at(max(1.0, least, min(most, self._passing or most)))
         if young:  # Asked for more, a broker would only be still for longer.
             self.portion = max(PORTION_BYTES_MIN, min(self.portion, refused))
@@ -222,48 +224,48 @@ class FetchQuota(Quota):
         self._passing = passing
         self.portion = max(PORTION_BYTES_MIN, min(self.bytes_max, int(self._span_s * passing)))
 
-    def learnt(self, now_s: float) -> Learnt | None:
-        found = Quota.learnt(self, now_s)
+    def learnt(self, now_s: float) -> QuotaSnapshot | None:
+        found = QuotaPacer.learnt(self, now_s)
         return found and found._replace(batch=self.batch, span_s=self._span_s)
 
-    def follow(self, learnt: Learnt, now_s: float) -> None:
+    def follow(self, learnt: QuotaSnapshot, now_s: float) -> None:
         if not self.held:
             self.batch, self._span_s = learnt.batch, learnt.span_s
             self._last = (now_s, self._last[1])
-        Quota.follow(self, learnt, now_s)
+        QuotaPacer.follow(self, learnt, now_s)
 
     @property
     def fetch_bytes(self) -> int:
         """How much to fetch next; of one byte, a broker makes one whole batch."""
-        return 1 if self.held and BATCHES * self.batch > self.portion else self.portion
+        return 1 if self.held and BATCHES_PER_PORTION * self.batch > self.portion else self.portion
 
 
-class Held(Protocol):
+class HasQuota(Protocol):
     """Something with a separate quota."""
 
     @property
-    def quota(self) -> Quota: ...
+    def quota(self) -> QuotaPacer: ...
 
 
-def key_of(side: str) -> str:
+def quota_key(side: str) -> str:
     """The name under which a pump tells what a side's quota lets through."""
     return f"{side}_quota_bytes_s"
 
 
-def told(
-    targets: Iterable[Held], sources: Iterable[Held], now_s: float, lands_until_s: float = 0.0
+def quota_figures(
+    targets: Iterable[HasQuota], sources: Iterable[HasQuota], now_s: float, lands_until_s: float = 0.0
 ) -> dict[str, float]:
     """What a pump says of quotas: bytes a second by side, where one holds it back, and for how long a target may take
     what was sent to it before; `lands_until_s`: on lines that were let go of."""
     ours = list(targets)
     sums = (sum(line.quota.bytes_s(now_s) for line in lines) for lines in (ours, sources))
-    found = {key_of(side): size for side, size in zip(SIDES, sums, strict=True) if size}
+    found = {quota_key(side): size for side, size in zip(SIDES, sums, strict=True) if size}
     still_s = max([lands_until_s, *(line.quota.lands_until_s(now_s) for line in ours)]) - now_s
-    return found | {STILL: still_s} if still_s > 0.0 else found
+    return found | {STILL_KEY: still_s} if still_s > 0.0 else found
 
 
-def by_side(said: Iterable[dict[str, float]]) -> dict[str, float]:
+def sum_by_side(said: Iterable[dict[str, float]]) -> dict[str, float]:
     """What pumps said, together; a side that holds nothing back is not there."""
     listed = list(said)
-    sums = {side: sum(one.get(key_of(side), 0.0) for one in listed) for side in SIDES}
+    sums = {side: sum(one.get(quota_key(side), 0.0) for one in listed) for side in SIDES}
     return {side: found for side, found in sums.items() if found}

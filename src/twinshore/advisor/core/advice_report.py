@@ -1,0 +1,705 @@
+"""What comes of a look: findings under a policy, what is passed over, what could not be seen, what is new. Pure.
+
+Lines that mend a finding, as they are typed. Pure.
+
+They are for Kafka's own tools, which every operator has. Where the cluster asks clients for more than an address, the
+line names a file of client settings.
+
+An advice told: in sentences for a terminal, and as one page of HTML that needs nothing else: no script, no font, no
+address. Pure.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shlex
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
+from html import escape
+from typing import Any, Protocol
+
+from pydantic import TypeAdapter
+
+from twinshore.advisor.core.html_page import html_page
+from twinshore.advisor.core.model import (
+    MIN_ISR_CONFIG,
+    SEVERITIES,
+    AdvisorPolicy,
+    AdvisorRule,
+    BlindSpot,
+    ClusterSnapshot,
+    ConsumerGroupSnapshot,
+    EarlierPosition,
+    Finding,
+    GroupPosition,
+    PartitionSnapshot,
+    ReliabilityKind,
+    ReliabilityProfile,
+    RuleCase,
+    Severity,
+    TopicConfigChange,
+    TopicSnapshot,
+    Waiver,
+    build_finding,
+    build_profiles,
+)
+from twinshore.advisor.core.simulator.playback import describe_ending, describe_model_config, describe_step, draw_state
+from twinshore.advisor.core.simulator.search import STORIES, Story, play_story
+from twinshore.config.errors import ConfigError
+from twinshore.config.sentences import append_hint, count_phrase, join_names
+from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
+
+ADVICE_FORM_VERSION = 1
+_FINDINGS, _UNSEEN, _WAIVERS = TypeAdapter(Finding), TypeAdapter(BlindSpot), TypeAdapter(Waiver)
+GROUP_STUCK_RULE, STUCK_GROUPS_NAMED_MAX = "group-stuck", 3
+# What no broker tells anybody, whoever asks.
+ACKS_BLIND_SPOT = BlindSpot(
+    "acks of producers",
+    "brokers do not tell them; CP holds for producers with acks=all alone",
+    "see to acks=all and enable.idempotence=true in each producer: some client libraries have acks=1 by default;"
+    " the story acks-1 of `twinshore simulate story` shows what that loses",
+)
+CONSUMER_CONFIG_BLIND_SPOT = BlindSpot(
+    "auto.offset.reset and enable.auto.commit of consumers",
+    "brokers do not tell them",
+    "see to them in each consumer: `twinshore advise settings` says which; the story newest of"
+    " `twinshore simulate story` shows why",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WaivedFinding:
+    finding: Finding
+    waiver: Waiver
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPosition:
+    """Where a group was, for a later look."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    log_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """`findings` are open; `remarks`: what is to be known of the policy. `unseen` could have been seen with more rights
+    or time, `untold` by nobody."""
+
+    cluster: str
+    cluster_id: str
+    at_ms: int
+    findings: tuple[Finding, ...]
+    waived: tuple[WaivedFinding, ...] = ()
+    unseen: tuple[BlindSpot, ...] = ()
+    untold: tuple[BlindSpot, ...] = (ACKS_BLIND_SPOT, CONSUMER_CONFIG_BLIND_SPOT)
+    profiles: tuple[ReliabilityProfile, ...] = ()
+    remarks: tuple[str, ...] = ()
+    places: tuple[RecordedPosition, ...] = ()
+
+    def exit_code(self, policy: AdvisorPolicy) -> int:
+        """1: something was found that the policy does not pass; 2: nothing was, but not all could be seen."""
+        if any(policy.fails(one.weight) for one in self.findings):
+            return 1
+        return 2 if self.unseen else 0
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceDifference:
+    """Between an earlier advice and a later one, by rule and subject. `unsure`: no longer found, but not everything
+    could be seen this time. `beside`: so many earlier ones are of rules or topics that were not looked at now."""
+
+    since_ms: int
+    new: tuple[Finding, ...]
+    gone: tuple[Finding, ...]
+    stays: int
+    unsure: bool
+    beside: int = 0
+
+
+def build_advice(seen: ClusterSnapshot, policy: AdvisorPolicy, rules: Sequence[AdvisorRule]) -> Advice:
+    """Every rule that the policy leaves on, over what was seen."""
+    day = datetime.datetime.fromtimestamp(seen.at_ms / 1000, datetime.UTC).date()
+    moving = {f"topic {one.name}": one for one in seen.topics if one.moves}
+    found = [
+        build_finding(rule, _while_moving(one, moving.get(one.subject)))
+        for rule in rules
+        if rule.name not in policy.off
+        for one in rule.judge(seen, policy.limits_of(rule))
+    ]
+    found.sort(key=lambda one: SEVERITIES.index(one.weight))
+    waived = {
+        one.key: WaivedFinding(one, waiver) for one in found if (waiver := policy.waiver_of(one, day)) is not None
+    }
+    return Advice(
+        seen.cluster,
+        seen.cluster_id,
+        seen.at_ms,
+        tuple(one for one in found if one.key not in waived),
+        tuple(waived.values()),
+        (*seen.unseen, *_unjudged(seen, policy, rules)),
+        profiles=build_profiles(seen),
+        remarks=tuple(policy.remarks(found, day)),
+        places=record_positions(seen.groups),
+    )
+
+
+def _while_moving(found: RuleCase, topic: TopicSnapshot | None) -> RuleCase:
+    """Of a topic on the move it is told that it moves. What is safe is said of how it stands when it has moved."""
+    if topic is None:
+        return found
+    told = join_names([_move(one) for one in topic.partitions if one.moves], STUCK_GROUPS_NAMED_MAX)
+    return replace(found, evidence=f"{found.evidence}; on the move now: partition {told}", safe=None)
+
+
+def _move(part: PartitionSnapshot) -> str:
+    words = [
+        f"{verb} {', '.join(map(str, nodes))}"
+        for verb, nodes in (("gets", part.adding), ("gives up", part.removing))
+        if nodes
+    ]
+    return f"{part.number} ({' and '.join(words)})"
+
+
+def _unjudged(seen: ClusterSnapshot, policy: AdvisorPolicy, rules: Sequence[AdvisorRule]) -> Iterator[BlindSpot]:
+    """Groups of which two looks that lie too close, or one look alone, do not say whether they move."""
+    rule = next((one for one in rules if one.name == GROUP_STUCK_RULE and one.name not in policy.off), None)
+    if rule is None:
+        return
+    least_s = policy.limits_of(rule)["seconds"]
+    near = [group.name for group in seen.groups if group.live and any(_too_near(one, least_s) for one in group.places)]
+    if near:
+        why = f"it was looked at once, or twice less than {least_s:g} s apart"
+        what = f"whether {count_phrase(len(near), 'group')} with members and records to read read on"
+        yield BlindSpot(
+            f"{what}: {join_names(near, STUCK_GROUPS_NAMED_MAX)}", why, "leave --apart as it is, or make it longer"
+        )
+
+
+def _too_near(place: GroupPosition, least_s: float) -> bool:
+    return bool(place.lag) and place.waits is not False and (place.before is None or place.before.apart_s < least_s)
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceScope:
+    """What a look is about: rules that are `off`, and which topics it `admits`."""
+
+    off: frozenset[str] = frozenset()
+    admits: Callable[[str], bool] = lambda _: True
+
+    def at(self, finding: Finding) -> bool:
+        """Whether the finding would be found again where it still is so. Of a group's finding that names no topic
+        nobody knows with some topics alone; Kafka's own are looked at each time."""
+        kind, _, name = finding.subject.partition(" ")
+        topic = name.rpartition(" on ")[2] if kind == "group" else name
+        named = kind in ("topic", "group") and not topic.startswith("__")
+        return finding.rule not in self.off and (not named or self.admits(topic))
+
+
+def compare_advices(before: Advice, now: Advice, looked: AdviceScope | None = None) -> AdviceDifference:
+    """What is new and what is gone; findings that are waived now are neither, nor what was not looked at this time."""
+    looked = looked or AdviceScope()
+    earlier = {one.key: one for one in (*before.findings, *(row.finding for row in before.waived))}
+    later = {one.key for one in (*now.findings, *(row.finding for row in now.waived))}
+    return AdviceDifference(
+        before.at_ms,
+        tuple(one for one in now.findings if one.key not in earlier),
+        tuple(one for key, one in earlier.items() if key not in later and looked.at(one)),
+        len(earlier.keys() & later),
+        bool(now.unseen),
+        sum(key not in later and not looked.at(one) for key, one in earlier.items()),
+    )
+
+
+def record_positions(groups: Iterable[ConsumerGroupSnapshot]) -> tuple[RecordedPosition, ...]:
+    """Where they are, for a later look."""
+    return tuple(
+        RecordedPosition(group.name, one.topic, one.partition, one.offset, one.log_end)
+        for group in groups
+        for one in group.places
+    )
+
+
+def add_earlier_positions(seen: ClusterSnapshot, places: Iterable[RecordedPosition], at_ms: int) -> ClusterSnapshot:
+    """The same look with an earlier one beside each place that both have."""
+    apart_s = (seen.at_ms - at_ms) / 1000
+    if apart_s <= 0:
+        return seen
+    known = {(one.group, one.topic, one.partition): one for one in places}
+
+    def beside(group: str, place: GroupPosition) -> GroupPosition:
+        earlier = known.get((group, place.topic, place.partition))
+        if earlier is None:
+            return place
+        return replace(place, before=EarlierPosition(earlier.offset, earlier.log_end, apart_s))
+
+    groups = (replace(one, places=tuple(beside(one.name, place) for place in one.places)) for one in seen.groups)
+    return replace(seen, groups=tuple(groups))
+
+
+def as_values(advice: Advice, policy: AdvisorPolicy) -> dict[str, Any]:
+    """For programs, and to be read again by `from_values`."""
+    return {
+        "form": ADVICE_FORM_VERSION,
+        "cluster": advice.cluster,
+        "cluster_id": advice.cluster_id,
+        "at_ms": advice.at_ms,
+        "exit_code": advice.exit_code(policy),
+        "findings": [_finding_values(one) for one in advice.findings],
+        "waived": [
+            {
+                **_finding_values(one.finding),
+                "waiver": {**asdict(one.waiver), "until": one.waiver.until.isoformat()},
+            }
+            for one in advice.waived
+        ],
+        "unseen": list(map(asdict, advice.unseen)),
+        "untold": list(map(asdict, advice.untold)),
+        "profiles": [_profile_values(one) for one in advice.profiles],
+        "remarks": list(advice.remarks),
+        "places": [list(astuple(one)) for one in advice.places],
+    }
+
+
+def difference_as_values(found: AdviceDifference) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "at_ms": found.since_ms,
+        "new": [_finding_values(one) for one in found.new],
+        "gone": [_finding_values(one) for one in found.gone],
+        "stays": found.stays,
+        "unsure": found.unsure,
+        "not_looked_at": found.beside,
+    }
+
+
+def _finding_values(one: Finding) -> dict[str, Any]:
+    safe = {"topic": one.safe.topic, "settings": dict(one.safe.settings)} if one.safe else None
+    return {**asdict(one), "commands": list(one.commands), "safe": safe}
+
+
+def _profile_values(one: ReliabilityProfile) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "kind": one.kind.value,
+        "replicas": one.copies,
+        "min_insync": one.min_isr,
+        "unclean": one.unclean,
+        "differs": list(one.differs),
+    }
+
+
+def from_values(values: Any, name: str) -> Advice:
+    """An advice that `as_values` gave; a ConfigError where it is something else."""
+    try:
+        if values["form"] != ADVICE_FORM_VERSION:
+            raise ConfigError(f"{name} is of another version of Twinshore", hint="make it anew with --json")
+        waived = [
+            WaivedFinding(_finding_from(row), _WAIVERS.validate_python(row["waiver"])) for row in values["waived"]
+        ]
+        return Advice(
+            str(values["cluster"]),
+            str(values["cluster_id"]),
+            int(values["at_ms"]),
+            tuple(_finding_from(row) for row in values["findings"]),
+            tuple(waived),
+            tuple(_UNSEEN.validate_python(row) for row in values["unseen"]),
+            profiles=tuple(_profile_from(row) for row in values["profiles"]),
+            places=tuple(
+                RecordedPosition(str(g), str(t), int(p), int(o), int(e)) for g, t, p, o, e in values["places"]
+            ),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{name} is no advice of `twinshore advise --json`: {error!r}") from error
+
+
+def _finding_from(row: Mapping[str, Any]) -> Finding:
+    safe = row["safe"]
+    change = TopicConfigChange(safe["topic"], tuple(safe["settings"].items())) if safe else None
+    return _FINDINGS.validate_python({**row, "safe": change})
+
+
+def _profile_from(row: Mapping[str, Any]) -> ReliabilityProfile:
+    differs = tuple(row["differs"])
+    return ReliabilityProfile(
+        row["topic"], ReliabilityKind(row["kind"]), row["replicas"], row["min_insync"], row["unclean"], differs
+    )
+
+
+# New replicas of a topic's partitions, by the partition's number.
+ReplicaAssignment = Mapping[int, Sequence[int]]
+
+
+def plan_replicas(seen: ClusterSnapshot, copies: int) -> Mapping[str, ReplicaAssignment]:
+    """Of each topic what its partitions get that have fewer than `copies`, or all of them in one rack although there
+    are others. What holds records already stays first. Each topic is placed behind those before it, and always the
+    same way: two rules that speak of one topic give it the same. A cluster with fewer brokers can place nothing."""
+    if copies not in seen.placed:
+        seen.placed[copies] = _placed(seen, copies)
+    return seen.placed[copies]
+
+
+def _placed(seen: ClusterSnapshot, copies: int) -> dict[str, ReplicaAssignment]:
+    load = Counter(node for one in seen.topics for part in one.partitions for node in (*part.replicas, *part.adding))
+    found: dict[str, ReplicaAssignment] = {}
+    for topic in seen.topics:
+        moved: dict[int, list[int]] = {}
+        for part in topic.partitions if not topic.moves else ():
+            nodes = _nodes(seen.racks, part, copies, load)
+            if nodes != list(part.replicas):
+                moved[part.number] = nodes
+                load.update(node for node in nodes if node not in part.replicas)
+        found[topic.name] = moved
+    return found
+
+
+def _nodes(racks: Mapping[int, str], part: PartitionSnapshot, copies: int, load: Counter[int]) -> list[int]:
+    alone = is_in_one_rack(racks, part) and len(set(racks.values())) > 1
+    # Kafka's tool takes no broker that is away; where all are, there is nothing to copy from.
+    there = [node for node in part.replicas if node in racks]
+    if not there or (len(part.replicas) >= copies and not alone):
+        return list(part.replicas)
+    wanted = max(copies, len(there), 2 if alone else 1)
+    nodes = there[: wanted - 1] if alone else there
+    while len(nodes) < wanted:
+        used = Counter(racks[node] for node in nodes)
+        free = (node for node in racks if node not in nodes)
+        nodes.append(min(free, key=lambda node: (used[racks[node]], load[node], node)))
+    return nodes
+
+
+def is_in_one_rack(racks: Mapping[int, str], part: PartitionSnapshot) -> bool:
+    """All of its replicas, where it has several."""
+    return len(part.replicas) > 1 and len({racks.get(node, "") for node in part.replicas}) == 1
+
+
+CLIENT_CONFIG_FILE = "client.properties"
+REASSIGNMENT_HINT = (
+    "its partitions are given other replicas right now: look again once `kafka-reassign-partitions.sh --list` is empty"
+)
+WHEN_IN_SYNC_PHRASE = "once each of its partitions has a leader and all replicas in sync"
+
+
+class ToolTarget(Protocol):
+    """How a tool comes to a cluster."""
+
+    @property
+    def bootstrap(self) -> tuple[str, ...]: ...
+
+    @property
+    def secured(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAddress:
+    """A cluster of which nothing else is known."""
+
+    bootstrap: tuple[str, ...]
+    secured: bool
+
+
+def build_bootstrap_options(seen: ToolTarget) -> str:
+    """The options that lead a tool to the cluster."""
+    where = f"--bootstrap-server {shlex.quote(','.join(seen.bootstrap))}"
+    return f"{where} --command-config {CLIENT_CONFIG_FILE}" if seen.secured else where
+
+
+def build_set_topic_command(seen: ToolTarget, topic: str, settings: Mapping[str, str]) -> str:
+    return _configs(seen, f"--topic {shlex.quote(topic)}", f"--add-config {_pairs(settings)}")
+
+
+def build_min_isr_command(seen: ToolTarget, topic: TopicSnapshot, minimum: int) -> tuple[tuple[str, ...], str]:
+    """The line that sets its min.insync.replicas. While a replica is away, it is told as what comes after that."""
+    line = build_set_topic_command(seen, topic.name, {MIN_ISR_CONFIG: str(minimum)})
+    return ((line,), "") if topic.settled else ((), f"{WHEN_IN_SYNC_PHRASE}: {line}")
+
+
+def build_unset_topic_command(seen: ToolTarget, topic: str, settings: Iterable[str]) -> str:
+    return _configs(seen, f"--topic {shlex.quote(topic)}", f"--delete-config {','.join(settings)}")
+
+
+def build_set_brokers_command(seen: ToolTarget, settings: Mapping[str, str]) -> str:
+    """On all brokers at once; only for settings that brokers take while they run."""
+    return _configs(seen, "--entity-type brokers --entity-default", f"--add-config {_pairs(settings)}")
+
+
+def build_acl_command(seen: ToolTarget, acl: Acl, *, gives: bool) -> str:
+    """Gives an ACL, or takes it back."""
+    allows = "allow" if acl.permission == AclPermission.ALLOW else "deny"
+    kind = ResourceType(acl.resource).name.lower().replace("_", "-")
+    pattern = PatternType(acl.pattern).name.lower()
+    return (
+        f"kafka-acls.sh {build_bootstrap_options(seen)} {'--add' if gives else '--remove --force'} --{kind} "
+        f"{shlex.quote(acl.name)}"
+        f" --resource-pattern-type {pattern} --{allows}-principal {shlex.quote(acl.principal)}"
+        f" --{allows}-host {shlex.quote(acl.host)} --operation {_pascal(AclOperation(acl.operation).name)}"
+    )
+
+
+def _pascal(word: str) -> str:
+    return "".join(part.capitalize() for part in word.split("_"))
+
+
+def describe_server_properties(settings: Mapping[str, str]) -> str:
+    """For settings that a broker reads when it starts."""
+    lines = ", ".join(f"`{name}={value}`" for name, value in settings.items())
+    return f"put {lines} into server.properties of every broker, and restart one after the other"
+
+
+def build_election_command(seen: ToolTarget, topic: str, partitions: Sequence[int]) -> str:
+    named = [{"topic": topic, "partition": number} for number in partitions]
+    return (
+        f"kafka-leader-election.sh {_admin(seen)} --election-type preferred"
+        f" --path-to-json-file <(echo {_json({'partitions': named})})"
+    )
+
+
+def build_reassign_command(seen: ToolTarget, topic: str, replicas: Mapping[int, Sequence[int]]) -> str:
+    """Gives partitions these replicas, beside what is copied already. It copies their records to the new ones, so it is
+    never done by itself."""
+    named = [{"topic": topic, "partition": number, "replicas": list(nodes)} for number, nodes in replicas.items()]
+    text = _json({"version": 1, "partitions": named})
+    how = "--execute --additional"
+    return f"kafka-reassign-partitions.sh {build_bootstrap_options(seen)} --reassignment-json-file <(echo {text}) {how}"
+
+
+def build_describe_group_command(seen: ToolTarget, group: str) -> str:
+    return f"kafka-consumer-groups.sh {build_bootstrap_options(seen)} --describe --group {shlex.quote(group)}"
+
+
+def build_more_replicas_command(
+    seen: ClusterSnapshot, topic: TopicSnapshot, copies: int
+) -> tuple[tuple[str, ...], str]:
+    """The line that gives it so many, or what must be done before."""
+    if topic.moves:
+        return (), REASSIGNMENT_HINT
+    if len(seen.brokers) < copies:
+        return (
+            (),
+            f"start {count_phrase(copies - len(seen.brokers), 'more broker')}, then reassign the topic's partitions",
+        )
+    moved = plan_replicas(seen, copies)[topic.name]
+    if not moved:
+        return (), "bring the brokers of its partitions back first: there is nothing to copy from"
+    return (build_reassign_command(seen, topic.name, moved),), ""
+
+
+def _configs(seen: ToolTarget, entity: str, change: str) -> str:
+    return f"kafka-configs.sh {build_bootstrap_options(seen)} --alter {entity} {change}"
+
+
+def _admin(seen: ToolTarget) -> str:
+    # This one tool has another name for the same option.
+    return build_bootstrap_options(seen).replace("--command-config", "--admin.config")
+
+
+def _pairs(settings: Mapping[str, str]) -> str:
+    """As kafka-configs.sh takes them: it parts them at commas, but for those in brackets."""
+    told = {name: f"[{value}]" if "," in value else value for name, value in settings.items()}
+    return shlex.quote(",".join(f"{name}={value}" for name, value in told.items()))
+
+
+def _json(value: object) -> str:
+    return shlex.quote(json.dumps(value, separators=(",", ":")))
+
+
+FINDINGS_PER_RULE_MAX = 10
+
+
+def describe_advice(advice: Advice, *, everything: bool = False) -> Iterator[str]:
+    """The verdict first, then what each rule found, by weight. Of findings that are alike ten are shown, unless
+    `everything` is wanted."""
+    yield describe_verdict(advice)
+    most = len(advice.findings) if everything else FINDINGS_PER_RULE_MAX
+    for kind in dict.fromkeys((one.rule, one.weight) for one in advice.findings):
+        yield ""
+        yield from _of_rule([one for one in advice.findings if (one.rule, one.weight) == kind], most)
+    yield from _beside(advice, most)
+
+
+def describe_verdict(advice: Advice) -> str:
+    """All of it in a line."""
+    return (
+        f"{advice.cluster}: "
+        f"{describe_counts([one.weight for one in advice.findings], len(advice.waived), len(advice.unseen))}"
+    )
+
+
+def describe_counts(weights: Sequence[Severity], waived: int, unseen: int) -> str:
+    """How many were found of each weight, passed over, and could not be seen."""
+    by_weight = ", ".join(f"{count} {weight}" for weight in SEVERITIES if (count := weights.count(weight)))
+    found = f"{count_phrase(len(weights), 'finding')}: {by_weight}" if weights else "nothing was found"
+    passed = f"; {waived} waived" if waived else ""
+    return found + passed + (f"; {count_phrase(unseen, 'thing')} could not be seen" if unseen else "")
+
+
+def _of_rule(findings: list[Finding], most: int) -> Iterator[str]:
+    first = findings[0]
+    yield f"{first.weight.upper()} {first.rule}: {first.says}"
+    yield f"  at risk: {first.risk}"
+    yield f"  when: {first.event}"
+    if first.story:
+        yield f"  to see it happen: twinshore simulate story {first.story}"
+    for one in findings[:most]:
+        yield f"  {one.subject}: {one.evidence}"
+        for line in one.commands:
+            yield f"      {line}"
+        if one.by_hand:
+            yield f"      by hand: {one.by_hand}"
+        if one.safe:
+            yield "      --fix does it"
+    if len(findings) > most:
+        yield f"  and {len(findings) - most:,} more: --all shows them, --json has them"
+
+
+def _beside(advice: Advice, most: int) -> Iterator[str]:
+    if advice.profiles:
+        yield ""
+        yield "what topics promise (CP for producers with acks=all, AP with acks=1):"
+        for kind in ReliabilityKind:
+            topics = [one.topic for one in advice.profiles if one.kind is kind]
+            if topics:
+                yield f"  {kind}: {join_names(topics, most)}"
+        odd = [one for one in advice.profiles if one.kind is ReliabilityKind.NEITHER]
+        yield from (f"    {one.topic}: {'; '.join(one.differs)}" for one in odd[:most])
+    for row in advice.waived:
+        yield f"waived until {row.waiver.until}: {row.finding.rule}, {row.finding.subject}: {row.waiver.reason}"
+    for one in advice.unseen[:most]:
+        yield f"could not see {one.what}: {one.why}" + (f" (try: {one.hint})" if one.hint else "")
+    if len(advice.unseen) > most:
+        yield f"and {len(advice.unseen) - most:,} more things could not be seen"
+    for one in advice.untold:
+        yield f"unknown: {one.what}: {one.why} ({one.hint})"
+    yield from advice.remarks
+
+
+def describe_difference(found: AdviceDifference, now_ms: int) -> Iterable[str]:
+    """What is new and what is gone since then."""
+    hours = (now_ms - found.since_ms) / 3_600_000
+    beside = f"; {found.beside} are of rules or topics that were not looked at now" if found.beside else ""
+    yield f"since {hours:.1f} h ago: {len(found.new)} new, {len(found.gone)} gone, {found.stays} as before{beside}"
+    yield from (f"  new: {one.rule}, {one.subject}: {one.evidence}" for one in found.new)
+    unsure = " (or could not be seen this time)" if found.unsure else ""
+    yield from (f"  gone{unsure}: {one.rule}, {one.subject}: {one.evidence}" for one in found.gone)
+
+
+PAGE_CSS = """\
+:root{color-scheme:light dark;--grave:#b3261e;--warning:#9a6700;--note:#57606a;--line:#8884}
+body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
+article{border-left:.3rem solid var(--note);padding:.1rem 1rem;margin:1.2rem 0}
+article.grave{border-color:var(--grave)}article.warning{border-color:var(--warning)}
+pre{overflow-x:auto;white-space:pre-wrap;background:#8881;padding:.6rem;border-radius:.3rem;user-select:all}
+li pre{white-space:pre}
+table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.3rem .6rem;border-bottom:1px solid var(--line);
+vertical-align:top}summary{cursor:pointer}.weight{font-weight:600;text-transform:uppercase;font-size:.8rem}
+"""
+FINDINGS_SHOWN_MAX = 20
+
+
+def render_advice_page(advice: Advice, changed: AdviceDifference | None = None) -> str:
+    """The whole page."""
+    when = datetime.datetime.fromtimestamp(advice.at_ms / 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    body = "\n".join(_body(advice, changed))
+    title = f"Advice on {advice.cluster}"
+    first = f"<p>{escape(describe_verdict(advice))}.<br>{when}, cluster id {escape(advice.cluster_id)}</p>"
+    return html_page(title, PAGE_CSS, f"<h1>{escape(title)}</h1>\n{first}\n{body}")
+
+
+def _body(advice: Advice, changed: AdviceDifference | None) -> Iterator[str]:
+    for weight in SEVERITIES:
+        rules = dict.fromkeys(one.rule for one in advice.findings if one.weight is weight)
+        for rule in rules:
+            yield _rule([one for one in advice.findings if one.rule == rule and one.weight is weight])
+    if changed is not None:
+        yield render_list(
+            "New since the earlier look", (f"{one.rule}, {one.subject}: {one.evidence}" for one in changed.new)
+        )
+        gone = "Gone since then" + (", or not seen this time" if changed.unsure else "")
+        yield render_list(gone, map(_line, changed.gone))
+    waived = (f"{_line(one.finding)} (until {one.waiver.until}: {one.waiver.reason})" for one in advice.waived)
+    yield render_list("Waived", waived)
+    yield render_list("Could not be seen", (append_hint(f"{one.what}: {one.why}", one.hint) for one in advice.unseen))
+    yield render_list(
+        "Unknown to everybody", (append_hint(f"{one.what}: {one.why}", one.hint) for one in advice.untold)
+    )
+    yield render_list("Of the policy", advice.remarks)
+    yield _profiles(advice.profiles)
+    yield _stories({one.story for one in advice.findings})
+
+
+def _stories(names: Collection[str]) -> str:
+    """Each story that a finding leads to, with the logs after each step: the page needs no other one."""
+    told = [_story(story) for story in STORIES if story.name in names]
+    return f"<h2>How it happens</h2>\n{''.join(told)}" if told else ""
+
+
+def _story(story: Story) -> str:
+    steps = play_story(story)
+    lines = "".join(
+        f"<li>{'<b>Fault:</b> ' if step.move.is_fault else ''}{escape(describe_step(story.setup, step))}\n"
+        f"<pre>{escape(chr(10).join(draw_state(step.after)))}</pre></li>\n"
+        for step in steps
+    )
+    return (
+        f'<section id="story-{story.name}">\n<h3>{escape(story.title)}</h3>\n'
+        f"<p>With {escape(describe_model_config(story.setup))}.</p>\n<ol>{lines}</ol>\n<p>So it ends: "
+        f"{escape(describe_ending(steps))}."
+        f"<br>{escape(story.moral)}</p>\n<p>Drawn, and stepped through by keyboard:</p>\n"
+        f"<pre>twinshore simulate story {story.name} --html {story.name}.html</pre>\n</section>\n"
+    )
+
+
+def _rule(findings: list[Finding]) -> str:
+    first = findings[0]
+    some, more = findings[:FINDINGS_SHOWN_MAX], findings[FINDINGS_SHOWN_MAX:]
+    rest = f"<details><summary>{len(more):,} more</summary>{''.join(map(_finding, more))}</details>" if more else ""
+    return (
+        f'<article class="{first.weight}" id="{escape(first.rule)}-{first.weight}">\n'
+        f'<h2><span class="weight">{first.weight}</span> {escape(first.says)}</h2>\n'
+        f"<p><b>At risk:</b> {escape(first.risk)}.<br><b>When:</b> {escape(first.event)}.{_see(first)}</p>\n"
+        f"{''.join(map(_finding, some))}{rest}</article>"
+    )
+
+
+def _see(one: Finding) -> str:
+    return f'<br><a href="#story-{escape(one.story)}">See it happen, step by step</a>' if one.story else ""
+
+
+def _finding(one: Finding) -> str:
+    lines = "".join(f"<pre>{escape(line)}</pre>\n" for line in one.commands)
+    by_hand = f"<p>By hand: {escape(one.by_hand)}.</p>\n" if one.by_hand else ""
+    safe = "<p><code>--fix</code> does it.</p>\n" if one.safe else ""
+    return f"<p><b>{escape(one.subject)}</b>: {escape(one.evidence)}</p>\n{lines}{by_hand}{safe}"
+
+
+def _line(one: Finding) -> str:
+    return f"{one.rule}, {one.subject}: {one.evidence}"
+
+
+def render_list(title: str, lines: Iterable[str]) -> str:
+    """These lines under a title; nothing where there is none."""
+    rows = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f"<h2>{escape(title)}</h2>\n<ul>{rows}</ul>" if rows else ""
+
+
+def _profiles(profiles: tuple[ReliabilityProfile, ...]) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(one.topic)}</td><td>{one.kind}</td><td>{one.copies}</td>"
+        f"<td>{'' if one.min_isr is None else one.min_isr}</td><td>{escape('; '.join(one.differs))}</td></tr>\n"
+        for kind in (ReliabilityKind.NEITHER, ReliabilityKind.UNKNOWN, ReliabilityKind.AP, ReliabilityKind.CP)
+        for one in profiles
+        if one.kind is kind
+    )
+    if not rows:
+        return ""
+    head = "<tr><th>topic</th><th>promise</th><th>replicas</th><th>min.insync</th><th>what differs</th></tr>"
+    return (
+        "<h2>What topics promise</h2>\n<p>CP for producers with acks=all, AP for those with acks=1.</p>\n"
+        f"<table>{head}\n{rows}</table>"
+    )

@@ -1,0 +1,301 @@
+"""What comes of what clients did: their habits under a policy. Pure, and in parts: each client is judged by itself.
+
+Habits told: in sentences for a terminal, and as one page of HTML that needs nothing else: no script, no font, no
+address, and drawings as SVG within it. Pure.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import Any
+
+from twinshore.advisor.core.advice_report import PAGE_CSS, describe_counts, render_list
+from twinshore.advisor.core.clients.client_rules import CLIENT_RULES
+from twinshore.advisor.core.clients.model import (
+    AuditedClient,
+    ClientFinding,
+    ClientRule,
+    ClientUsage,
+    UsageByFlow,
+    build_client_finding,
+    format_size,
+)
+from twinshore.advisor.core.html_page import html_page
+from twinshore.advisor.core.model import SEVERITIES, AdvisorPolicy, BlindSpot, Waiver
+from twinshore.config.sentences import append_hint, count_phrase, format_time
+from twinshore.state.core.proxy_values import OTHER_NAMES, TrafficKey, TrafficKind
+
+AUDIT_FORM_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WaivedClientFinding:
+    """A habit that is passed over."""
+
+    habit: ClientFinding
+    waiver: Waiver
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAudit:
+    """Of the time from `from_ms` to `to_ms`. `clients`: how many were judged; `uses`: what they did."""
+
+    from_ms: int
+    to_ms: int
+    clients: int
+    habits: tuple[ClientFinding, ...]
+    waived: tuple[WaivedClientFinding, ...]
+    unseen: tuple[BlindSpot, ...]
+    remarks: tuple[str, ...]
+    uses: UsageByFlow
+    stretch_ms: int
+
+    def exit_code(self, policy: AdvisorPolicy) -> int:
+        """As that of `twinshore advise`."""
+        if any(policy.fails(one.weight) for one in self.habits):
+            return 1
+        return 2 if self.unseen else 0
+
+    def as_values(self, policy: AdvisorPolicy) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "form": AUDIT_FORM_VERSION,
+            "from_ms": self.from_ms,
+            "to_ms": self.to_ms,
+            "clients": self.clients,
+            "exit_code": self.exit_code(policy),
+            "habits": [one.as_values() for one in self.habits],
+            "waived": [
+                {
+                    **one.habit.as_values(),
+                    "waiver": {"reason": one.waiver.reason, "until": one.waiver.until.isoformat()},
+                }
+                for one in self.waived
+            ],
+            "unseen": list(map(asdict, self.unseen)),
+            "remarks": list(self.remarks),
+        }
+
+
+def judge_client(
+    client: AuditedClient, policy: AdvisorPolicy, rules: Sequence[ClientRule] = CLIENT_RULES
+) -> list[ClientFinding]:
+    """The habits of one client. Those who are not told apart are nobody who could be advised."""
+    if client.name == OTHER_NAMES:
+        return []
+    return [
+        build_client_finding(rule, case)
+        for rule in rules
+        if rule.name not in policy.off
+        for case in rule.judge(client, policy.limits_of(rule))
+    ]
+
+
+def build_client_audit(
+    found: Iterable[ClientFinding],
+    policy: AdvisorPolicy,
+    uses: UsageByFlow,
+    span: tuple[int, int, int],
+    unseen: Sequence[BlindSpot],
+) -> ClientAudit:
+    """The whole, the gravest first. `span`: from, to, and how long a stretch of the drawings is."""
+    from_ms, to_ms, stretch_ms = span
+    day = datetime.datetime.fromtimestamp(to_ms / 1000, datetime.UTC).date()
+    habits = sorted(found, key=lambda one: (SEVERITIES.index(one.weight), one.rule, one.subject))
+    waived = [WaivedClientFinding(one, waiver) for one in habits if (waiver := policy.waiver_of(one, day)) is not None]
+    passed = {(one.habit.rule, one.habit.subject) for one in waived}
+    names = {key.client for key in uses}
+    remarks = list(policy.remarks(habits, day))
+    if OTHER_NAMES in names:
+        remarks.append("some clients were too many to be told apart: they are not judged")
+    return ClientAudit(
+        from_ms,
+        to_ms,
+        len(names - {OTHER_NAMES}),
+        tuple(one for one in habits if (one.rule, one.subject) not in passed),
+        tuple(waived),
+        tuple(unseen),
+        tuple(remarks),
+        uses,
+        stretch_ms,
+    )
+
+
+def find_usage(habit: ClientFinding, uses: UsageByFlow) -> ClientUsage:
+    """What the client did there, for a drawing: all of it where the habit is about no topic."""
+    found = ClientUsage()
+    for key, use in uses.items():
+        if key.client == habit.client and _meant(key, habit):
+            found.add(use)
+    return found
+
+
+def _meant(key: TrafficKey, habit: ClientFinding) -> bool:
+    if not habit.topic:
+        return key.kind is TrafficKind.CLIENT
+    return key.topic == habit.topic and habit.cluster in ("", key.cluster)
+
+
+FINDINGS_PER_RULE_MAX = 10
+
+
+def describe_verdict(conduct: ClientAudit) -> str:
+    """All of it in a line."""
+    found = describe_counts([one.weight for one in conduct.habits], len(conduct.waived), len(conduct.unseen))
+    between = f"{format_time(conduct.from_ms)} to {format_time(conduct.to_ms)}"
+    return f"{count_phrase(conduct.clients, 'client')}, {between}: {found}"
+
+
+def describe_client_audit(conduct: ClientAudit, *, everything: bool = False) -> Iterator[str]:
+    """The verdict first, then each rule's habits together, of which ten are shown unless `everything` is wanted."""
+    yield describe_verdict(conduct)
+    most = len(conduct.habits) if everything else FINDINGS_PER_RULE_MAX
+    for rule in dict.fromkeys(one.rule for one in conduct.habits):
+        yield ""
+        yield from _of_rule([one for one in conduct.habits if one.rule == rule], most)
+    for row in conduct.waived:
+        yield f"waived until {row.waiver.until}: {row.habit.rule}, {row.habit.subject}: {row.waiver.reason}"
+    for one in conduct.unseen:
+        yield f"could not see {one.what}: {one.why}" + (f" (try: {one.hint})" if one.hint else "")
+    yield from conduct.remarks
+
+
+def _of_rule(habits: list[ClientFinding], most: int) -> Iterable[str]:
+    first = habits[0]
+    yield f"{first.weight.upper()} {first.rule}: {first.says}"
+    yield f"  it costs: {first.costs}"
+    for one in habits[:most]:
+        yield f"  {one.subject}: {one.evidence}"
+        yield f"      cost: {one.cost}"
+        for line in one.settings:
+            yield f"      {line}"
+        yield f"      then: {one.effect}"
+    if len(habits) > most:
+        yield f"  and {len(habits) - most:,} more: --all shows them, --json has them"
+
+
+FINDINGS_SHOWN_MAX = 20
+BARS_MAX = 15
+DRAWINGS_CSS = """\
+svg{display:block;width:100%;height:auto;margin:.4rem 0}svg text{font:11px system-ui,sans-serif;fill:currentColor}
+svg .area{fill:#4a7bd055;stroke:#4a7bd0}svg .bar{fill:#4a7bd0}svg .axis{stroke:var(--line)}
+"""
+
+
+def render_audit_page(conduct: ClientAudit) -> str:
+    """The whole page."""
+    title = "How clients use their clusters"
+    body = "\n".join(_body(conduct))
+    return html_page(
+        title, f"{PAGE_CSS}{DRAWINGS_CSS}", f"<h1>{title}</h1>\n<p>{escape(describe_verdict(conduct))}.</p>\n{body}"
+    )
+
+
+def _body(conduct: ClientAudit) -> Iterator[str]:
+    for weight in SEVERITIES:
+        for rule in dict.fromkeys(one.rule for one in conduct.habits if one.weight is weight):
+            yield _rule([one for one in conduct.habits if one.rule == rule], conduct)
+    yield _flows("What producers send, bytes", conduct, TrafficKind.PRODUCE)
+    yield _flows("What consumers are given, bytes", conduct, TrafficKind.FETCH)
+    yield _requests(conduct)
+    waived = (
+        f"{one.habit.rule}, {one.habit.subject} (until {one.waiver.until}: {one.waiver.reason})"
+        for one in conduct.waived
+    )
+    yield render_list("Waived", waived)
+    yield render_list("Could not be seen", (append_hint(f"{one.what}: {one.why}", one.hint) for one in conduct.unseen))
+    yield render_list("To be known", conduct.remarks)
+
+
+def _rule(habits: Sequence[ClientFinding], conduct: ClientAudit) -> str:
+    first = habits[0]
+    some, more = habits[:FINDINGS_SHOWN_MAX], habits[FINDINGS_SHOWN_MAX:]
+    rest = "".join(f"<li>{escape(one.subject)}: {escape(one.evidence)}</li>" for one in more)
+    hidden = f"<details><summary>{len(more):,} more</summary><ul>{rest}</ul></details>" if more else ""
+    return (
+        f'<article class="{first.weight}" id="{escape(first.rule)}">\n'
+        f'<h2><span class="weight">{first.weight}</span> {escape(first.says)}</h2>\n'
+        f"<p><b>It costs:</b> {escape(first.costs)}.</p>\n"
+        f"{''.join(_habit(one, conduct) for one in some)}{hidden}</article>"
+    )
+
+
+def _habit(one: ClientFinding, conduct: ClientAudit) -> str:
+    lines = "".join(f"<pre>{escape(line)}</pre>\n" for line in one.settings)
+    use = find_usage(one, conduct.uses)
+    drawn = draw_timeline(use.points, (conduct.from_ms, conduct.to_ms, conduct.stretch_ms), "requests a second")
+    return (
+        f"<p><b>{escape(one.subject)}</b>: {escape(one.evidence)}</p>\n<p>Cost: {escape(one.cost)}.</p>\n{drawn}"
+        f"{lines}<p>Then: {escape(one.effect)}.</p>\n"
+    )
+
+
+def _flows(title: str, conduct: ClientAudit, kind: TrafficKind) -> str:
+    def told(key: TrafficKey, use: ClientUsage) -> tuple[str, float, str]:
+        name = f"{key.client or 'no id'}, {key.topic or 'several topics'} on {key.cluster}"
+        return name, float(use.flow.bytes), format_size(use.flow.bytes)
+
+    rows = [told(key, use) for key, use in conduct.uses.items() if key.kind is kind and use.flow.bytes]
+    return _drawn(title, rows)
+
+
+def _requests(conduct: ClientAudit) -> str:
+    rows = [
+        (key.client or "no id", float(use.flow.requests), f"{use.flow.requests:,}")
+        for key, use in conduct.uses.items()
+        if key.kind is TrafficKind.CLIENT
+    ]
+    return _drawn("What clients ask, requests", rows)
+
+
+def _drawn(title: str, rows: list[tuple[str, float, str]]) -> str:
+    rows.sort(key=lambda one: -one[1])
+    more = f"<p>The largest {BARS_MAX} of {len(rows):,}.</p>\n" if len(rows) > BARS_MAX else ""
+    return f"<h2>{escape(title)}</h2>\n{more}{draw_bars(rows[:BARS_MAX])}" if rows else ""
+
+
+CHART_WIDTH, CHART_HEIGHT, CHART_MARGIN = 800, 90, 14
+BAR_ROW_HEIGHT, BAR_NAME_WIDTH = 20, 330
+
+
+def draw_timeline(points: Mapping[int, tuple[int, int]], span: tuple[int, int, int], told: str) -> str:
+    """Requests a second over time; nothing where there is nothing to see."""
+    from_ms, to_ms, stretch_ms = span
+    first, last = from_ms // stretch_ms, max(to_ms // stretch_ms, from_ms // stretch_ms + 1)
+    rates = [points.get(number, (0, 0))[0] * 1000 / stretch_ms for number in range(first, last + 1)]
+    top = max(rates)
+    if not top:
+        return ""
+    floor = CHART_HEIGHT - CHART_MARGIN
+    step = CHART_WIDTH / (len(rates) - 1)
+    dots = " ".join(f"{x * step:.1f},{floor - rate / top * (floor - CHART_MARGIN):.1f}" for x, rate in enumerate(rates))
+    return (
+        f'<svg viewBox="0 0 {CHART_WIDTH} {CHART_HEIGHT}" role="img" aria-label="{escape(told)}">'
+        f'<polygon class="area" points="0,{floor} {dots} {CHART_WIDTH},{floor}"/>'
+        f'<line class="axis" x1="0" y1="{floor}" x2="{CHART_WIDTH}" y2="{floor}"/>'
+        f'<text x="0" y="{CHART_MARGIN - 3}">{top:,.1f} {escape(told)}</text>'
+        f'<text x="0" y="{CHART_HEIGHT - 2}">{format_time(from_ms)}</text>'
+        f'<text x="{CHART_WIDTH}" y="{CHART_HEIGHT - 2}" text-anchor="end">{format_time(to_ms)}</text></svg>\n'
+    )
+
+
+def draw_bars(rows: Sequence[tuple[str, float, str]]) -> str:
+    """A bar for each name, with its figure in words."""
+    top = max((value for _, value, _ in rows), default=0) or 1
+    room = CHART_WIDTH - BAR_NAME_WIDTH - 90
+    drawn = "".join(
+        f'<text x="0" y="{y * BAR_ROW_HEIGHT + 14}">{escape(_short(name))}</text>'
+        f'<rect class="bar" x="{BAR_NAME_WIDTH}" y="{y * BAR_ROW_HEIGHT + 4}" '
+        f'width="{max(1.0, value / top * room):.1f}" height="13"/>'
+        f'<text x="{BAR_NAME_WIDTH + max(1.0, value / top * room) + 6:.1f}" '
+        f'y="{y * BAR_ROW_HEIGHT + 14}">{escape(told)}</text>'
+        for y, (name, value, told) in enumerate(rows)
+    )
+    return f'<svg viewBox="0 0 {CHART_WIDTH} {len(rows) * BAR_ROW_HEIGHT + 4}" role="img">{drawn}</svg>\n'
+
+
+def _short(name: str, most: int = 52) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"

@@ -1,0 +1,490 @@
+"""Habits of any client: connections, questions where topics are, and how old it is. Pure.
+
+Habits of consumers: how they ask for records, and how they commit. Pure.
+
+Habits of producers: how they send, and what they wait for. Pure.
+
+All rules about habits, in the order of the report.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from twinshore.advisor.core.clients.model import (
+    DAY_S,
+    FETCH_WAIT_MS,
+    LINGER_MS,
+    SECONDS_LIMIT,
+    AuditedClient,
+    ClientCase,
+    ClientRule,
+    ClientUsage,
+    compute_share,
+    format_processor_time,
+    format_size,
+    has_enough_traffic,
+)
+from twinshore.advisor.core.model import RuleLimit, Severity
+from twinshore.state.core.proxy_values import TrafficCounter, TrafficKey, TrafficKind
+
+LimitValues = Mapping[str, float]
+ClientCases = Iterator[ClientCase]
+# What clients call themselves, the first version that is not old, and why.
+OLD_CLIENT_VERSIONS: Mapping[str, tuple[tuple[int, int], str]] = {
+    "apache-kafka-java": ((3, 0), "before 3.0 producers have acks=1 and are not idempotent unless they are told to be"),
+    "librdkafka": (
+        (2, 0),
+        "releases before 2.0 are from before 2023, and what was mended since is not in them",
+    ),
+}
+
+
+# Names that clients have where nobody gives them one. Java counts those of a process, so that each number is one client
+# there; any number of processes share such a name.
+DEFAULT_CLIENT_IDS = re.compile(r"(producer|consumer|adminclient)(-.*)?-\d+|rdkafka|sarama|kafka-python-.*|")
+
+
+def _many_connections(client: AuditedClient, limits: LimitValues) -> ClientCases:
+    for key, use in client.of(TrafficKind.CLIENT):
+        count = use.flow.connected_max
+        if count > limits["connections"] and not DEFAULT_CLIENT_IDS.fullmatch(client.name):
+            requests = compute_share(use.flow.requests, count)
+            yield ClientCase(
+                key,
+                f"{count:,} connections at once, {requests:,.0f} requests by each",
+                "memory and a place in the event loop of proxy and broker for each; brokers and proxies have bounds",
+                "where these are of one process: one producer and one consumer serve all its threads, with a connection"
+                " to each broker that leads something of theirs. Processes that share the id need theirs",
+                {"connected_max": count, "requests_per_connection": requests},
+            )
+
+
+def _reconnects(client: AuditedClient, limits: LimitValues) -> ClientCases:
+    for key, use in client.of(TrafficKind.CLIENT):
+        flow = use.flow
+        opened_s, each = use.per_s(flow.connections), compute_share(flow.requests, flow.connections)
+        if not has_enough_traffic(use, limits["seconds"]) or opened_s <= limits["connections_s"]:
+            continue
+        # Those that are there at once, by how many come in a second: so long does one live, at most.
+        lives_s = client.connected / opened_s
+        if lives_s < limits["lives_s"] and each < limits["requests"]:
+            yield ClientCase(
+                key,
+                f"{opened_s:,.1f} new connections a second, with {each:,.0f} requests each; one lasts for"
+                f" {lives_s:,.1f} s at most",
+                "a handshake, a login and the questions where everything is, for each; a record waits for all of them",
+                f"no new connections while nothing fails, in place of {opened_s * 3_600:,.0f} an hour",
+                {"connections_s": opened_s, "requests_per_connection": each, "lives_s": lives_s},
+            )
+
+
+def _metadata_storm(client: AuditedClient, limits: LimitValues) -> ClientCases:
+    ours = [(key, use) for key, use in client.of(TrafficKind.METADATA) if not key.topic]
+    for key, use in ours:
+        asked_s, each_s = use.per_s(use.flow.requests), client.each_s(use, use.flow.requests)
+        if has_enough_traffic(use, limits["seconds"]) and asked_s > limits["requests_s"] and each_s > limits["each_s"]:
+            yield ClientCase(
+                key,
+                f"{asked_s:,.1f} questions a second where topics are",
+                f"{format_processor_time(asked_s)}, and more where the cluster has many partitions: each answer "
+                "names them",
+                "one question in five minutes from each client, as by default",
+                {"requests_s": asked_s},
+            )
+
+
+def _unknown_topics(client: AuditedClient, limits: LimitValues) -> ClientCases:
+    for key, use in client.of(TrafficKind.METADATA):
+        asked_s = use.per_s(use.flow.errors)
+        if key.topic and use.flow.errors > limits["requests"] and asked_s > limits["requests_s"]:
+            yield ClientCase(
+                key,
+                f"asked for {use.flow.errors:,} times, {asked_s:,.1f} times a second, and nobody has it",
+                format_processor_time(asked_s),
+                "none of these questions",
+                {"requests": use.flow.errors, "requests_s": asked_s},
+            )
+
+
+def _old_client(client: AuditedClient, _limits: LimitValues) -> ClientCases:
+    for key, use in client.of(TrafficKind.CLIENT):
+        name, _, version = use.flow.software.partition(" ")
+        known, number = OLD_CLIENT_VERSIONS.get(name), re.match(r"(\d+)\.(\d+)", version)
+        if known is None or number is None:
+            continue
+        (first, why), release = known, (int(number[1]), int(number[2]))
+        if release < first:
+            yield ClientCase(
+                key,
+                f"it says that it is {name} {version}",
+                why,
+                f"{name} {first[0]}.{first[1]} or newer has what was mended since",
+                {"major": release[0], "minor": release[1]},
+            )
+
+
+ANY_CLIENT_RULES = (
+    ClientRule(
+        "many-connections",
+        Severity.NOTE,
+        "a client id has very many connections",
+        "memory of brokers and proxies, and their bounds",
+        ("one producer and one consumer for each process, shared by its threads",),
+        _many_connections,
+        (RuleLimit("connections", 100, "connections of one client id at one proxy that are fine"),),
+    ),
+    ClientRule(
+        "reconnects",
+        Severity.WARNING,
+        "a client connects anew all the time",
+        "handshakes and logins, and the time of each record that waits for them",
+        ("one producer for the life of the process, not one for each record", "reconnect.backoff.max.ms=1000"),
+        _reconnects,
+        (
+            RuleLimit("connections_s", 0.5, "new connections a second that are fine"),
+            RuleLimit("lives_s", 60, "seconds that a connection should last: clients end idle ones after some minutes"),
+            RuleLimit("requests", 50, "requests that a connection should be used for"),
+            SECONDS_LIMIT,
+        ),
+    ),
+    ClientRule(
+        "metadata-storm",
+        Severity.WARNING,
+        "a client asks all the time where topics are",
+        "the most expensive question: its answer grows with partitions and brokers",
+        ("metadata.max.age.ms=300000 (librdkafka: topic.metadata.refresh.interval.ms=300000)",),
+        _metadata_storm,
+        (
+            RuleLimit("requests_s", 2, "questions a second that are fine"),
+            RuleLimit("each_s", 0.1, "questions a second by each connection that are fine"),
+            SECONDS_LIMIT,
+        ),
+    ),
+    ClientRule(
+        "unknown-topics",
+        Severity.WARNING,
+        "a client asks over and over for a topic that is not there",
+        "questions that are all for nothing, of an application that does not work",
+        ("the topic's right name; or make the topic",),
+        _unknown_topics,
+        (
+            RuleLimit("requests", 20, "questions for one topic that are fine"),
+            RuleLimit("requests_s", 0.2, "of them a second that are fine"),
+        ),
+    ),
+    ClientRule(
+        "old-client",
+        Severity.NOTE,
+        "a client is old",
+        "defaults and faults that newer ones have mended",
+        ("a newer library: brokers since Kafka 2.1 and this proxy take it",),
+        _old_client,
+    ),
+)
+
+
+def _busy_polling(client: AuditedClient, limits: LimitValues) -> ClientCases:
+    """What several consumers of one id ask together is no habit: so it goes by how long each answer may wait."""
+    for key, use in client.of(TrafficKind.FETCH):
+        flow = use.flow
+        empty_s, part = use.per_s(flow.empty), compute_share(flow.empty, flow.requests)
+        wait_ms = compute_share(flow.wait_ms, flow.requests)
+        if not has_enough_traffic(use, limits["seconds"]) or empty_s <= limits["empty_s"]:
+            continue
+        if part > limits["part"] and wait_ms < limits["wait_ms"]:
+            fewer = empty_s * wait_ms / FETCH_WAIT_MS
+            yield ClientCase(
+                key,
+                f"{empty_s:,.0f} answers a second are empty, {part:.0%} of all: an answer may wait for"
+                f" {wait_ms:,.0f} ms for {compute_share(flow.min_bytes, flow.requests):,.0f} bytes",
+                format_processor_time(empty_s),
+                f"about {max(fewer, 1):,.0f} empty answers a second; records that come are answered as soon as before",
+                {"empty_s": empty_s, "part": part, "wait_ms": wait_ms, "empty_s_mended": fewer},
+            )
+
+
+def _small_fetches(client: AuditedClient, limits: LimitValues) -> ClientCases:
+    whole = client.whole(TrafficKind.FETCH)
+    flow = whole.flow
+    full = flow.requests - flow.empty
+    full_s, mean = whole.per_s(full), compute_share(flow.bytes, full)
+    # Who asks no more often than it would when it waited gains nothing by waiting.
+    often = client.each_s(whole, full) > 1_000 / FETCH_WAIT_MS
+    if (
+        has_enough_traffic(whole, limits["seconds"])
+        and full_s > limits["requests_s"]
+        and mean < limits["bytes"]
+        and often
+    ):
+        yield ClientCase(
+            TrafficKey(client.name, "", "", TrafficKind.FETCH),
+            f"{full_s:,.0f} answers a second with {format_size(mean)} each",
+            format_processor_time(full_s),
+            f"answers of {format_size(limits['bytes'])} and more, {compute_share(mean, limits['bytes']):.0%} as "
+            "many; a record waits"
+            f" for {FETCH_WAIT_MS} ms at most",
+            {"requests_s": full_s, "bytes_per_answer": mean},
+        )
+
+
+def _commit_storm(client: AuditedClient, limits: LimitValues) -> ClientCases:
+    for key, use in client.of(TrafficKind.COMMIT):
+        flow = use.flow
+        commits_s, each = use.per_s(flow.requests), compute_share(flow.records, flow.requests)
+        if not has_enough_traffic(use, limits["seconds"]) or commits_s <= limits["commits_s"]:
+            continue
+        # Members that share an id and commit by the clock come to as many, and most of theirs are for nothing new.
+        often = client.each_s(use, flow.requests) > limits["each_s"]
+        if often and limits["moved"] <= each < limits["records"]:
+            yield ClientCase(
+                key,
+                f"{commits_s:,.0f} commits a second, each {each:,.1f} records behind the one before",
+                f"{format_processor_time(commits_s)}; each is a record in __consumer_offsets, on all its replicas",
+                f"one commit for each poll in place of {commits_s:,.0f} a second; after a crash at most the records of"
+                " one poll are read again",
+                {"commits_s": commits_s, "records_per_commit": each},
+            )
+
+
+CONSUMER_RULES = (
+    ClientRule(
+        "busy-polling",
+        Severity.WARNING,
+        "a consumer asks again and again where there is nothing",
+        "requests that bring nothing: processor time of brokers and of the consumer",
+        (f"fetch.max.wait.ms={FETCH_WAIT_MS} (librdkafka: fetch.wait.max.ms={FETCH_WAIT_MS})", "fetch.min.bytes=1"),
+        _busy_polling,
+        (
+            RuleLimit("empty_s", 10, "empty answers a second that are fine"),
+            RuleLimit("part", 0.5, "which part of all answers may be empty"),
+            RuleLimit("wait_ms", 100, "milliseconds for which an answer should be allowed to wait"),
+            SECONDS_LIMIT,
+        ),
+    ),
+    ClientRule(
+        "small-fetches",
+        Severity.NOTE,
+        "a consumer is given a few records at a time",
+        "more requests than its records need",
+        ("fetch.min.bytes=65536", f"fetch.max.wait.ms={FETCH_WAIT_MS} (librdkafka: fetch.wait.max.ms={FETCH_WAIT_MS})"),
+        _small_fetches,
+        (
+            RuleLimit("requests_s", 100, "answers with records a second that are fine"),
+            RuleLimit("bytes", 10_000, "bytes that an answer should have on average"),
+            SECONDS_LIMIT,
+        ),
+    ),
+    ClientRule(
+        "commit-storm",
+        Severity.WARNING,
+        "a consumer commits after each record",
+        "a request and a record in __consumer_offsets for each record that is read",
+        ("one commit for all that a poll gave, once it was handled",),
+        _commit_storm,
+        (
+            RuleLimit("commits_s", 5, "commits a second that are fine"),
+            RuleLimit("each_s", 1, "commits a second by each connection that are fine"),
+            RuleLimit("records", 2, "records that a commit should be for on average"),
+            RuleLimit("moved", 0.5, "records on average below which commits are those of a clock where nothing comes"),
+            SECONDS_LIMIT,
+        ),
+    ),
+)
+
+
+def _produced(client: AuditedClient, limits: LimitValues) -> Iterator[tuple[TrafficKey, ClientUsage, TrafficCounter]]:
+    for key, use in client.of(TrafficKind.PRODUCE):
+        if has_enough_traffic(use, limits["seconds"]):
+            yield key, use, use.flow
+
+
+def _no_compression(client: AuditedClient, limits: LimitValues) -> ClientCases:
+    for key, use, flow in _produced(client, limits):
+        plain_s, part = use.per_s(flow.plain_bytes), compute_share(flow.plain_bytes, flow.bytes)
+        to_part = compute_share(flow.tried_lz4, flow.tried)
+        if plain_s > limits["bytes_s"] and part > limits["part"] and to_part < limits["lz4_part"]:
+            a_day = format_size(plain_s * DAY_S)
+            saved = (
+                f"lz4 took samples of {format_size(flow.tried)} to {to_part:.0%}: {format_size(plain_s * to_part)} a "
+                "second in place"
+                f" of {format_size(plain_s)}"
+                if flow.tried
+                else "how much they shrink one producer tries: no sample was taken"
+            )
+            yield ClientCase(
+                key,
+                f"{format_size(plain_s)} a second are not compressed, {part:.0%} of what it sends",
+                f"{a_day} a day on the way to the leader, as much to each further replica and to each group that reads"
+                " it, and on each replica's disk",
+                f"{saved}; in larger batches it does more",
+                {"plain_bytes_s": plain_s, "part": part, "bytes_s": use.per_s(flow.bytes), "lz4_part": to_part},
+            )
+
+
+def _singles(flow: TrafficCounter) -> float:
+    return compute_share(flow.singles, flow.batches)
+
+
+def _single_records(client: AuditedClient, limits: LimitValues) -> ClientCases:
+    for key, use, flow in _produced(client, limits):
+        # Of many that share an id each may send a record now and then: there is nothing to wait for.
+        often = client.each_s(use, flow.batches) > limits["batches_s"]
+        if often and _singles(flow) > limits["part"]:
+            yield _small(client, key, use, f"{_singles(flow):.0%} of its batches hold one record")
+
+
+def _tiny_batches(client: AuditedClient, limits: LimitValues) -> ClientCases:
+    for key, use, flow in _produced(client, limits):
+        mean = compute_share(flow.bytes, flow.batches)
+        often = client.each_s(use, flow.requests) > limits["each_s"]
+        if use.per_s(flow.requests) <= limits["requests_s"] or not often:
+            continue
+        if mean < limits["bytes"] and _singles(flow) <= 0.9:
+            yield _small(client, key, use, f"a batch has {format_size(mean)} on average")
+
+
+def _small(client: AuditedClient, key: TrafficKey, use: ClientUsage, what: str) -> ClientCase:
+    flow = use.flow
+    batches_s, requests_s = use.per_s(flow.batches), use.per_s(flow.requests)
+    fewer = min(requests_s, client.connected * 1_000 / LINGER_MS)
+    return ClientCase(
+        key,
+        f"{what}: {flow.records:,} records in {flow.batches:,} batches, {requests_s:,.0f} requests a second",
+        f"{format_processor_time(requests_s)}; and each batch has a header, an index entry and a check of its own",
+        f"with linger.ms={LINGER_MS} a connection sends {1_000 / LINGER_MS:.0f} requests a second at most: with"
+        f" {client.connected:,.0f} of them {fewer:,.0f} in place of {requests_s:,.0f}. An application that waits for"
+        " each record before it sends the next one gains nothing: let it look at what became of records in callbacks",
+        {
+            "requests_s": requests_s,
+            "batches_s": batches_s,
+            "records_per_batch": compute_share(flow.records, flow.batches),
+            "bytes_per_batch": compute_share(flow.bytes, flow.batches),
+            "requests_s_mended": fewer,
+        },
+    )
+
+
+def _weak_acks(client: AuditedClient, limits: LimitValues) -> ClientCases:
+    for key, use in client.of(TrafficKind.PRODUCE):
+        minimum = client.min_insync.get((key.cluster, key.topic), 0)
+        weak = use.flow.acks_none + use.flow.acks_leader
+        if minimum >= limits["min_insync"] and weak:
+            yield ClientCase(
+                key,
+                f"min.insync.replicas={minimum}, and {weak:,} of {use.flow.requests:,} requests asked for less:"
+                f" {use.flow.acks_leader:,} with acks=1, {use.flow.acks_none:,} with acks=0",
+                f"{format_size(use.flow.bytes)} were sent; what only a leader has when it dies is lost, though it was"
+                " acknowledged",
+                f"each record is on {minimum} replicas before it is acknowledged; a request waits for the slowest of"
+                " them",
+                {"min_insync": minimum, "requests_weak": weak, "requests": use.flow.requests},
+            )
+
+
+def _unheard(client: AuditedClient, limits: LimitValues) -> ClientCases:
+    for key, use in client.of(TrafficKind.PRODUCE):
+        minimum = client.min_insync.get((key.cluster, key.topic), 0)
+        none = use.flow.acks_none
+        if none > limits["requests"] and minimum < 2:
+            yield ClientCase(
+                key,
+                f"{none:,} requests with acks=0",
+                "whatever a broker refuses is lost, and neither it nor the application hears of it",
+                "with acks=1 each request is answered: the same records, and a refusal is told and tried again",
+                {"requests_unheard": none, "requests": use.flow.requests},
+            )
+
+
+def _not_idempotent(client: AuditedClient, limits: LimitValues) -> ClientCases:
+    for key, use in client.of(TrafficKind.PRODUCE):
+        flow = use.flow
+        strong = flow.requests - flow.acks_none - flow.acks_leader
+        part = compute_share(flow.unnumbered, flow.batches)
+        if strong * 2 > flow.requests and flow.unnumbered > limits["batches"] and part > limits["part"]:
+            yield ClientCase(
+                key,
+                f"{flow.unnumbered:,} of {flow.batches:,} batches bear no producer id",
+                "a batch whose acknowledgement is lost is written twice, and with several requests under way a retry"
+                f" comes behind its successors; {flow.errors:,} were refused meanwhile",
+                "the broker takes each batch once and in order; a request grows by nothing",
+                {"batches_unnumbered": flow.unnumbered, "batches": flow.batches, "errors": flow.errors},
+            )
+
+
+PRODUCER_RULES = (
+    ClientRule(
+        "weak-acks",
+        Severity.CRITICAL,
+        "a producer asks for less than its topic promises",
+        "records that were acknowledged, when a leader dies",
+        ("acks=all",),
+        _weak_acks,
+        (RuleLimit("min_insync", 2, "min.insync.replicas from which on a topic asks for more than acks=1"),),
+    ),
+    ClientRule(
+        "no-compression",
+        Severity.WARNING,
+        "a producer does not compress",
+        "network and disks: of each replica, and of each reader",
+        ("compression.type=lz4",),
+        _no_compression,
+        (
+            RuleLimit("bytes_s", 50_000, "bytes a second that are fine"),
+            RuleLimit("part", 0.5, "which part of all bytes is fine"),
+            RuleLimit("lz4_part", 0.8, "the part to which lz4 takes samples, from which on it saves too little"),
+            SECONDS_LIMIT,
+        ),
+    ),
+    ClientRule(
+        "single-records",
+        Severity.WARNING,
+        "a producer sends each record by itself",
+        "a request for each record: processor time of brokers, and of clients that read such batches",
+        (f"linger.ms={LINGER_MS}", "batch.size=131072"),
+        _single_records,
+        (
+            RuleLimit("batches_s", 50, "batches a second by each connection that are fine, as with linger.ms=20"),
+            RuleLimit("part", 0.9, "which part of all batches may hold one record"),
+            SECONDS_LIMIT,
+        ),
+    ),
+    ClientRule(
+        "tiny-batches",
+        Severity.NOTE,
+        "a producer sends many small batches",
+        "more requests, headers and checks than its records need",
+        (f"linger.ms={LINGER_MS}", "batch.size=131072"),
+        _tiny_batches,
+        (
+            RuleLimit("requests_s", 100, "requests a second that are fine"),
+            RuleLimit("each_s", 50, "requests a second by each connection that are fine"),
+            RuleLimit("bytes", 1_000, "bytes that a batch should have on average"),
+            SECONDS_LIMIT,
+        ),
+    ),
+    ClientRule(
+        "no-idempotence",
+        Severity.WARNING,
+        "a producer is not idempotent",
+        "records written twice or out of order, behind a retry",
+        ("enable.idempotence=true", "acks=all"),
+        _not_idempotent,
+        (
+            RuleLimit("batches", 100, "batches without a producer id that are fine"),
+            RuleLimit("part", 0.5, "which part of all batches is fine"),
+        ),
+    ),
+    ClientRule(
+        "acks-none",
+        Severity.NOTE,
+        "a producer does not wait for any answer",
+        "records that a broker refused, without a word",
+        ("acks=1",),
+        _unheard,
+        (RuleLimit("requests", 10, "requests that are fine"),),
+    ),
+)
+
+CLIENT_RULES: tuple[ClientRule, ...] = (*PRODUCER_RULES, *CONSUMER_RULES, *ANY_CLIENT_RULES)

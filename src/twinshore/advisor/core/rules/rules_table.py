@@ -1,0 +1,62 @@
+"""All rules, in the order of the report.
+
+The tables of rules on docs/advisor.md and docs/conduct.md, as the rules have them. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from twinshore.advisor.core.clients.client_rules import CLIENT_RULES
+from twinshore.advisor.core.model import SHARED_LIMITS, AdvisorRule, RuleLimit
+from twinshore.advisor.core.rules.cluster_rules import BROKER_RULES, GROUP_RULES, LINK_RULES
+from twinshore.advisor.core.rules.topic_rules import INTERNAL_RULES, PARTITION_RULES, TOPIC_RULES
+
+RULES: tuple[AdvisorRule, ...] = (
+    *PARTITION_RULES,
+    *TOPIC_RULES,
+    *INTERNAL_RULES,
+    *GROUP_RULES,
+    *LINK_RULES,
+    *BROKER_RULES,
+)
+
+TABLE_BEGIN, TABLE_END = "<!-- rules -->\n", "<!-- end of rules -->\n"
+
+
+def update_rules_table(page: str) -> str:
+    """The page with the table of rules as the code has them."""
+    shared = "\n".join(f"- `{one.name}` = {one.default:g}: {one.says}" for one in SHARED_LIMITS)
+    rows = (
+        (_code(one.name), one.weight, one.says, one.risk, one.event, _limits(one.limits), _code(one.story))
+        for one in RULES
+    )
+    names = ("rule", "weight", "it is found where", "at risk", "when", "limits", "story")
+    return _with(page, f"In `[limits]`, for all rules:\n\n{shared}\n\n{_table(names, rows)}")
+
+
+def update_client_rules_table(page: str) -> str:
+    """The page with the table of habits as the code has them."""
+    rows = (
+        (_code(one.name), one.weight, one.says, one.costs, "; ".join(one.settings), _limits(one.limits))
+        for one in CLIENT_RULES
+    )
+    return _with(page, _table(("rule", "weight", "it is found where", "it costs", "settings", "limits"), rows))
+
+
+def _with(page: str, told: str) -> str:
+    head, _, rest = page.partition(TABLE_BEGIN)
+    return f"{head}{TABLE_BEGIN}\n{told}\n\n{TABLE_END}{rest.partition(TABLE_END)[2]}"
+
+
+def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [" | ".join(names), " | ".join(["---"] * len(names)), *map(" | ".join, rows)]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def _code(name: str) -> str:
+    return name and f"`{name}`"
+
+
+def _limits(limits: Iterable[RuleLimit]) -> str:
+    return "; ".join(f"`{one.name}` = {one.default:g}: {one.says}" for one in limits)

@@ -1,0 +1,474 @@
+"""Rules about partitions as they are now: leaders, and replicas in sync. Pure.
+
+Rules about topics: copies, what is asked of them, and where they are; and about those in which Kafka keeps groups'
+places, transactions, and what share groups have done. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from twinshore.advisor.core import advice_report
+from twinshore.advisor.core.advice_report import is_in_one_rack
+from twinshore.advisor.core.model import (
+    MIN_ISR_CONFIG,
+    NO_LEADER,
+    OFFSETS_TOPIC,
+    SHARES_TOPIC,
+    TRANSACTIONS_TOPIC,
+    UNCLEAN_ELECTION_CONFIG,
+    AdvisorRule,
+    ClusterSnapshot,
+    JudgeCluster,
+    PartitionSnapshot,
+    RuleCase,
+    RuleLimit,
+    Severity,
+    TopicConfigChange,
+    TopicSnapshot,
+    compute_majority,
+)
+from twinshore.config.sentences import count_phrase, join_names
+
+ITEMS_NAMED_MAX = 10
+
+
+def _where(topic: TopicSnapshot, meant: Callable[[PartitionSnapshot], bool]) -> list[PartitionSnapshot]:
+    return [part for part in topic.partitions if meant(part)]
+
+
+def _named(parts: list[PartitionSnapshot]) -> str:
+    return join_names(
+        [f"{part.number} (replicas {_nodes(part.replicas)}, in sync {_nodes(part.isr)})" for part in parts],
+        ITEMS_NAMED_MAX,
+    )
+
+
+def _nodes(nodes: tuple[int, ...]) -> str:
+    return ",".join(map(str, nodes)) or "none"
+
+
+def _away(seen: ClusterSnapshot, parts: list[PartitionSnapshot]) -> str:
+    """Which brokers have to come back."""
+    lacking = {node for part in parts for node in part.replicas if node not in (*part.isr, *part.removing)}
+    if not lacking:
+        return "what takes its place is copied right now: look again once it is in sync"
+    away = sorted(lacking - seen.racks.keys())
+    if away:
+        return f"bring broker {', '.join(map(str, away))} back: it does not answer the cluster"
+    behind = ", ".join(map(str, sorted(lacking)))
+    return f"see why broker {behind} does not keep up: its log, its disk, its network"
+
+
+def _offline(seen: ClusterSnapshot, _: Mapping[str, float]) -> Iterator[RuleCase]:
+    for topic in seen.topics:
+        if parts := _where(topic, lambda part: part.leader == NO_LEADER):
+            yield RuleCase(f"topic {topic.name}", f"no leader of partition {_named(parts)}", by_hand=_back(parts))
+
+
+def _back(parts: list[PartitionSnapshot]) -> str:
+    told = []
+    if last := sorted({node for part in parts for node in part.isr}):
+        told.append(
+            f"start broker {', '.join(map(str, last))} again: it was in sync last, and has all that was acknowledged"
+        )
+    if unknown := [part for part in parts if not part.isr]:
+        nodes = ", ".join(map(str, sorted({node for part in unknown for node in part.replicas})))
+        told.append(
+            f"start broker {nodes} again: none is in sync, and which one has all that was acknowledged is not told here"
+            " (of eligible leader replicas `kafka-topics.sh --describe` shows Elr and LastKnownElr)"
+        )
+    return "; ".join([*told, "an unclean election would lose records"])
+
+
+def _below_min(seen: ClusterSnapshot, _: Mapping[str, float]) -> Iterator[RuleCase]:
+    for topic in seen.topics:
+        minimum = topic.number(MIN_ISR_CONFIG)
+        if minimum is None:
+            continue
+        # What can never be met is the case of min-insync-high.
+        parts = [
+            one
+            for one in topic.partitions
+            if one.leader >= 0
+            and len(one.isr) < seen.effective_min_isr(minimum, len(one.replicas)) <= len(one.replicas)
+        ]
+        if parts:
+            evidence = f"{MIN_ISR_CONFIG}={minimum}, partition {_named(parts)}"
+            yield RuleCase(f"topic {topic.name}", evidence, by_hand=_away(seen, parts))
+
+
+def _under_replicated(seen: ClusterSnapshot, _: Mapping[str, float]) -> Iterator[RuleCase]:
+    for topic in seen.topics:
+        if parts := _where(topic, lambda part: part.leader >= 0 and not set(part.replicas) <= set(part.isr)):
+            yield RuleCase(f"topic {topic.name}", f"partition {_named(parts)}", by_hand=_away(seen, parts))
+
+
+def _leader_elsewhere(seen: ClusterSnapshot, _: Mapping[str, float]) -> Iterator[RuleCase]:
+    for topic in seen.topics:
+        # Which one is preferred changes with a move, and who leads follows at its end.
+        parts = _where(
+            topic,
+            lambda part: bool(part.replicas) and not part.moves and part.leader not in (NO_LEADER, part.replicas[0]),
+        )
+        if parts:
+            named = join_names(
+                [f"{one.number} (broker {one.leader}, not {one.replicas[0]})" for one in parts], ITEMS_NAMED_MAX
+            )
+            able = [part.number for part in parts if part.replicas[0] in part.isr]
+            lines = (advice_report.build_election_command(seen, topic.name, able),) if able else ()
+            yield RuleCase(
+                f"topic {topic.name}", f"leader of partition {named}", lines, "" if able else _away(seen, parts)
+            )
+
+
+PARTITION_RULES = (
+    AdvisorRule(
+        "offline",
+        Severity.CRITICAL,
+        "a partition has no leader",
+        "reading and writing, now; and its records, if its replicas in sync never come back",
+        "now",
+        _offline,
+        story="unclean",
+    ),
+    AdvisorRule(
+        "below-min-insync",
+        Severity.CRITICAL,
+        "fewer replicas are in sync than min.insync.replicas asks for",
+        "writing with acks=all, now",
+        "now",
+        _below_min,
+        story="refused",
+    ),
+    AdvisorRule(
+        "under-replicated",
+        Severity.WARNING,
+        "a replica is not in sync",
+        "records that only those in sync have",
+        "those are lost before it has caught up",
+        _under_replicated,
+        story="min-insync-1",
+    ),
+    AdvisorRule(
+        "leader-elsewhere",
+        Severity.NOTE,
+        "a leader is not the preferred one",
+        "balance: some brokers carry more than their part",
+        "traffic grows",
+        _leader_elsewhere,
+    ),
+)
+
+LimitValues = Mapping[str, float]
+FLUSH_NEVER = 9_223_372_036_854_775_807
+
+
+def _chosen(topic: TopicSnapshot) -> bool:
+    """Somebody gave the topic both settings by which it keeps CP or AP, as `advise settings` does."""
+    return (
+        topic.is_set_on_topic(MIN_ISR_CONFIG) and topic.is_set_on_topic(UNCLEAN_ELECTION_CONFIG) and not topic.internal
+    )
+
+
+def _third_copy(seen: ClusterSnapshot, topic: TopicSnapshot, limits: LimitValues) -> tuple[tuple[str, ...], str]:
+    """Where the policy wants two and no more, no command: one of another rule would undo it."""
+    if limits["copies"] < 3:
+        return (), "give it a third replica, or waive this in a policy: two keep the records or the writing, not both"
+    return advice_report.build_more_replicas_command(seen, topic, int(limits["copies"]))
+
+
+def _single_copy(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
+    for topic in seen.own_topics():
+        if topic.copies == 1 < limits["copies"]:
+            lines, by_hand = advice_report.build_more_replicas_command(seen, topic, int(limits["copies"]))
+            parts = [str(part.number) for part in topic.partitions if len(part.replicas) == 1]
+            flush = "" if _flushes(topic) else "; nothing makes its broker flush, so the machine's power is enough"
+            yield RuleCase(
+                f"topic {topic.name}",
+                f"one replica of partition {join_names(parts, ITEMS_NAMED_MAX)}{flush}",
+                lines,
+                by_hand,
+            )
+
+
+def _few_copies(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
+    for topic in seen.own_topics():
+        if 1 < topic.copies < limits["copies"]:
+            lines, by_hand = advice_report.build_more_replicas_command(seen, topic, int(limits["copies"]))
+            yield RuleCase(f"topic {topic.name}", f"{topic.copies} replicas", lines, by_hand)
+
+
+def _min_isr_low(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
+    for topic in seen.own_topics():
+        minimum, enough = topic.number(MIN_ISR_CONFIG), compute_majority(topic.copies)
+        if minimum is not None and topic.copies > 1 and minimum < enough:
+            # Whoever has set it on the topic may have meant it: writing goes on with the last replica then.
+            able = topic.settled and not topic.is_set_on_topic(MIN_ISR_CONFIG)
+            safe = TopicConfigChange(topic.name, ((MIN_ISR_CONFIG, str(enough)),)) if able else None
+            meant = (
+                "waive it in a policy if writing shall go on with the last replica"
+                if topic.is_set_on_topic(MIN_ISR_CONFIG)
+                else ""
+            )
+            evidence = f"{MIN_ISR_CONFIG}={minimum} of {topic.copies} replicas; {enough} would be more than half"
+            weight = Severity.NOTE if minimum == 1 and _chosen(topic) else None
+            evidence += "; set on the topic with unclean election, as AP has it" if weight else ""
+            if topic.copies > 2:
+                lines, later = advice_report.build_min_isr_command(seen, topic, enough)
+                by_hand = "; ".join(filter(None, (meant, later)))
+                yield RuleCase(f"topic {topic.name}", evidence, lines, by_hand, safe, weight)
+                continue
+            # Of two replicas both would be needed: a third comes first, and copies while others write.
+            lines, by_hand = _third_copy(seen, topic, limits)
+            line = advice_report.build_set_topic_command(seen, topic.name, {MIN_ISR_CONFIG: str(enough)})
+            after = by_hand or f"once the third replica is in sync: {line}"
+            yield RuleCase(f"topic {topic.name}", evidence, lines, after, weight=weight)
+
+
+def _min_isr_high(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
+    for topic in seen.own_topics():
+        minimum, copies = topic.number(MIN_ISR_CONFIG), topic.copies
+        if minimum is None:
+            continue
+        counts = seen.effective_min_isr(minimum, copies)
+        if counts < copies or counts < 2:
+            continue
+        evidence = f"{MIN_ISR_CONFIG}={minimum} of {count_phrase(copies, 'replica')}"
+        evidence += f", of which Kafka asks for {counts}" if counts < minimum else ""
+        if copies < 3:
+            lines, by_hand = _third_copy(seen, topic, limits)
+            # Of two replicas no loss asks for both: whoever sets that lets writing wait.
+            weight = Severity.NOTE if minimum == compute_majority(copies) and _chosen(topic) else None
+            evidence += "; set on the topic with unclean election, as CP has it" if weight else ""
+            yield RuleCase(f"topic {topic.name}", evidence, lines, by_hand, weight=weight)
+            continue
+        # Never by itself: it takes a promise back that the owner may have meant.
+        lines, later = advice_report.build_min_isr_command(seen, topic, compute_majority(copies))
+        meant = "waive it in a policy if writers shall be refused as soon as one replica is away"
+        yield RuleCase(f"topic {topic.name}", evidence, lines, "; ".join(filter(None, (later, meant))))
+
+
+def _unclean(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
+    for topic in seen.topics:
+        if topic.says(UNCLEAN_ELECTION_CONFIG) != "true":
+            continue
+        change = {UNCLEAN_ELECTION_CONFIG: "false"}
+        # A partition that waits for a leader now may have no other way back: that is its owner's decision.
+        led = all(part.leader >= 0 for part in topic.partitions)
+        # With one replica in sync that is enough to write, the owner has asked for writing before all else.
+        meant = _chosen(topic) and topic.number(MIN_ISR_CONFIG) == 1
+        safe = TopicConfigChange(topic.name, tuple(change.items())) if led and not meant else None
+        where = "set on the topic" if topic.is_set_on_topic(UNCLEAN_ELECTION_CONFIG) else "by the brokers' default"
+        where += f" with {MIN_ISR_CONFIG}=1: writing goes on, whatever is lost" if meant else ""
+        line = advice_report.build_set_topic_command(seen, topic.name, change)
+        weight = Severity.WARNING if meant else None
+        yield RuleCase(
+            f"topic {topic.name}", f"{UNCLEAN_ELECTION_CONFIG}=true, {where}", (line,), safe=safe, weight=weight
+        )
+
+
+def _flushes(topic: TopicSnapshot) -> bool:
+    return any((topic.number(name) or FLUSH_NEVER) < FLUSH_NEVER for name in ("flush.messages", "flush.ms"))
+
+
+def _flush_forced(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
+    for topic in seen.own_topics():
+        records, time_ms = topic.number("flush.messages"), topic.number("flush.ms")
+        often = [f"flush.messages={records}"] if records is not None and records < limits["records"] else []
+        often += [f"flush.ms={time_ms}"] if time_ms is not None and time_ms < limits["ms"] else []
+        if often and topic.copies > 1:
+            names = [one.partition("=")[0] for one in often if topic.is_set_on_topic(one.partition("=")[0])]
+            if names:
+                line = (advice_report.build_unset_topic_command(seen, topic.name, names),)
+                yield RuleCase(f"topic {topic.name}", " and ".join(often), line)
+                continue
+            names = [f"log.flush.interval.{one.partition('=')[0].removeprefix('flush.')}" for one in often]
+            by_hand = f"take {', '.join(names)} out of server.properties of every broker, and restart them in turn"
+            yield RuleCase(f"topic {topic.name}", f"{' and '.join(often)}, by the brokers' default", (), by_hand)
+
+
+def _message_size(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
+    fetches = {one.node: one.number("replica.fetch.max.bytes") for one in seen.brokers}
+    least = min(((size, node) for node, size in fetches.items() if size is not None), default=None)
+    if least is None:
+        return
+    for topic in seen.own_topics():
+        most = topic.number("max.message.bytes")
+        # Kafka's own default is 12 bytes, the header of a batch, above the fetch's 1 MiB: no case of this.
+        if most is not None and most > least[0] + 12:
+            evidence = f"max.message.bytes={most} where broker {least[1]} has replica.fetch.max.bytes={least[0]}"
+            by_hand = advice_report.describe_server_properties({"replica.fetch.max.bytes": str(most)})
+            yield RuleCase(f"topic {topic.name}", evidence, by_hand=by_hand)
+
+
+def _one_rack(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
+    racks = set(seen.racks.values())
+    if len(racks) < 2 or "" in racks:
+        return
+    for topic in seen.topics:
+        alone = [part for part in topic.partitions if is_in_one_rack(seen.racks, part)]
+        if alone:
+            # As few-copies has it: two assignments of one partition would undo each other.
+            copies = int(limits["copies"]) if len(seen.brokers) >= limits["copies"] else 1
+            named = [f"{part.number} (rack {seen.racks.get(part.replicas[0], '')})" for part in alone]
+            lines, by_hand = advice_report.build_more_replicas_command(seen, topic, copies)
+            yield RuleCase(
+                f"topic {topic.name}", f"all replicas of partition {join_names(named, ITEMS_NAMED_MAX)}", lines, by_hand
+            )
+
+
+TOPIC_RULES = (
+    AdvisorRule(
+        "single-copy",
+        Severity.CRITICAL,
+        "a topic has one replica",
+        "all of its records on that broker, and writing until it is back",
+        "one broker or its disk is lost",
+        _single_copy,
+        story="one-replica",
+    ),
+    AdvisorRule(
+        "few-copies",
+        Severity.WARNING,
+        "a topic has fewer replicas than it should",
+        "records, or writing: with two replicas one has to be chosen",
+        "a second broker is lost while the first is away, for instance restarted",
+        _few_copies,
+        story="refused",
+    ),
+    AdvisorRule(
+        "min-insync-low",
+        Severity.WARNING,
+        "min.insync.replicas is less than a majority",
+        "records that were acknowledged to producers with acks=all",
+        "followers are behind, then the leader is lost",
+        _min_isr_low,
+        story="min-insync-1",
+    ),
+    AdvisorRule(
+        "min-insync-high",
+        Severity.CRITICAL,
+        "min.insync.replicas is as many as there are replicas, or more",
+        "writing with acks=all: producers get NOT_ENOUGH_REPLICAS",
+        "one broker is away, also when it is only restarted",
+        _min_isr_high,
+        story="refused",
+    ),
+    AdvisorRule(
+        "unclean-election",
+        Severity.CRITICAL,
+        "a replica that lacks records may become leader",
+        "records that were acknowledged, with whatever acks: the logs of the others are cut to the new leader's",
+        "all replicas in sync are lost, and one that is behind is there",
+        _unclean,
+        story="unclean",
+    ),
+    AdvisorRule(
+        "flush-forced",
+        Severity.NOTE,
+        "each few records are forced to disk",
+        "latency and throughput; replicas guard records better",
+        "always",
+        _flush_forced,
+        (
+            RuleLimit("records", 1000, "flush.messages from which on it is fine"),
+            RuleLimit("ms", 1000, "flush.ms from which on it is fine"),
+        ),
+    ),
+    AdvisorRule(
+        "message-size",
+        Severity.WARNING,
+        "max.message.bytes is more than 12 bytes above a broker's replica.fetch.max.bytes",
+        "replicas in sync: a follower gets one such batch for each request, and falls behind",
+        "a producer sends such batches faster than followers take them one by one",
+        _message_size,
+    ),
+    AdvisorRule(
+        "one-rack",
+        Severity.WARNING,
+        "all replicas of a partition are in one rack",
+        "its records, and writing",
+        "that rack or zone loses its power or its network",
+        _one_rack,
+    ),
+)
+
+
+def _weak(name: str, factor: str = "") -> JudgeCluster:
+    """Of this topic. `factor`: what brokers make it by, where it is judged before they have."""
+
+    def judge(seen: ClusterSnapshot, limits: Mapping[str, float]) -> Iterator[RuleCase]:
+        copies, minimum = int(limits["copies"]), int(limits["min_insync"])
+        topic = seen.topic(name)
+        if topic is not None:
+            yield from _made(seen, topic, copies, minimum)
+            return
+        if not factor:
+            return
+        # It is made at its first use, by what brokers say then.
+        low = [one for one in seen.brokers if (one.number(factor) or copies) < copies]
+        if low:
+            nodes = ", ".join(str(one.node) for one in low)
+            evidence = f"it is not made yet; {factor}={low[0].number(factor)} at broker {nodes}"
+            yield RuleCase(
+                f"topic {name}", evidence, by_hand=advice_report.describe_server_properties({factor: str(copies)})
+            )
+
+    return judge
+
+
+def _made(seen: ClusterSnapshot, topic: TopicSnapshot, copies: int, minimum: int) -> Iterator[RuleCase]:
+    weak: list[str] = []
+    lines: list[str] = []
+    by_hand = ""
+    if topic.copies < copies:
+        weak.append(count_phrase(topic.copies, "replica"))
+        now, by_hand = advice_report.build_more_replicas_command(seen, topic, copies)
+        lines += now
+    told = topic.number(MIN_ISR_CONFIG)
+    safe = None
+    if told is not None and told < minimum:
+        weak.append(f"{MIN_ISR_CONFIG}={told}")
+        if topic.copies >= minimum:
+            now, later = advice_report.build_min_isr_command(seen, topic, minimum)
+            lines += now
+            by_hand = "; ".join(filter(None, (by_hand, later)))
+        else:
+            # Before, it would refuse what groups commit.
+            line = advice_report.build_set_topic_command(seen, topic.name, {MIN_ISR_CONFIG: str(minimum)})
+            by_hand = f"{by_hand or 'reassign its partitions'}; once the new replicas are in sync: {line}"
+        # By itself where it mends all of it, and where one replica may be lost then.
+        if topic.settled and topic.copies >= max(copies, minimum + 1):
+            safe = TopicConfigChange(topic.name, ((MIN_ISR_CONFIG, str(minimum)),))
+    if weak:
+        yield RuleCase(f"topic {topic.name}", " and ".join(weak), tuple(lines), by_hand, safe)
+
+
+INTERNAL_RULES = (
+    AdvisorRule(
+        "offsets-topic",
+        Severity.CRITICAL,
+        "places of consumer groups are kept weakly",
+        "places of all groups, so records read again or never; and reading of groups, while their coordinator is away",
+        "one or two brokers are lost",
+        _weak(OFFSETS_TOPIC, "offsets.topic.replication.factor"),
+    ),
+    AdvisorRule(
+        "transactions-topic",
+        Severity.CRITICAL,
+        "the state of transactions is kept weakly",
+        "what is known of transactions, so that half of one may show; and writing of transactional producers",
+        "one or two brokers are lost",
+        _weak(TRANSACTIONS_TOPIC, "transaction.state.log.replication.factor"),
+    ),
+    # Few clusters have share groups: where nobody uses them, nothing is at risk.
+    AdvisorRule(
+        "shares-topic",
+        Severity.CRITICAL,
+        "the state of share groups is kept weakly",
+        "which records share groups were given and have done, so records handled again or never",
+        "one or two brokers are lost",
+        _weak(SHARES_TOPIC),
+    ),
+)

@@ -1,0 +1,167 @@
+"""Advice on a live cluster: asked with a policy and, for what has changed, an earlier advice."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from twinshore.advisor.collect import BlindSpotCollector, CollectScope, collect_cluster
+from twinshore.advisor.core import advice_report
+from twinshore.advisor.core.advice_report import (
+    Advice,
+    AdviceDifference,
+    AdviceScope,
+    as_values,
+    build_advice,
+    compare_advices,
+    difference_as_values,
+    from_values,
+)
+from twinshore.advisor.core.model import AdvisorPolicy, ClusterSnapshot, LinkSnapshot, parse_policy
+from twinshore.advisor.core.rules.rules_table import RULES
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Cluster
+from twinshore.config.sentences import escape_line
+from twinshore.config.settings import Settings
+from twinshore.state.opening import open_if_exists
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceRequest:
+    """`cluster` is its name in the settings; empty where they have one alone. `policy`, `since`: files."""
+
+    cluster: str = ""
+    topics: tuple[str, ...] = ()
+    policy: Path | None = None
+    since: Path | None = None
+    apart_s: float = 10.0
+    within_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceResult:
+    advice: Advice
+    policy: AdvisorPolicy
+    changed: AdviceDifference | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return self.advice.exit_code(self.policy)
+
+
+def advise_on_cluster(
+    asked: AdviceRequest, settings: Settings, *, clock: Callable[[], int], wait: Callable[[float], None]
+) -> AdviceResult:
+    """Looks and judges. Whatever is wrong with the question is told before the cluster is asked."""
+    cluster = select_cluster(asked.cluster, settings)
+    for expression in asked.topics:
+        _check(expression)
+    policy = (
+        AdvisorPolicy() if asked.policy is None else parse_policy(read_text(asked.policy), str(asked.policy), RULES)
+    )
+    earlier = None if asked.since is None else _earlier(asked.since)
+    wanted = _wanted(asked, policy)
+    before = (earlier.places, earlier.at_ms) if earlier is not None else None
+    seen = _with_links(collect_cluster(cluster, wanted, clock=clock, wait=wait, before=before), settings, clock)
+    if earlier is not None and earlier.cluster_id != seen.cluster_id:
+        raise ConfigError(f"{asked.since} is of another cluster: {earlier.cluster_id}, this one is {seen.cluster_id}")
+    _must_meet(asked.topics, seen)
+    advice = build_advice(seen, policy, RULES)
+    looked = AdviceScope(policy.off, wanted.admits)
+    return AdviceResult(advice, policy, compare_advices(earlier, advice, looked) if earlier is not None else None)
+
+
+def _must_meet(expressions: tuple[str, ...], seen: ClusterSnapshot) -> None:
+    """A slip of the pen would be told that nothing was found."""
+    for expression in expressions:
+        if not any(re.fullmatch(expression, one.name) for one in seen.topics):
+            raise ConfigError(
+                f"--topic {expression}: no topic of {seen.cluster} meets it",
+                hint="it is an expression that meets a name whole, as orders or orders.*",
+            )
+
+
+def _with_links(seen: ClusterSnapshot, settings: Settings, clock: Callable[[], int]) -> ClusterSnapshot:
+    """With the links that the store knows, if there is one. A store that cannot be read is told of."""
+    eyes = BlindSpotCollector(list(seen.unseen))
+    links: tuple[LinkSnapshot, ...] = ()
+    with eyes.trying("links, as the store has them"):
+        store = open_if_exists(settings)
+        if store is None:
+            return seen
+        # Half of all that is loaded here is for links, which few clusters have.
+        from twinshore.advisor.collect import collect_links
+
+        with store:
+            links = collect_links(seen.cluster, settings, store, clock=clock, eyes=eyes)
+    return replace(seen, links=links, unseen=tuple(dict.fromkeys(eyes.unseen)))
+
+
+def select_cluster(name: str, settings: Settings) -> Cluster:
+    """The cluster that is meant: the only one, where none is named."""
+    if name:
+        return settings.cluster(name)
+    if len(settings.clusters) != 1:
+        known = ", ".join(settings.clusters)
+        raise ConfigError(f"there are {len(settings.clusters)} clusters: {known}", hint="say with --cluster which one")
+    return next(iter(settings.clusters.values()))
+
+
+def _check(expression: str) -> None:
+    try:
+        re.compile(expression)
+    except re.error as error:
+        raise ConfigError(f"--topic {expression!r} is no expression: {error}") from error
+
+
+def _wanted(asked: AdviceRequest, policy: AdvisorPolicy) -> CollectScope:
+    (rule,) = [one for one in RULES if one.name == "group-retention"]
+    limits = policy.limits_of(rule)
+    horizon_ms, waited_ms = int(limits["hours"] * HOUR_MS), int(limits["waited"] * 1000)
+    return CollectScope(asked.topics, asked.apart_s, horizon_ms, limits["part"], waited_ms, asked.within_s)
+
+
+def read_text(path: Path) -> str:
+    """ConfigError where there is no such text."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text, at byte {error.start}") from error
+
+
+def _earlier(path: Path) -> Advice:
+    try:
+        values = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path} is not JSON: {error}", hint="`twinshore advise --json` writes it") from error
+    return from_values(values, str(path))
+
+
+def advice_as_values(answer: AdviceResult) -> dict[str, Any]:
+    """For programs, and for a later --since."""
+    values = as_values(answer.advice, answer.policy)
+    if answer.changed is not None:
+        values["since"] = difference_as_values(answer.changed)
+    return values
+
+
+def render_advice(answer: AdviceResult) -> str:
+    """For whoever opens it in a browser."""
+    return advice_report.render_advice_page(answer.advice, answer.changed)
+
+
+def describe_result(answer: AdviceResult, *, everything: bool) -> list[str]:
+    """For people."""
+    lines = list(advice_report.describe_advice(answer.advice, everything=everything))
+    if answer.changed is not None:
+        lines += ["", *advice_report.describe_difference(answer.changed, answer.advice.at_ms)]
+    # Names that others chose may hold line breaks; what Kafka's tools are given may not be changed by that.
+    return [escape_line(line) for line in lines]

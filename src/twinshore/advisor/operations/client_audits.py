@@ -1,0 +1,137 @@
+"""How clients used their clusters lately, asked with a policy: habits that cost something, and what mends them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from twinshore.advisor.client_job import MinInsync, TrafficSlice, audit_locally, audit_on_spark
+from twinshore.advisor.collect import BlindSpotCollector
+from twinshore.advisor.core.clients import client_audit
+from twinshore.advisor.core.clients.client_audit import ClientAudit, build_client_audit
+from twinshore.advisor.core.clients.client_rules import CLIENT_RULES
+from twinshore.advisor.core.clients.model import ClientFinding, UsageByFlow, find_weak_acks_topics
+from twinshore.advisor.core.model import AdvisorPolicy, parse_policy
+from twinshore.advisor.operations.advice_on_cluster import read_text
+from twinshore.config.errors import ConfigError
+from twinshore.config.sentences import escape_line
+from twinshore.config.settings import Settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.runtime.spark import open_session, stop_quietly
+from twinshore.state.opening import open_if_exists
+
+SPARK_TASKS = 4
+CHART_POINTS = 120
+CLUSTER_TIMEOUT_S = 10.0
+MIN_INSYNC_CONFIG = "min.insync.replicas"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAuditRequest:
+    """`last_s`: of how long. `here`: without Spark. `policy`: a file."""
+
+    last_s: int = 3600
+    policy: Path | None = None
+    here: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAuditResult:
+    """What was found, and by which policy."""
+
+    conduct: ClientAudit
+    policy: AdvisorPolicy
+
+    @property
+    def exit_code(self) -> int:
+        return self.conduct.exit_code(self.policy)
+
+
+def audit_clients(
+    asked: ClientAuditRequest,
+    settings: Settings,
+    *,
+    clock: Callable[[], int],
+    stop: threading.Event,
+    log: Callable[[str], None],
+) -> ClientAuditResult | None:
+    """Reads and judges; None where `stop` came first. ConfigError where no proxy has told anything here."""
+    policy = (
+        AdvisorPolicy()
+        if asked.policy is None
+        else parse_policy(read_text(asked.policy), str(asked.policy), CLIENT_RULES)
+    )
+    store = open_if_exists(settings)
+    if store is None:
+        raise ConfigError(
+            f"there is no store at {settings.store.url}: no proxy has told anything here",
+            hint="name the proxies' settings with --settings",
+        )
+    store.close()
+    to_ms = clock()
+    from_ms = to_ms - asked.last_s * 1000
+    stretch_ms = max(1_000, asked.last_s * 1000 // CHART_POINTS)
+    whole = TrafficSlice(settings.store.url, settings.store.password, from_ms, to_ms, stretch_ms)
+    eyes = BlindSpotCollector()
+
+    def ask(uses: UsageByFlow) -> MinInsync:
+        return min_insync(uses, settings, eyes)
+
+    found: tuple[UsageByFlow, list[ClientFinding]] | None
+    if asked.here:
+        found = audit_locally(whole, policy, ask)
+    else:
+        log(f"starting Spark on {settings.mirror.spark.master}, which takes some seconds; --here goes without it")
+        session = open_session(settings.mirror, SPARK_TASKS, stop, ("twinshore.advisor.client_job",))
+        if session is None:
+            return None
+        try:
+            found = audit_on_spark(session.sparkContext, whole, policy, ask, SPARK_TASKS)
+        finally:
+            stop_quietly(session.stop)
+    uses, habits = found
+    return ClientAuditResult(
+        build_client_audit(habits, policy, uses, (from_ms, to_ms, stretch_ms), eyes.unseen), policy
+    )
+
+
+def min_insync(uses: UsageByFlow, settings: Settings, eyes: BlindSpotCollector) -> MinInsync:
+    """Of topics that somebody writes with less than acks=all, as their clusters say it now."""
+    wanted: dict[str, list[str]] = {}
+    for cluster, topic in find_weak_acks_topics(uses):
+        wanted.setdefault(cluster, []).append(topic)
+    found: dict[tuple[str, str], int] = {}
+    for name, topics in wanted.items():
+        if name not in settings.clusters:
+            continue
+        ways = {"client_id": "twinshore-conduct", "patience_s": CLUSTER_TIMEOUT_S, "call_s": CLUSTER_TIMEOUT_S}
+        with (
+            eyes.trying(f"{MIN_INSYNC_CONFIG} of topics on {name}"),
+            closing(KafkaCluster(settings.cluster(name), **ways)) as kafka,  # type: ignore[arg-type]
+        ):
+            known, refused = kafka.admin.readable_settings(topics, (MIN_INSYNC_CONFIG,))
+            eyes.missed(f"{MIN_INSYNC_CONFIG} of topic", refused)
+            for topic, one in known.items():
+                value = one[MIN_INSYNC_CONFIG].value if MIN_INSYNC_CONFIG in one else None
+                if value is not None:
+                    found[name, topic] = int(value)
+    return found
+
+
+def audit_as_values(answer: ClientAuditResult) -> dict[str, Any]:
+    """For programs."""
+    return answer.conduct.as_values(answer.policy)
+
+
+def render_audit(answer: ClientAuditResult) -> str:
+    """For whoever opens it in a browser."""
+    return client_audit.render_audit_page(answer.conduct)
+
+
+def describe_audit(answer: ClientAuditResult, *, everything: bool) -> list[str]:
+    """For people."""
+    return [escape_line(line) for line in client_audit.describe_client_audit(answer.conduct, everything=everything)]

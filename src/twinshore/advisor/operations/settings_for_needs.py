@@ -1,0 +1,82 @@
+"""Settings for stated needs: no cluster is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from twinshore.advisor.core.settings_advice import (
+    ApplicationNeeds,
+    AvailabilityNeed,
+    DuplicateTolerance,
+    LatencyNeed,
+    LossTolerance,
+    OrderingNeed,
+    SettingOwner,
+    SettingsChoice,
+    choose_settings,
+)
+from twinshore.config.errors import ConfigError
+from twinshore.config.schema import parse_member
+
+REPLICAS_MAX = 9
+
+
+def choose_for_needs(
+    *, loss: str, order: str, duplicates: str, latency: str, availability: str, replicas: int
+) -> SettingsChoice:
+    """ConfigError where a need is none that is known."""
+    if not 1 <= replicas <= REPLICAS_MAX:
+        raise ConfigError(f"--replicas is {replicas}; it is 1 to {REPLICAS_MAX}")
+    return choose_settings(
+        ApplicationNeeds(
+            parse_member(LossTolerance, "loss", loss),
+            parse_member(OrderingNeed, "order", order),
+            parse_member(DuplicateTolerance, "duplicates", duplicates),
+            parse_member(LatencyNeed, "latency", latency),
+            parse_member(AvailabilityNeed, "availability", availability),
+            replicas,
+        )
+    )
+
+
+def describe_choice(choice: SettingsChoice) -> Iterator[str]:
+    """As files of settings: each reason is a comment above its line."""
+    for says in choice.against:
+        yield f"# CONTRADICTION: {says}."
+    for side in SettingOwner:
+        ours = [one for one in choice.settings if one.side is side]
+        if not ours:
+            continue
+        yield f"## {side}"
+        for one in ours:
+            yield f"# {one.why}"
+            # What an application does is no setting.
+            yield f"# {one.name}: {one.value}" if side is SettingOwner.APPLICATION else f"{one.name}={one.value}"
+            if one.librdkafka:
+                yield f"# librdkafka: {one.name}={one.librdkafka}"
+        if side is SettingOwner.TOPIC:
+            yield f"# {build_topic_command(choice)}"
+    for says in choice.prices:
+        yield f"# PRICE: {says}."
+
+
+def build_topic_command(choice: SettingsChoice) -> str:
+    """The line that makes such a topic."""
+    ours = {one.name: one.value for one in choice.settings if one.side is SettingOwner.TOPIC}
+    copies = ours.pop("replication.factor")
+    configs = " ".join(f"--config {name}={value}" for name, value in ours.items())
+    where = "--bootstrap-server HOST:9092 --create --topic NAME --partitions N"
+    return f"kafka-topics.sh {where} --replication-factor {copies} {configs}"
+
+
+def choice_as_values(choice: SettingsChoice) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "needs": asdict(choice.needs),
+        "settings": [asdict(one) for one in choice.settings],
+        "topic_command": build_topic_command(choice),
+        "contradictions": list(choice.against),
+        "prices": list(choice.prices),
+    }

@@ -1,0 +1,104 @@
+"""Kinds of incidents: what may happen to a link, in the words of the ledger, its page and its alerts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+
+class IncidentSide(StrEnum):
+    """Which cluster of the link it happened on. NONE: on neither, or nobody can tell."""
+
+    SOURCE = "source"
+    TARGET = "target"
+    BOTH = "both"
+    NONE = "none"
+
+
+class IncidentKind(StrEnum):
+    """What happened, and where such a thing happens, unless whoever found it knows better; of those without a side,
+    such as a right that is lost, only who found it can tell. The page of incidents says of each what it means and what
+    to do."""
+
+    RETENTION_GAP = "retention gap", IncidentSide.SOURCE
+    STALE_DROPPED = "stale dropped", IncidentSide.TARGET
+    TRUNCATION = "truncation", IncidentSide.SOURCE
+    RECREATED_TOPIC = "recreated topic", IncidentSide.SOURCE
+    DELETED_TOPIC = "deleted topic", IncidentSide.SOURCE
+    DELETION_HELD = "deletion held", IncidentSide.TARGET
+    FOREIGN_WRITE = "foreign write", IncidentSide.TARGET
+    OVERSIZE_BATCH = "oversize batch", IncidentSide.TARGET
+    PARTITION_ADDED = "partition added", IncidentSide.SOURCE
+    PARTITION_REMOVED = "partition removed", IncidentSide.TARGET
+    RIGHTS_LOST = "rights lost"
+    SOURCE_AWAY = "source away", IncidentSide.SOURCE
+    TARGET_AWAY = "target away", IncidentSide.TARGET
+    LOST_BY_TARGET = "lost by target", IncidentSide.TARGET
+    CORRUPT_BATCH = "corrupt batch", IncidentSide.SOURCE
+    OLD_FORMAT = "old format", IncidentSide.SOURCE
+    TOO_LARGE_UNPACKED = "too large unpacked", IncidentSide.SOURCE
+    HANGING_TRANSACTION = "hanging transaction", IncidentSide.SOURCE
+    POSITION_DISAGREEMENT = "position disagreement", IncidentSide.TARGET
+    DISK_NEAR_FULL = "disk near full", IncidentSide.TARGET
+    REFUSED = "refused"
+    CONTENT_DIFFERS = "content differs", IncidentSide.BOTH
+    DELETIONS_OWED = "deletions owed", IncidentSide.TARGET
+    LOST_BEGINNING = "lost beginning", IncidentSide.TARGET
+    DOUBTFUL_NOTE = "doubtful note", IncidentSide.SOURCE
+    GROUP_REFUSED = "group refused", IncidentSide.BOTH
+    CLASHING_FILTERS = "clashing filters"
+    HOME_UNDECIDED = "home undecided", IncidentSide.BOTH
+    DOUBTFUL_HOME = "doubtful home", IncidentSide.BOTH
+    TAIL_RESCUED = "tail rescued", IncidentSide.TARGET
+    OLD_HOME_OPEN = "old home open", IncidentSide.TARGET
+    OWN_TOPICS_OPEN = "own topics open", IncidentSide.BOTH
+    WRITERS_HELD = "writers held", IncidentSide.SOURCE
+
+    side: IncidentSide
+
+    def __new__(cls, words: str, side: IncidentSide = IncidentSide.NONE) -> Self:
+        found = str.__new__(cls, words)
+        found._value_, found.side = words, side
+        return found
+
+
+class IncidentEffect(StrEnum):
+    """What an open row of the ledger does to what it is about. Code asks for this, never for the words beside it."""
+
+    STOPS_PARTITION = "stops"  # the partition rests until somebody closes the row
+    RETRIES = "retries"  # the partition rests, and is tried again unasked
+    TOPIC = "topic"  # the whole topic rests
+    PASSES = "passes"  # all goes on; the row is over once the twin has all up to where it ends
+    NOT_TRUNCATED = "uncut"  # all goes on, but for the cutting of the twin's beginning
+    TWIN = "twin"  # it tells what becomes of a twin
+    INFORMS = "tells"  # it tells, and nothing more
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentPolicy:
+    """What is done about an incident: for people in `words`, which may change with every version, for code `effect`."""
+
+    words: str
+    effect: IncidentEffect
+
+    @property
+    def stops(self) -> bool:
+        """Whether its partition is kept off its lane."""
+        return self.effect in (IncidentEffect.STOPS_PARTITION, IncidentEffect.RETRIES)
+
+
+POLICY_STOP = IncidentPolicy("stop the partition, go on with its neighbours", IncidentEffect.STOPS_PARTITION)
+POLICY_RETRY = IncidentPolicy(
+    "rest the partition, try again every few seconds, go on with its neighbours", IncidentEffect.RETRIES
+)
+POLICY_TOPIC = IncidentPolicy("stop the topic", IncidentEffect.TOPIC)
+POLICY_GAP = IncidentPolicy("go on behind the gap, whose offsets nobody sees on the twin either", IncidentEffect.PASSES)
+POLICY_DROP = IncidentPolicy("drop them, and go on with what is fresh", IncidentEffect.PASSES)
+POLICY_HEAL = IncidentPolicy("carry it once more from the source", IncidentEffect.PASSES)
+POLICY_WAIT = IncidentPolicy("wait, and go on where it was left", IncidentEffect.PASSES)
+POLICY_NOT_TRUNCATED = IncidentPolicy(
+    "carry it all the same, try to cut its twin every 30 s", IncidentEffect.NOT_TRUNCATED
+)
+POLICY_KEEP_TWIN = IncidentPolicy("keep the twin", IncidentEffect.TWIN)
+POLICY_RESCUE = IncidentPolicy("save them on the new home", IncidentEffect.INFORMS)

@@ -1,0 +1,303 @@
+"""What one direction of a link remembers of its groups between rounds, and which places are worth a look now. Pure.
+
+A round of two thousand groups looks only at what changed: a group's answer that is the very object of last time is
+passed over, and its places that are the same on both sides are closed until something happens to them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+from zlib import crc32
+
+from twinshore.config.sentences import join_names
+from twinshore.groups.core.commit_rules import (
+    EMPTY_SCOPE,
+    NO_MEMORY,
+    CommitDecision,
+    CommitRules,
+    GroupSyncStatus,
+    PartitionMemory,
+    SyncScope,
+    added_topics,
+    has_metadata,
+)
+from twinshore.kafka.protocol.error_codes import error_kind
+from twinshore.kafka.protocol.offsets import CommittedOffset, GroupOffsets, TopicPartitionTuple
+
+# Shorter ones are what brokers answer while they change hands.
+REPORT_REFUSAL_AFTER_S = 30.0
+NAMES_SHOWN_MAX = 3
+FIRST_RENEWAL_WITHIN_S = 3600.0
+# Of so many groups that are no more it is remembered where the link left them.
+DELETED_GROUPS_KEPT_MAX = 20_000
+
+
+@dataclass(slots=True)
+class PlannedCommit:
+    """A place to be committed: where it was read, what was decided, how far the target would still be behind."""
+
+    where: TopicPartitionTuple
+    decision: CommitDecision
+    place: CommittedOffset
+    behind: int
+
+
+@dataclass(slots=True)
+class DirectionResult:
+    """What a round did. `told`: sentences for whoever runs the link. `unheard`: groups of the reading side whose places
+    it did not say; None: a whole coordinator did not."""
+
+    groups: int = 0
+    changed: int = 0
+    moved: Counter[GroupSyncStatus] = field(default_factory=Counter)
+    commits: int = 0
+    told: dict[str, str] = field(default_factory=dict)
+    unheard: Collection[str] | None = None
+
+
+def describe_refusals(refused: Mapping[str, tuple[float, str]], now_s: float) -> str:
+    """`refused`: since when each group is, and in which words. Empty where none has been for long."""
+    told = [
+        f"group {name}: {words}"
+        for name, (since_s, words) in sorted(refused.items())
+        if now_s - since_s >= REPORT_REFUSAL_AFTER_S
+    ]
+    if not told:
+        return ""
+    many = "1 group does" if len(told) == 1 else f"{len(told)} groups do"
+    return f"{many} not follow, or not with all places: {join_names(told, NAMES_SHOWN_MAX, '; ')}"
+
+
+def describe_code(code: int) -> str:
+    """Kafka's code as a sentence, with what to do about it."""
+    known = error_kind(code)
+    return f"{known.sentence}; {known.hint}" if known.hint else known.sentence
+
+
+V = TypeVar("V")
+
+
+@dataclass(slots=True)
+class GroupState:
+    """One group. `open`: places to look at; `standing`: those not the same on both sides, how, by how much, since
+    when; `refused`: those that a cluster refuses, since when, in which words. `check`: compare all of it with the
+    target, whatever is remembered."""
+
+    said: GroupOffsets
+    open: set[TopicPartitionTuple] = field(default_factory=set)
+    memory: dict[TopicPartitionTuple, PartitionMemory] = field(default_factory=dict)
+    standing: dict[TopicPartitionTuple, tuple[GroupSyncStatus, int, float]] = field(default_factory=dict)
+    refused: dict[TopicPartitionTuple, tuple[float, str]] = field(default_factory=dict)
+    live: bool = False
+    check: bool = True
+    check_at_s: float = 0.0
+    renew_at_s: float = 0.0
+    renews: bool = False
+
+
+class SyncState:
+    """`renew_s`: how often an idle group is committed again, so that its target does not forget it. `owed`: groups
+    whose places without a mark may be of when the link left none, as they are not settled yet; None: all. `noted`:
+    groups whose consumers have left a note."""
+
+    def __init__(self, verify_s: float, renew_s: float) -> None:
+        self.verify_s, self.renew_s = verify_s, renew_s
+        self.entries: dict[str, GroupState] = {}
+        self.scope = EMPTY_SCOPE
+        self.owed: set[str] | None = set()
+        self.noted: set[str] = set()
+        self._expected: dict[str, dict[TopicPartitionTuple, int]] = {}
+        self._departed: dict[str, dict[TopicPartitionTuple, PartitionMemory]] = {}
+
+    def rescope(self, scope: SyncScope) -> None:
+        """Other twins than before: everything is looked at again. What was known of a topic that has gone says nothing
+        once it comes again. Nor does a place in it that was heard before it came: others have moved the group since."""
+        if scope.names == self.scope.names and scope.parts.keys() == self.scope.parts.keys():
+            self.scope = scope
+            return
+        new, gone = added_topics(self.scope, scope), added_topics(scope, self.scope)
+        self.scope = scope
+        self._expected = {name: _without(gone, some) for name, some in self._expected.items()}
+        self._departed = {name: _without(gone, some) for name, some in self._departed.items()}
+        for entry in self.entries.values():
+            entry.open.clear()
+            entry.standing.clear()
+            entry.refused.clear()
+            if any(topic in new for topic, _ in entry.said.places):
+                entry.said = entry.said._replace(places=_without(new, entry.said.places))
+            entry.memory = {where: one for where, one in entry.memory.items() if where in scope.parts}
+            self.reopen(entry)
+
+    def heard(self, found: Mapping[str, GroupOffsets], now_s: float) -> None:
+        """What the reading side says of its groups."""
+        parts = self.scope.parts
+        for name, said in found.items():
+            entry = self.entries.get(name)
+            if entry is None:
+                entry = self.entries[name] = GroupState(said)
+                # Begun again, it is known where the link left it: lower than that, it is set back.
+                left = self._departed.pop(name, {})
+                entry.memory = {where: one for where, one in left.items() if where in parts}
+                entry.check_at_s = now_s + _part(name, self.verify_s)
+                # Nobody tells when a place was committed, so after a start all are renewed soon.
+                entry.renew_at_s = now_s + _part(name, min(self.renew_s, FIRST_RENEWAL_WITHIN_S))
+                self.reopen(entry)
+            elif entry.said is not said:
+                before = entry.said.places
+                entry.said = said
+                entry.open |= {w for w, place in said.places.items() if w in parts and before.get(w) != place}
+                gone = before.keys() - said.places.keys()
+                entry.open -= gone
+                for where in gone:
+                    entry.standing.pop(where, None)
+                    entry.refused.pop(where, None)
+            else:
+                continue
+            self.note_metadata(name, said.places.values())
+
+    def note_metadata(self, name: str, places: Iterable[CommittedOffset]) -> None:
+        """A group whose consumers leave notes gets no marks from now on, and those that it has are taken away."""
+        if name not in self.noted and any(has_metadata(place) for place in places):
+            self.noted.add(name)
+            self.reopen(self.entries[name])
+
+    def rules_for(self, name: str, rules: CommitRules) -> CommitRules:
+        """What holds for the places of this group."""
+        return rules._replace(trusts=self.owed is None or name in self.owed, notes=name in self.noted)
+
+    def confirm(self, unheard: Iterable[str]) -> None:
+        """All coordinators were heard, but of `unheard` groups: who is settled owes no trust any longer. Where members
+        are, a place is theirs."""
+        parts = self.scope.parts
+        names = self.entries if self.owed is None else self.owed
+        settled = {
+            name
+            for name in names
+            if (entry := self.entries.get(name)) is not None
+            and (entry.live or all(_is_settled(entry, where) for where in entry.said.places if where in parts))
+        }
+        self.owed = (set(names) | set(unheard if self.owed is None else ())) - settled
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Groups that are no more, or that the filters leave out from now on."""
+        for name in names:
+            entry = self.entries.pop(name, None)
+            if entry is not None and entry.memory:
+                self._departed[name] = entry.memory
+            self._expected.pop(name, None)
+            if self.owed is not None:
+                self.owed.discard(name)
+        for name in list(self._departed)[: max(0, len(self._departed) - DELETED_GROUPS_KEPT_MAX)]:
+            del self._departed[name]
+
+    def expect(self, name: str, where: TopicPartitionTuple, offset: int) -> None:
+        """The other direction has put the group there on the side that is read here: nobody has read that far."""
+        self._expected.setdefault(name, {})[where] = offset
+        entry = self.entries.get(name)
+        if entry is not None and where in entry.memory:
+            entry.memory[where] = entry.memory[where]._replace(high=offset)
+
+    def absent(self, names: Iterable[str]) -> None:
+        """Groups that the writing side does not know: whatever we believe of their places there is wrong."""
+        for name in names:
+            entry = self.entries[name]
+            if entry.memory and any(one.agreed >= 0 for one in entry.memory.values()):
+                entry.memory = {where: one._replace(agreed=-1) for where, one in entry.memory.items()}
+                self.reopen(entry)
+
+    def left(self, entry: GroupState) -> None:
+        """Its members on the writing side have gone. They may have committed again the place that they found."""
+        entry.memory = {where: one._replace(marked=False) for where, one in entry.memory.items()}
+        self.reopen(entry)
+
+    def sends(self, entry: GroupState, where: TopicPartitionTuple, place: CommittedOffset | None) -> None:
+        """What is about to be committed there; until it is answered, it may have arrived. None: it has not."""
+        entry.memory[where] = self.memory_of(entry, where)._replace(tried=place)
+
+    def due(self, now_s: float) -> Iterator[tuple[str, GroupState]]:
+        """Groups without members with something to look at."""
+        for name, entry in self.entries.items():
+            if now_s >= entry.check_at_s:
+                entry.check_at_s = now_s + self.verify_s
+                self.reopen(entry)
+            if now_s >= entry.renew_at_s:
+                entry.renews = True
+                self.reopen(entry)
+            if entry.open and not entry.live:
+                yield name, entry
+
+    def renewed(self, entry: GroupState, now_s: float) -> None:
+        """All of its places have been committed again."""
+        entry.renews, entry.renew_at_s = False, now_s + self.renew_s
+
+    def settle(
+        self, entry: GroupState, where: TopicPartitionTuple, decision: CommitDecision, behind: int, now_s: float
+    ) -> None:
+        """What was decided has been done, or needed no doing."""
+        entry.memory[where] = decision.memory
+        entry.refused.pop(where, None)
+        same = decision.whole and decision.state in (
+            GroupSyncStatus.SAME,
+            GroupSyncStatus.MOVES,
+            GroupSyncStatus.SET_BACK,
+        )
+        if same:
+            entry.standing.pop(where, None)
+        else:
+            self.stands(entry, where, decision.state, behind, now_s)
+        if decision.whole:
+            entry.open.discard(where)
+
+    @staticmethod
+    def stands(
+        entry: GroupState, where: TopicPartitionTuple, state: GroupSyncStatus, behind: int, now_s: float
+    ) -> None:
+        """It differs from the source's, in this way."""
+        since_s = entry.standing[where][2] if where in entry.standing else now_s
+        entry.standing[where] = (state, behind, since_s)
+
+    def refuses(self, entry: GroupState, where: TopicPartitionTuple, sentence: str, behind: int, now_s: float) -> None:
+        """A cluster will not have it there, or not say where it is."""
+        self.stands(entry, where, GroupSyncStatus.REFUSED, behind, now_s)
+        entry.refused[where] = (entry.refused.get(where, (now_s, ""))[0], sentence)
+
+    def silent(self, entry: GroupState, places: Iterable[TopicPartitionTuple], now_s: float) -> None:
+        """Nobody on the writing side says where it stands: what is remembered may be so no longer."""
+        for where in places:
+            self.stands(entry, where, GroupSyncStatus.AWAY, 0, now_s)
+        entry.check = True
+
+    def unanswered(self, entries: Iterable[GroupState], now_s: float) -> None:
+        """After a round: of some open places no cluster said where they stand. A place's commit may have
+        gone unanswered, or it was not sent. The group counts as silent about them."""
+        for entry in entries:
+            left = entry.open - entry.standing.keys()
+            if left and not entry.live:
+                self.silent(entry, left, now_s)
+
+    def memory_of(self, entry: GroupState, where: TopicPartitionTuple) -> PartitionMemory:
+        known = entry.memory.get(where)
+        if known is not None:
+            return known
+        return NO_MEMORY._replace(high=self._expected.get(entry.said.group, {}).get(where, NO_MEMORY.high))
+
+    def reopen(self, entry: GroupState) -> None:
+        """Each of its places is worth a look, whatever is remembered."""
+        entry.check = True
+        entry.open |= entry.said.places.keys() & self.scope.parts.keys()
+
+
+def _without(topics: Container[str], some: Mapping[TopicPartitionTuple, V]) -> dict[TopicPartitionTuple, V]:
+    return {where: one for where, one in some.items() if where[0] not in topics}
+
+
+def _is_settled(entry: GroupState, where: TopicPartitionTuple) -> bool:
+    return where in entry.memory and entry.memory[where].tried is None
+
+
+def _part(name: str, period_s: float) -> float:
+    """A share of the period that is the group's own, so that not all of them come due at once."""
+    return period_s * (crc32(name.encode()) % 1024) / 1024

@@ -1,0 +1,269 @@
+"""The word that a link's rounds leave in the store: what they say of each group, for when the source is lost.
+
+Rounds of one link, in a task beside its mirror: they can be late or fail, and hinder no record.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from twinshore.config.errors import KafkaError, TwinshoreError
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import Link
+from twinshore.config.settings import Settings
+from twinshore.groups.core.commit_rules import GroupSyncStatus
+from twinshore.groups.core.sync_state import REPORT_REFUSAL_AFTER_S, GroupState
+from twinshore.groups.home import GroupsHomeAnnouncer
+from twinshore.groups.sync import GroupSync, SyncRoundResult, group_names_row, worst_status
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.protocol.offsets import GroupOffsets, TopicPartitionTuple
+from twinshore.replication.core.lag import GROUPS_KIND
+from twinshore.replication.incidents import stopped
+from twinshore.runtime.endpoints import LinkContext, LinkService
+from twinshore.runtime.logging import as_outage_log
+from twinshore.runtime.scheduler import process_scheduler
+from twinshore.state.core.values import LinkStateRow
+from twinshore.state.store import Store
+
+# Which groups the last round compared, written only when these are others than before.
+COMPARED_KIND = "groups compared"
+GROUPS_LISTED_MAX = 500
+OFFSETS_SHOWN_MAX = 100
+STATUS_MAX_AGE_MS = 15_000
+NO_GROUPS_WAITING: Mapping[str, tuple[float, int]] = MappingProxyType({})
+# Of a group that has waited since the rounds began nothing else is known.
+UNKNOWN_GROUP = GroupState(GroupOffsets("", 0, {}, {}, b""))
+NEVER_COMPARED = "never compared"
+NOT_NAMED = "not named"
+
+
+def build_status(
+    entries: Mapping[str, GroupState],
+    done: SyncRoundResult,
+    *,
+    now_s: float,
+    now_ms: int,
+    waiting: Mapping[str, tuple[float, int]] = NO_GROUPS_WAITING,
+) -> dict[str, Any]:
+    """The last round in figures, and each group that differs: how, by how many records, since when, and which of its
+    places are somebody's own, and which are refused. `waiting`: groups of which the rounds know earlier places only, or
+    none; since when, and how many records later their places are."""
+    differ: dict[str, list[Any]] = {}
+    counts: dict[str, int] = {}
+    behind = 0
+    for name in (*entries, *(waiting.keys() - entries.keys())):
+        entry = entries.get(name, UNKNOWN_GROUP)
+        state, records, since_s = worst_status(entry)
+        if name in waiting and state is not GroupSyncStatus.LIVE:
+            waits_s, later = waiting[name]
+            records += later
+            if state is GroupSyncStatus.SAME:
+                state, since_s = GroupSyncStatus.WAITS, waits_s
+        counts[state] = counts.get(state, 0) + 1
+        behind += records
+        if state is not GroupSyncStatus.SAME and len(differ) < GROUPS_LISTED_MAX:
+            since_ms = now_ms - int((now_s - since_s) * 1000) if since_s >= 0 else None
+            own, refused = (
+                [list(where) for where, (how, _, _) in entry.standing.items() if how is kind][:OFFSETS_SHOWN_MAX]
+                for kind in (GroupSyncStatus.OWN, GroupSyncStatus.REFUSED)
+            )
+            differ[name] = [state, records, since_ms, own, refused]
+    return {
+        "at_ms": now_ms,
+        "groups": done.groups,
+        "took_ms": round(done.took_s * 1000, 1),
+        "requests": dict(done.asked),
+        "states": counts,
+        "behind": behind,
+        "differ": differ,
+        "waits": sorted(waiting)[:GROUPS_LISTED_MAX],
+    }
+
+
+def compared_groups(entries: Mapping[str, GroupState]) -> frozenset[str]:
+    """The groups whose places on both sides are known; a coordinator that does not answer leaves others out."""
+    return frozenset(name for name, entry in entries.items() if entry.live or not entry.check)
+
+
+def read_status(store: Store, link: str, *, fresh: bool = True) -> dict[str, Any]:
+    """What the mirror last said of the link's groups; empty when `fresh` is wanted and it is old."""
+    for row in store.link_states.of(link, GROUPS_KIND):
+        word = json.loads(row.value)
+        if not fresh or wall_ms() - word["at_ms"] < STATUS_MAX_AGE_MS:
+            return dict(word)
+    return {}
+
+
+def own_offsets_in(word: Mapping[str, Any], group: str) -> frozenset[TopicPartitionTuple]:
+    """The group's places that the mirror leaves to whoever set them on the target, by its last round."""
+    return _places_in(word, group, 3)
+
+
+def refused_offsets_in(word: Mapping[str, Any], group: str) -> frozenset[TopicPartitionTuple]:
+    """The group's places that the target refused in the mirror's last round."""
+    return _places_in(word, group, 4)
+
+
+def is_waiting_in(word: Mapping[str, Any], group: str) -> bool:
+    """Whether the mirror's last round held the group's places back, until what its readers wrote has crossed."""
+    return group in word.get("waits", ())
+
+
+def _places_in(word: Mapping[str, Any], group: str, at: int) -> frozenset[TopicPartitionTuple]:
+    told = word.get("differ", {}).get(group, [])
+    return frozenset((topic, partition) for topic, partition in (told[at] if len(told) > at else ()))
+
+
+def last_compared_status(word: Mapping[str, Any], compared: Collection[str], group: str) -> tuple[str, int]:
+    """How the group stood when it was last compared, and by how many records it was behind. Only of a group that was
+    compared and would have been named had it differed may it be said that it stood the same."""
+    differ = word.get("differ", {})
+    if group in differ:
+        state, behind, *_ = differ[group]
+        return str(state), int(behind)
+    if not word or group not in compared:
+        return NEVER_COMPARED, 0
+    return (GroupSyncStatus.SAME.value if len(differ) < GROUPS_LISTED_MAX else NOT_NAMED), 0
+
+
+ROUND_KIND, GROUPS_SUBJECT = "round", "groups"
+STATUS_INTERVAL_S = 2.0
+CLOSE_TIMEOUT_S = 2.0
+LOG_AGAIN_AFTER_S = 3600.0
+LOGGED_SENTENCES_MAX = 1000
+# A round that takes longer than its interval leaves the machine to others for a part of it.
+REST_RATIO = 0.2
+
+
+class GroupSyncService:
+    """`active`: whether the link is ours to act for. `log` gets a sentence for what changed or failed, once."""
+
+    def __init__(
+        self, link: Link, settings: Settings, store: Store, *, active: Callable[[], bool], log: Callable[[str], None]
+    ) -> None:
+        self._link, self._settings, self._store = link, settings, store
+        self._active, self._log = active, as_outage_log(log)
+        self._said: dict[str, tuple[str, float]] = {}
+        self._word_at_s = 0.0
+        self._compared: frozenset[str] | None = None
+        # What an earlier process has told stays so until all was tried again.
+        self._began_s = float("inf")
+        self._settles_s = link.groups.verify_s + REPORT_REFUSAL_AFTER_S
+        self.last: SyncRoundResult | None = None
+        self.totals: dict[str, int] = {"rounds": 0, "failed": 0, "moved": 0}
+        self._closed = threading.Event()
+        self._rounds: GroupSync | None = None
+        self._relay: GroupsHomeAnnouncer | None = None
+        self._task = process_scheduler.every(
+            f"groups {link.name}", self._turn, asks=(link.source, link.target), last=self._let_go
+        )
+
+    def close(self) -> None:
+        """A round that waits for a cluster is not waited for: each commit is whole by itself."""
+        self._closed.set()
+        self._task.close(CLOSE_TIMEOUT_S)
+
+    def _let_go(self) -> None:
+        if self._rounds is not None:
+            self._rounds.close()
+            self._rounds = None
+
+    def _turn(self) -> float:
+        every_s, begun_s = self._link.groups.every_s, time.monotonic()
+        if self._active():
+            if self._rounds is None:
+                self._rounds = GroupSync(self._link, self._settings, self._store, leaves=True)
+                clusters = (self._rounds.source, self._rounds.target)
+                self._relay = GroupsHomeAnnouncer(self._store, clusters, self._log)
+                self._began_s = begun_s
+            self._round(self._rounds)
+        elif self._rounds is not None:
+            # Another process moves them now; what is remembered here will be wrong when it is ours again.
+            self._let_go()
+            self._compared = None
+        took_s = time.monotonic() - begun_s
+        return max(every_s - took_s, every_s * REST_RATIO)
+
+    def _may(self) -> bool:
+        return self._active() and not self._closed.is_set()
+
+    def _round(self, rounds: GroupSync) -> None:
+        assert self._relay is not None
+        try:
+            self._relay.turn(time.monotonic())
+            done = rounds.run(time.monotonic(), may=self._may)
+        except TwinshoreError as error:
+            self.totals["failed"] += 1
+            self._relay.again()
+            if not isinstance(error, KafkaError) or not error.silent:
+                self._say({ROUND_KIND: f"groups do not follow now: {error}"})
+            elif not self._closed.is_set():
+                self._log.silent(error.silent, self._link.name, GROUPS_SUBJECT, error.cause)
+        except Exception as error:
+            # Whatever it is, records go on, and so does the next round.
+            self.totals["failed"] += 1
+            self._say({ROUND_KIND: f"groups do not follow now: {type(error).__name__}: {error}"})
+        else:
+            self.last = done
+            self._log.answers(self._link.name, GROUPS_SUBJECT)
+            self.totals["rounds"] += 1
+            self.totals["moved"] += sum(done.moved.values())
+            self._say(done.told)
+            self._leave_word(rounds, done)
+
+    def _say(self, told: dict[str, str]) -> None:
+        """Each sentence once, and again when it is still true after an hour."""
+        now_s = time.monotonic()
+        for key, sentence in told.items() if not self._closed.is_set() else ():
+            said, at_s = self._said.get(key, ("", 0.0))
+            if said != sentence or now_s - at_s > LOG_AGAIN_AFTER_S:
+                self._said[key] = (sentence, now_s)
+                self._log(f"{self._link.name}: {sentence if key == ROUND_KIND else f'{key}: {sentence}'}")
+        if ROUND_KIND in self._said and ROUND_KIND not in told:
+            del self._said[ROUND_KIND]
+            self._log(f"{self._link.name}: groups follow again")
+        if len(self._said) > LOGGED_SENTENCES_MAX:
+            self._said = dict(list(self._said.items())[-LOGGED_SENTENCES_MAX:])
+
+    def _leave_word(self, rounds: GroupSync, done: SyncRoundResult) -> None:
+        """For `groups` and whoever else wants to know how old a difference is."""
+        now_s = time.monotonic()
+        if now_s - self._word_at_s < STATUS_INTERVAL_S:
+            return
+        self._word_at_s = now_s
+        now_ms = wall_ms()
+        entries = rounds.entries()
+        value = json.dumps(build_status(entries, done, now_s=now_s, now_ms=now_ms, waiting=rounds.waiting()))
+        rows = [LinkStateRow(self._link.name, GROUPS_KIND, "", value, GROUPS_KIND, now_ms)]
+        names = compared_groups(entries)
+        if names != self._compared:
+            rows.append(group_names_row(self._link.name, COMPARED_KIND, names, now_ms))
+        refused = rounds.refusals(now_s)
+        try:
+            self._store.link_states.remember(rows)
+            self._compared = names
+            if refused or now_s - self._began_s > self._settles_s:
+                stopped.report_link_incident(
+                    self._store, self._link.name, IncidentKind.GROUP_REFUSED, refused, self._log
+                )
+        except TwinshoreError as error:
+            self._log(f"{self._link.name}: {error}")
+
+
+class NoGroupSync:
+    """Beside a link whose groups do not follow."""
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+def start_group_sync(beside: LinkContext) -> LinkService:
+    """Starts what the link's rules ask for."""
+    if not beside.link.groups.enabled:
+        return NoGroupSync()
+    return GroupSyncService(beside.link, beside.settings, beside.store, active=beside.active, log=beside.log)

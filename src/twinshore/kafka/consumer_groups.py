@@ -1,0 +1,509 @@
+"""The consumer groups of one cluster: which there are, where they stand, commits for those without members, and
+the members of one of the classic protocol, who can be sent away.
+
+Every request goes to the broker that coordinates the group, many groups in one; `asked` counts them. Nothing here asks
+twice: whoever looks every second asks again then. One broker that is away hinders no group of the others.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from kio.schema.alter_share_group_offsets.v0 import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
+from kio.schema.alter_share_group_offsets.v0.request import (
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from kio.schema.consumer_protocol_assignment.v0 import ConsumerProtocolAssignment
+from kio.schema.describe_groups.v5 import DescribeGroupsRequest, DescribeGroupsResponse
+from kio.schema.describe_share_group_offsets.v0 import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+)
+from kio.schema.describe_share_group_offsets.v0.request import DescribeShareGroupOffsetsRequestGroup
+from kio.schema.describe_share_group_offsets.v0.response import DescribeShareGroupOffsetsResponseGroup
+from kio.schema.find_coordinator.v4 import FindCoordinatorRequest, FindCoordinatorResponse
+from kio.schema.leave_group.v4 import LeaveGroupRequest, LeaveGroupResponse
+from kio.schema.leave_group.v4.request import MemberIdentity
+from kio.schema.list_groups.v4 import ListGroupsRequest as ListGroupsRequestV4
+from kio.schema.list_groups.v4 import ListGroupsResponse as ListGroupsResponseV4
+from kio.schema.list_groups.v5 import ListGroupsRequest, ListGroupsResponse
+from kio.schema.types import GroupId, TopicName
+from kio.serial import entity_reader
+from kio.serial.errors import SerialError
+from kio.static.primitive import i8, i32, i64
+
+from twinshore.config.errors import KafkaError, WireError
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.connection import Connection
+from twinshore.kafka.protocol.apis import OFFSET_COMMIT, OFFSET_FETCH
+from twinshore.kafka.protocol.error_codes import Code, kafka_error
+from twinshore.kafka.protocol.offsets import (
+    OFFSET_FETCH_VERSION,
+    CommittedOffset,
+    GroupOffsets,
+    TopicPartitionTuple,
+    encode_offset_commit,
+    encode_offset_fetch,
+    parse_offset_commit,
+    parse_offset_fetch,
+    split_commit,
+)
+from twinshore.kafka.protocol.response_check import check_response
+
+LIST_GROUPS_KEY = 16
+GROUPS_PER_OFFSET_FETCH = 500
+GROUPS_PER_FIND_COORDINATOR = 1000
+# A broker answers one commit of a connection after the other, and takes some milliseconds over each.
+COMMIT_CONNECTIONS = 16
+# A coordinator's batch is 1 MB at most where nobody has changed that. Where it is less, groups that turn out to be too
+# large are committed in smaller parts.
+COMMIT_BYTES, COMMIT_BYTES_MIN = 256 * 1024, 8 * 1024
+# What coordinators say of a commit that is too large; since Kafka 4.0 they have no name for it.
+_TOO_LARGE = frozenset(
+    {Code.UNKNOWN_SERVER_ERROR, Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE, Code.INVALID_COMMIT_OFFSET_SIZE}
+)
+SHARE_TYPE, STREAMS_TYPE, CONSUMER_TYPE, CLASSIC_TYPE = "share", "streams", "consumer", "classic"
+# A coordinator that is moving, or that nobody can reach.
+COORDINATOR_UNAVAILABLE_CODES = frozenset(
+    {Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR}
+)
+Item = TypeVar("Item")
+
+
+def always_allowed() -> bool:
+    """Whoever commits by hand is not superseded."""
+    return True
+
+
+class GroupListing(NamedTuple):
+    """A group as its coordinator lists it: `kind` is classic, consumer, share or streams."""
+
+    group: str
+    state: str
+    kind: str
+    protocol: str
+    coordinator: int
+
+    @property
+    def live(self) -> bool:
+        """Whether it has members, or is about to have some."""
+        return self.state not in ("Empty", "Dead")
+
+    @property
+    def reads_by_offsets(self) -> bool:
+        """Whether its places are offsets committed for partitions; Connect's workers and share groups have none."""
+        return self.kind != SHARE_TYPE and self.protocol in ("", "consumer", "streams")
+
+
+class GroupListings(NamedTuple):
+    """Every group by name; `away` says which brokers could not be asked, and why."""
+
+    groups: dict[str, GroupListing]
+    away: dict[int, KafkaError]
+
+
+class GroupCoordinators(NamedTuple):
+    """The broker that coordinates each group; one whose coordinator is not there now is in neither."""
+
+    nodes: dict[str, int]
+    refused: dict[str, KafkaError]
+
+
+class ConsumerGroups:
+    """One cluster's. Use it from one thread; its commits take some threads of their own. `close` ends their lines.
+    `stable`: committed offsets that an open transaction is about to move are errors of their partitions."""
+
+    def __init__(self, cluster: KafkaCluster, *, stable: bool = False) -> None:
+        self.cluster, self.stable = cluster, stable
+        self.name = cluster.name
+        self.asked: Counter[str] = Counter()
+        self._lines: dict[int, list[Connection]] = {}
+        self._commit_bytes: dict[str, int] = {}
+
+    def close(self) -> None:
+        for line in [line for lines in self._lines.values() for line in lines]:
+            line.close()
+        self._lines.clear()
+
+    def listed(self) -> GroupListings:
+        """Every group of every broker; each lists those that it coordinates."""
+        self.asked["Metadata"] += 1
+        brokers = self.cluster.metadata([], refresh=True).brokers
+        listed, away = query_each_broker(brokers, self._list_at)
+        return GroupListings({one.group: one for one in listed}, away)
+
+    def places(
+        self,
+        wanted: Mapping[int, Mapping[str, Iterable[TopicPartitionTuple] | None]],
+        known: Mapping[str, GroupOffsets],
+    ) -> tuple[dict[str, GroupOffsets], dict[int, KafkaError]]:
+        """The places of these groups, by coordinator; and which coordinators did not answer."""
+        found, away = query_each_broker(wanted, lambda node: self._places_at(node, wanted[node], known))
+        return {one.group: one for one in found}, away
+
+    def all_places(self) -> tuple[dict[str, GroupListing], dict[str, GroupOffsets], list[KafkaError]]:
+        """Every group that reads by offsets, its places, and why brokers do not answer."""
+        listed = self.listed()
+        ours = {name: one for name, one in listed.groups.items() if one.reads_by_offsets}
+        wanted: dict[int, dict[str, None]] = {}
+        for name, one in ours.items():
+            wanted.setdefault(one.coordinator, {})[name] = None
+        found, away = self.places(wanted, {})
+        return ours, found, [*listed.away.values(), *away.values()]
+
+    def coordinators(self, groups: Sequence[str]) -> dict[str, int]:
+        """Which broker coordinates each, of those that `located` finds."""
+        return self.located(groups).nodes
+
+    def located(self, groups: Sequence[str]) -> GroupCoordinators:
+        """Which broker coordinates each, and which groups this user may not even ask about: they hinder no other."""
+        found = GroupCoordinators({}, {})
+        for start in range(0, len(groups), GROUPS_PER_FIND_COORDINATOR):
+            some = tuple(groups[start : start + GROUPS_PER_FIND_COORDINATOR])
+            request = FindCoordinatorRequest(key_type=i8(0), coordinator_keys=some)
+            self.asked["FindCoordinator"] += 1
+            answer = self.cluster.anybody("coordinators of groups", partial(_search, request))
+            some_found = parse_coordinators(answer, self.name)
+            found.nodes.update(some_found.nodes)
+            found.refused.update(some_found.refused)
+        return found
+
+    def commit(
+        self,
+        places: Mapping[int, Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]],
+        still: Callable[[], bool] = always_allowed,
+    ) -> dict[str, dict[TopicPartitionTuple, int]]:
+        """Commits for groups by their coordinators; Kafka's code for each place. A group with members is refused by
+        its coordinator, so that none is overtaken. What is missing from the answer was not reached, perhaps. A group
+        with many places, or long texts beside them, is committed in several requests.
+        `still` is asked before each request: once it says no, nothing more is sent.
+        """
+        answers: dict[str, dict[TopicPartitionTuple, int]] = {}
+        for node, groups in places.items():
+            try:
+                lines = self._lines_to(node, min(COMMIT_CONNECTIONS, len(groups)))
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                continue
+            names = list(groups)
+            parts = [{name: groups[name] for name in names[number :: len(lines)]} for number in range(len(lines))]
+            for found, requests in self._commit_all(list(zip(lines, parts, strict=True)), still):
+                answers.update(found)
+                self.asked["OffsetCommit"] += requests
+        return answers
+
+    def _commit_all(
+        self,
+        shares: Sequence[tuple[Connection, Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]]],
+        still: Callable[[], bool],
+    ) -> list[tuple[dict[str, dict[TopicPartitionTuple, int]], int]]:
+        """Each share over its line; threads only where there are several, and only for so long."""
+        if len(shares) == 1:
+            return [self._commit_on(*shares[0], still)]
+        with ThreadPoolExecutor(len(shares), thread_name_prefix=f"commits {self.name}") as pool:
+            return [done.result() for done in [pool.submit(self._commit_on, *share, still) for share in shares]]
+
+    def _commit_on(
+        self,
+        line: Connection,
+        groups: Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]],
+        still: Callable[[], bool],
+    ) -> tuple[dict[str, dict[TopicPartitionTuple, int]], int]:
+        """What was answered, and how many requests it took."""
+        answers: dict[str, dict[TopicPartitionTuple, int]] = {}
+        requests = 0
+        try:
+            line.handwritten_version(OFFSET_COMMIT)
+            for group, places in groups.items():
+                left = [dict(places)] if places else []
+                while left and still():
+                    some, *others = split_commit(group, left.pop(0), self._commit_bytes.get(group, COMMIT_BYTES))
+                    left = others + left
+                    requests += 1
+                    body = encode_offset_commit(group, some)
+                    codes = line.ask(
+                        OFFSET_COMMIT, OFFSET_FETCH_VERSION, body, lambda said: parse_offset_commit(bytes(said))
+                    )
+                    if self._too_large(group, some, codes):
+                        left.insert(0, some)
+                    else:
+                        answers.setdefault(group, {}).update(codes)
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+        return answers, requests
+
+    def _too_large(
+        self,
+        group: str,
+        places: Mapping[TopicPartitionTuple, CommittedOffset],
+        codes: Mapping[TopicPartitionTuple, int],
+    ) -> bool:
+        """Whether the coordinator may take them in smaller parts; from now on the group gets those."""
+        most = self._commit_bytes.get(group, COMMIT_BYTES)
+        refused = bool(codes) and _TOO_LARGE.issuperset(codes.values())
+        if not refused or most <= COMMIT_BYTES_MIN or len(places) < 2:
+            return False
+        self._commit_bytes[group] = most // 2
+        return True
+
+    def _places_at(
+        self, node: int, groups: Mapping[str, Iterable[TopicPartitionTuple] | None], known: Mapping[str, GroupOffsets]
+    ) -> Iterator[GroupOffsets]:
+        names = list(groups)
+        for start in range(0, len(names), GROUPS_PER_OFFSET_FETCH):
+            some = {name: groups[name] for name in names[start : start + GROUPS_PER_OFFSET_FETCH]}
+            self.asked["OffsetFetch"] += 1
+            line = self.cluster.connection_to(node)
+            line.handwritten_version(OFFSET_FETCH)
+            body = encode_offset_fetch(some, stable=self.stable)
+            yield from line.ask(
+                OFFSET_FETCH, OFFSET_FETCH_VERSION, body, lambda said: parse_offset_fetch(bytes(said), known)
+            )
+
+    def _list_at(self, node: int) -> Iterator[GroupListing]:
+        self.asked["ListGroups"] += 1
+        line = self.cluster.connection_to(node)
+        answer: ListGroupsResponse | ListGroupsResponseV4
+        if line.api_version(LIST_GROUPS_KEY, 5, 4) >= 5:
+            answer = line.call(ListGroupsRequest(), ListGroupsResponse)
+        else:
+            answer = line.call(ListGroupsRequestV4(), ListGroupsResponseV4)
+        if answer.error_code:
+            raise kafka_error(
+                int(answer.error_code), f"{self.name}: groups of broker {node}", right="Describe on the cluster"
+            )
+        for one in answer.groups:
+            # Brokers before 3.8 know no kinds but the classic one.
+            kind = str(getattr(one, "group_type", CLASSIC_TYPE)).lower()
+            yield GroupListing(str(one.group_id), one.group_state, kind, one.protocol_type, node)
+
+    def _lines_to(self, node: int, width: int) -> list[Connection]:
+        if width == 1:
+            return [self.cluster.connection_to(node)]
+        lines = [line for line in self._lines.get(node, []) if line.usable]
+        while len(lines) < width:
+            lines.append(self.cluster.dial(node))
+        self._lines[node] = lines
+        return lines[:width]
+
+
+def parse_coordinators(answer: FindCoordinatorResponse, cluster: str) -> GroupCoordinators:
+    """What one answer says, of each group by itself."""
+    found = GroupCoordinators({}, {})
+    for one in answer.coordinators:
+        code = int(one.error_code)
+        if not code:
+            found.nodes[one.key] = int(one.node_id)
+        elif code not in COORDINATOR_UNAVAILABLE_CODES:
+            place = f"{cluster}: coordinator of group {one.key}"
+            found.refused[one.key] = kafka_error(code, place, right=f"Describe on group {one.key}")
+    return found
+
+
+def query_each_broker(
+    nodes: Iterable[int], ask: Callable[[int], Iterable[Item]]
+) -> tuple[list[Item], dict[int, KafkaError]]:
+    """What each broker says; and those that did not answer, or not to the end."""
+    found: list[Item] = []
+    away: dict[int, KafkaError] = {}
+    for node in nodes:
+        try:
+            found.extend(ask(node))
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            away[node] = error
+    return found, away
+
+
+def _search(request: FindCoordinatorRequest, line: Connection, timeout_s: float) -> FindCoordinatorResponse:
+    return line.call(request, FindCoordinatorResponse, timeout_s=timeout_s)
+
+
+DEAD_STATE, EMPTY_STATE = "Dead", "Empty"
+MEMBERS_PER_LEAVE_GROUP = 500
+GROUPS_PER_DESCRIBE = 100
+
+
+class GroupMembers(NamedTuple):
+    """`state` as its coordinator calls it. `members`: those of a name that lasts have it, by their ids."""
+
+    state: str
+    members: dict[str, str | None]
+
+    @property
+    def settled(self) -> bool:
+        """Whether nobody is just joining."""
+        return self.state in (DEAD_STATE, EMPTY_STATE, "Stable")
+
+
+def read_group_members(cluster: KafkaCluster, node: int, group: str) -> GroupMembers:
+    """As the coordinator on this broker knows them; KafkaError where it is none."""
+
+    (found,) = cluster.at(node, "members of a group", partial(_describe, [group])).groups
+    if found.error_code and int(found.error_code) != Code.GROUP_ID_NOT_FOUND:
+        place = f"{cluster.name}: group {group}"
+        raise kafka_error(int(found.error_code), place, right=f"Describe on group {group}")
+    return GroupMembers(str(found.group_state), {str(one.member_id): one.group_instance_id for one in found.members})
+
+
+def read_assigned_partitions(
+    cluster: KafkaCluster, node: int, groups: Iterable[str]
+) -> dict[str, frozenset[TopicPartition]]:
+    """What the members of each hold now. A group that the coordinator does not describe, or that deals out something
+    else than partitions, is left out."""
+    named, held = sorted(groups), {}
+    for start in range(0, len(named), GROUPS_PER_DESCRIBE):
+        describe = partial(_describe, named[start : start + GROUPS_PER_DESCRIBE])
+        for one in cluster.at(node, "members of groups", describe).groups:
+            if not one.error_code and one.protocol_type == "consumer":
+                parts = (part for member in one.members for part in parse_assignment(member.member_assignment))
+                held[str(one.group_id)] = frozenset(parts)
+    return held
+
+
+def parse_assignment(said: bytes) -> Iterator[TopicPartition]:
+    """The partitions in a member's share, as the group's leader wrote it; none where these bytes are no such share."""
+    body = memoryview(said)
+    try:
+        # The first two bytes are its version; later ones begin alike.
+        found = entity_reader(ConsumerProtocolAssignment)(check_response(body[2:], ConsumerProtocolAssignment), 0)[0]
+    except (SerialError, WireError, LookupError, struct.error, ValueError, OverflowError):
+        return
+    for topic in found.assigned_partitions or ():
+        yield from (TopicPartition(topic.topic, int(number)) for number in topic.partitions or ())
+
+
+def _describe(groups: Iterable[str], connection: Connection, timeout_s: float) -> DescribeGroupsResponse:
+    named = tuple(GroupId(group) for group in groups)
+    request = DescribeGroupsRequest(groups=named, include_authorized_operations=False)
+    return connection.call(request, DescribeGroupsResponse, timeout_s=timeout_s)
+
+
+def remove_members(cluster: KafkaCluster, node: int, group: str, members: Mapping[str, str | None]) -> None:
+    """These leave the group, as far as they are still in it. They learn of it with their next request, and join
+    anew."""
+    named = [MemberIdentity(member_id=one, group_instance_id=name) for one, name in sorted(members.items())]
+    for start in range(0, len(named), MEMBERS_PER_LEAVE_GROUP):
+        some = tuple(named[start : start + MEMBERS_PER_LEAVE_GROUP])
+        answer = cluster.at(node, "members that leave a group", partial(_ask_to_leave, group, some))
+        for code in (answer.error_code, *(one.error_code for one in answer.members)):
+            if int(code) not in (Code.NONE, Code.UNKNOWN_MEMBER_ID):
+                raise kafka_error(int(code), f"{cluster.name}: group {group}", right=f"Read on group {group}")
+
+
+def _ask_to_leave(
+    group: str, some: tuple[MemberIdentity, ...], connection: Connection, timeout_s: float
+) -> LeaveGroupResponse:
+    request = LeaveGroupRequest(group_id=GroupId(group), members=some)
+    return connection.call(request, LeaveGroupResponse, timeout_s=timeout_s)
+
+
+SHARE_GROUPS_PER_REQUEST = 100
+
+
+class ShareGroups:
+    """From which offset each partition of a share group is still delivered, asked and set. Kafka 4.1 and newer. Records
+    above a start that were acknowledged one by one are known to the group's own cluster alone; whoever sets a start
+    elsewhere delivers those again there, which a share group may do at any time.
+
+    Answers and takes places as `ConsumerGroups` does; a place is a start here, without metadata."""
+
+    def __init__(self, cluster: KafkaCluster, groups: ConsumerGroups) -> None:
+        self._cluster, self._groups = cluster, groups
+        self.name = cluster.name
+
+    @property
+    def asked(self) -> Counter[str]:
+        return self._groups.asked
+
+    def places(
+        self,
+        wanted: Mapping[int, Mapping[str, Iterable[TopicPartitionTuple] | None]],
+        known: Mapping[str, GroupOffsets],
+    ) -> tuple[dict[str, GroupOffsets], dict[int, KafkaError]]:
+        """The starts of these groups, by coordinator; and which coordinators did not answer."""
+        found, away = query_each_broker(wanted, lambda node: self._described(node, list(wanted[node])))
+        return {said.group: _again(said, known) for said in found}, away
+
+    def located(self, groups: Sequence[str]) -> GroupCoordinators:
+        """Which broker coordinates each."""
+        return self._groups.located(groups)
+
+    def commit(
+        self,
+        places: Mapping[int, Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]],
+        still: Callable[[], bool] = always_allowed,
+    ) -> dict[str, dict[TopicPartitionTuple, int]]:
+        """Sets starts; Kafka's code for each. A group with members is refused by its coordinator."""
+        answers: dict[str, dict[TopicPartitionTuple, int]] = {}
+        for node, groups in places.items():
+            for group, ours in groups.items():
+                if not still():
+                    break
+                self.asked["AlterShareGroupOffsets"] += 1
+                try:
+                    answers[group] = self._altered(node, group, ours)
+                except KafkaError as error:
+                    if not error.retriable:
+                        raise
+        return answers
+
+    def _described(self, node: int, names: Sequence[str]) -> Iterator[GroupOffsets]:
+        wanted = [DescribeShareGroupOffsetsRequestGroup(group_id=GroupId(name), topics=None) for name in names]
+        for start in range(0, len(wanted), SHARE_GROUPS_PER_REQUEST):
+            self.asked["DescribeShareGroupOffsets"] += 1
+            request = DescribeShareGroupOffsetsRequest(groups=tuple(wanted[start : start + SHARE_GROUPS_PER_REQUEST]))
+            answer = self._cluster.connection_to(node).call(request, DescribeShareGroupOffsetsResponse)
+            yield from map(_places, answer.groups)
+
+    def _altered(
+        self, node: int, group: str, places: Mapping[TopicPartitionTuple, CommittedOffset]
+    ) -> dict[TopicPartitionTuple, int]:
+        topics: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
+        for (topic, partition), place in places.items():
+            one = AlterShareGroupOffsetsRequestPartition(partition_index=i32(partition), start_offset=i64(place.offset))
+            topics.setdefault(topic, []).append(one)
+        request = AlterShareGroupOffsetsRequest(
+            group_id=GroupId(group),
+            topics=tuple(
+                AlterShareGroupOffsetsRequestTopic(topic_name=TopicName(topic), partitions=tuple(ours))
+                for topic, ours in topics.items()
+            ),
+        )
+        answer = self._cluster.connection_to(node).call(request, AlterShareGroupOffsetsResponse)
+        if answer.error_code:
+            return dict.fromkeys(places, int(answer.error_code))
+        return {
+            (str(topic.topic_name), int(one.partition_index)): int(one.error_code)
+            for topic in answer.responses
+            for one in topic.partitions
+        }
+
+
+def _places(answer: DescribeShareGroupOffsetsResponseGroup) -> GroupOffsets:
+    places: dict[TopicPartitionTuple, CommittedOffset] = {}
+    failed: dict[TopicPartitionTuple, int] = {}
+    for topic in answer.topics:
+        for one in topic.partitions:
+            where = (str(topic.topic_name), int(one.partition_index))
+            if one.error_code:
+                failed[where] = int(one.error_code)
+            elif one.start_offset >= 0:
+                places[where] = CommittedOffset(int(one.start_offset))
+    return GroupOffsets(str(answer.group_id), int(answer.error_code), places, failed, b"")
+
+
+def _again(said: GroupOffsets, known: Mapping[str, GroupOffsets]) -> GroupOffsets:
+    """The very object of last time where nothing has changed."""
+    before = known.get(said.group)
+    return before if before == said else said

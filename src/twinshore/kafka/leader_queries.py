@@ -1,0 +1,344 @@
+"""The questions that only a partition's leader can answer, as kio requests, and their answers as plain values."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, NamedTuple, TypeVar
+
+from kio.schema.delete_records.v2 import DeleteRecordsRequest, DeleteRecordsResponse
+from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsTopic
+from kio.schema.describe_producers.v0 import DescribeProducersRequest, DescribeProducersResponse
+from kio.schema.describe_producers.v0.request import TopicRequest
+from kio.schema.init_producer_id.v4 import InitProducerIdRequest, InitProducerIdResponse
+from kio.schema.list_offsets.v7 import ListOffsetsRequest, ListOffsetsResponse
+from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsTopic
+from kio.schema.offset_for_leader_epoch.v4 import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderPartition, OffsetForLeaderTopic
+from kio.schema.types import BrokerId, TopicName
+from kio.static.primitive import i8, i32, i32Timedelta, i64
+
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.connection import Connection
+from twinshore.kafka.metadata import NO_LEADER, ClusterMetadata, TopicMetadata
+from twinshore.kafka.pool import RetryPolicy, is_retriable
+from twinshore.kafka.protocol.error_codes import Code, kafka_error
+from twinshore.kafka.protocol.fetch import (
+    FETCH_KEY,
+    FETCH_VERSION,
+    FetchedPartitionById,
+    FetchPartitionById,
+    encode_fetch_by_id,
+    parse_fetch_by_id,
+)
+from twinshore.kafka.protocol.record_batch import BatchHeader, split_batches
+
+CONSUMER_REPLICA_ID = -1
+# Kafka's debugging replica: it is shown the log end, where a consumer is shown the high watermark.
+DEBUG_REPLICA_ID = -2
+
+
+class OffsetKind(Enum):
+    """Which end of a log. Never mix heights: HIGH_WATERMARK may be behind LOG_END, LAST_STABLE behind both."""
+
+    EARLIEST = (-2, 0, CONSUMER_REPLICA_ID)
+    HIGH_WATERMARK = (-1, 0, CONSUMER_REPLICA_ID)
+    LAST_STABLE = (-1, 1, CONSUMER_REPLICA_ID)
+    LOG_END = (-1, 0, DEBUG_REPLICA_ID)
+
+
+class ProducerState(NamedTuple):
+    """What the leader remembers of one producer. `current_txn_start` is -1 outside a transaction."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_start: int
+
+
+class LeaderPartition(NamedTuple):
+    """A partition as the asker's metadata knows it; the epoch lets a deposed leader refuse instead of answering."""
+
+    named: TopicPartition
+    topic_id: bytes
+    leader_epoch: int
+
+
+def _by_topic(wanted: Iterable[LeaderPartition]) -> dict[str, list[LeaderPartition]]:
+    topics: dict[str, list[LeaderPartition]] = {}
+    for one in wanted:
+        topics.setdefault(one.named.topic, []).append(one)
+    return topics
+
+
+def list_offsets(
+    connection: Connection, wanted: Sequence[LeaderPartition], asked: tuple[int, int, int], *, timeout_s: float
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Code and offset of each partition. `asked`: as the values of OffsetKind, or a time stamp in the first's place."""
+    timestamp, isolation, replica = asked
+    topics = tuple(
+        ListOffsetsTopic(
+            name=TopicName(topic),
+            partitions=tuple(
+                ListOffsetsPartition(
+                    partition_index=i32(one.named.partition),
+                    current_leader_epoch=i32(one.leader_epoch),
+                    timestamp=i64(timestamp),
+                )
+                for one in ours
+            ),
+        )
+        for topic, ours in _by_topic(wanted).items()
+    )
+    request = ListOffsetsRequest(replica_id=BrokerId(replica), isolation_level=i8(isolation), topics=topics)
+    answer = connection.call(request, ListOffsetsResponse, timeout_s=timeout_s)
+    return {
+        TopicPartition(str(topic.name), int(one.partition_index)): (int(one.error_code), int(one.offset))
+        for topic in answer.topics
+        for one in topic.partitions
+    }
+
+
+def describe_producers(
+    connection: Connection, wanted: Sequence[LeaderPartition], *, timeout_s: float
+) -> dict[TopicPartition, tuple[int, list[ProducerState]]]:
+    """Code and producer states of each partition."""
+    topics = tuple(
+        TopicRequest(name=TopicName(topic), partition_indexes=tuple(i32(one.named.partition) for one in ours))
+        for topic, ours in _by_topic(wanted).items()
+    )
+    request = DescribeProducersRequest(topics=topics)
+    answer = connection.call(request, DescribeProducersResponse, timeout_s=timeout_s)
+    found: dict[TopicPartition, tuple[int, list[ProducerState]]] = {}
+    for topic in answer.topics:
+        for one in topic.partitions:
+            states = [
+                ProducerState(
+                    int(state.producer_id),
+                    int(state.producer_epoch),
+                    int(state.last_sequence),
+                    int(state.last_timestamp),
+                    int(state.coordinator_epoch),
+                    int(state.current_txn_start_offset),
+                )
+                for state in one.active_producers
+            ]
+            found[TopicPartition(str(topic.name), int(one.partition_index))] = (int(one.error_code), states)
+    return found
+
+
+def delete_records(
+    connection: Connection, wanted: Sequence[LeaderPartition], before: Mapping[TopicPartition, int], *, timeout_s: float
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Code and new log start of each partition, whose records below `before` are deleted."""
+    topics = tuple(
+        DeleteRecordsTopic(
+            name=TopicName(topic),
+            partitions=tuple(
+                DeleteRecordsPartition(partition_index=i32(one.named.partition), offset=i64(before[one.named]))
+                for one in ours
+            ),
+        )
+        for topic, ours in _by_topic(wanted).items()
+    )
+    wait = i32Timedelta.parse(datetime.timedelta(seconds=0.8 * timeout_s))
+    request = DeleteRecordsRequest(topics=topics, timeout=wait)
+    answer = connection.call(request, DeleteRecordsResponse, timeout_s=timeout_s)
+    return {
+        TopicPartition(str(topic.name), int(one.partition_index)): (int(one.error_code), int(one.low_watermark))
+        for topic in answer.topics
+        for one in topic.partitions
+    }
+
+
+def offset_for_leader_epoch(
+    connection: Connection, wanted: Sequence[LeaderPartition], epochs: Mapping[TopicPartition, int], *, timeout_s: float
+) -> dict[TopicPartition, tuple[int, tuple[int, int]]]:
+    """Code and (the largest epoch not above the one asked for, where it ended); (-1, -1) when there is none."""
+    topics = tuple(
+        OffsetForLeaderTopic(
+            topic=TopicName(topic),
+            partitions=tuple(
+                OffsetForLeaderPartition(
+                    partition=i32(one.named.partition),
+                    current_leader_epoch=i32(one.leader_epoch),
+                    leader_epoch=i32(epochs[one.named]),
+                )
+                for one in ours
+            ),
+        )
+        for topic, ours in _by_topic(wanted).items()
+    )
+    request = OffsetForLeaderEpochRequest(replica_id=BrokerId(CONSUMER_REPLICA_ID), topics=topics)
+    answer = connection.call(request, OffsetForLeaderEpochResponse, timeout_s=timeout_s)
+    return {
+        TopicPartition(str(topic.topic), int(one.partition)): (
+            int(one.error_code),
+            (int(one.leader_epoch), int(one.end_offset)),
+        )
+        for topic in answer.topics
+        for one in topic.partitions
+    }
+
+
+def fetch_batch(
+    connection: Connection, wanted: LeaderPartition, offset: int, *, timeout_s: float
+) -> tuple[int, tuple[bytes, BatchHeader] | None]:
+    """Code, and bytes and header of the batch that covers `offset`; None where a consumer may not read it yet."""
+    # Brokers send the first batch whole whatever its size: so one byte means one batch.
+    code, fetched = fetch_records(connection, wanted, offset, bytes_max=1, committed=False, timeout_s=timeout_s)
+    for view, header in split_batches(fetched.records) if fetched is not None and not code else ():
+        if header.base_offset <= offset <= header.last_offset:
+            return Code.NONE, (bytes(view), header)
+    return code, None
+
+
+def fetch_records(
+    connection: Connection, wanted: LeaderPartition, offset: int, *, bytes_max: int, committed: bool, timeout_s: float
+) -> tuple[int, FetchedPartitionById | None]:
+    """Code and what the partition holds from the batch on that covers `offset`."""
+    place = FetchPartitionById(wanted.topic_id, wanted.named.partition, offset, wanted.leader_epoch, -1, bytes_max)
+    body = encode_fetch_by_id(max_bytes=bytes_max, isolation=int(committed), partitions=[place])
+    connection.handwritten_version(FETCH_KEY)
+    answer = connection.ask(FETCH_KEY, FETCH_VERSION, body, parse_fetch_by_id, timeout_s=timeout_s)
+    if answer.error or not answer.partitions:
+        return answer.error or Code.UNKNOWN_TOPIC_ID, None
+    return answer.partitions[0].error, answer.partitions[0]
+
+
+def init_producer_id(connection: Connection, place: str, *, timeout_s: float) -> tuple[int, int]:
+    """A new producer id and its epoch, without a transactional id."""
+    request = InitProducerIdRequest(
+        transactional_id=None, transaction_timeout=i32Timedelta.parse(datetime.timedelta(minutes=1))
+    )
+    answer = connection.call(request, InitProducerIdResponse, timeout_s=timeout_s)
+    if answer.error_code:
+        right = "IdempotentWrite on the cluster, or Write on any topic"
+        raise kafka_error(int(answer.error_code), f"{place}: a new producer id", right=right)
+    return int(answer.producer_id), int(answer.producer_epoch)
+
+
+Value = TypeVar("Value")
+ATTEMPTS_MAX = 2
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderQuery(Generic[Value]):
+    """`what` names it in errors, `right` is what it needs on the topic; `ask` gives code and value by partition."""
+
+    what: str
+    right: str
+    ask: Callable[[Connection, Sequence[LeaderPartition]], dict[TopicPartition, tuple[int, Value]]]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderQuerier:
+    """Puts one question to the leaders of many partitions, and again where a leader has moved or does not answer.
+    `metadata` looks up topics, anew when the second argument is true; `meet` lends a connection to a node and `part` is
+    told when that connection failed."""
+
+    place: str
+    patience: RetryPolicy
+    metadata: Callable[[list[str], bool], ClusterMetadata]
+    meet: Callable[[int], Connection]
+    part: Callable[[int], None]
+
+    def ask(self, parts: Iterable[TopicPartition], question: LeaderQuery[Value]) -> dict[TopicPartition, Value]:
+        """All or nothing: the first partition that cannot be answered for is a KafkaError."""
+        found: dict[TopicPartition, Value] = {}
+        pending = list(dict.fromkeys(parts))
+        started = self.patience.clock()
+        failures = 0
+        with self.patience.errand():
+            while pending:
+                try:
+                    failed = self._ask_once(pending, question, found, refresh=failures > 0)
+                except KafkaError as error:
+                    failed = dict.fromkeys(pending, error)
+                for refusal in failed.values():
+                    if not is_retriable(refusal):
+                        raise refusal
+                pending = [named for named in pending if named not in found]
+                if pending:
+                    failures += 1
+                    self.patience.pause(question.what, failed[pending[0]], failures, started)
+        return found
+
+    def each(
+        self, parts: Iterable[TopicPartition], question: LeaderQuery[Value]
+    ) -> tuple[dict[TopicPartition, Value], dict[TopicPartition, KafkaError]]:
+        """The answers that can be had now, and why the others cannot. A partition without an answer is asked for
+        once more, with fresh metadata; nothing waits longer for it. KafkaError where no broker tells who leads what."""
+        found: dict[TopicPartition, Value] = {}
+        failed: dict[TopicPartition, KafkaError] = {}
+        pending = list(dict.fromkeys(parts))
+        with self.patience.errand():
+            for times in range(ATTEMPTS_MAX):
+                if pending:
+                    failed |= self._ask_once(pending, question, found, refresh=times > 0)
+                pending = [named for named in pending if named not in found and is_retriable(failed[named])]
+        return found, {named: error for named, error in failed.items() if named not in found}
+
+    def _ask_once(
+        self,
+        pending: list[TopicPartition],
+        question: LeaderQuery[Value],
+        found: dict[TopicPartition, Value],
+        *,
+        refresh: bool,
+    ) -> dict[TopicPartition, KafkaError]:
+        """Adds what was answered to `found`; returns the failures."""
+        routes, failed = self._route(pending, question, refresh=refresh)
+        for leader, wanted in routes.items():
+            try:
+                answers = question.ask(self.meet(leader), wanted)
+            except KafkaError as error:
+                if is_retriable(error):
+                    self.part(leader)
+                failed.update(dict.fromkeys((one.named for one in wanted), error))
+                continue
+            for one in wanted:
+                answer = answers.get(one.named)
+                if answer is None or answer[0]:
+                    code = answer[0] if answer else Code.UNKNOWN_TOPIC_OR_PARTITION
+                    failed[one.named] = self._failure(code, question, one.named)
+                else:
+                    found[one.named] = answer[1]
+        return failed
+
+    def _route(
+        self, pending: list[TopicPartition], question: LeaderQuery[Value], *, refresh: bool
+    ) -> tuple[dict[int, list[LeaderPartition]], dict[TopicPartition, KafkaError]]:
+        seen = self.metadata(sorted({named.topic for named in pending}), refresh)
+        routes: dict[int, list[LeaderPartition]] = {}
+        failed: dict[TopicPartition, KafkaError] = {}
+        for named in pending:
+            topic = seen.topics.get(named.topic)
+            code = partition_error_code(topic, named.partition)
+            if topic is None or code:
+                failed[named] = self._failure(code, question, named)
+                continue
+            ours = topic.partitions[named.partition]
+            if ours.leader == NO_LEADER:
+                failed[named] = self._failure(Code.LEADER_NOT_AVAILABLE, question, named)
+                continue
+            routes.setdefault(ours.leader, []).append(LeaderPartition(named, topic.topic_id, ours.leader_epoch))
+        return routes, failed
+
+    def _failure(self, code: int, question: LeaderQuery[Value], named: TopicPartition) -> KafkaError:
+        right = f"{question.right} on topic {named.topic}"
+        return kafka_error(code, f"{self.place}: {question.what} of {named}", right=right)
+
+
+def partition_error_code(topic: TopicMetadata | None, partition: int) -> int:
+    """The code that says why the partition is not there; 0 when it is."""
+    if topic is None:
+        return Code.UNKNOWN_TOPIC_OR_PARTITION
+    if topic.error:
+        return topic.error
+    return Code.NONE if 0 <= partition < len(topic.partitions) else Code.UNKNOWN_TOPIC_OR_PARTITION

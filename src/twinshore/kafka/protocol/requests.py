@@ -1,0 +1,167 @@
+"""A request's header as a broker reads it, the frame of an answer, and what messages of several APIs are made of:
+topics by name or id, brokers' addresses, small values in tags.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from struct import Struct
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from twinshore.config.errors import WireError
+from twinshore.kafka.protocol.apis import tags_in_request, tags_in_response
+from twinshore.kafka.protocol.framing import FRAME_BYTES_MAX
+from twinshore.kafka.protocol.primitives import (
+    I32,
+    NO_TAGS,
+    PAST_END_ERRORS,
+    Buffer,
+    Encoding,
+    read_name,
+    read_plain_string,
+    read_uuid,
+    skip_tags,
+    truncated_error,
+    uvarint,
+)
+
+# What arrays of one request may have: topics, partitions and the like. To read so many takes a tenth of a second.
+ARRAY_ELEMENTS_MAX = 50_000
+_HEADER = struct.Struct(">hhi")
+_ANSWER = struct.Struct(">ii")
+
+
+class Request(NamedTuple):
+    """A whole request: its body begins at `position` of `view`."""
+
+    key: int
+    version: int
+    number: int
+    client_id: str | None
+    view: memoryview
+    position: int
+
+
+def read_request(view: memoryview) -> Request:
+    """`view` is the frame without its size."""
+    try:
+        key, version, number = _HEADER.unpack_from(view)
+        client_id, position = read_plain_string(view, _HEADER.size)
+        if tags_in_request(key, version):
+            position = skip_tags(view, position)
+    except PAST_END_ERRORS as error:
+        raise truncated_error("a request header", view) from error
+    return Request(key, version, number, client_id, view, position)
+
+
+def response_frame(key: int, version: int, number: int, parts: Sequence[Buffer]) -> list[Buffer]:
+    """The buffers to send in order: size and header, then `parts` as they are."""
+    tags = NO_TAGS if tags_in_response(key, version) else b""
+    size = _ANSWER.size - 4 + len(tags) + sum(map(len, parts))
+    if size > FRAME_BYTES_MAX:
+        raise WireError(f"an answer of {size} bytes is beyond the protocol's {FRAME_BYTES_MAX}")
+    return [_ANSWER.pack(size, number) + tags, *parts]
+
+
+ENDPOINTS_TAG = 0
+_NOTHING: Final[Mapping[int, tuple[int, int]]] = {}
+
+Topic = str | bytes
+
+
+class HasTopic(Protocol):
+    """Whatever belongs to a topic: its name, or its id."""
+
+    @property
+    def topic(self) -> Topic: ...
+
+
+TopicItem = TypeVar("TopicItem", bound=HasTopic)
+
+
+class Endpoint(NamedTuple):
+    """Where a broker is that an answer names."""
+
+    node: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+def topic_bytes(notation: Encoding, topic: Topic, by_id: bool) -> bytes:
+    if isinstance(topic, bytes) != by_id:
+        raise WireError("a topic is named by its id" if by_id else "a topic is named by its name")
+    return topic if isinstance(topic, bytes) else notation.string(topic)
+
+
+def read_topic(notation: Encoding, view: Buffer, position: int, by_id: bool) -> tuple[Topic, int]:
+    return read_uuid(view, position) if by_id else read_name(notation, view, position)
+
+
+def group_by_topic(ones: Iterable[TopicItem]) -> Iterator[tuple[Topic, list[TopicItem]]]:
+    """Neighbours of one topic stand together, as clients and brokers send them."""
+    for topic, ours in groupby(ones, key=attrgetter("topic")):
+        yield topic, list(ours)
+
+
+def write_tags(notation: Encoding, tags: Sequence[tuple[int, bytes]]) -> bytes:
+    """Where there are tags at all."""
+    if not notation.no_tags:
+        return b""
+    if not tags:
+        return NO_TAGS
+    return uvarint(len(tags)) + b"".join(uvarint(tag) + uvarint(len(value)) + value for tag, value in tags)
+
+
+def endpoints_bytes(notation: Encoding, endpoints: Sequence[Endpoint]) -> bytes:
+    out = [notation.counted(len(endpoints))]
+    for node, host, port, rack in endpoints:
+        out += [I32.pack(node), notation.string(host), I32.pack(port), notation.string(rack), notation.no_tags]
+    return b"".join(out)
+
+
+def read_endpoints(notation: Encoding, view: Buffer, position: int) -> list[Endpoint]:
+    count, position = notation.read_count(view, position)
+    found: list[Endpoint] = []
+    for _ in range(count):
+        (node,) = I32.unpack_from(view, position)
+        host, position = read_name(notation, view, position + I32.size)
+        (port,) = I32.unpack_from(view, position)
+        rack, position = notation.read_string(view, position + I32.size)
+        position = notation.skip_tags(view, position)
+        found.append(Endpoint(node, host, port, rack))
+    return found
+
+
+def read_pairs(
+    notation: Encoding, view: Buffer, position: int, known: Mapping[int, Struct]
+) -> tuple[Mapping[int, tuple[int, int]], int]:
+    """The tags that hold two numbers, by tag."""
+    if not notation.no_tags:
+        return _NOTHING, position
+    if view[position] == 0:
+        return _NOTHING, position + 1
+    found: dict[int, tuple[int, int]] = {}
+
+    def reader(tag: int) -> Callable[[Buffer, int], None]:
+        def read(at: Buffer, start: int) -> None:
+            first, second = known[tag].unpack_from(at, start)
+            found[tag] = (first, second)
+
+        return read
+
+    return found, notation.read_tags(view, position, {tag: reader(tag) for tag in known})
+
+
+def read_bytes(notation: Encoding, view: memoryview, position: int, what: str) -> tuple[memoryview | None, int]:
+    """A view of them, None where they are null."""
+    size, start = notation.read_size(view, position)
+    if size < 0:
+        return None, start
+    end = start + size
+    if end > len(view):
+        raise WireError(f"{what} run past the end", offset=position)
+    return view[start:end], end

@@ -1,0 +1,212 @@
+"""What a kio answer must look like, looked at before kio reads it.
+
+kio's reader reserves room for an array's count before it reads an element, which a lying count turns into the end of
+the process; and it knows no tags but its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from struct import Struct
+from types import NoneType, UnionType
+from typing import Any, Final, TypeAlias, Union, get_args, get_origin
+
+from kio.static.protocol import Entity
+
+from twinshore.config.errors import WireError
+from twinshore.kafka.protocol.primitives import I16, I32, read_uvarint, uvarint
+
+# Where a value ends that begins at a position; what must be written otherwise is added to the list.
+Edit: TypeAlias = tuple[int, int, bytes]
+Skipper: TypeAlias = Callable[[memoryview, int, "EditList"], int]
+
+_SIZES: Final = {
+    **dict.fromkeys(("bool", "int8", "uint8"), 1),
+    **dict.fromkeys(("int16", "uint16", "error_code"), 2),
+    **dict.fromkeys(("int32", "uint32", "timedelta_i32"), 4),
+    **dict.fromkeys(("int64", "uint64", "float64", "timedelta_i64", "datetime_i64"), 8),
+    "uuid": 16,
+}
+_LENGTHS: Final = {"string": I16, "bytes": I32, "records": I32}
+
+
+class EditList(list[Edit]):
+    """Those of one message. `left`: how many elements its arrays may have beyond those that were stepped over."""
+
+    left = sys.maxsize
+
+
+def check_response(body: memoryview, answer: type[Entity], elements_max: int = sys.maxsize) -> memoryview:
+    """The body, without the tags that kio does not know. Where it claims more than it holds, or has more elements:
+    WireError, or one of `wire.primitives.PAST_END`."""
+    cuts = EditList()
+    cuts.left = elements_max
+    return _mended(body, skipper_of(answer), cuts)
+
+
+@cache
+def skipper_of(entity: type[Entity]) -> Skipper:
+    """Steps over one value of this type."""
+    flexible = bool(entity.__flexible__)
+    tagged: dict[int, Skipper] = {}
+    steps: list[int | Skipper] = []
+    for field in dataclasses.fields(entity):
+        step = _step(field, flexible)
+        if "tag" in field.metadata:
+            tagged[int(field.metadata["tag"])] = _in_a_row([step])
+        else:
+            steps.append(step)
+    if flexible:
+        steps.append(_tags(tagged))
+    return _in_a_row(steps)
+
+
+def _step(field: dataclasses.Field[Any], flexible: bool) -> int | Skipper:
+    """How many bytes the field always takes, or the walk over it."""
+    kind, nullable = _inner(field.type)
+    if get_origin(kind) is not tuple:
+        return _single(field, kind, nullable, flexible)
+    inner, null_inside = _inner(get_args(kind)[0])
+    return _array(_single(field, inner, null_inside, flexible), flexible)
+
+
+def _single(field: dataclasses.Field[Any], kind: Any, nullable: bool, flexible: bool) -> int | Skipper:
+    if dataclasses.is_dataclass(kind):
+        walk = skipper_of(kind)  # type: ignore[arg-type]
+        return _perhaps(walk) if nullable else walk
+    name = field.metadata["kafka_type"]
+    return _SIZES[name] if name in _SIZES else _text(name, flexible)
+
+
+def _inner(kind: Any) -> tuple[Any, bool]:
+    """The type, and whether it may be null instead."""
+    if get_origin(kind) not in (UnionType, Union):
+        return kind, False
+    (found,) = [one for one in get_args(kind) if one is not NoneType]
+    return found, True
+
+
+def _in_a_row(steps: list[int | Skipper]) -> Skipper:
+    """Neighbours of fixed size are one step: most of what brokers say is numbers."""
+    merged: list[tuple[int, Skipper | None]] = []
+    size = 0
+    for step in steps:
+        if isinstance(step, int):
+            size += step
+        else:
+            merged.append((size, step))
+            size = 0
+    if size:
+        merged.append((size, None))
+
+    def walk(view: memoryview, at: int, cuts: EditList) -> int:
+        for before, then in merged:
+            at += before
+            if then is not None:
+                at = then(view, at, cuts)
+        return at
+
+    return walk
+
+
+def _text(name: str, flexible: bool) -> Skipper:
+    legacy = _LENGTHS[name]
+
+    def walk(view: memoryview, at: int, _: EditList) -> int:
+        length, at = _length(view, at, None if flexible else legacy)
+        return _within(view, at + max(0, length), name)
+
+    return walk
+
+
+def _array(step: int | Skipper, flexible: bool) -> Skipper:
+    def walk(view: memoryview, at: int, cuts: EditList) -> int:
+        count, at = _length(view, at, None if flexible else I32)
+        if count <= 0:
+            return at
+        cuts.left -= count
+        if cuts.left < 0:
+            raise WireError("it has more elements than are taken")
+        if isinstance(step, int):
+            return _within(view, at + count * step, "array")
+        _within(view, at + count, "array")  # an element takes a byte at least
+        for _ in range(count):
+            at = step(view, at, cuts)
+        return at
+
+    return walk
+
+
+def _length(view: memoryview, at: int, legacy: Struct | None) -> tuple[int, int]:
+    """How long a text or an array is, -1 where it is null, and where it begins; `legacy` is how inflexible versions
+    write that."""
+    if legacy is None:
+        length, at = read_uvarint(view, at)
+        return length - 1, at
+    return int(legacy.unpack_from(view, at)[0]), at + legacy.size
+
+
+def _perhaps(inner: Skipper) -> Skipper:
+    """A structure that may be null has a byte before it."""
+
+    def walk(view: memoryview, at: int, cuts: EditList) -> int:
+        return inner(view, at + 1, cuts) if view[at] < 0x80 else at + 1
+
+    return walk
+
+
+def _tags(known: dict[int, Skipper]) -> Skipper:
+    def walk(view: memoryview, at: int, cuts: EditList) -> int:
+        if view[at] == 0:
+            return at + 1
+        kept: list[bytes] = []
+        start, strange = at, False
+        for tag, value, end in _tagged(view, at):
+            at = end
+            if tag in known:
+                inside = EditList()
+                inside.left = cuts.left
+                mended = _mended(value, known[tag], inside)
+                cuts.left = inside.left
+                kept.append(uvarint(tag) + uvarint(len(mended)) + mended)
+                strange = strange or mended is not value
+            else:
+                strange = True
+        if strange:
+            cuts.append((start, at, uvarint(len(kept)) + b"".join(kept)))
+        return at
+
+    return walk
+
+
+def _tagged(view: memoryview, at: int) -> Iterator[tuple[int, memoryview, int]]:
+    """Tag, value and end of each; there is at least one."""
+    count, at = read_uvarint(view, at)
+    for _ in range(count):
+        tag, at = read_uvarint(view, at)
+        size, at = read_uvarint(view, at)
+        end = _within(view, at + size, "tagged field")
+        yield tag, view[at:end], end
+        at = end
+
+
+def _mended(view: memoryview, walk: Skipper, cuts: EditList) -> memoryview:
+    _within(view, walk(view, 0, cuts), "value")
+    if not cuts:
+        return view
+    parts: list[bytes | memoryview] = []
+    after = 0
+    for start, end, instead in cuts:
+        parts += view[after:start], instead
+        after = end
+    return memoryview(b"".join([*parts, view[after:]]))
+
+
+def _within(view: memoryview, end: int, what: str) -> int:
+    if end > len(view):
+        article = "an" if what[0] in "aeiou" else "a"
+        raise WireError(f"{article} {what} runs past the end", offset=len(view))
+    return end

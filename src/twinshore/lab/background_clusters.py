@@ -1,0 +1,300 @@
+"""Clusters that outlive the command which started them: `twinshore lab up`, and later `status` and `down`; `stop` and
+`start`, by which they go dark and come back, with their data and addresses.
+
+What stands is written in their folder, from before the first broker runs: one folder per cluster, and in each broker's
+the mark of its process. So `down` ends what a killed `up` began, and never a process that only has the same number.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Cluster
+from twinshore.lab.archive import archive_flags
+from twinshore.lab.broker import LabBroker, read_process_identity
+from twinshore.lab.cache import cache_folder
+from twinshore.lab.clients import wait_for_brokers
+from twinshore.lab.cluster import HEAP_MB, LabCluster, check_brokers
+from twinshore.lab.jars import KAFKA_NEWEST, fetch_kafka_classpath
+from twinshore.lab.processes import ProcessIdentity
+
+_STATE = "cluster.json"
+_OURS = ".twinshore-cluster"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundBroker:
+    node_id: int
+    pid: int
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundCluster:
+    """`state`: up, partly up, down (its processes have died), or half started (its `up` was interrupted)."""
+
+    name: str
+    version: str
+    state: str
+    bootstrap: tuple[str, ...]
+    folder: str
+    brokers: tuple[BackgroundBroker, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def default_folder() -> Path:
+    """Where clusters stand unless another folder is named."""
+    return cache_folder() / "lab"
+
+
+def list_background_clusters(folder: Path) -> list[BackgroundCluster]:
+    """What stands in the folder, by name. Folders of others in it are none of it."""
+    folder = folder.absolute()
+    return [_look(one) for one in sorted(folder.glob("*")) if _is_ours(one)] if folder.is_dir() else []
+
+
+def bring_up(
+    folder: Path,
+    names: Sequence[str],
+    *,
+    brokers: int = 1,
+    version: str = KAFKA_NEWEST,
+    tell: Callable[[str], None],
+    dry_run: bool = False,
+) -> list[BackgroundCluster]:
+    """Starts those of the named clusters that do not stand yet; returns them all. One whose brokers have died keeps
+    its data, and is refused."""
+    folder = folder.absolute()
+    _check(folder, names)
+    check_brokers(brokers)
+    with hold_folder_lock(folder, dry_run=dry_run):
+        there = {one.name: one for one in list_background_clusters(folder)}
+        for name in names:
+            found = there.get(name)
+            if found and found.state not in ("up", "down"):
+                raise ConfigError(
+                    f"cluster {name} in {folder} is {found.state}", hint="twinshore lab down, then up again"
+                )
+            if found and found.state == "down" and found.bootstrap:
+                raise ConfigError(
+                    f"cluster {name} in {folder} is down: its brokers have died, its data is there still",
+                    hint=f"`twinshore lab start {name}` starts it again with its data; `lab down` removes it",
+                )
+            _check_same(found, brokers, version)
+        for name in names:
+            found = there.get(name)
+            if found and found.state == "up":
+                tell(f"{name} is up already")
+                continue
+            tell(f"starting {name}: Kafka {version}, {brokers} broker{'s' * (brokers > 1)}")
+            if dry_run:
+                continue
+            if found:
+                _end(Path(found.folder))
+            _start(folder / name, brokers, version)
+        stand = {one.name: one for one in list_background_clusters(folder)}
+        return [stand[name] for name in names if name in stand]
+
+
+def bring_down(folder: Path, names: Sequence[str] = (), *, tell: Callable[[str], None], dry_run: bool = False) -> int:
+    """Ends the named clusters, or all, and removes their data; returns how many there were."""
+    folder = folder.absolute()
+    if not folder.is_dir():
+        return 0
+    with hold_folder_lock(folder, dry_run=dry_run):
+        chosen = _chosen(folder, names) if names else list_background_clusters(folder)
+        for one in chosen:
+            tell(f"ending {one.name}")
+            if not dry_run:
+                _end(Path(one.folder))
+    return len(chosen)
+
+
+def settings_snippet(clusters: Sequence[BackgroundCluster]) -> str:
+    """Settings to mirror the first cluster to the second, ready to be saved."""
+    lines = []
+    for one in clusters:
+        addresses = ", ".join(f'"{address}"' for address in one.bootstrap)
+        lines += [f"[clusters.{one.name}]", f"bootstrap = [{addresses}]", ""]
+    if len(clusters) > 1:
+        lines += [f'[links."{clusters[0].name}->{clusters[1].name}"]', 'topics = [".*"]', ""]
+    return "\n".join(lines)
+
+
+def _start(folder: Path, brokers: int, version: str) -> None:
+    cluster = LabCluster(folder.name, version=version, brokers=brokers, folder=folder, detached=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _OURS).touch()
+    try:
+        cluster.start()
+        state = {"version": version, "bootstrap": cluster.bootstrap}
+        (folder / _STATE).write_text(json.dumps(state), encoding="utf-8")
+    except BaseException:
+        _end(folder)
+        raise
+
+
+def kill_brokers(folder: Path) -> None:
+    """Ends the cluster's processes at once; its data stays."""
+    for _, mark in _marks(folder):
+        mark.end()
+
+
+def _end(folder: Path) -> None:
+    kill_brokers(folder)
+    # What a kill leaves of the removal must still be known as ours.
+    (folder / _OURS).touch()
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name != _OURS:
+            entry.unlink()
+    shutil.rmtree(folder)
+
+
+def _is_ours(folder: Path) -> bool:
+    # `down` removes what this names: only the mark counts that `up` leaves there, whatever else looks like ours.
+    return not folder.is_symlink() and folder.is_dir() and (folder / _OURS).is_file()
+
+
+def _state(folder: Path) -> tuple[str, tuple[str, ...]]:
+    try:
+        state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+        return str(state["version"]), tuple(str(address) for address in state["bootstrap"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "", ()
+
+
+def _look(folder: Path) -> BackgroundCluster:
+    brokers = tuple(BackgroundBroker(node_id, mark.pid, mark.alive()) for node_id, mark in _marks(folder))
+    version, bootstrap = _state(folder)
+    living = sum(broker.alive for broker in brokers)
+    if not bootstrap:
+        word = "half started" if living else "down"
+    else:
+        word = "up" if living == len(brokers) else "partly up" if living else "down"
+    return BackgroundCluster(folder.name, version, word, bootstrap, str(folder), brokers)
+
+
+def _marks(folder: Path) -> Iterator[tuple[int, ProcessIdentity]]:
+    for broker in sorted(folder.glob("broker-*")):
+        node_id = broker.name.removeprefix("broker-")
+        mark = read_process_identity(broker)
+        if mark is not None and node_id.isdecimal():
+            yield int(node_id), mark
+
+
+def _check(folder: Path, names: Sequence[str]) -> None:
+    for name in names:
+        if not _NAME.fullmatch(name):
+            hint = "lower-case letters, digits, - and _, up to 41 of them"
+            raise ConfigError(f"{name!r} cannot be a cluster's name", hint=hint)
+    if len(set(names)) != len(names):
+        raise ConfigError(f"a cluster is named twice in {','.join(names)}")
+    for place in (folder / name for name in names):
+        if (place.exists() or place.is_symlink()) and not _is_ours(place) and not _is_empty(place):
+            raise ConfigError(
+                f"{place} is there already, and no cluster of the lab", hint="name another cluster or another --dir"
+            )
+
+
+def _is_empty(place: Path) -> bool:
+    return place.is_dir() and not place.is_symlink() and not any(place.iterdir())
+
+
+def _check_same(found: BackgroundCluster | None, brokers: int, version: str) -> None:
+    if found and found.state == "up" and (len(found.brokers), found.version) != (brokers, version):
+        raise ConfigError(
+            f"cluster {found.name} is up already, with Kafka {found.version} and brokers: {len(found.brokers)}",
+            hint="twinshore lab down, then up again",
+        )
+
+
+@contextmanager
+def hold_folder_lock(folder: Path, *, dry_run: bool) -> Iterator[None]:
+    """One process at a time changes what stands in the folder; who only says what he would do changes nothing."""
+    if dry_run:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def kill_clusters(folder: Path, names: Sequence[str], *, tell: Callable[[str], None], dry_run: bool = False) -> int:
+    """Kills the brokers of these clusters, as a power cut does; returns how many clusters lived."""
+    folder = folder.absolute()
+    with hold_folder_lock(folder, dry_run=dry_run):
+        chosen = [one for one in _chosen(folder, names) if any(broker.alive for broker in one.brokers)]
+        for one in chosen:
+            tell(f"stopping {one.name}: its data stays, and `twinshore lab start {one.name}` brings it back")
+            if not dry_run:
+                kill_brokers(Path(one.folder))
+    return len(chosen)
+
+
+def restart_clusters(folder: Path, names: Sequence[str], *, tell: Callable[[str], None], dry_run: bool = False) -> int:
+    """Starts the brokers of these clusters that do not run, on their data and at their addresses; returns how many
+    clusters lacked some."""
+    folder = folder.absolute()
+    with hold_folder_lock(folder, dry_run=dry_run):
+        chosen = [one for one in _chosen(folder, names) if one.state != "up"]
+        if cut := [one.name for one in chosen if not one.bootstrap]:
+            raise ConfigError(f"cluster {cut[0]} never came up whole", hint="twinshore lab down, then up again")
+        for one in chosen:
+            tell(f"starting {one.name} again: Kafka {one.version}, with the data that it had")
+            if not dry_run:
+                _start_again(one)
+    return len(chosen)
+
+
+def _chosen(folder: Path, names: Sequence[str]) -> list[BackgroundCluster]:
+    there = {one.name: one for one in list_background_clusters(folder)}
+    for name in names:
+        if name not in there:
+            hint = f"there are: {', '.join(there) or 'none'}"
+            raise ConfigError(f"no cluster {name} stands in {folder}", hint=hint)
+    return [there[name] for name in names]
+
+
+def _start_again(one: BackgroundCluster) -> None:
+    classpath, cluster = fetch_kafka_classpath(one.version), Cluster(one.name, one.bootstrap)
+    brokers = [
+        LabBroker(
+            node_id=was.node_id,
+            port=int(address.rpartition(":")[2]),
+            folder=Path(one.folder) / f"broker-{was.node_id}",
+            classpath=classpath,
+            settings=_settings(Path(one.folder) / f"broker-{was.node_id}"),
+            heap_mb=HEAP_MB,
+            jvm_flags=archive_flags(one.version),
+            registered=lambda node_id: wait_for_brokers(cluster, {node_id}),
+            detached=True,
+        )
+        for was, address in zip(one.brokers, one.bootstrap, strict=True)
+        if not was.alive
+    ]
+    for broker in brokers:
+        broker.launch()
+    for broker in brokers:
+        broker.wait_ready()
+    wait_for_brokers(cluster, {was.node_id for was in one.brokers})
+
+
+def _settings(folder: Path) -> dict[str, str]:
+    """What the broker was started with."""
+    lines = (folder / "server.properties").read_text(encoding="utf-8").splitlines()
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}

@@ -1,0 +1,328 @@
+"""One link as the monitor knows it: what is waiting, how each place stands, when it was last read and judged. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from twinshore.monitoring.core.alerts import (
+    AlarmKey,
+    AlarmKind,
+    AlertCondition,
+    LostRecords,
+    WindowVerdict,
+    check_blind_spots,
+    check_heartbeats,
+    check_link_parts,
+    check_lost_records,
+    check_recovery_points,
+    check_stopped_topics,
+    check_unjudged_windows,
+)
+from twinshore.monitoring.core.partition_lag import (
+    GROUPS_PART,
+    HEARTBEATS_PART,
+    LINK_PARTS,
+    NO_COMMITTED_OFFSET_REASON,
+    PAUSED_REASON,
+    EndSighting,
+    LagReading,
+    MonitoredPartition,
+    OffsetRelation,
+    PartitionLag,
+    UnreplicatedEnds,
+    update_lag,
+)
+from twinshore.state.core.values import PartitionDelayRow
+
+LAG_KEPT_MS = 60_000
+# For so long an alarm says what never crossed of a topic that was deleted: checks may be an hour apart.
+LOST_RECORDS_KEPT_MS = 2 * 3_600_000
+# A broker that has just started may not know a topic for a moment.
+MISSING_TOPIC_GRACE_MS = 5_000
+# Groups are read once a period, which may be an hour.
+GROUP_LAG_KEPT_MS = 7_200_000
+# The windows need four readings for a first verdict, and Spark a moment.
+PERIODS_UNJUDGED_MAX = 6
+# What is read once a period is asked for once more before it counts as unreadable.
+PERIODS_UNREAD_MAX = 2
+
+
+@dataclass(slots=True)
+class MonitoredLink:
+    """Readings in, signs out. `began_ms` stands for every moment that has not been yet."""
+
+    link: str
+    began_ms: int
+    arrivals: dict[MonitoredPartition, UnreplicatedEnds] = field(default_factory=dict)
+    views: dict[MonitoredPartition, PartitionLag] = field(default_factory=dict)
+    seen_ms: dict[str, int] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
+    # What the last sample read; of all else the views are of old.
+    read: frozenset[MonitoredPartition] = frozenset()
+    # Since when a topic is known to be over, and why.
+    over: dict[str, tuple[int, str]] = field(default_factory=dict)
+    # Those that are over for good: no figure of them is shown any more.
+    left: frozenset[str] = frozenset()
+    # Those of them that the source has no more, and how far each partition is known to have crossed.
+    deleted: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    # Clusters that do not answer, and topics of which a partition is stopped, each with a sentence; which ones are.
+    away: Mapping[str, str] = field(default_factory=dict)
+    stopped: Mapping[str, str] = field(default_factory=dict)
+    resting: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    # Since when a part cannot be read, and why; None while it can.
+    parts: dict[str, tuple[int, str] | None] = field(default_factory=dict)
+    beat_offset: int = -1
+    beat_seen_ms: int = 0
+    beat_late_ms: int = 0
+    beat_alive: bool = False
+    beat_hushed: bool = False
+    judged_ms: int = 0
+    # Places whose windows have judged nothing: since when, as of when, and why they began anew last.
+    unjudged: dict[MonitoredPartition, tuple[int, int, str]] = field(default_factory=dict)
+    rulings: int = 0
+    why: str = ""
+    samples: int = 0
+    ever_read: bool = False
+
+    def __post_init__(self) -> None:
+        self.seen_ms.setdefault("", self.began_ms)
+        self.judged_ms = self.judged_ms or self.began_ms
+
+    def restore(self, rows: Iterable[PartitionDelayRow]) -> None:
+        """Takes over what an earlier monitor saw, so that a backlog does not look young after a restart, and a topic
+        that is out of sight by now is missed."""
+        for row in rows:
+            if not row.group:
+                waiting = tuple(EndSighting(*pair) for pair in json.loads(row.waiting))
+                place = MonitoredPartition(row.link, row.topic, row.partition)
+                self.arrivals[place] = UnreplicatedEnds(waiting, row.source_end)
+                self.views[place] = _view_of(row)
+                self.seen_ms[row.topic] = max(row.at_ms, self.seen_ms.get(row.topic, 0))
+
+    def anew(self, now_ms: int, moved_ms: int) -> MonitoredLink:
+        """As after a restart, for a clock that has moved: backlogs are as old as before, all else is not known yet."""
+        found = MonitoredLink(self.link, now_ms)
+        for place, one in self.arrivals.items():
+            waiting = tuple(seen._replace(at_ms=seen.at_ms + moved_ms) for seen in one.waiting)
+            found.arrivals[place] = one._replace(waiting=waiting)
+        found.views = {
+            place: replace(view, at_ms=view.at_ms + moved_ms) for place, view in self.views.items() if not place.group
+        }
+        found.seen_ms |= {topic: at_ms + moved_ms for topic, at_ms in self.seen_ms.items() if topic}
+        return found
+
+    def take(
+        self,
+        readings: Iterable[LagReading],
+        failures: Mapping[str, str],
+        now_ms: int,
+        over: Mapping[str, str] = MappingProxyType({}),
+        deleted: Mapping[str, Mapping[int, int]] = MappingProxyType({}),
+    ) -> None:
+        """After a sample. Only what `over` names is gone: all else that it leaves out could not be seen. `deleted`:
+        topics that the source has no more, and how far their partitions have crossed."""
+        self.samples += 1
+        self.failures = {topic: why for topic, why in failures.items() if topic not in LINK_PARTS}
+        self.beat_hushed = False
+        read = set()
+        for reading in readings:
+            place = reading.place
+            if place.group:
+                self.views[place] = _group_view(reading)
+                continue
+            read.add(place)
+            self.arrivals[place], self.views[place] = update_lag(self.arrivals.get(place, UnreplicatedEnds()), reading)
+            if place.topic not in self.failures:
+                self.seen_ms[place.topic] = reading.at_ms
+        self.read = frozenset(read)
+        for topic in self.failures.keys() - {""}:
+            # One that should be there and was never seen is missed from now on.
+            self.seen_ms.setdefault(topic, now_ms)
+        if "" not in failures:
+            self.seen_ms[""], self.ever_read = now_ms, True
+            self.over = {topic: (self.over.get(topic, (now_ms, ""))[0], why) for topic, why in over.items()}
+            self.deleted = {topic: _furthest(self.deleted.get(topic, {}), deleted[topic]) for topic in deleted}
+            self.left = frozenset(
+                topic for topic, (since, _) in self.over.items() if now_ms - since >= MISSING_TOPIC_GRACE_MS
+            )
+        self._forget(now_ms)
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Those that should be seen."""
+        return frozenset(self.seen_ms.keys() - {""})
+
+    def unseen(self, now_ms: int, bound_ms: float) -> frozenset[str]:
+        """Those of which the last figures are older."""
+        return frozenset(topic for topic in self.topics - self.left if now_ms - self.seen_ms[topic] > bound_ms)
+
+    def asked_parts(self, failures: Mapping[str, str], now_ms: int) -> None:
+        """After a sample at a tick, which asks for groups and heartbeats too, unless the link could not be read."""
+        for part in LINK_PARTS if "" not in failures else ():
+            since_ms, _ = self.parts.get(part) or (now_ms, "")
+            self.parts[part] = (since_ms, failures[part]) if part in failures else None
+
+    def heard(self, offset: int, written_ms: int, now_ms: int) -> None:
+        """After a look at the newest heartbeat on the target."""
+        if offset != self.beat_offset:
+            # The first that is found may be the last one that ever came.
+            self.beat_alive = self.beat_offset >= 0
+            self.beat_offset, self.beat_seen_ms, self.beat_late_ms = offset, now_ms, max(0, now_ms - written_ms)
+
+    def unheard(self, now_ms: int) -> None:
+        """While a link is paused no heartbeat is expected; the silence counts from its end."""
+        self.beat_seen_ms, self.beat_hushed = now_ms if self.beat_seen_ms else 0, True
+
+    def ruled(self, judged: Iterable[WindowVerdict], now_ms: int) -> None:
+        """After verdicts of the windows."""
+        for one in judged:
+            self.why = one.why or self.why
+            since_ms, _, _ = self.unjudged.pop(one.place, (now_ms, 0, ""))
+            if one.verdict.judged:
+                self.judged_ms = now_ms
+                self.rulings += 1
+            elif one.why not in (PAUSED_REASON, NO_COMMITTED_OFFSET_REASON):
+                self.unjudged[one.place] = since_ms, now_ms, one.why
+
+    def signs(
+        self, now_ms: int, bound_s: Callable[[str], float], *, heartbeat_s: float, blind_s: float, period_s: float
+    ) -> list[AlertCondition]:
+        """Everything that can be said now, the windows' verdicts apart; nothing is well of which nothing is known."""
+        silent_ms = now_ms - self.beat_seen_ms if self.beat_seen_ms else 0
+        fresh = [view for place, view in self.views.items() if place in self.read]
+        # With nothing to judge (no topics, all of them paused, no reading at all) the windows are not to blame.
+        blind = not self.ever_read or now_ms - self.seen_ms[""] > blind_s * 500
+        idle = not any(view.state != "paused" for view in fresh)
+        if blind or idle:
+            self.judged_ms = now_ms
+        unjudged_s, well = max(blind_s, PERIODS_UNJUDGED_MAX * period_s), not blind and (idle or self.rulings > 0)
+        # Of what is read no more nothing can be judged, which is not for the windows to say.
+        self.unjudged = {place: one for place, one in self.unjudged.items() if now_ms - one[1] <= unjudged_s * 1000}
+        left = {
+            place: (until_ms - since_ms, why)
+            for place, (since_ms, until_ms, why) in self.unjudged.items()
+            if until_ms - since_ms > unjudged_s * 1000
+        }
+        # Heartbeats that cannot be read have not stopped, for all that is known.
+        known = not self.parts.get(HEARTBEATS_PART)
+        alive, paused = self.beat_alive, self.beat_hushed
+        beats = check_heartbeats(self.link, silent_ms, heartbeat_s, alive=alive, paused=paused) if known else []
+        expected = {topic: at_ms for topic, at_ms in self.seen_ms.items() if topic not in self.over}
+        stopped = check_stopped_topics(self.link, expected, self.stopped) if self.ever_read else []
+        lasts = {topic: self._last(topic, now_ms) for topic in self.failures}
+        return [
+            *(sign for sign in check_recovery_points(self.link, fresh, bound_s, self.resting) if self.vouches(sign)),
+            *stopped,
+            *beats,
+            *check_lost_records(self.link, self._lost(now_ms)),
+            *check_link_parts(self.link, self.parts, now_ms, max(blind_s, PERIODS_UNREAD_MAX * period_s)),
+            *check_blind_spots(self.link, expected, self.failures, now_ms, blind_s, ever=self.ever_read, lasts=lasts),
+            *check_unjudged_windows(self.link, now_ms - self.judged_ms, unjudged_s, self.why, left, well=well),
+        ]
+
+    def vouches(self, sign: AlertCondition) -> bool:
+        """Whether the sign may be believed: nothing is well of a topic of which not all could be read, or of which a
+        partition is stopped."""
+        return sign.wrong or not (sign.key.topic in self.failures or sign.key.topic in self.stopped)
+
+    def knows_no_more(self, key: AlarmKey, now_ms: int) -> str:
+        """Why an alarm of a topic or group of this link can never be right again: what it is about is known to be over,
+        or a group was not named for long. Empty where that is not so."""
+        if key.link != self.link or not key.topic:
+            return ""
+        since_ms, why = self.over.get(key.topic, (now_ms, ""))
+        if key.kind is AlarmKind.RECOVERY_POINT and key.topic in self._lost(now_ms):
+            return ""
+        if now_ms - since_ms > LAG_KEPT_MS:
+            return why
+        if not key.group or self.parts.get(GROUPS_PART) or self.failures or now_ms - self.began_ms < GROUP_LAG_KEPT_MS:
+            return ""
+        seen = [
+            view.at_ms for place, view in self.views.items() if (place.topic, place.group) == (key.topic, key.group)
+        ]
+        return f"{key.group} has no place there any more" if now_ms - max(seen, default=0) > GROUP_LAG_KEPT_MS else ""
+
+    def rows(self) -> list[PartitionDelayRow]:
+        """For the store."""
+        return [
+            PartitionDelayRow(
+                *(view.place.link, view.place.topic, view.place.partition, view.place.group),
+                *(view.at_ms, view.source_end, view.target_end, view.lag_records, view.recovery_point_ms),
+                *(view.axis.value, view.state, json.dumps(self._waiting(view.place), separators=(",", ":"))),
+            )
+            for view in self.views.values()
+            if view.place.topic not in self.left
+        ]
+
+    def _waiting(self, place: MonitoredPartition) -> list[list[int]]:
+        known = self.arrivals.get(place)
+        return [list(one) for one in known.waiting] if known and not place.group else []
+
+    def _last(self, topic: str, now_ms: int) -> str:
+        """The last figures of a topic that cannot be read, and their age."""
+        known = [view for place, view in self.views.items() if place.topic == topic and not place.group]
+        if not known:
+            return ""
+        lag, at_ms = sum(view.lag_records for view in known), min(view.at_ms for view in known)
+        oldest_s = max(view.recovery_point_ms for view in known) / 1000
+        return f"{(now_ms - at_ms) / 1000:.0f} s ago it lacked {lag:,} records, the oldest for {oldest_s:.1f} s"
+
+    def _lost(self, now_ms: int) -> dict[str, LostRecords]:
+        """What never crossed of topics that the source has no more, as far as anybody has seen it; for a while."""
+        found = {}
+        for topic in self.left & self.deleted.keys():
+            since_ms, why = self.over[topic]
+            ours = [view for place, view in self.views.items() if place.topic == topic and not place.group]
+            # Of somebody else's copy nobody knows what it lacks.
+            known, crossed = [view for view in ours if view.axis is not OffsetRelation.FOREIGN], self.deleted[topic]
+            left = {view: view.source_end - crossed.get(view.place.partition, 0) for view in known}
+            behind = {view: min(view.lag_records, lacks) for view, lacks in left.items() if lacks > 0}
+            lag = sum(behind.values())
+            if lag > 0 and now_ms - since_ms <= LOST_RECORDS_KEPT_MS:
+                oldest_ms = max(view.recovery_point_ms for view, lacks in behind.items() if lacks)
+                found[topic] = LostRecords(why, lag, oldest_ms)
+        return found
+
+    def _forget(self, now_ms: int) -> None:
+        """Topics that are known to be over, and partitions and groups that a topic which is read has no more."""
+        if now_ms - self.seen_ms[""] > LAG_KEPT_MS:
+            return
+        gone = {topic for topic, (since_ms, _) in self.over.items() if now_ms - since_ms > LAG_KEPT_MS}
+        gone -= self._lost(now_ms).keys()
+        for topic in gone:
+            self.seen_ms.pop(topic, None)
+        for place in [place for place in self.views if place.topic in gone or self._is_past(place, now_ms)]:
+            self.views.pop(place)
+            self.arrivals.pop(place, None)
+
+    def _is_past(self, place: MonitoredPartition, now_ms: int) -> bool:
+        seen_ms = self.seen_ms.get(place.topic, 0)
+        if self.failures or now_ms - seen_ms > LAG_KEPT_MS:
+            return False
+        return now_ms - self.views[place].at_ms > (GROUP_LAG_KEPT_MS if place.group else LAG_KEPT_MS)
+
+
+def _furthest(before: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:
+    """How far each partition has crossed: what receipts said once stays true when they are forgotten."""
+    return {number: max(before.get(number, 0), now.get(number, 0)) for number in before.keys() | now.keys()}
+
+
+def _view_of(row: PartitionDelayRow) -> PartitionLag:
+    return PartitionLag(
+        MonitoredPartition(row.link, row.topic, row.partition),
+        *(row.at_ms, row.source_end, row.target_end, row.lag_records, row.recovery_point_ms),
+        OffsetRelation(row.axis),
+        row.state,
+    )
+
+
+def _group_view(reading: LagReading) -> PartitionLag:
+    source = reading.source_commit or 0
+    # A group without a place there begins where it likes: nothing is known of it.
+    target = -1 if reading.target_commit is None else reading.target_commit
+    behind = max(0, source - max(0, target)) if reading.axis is OffsetRelation.EXACT else 0
+    state = "paused" if reading.paused else "watched"
+    return PartitionLag(reading.place, reading.at_ms, source, target, behind, 0, reading.axis, state)

@@ -1,0 +1,381 @@
+"""One look for scripts, Nagios and Zabbix: is all well, and one number for each item.
+
+No more is expected of one that watched, and was killed.
+
+How far behind each topic is, what alarms stand, and who watches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Link, Plan
+from twinshore.config.schema import did_you_mean
+from twinshore.config.sentences import count_phrase
+from twinshore.config.settings import Settings
+from twinshore.kafka.clock import wall_ms
+from twinshore.monitoring.core import alerts
+from twinshore.monitoring.core.alerts import (
+    describe_paused,
+    describe_stale_figures,
+    describe_unread_links,
+    get_freshness_limit_s,
+)
+from twinshore.monitoring.sampler import find_stopped_partitions
+from twinshore.monitoring.watchers import (
+    CauseByAlarm,
+    LastWatch,
+    build_last_watch,
+    find_alarm_causes,
+    find_silent_watches,
+    find_unwatched_links,
+    get_watch_alarm_key,
+    read_last_watch_rows,
+    read_open_alarms,
+)
+from twinshore.replication.core.link_config import effective_link
+from twinshore.state.core.values import AlarmRow, AuditRow, PartitionDelayRow, WatcherRow
+from twinshore.state.store import Store
+
+
+class CheckStatus(IntEnum):
+    """As such checks end."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """CRITICAL: nobody looks, so that what stands is what was known last; WARNING: alarms stand, or figures are old."""
+
+    level: CheckStatus
+    sentences: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.level.name}: {'; '.join(self.sentences)}"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFigure:
+    """One number, or `why` there is none that may be shown as today's: 0 would say that all is well."""
+
+    value: float = 0.0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    names: tuple[str, ...]
+    places: tuple[PartitionDelayRow, ...]
+    standing: tuple[AlarmRow, ...]
+    unseen: tuple[str, ...]
+    fresh_s: float
+    now_ms: int
+    watch: LastWatch
+
+
+def check_item(item: str) -> None:
+    """ConfigError where there is none of that name."""
+    if item not in ("", *alerts.ZABBIX_ITEMS):
+        raise ConfigError(f"no item {item!r}; known: {', '.join(alerts.ZABBIX_ITEMS)}")
+
+
+def read_zabbix_discovery(links: Sequence[str], settings: Settings, store: Store) -> str:
+    """Zabbix's low-level discovery of links and topics."""
+    return alerts.build_zabbix_discovery(
+        [row for one in settings.chosen(links) for row in store.delay.places(one.name)]
+    )
+
+
+def read_figure(
+    item: str, links: Sequence[str], topic: str, settings: Settings, store: Store, *, clock: Callable[[], int]
+) -> CheckFigure:
+    """`item` of these links, or of one topic of them. `clock` gives milliseconds, and is read behind the store: what
+    was written meanwhile is not from the future."""
+    check_item(item)
+    seen = _look(links, settings, store, clock)
+    why = alerts.explain_missing_figure(item, seen.places, topic, seen.now_ms, seen.fresh_s, seen.unseen)
+    if why:
+        return CheckFigure(why=why)
+    # One cause counts once; of a topic all that is wrong with it counts.
+    heads = find_alarm_causes(seen.standing)
+    counted = seen.standing if topic else [row for row, head in heads.items() if row == head]
+    return CheckFigure(alerts.compute_figure(item, seen.places, counted, topic))
+
+
+def check_links(
+    links: Sequence[str], topic: str, settings: Settings, store: Store, *, clock: Callable[[], int]
+) -> CheckResult:
+    """Of these links, or of one topic of them and of what is wrong with whole links."""
+    seen = _look(links, settings, store, clock)
+    places, standing, told, now_ms = seen.places, seen.standing, list(seen.unseen), seen.now_ms
+    heads, known = find_alarm_causes(standing), {row.topic for row in places}
+    if topic:
+        places = tuple(row for row in places if row.topic == topic)
+        standing = tuple(row for row in standing if row.topic in ("", topic))
+    if topic and not places:
+        told.append(f"no place of topic {topic} is watched{did_you_mean(topic, sorted(known))}")
+    stands = _sentences(standing, heads, places, seen.watch, now_ms)
+    if told:
+        # What stands is what was known last, and worth as much as its age.
+        return CheckResult(CheckStatus.CRITICAL, (*told, *stands))
+    warnings = (
+        *stands,
+        *describe_stale_figures(places, now_ms, seen.fresh_s),
+        *describe_unread_links(seen.names if not topic else (), places),
+    )
+    if warnings:
+        return CheckResult(CheckStatus.WARNING, warnings)
+    return CheckResult(CheckStatus.OK, (_in_figures(places), *describe_paused(places, topic)))
+
+
+def _look(links: Sequence[str], settings: Settings, store: Store, clock: Callable[[], int]) -> _Seen:
+    chosen = settings.chosen(links)
+    names = tuple(one.name for one in chosen)
+    places = tuple(row for name in names for row in store.delay.places(name))
+    silent = [row for row in store.delay.alarms(open_only=True, limit=None) if row.kind == "monitor silent"]
+    standing, watchers = (*read_open_alarms(chosen, store), *silent), store.delay.watches()
+    told, now_ms = read_last_watch_rows(settings.links, store), clock()
+    unseen = tuple(_unseen(names, watchers, now_ms))
+    watch = build_last_watch(settings.links, watchers, told, now_ms)
+    return _Seen(names, places, standing, unseen, get_freshness_limit_s(settings.delay.section), now_ms, watch)
+
+
+def _unseen(links: Sequence[str], watchers: Sequence[WatcherRow], now_ms: int) -> list[str]:
+    """What nobody looks at now, in sentences."""
+    told = [
+        f"{name} has said nothing for {age_s:.0f} s" for name, age_s in find_silent_watches(watchers, now_ms).items()
+    ]
+    without = find_unwatched_links(links, watchers, now_ms)
+    if without:
+        told.append(f"no monitor watches {', '.join(without)}: start `twinshore delay watch`")
+    return told
+
+
+def _in_figures(places: Sequence[PartitionDelayRow]) -> str:
+    worst_ms = max((row.recovery_point_ms for row in places if not row.group), default=0)
+    return f"{count_phrase(len(places), 'place')} watched, recovery point {worst_ms / 1000:.1f} s"
+
+
+def _sentences(
+    standing: Sequence[AlarmRow],
+    heads: CauseByAlarm,
+    places: Sequence[PartitionDelayRow],
+    watch: LastWatch,
+    now_ms: int,
+) -> list[str]:
+    """Each alarm's, a cause's with its parts behind it: for how long it has stood, or when it was judged last; and when
+    its topic was read last."""
+    read_ms = _read_ms(places)
+    said = {}
+    for row in standing:
+        at_ms = read_ms.get((row.link, row.topic))
+        read = f", read {(now_ms - at_ms) / 1000:.0f} s ago" if at_ms is not None else ""
+        said[row] = f"{row.sentence} [{watch.describe_duration(row, now_ms)}{read}]"
+    found = []
+    for row in [row for row in standing if heads[row] == row or heads[row] not in said]:
+        parts = [said[one] for one in standing if heads[one] == row and one != row]
+        listed = f" (with it {len(parts)}: {'; '.join(parts)})" if parts else ""
+        found.append(f"{said[row]}{listed}")
+    return found
+
+
+def _read_ms(places: Sequence[PartitionDelayRow]) -> Mapping[tuple[str, str], int]:
+    """When each topic's oldest figure was read."""
+    found: dict[tuple[str, str], int] = {}
+    for place in places:
+        if not place.group:
+            key = (place.link, place.topic)
+            found[key] = min(place.at_ms, found.get(key, place.at_ms))
+    return found
+
+
+AUDIT_KIND = "monitor"
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetWatcher:
+    """By its name, as `twinshore delay` shows it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetWatcherStep:
+    """`missed`: the alarms that end with it."""
+
+    name: str
+    missed: tuple[AlarmRow, ...]
+
+    def sentence(self, *, done: bool) -> str:
+        word = "is not missed" if done else "would not be missed"
+        return f"{self.name} {word} any more; if it is alive after all, it says so again at once"
+
+
+def plan(asked: ForgetWatcher, store: Store) -> Plan[ForgetWatcherStep]:
+    """ConfigError where nobody of that name watches or is missed."""
+    names, key = [row.name for row in store.delay.watches()], get_watch_alarm_key(asked.name)
+    missed = tuple(row for row in store.delay.alarms(key.link, open_only=True) if row.kind == key.kind)
+    if asked.name not in names and not missed:
+        known = "; ".join(names) or "nobody"
+        raise ConfigError(f"no monitor {asked.name!r} runs or is missed", hint=f"there are: {known}")
+    return Plan((ForgetWatcherStep(asked.name, missed),))
+
+
+def act(planned: Plan[ForgetWatcherStep], store: Store, *, by: str) -> Iterator[ForgetWatcherStep]:
+    """One that is alive after all says so again."""
+    for step in planned.steps:
+        now_ms = wall_ms()
+        was = "missed" if step.missed else "expected"
+        told = AuditRow(now_ms, "", AUDIT_KIND, step.name, was, "forgotten", f"by {by}", by)
+        store.delay.end_watch(step.name, [told])
+        for row in step.missed:
+            store.delay.clear_alarm(row.id, now_ms)
+        yield step
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDelay:
+    """A topic's partitions, or a group's places in them, together. `about`: nobody knows it exactly, as others write
+    the copy. `seen_s`: how old the oldest figure is. `stopped`: why the mirror does not carry it, or not all of it.
+    `unplaced`: nobody knows where the group would go on, or not by the source's offsets."""
+
+    link: str
+    topic: str
+    group: str
+    about: bool
+    partitions: int
+    source_end: int
+    target_end: int
+    lag_records: int
+    recovery_point_ms: int
+    seen_s: float
+    stopped: str = ""
+    unplaced: bool = False
+
+    @property
+    def unknown(self) -> bool:
+        """Whether lag and recovery point say nothing: a copy that is not carried and was never a twin may lack
+        everything."""
+        return self.unplaced or (self.about and bool(self.stopped))
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """As a monitor saw it last; `now_ms` is when it was asked."""
+
+    places: tuple[PartitionDelayRow, ...]
+    standing: tuple[AlarmRow, ...]
+    watchers: tuple[WatcherRow, ...]
+    now_ms: int
+    watch: LastWatch
+    stopped: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    def topics(self) -> list[TopicDelay]:
+        """By link, topic and group."""
+        found: dict[tuple[str, str, str], list[PartitionDelayRow]] = {}
+        for row in self.places:
+            found.setdefault((row.link, row.topic, row.group), []).append(row)
+        return [self._topic(key, ours) for key, ours in sorted(found.items())]
+
+    def sentences(self) -> list[str]:
+        """Topics that are not carried, alarms, each cause with what follows from it, and who watches."""
+        heads = find_alarm_causes(self.standing)
+        shown = {(row.link, row.topic) for row in self.places}
+        found = [f"not carried: {why}" for at, why in sorted(self.stopped.items()) if at in shown]
+        for alarm in [row for row in self.standing if heads[row] == row]:
+            parts = [row for row in self.standing if heads[row] == alarm and row != alarm]
+            that = "" if self.watch.watches(alarm) else "that "
+            found.append(f"alarm {that}{self.watch.describe_duration(alarm, self.now_ms)}: {alarm.sentence}")
+            found += [f"  with it, {self.watch.describe_duration(one, self.now_ms)}: {one.sentence}" for one in parts]
+        found += [f"{row.name}: {row.sentence}, {self._age_s(row.beaten_ms):.0f} s ago" for row in self.watchers]
+        return [*found, *([] if self.watchers else ["nobody watches: start `twinshore delay watch`"])]
+
+    def as_values(self) -> dict[str, Any]:
+        """For programs."""
+        heads = find_alarm_causes(self.standing)
+        parts = {row: heads[row].id if heads[row] != row else None for row in self.standing}
+        return {
+            "places": [_values(row) | {"age_s": round(self._age_s(row.at_ms), 3)} for row in self.places],
+            "alarms": [asdict(row) | {"part_of": parts[row]} | self._watched(row) for row in self.standing],
+            "watchers": [asdict(row) | {"age_s": round(self._age_s(row.beaten_ms), 3)} for row in self.watchers],
+            "not_carried": [{"link": at[0], "topic": at[1], "why": why} for at, why in sorted(self.stopped.items())],
+        }
+
+    def _watched(self, row: AlarmRow) -> dict[str, Any]:
+        return {"watched": self.watch.watches(row), "last_watched_ms": self.watch.get_last_judged_ms(row)}
+
+    def _age_s(self, at_ms: int) -> float:
+        return (self.now_ms - at_ms) / 1000
+
+    def _topic(self, key: tuple[str, str, str], ours: Sequence[PartitionDelayRow]) -> TopicDelay:
+        return TopicDelay(
+            *key,
+            any(row.axis == "foreign" for row in ours),
+            len(ours),
+            sum(row.source_end for row in ours),
+            sum(row.target_end for row in ours),
+            sum(row.lag_records for row in ours),
+            max(row.recovery_point_ms for row in ours),
+            max(self._age_s(row.at_ms) for row in ours),
+            self.stopped.get(key[:2], ""),
+            bool(key[2]) and any(row.target_end < 0 or row.axis == "mapped" for row in ours),
+        )
+
+
+def read_delays(
+    links: Sequence[str], topic: str, settings: Settings, store: Store, *, clock: Callable[[], int]
+) -> Delays:
+    """Of these links, or all; of one topic where it is named. ConfigError where nobody watches such a topic. `clock`
+    gives milliseconds, and is read behind the store: what was written meanwhile is not from the future."""
+    chosen = settings.chosen(links)
+    watched = [row for link in chosen for row in store.delay.places(link.name)]
+    places = tuple(row for row in watched if topic in ("", row.topic))
+    if topic and not places:
+        near = did_you_mean(topic, sorted({row.topic for row in watched}))
+        raise ConfigError(f"no place of topic {topic} is watched{near}")
+    standing, watchers = tuple(read_open_alarms(chosen, store)), tuple(store.delay.watches())
+    stopped = {(link.name, name): why for link in chosen for name, why in _stopped(link, store) if topic in ("", name)}
+    told, now_ms = read_last_watch_rows(settings.links, store), clock()
+    return Delays(places, standing, watchers, now_ms, build_last_watch(settings.links, watchers, told, now_ms), stopped)
+
+
+def read_alarm_history(links: Sequence[str], settings: Settings, store: Store, *, limit: int) -> list[AlarmRow]:
+    """Alarms that stand or stood, newest first; without a name also those of monitors, which are no link's."""
+    names = [one.name for one in settings.chosen(links)] if links else []
+    return list(store.delay.alarms(*names, limit=limit))
+
+
+def describe_alarm_durations(
+    rows: Sequence[AlarmRow], settings: Settings, store: Store, *, clock: Callable[[], int]
+) -> list[str]:
+    """For how long each of these alarms stood; that it stands, or when it was judged last. `clock` as in
+    `read_delays`."""
+    told, watchers = read_last_watch_rows(settings.links, store), store.delay.watches()
+    now_ms = clock()
+    watch = build_last_watch(settings.links, watchers, told, now_ms)
+    return [
+        f"for {(row.cleared_ms - row.raised_ms) / 1000:.0f} s"
+        if row.cleared_ms is not None
+        else "stands"
+        if watch.watches(row)
+        else watch.describe_duration(row, now_ms)
+        for row in rows
+    ]
+
+
+def _stopped(link: Link, store: Store) -> Iterable[tuple[str, str]]:
+    """By the ledger, as a monitor hears it too."""
+    held = effective_link(link, store.controls.of(link.name)).link
+    said, _ = find_stopped_partitions(held, store.ledger.rows(link.name, open_only=True))
+    return said.items()
+
+
+def _values(row: PartitionDelayRow) -> dict[str, Any]:
+    return {name: value for name, value in asdict(row).items() if name != "waiting"}

@@ -1,0 +1,546 @@
+"""How a link stands, as `twinshore status` shows it: the mirror's last word while it holds, lag by ends that are fresh.
+
+What is old says so. Where no mirror looks at the source any more, the source is asked from here, for a moment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from twinshore.config.errors import TwinshoreError
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import Link, LinkControl
+from twinshore.config.sentences import count_phrase, format_age, format_time, join_names
+from twinshore.config.settings import Settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.log_reader import find_existing_partitions, read_log_ends, read_log_starts
+from twinshore.kafka.pool import ConnectionPool
+from twinshore.proof.core import compare
+from twinshore.proof.core.planning import RereadPass, describe_reread_pass, measure_reread_pass
+from twinshore.proof.link_scan import NotCompared
+from twinshore.replication.core.filters import admits
+from twinshore.replication.core.incident_rules import describe_outage, parse_outage_cause
+from twinshore.replication.core.lag import (
+    LAG_KIND,
+    SHARED_FETCH_KIND,
+    STANDBY_KIND,
+    LagStatus,
+    SharedFetchStatus,
+    StandbyStatus,
+    TopicLag,
+    broadcast_values,
+    describe_broadcast,
+    end_offsets_ttl_s,
+    is_clock_ahead,
+    is_fresh,
+    parse_lag,
+    parse_shared_fetch,
+    parse_standby,
+    replicated_offsets,
+    status_ttl_s,
+    summarize_lag,
+)
+from twinshore.replication.core.model import FLOWING, STANDBY, STOPPED, UNKNOWN
+from twinshore.replication.links import effective_links, load_links
+from twinshore.replication.metrics import admitted_partitions, recreated_topics, refused_topics
+from twinshore.replication.sync.core.lifecycle import KEEP_TWIN
+from twinshore.state.core.values import IncidentRow, LinkStatus, ReplicatedPosition
+from twinshore.state.store import Store
+from twinshore.switch.core.acl_rules import describe_missing_authorizer
+from twinshore.switch.drain import read_topics_left_to_link
+from twinshore.switch.write_access import WriteBlockKeeper
+
+SOURCE_TIMEOUT_S = 2.0
+LAG_FROM_MIRROR, LAG_FROM_SOURCE, LAG_FROM_STORE = "mirror", "source", "store"
+CLOCK_AHEAD_MESSAGE = "the mirror's clock is ahead of this one by {}"
+PAUSED_TOPICS_NAMED_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLag:
+    """By ends of the source that were seen `age_s` ago: by the mirror, by this process, or once, as the store has it.
+    `unseen` partitions are not in it. `oldest_s`: for how long the source has had the oldest record that a twin lacks;
+    None where that is not known."""
+
+    records: int
+    age_s: float
+    seen_by: str
+    unseen: int = 0
+    oldest_s: float | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether it is so now."""
+        return self.seen_by != LAG_FROM_STORE
+
+    def __str__(self) -> str:
+        unseen = f" ({self.unseen} partitions unseen)" if self.unseen else ""
+        return f"{self.records:,}{unseen}" if self.known else f"{self.records:,} ({describe_age(self.age_s)})"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic's partitions together; offsets are sums over them. None is not known now. One that is `excluded` by the
+    filters that hold now was carried before, and has no lag; one that is `refused` was never begun with: it has no
+    twin that could end anywhere."""
+
+    topic: str
+    partitions: int
+    stopped: int
+    twin_end: int | None
+    source_end: int | None
+    lag_records: int | None
+    last_lag_records: int | None
+    records: int
+    bytes: int
+    paused: bool = False
+    excluded: bool = False
+    refused: bool = False
+    recovery_point_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkView:
+    """A link as `status` shows it. `word` is None where no mirror has ever run it, `lag` where no end was ever seen;
+    `why_old`: why nobody could ask for its ends now. `paused`: what operators let rest of it, with its topics."""
+
+    link: str
+    state: str
+    word: LinkStatus | None
+    age_s: float
+    lag: LinkLag | None
+    topics: tuple[TopicView, ...]
+    incidents: tuple[IncidentRow, ...]
+    why_old: str = ""
+    paused: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    # Topics whose twins operators keep from deletion; "" means all of them.
+    kept: tuple[str, ...] = ()
+    # How long ago all that is proven was read, how long that takes, and what the last proof could not compare.
+    says_of_proof: tuple[str, ...] = ()
+    proof_pass: RereadPass | None = None
+    not_compared: tuple[NotCompared, ...] = ()
+    # Whether the settings forbid every deletion and cut.
+    never_delete: bool = False
+    # Where a switch has left an old home to the link, and no rule can keep writers from it.
+    open_home: str = ""
+    # The broadcast that it belongs to, and how it is read there by the mirror's last word, while that holds.
+    broadcast: str = ""
+    reading: SharedFetchStatus | None = None
+    # The mirror that stands by for the one that carries it, while it says so.
+    standby: StandbyStatus | None = None
+
+    @property
+    def stale(self) -> bool:
+        """A mirror has spoken of it, and it does not any more."""
+        return self.state == UNKNOWN and self.word is not None
+
+    @property
+    def runs(self) -> bool:
+        """Whether a mirror says now how it stands."""
+        return self.state not in (UNKNOWN, STOPPED)
+
+    @property
+    def says(self) -> str:
+        """The link's sentence, or why there is none to believe."""
+        if self.word is None:
+            return "no mirror has run it with this store yet: start `twinshore mirror run`"
+        if self.stale:
+            last = f"last said: {self.word.state}: {self.word.sentence}"
+            if self.age_s < 0:
+                return (
+                    f"{CLOCK_AHEAD_MESSAGE.format(format_age(-self.age_s))}, so nobody knows how old its word is; "
+                    f"{last}"
+                )
+            if self.word.state == STANDBY:
+                return (
+                    f"no word for {format_age(self.age_s)}, and the last one is of a mirror that carried nothing"
+                    f" ({_who(self.word.owner)}): start `twinshore mirror run`; {last}"
+                )
+            return (
+                f"no word for {format_age(self.age_s)} from its mirror ({_who(self.word.owner)}), which was not "
+                "stopped in"
+                f" good order: it was killed, or cannot write the store. {self._who_follows}; {last}"
+            )
+        if self.state == STOPPED:
+            since = format_age(max(0.0, self.age_s))
+            return f"{self.word.sentence}, {since} ago; nothing is carried until `twinshore mirror run` is started"
+        return self.word.sentence
+
+    @property
+    def _who_follows(self) -> str:
+        if self.standby is None:
+            return "Unless it runs: `twinshore mirror run`"
+        return f"{_who(self.standby.who)} stands by, and takes over"
+
+    @property
+    def says_of_standby(self) -> str:
+        """Who stands by; empty where nobody says so, or nobody else speaks of the link."""
+        if self.standby is None or self.state == STANDBY:
+            return ""
+        return f"{_who(self.standby.who)} stands by: {self.standby.sentence}"
+
+    @property
+    def says_of_lag(self) -> str:
+        """Why the lag is not what it is now; empty where it is."""
+        if self.lag is None or self.lag.known:
+            return ""
+        ahead = self.lag.age_s < 0
+        when = CLOCK_AHEAD_MESSAGE.format(format_age(-self.lag.age_s)) if ahead else f"{format_age(self.lag.age_s)} ago"
+        return f"lag unknown: {self.why_old}; last seen {self.lag.records:,}, {when}"
+
+    @property
+    def says_of_recovery_point(self) -> str:
+        """What would be lost with the source; empty where no end of it was ever seen."""
+        if self.lag is None:
+            return ""
+        source, _, target = self.link.partition("->")
+        oldest = f", the oldest for {format_age(self.lag.oldest_s)}" if self.lag.records and self.lag.oldest_s else ""
+        return f"recovery point: of {source}'s records {target} lacks {self.lag}{oldest}"
+
+    @property
+    def says_of_broadcast(self) -> str:
+        """Which broadcast it belongs to, and how it is read there; empty where it belongs to none."""
+        return describe_broadcast(self.broadcast, self.reading)
+
+    @property
+    def says_of_operators(self) -> tuple[str, ...]:
+        """Topics that rest though their link flows, twins that nothing may delete, and what operators alone can see
+        to."""
+        pauses = [
+            f"paused by operators: topics {pattern!r} "
+            f"({join_names(topics, PAUSED_TOPICS_NAMED_MAX) or 'none that has a twin'})"
+            for pattern, topics in self.paused
+        ]
+        some = join_names([topic for topic in self.kept if topic], PAUSED_TOPICS_NAMED_MAX)
+        keeps = "any of its twins" if "" in self.kept else f"the twins of {some}"
+        never = ["[safety] never_delete is set: no twin is deleted, no record cut off"] if self.never_delete else []
+        kept = [f"kept by operators: nothing deletes {keeps}"] if self.kept else []
+        return (*pauses, *never, *kept, *([self.open_home] if self.open_home else []))
+
+    @property
+    def says_of_incidents(self) -> tuple[str, ...]:
+        """Each open row in a sentence; one of the whole link has no topic to name."""
+        return tuple(_of_incident(row) for row in self.incidents)
+
+
+def _of_incident(row: IncidentRow) -> str:
+    one = row.incident
+    topic = f", {one.topic}" if one.topic else ""
+    place = f"{topic}-{one.partition}" if topic and one.partition >= 0 else topic
+    return f"{one.link}: open incident {row.id}, {one.kind}{place}: {one.sentence}"
+
+
+def read_link_views(
+    store: Store,
+    settings: Settings,
+    names: Sequence[str],
+    *,
+    clock: Callable[[], int],
+    topics: bool = False,
+    pool: ConnectionPool | None = None,
+) -> list[LinkView]:
+    """How these links stand now, or all; their topics too where they are asked for. A source that does not answer is
+    waited for once; `pool`: by whoever looks more than once. `clock` gives the time in ms, and
+    is read behind whatever is judged by it: a look may take seconds, in which a mirror writes on."""
+    holds_s = status_ttl_s(settings.mirror.receipts_s)
+    settings = settings.with_links(load_links(settings, store).links)
+    words = {word.link: word for word in store.links.statuses()}
+    read_ms = clock()
+    views = []
+    pool = pool or ConnectionPool(once=True)
+    holds = effective_links(settings.links, store)
+    for begins in settings.chosen(names):
+        link, name = holds[begins.name].link, begins.name
+        word = words.get(name)
+        age_s = _age_s(word.updated_ms, read_ms) if word else 0.0
+        state = _state(word, age_s, holds_s)
+        seen = _lag(store, settings, link, clock, state, pool, topics=topics)
+        found = tuple(_topics_of(store, link, seen, clock())) if topics else ()
+        incidents = store.ledger.rows(name, open_only=True)
+        proven = _proven(store, settings, name, clock())
+        paused = _paused(store, name, link.control)
+        kept = tuple(row.subject for row in store.link_states.of(name, KEEP_TWIN))
+        given = (name, state, word, age_s, seen.lag, found, incidents, seen.why, paused, kept, *proven)
+        left = read_topics_left_to_link(link, store)
+        open_home = (
+            describe_missing_authorizer(link, WriteBlockKeeper(store, name).known(link.target), left) if left else ""
+        )
+        told = (
+            store.link_states.of(name, SHARED_FETCH_KIND) if link.broadcast and state not in (UNKNOWN, STOPPED) else ()
+        )
+        reading, never = parse_shared_fetch(told, read_ms, holds_s), settings.safety.never_delete
+        heir = parse_standby(store.link_states.of(name, STANDBY_KIND), read_ms, holds_s)
+        heir = None if heir and word and heir.who == word.owner else heir  # it has taken over meanwhile
+        views.append(
+            LinkView(
+                *given, never_delete=never, open_home=open_home, broadcast=link.broadcast, reading=reading, standby=heir
+            )
+        )
+    return views
+
+
+def _paused(store: Store, link: str, control: LinkControl) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The expressions that operators paused, each with the topics that it meets now."""
+    topics = sorted({row.topic for row in store.twins.of(link)}) if control.paused_topics else []
+    return tuple(
+        (pattern, tuple(topic for topic in topics if re.fullmatch(pattern, topic))) for pattern in control.paused_topics
+    )
+
+
+def _who(owner: str) -> str:
+    """The host and process, without what tells two of the same number apart."""
+    return owner.rpartition(" ")[0] or owner
+
+
+def _proven(
+    store: Store, settings: Settings, link: str, now_ms: int
+) -> tuple[tuple[str, ...], RereadPass | None, tuple[NotCompared, ...]]:
+    rows, bytes_s = store.proofs.of(link), settings.proof.reread_mb_s * 1e6
+    lacks = compare.read_not_compared(store.link_states.of(link, compare.NOT_COMPARED_KIND))
+    proof = settings.proof
+    says = [*describe_reread_pass(rows, bytes_s, proof.read_again_h, now_ms, going=proof.beside_mirror)]
+    if lacks is not None:
+        says.append(lacks.in_words(format_age(max(0.0, (now_ms - lacks.at_ms) / 1000))))
+    return tuple(says), measure_reread_pass(rows, bytes_s), lacks.lacks if lacks is not None else ()
+
+
+def _age_s(at_ms: int, now_ms: int) -> float:
+    """How old it is; below 0 where the clock that wrote it is ahead by more than clocks differ."""
+    age_s = (now_ms - at_ms) / 1000
+    return age_s if is_clock_ahead(age_s) else max(0.0, age_s)
+
+
+def _state(word: LinkStatus | None, age_s: float, holds_s: float) -> str:
+    """The last word's, while it holds. Who stopped in good order said so once, and it stays true."""
+    if word is None or not (is_fresh(age_s, holds_s) or word.state == STOPPED):
+        return UNKNOWN
+    return word.state
+
+
+class _Seen(NamedTuple):
+    """The lag, what it comes from, and why it is old where it is."""
+
+    lag: LinkLag | None
+    word: LagStatus | None
+    why: str = ""
+
+
+def _lag(
+    store: Store,
+    settings: Settings,
+    link: Link,
+    clock: Callable[[], int],
+    state: str,
+    pool: ConnectionPool,
+    *,
+    topics: bool,
+) -> _Seen:
+    """The mirror's own, if it is fresh; else as the source says now; else as it was when it was last seen."""
+    asks, flows = state in (UNKNOWN, STOPPED), state == FLOWING
+    told = parse_lag(store.link_states.of(link.name, LAG_KIND))
+    told = told and told.only(partial(admits, link))  # the filters may be younger than the look
+    age_s = _age_s(told.seen_ms, clock()) if told else 0.0
+    # Of very many topics the mirror leaves the sum alone in the store; twins that were just made it has not seen yet.
+    asks = asks or (told is not None and (not told.partitions or (topics and not told.topics)))
+    if told and not asks and is_fresh(age_s, end_offsets_ttl_s(settings.mirror.ends_s)):
+        return _Seen(_lag_of(told, age_s, LAG_FROM_MIRROR, told, clock()), told)
+    asked = _ask(store, settings, link, clock(), pool, before=bool(told and told.partitions))
+    if isinstance(asked, str):
+        return _Seen(_lag_of(told, age_s, LAG_FROM_STORE, told, clock()) if told else None, told, asked)
+    if not asked.partitions and (told is None or not flows):
+        # Whatever the source holds, nothing of it has a twin: no lag was seen.
+        return _Seen(None, None)
+    return _Seen(_lag_of(asked, 0.0, LAG_FROM_SOURCE, told, clock()), asked)
+
+
+def _lag_of(word: LagStatus, age_s: float, seen_by: str, told: LagStatus | None, now_ms: int) -> LinkLag:
+    """`told`: the mirror's last word, behind which all came that it knows nothing of."""
+    since_ms = told.since_ms or told.seen_ms if told and (word.lag or seen_by == LAG_FROM_STORE) else 0
+    return LinkLag(word.lag, age_s, seen_by, word.unseen, _missing_s(word, since_ms, now_ms))
+
+
+def _missing_s(word: LagStatus | TopicLag, else_ms: int, now_ms: int) -> float | None:
+    """For how long the oldest missing record has been missing: since `else_ms` where the word does not say it."""
+    if since_ms := word.since_ms or else_ms:
+        return max(0, now_ms - since_ms) / 1000
+    return None if word.lag or word.unseen else 0.0
+
+
+def _ask(
+    store: Store, settings: Settings, link: Link, now_ms: int, pool: ConnectionPool, *, before: bool
+) -> LagStatus | str:
+    """By the source's own ends and the receipts, as far as there are twins; why it cannot be asked from here. `before`:
+    there were twins."""
+    reached = replicated_offsets(store.twins.of(link.name), store.receipts.positions(link.name))
+    refused = refused_topics(store, link.name)
+    if not reached and not refused:
+        return "none of its twins is in this store any more" if before else summarize_lag((), now_ms)
+    reached, refused = admitted_partitions(link, reached), frozenset(topic for topic in refused if admits(link, topic))
+    known = store.links.identity(link.name)
+    try:
+        source = KafkaCluster(
+            settings.cluster(link.source),
+            client_id="twinshore-status",
+            cluster_id=known.source_cluster_id if known else "",
+            patience_s=SOURCE_TIMEOUT_S,
+            call_s=SOURCE_TIMEOUT_S,
+            pool=pool,
+        )
+        try:
+            reached |= read_log_starts(source, refused)
+            there = find_existing_partitions(source, tuple(reached))
+            ends = read_log_ends(source, there).without(recreated_topics(store, link.name))
+        finally:
+            source.close()
+    except TwinshoreError as error:
+        return f"{link.source} cannot be asked from here: {error.message}"
+    places = [(named, reached[named], ends.of.get(named, -1)) for named in there if named.topic not in ends.gone]
+    return summarize_lag(places, now_ms)
+
+
+def _topics_of(store: Store, link: Link, seen: _Seen, now_ms: int) -> Iterator[TopicView]:
+    refused = refused_topics(store, link.name)
+    return _by_topic(store.receipts.positions(link.name), seen.word, seen.lag, link, refused, now_ms)
+
+
+def _by_topic(
+    positions: Iterable[ReplicatedPosition],
+    word: LagStatus | None,
+    lag: LinkLag | None,
+    link: Link,
+    refused: Container[str] = (),
+    now_ms: int = 0,
+) -> Iterator[TopicView]:
+    grouped: dict[str, list[ReplicatedPosition]] = {}
+    for position in positions:
+        grouped.setdefault(position.topic, []).append(position)
+    known, seen_ms = word.topics if word else {}, word.seen_ms if word and lag and not lag.known else 0
+    for topic in sorted({*grouped, *known}):
+        ours = grouped.get(topic, [])
+        told, last_end = known.get(topic, TopicLag(unseen=1)), sum(position.to_offset for position in ours)
+        last_lag = sum(position.lag_records for position in ours)
+        fresh, excluded = lag is not None and lag.known and not told.unseen, not admits(link, topic)
+        yield TopicView(
+            topic,
+            partitions=max(len(ours), told.partitions),
+            stopped=sum(position.state == "stopped" for position in ours),
+            # Of the same moment as the source's end: receipts are younger than a look, and would be beyond that.
+            twin_end=None if topic in refused else told.reached if fresh else max(last_end, told.reached),
+            source_end=told.source_end if fresh else None,
+            lag_records=told.lag if fresh else None,
+            last_lag_records=None if excluded else told.lag if topic in known else last_lag,
+            records=sum(position.records for position in ours),
+            bytes=sum(position.bytes for position in ours),
+            paused=link.control.pauses(topic),
+            excluded=excluded,
+            refused=topic in refused,
+            recovery_point_s=_missing_s(told, seen_ms, now_ms) if topic in known else None,
+        )
+
+
+def describe_age(age_s: float) -> str:
+    """How old, in few words."""
+    return f"{format_age(age_s)} old" if age_s >= 0 else f"clock {format_age(-age_s)} ahead"
+
+
+LIVE_FIELDS = ("records_per_s", "bytes_per_s", "p50_ms", "p99_ms")
+
+
+def as_values(view: LinkView, *, topics: bool) -> dict[str, Any]:
+    """The view for programs: null is what is not known now."""
+    values: dict[str, Any] = {} if view.word is None else asdict(view.word)
+    if not view.runs:
+        values |= dict.fromkeys(LIVE_FIELDS) | {"last_state": view.word.state if view.word else None}
+    lag = view.lag
+    values |= {
+        "link": view.link,
+        "state": view.state,
+        "age_s": round(view.age_s, 3),
+        "stale": view.stale,
+        "says": view.says,
+        "lag_records": lag.records if lag and lag.known else None,
+        "last_lag_records": lag.records if lag else None,
+        "lag_age_s": round(lag.age_s, 3) if lag else None,
+        "lag_seen_by": lag.seen_by if lag else None,
+        "unseen_partitions": lag.unseen if lag else None,
+        "recovery_point_s": lag.oldest_s if lag else None,
+        "paused_topics": {pattern: list(topics) for pattern, topics in view.paused},
+        "never_delete": view.never_delete,
+        "open_home": view.open_home,
+        "broadcast": broadcast_values(view.broadcast, view.reading),
+        "standby": asdict(view.standby) if view.standby else None,
+        "keeps_all": "" in view.kept,
+        "kept_topics": [topic for topic in view.kept if topic],
+    }
+    if topics:
+        values["topics"] = [asdict(topic) for topic in view.topics]
+    values["proof_pass"] = view.proof_pass._asdict() if view.proof_pass else None
+    values["not_compared"] = [asdict(lack) for lack in view.not_compared]
+    values["incidents"] = [_as_values(row) for row in view.incidents]
+    return values
+
+
+def _as_values(row: IncidentRow) -> dict[str, Any]:
+    policy = row.incident.policy
+    told = {**asdict(row.incident), "policy": policy.words, "effect": policy.effect}
+    return {"id": row.id, "opened_ms": row.opened_ms, **told}
+
+
+NAMED_MAX = 5
+CLUSTER_AWAY_KINDS = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY)
+
+
+@dataclass(frozen=True, slots=True)
+class SilentCluster:
+    """`rows`: the open rows of its links that say it."""
+
+    name: str
+    rows: tuple[IncidentRow, ...]
+
+    def __str__(self) -> str:
+        links = sorted({row.incident.link for row in self.rows})
+        ids = join_names([str(row.id) for row in self.rows], NAMED_MAX)
+        since = format_time(min(row.opened_ms for row in self.rows))
+        return (
+            f"{self.name} does not answer: {_cause(self.rows[-1])}; since {since}, {count_phrase(len(links), 'link')}"
+            f" ({join_names(links, NAMED_MAX)}), open incident{'' if len(self.rows) == 1 else 's'} {ids}"
+        )
+
+
+def find_silent_clusters(views: Iterable[LinkView]) -> list[SilentCluster]:
+    """Those that links wait for, by their open incidents."""
+    rows: dict[str, list[IncidentRow]] = {}
+    for view in views:
+        for row in view.incidents:
+            if row.incident.kind in CLUSTER_AWAY_KINDS and not row.incident.topic and _cause(row):
+                rows.setdefault(_cluster(row), []).append(row)
+    return [SilentCluster(name, tuple(found)) for name, found in rows.items()]
+
+
+def describe_link(view: LinkView, silent: Iterable[SilentCluster]) -> str:
+    """The link's sentence, but for causes that are told of a whole cluster."""
+    said = view.says
+    for one in silent:
+        for row in one.rows:
+            if row.incident.link == view.link:
+                said = said.replace(row.incident.sentence, describe_outage(row.incident.kind.side, one.name))
+    return said
+
+
+def describe_open_incidents(view: LinkView, silent: Iterable[SilentCluster]) -> list[str]:
+    """Its open rows, but for those that are told of a whole cluster."""
+    told = {row.id for one in silent for row in one.rows}
+    return [said for row, said in zip(view.incidents, view.says_of_incidents, strict=True) if row.id not in told]
+
+
+def _cluster(row: IncidentRow) -> str:
+    source, _, target = row.incident.link.partition("->")
+    return source if row.incident.kind is IncidentKind.SOURCE_AWAY else target
+
+
+def _cause(row: IncidentRow) -> str:
+    return parse_outage_cause(row.incident.sentence, row.incident.kind.side, _cluster(row))

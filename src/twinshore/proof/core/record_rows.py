@@ -1,0 +1,486 @@
+"""Records as rows: where each lies in its bytes. Indexing, comparing and digesting them, compiled where numba is there.
+
+A row is (offset, timestamp, first byte after the deltas, byte behind the record): key, value and headers lie between
+the last two, and are the same bytes in whatever batch. A digest is the sum, modulo 2^64 in each of two lanes, of the
+digests of single records: the same however the records are batched, and stretches proven apart add up.
+
+One side's log as chunks: fetched bytes in, stretches without a gap out, records as rows. Pure.
+
+A chunk covers all offsets up to its end. Those without a row are seen by nobody: control records, aborted ones, holes
+of compaction. A compressed batch is unpacked only when somebody looks into it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from types import ModuleType
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from twinshore.config.errors import WireError
+from twinshore.kafka.protocol.batch_join import load_loops
+from twinshore.kafka.protocol.primitives import PAST_END_ERRORS, read_varint
+from twinshore.kafka.protocol.record_batch import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_FLAG,
+    RECORD_BYTES_MIN,
+    BatchHeader,
+    Headers,
+    Record,
+    check_crc,
+    codec_of,
+    decompress_into,
+    next_batch,
+    record_frames,
+)
+from twinshore.kafka.protocol.visibility import AbortedTransactions
+from twinshore.proof.core.model import PREVIEW_BYTES_MAX, RecordPreview
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+ROW_FIELDS: Final = 4
+_WORD: Final = (1 << 64) - 1
+_FIRST: Final = 0x9E3779B97F4A7C15
+_SECOND: Final = 0xC2B2AE3D27D4EB4F
+_THIRD: Final = 0xFF51AFD7ED558CCD
+
+
+def record_at(data: Array, row: Array) -> Record:
+    """The record of a row; WireError when its fields do not fill it."""
+    offset, timestamp, start, end = row.tolist()
+    rest = data[start:end].tobytes()
+    try:
+        key, place = _blob(rest, 0)
+        value, place = _blob(rest, place)
+        headers, place = _headers(rest, place)
+    except PAST_END_ERRORS as error:
+        raise WireError(f"the record at offset {offset} ends too early") from error
+    if place != len(rest):
+        raise WireError(f"the record at offset {offset} has {len(rest) - place} bytes too many")
+    return Record(offset, timestamp, key, value, headers)
+
+
+def key_at(data: Array, row: Array) -> tuple[bytes | None, bool]:
+    """The record's key, and whether it is a tombstone."""
+    _, _, start, end = row.tolist()
+    rest = data[start:end].tobytes()
+    key, place = _blob(rest, 0)
+    size, _ = read_varint(rest, place)
+    return key, size == -1
+
+
+def same_record(data: Array, row: Array, peer_data: Array, peer: Array) -> bool:
+    """Time stamp, key, value and headers are the same, whatever the bytes they are written in."""
+    one, other = row.tolist(), peer.tolist()
+    if one[1] != other[1]:
+        return False
+    return record_at(data, row)[1:] == record_at(peer_data, peer)[1:]
+
+
+def preview_record(record: Record) -> RecordPreview:
+    """The record for people."""
+    headers = tuple((as_text(name) or "", as_text(content)) for name, content in record.headers)
+    return RecordPreview(record.offset, record.timestamp, as_text(record.key), as_text(record.value), headers)
+
+
+def as_text(content: bytes | None) -> str | None:
+    """Bytes for people: cut off where they are long, in hex where they are no text."""
+    if content is None:
+        return None
+    cut = content[:PREVIEW_BYTES_MAX]
+    try:
+        text = cut.decode()
+        plain = text.isprintable()
+    except UnicodeDecodeError:
+        plain = False
+    words = text if plain else f"0x{cut.hex()}"
+    return words if len(content) <= PREVIEW_BYTES_MAX else f"{words}... ({len(content)} bytes)"
+
+
+def _blob(data: bytes, place: int) -> tuple[bytes | None, int]:
+    size, start = read_varint(data, place)
+    if size == -1:
+        return None, start
+    if size < 0 or start + size > len(data):
+        raise WireError(f"a field claims {size} bytes of {len(data) - start}")
+    return data[start : start + size], start + size
+
+
+def _headers(data: bytes, place: int) -> tuple[Headers, int]:
+    count, place = read_varint(data, place)
+    if not 0 <= count <= len(data):
+        raise WireError(f"a record claims {count} headers in {len(data)} bytes")
+    found = []
+    for _ in range(count):
+        name, place = _blob(data, place)
+        content, place = _blob(data, place)
+        found.append((name or b"", content))
+    return tuple(found), place
+
+
+@cache
+def compiled() -> ModuleType | None:
+    """The compiled loops; None where numba cannot run. Loading takes half a second."""
+    return load_loops("twinshore.proof.core.compiled")
+
+
+def no_rows() -> Array:
+    return np.zeros((0, ROW_FIELDS), dtype=np.int64)
+
+
+def new_row_table(rows: int) -> Array:
+    """Room for so many rows, its content undefined."""
+    return np.empty((rows, ROW_FIELDS), dtype=np.int64)
+
+
+def as_byte_array(data: bytes | memoryview) -> Array:
+    """The bytes as loops take them; no copy."""
+    return np.frombuffer(memoryview(data).toreadonly(), dtype=np.uint8)
+
+
+def index_batch(data: bytes | memoryview, header: BatchHeader) -> Array:
+    """The rows of one batch's plain records; WireError when they are malformed."""
+    rows = new_row_table(header.count)
+    loops = compiled()
+    fixed = header.attributes & LOG_APPEND_TIME_FLAG
+    time = header.max_timestamp if fixed else header.base_timestamp
+    if loops is not None:
+        delta, size = header.last_offset_delta, len(data)
+        filled = loops.index_records(
+            as_byte_array(data), 0, size, header.count, header.base_offset, delta, time, fixed, rows, 0
+        )
+        if filled == header.count:
+            return rows
+    # Also to say what is malformed.
+    for at, frame in enumerate(record_frames(bytes(data), header)):
+        stamp = time if fixed else time + frame.timestamp_delta
+        if not -(1 << 63) <= stamp < 1 << 63:
+            raise WireError(f"batch at offset {header.base_offset}: a record's timestamp is out of range")
+        rows[at] = (header.base_offset + frame.offset_delta, stamp, frame.rest, frame.end)
+    return rows
+
+
+def same_bytes(one: memoryview, other: memoryview) -> bool:
+    loops = compiled()
+    if loops is not None:
+        return bool(loops.same_bytes(as_byte_array(one), as_byte_array(other)))
+    return one == other
+
+
+class RunningDigest:
+    """A digest that grows."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.lanes = np.array([start >> 64, start & _WORD], dtype=np.uint64)
+
+    @property
+    def value(self) -> int:
+        """As one number of 128 bits."""
+        return int(self.lanes[0]) << 64 | int(self.lanes[1])
+
+    def add(self, data: Array, rows: Array, first: int, end: int) -> None:
+        """Adds the records of rows [first, end)."""
+        loops = compiled()
+        if loops is not None:
+            loops.add_rows(data, rows, first, end, self.lanes)
+        else:
+            for row in range(first, end):
+                self._add(data, rows[row].tolist())
+
+    def match(
+        self, one: tuple[Array, Array, int, int], other: tuple[Array, Array, int, int], shift: int, *, placed: bool
+    ) -> int:
+        """How many rows of both are the same; they are added. Each side is (data, rows, first, end); the other's
+        offsets count after `shift` is added, or not at all when not `placed`."""
+        loops = compiled()
+        if loops is not None:
+            return int(loops.matching(*one, *other, shift, placed, self.lanes))
+        data, rows, i, n = one
+        other_data, others, j, m = other
+        for step in range(min(n - i, m - j)):
+            ours, theirs = rows[i + step].tolist(), others[j + step].tolist()
+            same = (not placed or ours[0] == theirs[0] + shift) and ours[1] == theirs[1]
+            if not same or data[ours[2] : ours[3]].tobytes() != other_data[theirs[2] : theirs[3]].tobytes():
+                return step
+            self._add(data, ours)
+        return min(n - i, m - j)
+
+    def _add(self, data: Array, row: list[int]) -> None:
+        offset, time, start, end = row
+        rest = data[start:end].tobytes()
+        time &= _WORD
+        one = ((offset ^ len(rest)) * _FIRST) & _WORD
+        two = ((offset + time) & _WORD) * _SECOND & _WORD
+        one ^= (one >> 32) ^ time
+        two ^= two >> 29
+        for place in range(0, len(rest), 8):
+            word = int.from_bytes(rest[place : place + 8], "little")
+            one = (one ^ word) * _FIRST & _WORD
+            one ^= one >> 32
+            two = ((two + word) & _WORD) * _SECOND & _WORD
+            two ^= two >> 29
+        old_one, old_two = (int(lane) for lane in self.lanes)
+        self.lanes[0] = (old_one + _finished(one)) & _WORD
+        self.lanes[1] = (old_two + _finished(two ^ one)) & _WORD
+
+
+def combine_digests(*digests: int) -> int:
+    """The digest of all these stretches together."""
+    high = sum(digest >> 64 for digest in digests) & _WORD
+    low = sum(digest & _WORD for digest in digests) & _WORD
+    return high << 64 | low
+
+
+def _finished(lane: int) -> int:
+    lane ^= lane >> 33
+    lane = lane * _THIRD & _WORD
+    lane ^= lane >> 29
+    lane = lane * _SECOND & _WORD
+    return lane ^ (lane >> 32)
+
+
+def hash_key(key: bytes) -> int:
+    """64 bits that stand for a key, as `hash_keys` makes them."""
+    lane = len(key) * _SECOND & _WORD
+    for place in range(0, len(key), 8):
+        lane = (lane ^ int.from_bytes(key[place : place + 8], "little")) * _FIRST & _WORD
+        lane ^= lane >> 32
+    return _finished(lane)
+
+
+ROWS_MAX = 1 << 16
+NO_BYTES = as_byte_array(b"")
+
+
+class MappedRun(NamedTuple):
+    """An extent of a mapped twin, without its sequence: `length` records of the source from `source` on lie on the
+    target from `target` on."""
+
+    source: int
+    target: int
+    length: int
+
+
+def exclude_ranges(chunks: Iterable[Chunk], dropped: Sequence[tuple[int, int]]) -> Iterator[Chunk]:
+    """The source's chunks, without records of these ranges, which are in order: nobody sees them on the twin."""
+    if not dropped:
+        yield from chunks
+        return
+    begins, ends, at = [begin for begin, _ in dropped], [end for _, end in dropped], 0
+    for chunk in chunks:
+        first = bisect_right(ends, at)
+        at = chunk.end
+        over = dropped[first : bisect_left(begins, chunk.end)]
+        if not over:
+            yield chunk
+            continue
+        data, rows = chunk.opened()
+        kept = np.ones(len(rows), dtype=bool)
+        for begin, end in over:
+            kept[np.searchsorted(rows[:, 0], begin) : np.searchsorted(rows[:, 0], end)] = False
+        yield Chunk(chunk.end, data, rows[kept])
+
+
+class OffsetAlignment:
+    """How offsets of the two sides belong together: here of an exact twin, where they are the same."""
+
+    def placed(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """The target's chunks, their shift making their offsets the source's; without what is not from there."""
+        return iter(chunks)
+
+    def target_of(self, source: int) -> int:
+        """Where on the target to begin for this offset of the source, or right before it."""
+        return source
+
+    def source_from(self, _target: int, /) -> int:
+        """From which offset of the source on nobody misses what a target that begins here lacks. What a twin that
+        follows its source's log start lacks is lost, so nothing is let go for it."""
+        return -1
+
+
+class MappedAlignment(OffsetAlignment):
+    """A mapped twin, by its extents. What lies between them was there before the link, or is nobody's."""
+
+    def __init__(self, extents: Sequence[MappedRun], end: int) -> None:
+        """`end`: offsets of the source that are spoken for; those in no extent are seen by nobody there."""
+        self._extents = sorted(extent for extent in extents if extent.length)
+        self._sources = [extent.source for extent in self._extents]
+        self._end = end
+
+    def target_of(self, source: int) -> int:
+        if not self._extents:
+            return 0
+        extent = self._extents[max(0, bisect_right(self._sources, source) - 1)]
+        return extent.target + min(max(0, source - extent.source), extent.length)
+
+    def source_from(self, target: int, /) -> int:
+        """Behind the last record of the source that lies before this place: a mapped twin's retention is its own."""
+        gone = (
+            extent.source + min(extent.length, target - extent.target)
+            for extent in self._extents
+            if extent.target < target
+        )
+        return max(gone, default=-1)
+
+    def placed(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        extents = iter(self._extents)
+        extent = next(extents, None)
+        for chunk in chunks:
+            while extent is not None and extent.target < chunk.end:
+                stop = min(extent.target + extent.length, chunk.end)
+                whole = chunk.packed is not None and extent.target <= chunk.packed[1].base_offset and stop == chunk.end
+                yield _part(chunk, extent.target, stop, extent.source - extent.target, whole=whole)
+                if extent.target + extent.length > chunk.end:
+                    break
+                extent = next(extents, None)
+            if extent is None:
+                break
+        yield empty_chunk(self._end)
+
+
+def _part(chunk: Chunk, first: int, stop: int, shift: int, *, whole: bool) -> Chunk:
+    if whole:
+        part = Chunk(stop, NO_BYTES, no_rows(), chunk.packed, chunk.room)
+    else:
+        data, rows = chunk.opened()
+        chunk.skip_below(first)
+        part = Chunk(stop, data, rows[chunk.first : chunk.rows_below(stop)])
+    part.shift = shift
+    return part
+
+
+class UnpackBuffer:
+    """Where a side's batches are unpacked, one after the other."""
+
+    def __init__(self) -> None:
+        self._room = bytearray(1 << 16)
+
+    def unpacked(self, view: memoryview, header: BatchHeader) -> memoryview:
+        """The batch's records, good until the next batch's are unpacked; WireError where there cannot be so many."""
+        try:
+            codec = codec_of(header.attributes)
+            self._room, plain = decompress_into(codec, view[HEADER_BYTES:], self._room)
+        except WireError as error:
+            raise error.within(f"batch at offset {header.base_offset}") from error
+        if header.count * RECORD_BYTES_MIN > len(plain):
+            raise WireError(
+                f"batch at offset {header.base_offset} claims {header.count} records in {len(plain)} bytes of records"
+            )
+        return plain
+
+
+class Chunk:
+    """`end` is behind its last offset, `first` its first row not dealt with. `packed` is its only batch while nobody
+    has looked into it, `room` where it is unpacked. `shift` is how far the source's offsets are ahead of its own."""
+
+    __slots__ = ("_data", "_rows", "end", "first", "packed", "room", "shift")
+
+    def __init__(
+        self,
+        end: int,
+        data: Array,
+        rows: Array,
+        packed: tuple[memoryview, BatchHeader] | None = None,
+        room: UnpackBuffer | None = None,
+    ) -> None:
+        self.end = end
+        self.first = 0
+        self.shift = 0
+        self._data = data
+        self._rows = rows
+        self.packed = packed
+        self.room = room
+
+    def opened(self) -> tuple[Array, Array]:
+        """Its bytes and its rows, unpacked by now."""
+        if self.packed is not None:
+            view, header = self.packed
+            plain = (self.room or UnpackBuffer()).unpacked(view, header)
+            self._data, self._rows = as_byte_array(plain), index_batch(plain, header)
+            self.packed = None
+        return self._data, self._rows
+
+    @property
+    def source_end(self) -> int:
+        """Behind its last offset, as the source counts."""
+        return self.end + self.shift
+
+    def skip_below(self, offset: int) -> None:
+        """Takes no notice of records below this offset of its own."""
+        if self.packed is not None and self.packed[1].base_offset >= offset:
+            return
+        rows = self.opened()[1]
+        if self.first < len(rows) and rows[self.first, 0] < offset:
+            self.first = int(np.searchsorted(rows[:, 0], offset))
+
+    def rows_below(self, offset: int) -> int:
+        """How many of its rows lie below this offset of its own."""
+        rows = self.opened()[1]
+        if not len(rows) or rows[-1, 0] < offset:
+            return len(rows)
+        return int(np.searchsorted(rows[:, 0], offset))
+
+
+def empty_chunk(end: int) -> Chunk:
+    """Offsets up to `end` that nobody sees."""
+    return Chunk(end, NO_BYTES, no_rows())
+
+
+class Chunker:
+    """Its table, used again and again: so a chunk is good until the next one is asked for."""
+
+    def __init__(self) -> None:
+        self._table = new_row_table(ROWS_MAX)
+        self._out = np.zeros(4, dtype=np.int64)
+        self._room = UnpackBuffer()
+
+    def chunks(self, records: memoryview, aborted: Iterable[tuple[int, int]]) -> Iterator[Chunk]:
+        """The chunks of one fetch; an incomplete last batch is left out. WireError where one is corrupt."""
+        ours = AbortedTransactions(aborted)
+        loops = compiled()
+        place, size = 0, len(records)
+        source = as_byte_array(records)
+        expected = 0
+        while place < size:
+            if loops is not None:
+                loops.index_plain(source, place, expected, self._table, self._out)
+                after, expected_after, filled, batches = self._out.tolist()
+                if batches:
+                    place, expected = after, expected_after
+                    yield Chunk(expected, source, self._table[:filled])
+                    continue
+            found = next_batch(records, place, expected)
+            if found is None:
+                return
+            view, header = found
+            check_crc(view, header)
+            place += len(view)
+            expected = header.last_offset + 1
+            yield _chunk(view, header, ours, self._room)
+
+
+def _chunk(view: memoryview, header: BatchHeader, aborted: AbortedTransactions, room: UnpackBuffer) -> Chunk:
+    if aborted.hides(view, header) or not header.count:
+        return empty_chunk(header.last_offset + 1)
+    return Chunk(header.last_offset + 1, NO_BYTES, no_rows(), (view, header), room)
+
+
+def same_packed_batch(one: Chunk, other: Chunk) -> bool:
+    """Both are batches that hold the same records for certain: nobody need look into more than one of them."""
+    if one.packed is None or other.packed is None:
+        return False
+    (view, header), (peer_view, peer) = one.packed, other.packed
+    alike = (
+        header.length == peer.length
+        and header.base_offset == peer.base_offset + other.shift
+        and header.last_offset_delta == peer.last_offset_delta
+        and header.count == peer.count
+        and header.base_timestamp == peer.base_timestamp
+        and (header.attributes ^ peer.attributes) & (CODEC_MASK | LOG_APPEND_TIME_FLAG) == 0
+        and (not header.attributes & LOG_APPEND_TIME_FLAG or header.max_timestamp == peer.max_timestamp)
+    )
+    return alike and same_bytes(view[HEADER_BYTES:], peer_view[HEADER_BYTES:])

@@ -1,0 +1,361 @@
+"""Which partitions of a link can be compared now, and in which way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from twinshore.config.errors import KafkaError
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import Link, TopicPartition, is_heartbeats_topic
+from twinshore.kafka.admin import ConfigEntry
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.metadata import NO_LEADER, TopicMetadata
+from twinshore.proof.core.model import CompareMode, CompareRange
+from twinshore.proof.core.partition_scan import PartitionScan, find_unreplicated_partitions, find_unreplicated_topics
+from twinshore.replication.core.filters import admits
+from twinshore.replication.ownership_sync import TopicHomes
+from twinshore.replication.sync.core.lifecycle import (
+    COMPACTED_KIND,
+    CompactedTopic,
+    compacted_row,
+    is_compacted_policy,
+    parse_compacted,
+)
+from twinshore.replication.topic_lineage import TopicLineage
+from twinshore.state.core.values import IncidentRow, LinkStateRow, TwinRow, merge_ranges
+from twinshore.state.store import Store
+
+OR_NO_DESCRIBE_RIGHT = ", or the right to describe it is lacking"
+COMPACTED_NOT_COMPARABLE = (
+    "{} is compacted, or was: both sides are cleaned each in its own time, and where offsets are not the same on both,"
+    " what a cleaner took cannot be told from a difference"
+)
+
+
+def add_offset_runs(store: Store, link: str, stretch: CompareRange) -> CompareRange:
+    """The stretch with all extents that lie in it. It begins later where the twin's retention has taken what lay below
+    its first extent."""
+    if stretch.way is not CompareMode.EXTENTS:
+        return stretch
+    place = link, stretch.named.topic, stretch.named.partition
+    found = store.extents.between(*place, stretch.start, stretch.end)
+    start = max(stretch.start, found[0].source) if found else stretch.end
+    extents = tuple((one.source, one.target, one.length) for one in found if one.source + one.length > stretch.start)
+    return replace(stretch, start=start, extents=extents)
+
+
+@dataclass(frozen=True, slots=True)
+class NotCompared:
+    """A topic or partition that cannot be compared, and why; without a topic it is the whole link."""
+
+    link: str
+    topic: str
+    partition: int
+    sentence: str
+
+    @property
+    def place(self) -> str:
+        """Which it is, for people."""
+        name = f"{self.link}: {self.topic}" if self.topic else self.link
+        return name if self.partition < 0 else f"{name}-{self.partition}"
+
+
+def link_not_compared(link: str, error: KafkaError) -> NotCompared:
+    """The whole link, while a cluster does not answer."""
+    return NotCompared(link, "", -1, str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class LinkScan:
+    """`cleaned` is what to remember of topics that are, or were, compacted."""
+
+    looks: tuple[PartitionScan, ...]
+    lacks: tuple[NotCompared, ...]
+    cleaned: tuple[LinkStateRow, ...] = ()
+
+
+class LinkScanner:
+    """Of one link, as it holds now. `way` overrules what the store and the topics' settings say. `links` are all of the
+    settings: what one of them writes is no topic of another's."""
+
+    def __init__(
+        self,
+        link: Link,
+        store: Store,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        way: CompareMode | None = None,
+        links: Sequence[Link] = (),
+    ) -> None:
+        self._link, self._store, self._source, self._target, self._way = link, store, source, target, way
+        self._links = links or (link,)
+
+    def look(self, topics: Iterable[str] = ()) -> LinkScan:
+        """Looks at these topics, or at all that the link carries; where others mirror, at all that are on both
+        sides. A topic that is carried and cannot be seen is told as a lack, and so is one that should be carried and
+        does not cross."""
+        carried, begun = self._carried(), self._begun()
+        if (its_id := self._source.cluster_id()) == self._target.cluster_id():
+            same = f"{self._source.name} and {self._target.name} are the same cluster ({its_id})"
+            raise KafkaError(same, hint="check the bootstrap addresses of both clusters")
+        asked = set(topics)
+        names = asked or {name for name in carried if admits(self._link, name)}
+        every = not asked and (begun or not names)
+        seen = self._source.metadata(None if every else sorted(names), refresh=True).topics
+        if not names and not begun:
+            names = {name for name, topic in seen.items() if not topic.internal and admits(self._link, name)}
+        twins = self._target.metadata(sorted(self._link.twin_of(name) for name in names), refresh=True).topics
+        lacks = list(self._lacks(sorted(names), seen, twins, carried, told=bool(asked or begun)))
+        out = {(lack.topic, lack.partition) for lack in lacks}
+        there = [name for name in sorted(names) if (name, -1) not in out and name in seen]
+        there = [name for name in there if not _absent(seen, name) and not _absent(twins, self._link.twin_of(name))]
+        before = self._remembered(seen)
+        ways, now, hidden = self._ways(there, set(carried), set(before))
+        lacks += [
+            NotCompared(self._link.name, name, -1, f"its settings cannot be read: {why}")
+            for name, why in hidden.items()
+        ]
+        there = [name for name in there if name not in hidden]
+        lacks += [
+            NotCompared(self._link.name, name, -1, COMPACTED_NOT_COMPARABLE.format(name))
+            for name in there
+            if ways[name] is None
+        ]
+        parts = [
+            TopicPartition(name, number)
+            for name in there
+            if ways[name] is not None
+            for number in range(min(len(seen[name].partitions), len(twins[self._link.twin_of(name)].partitions)))
+            if (name, number) not in out
+        ]
+        over = {name: one for name, one in before.items() if name not in now and self._way is None}
+        looks = tuple(self._looks(parts, ways, seen, twins, over))
+        lacks += self._uncrossed(looks, seen, asked) if begun else ()
+        return LinkScan(looks, tuple(lacks), tuple(self._to_remember(looks, before, now)))
+
+    def _remembered(self, seen: Mapping[str, TopicMetadata]) -> dict[str, CompactedTopic]:
+        """Topics that were compacted, as far as they are the same still."""
+        found = parse_compacted(self._store.link_states.of(self._link.name, COMPACTED_KIND))
+        return {name: one for name, one in found.items() if name in seen and seen[name].topic_id.hex() == one.source_id}
+
+    def _to_remember(
+        self, looks: Iterable[PartitionScan], before: Mapping[str, CompactedTopic], now: Collection[str]
+    ) -> Iterator[LinkStateRow]:
+        """`now` are the topics of which either side is compacted still. Of others the ends seen behind that count."""
+        ends: dict[str, dict[int, int]] = {}
+        ids: dict[str, str] = {}
+        for look in looks:
+            name = look.named.topic
+            if name in now or name in before:
+                ids[name] = look.source_topic_id
+                ends.setdefault(name, {})[look.named.partition] = look.source_end
+        for name, source_id in ids.items():
+            old = before.get(name)
+            known = dict(old.ends) if old else {}
+            new = CompactedTopic(source_id, {} if name in now else {**ends[name], **known})
+            if new != old:
+                yield compacted_row(self._link.name, name, new, wall_ms())
+
+    def _carried(self) -> dict[str, int]:
+        """The topics that the link carries, with how many partitions of each it knows."""
+        found: dict[str, int] = {}
+        for row in self._store.twins.carried(self._link.name):
+            found[row.topic] = max(found.get(row.topic, 0), row.partition + 1)
+        return found
+
+    def _begun(self) -> bool:
+        """Whether a mirror has run the link: from then on all that it admits should cross."""
+        return self._store.links.identity(self._link.name) is not None or self._store.twins.count(self._link.name) > 0
+
+    def _uncrossed(
+        self, looks: Sequence[PartitionScan], seen: Mapping[str, TopicMetadata], asked: Collection[str]
+    ) -> Iterator[NotCompared]:
+        """Topics and partitions that the link admits and of which nothing more reaches the target. Of topics that
+        were asked for by name these are only the ones that the link began with: the others are compared like another
+        mirror's."""
+        rows = self._store.ledger.rows(self._link.name, open_only=True)
+        known = {row.topic for row in self._store.twins.of(self._link.name)}
+        found = {
+            name: (topic.topic_id.hex(), len(topic.partitions))
+            for name, topic in seen.items()
+            if not topic.error and not topic.internal and admits(self._link, name) and not is_heartbeats_topic(name)
+        }
+        admitted = known & found.keys()
+        fresh = {name: one for name, one in found.items() if name not in known}
+        if fresh and not asked:
+            sides_of = (self._store, self._source, self._target)
+            descents = TopicLineage(lambda: self._link, *sides_of, lambda _: None)
+            homing = TopicHomes(lambda: self._link, self._links, *sides_of, descents, lambda _: None, notes=False)
+            admitted |= homing.admitted(fresh).keys() | homing.refused.keys()
+        for one in (
+            *find_unreplicated_topics(self._link, admitted, known, rows),
+            *find_unreplicated_partitions(looks, rows),
+        ):
+            yield NotCompared(self._link.name, *one)
+
+    def _lacks(
+        self,
+        names: Iterable[str],
+        seen: Mapping[str, TopicMetadata],
+        twins: Mapping[str, TopicMetadata],
+        carried: Mapping[str, int],
+        *,
+        told: bool,
+    ) -> Iterator[NotCompared]:
+        for name in names:
+            looks = ((self._source.name, name, seen), (self._target.name, self._link.twin_of(name), twins))
+            away = [(place, topic) for place, topic, topics in looks if _absent(topics, topic)]
+            if not away:
+                most = max(carried.get(name, 0), *(len(topics[topic].partitions) for _, topic, topics in looks))
+                yield from self._partition_lacks(name, most, looks)
+            elif told or away[0][0] == self._source.name:
+                place, topic = away[0]
+                yield NotCompared(
+                    self._link.name, name, -1, f"there is no topic {topic} on {place}{OR_NO_DESCRIBE_RIGHT}"
+                )
+
+    def _partition_lacks(
+        self, name: str, most: int, looks: Iterable[tuple[str, str, Mapping[str, TopicMetadata]]]
+    ) -> Iterator[NotCompared]:
+        for place, topic, topics in looks:
+            partitions = topics[topic].partitions
+            for number in range(len(partitions), most):
+                yield NotCompared(self._link.name, name, number, f"{topic} has no partition {number} on {place}")
+            for one in partitions:
+                if one.leader == NO_LEADER:
+                    yield NotCompared(
+                        self._link.name, name, one.partition, f"{topic}-{one.partition} has no leader on {place}"
+                    )
+
+    def _looks(
+        self,
+        parts: Sequence[TopicPartition],
+        ways: Mapping[str, CompareMode | None],
+        seen: Mapping[str, TopicMetadata],
+        twins: Mapping[str, TopicMetadata],
+        cleaned: Mapping[str, CompactedTopic],
+    ) -> Iterator[PartitionScan]:
+        if not parts:
+            return
+        looked_ms = wall_ms()
+        twin_of = {named: TopicPartition(self._link.twin_of(named.topic), named.partition) for named in parts}
+        # Before the ends: another process may prove more of what grows meanwhile.
+        stored = {TopicPartition(row.topic, row.partition): row for row in self._store.proofs.of(self._link.name)}
+        # The target first: a true twin is then never ahead of its source, and never begins later.
+        target_starts = self._target.list_offsets(twin_of.values(), OffsetKind.EARLIEST)
+        target_ends = self._target.list_offsets(twin_of.values(), OffsetKind.LAST_STABLE)
+        # The mirror writes what was dropped before how far its twin has come, so the ledger is read behind that.
+        extents = {
+            named: self._extents(named, target_starts[twin], target_ends[twin])
+            for named, twin in twin_of.items()
+            if ways[named.topic] is CompareMode.EXTENTS
+        }
+        rows_of_twins = self._twins()
+        told, ledger_id = self._told()
+        ends = self._source.list_offsets(parts, OffsetKind.LAST_STABLE)
+        highs = self._source.list_offsets(parts, OffsetKind.HIGH_WATERMARK)
+        starts = self._source.list_offsets(parts, OffsetKind.EARLIEST)
+        for named in parts:
+            twin, way = twin_of[named], ways[named.topic]
+            assert way is not None
+            before = cleaned.get(named.topic)
+            if way is CompareMode.COMPACTED and before and not before.below(named.partition, starts[named]):
+                way = CompareMode.EXACT  # What a cleaner was at is gone.
+            yield PartitionScan(
+                link=self._link.name,
+                named=named,
+                twin=twin.topic,
+                way=way,
+                source_start=starts[named],
+                source_end=ends[named],
+                target_end=target_ends[twin],
+                source_topic_id=seen[named.topic].topic_id.hex(),
+                target_topic_id=twins[twin.topic].topic_id.hex(),
+                extents=extents.get(named, ()),
+                stored=stored.get(named),
+                target_start=target_starts[twin],
+                told=told.get(named, ()),
+                ledger_id=ledger_id,
+                looked_ms=looked_ms,
+                dropped=find_dropped_ranges(told.get(named, ()), rows_of_twins.get(named)),
+                source_high=highs[named],
+                cluster_ids=(self._source.cluster_id(), self._target.cluster_id()),
+            )
+
+    def _twins(self) -> dict[TopicPartition, TwinRow]:
+        return {TopicPartition(one.topic, one.partition): one for one in self._store.twins.of(self._link.name)}
+
+    def _told(self) -> tuple[dict[TopicPartition, tuple[IncidentRow, ...]], int]:
+        """What the ledger says of offsets of single partitions, and its newest row."""
+        rows = self._store.ledger.rows(self._link.name)
+        found: dict[TopicPartition, list[IncidentRow]] = {}
+        for row in rows:
+            if row.incident.partition >= 0 and row.incident.from_offset >= 0:
+                found.setdefault(TopicPartition(row.incident.topic, row.incident.partition), []).append(row)
+        return {named: tuple(ours) for named, ours in found.items()}, max((row.id for row in rows), default=0)
+
+    def _ways(
+        self, names: list[str], carried: set[str], before: set[str]
+    ) -> tuple[dict[str, CompareMode | None], set[str], dict[str, str]]:
+        """How each topic can be compared, which topics are compacted on either side now, and why that is not known
+        of some. `before` are topics that were compacted once."""
+        if self._way is not None or not names:
+            return dict.fromkeys(names, self._way), set(), {}
+        settings, refused = self._source.admin.readable_settings(names)
+        now = {name for name, ours in settings.items() if _compacted(ours)}
+        twins = {self._link.twin_of(name): name for name in before & set(settings)}
+        if twins:
+            theirs, closed = self._target.admin.readable_settings(sorted(twins))
+            now |= {twins[twin] for twin in closed} | {twins[twin] for twin, one in theirs.items() if _compacted(one)}
+        compacted = now | before
+        mapped = {topic for topic, _ in self._store.extents.reached(self._link.name)}
+        ways = {
+            name: choose_compare_mode(
+                is_mapped=name in mapped, is_carried=name in carried, is_compacted=name in compacted
+            )
+            for name in settings
+        }
+        return ways, now, {name: error.message for name, error in refused.items()}
+
+    def _extents(self, named: TopicPartition, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
+        found = self._store.extents.borders(self._link.name, named.topic, named.partition, start, end)
+        return tuple((extent.source, extent.target, extent.length) for extent in found)
+
+
+def find_dropped_ranges(rows: Iterable[IncidentRow], twin: TwinRow | None) -> tuple[tuple[int, int], ...]:
+    """What a fresh queue did not send of a partition, in order, since its twin was made: of a twin of that name before
+    it says nothing."""
+    return merge_ranges(
+        part
+        for row in rows
+        if row.incident.kind is IncidentKind.STALE_DROPPED and (twin is None or _is_of(twin, row))
+        for part in row.ranges
+    )
+
+
+def _is_of(twin: TwinRow, row: IncidentRow) -> bool:
+    """Whether the row was written in this twin's life. Clocks of hosts differ: they are asked where nothing else is
+    known."""
+    return row.opened_ms >= twin.created_ms if twin.ledger_before < 0 else row.id > twin.ledger_before
+
+
+def choose_compare_mode(*, is_mapped: bool, is_carried: bool, is_compacted: bool) -> CompareMode | None:
+    """How a topic can be compared. None: not at all. What one side's cleaner took is told from a difference only where
+    both sides have the same offsets."""
+    if is_carried and not is_mapped:
+        return CompareMode.COMPACTED if is_compacted else CompareMode.EXACT
+    if is_compacted:
+        return None
+    return CompareMode.EXTENTS if is_mapped else CompareMode.CONTENT
+
+
+def _compacted(settings: Mapping[str, ConfigEntry]) -> bool:
+    policy = settings.get("cleanup.policy")
+    return is_compacted_policy(policy.value if policy else None)
+
+
+def _absent(topics: Mapping[str, TopicMetadata], name: str) -> bool:
+    return name not in topics or bool(topics[name].error)

@@ -1,0 +1,880 @@
+"""Admin requests, each with a separate rule: which cluster answers it, which all answer, and which are refused. Pure.
+
+A judge takes a request and what is known of the clusters, and gives a move. It knows no socket and no session. Answers
+of several clusters are joined, and one that is away costs only its own part. What is refused says so in the request's
+own answer, so that a client's library can show it.
+
+A broker is named by the number that clients know, and asked under its own. Where it listens, and whom it knows by
+which number, is not told: clients are to know the proxy's addresses alone.
+
+The groups' home goes first, since it alone knows whether a group has members. Nothing elsewhere ends before it agrees.
+
+All that is refused here would have to be done on several clusters alike, or is what only one of them can know.
+
+Produce is refused in `records`, which has read its topics already, by the same rule (`links.filters.is_guarded`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from twinshore.config.errors import WireError
+from twinshore.config.model import GROUPS_HOME_NAME
+from twinshore.kafka.protocol.apis import (
+    DESCRIBE_CONFIGS,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_FOR_LEADER_EPOCH,
+    api_name,
+)
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.primitives import I32, PAST_END_ERRORS
+from twinshore.kafka.protocol.requests import Request
+from twinshore.proxy.core.api_versions import (
+    ALTER_CLIENT_QUOTAS,
+    ALTER_CONFIGS,
+    ALTER_PARTITION_REASSIGNMENTS,
+    ALTER_SCRAM_USERS,
+    CREATE_ACLS,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_ACLS,
+    DELETE_GROUPS,
+    DELETE_RECORDS,
+    DELETE_TOPICS,
+    DESCRIBE_ACLS,
+    DESCRIBE_CLIENT_QUOTAS,
+    DESCRIBE_LOG_DIRS,
+    ELECT_LEADERS,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_PARTITION_REASSIGNMENTS,
+    LIST_TRANSACTIONS,
+    OFFSET_DELETE,
+)
+from twinshore.proxy.core.group_requests import OffsetRequests, check_group_idle, group_topics_by_cluster
+from twinshore.proxy.core.message_codec import (
+    build_error_response,
+    build_message,
+    build_metadata_request,
+    build_topic_errors,
+    decode_request,
+    decode_response,
+    encode_message,
+    get_element_type,
+    get_request_type,
+    get_response_type,
+    to_error_code,
+)
+from twinshore.proxy.core.metadata_requests import refuse_all_partitions, route_by_partitions
+from twinshore.proxy.core.model import (
+    ANY_BROKER,
+    FAN_OUT_TIMEOUT_S,
+    BrokerAddressing,
+    BrokerId,
+    BrokerRequest,
+    BrokerResponse,
+    DisconnectClient,
+    FanOut,
+    FanOutSteps,
+    ForwardRequest,
+    ParkRequest,
+    Parts,
+    ProxiedCluster,
+    RequestDecision,
+    RespondNow,
+    RoutingTable,
+)
+from twinshore.replication.core.filters import is_protected_topic
+from twinshore.routing.core.leader_cluster import NoLeaderReason, describe_decision
+
+ResultT = TypeVar("ResultT")
+SubRequests: TypeAlias = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], ResultT]
+
+# What changes something may take longer than a question: so long each for finding where and doing it, as clients wait
+# for half a minute by default.
+CHANGE_TIMEOUT_S: Final = 12.0
+NO_SUCH_TOPIC: Final = "This server does not host this topic-partition."
+_THERE: Final = (Code.NONE, Code.LEADER_NOT_AVAILABLE)
+_NOT_THERE: Final = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
+TOPIC_RESOURCE_TYPE: Final = 2
+BROKER_RESOURCE_TYPE: Final = 4
+BROKER_LOGGER_RESOURCE_TYPE: Final = 8
+GROUP_RESOURCE_TYPE: Final = 32
+# Addresses, and numbers of brokers and controllers within them.
+HIDDEN_BROKER_CONFIGS: Final = frozenset(
+    {
+        "advertised.listeners",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
+        "listeners",
+        "zookeeper.connect",
+    }
+)
+BROKER_ID_CONFIGS: Final = frozenset({"broker.id", "node.id"})
+# Partitions and brokers, as `0:1,1:2`.
+THROTTLED_REPLICAS_CONFIGS: Final = frozenset(
+    {"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
+)
+_NO_SUCH: Final = Code.UNKNOWN_TOPIC_OR_PARTITION
+# After this one every client asks the same broker the same again.
+_AGAIN: Final = Code.COORDINATOR_LOAD_IN_PROGRESS
+# A coordinator that says nothing: the next try looks for another.
+_GONE: Final = Code.NOT_COORDINATOR
+ACLS_REFUSED_REASON: Final = (
+    "ACLs are changed at a cluster's own address: this proxy has several, and on a mirror's target"
+)
+ACLS_REFUSED_MESSAGE: Final = f"{ACLS_REFUSED_REASON} a right to write would spoil twins"
+ELECTION_REFUSED_MESSAGE: Final = "leaders are elected at the cluster's own address, not by this proxy"
+REASSIGNMENT_REFUSED_MESSAGE: Final = "replicas are moved at the cluster's own address, not by this proxy"
+QUOTAS_REFUSED_MESSAGE: Final = "quotas are set at each cluster's own address: this proxy has several"
+SCRAM_REFUSED_MESSAGE: Final = "SCRAM users are kept at each cluster's own address, not by this proxy"
+_REFUSED: Final = to_error_code(Code.POLICY_VIOLATION)
+# Where the replica id is the first field of the request; a consumer's is -1, a debugger's -2.
+_OF_REPLICAS: Final = {FETCH: 0, LIST_OFFSETS: 0, OFFSET_FOR_LEADER_EPOCH: 3}
+_CONSUMERS: Final = (-1, -2)
+
+
+class RequestArrays(NamedTuple):
+    """Which array of a request has its parts, which array of the answer has what became of each, and by which fields
+    that one names the part."""
+
+    asked: str
+    told: str
+    names: Callable[[Any], dict[str, Any]]
+
+
+class SplitRequest:
+    """A request whose parts are for several clusters: each part goes to its own, and what all say is one answer. Each
+    part is given to a broker, or refused here. `renamed`: what a cluster says of a part, as clients are to see it."""
+
+    def __init__(
+        self,
+        request: Request,
+        asked: Any,
+        words: RequestArrays,
+        seen: RoutingTable,
+        renamed: Callable[[str, Any], Any] = lambda _, one: one,
+    ) -> None:
+        self._request, self._asked, self._words, self._seen, self._renamed = request, asked, words, seen, renamed
+        self._given: dict[BrokerId, list[Any]] = {}
+        self._told: list[Any] = []
+
+    def give(self, part: Any, place: BrokerId) -> None:
+        """The broker is to answer it, if its cluster is there."""
+        if self._seen.clusters[place.cluster].answers:
+            self._given.setdefault(place, []).append(part)
+        else:
+            refused = self._refused(part, Code.REQUEST_TIMED_OUT, f"cluster {place.cluster} does not answer")
+            self._told.append(self._renamed(place.cluster, refused))
+
+    def refuse(self, part: Any, code: Code, says: str) -> None:
+        """It is answered here."""
+        self._told.append(self._refused(part, code, says))
+
+    def _refused(self, part: Any, code: Code, says: str) -> Any:
+        kind = get_element_type(get_response_type(self._request.key, self._request.version), self._words.told)
+        return build_message(kind, error_code=to_error_code(code), error_message=says, **self._words.names(part))
+
+    def errand(self) -> FanOutSteps:
+        """Asks, and joins."""
+        key, version, words = self._request.key, self._request.version, self._words
+        asks = [
+            BrokerRequest(place, key, version, encode_message(replace(self._asked, **{words.asked: tuple(parts)})))
+            for place, parts in self._given.items()
+        ]
+        said = (yield asks) if asks else []
+        told, throttle = list(self._told), timedelta(0)
+        for (place, parts), heard in zip(self._given.items(), said, strict=True):
+            if heard is None:
+                says = f"cluster {place.cluster} did not answer in time, and it is not known what became of it"
+                found = [self._refused(one, Code.REQUEST_TIMED_OUT, says) for one in parts]
+            else:
+                answer = decode_response(key, version, heard)
+                found = getattr(answer, words.told)
+                if any(one.error_code == Code.THROTTLING_QUOTA_EXCEEDED for one in found):
+                    throttle = max(throttle, answer.throttle_time)
+            told += [self._renamed(place.cluster, self._settled(place.cluster, one)) for one in found]
+        values: dict[str, Any] = {words.told: tuple(told), "throttle_time": throttle}
+        return encode_message(build_message(get_response_type(key, version), **values))
+
+    def _settled(self, cluster: str, one: Any) -> Any:
+        """A client that hears of another controller asks everything again, also what has been done."""
+        if one.error_code != Code.NOT_CONTROLLER or len(self._given) + len(self._told) == 1:
+            return one
+        says = f"cluster {cluster} has another controller by now: ask again"
+        return replace(
+            one,
+            error_code=to_error_code(Code.REQUEST_TIMED_OUT),
+            **({"error_message": says} if hasattr(one, "error_message") else {}),
+        )
+
+
+def get_first_cluster(seen: RoutingTable) -> str:
+    """The cluster that stands first in the settings, wherever groups are at home."""
+    return next(iter(seen.clusters))
+
+
+def find_controller(cluster: str, seen: RoutingTable) -> BrokerId:
+    """Whom to ask for what a cluster's controller does. Brokers that run by Raft ask theirs themselves."""
+    known = seen.clusters[cluster]
+    return BrokerId(cluster, known.controller if known.controller in known.brokers else ANY_BROKER)
+
+
+def find_broker(number: int, layout: BrokerAddressing, seen: RoutingTable) -> BrokerId | None:
+    """The broker that clients know by this number; None where there is none."""
+    index = number // layout.nodes_per_cluster
+    if number < 0 or index >= len(layout.clusters):
+        return None
+    cluster = layout.clusters[index]
+    for node in seen.clusters[cluster].brokers:
+        if layout.number(cluster, node) == number:
+            return BrokerId(cluster, node)
+    return None
+
+
+def find_holders(topics: Iterable[str], seen: RoutingTable) -> SubRequests[dict[str, list[str]]]:
+    """The clusters that have each of these, as they say now. One that is away has what it had when it was seen last."""
+    names = list(dict.fromkeys(topics))
+    version = seen.offers[METADATA][1]
+    body = build_metadata_request(names, version)
+    answering = seen.answering() if names else []
+    asks = [BrokerRequest(BrokerId(name, ANY_BROKER), METADATA, version, body) for name in answering]
+    said = (yield asks) if asks else []
+    told = dict(zip(answering, said, strict=True))
+    found: dict[str, list[str]] = {}
+    for name, cluster in seen.clusters.items():
+        for topic in _held(names, cluster, told.get(name), version):
+            found.setdefault(topic, []).append(name)
+    return found
+
+
+def _held(names: Sequence[str], cluster: ProxiedCluster, said: BrokerResponse, version: int) -> list[str]:
+    topics = () if said is None else decode_response(METADATA, version, said).topics
+    codes = {str(one.name): int(one.error_code) for one in topics}
+    held = []
+    for name in names:
+        code = codes.get(name)
+        if code in _THERE or (code not in _NOT_THERE and name in cluster.topics):
+            held.append(name)
+    return held
+
+
+def find_topic_homes(topics: Iterable[str], seen: RoutingTable) -> SubRequests[dict[str, str]]:
+    """Where each of these is at home; only for those that nobody was known to have, the clusters are asked. What is at
+    home on a cluster that is none of the proxy's is nowhere, as clients see it."""
+    names = set(topics) - seen.leaderless.keys()
+    known = {name: home for name in names if (home := seen.route(name)) is not None}
+    held = yield from find_holders(sorted(names - known.keys()), seen)
+    return known | {name: clusters[0] for name, clusters in held.items()}
+
+
+def describe_moving_topic(topic: str) -> str:
+    """What is said of one that is not to be changed while a switch moves it."""
+    return f"topic {topic} may not be changed now, as a switch moves it or its home is not known: ask again"
+
+
+def describe_unreachable_holders(topic: str, seen: RoutingTable) -> str:
+    """Why the topic may not be made or deleted: whether another cluster has it is not known."""
+    silent = " and ".join(seen.unseen)
+    return f"topic {topic}: cluster {silent} has not answered since this proxy began, and may have it: ask again"
+
+
+def _names(one: Any) -> dict[str, Any]:
+    return {"resource_type": one.resource_type, "resource_name": one.resource_name}
+
+
+CONFIGS_ARRAYS: Final = RequestArrays("resources", "responses", _names)
+
+
+def route_configs(request: Request, layout: BrokerAddressing, seen: RoutingTable) -> RequestDecision:
+    """Of topics at their home, of brokers at themselves, of groups at the groups' home."""
+    wait_s = FAN_OUT_TIMEOUT_S if request.key == DESCRIBE_CONFIGS else CHANGE_TIMEOUT_S
+    return FanOut(_configs(request, decode_request(request), layout, seen), wait_s)
+
+
+def _configs(request: Request, asked: Any, layout: BrokerAddressing, seen: RoutingTable) -> FanOutSteps:
+    describes = request.key == DESCRIBE_CONFIGS
+    words = RequestArrays("resources", "results", _names) if describes else CONFIGS_ARRAYS
+    shares = SplitRequest(request, asked, words, seen, partial(_renamed, layout=layout))
+    homes = yield from find_topic_homes(
+        [one.resource_name for one in asked.resources if one.resource_type == TOPIC_RESOURCE_TYPE], seen
+    )
+    for one in asked.resources:
+        name = one.resource_name
+        if one.resource_type == TOPIC_RESOURCE_TYPE:
+            if not describes and (
+                fixed := sorted(THROTTLED_REPLICAS_CONFIGS & {config.name for config in one.configs})
+            ):
+                says = f"{fixed[0]} names brokers by their own numbers: set it at the cluster's own address"
+                shares.refuse(one, Code.POLICY_VIOLATION, says)
+            elif not describes and seen.writes_paused(name):
+                shares.refuse(one, Code.REQUEST_TIMED_OUT, describe_moving_topic(name))
+            elif name in homes:
+                shares.give(one, BrokerId(homes[name], ANY_BROKER))
+            else:
+                shares.refuse(one, Code.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_TOPIC)
+        elif one.resource_type == GROUP_RESOURCE_TYPE:
+            shares.give(one, BrokerId(seen.group_home(), ANY_BROKER))
+        elif one.resource_type in (BROKER_RESOURCE_TYPE, BROKER_LOGGER_RESOURCE_TYPE):
+            _of_broker(shares, one, describes, layout, seen)
+        else:
+            says = f"settings of the type {one.resource_type} are not served by this proxy"
+            shares.refuse(one, Code.POLICY_VIOLATION, says)
+    return (yield from shares.errand())
+
+
+def _of_broker(shares: SplitRequest, one: Any, describes: bool, layout: BrokerAddressing, seen: RoutingTable) -> None:
+    name = one.resource_name
+    if not name:
+        # What holds for all brokers of a cluster has no place where there are several.
+        if describes:
+            shares.give(one, BrokerId(get_first_cluster(seen), ANY_BROKER))
+        else:
+            says = "what holds for all brokers is each cluster's own: name a broker, or ask the cluster itself"
+            shares.refuse(one, Code.POLICY_VIOLATION, says)
+        return
+    place = find_broker(int(name), layout, seen) if name.isascii() and name.isdecimal() and len(name) < 10 else None
+    if place is None:
+        shares.refuse(one, Code.INVALID_REQUEST, f"there is no broker {name} behind this proxy")
+    elif not describes and (fixed := sorted(HIDDEN_BROKER_CONFIGS & {config.name for config in one.configs})):
+        shares.refuse(one, Code.POLICY_VIOLATION, f"{fixed[0]} is changed at the broker's own address only")
+    else:
+        shares.give(replace(one, resource_name=str(place.node)), place)
+
+
+def _renamed(cluster: str, one: Any, layout: BrokerAddressing) -> Any:
+    if one.resource_type in (BROKER_RESOURCE_TYPE, BROKER_LOGGER_RESOURCE_TYPE) and one.resource_name.isdecimal():
+        one = replace(one, resource_name=str(layout.number(cluster, int(one.resource_name))))
+    if not hasattr(one, "configs"):
+        return one
+    return replace(one, configs=tuple(_shown(cluster, config, layout) for config in one.configs))
+
+
+def _shown(cluster: str, one: Any, layout: BrokerAddressing) -> Any:
+    if one.name in HIDDEN_BROKER_CONFIGS:
+        return replace(one, value=None, is_sensitive=True, synonyms=())
+    if one.name in BROKER_ID_CONFIGS | THROTTLED_REPLICAS_CONFIGS:
+        synonyms = tuple(replace(two, value=_numbers(cluster, two.value, layout)) for two in one.synonyms)
+        return replace(one, value=_numbers(cluster, one.value, layout), synonyms=synonyms)
+    return one
+
+
+def _numbers(cluster: str, value: str | None, layout: BrokerAddressing) -> str | None:
+    """A number, or that behind the colon of each pair in `0:1,1:2`; a star stays."""
+
+    def number(found: re.Match[str]) -> str:
+        return str(layout.number(cluster, int(found[0])))
+
+    return None if value is None else re.sub(r"(?<![^:])\b\d{1,9}\b(?!:)", number, value)
+
+
+CREATE_TOPICS_ARRAYS: Final = RequestArrays("topics", "topics", lambda one: {"name": one.name})
+DELETE_TOPICS_ARRAYS: Final = RequestArrays("topic_names", "responses", lambda one: {"name": one})
+CREATE_PARTITIONS_ARRAYS: Final = RequestArrays("topics", "results", lambda one: {"name": one.name})
+
+
+def route_create_topics(
+    request: Request, layout: BrokerAddressing, seen: RoutingTable, news: Callable[[], None]
+) -> RequestDecision:
+    """Each on its home where it had one, else on the cluster that rules of names say. One that any cluster has exists
+    already: clients would be led to that one."""
+    return FanOut(_create(request, decode_request(request), layout, seen, news), CHANGE_TIMEOUT_S)
+
+
+def _create(
+    request: Request, asked: Any, layout: BrokerAddressing, seen: RoutingTable, news: Callable[[], None]
+) -> FanOutSteps:
+    shares = SplitRequest(request, asked, CREATE_TOPICS_ARRAYS, seen)
+    held = yield from find_holders([str(one.name) for one in asked.topics], seen)
+    for one in asked.topics:
+        name = str(one.name)
+        home = _due(name, layout, seen)
+        # Whether it is there already its controller knows better: brokers remember a deleted one for a moment.
+        elsewhere = [cluster for cluster in held.get(name, ()) if cluster != home]
+        if elsewhere:
+            says = f"Topic '{name}' already exists, on cluster {elsewhere[0]}"
+            shares.refuse(one, Code.TOPIC_ALREADY_EXISTS, says)
+        elif name in seen.leaderless:
+            shares.refuse(one, Code.TOPIC_ALREADY_EXISTS, describe_decision(name, seen.leaderless[name]))
+        elif seen.unseen:
+            shares.refuse(one, Code.REQUEST_TIMED_OUT, describe_unreachable_holders(name, seen))
+        else:
+            _give(shares, one, home, layout, seen)
+    body = yield from shares.errand()
+    news()
+    return body
+
+
+def _due(topic: str, layout: BrokerAddressing, seen: RoutingTable) -> str:
+    """Where it is made: where it had a home, by the clusters' own words or the store's, else by rules of names."""
+    lead = seen.leads.get(topic)
+    home = lead.cluster if lead else seen.homes.get(topic)
+    if home in seen.clusters:
+        return str(home)
+    return layout.new_topics.cluster_of(topic) or get_first_cluster(seen)
+
+
+def _give(shares: SplitRequest, one: Any, cluster: str, layout: BrokerAddressing, seen: RoutingTable) -> None:
+    """With the cluster's own numbers of brokers, where the client names some."""
+    try:
+        real = _assigned(one, cluster, layout, seen)
+    except LookupError as error:
+        shares.refuse(one, Code.INVALID_REPLICA_ASSIGNMENT, str(error.args[0]))
+    else:
+        shares.give(real, find_controller(cluster, seen))
+
+
+def _assigned(topic: Any, cluster: str, layout: BrokerAddressing, seen: RoutingTable) -> Any:
+    if not topic.assignments:
+        return topic
+    assignments = []
+    for one in topic.assignments:
+        nodes = []
+        for number in one.broker_ids:
+            place = find_broker(number, layout, seen)
+            if place is None or place.cluster != cluster:
+                raise LookupError(f"broker {number} is none of cluster {cluster}, where topic {topic.name} belongs")
+            nodes.append(place.node)
+        assignments.append(replace(one, broker_ids=tuple(nodes)))
+    return replace(topic, assignments=tuple(assignments))
+
+
+def route_delete_topics(
+    request: Request, layout: BrokerAddressing, seen: RoutingTable, news: Callable[[], None]
+) -> RequestDecision:
+    """At the only cluster that has it. One that is mirrored is refused: what deletes its twin, or keeps it, is the
+    mirror's to decide, and clients would be led to the twin meanwhile."""
+    return FanOut(_delete(request, decode_request(request), layout, seen, news), CHANGE_TIMEOUT_S)
+
+
+def _delete(
+    request: Request, asked: Any, layout: BrokerAddressing, seen: RoutingTable, news: Callable[[], None]
+) -> FanOutSteps:
+    shares = SplitRequest(request, asked, DELETE_TOPICS_ARRAYS, seen)
+    held = yield from find_holders(map(str, asked.topic_names), seen)
+    for topic in asked.topic_names:
+        clusters = held.get(str(topic), [])
+        if seen.unseen:
+            shares.refuse(topic, Code.REQUEST_TIMED_OUT, describe_unreachable_holders(str(topic), seen))
+        elif len(clusters) > 1 or topic in seen.leaderless or seen.has_home(str(topic)):
+            why = f"it is on {' and '.join(clusters)}" if len(clusters) > 1 else "it has a home"
+            says = f"topic {topic} counts as mirrored, as {why}: it is deleted at its cluster's own address only"
+            shares.refuse(topic, Code.POLICY_VIOLATION, says)
+        else:
+            # A topic that no broker knows may have been made a moment ago: its controller says whether it was.
+            shares.give(topic, find_controller(clusters[0] if clusters else _due(str(topic), layout, seen), seen))
+    body = yield from shares.errand()
+    news()
+    return body
+
+
+def route_create_partitions(request: Request, layout: BrokerAddressing, seen: RoutingTable) -> RequestDecision:
+    """At the topic's home. A mirror makes the same partitions of a twin."""
+    return FanOut(_create_partitions(request, decode_request(request), layout, seen), CHANGE_TIMEOUT_S)
+
+
+def _create_partitions(request: Request, asked: Any, layout: BrokerAddressing, seen: RoutingTable) -> FanOutSteps:
+    shares = SplitRequest(request, asked, CREATE_PARTITIONS_ARRAYS, seen)
+    homes = yield from find_topic_homes([str(one.name) for one in asked.topics], seen)
+    for one in asked.topics:
+        if one.name in seen.leaderless:
+            lacking = seen.leaderless[str(one.name)]
+            code = _NO_SUCH if lacking.lacks is NoLeaderReason.ELSEWHERE else Code.REQUEST_TIMED_OUT
+            shares.refuse(one, code, describe_decision(str(one.name), lacking))
+        elif seen.writes_paused(str(one.name)):
+            shares.refuse(one, Code.REQUEST_TIMED_OUT, describe_moving_topic(str(one.name)))
+        else:
+            _give(shares, one, homes.get(str(one.name)) or _due(str(one.name), layout, seen), layout, seen)
+    return (yield from shares.errand())
+
+
+def route_to_first_cluster(request: Request, seen: RoutingTable) -> RequestDecision:
+    """DescribeAcls and DescribeClientQuotas. Those of other clusters may be others; a mirror writes its own there."""
+    decode_request(request)
+    first = get_first_cluster(seen)
+    if not seen.clusters[first].answers:
+        return RespondNow(
+            build_error_response(request, Code.REQUEST_TIMED_OUT, error_message=f"cluster {first} does not answer")
+        )
+    return FanOut(_of_first(request, first))
+
+
+def _of_first(request: Request, first: str) -> FanOutSteps:
+    (said,) = yield [
+        BrokerRequest(BrokerId(first, ANY_BROKER), request.key, request.version, [request.view[request.position :]])
+    ]
+    if said is None:
+        return build_error_response(
+            request, Code.REQUEST_TIMED_OUT, error_message=f"cluster {first} did not answer in time"
+        )
+    return encode_message(replace(decode_response(request.key, request.version, said), throttle_time=timedelta(0)))
+
+
+def route_list_reassignments(request: Request, layout: BrokerAddressing, seen: RoutingTable) -> RequestDecision:
+    """Of each topic what its home says, by the numbers of brokers that clients know."""
+    return FanOut(_reassignments(request, decode_request(request), layout, seen))
+
+
+def _reassignments(request: Request, asked: Any, layout: BrokerAddressing, seen: RoutingTable) -> FanOutSteps:
+    wanted: dict[str, Any] = dict.fromkeys(seen.clusters)
+    if asked.topics is not None:
+        homes = yield from find_topic_homes([str(one.name) for one in asked.topics], seen)
+        wanted = {}
+        for one in asked.topics:
+            if home := homes.get(str(one.name)):
+                wanted[home] = (*wanted.get(home, ()), one)
+    asks = [
+        BrokerRequest(
+            find_controller(name, seen), request.key, request.version, encode_message(replace(asked, topics=topics))
+        )
+        for name, topics in wanted.items()
+        if seen.clusters[name].answers
+    ]
+    said = (yield asks) if asks else []
+    told: list[Any] = []
+    failed: Any = None
+    for ask, heard in zip(asks, said, strict=True):
+        if heard is None:
+            continue
+        answer = decode_response(request.key, request.version, heard)
+        failed = answer if answer.error_code else failed
+        here = [one for one in answer.topics if not seen.is_elsewhere(str(one.name), ask.place.cluster)]
+        told += [_renumbered(one, ask.place.cluster, layout) for one in here]
+    if failed is not None and not told:
+        return encode_message(replace(failed, throttle_time=timedelta(0)))
+    if wanted and not any(said):
+        return build_error_response(
+            request, Code.REQUEST_TIMED_OUT, error_message=f"cluster {' or '.join(wanted)} does not answer"
+        )
+    return encode_message(build_message(get_response_type(request.key, request.version), topics=tuple(told)))
+
+
+def _renumbered(topic: Any, cluster: str, layout: BrokerAddressing) -> Any:
+    def numbers(one: Any) -> dict[str, tuple[int, ...]]:
+        names = ("replicas", "adding_replicas", "removing_replicas")
+        return {name: tuple(layout.number(cluster, node) for node in getattr(one, name)) for name in names}
+
+    return replace(topic, partitions=tuple(replace(one, **numbers(one)) for one in topic.partitions))
+
+
+def route_describe_log_dirs(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+    """The broker's own, without twins: clients know no replica of a topic there whose home is elsewhere."""
+    decode_request(request)
+    if place is None:
+        return respond_empty(request)
+    return ForwardRequest(place, rewrite=partial(_without_twins, request=request, place=place, seen=seen))
+
+
+def _without_twins(view: memoryview, at: int, request: Request, place: BrokerId, seen: RoutingTable) -> Parts:
+    answer = decode_response(request.key, request.version, view[at:])
+    results = tuple(
+        replace(one, topics=tuple(two for two in one.topics if not seen.is_elsewhere(str(two.name), place.cluster)))
+        for one in answer.results
+    )
+    return encode_message(replace(answer, results=results))
+
+
+def route_list_transactions(request: Request, place: BrokerId | None, _: RoutingTable) -> RequestDecision:
+    """Those that it coordinates. A client asks every broker, and so hears of all clusters'."""
+    decode_request(request)
+    return respond_empty(request) if place is None else ForwardRequest(place)
+
+
+def route_describe_transactions(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+    """Transactions by their names: their coordinators are where groups are at home."""
+    if place is not None and place.cluster == seen.group_home():
+        return ForwardRequest(place)
+    part = get_element_type(get_response_type(request.key, request.version), "transaction_states")
+    code = to_error_code(Code.NOT_COORDINATOR)
+    states = (
+        build_message(part, transactional_id=one, error_code=code) for one in decode_request(request).transactional_ids
+    )
+    return RespondNow(
+        encode_message(build_message(get_response_type(request.key, request.version), transaction_states=tuple(states)))
+    )
+
+
+def respond_empty(request: Request) -> RequestDecision:
+    """The first port stands for no broker."""
+    return RespondNow(encode_message(build_message(get_response_type(request.key, request.version))))
+
+
+class GroupDeletion:
+    """For one client, whose committer knows the coordinators elsewhere."""
+
+    def __init__(self, committed: OffsetRequests) -> None:
+        self._committed = committed
+
+    def delete_groups(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+        """At home and everywhere else, and not while groups move. While a cluster is away no group is deleted: one of
+        that name would later begin at the places that were left there."""
+        asked = decode_request(request)
+        if place is None or place.cluster != seen.group_home():
+            return RespondNow(_deleted(request, dict.fromkeys(asked.groups_names, Code.NOT_COORDINATOR)))
+        if seen.groups_gathering:
+            return ParkRequest(_deleted(request, dict.fromkeys(asked.groups_names, _AGAIN)))
+        if len(seen.clusters) == 1:
+            return ForwardRequest(place, topics=(GROUPS_HOME_NAME,))
+        if len(seen.answering()) < len(seen.clusters):
+            return RespondNow(_deleted(request, dict.fromkeys(asked.groups_names, _AGAIN)))
+        return FanOut(self._delete_groups(request, asked, place, seen), CHANGE_TIMEOUT_S, (GROUPS_HOME_NAME,))
+
+    def _delete_groups(self, request: Request, asked: Any, place: BrokerId, seen: RoutingTable) -> FanOutSteps:
+        codes = yield from self._deleted_at(place, request.version, asked.groups_names)
+        for cluster in seen.clusters:
+            if cluster == place.cluster:
+                continue
+            left = [group for group, code in codes.items() if code in (Code.NONE, Code.GROUP_ID_NOT_FOUND)]
+            there = yield from self._deleted_on(cluster, request.version, left, seen)
+            codes |= {group: code for group, code in there.items() if code != Code.GROUP_ID_NOT_FOUND}
+        return _deleted(request, codes)
+
+    def _deleted_at(self, place: BrokerId, version: int, groups: Sequence[Any]) -> SubRequests[dict[Any, int]]:
+        body = encode_message(build_message(get_request_type(DELETE_GROUPS, version), groups_names=tuple(groups)))
+        (said,) = yield [BrokerRequest(place, DELETE_GROUPS, version, body)]
+        told = () if said is None else decode_response(DELETE_GROUPS, version, said).results
+        return dict.fromkeys(groups, int(_GONE)) | {one.group_id: int(one.error_code) for one in told}
+
+    def _deleted_on(
+        self, cluster: str, version: int, groups: Sequence[Any], seen: RoutingTable
+    ) -> SubRequests[dict[Any, int]]:
+        """Up to the first that has no coordinator: a cluster that hangs would take as long for each of the others."""
+        codes = dict.fromkeys(groups, int(_AGAIN))
+        for group in groups:
+            where = yield from self._committed.coordinator(str(group), cluster, seen)
+            if isinstance(where, Code):
+                break
+            said = yield from self._deleted_at(where, version, [group])
+            if self._committed.moved(group, where, [*said.values()]):
+                break
+            codes |= said
+        return codes
+
+    def delete_places(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+        """OffsetDelete: each place where it lives. What lives elsewhere is left alone while the group has members."""
+        asked = decode_request(request)
+        if place is None or place.cluster != seen.group_home():
+            return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
+        if seen.groups_gathering:
+            return ParkRequest(build_error_response(request, _AGAIN))
+        shares = group_topics_by_cluster(asked.topics, seen)
+        if set(shares) <= {place.cluster}:
+            return ForwardRequest(place, topics=(GROUPS_HOME_NAME,))
+        return FanOut(self._delete_places(request, asked, shares, place, seen), CHANGE_TIMEOUT_S, (GROUPS_HOME_NAME,))
+
+    def _delete_places(
+        self, request: Request, asked: Any, shares: dict[str, tuple[Any, ...]], place: BrokerId, seen: RoutingTable
+    ) -> FanOutSteps:
+        idle = yield from check_group_idle(str(asked.group_id), place, seen)
+        if idle is None:
+            return build_error_response(request, _AGAIN)
+        kind = get_response_type(OFFSET_DELETE, request.version)
+        told: list[Any] = []
+        asks: list[BrokerRequest] = []
+        for cluster, topics in shares.items():
+            where: BrokerId | Code = place
+            if cluster != place.cluster:
+                where = Code.GROUP_SUBSCRIBED_TO_TOPIC
+                if idle:
+                    where = yield from self._committed.coordinator(str(asked.group_id), cluster, seen)
+            if isinstance(where, Code):
+                told += [build_topic_errors(kind, one, where) for one in topics]
+            else:
+                asks.append(
+                    BrokerRequest(where, OFFSET_DELETE, request.version, encode_message(replace(asked, topics=topics)))
+                )
+        said = (yield asks) if asks else []
+        for ask, heard in zip(asks, said, strict=True):
+            answer = None if heard is None else decode_response(OFFSET_DELETE, request.version, heard)
+            code = int(_GONE if answer is None else answer.error_code)
+            if ask.place != place and self._committed.moved(asked.group_id, ask.place, [code]):
+                code = _AGAIN
+            if code == Code.GROUP_ID_NOT_FOUND and len(shares) > 1:
+                code = Code.NONE  # Nothing is there to end, and there may be elsewhere.
+                told += [build_topic_errors(kind, one, Code.NONE) for one in shares[ask.place.cluster]]
+            elif code:
+                if len(shares) == 1:
+                    return build_error_response(request, Code(code))
+                told += [build_topic_errors(kind, one, code) for one in shares[ask.place.cluster]]
+            elif answer is not None:
+                told += answer.topics
+        return encode_message(build_message(kind, topics=tuple(told)))
+
+
+def _deleted(request: Request, codes: dict[Any, Any]) -> Parts:
+    kind = get_response_type(DELETE_GROUPS, request.version)
+    part = get_element_type(kind, "results")
+    results = tuple(
+        build_message(part, group_id=group, error_code=to_error_code(code)) for group, code in codes.items()
+    )
+    return encode_message(build_message(kind, results=results))
+
+
+def build_refusal(request: Request) -> Parts:
+    """The answer that refuses it."""
+    kind = get_response_type(request.key, request.version)
+    return encode_message(_ANSWERS[request.key](kind, decode_request(request)))
+
+
+def _each(kind: Any, told: str, named: list[dict[str, Any]], says: str, **whole: Any) -> Any:
+    """The error at each part of the request, in its order."""
+    part = get_element_type(kind, told)
+    parts = tuple(build_message(part, error_code=_REFUSED, error_message=says, **names) for names in named)
+    return build_message(kind, **{told: parts}, **whole)
+
+
+def _create_acls(kind: Any, asked: Any) -> Any:
+    return _each(kind, "results", [{} for _ in asked.creations], ACLS_REFUSED_MESSAGE)
+
+
+def _delete_acls(kind: Any, asked: Any) -> Any:
+    return _each(kind, "filter_results", [{} for _ in asked.filters], ACLS_REFUSED_MESSAGE)
+
+
+def _alter_quotas(kind: Any, asked: Any) -> Any:
+    entity = get_element_type(kind, "entries", "entity")
+    named = [
+        {
+            "entity": tuple(
+                build_message(entity, entity_type=two.entity_type, entity_name=two.entity_name) for two in one.entity
+            )
+        }
+        for one in asked.entries
+    ]
+    return _each(kind, "entries", named, QUOTAS_REFUSED_MESSAGE)
+
+
+def _alter_users(kind: Any, asked: Any) -> Any:
+    users = dict.fromkeys(one.name for one in (*asked.deletions, *asked.upsertions))
+    return _each(kind, "results", [{"user": user} for user in users], SCRAM_REFUSED_MESSAGE)
+
+
+def _elect(kind: Any, asked: Any) -> Any:
+    """Of all partitions where none is named: then the answer has an error alone, and no sentence."""
+    if asked.topic_partitions is None:
+        return build_message(kind, error_code=_REFUSED)
+    topic, part = (
+        get_element_type(kind, "replica_election_results"),
+        get_element_type(kind, "replica_election_results", "partition_result"),
+    )
+    results = []
+    for one in asked.topic_partitions:
+        parts = (
+            build_message(part, partition_id=n, error_code=_REFUSED, error_message=ELECTION_REFUSED_MESSAGE)
+            for n in one.partitions
+        )
+        results.append(build_message(topic, topic=one.topic, partition_result=tuple(parts)))
+    return build_message(kind, replica_election_results=tuple(results))
+
+
+def _move_replicas(kind: Any, asked: Any) -> Any:
+    topic, part = get_element_type(kind, "responses"), get_element_type(kind, "responses", "partitions")
+    responses = []
+    for one in asked.topics:
+        numbers = [two.partition_index for two in one.partitions]
+        parts = (
+            build_message(part, partition_index=n, error_code=_REFUSED, error_message=REASSIGNMENT_REFUSED_MESSAGE)
+            for n in numbers
+        )
+        responses.append(build_message(topic, name=one.name, partitions=tuple(parts)))
+    return build_message(
+        kind, error_code=_REFUSED, error_message=REASSIGNMENT_REFUSED_MESSAGE, responses=tuple(responses)
+    )
+
+
+_ANSWERS: Final[Mapping[int, Callable[[Any, Any], Any]]] = {
+    CREATE_ACLS: _create_acls,
+    DELETE_ACLS: _delete_acls,
+    ELECT_LEADERS: _elect,
+    ALTER_PARTITION_REASSIGNMENTS: _move_replicas,
+    ALTER_CLIENT_QUOTAS: _alter_quotas,
+    ALTER_SCRAM_USERS: _alter_users,
+}
+REFUSED_API_KEYS: Final = frozenset(_ANSWERS)
+
+
+AdminRequestRule: TypeAlias = Callable[[Request, BrokerId | None, RoutingTable], RequestDecision]
+
+
+def build_admin_rules(
+    layout: BrokerAddressing, committed: OffsetRequests, news: Callable[[], None]
+) -> Mapping[int, AdminRequestRule]:
+    """Those of admin requests, for one client."""
+    ends = GroupDeletion(committed)
+    found: dict[int, AdminRequestRule] = {
+        CREATE_TOPICS: lambda request, _, seen: route_create_topics(request, layout, seen, news),
+        DELETE_TOPICS: lambda request, _, seen: route_delete_topics(request, layout, seen, news),
+        CREATE_PARTITIONS: lambda request, _, seen: route_create_partitions(request, layout, seen),
+        LIST_PARTITION_REASSIGNMENTS: lambda request, _, seen: route_list_reassignments(request, layout, seen),
+        DELETE_RECORDS: route_by_partitions,
+        DESCRIBE_PRODUCERS: route_by_partitions,
+        DESCRIBE_LOG_DIRS: route_describe_log_dirs,
+        LIST_TRANSACTIONS: route_list_transactions,
+        DESCRIBE_TRANSACTIONS: route_describe_transactions,
+        DELETE_GROUPS: ends.delete_groups,
+        OFFSET_DELETE: ends.delete_places,
+    }
+    for key in (DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS):
+        found[key] = lambda request, _, seen: route_configs(request, layout, seen)
+    for key in (DESCRIBE_ACLS, DESCRIBE_CLIENT_QUOTAS):
+        found[key] = lambda request, _, seen: route_to_first_cluster(request, seen)
+    return found | dict.fromkeys(REFUSED_API_KEYS, lambda request, _, __: RespondNow(build_refusal(request)))
+
+
+_GUARDED_WORDS: Final[Mapping[int, RequestArrays]] = {
+    CREATE_TOPICS: CREATE_TOPICS_ARRAYS,
+    DELETE_TOPICS: DELETE_TOPICS_ARRAYS,
+    CREATE_PARTITIONS: CREATE_PARTITIONS_ARRAYS,
+    ALTER_CONFIGS: CONFIGS_ARRAYS,
+    INCREMENTAL_ALTER_CONFIGS: CONFIGS_ARRAYS,
+}
+_GUARDED_NAMES: Final[Mapping[int, Callable[[Any], Iterable[str]]]] = {
+    CREATE_TOPICS: lambda asked: map(attrgetter("name"), asked.topics),
+    DELETE_TOPICS: attrgetter("topic_names"),
+    CREATE_PARTITIONS: lambda asked: map(attrgetter("name"), asked.topics),
+    DELETE_RECORDS: lambda asked: map(attrgetter("name"), asked.topics),
+    **dict.fromkeys(
+        (ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS),
+        lambda asked: (one.resource_name for one in asked.resources if one.resource_type == TOPIC_RESOURCE_TYPE),
+    ),
+}
+
+
+def refuse_guarded(request: Request, seen: RoutingTable) -> RequestDecision | None:
+    """What no client may send: changes of Kafka's and Twinshore's own topics, and questions as a replica. It is refused
+    as a whole; reads of these topics stay allowed. None where the client may send this."""
+    if request.version >= _OF_REPLICAS.get(request.key, 1 << 15):
+        return _as_replica(request)
+    if (names := _GUARDED_NAMES.get(request.key)) is None:
+        return None
+    asked = decode_request(request)
+    guarded = next((name for name in map(str, names(asked)) if is_protected_topic(name)), None)
+    if guarded is None:
+        return None
+    if request.key == DELETE_RECORDS:
+        return refuse_all_partitions(request, asked, Code.POLICY_VIOLATION)
+    words = _GUARDED_WORDS[request.key]
+    shares = SplitRequest(request, asked, words, seen)
+    for one in getattr(asked, words.asked):
+        says = f"topic {guarded} is Kafka's or Twinshore's own: change it at the cluster's own address, alone"
+        shares.refuse(one, Code.POLICY_VIOLATION, says)
+    return FanOut(shares.errand())
+
+
+def _as_replica(request: Request) -> RequestDecision | None:
+    try:
+        (replica,) = I32.unpack_from(request.view, request.position)
+    except PAST_END_ERRORS as error:
+        raise WireError(f"{api_name(request.key)}: it has no replica id") from error
+    if replica in _CONSUMERS:
+        return None
+    return DisconnectClient(f"it asked {api_name(request.key)} as replica {replica}, and no broker comes by a proxy")

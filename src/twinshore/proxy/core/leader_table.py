@@ -1,0 +1,110 @@
+"""The table of `routing.core.leader_cluster` for all topics that clusters behind a proxy have. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from twinshore.config.model import GROUPS_HOME_NAME, Link, TwinNaming
+from twinshore.replication.core.filters import admits, is_internal_topic
+from twinshore.replication.core.ownership import find_reverse_link
+from twinshore.routing.core.leader_cluster import (
+    KnownHome,
+    Leader,
+    LeaderDecision,
+    NoLeader,
+    NoLeaderReason,
+    TopicCopy,
+    leader_cluster,
+)
+from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S
+
+if TYPE_CHECKING:
+    from twinshore.proxy.core.model import ProxiedCluster
+
+_ANY: Final = (1, 0)  # words that are compared here are the highest ones already
+
+
+@dataclass(frozen=True, slots=True)
+class KnownHomes:
+    """What a process has heard by now. `links`: None while they are not known, as the store does not answer. `unheard`:
+    clusters whose home words were not read since it began; `waited_s`: how long ago that is."""
+
+    links: tuple[Link, ...] | None = ()
+    unheard: frozenset[str] = frozenset()
+    waited_s: float = math.inf
+    start_all: bool = False
+
+
+def choose_leader_clusters(
+    clusters: Iterable[ProxiedCluster], homes: Mapping[str, str], heard: KnownHomes = KnownHomes()
+) -> dict[str, LeaderDecision]:
+    """Of each topic as far as no cluster says a word of it. `homes`: those that the store remembers."""
+    table = _Table(tuple(clusters), heard)
+    topics = {topic for one in table.clusters for topic in one.topics}
+    return {topic: table.decision(topic, homes.get(topic)) for topic in topics | homes.keys()}
+
+
+def find_doubted_leaders(
+    words: Mapping[str, str], clusters: Iterable[ProxiedCluster], homes: Mapping[str, str], heard: KnownHomes
+) -> dict[str, LeaderDecision]:
+    """Topics whose word was heard while a cluster is silent that could say a higher one: they wait for it, or are led
+    with an incident. `words`: their clusters. What the store remembers is believed at once."""
+    if not heard.unheard:
+        return {}
+    table = _Table(tuple(clusters), heard)
+    found = {topic: table.decision(topic, None, home) for topic, home in words.items() if topic not in homes}
+    return {topic: one for topic, one in found.items() if isinstance(one, NoLeader) or one.unheard}
+
+
+class _Table:
+    def __init__(self, clusters: tuple[ProxiedCluster, ...], heard: KnownHomes) -> None:
+        self.clusters, self._heard = clusters, heard
+        names = {one.name for one in clusters}
+        self._links = [one for one in heard.links or () if one.naming is TwinNaming.SAME]
+        self._answered = {one.name for one in clusters if one.has_answered} - heard.unheard
+        self._outside = sorted({end for one in self._links for end in (one.source, one.target)} - names)
+        self._all_answered = not self._outside and len(self._answered) == len(clusters)
+
+    def decision(self, topic: str, stored: str | None, word: str | None = None) -> LeaderDecision:
+        heard = self._heard
+        if is_internal_topic(topic) and topic != GROUPS_HOME_NAME:
+            return Leader(next((one.name for one in self.clusters if topic in one.topics), self.clusters[0].name))
+        carriers = self._carriers(topic)
+        twins = self._twins(topic)
+        said = KnownHome(word, _ANY) if word is not None else None
+        copies = [
+            TopicCopy(
+                *(one.name, one.name in self._answered, carriers is None or one.name in carriers),
+                *(topic in one.topics, one.name in twins, said),
+            )
+            for one in self.clusters
+        ]
+        copies += [TopicCopy(name, False, name in carriers) for name in self._outside if carriers]
+        remembered = KnownHome(stored, _ANY) if stored is not None else None
+        found = leader_cluster(remembered, copies, heard.waited_s, SUBSCRIPTION_LEASE_S, start_all=heard.start_all)
+        if isinstance(found, Leader) and found.cluster in self._outside:
+            return NoLeader(NoLeaderReason.ELSEWHERE, (found.cluster,))
+        return found
+
+    def _carriers(self, topic: str) -> frozenset[str] | None:
+        """The clusters that a link of the topic names; None where all could carry it."""
+        if self._all_answered:
+            return frozenset()
+        if self._heard.links is None or topic == GROUPS_HOME_NAME:
+            return None
+        return frozenset(end for one in self._links if admits(one, topic) for end in (one.source, one.target))
+
+    def _twins(self, topic: str) -> set[str]:
+        """By the clusters' notes, and by links that carry it one way between two that have it."""
+        holders = {one.name for one in self.clusters if topic in one.topics}
+        found = {one.name for one in self.clusters if topic in one.twins}
+        if len(holders - found) > 1:
+            for link in self._links:
+                if {link.source, link.target} <= holders and admits(link, topic):
+                    back = find_reverse_link(link, self._links)
+                    if back is None or not admits(back, topic):
+                        found.add(link.target)
+        return found

@@ -1,0 +1,309 @@
+"""Leader epochs as clients see them, so that they rise whenever a topic moves. Pure.
+
+Each cluster counts the leaders of its partitions by itself, and a client leaves aside whatever comes with a lower epoch
+than it knows. So in each term of a topic clients see its home's epochs above those of all terms before: their *base* is
+a matter of the term alone, and every proxy has the same. Of an epoch of an earlier term it is asked where it ended:
+where the topic moved. A topic that no switch ever had has no term, and its epochs are not told.
+
+Control messages in any version, read and written by kio; and answers that hold little but an error. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Final, Union, get_args, get_origin
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
+
+from twinshore.config.errors import WireError
+from twinshore.kafka.protocol import fetch
+from twinshore.kafka.protocol.apis import METADATA, api_name
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.framing import FrameSizeError
+from twinshore.kafka.protocol.primitives import PAST_END_ERRORS
+from twinshore.kafka.protocol.record_batch import PREFIX_BYTES
+from twinshore.kafka.protocol.requests import ARRAY_ELEMENTS_MAX, Request
+from twinshore.kafka.protocol.response_check import check_response
+from twinshore.proxy.core.model import Parts, RoutingTable
+
+NO_EPOCH: Final = -1
+# A partition has fewer leaders than that in one term.
+LEADER_EPOCHS_PER_TERM: Final = 1 << 20
+TERMS_MAX: Final = 1 << 11
+_LENGTH_AND_EPOCH: Final = struct.Struct(">8xii")
+_EPOCH: Final = struct.Struct(">i")
+_EPOCH_AT: Final = PREFIX_BYTES
+# Older formats than this have a CRC where it has the epoch.
+_MAGIC_AT: Final = PREFIX_BYTES + 4
+_MAGIC: Final = 2
+# Where a topic moved that has not told its points.
+_NOWHERE: Final = (1 << 63) - 1
+
+
+def get_epoch_base(topic: str, seen: RoutingTable) -> int | None:
+    """None where the epochs of the topic are not told."""
+    lead = seen.leads.get(topic)
+    return (lead.term - 1) * LEADER_EPOCHS_PER_TERM if lead is not None and lead.term <= TERMS_MAX else None
+
+
+def to_client_epoch(epoch: int, base: int | None) -> int:
+    """The home's epoch as clients see it."""
+    return base + epoch if base is not None and 0 <= epoch < LEADER_EPOCHS_PER_TERM else NO_EPOCH
+
+
+def to_home_epoch(epoch: int, base: int | None) -> int:
+    """The home's epoch that a client means; none where it is of another term."""
+    return epoch - base if base is not None and 0 <= epoch - base < LEADER_EPOCHS_PER_TERM else NO_EPOCH
+
+
+def is_earlier_term_epoch(epoch: int, base: int | None) -> bool:
+    """Whether it is one of an earlier term."""
+    return base is not None and 0 <= epoch < base
+
+
+def get_handoff_offset(topic: str, partition: int, seen: RoutingTable) -> int:
+    """Up to where what was read in earlier terms is what the topic's home has."""
+    points = seen.leads[topic].points
+    return points[partition] if partition < len(points) else _NOWHERE
+
+
+def to_broker_fetch(one: fetch.FetchRequestPartition, seen: RoutingTable, cluster: str) -> fetch.FetchRequestPartition:
+    """As the broker is asked for it. A twin's epochs are its own."""
+    topic = str(one.topic)
+    base = None if seen.is_elsewhere(topic, cluster) else get_epoch_base(topic, seen)
+    epoch, last = to_home_epoch(one.leader_epoch, base), to_home_epoch(one.last_fetched_epoch, base)
+    return one._replace(leader_epoch=epoch, last_fetched_epoch=last)
+
+
+def to_client_fetch(answer: fetch.FetchResponse, seen: RoutingTable, cluster: str) -> fetch.FetchResponse:
+    """With epochs as clients see them, the same answer where they are so already. A twin counts other leaders, so of
+    its batches none is told."""
+    parts = [_fetched(one, seen, cluster) for one in answer.fetched]
+    changed = any(one is not before for one, before in zip(parts, answer.fetched, strict=True))
+    return answer._replace(fetched=parts) if changed else answer
+
+
+def _fetched(one: fetch.FetchResponsePartition, seen: RoutingTable, cluster: str) -> fetch.FetchResponsePartition:
+    topic = str(one.topic)
+    base, here = get_epoch_base(topic, seen), not seen.is_elsewhere(topic, cluster)
+    if here and not base:
+        return one
+    if one.diverging_epoch is not None:
+        epoch, end = one.diverging_epoch
+        one = one._replace(diverging_epoch=(to_client_epoch(epoch, base), end) if here else None)
+    if not one.records or len(one.records) < _LENGTH_AND_EPOCH.size:
+        return one
+    return one._replace(records=_restamped(one.records, base if here else None))
+
+
+def _restamped(records: memoryview | bytes, base: int | None) -> memoryview:
+    """The batches with other epochs, which no CRC covers. The last one may be cut off anywhere."""
+    out = bytearray(records)
+    position, last = 0, len(out) - _MAGIC_AT - 1
+    while position <= last:
+        length, epoch = _LENGTH_AND_EPOCH.unpack_from(out, position)
+        if out[position + _MAGIC_AT] >= _MAGIC:
+            _EPOCH.pack_into(out, position + _EPOCH_AT, to_client_epoch(epoch, base))
+        if length <= 0:
+            break
+        position += PREFIX_BYTES + length
+    return memoryview(out)
+
+
+def strip_commit_epochs(asked: Any, seen: RoutingTable) -> Any:
+    """A commit without epochs that no cluster counts, the same where it has none: whoever reads the place there would
+    take them for its own."""
+    topics = tuple(strip_topic_epochs(one) if get_epoch_base(str(one.name), seen) else one for one in asked.topics)
+    changed = any(one is not before for one, before in zip(topics, asked.topics, strict=True))
+    return replace(asked, topics=topics) if changed else asked
+
+
+def strip_topic_epochs(topic: Any) -> Any:
+    """Places in a topic, without leader epochs. A client that begins at one asks whether its epoch still holds, and the
+    topic may have moved since: on another cluster that epoch says nothing."""
+    if topic.partitions and hasattr(topic.partitions[0], "committed_leader_epoch"):
+        partitions = tuple(replace(one, committed_leader_epoch=NO_EPOCH) for one in topic.partitions)
+        return replace(topic, partitions=partitions)
+    return topic
+
+
+# Messages hold these where there is nothing to say; all else is zero, empty or null.
+_USUAL: Final = dict.fromkeys(("generation_id", "node_id", "port", "producer_id", "committed_offset", "replica_id"), -1)
+_ZEROS: Final[dict[str, Any]] = {
+    "string": "",
+    "bytes": b"",
+    "records": None,
+    "bool": False,
+    "error_code": ErrorCode(0),
+    "datetime_i64": datetime.fromtimestamp(0, UTC),
+    "timedelta_i32": timedelta(0),
+    "timedelta_i64": timedelta(0),
+}
+# A handshake of TLS in place of the size of a frame.
+_HELLO = 0x1603
+# The first bytes of a PROXY header, of either version.
+_HEADERS = (0x0D0A0D0A, 0x50524F58)
+
+
+@cache
+def get_response_type(key: int, version: int) -> Any:
+    """The type of the API's answer."""
+    return load_response_schema(key, version)
+
+
+@cache
+def get_request_type(key: int, version: int) -> Any:
+    """The type of the API's request."""
+    return load_request_schema(key, version)
+
+
+@cache
+def get_element_type(kind: Any, *names: str) -> Any:
+    """The type of the elements of this array in a message: `topics`, or `topics`, `partitions`."""
+    for name in names:
+        (field,) = [one for one in dataclasses.fields(kind) if one.name == name]
+        kind = get_args(_without_null(field.type))[0]
+    return kind
+
+
+def build_topic_errors(kind: Any, topic: Any, code: int) -> Any:
+    """The topic of a request, as an answer of this kind has it that says this of each of its partitions."""
+    kind = get_element_type(kind, "topics")
+    part, said = get_element_type(kind, "partitions"), to_error_code(code)
+    numbers = getattr(topic, "partition_indexes", None)
+    if numbers is None:
+        numbers = [one.partition_index for one in topic.partitions]
+    parts = tuple(build_message(part, partition_index=number, error_code=said) for number in numbers)
+    return build_message(kind, name=topic.name, partitions=parts)
+
+
+def build_commit_errors(request: Request, topics: Sequence[Any], code: int) -> Parts:
+    """The answer to a commit, also one in a transaction, that says this of each place."""
+    kind = get_response_type(request.key, request.version)
+    return encode_message(build_message(kind, topics=tuple(build_topic_errors(kind, one, code) for one in topics)))
+
+
+def build_metadata_request(names: Sequence[str], version: int) -> Parts:
+    """About these topics. It makes none."""
+    kind = get_request_type(METADATA, version)
+    topics = tuple(build_message(get_element_type(kind, "topics"), name=one) for one in names)
+    return encode_message(build_message(kind, topics=topics, allow_auto_topic_creation=False))
+
+
+def decode_request(request: Request) -> Any:
+    """The request, as kio has it."""
+    kind = get_request_type(request.key, request.version)
+    return _read(kind, request.view[request.position :], request.key, ARRAY_ELEMENTS_MAX)
+
+
+def decode_response(key: int, version: int, body: memoryview) -> Any:
+    """The answer, as kio has it."""
+    return _read(get_response_type(key, version), body, key)
+
+
+def _read(kind: Any, body: memoryview, key: int, elements_max: int = sys.maxsize) -> Any:
+    try:
+        found = entity_reader(kind)(check_response(body.toreadonly(), kind, elements_max), 0)[0]
+        _check_arrays(found)
+        return found
+    except WireError as error:
+        raise error.within(api_name(key)) from error
+    except (SerialError, ValueError, OverflowError, *PAST_END_ERRORS) as error:
+        raise WireError(f"{api_name(key)}: it cannot be read: {error or type(error).__name__}") from error
+
+
+def _check_arrays(entity: Any) -> None:
+    """kio takes a null array for any array; here one is null only where it may be."""
+    kind: Any = type(entity)
+    for name, may_be_null in _arrays(kind):
+        value = getattr(entity, name)
+        if value is None and not may_be_null:
+            raise WireError(f"{name} is null")
+        if value and dataclasses.is_dataclass(value[0]):
+            for one in value:
+                _check_arrays(one)
+
+
+@cache
+def _arrays(kind: Any) -> list[tuple[str, bool]]:
+    """The arrays of a message, and whether each may be null."""
+    fields = [(one.name, one.type, _without_null(one.type)) for one in dataclasses.fields(kind)]
+    return [(name, whole is not bare) for name, whole, bare in fields if get_origin(bare) is tuple]
+
+
+def encode_message(entity: Any) -> Parts:
+    """The message's body."""
+    buffer = io.BytesIO()
+    try:
+        entity_writer(type(entity))(buffer, entity)
+    except (SerialError, struct.error, ValueError, OverflowError) as error:
+        raise WireError(f"{type(entity).__name__} cannot be written: {error}") from error
+    return [buffer.getvalue()]
+
+
+def build_message(kind: Any, /, **values: Any) -> Any:
+    """A message, or a part of one, with these values as far as its version has them; Kafka's usual ones else."""
+    given: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        if field.name in values:
+            given[field.name] = values[field.name]
+        elif field.name in _USUAL:
+            given[field.name] = _USUAL[field.name]
+        elif field.default is dataclasses.MISSING:
+            given[field.name] = _nothing(field)
+    return kind(**given)
+
+
+def convert_message(kind: Any, entity: Any) -> Any:
+    """A message of one version in another's type."""
+    values = {one.name: getattr(entity, one.name) for one in dataclasses.fields(entity)}
+    for name, some in values.items():
+        if isinstance(some, tuple) and some and dataclasses.is_dataclass(some[0]):
+            values[name] = tuple(convert_message(get_element_type(kind, name), one) for one in some)
+    return build_message(kind, **values)
+
+
+def _nothing(field: dataclasses.Field[Any]) -> Any:
+    if get_origin(field.type) in (UnionType, Union) and NoneType in get_args(field.type):
+        return None
+    if get_origin(field.type) is tuple:
+        return ()
+    return _ZEROS.get(field.metadata.get("kafka_type", ""), 0)
+
+
+def _without_null(kind: Any) -> Any:
+    if get_origin(kind) in (UnionType, Union):
+        (kind,) = [one for one in get_args(kind) if one is not NoneType]
+    return kind
+
+
+def to_error_code(code: int) -> ErrorCode:
+    """The code, as kio has it."""
+    return ErrorCode(int(code))
+
+
+def build_error_response(request: Request, code: Code, **values: Any) -> Parts:
+    """The body of an answer that says the error, for APIs whose answers have one."""
+    return encode_message(
+        build_message(get_response_type(request.key, request.version), error_code=to_error_code(code), **values)
+    )
+
+
+def describe_wire_error(error: WireError) -> str:
+    """Why a client is hung up on that sent this."""
+    if isinstance(error, FrameSizeError) and error.size >> 16 == _HELLO:
+        return "it speaks TLS, and this port does not"
+    if isinstance(error, FrameSizeError) and error.size in _HEADERS:
+        return "it sends a PROXY header, and is not in [proxy] balancers"
+    return f"it does not keep to the protocol: {error}"

@@ -1,0 +1,156 @@
+"""What clients would see at the proxy's address, by one look at the clusters: for whoever is to start it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from twinshore.config.sentences import count_phrase, join_names
+from twinshore.kafka.protocol.apis import FETCH, PRODUCE, api_name
+from twinshore.proxy.core.model import BrokerAddressing, RoutingTable
+from twinshore.replication.core.filters import is_internal_topic
+from twinshore.routing.core.leader_cluster import describe_decision
+
+TOPICS_NAMED_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyPreview:
+    """`asked`: topics that the operator names; none means that of all only those are told that need a word. `is_own`:
+    whether each site has the topic for itself. `remarks`: what was said while it was looked."""
+
+    seen: RoutingTable
+    layout: BrokerAddressing
+    asked: tuple[str, ...]
+    is_own: Callable[[str], bool]
+    tls: bool = False
+    logins: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def several(self) -> Mapping[str, list[str]]:
+        """The clusters of each topic that more than one has. Twinshore's own notes are on each, as they should be."""
+        count = Counter(topic for one in self.seen.clusters.values() for topic in one.topics)
+        names = sorted(topic for topic, times in count.items() if times > 1 and not is_internal_topic(topic))
+        clusters = self.seen.clusters.values()
+        return {topic: [one.name for one in clusters if topic in one.topics] for topic in names}
+
+    @property
+    def clashes(self) -> Mapping[str, list[str]]:
+        """Of them those of which nothing says where they are at home: they have no leader."""
+        return {
+            topic: clusters
+            for topic, clusters in self.several.items()
+            if topic in self.seen.leaderless and not self.is_own(topic)
+        }
+
+    @property
+    def unknown(self) -> list[str]:
+        """Topics that were asked for and that no cluster has."""
+        return [topic for topic in self.asked if topic not in self.seen.routes and topic not in self.seen.leaderless]
+
+    @property
+    def exit_code(self) -> int:
+        """1: somebody should look at it before clients come."""
+        silent = len(self.seen.answering()) < len(self.seen.clusters)
+        return int(silent or bool(self.clashes) or bool(self.unknown))
+
+    def sentences(self) -> Iterator[str]:
+        layout = self.layout
+        speak = "TLS" if self.tls else "plain text"
+        logins = (
+            f", and log in by {join_names(self.logins, TOPICS_NAMED_MAX)}" if self.logins else ", and need no login"
+        )
+        yield f"clients are given {layout.host}:{layout.port}, speak {speak}{logins}"
+        if layout.node_hosts:
+            yield f"port to open: {layout.port} alone; names that must lead here: {layout.host}, {layout.node_hosts}"
+        else:
+            yield f"ports to open: {layout.port} to {layout.last_port}, one for each broker that there may be"
+        for name, one in self.seen.clusters.items():
+            if not one.answers:
+                yield f"{name}: does not answer; its topics wait until it does"
+                continue
+            brokers = [f"{node} at {self._address(name, node)}" for node in sorted(one.brokers)]
+            yield f"{name}: {count_phrase(len(one.topics), 'topic')}; broker {join_names(brokers, TOPICS_NAMED_MAX)}"
+        yield f"groups: at home on {self.seen.group_home()}; {self._newer_groups()}"
+        yield f"new topics: made on {layout.new_topics.usual or next(iter(self.seen.clusters))}"
+        yield from self._versions()
+        yield from self._topics()
+        yield from self.remarks
+
+    def _address(self, cluster: str, node: int) -> str:
+        return f"{self.layout.host_of(cluster, node)}:{self.layout.port_of(cluster, node)}"
+
+    def _newer_groups(self) -> str:
+        if self.seen.serves_newer_groups:
+            return "those of the new protocol too"
+        return (
+            "those of the new protocol are refused, as "
+            f"{join_names(self.seen.lack_newer_groups, TOPICS_NAMED_MAX)} does not have them"
+        )
+
+    def _versions(self) -> Iterator[str]:
+        if told := [f"{api_name(key)} {low} to {high}" for key, low, high in self._ranges() if key in (PRODUCE, FETCH)]:
+            yield f"versions that clients may speak: {' and '.join(told)}; --json has all"
+
+    def _ranges(self) -> Iterator[tuple[int, int, int]]:
+        return ((key, low, high) for key, (low, high) in sorted(self.seen.offers.items()))
+
+    def _topics(self) -> Iterator[str]:
+        for topic in self.asked:
+            where = self.seen.route(topic)
+            told = f"led to {where}{self._why(topic)}" if where is not None else "no cluster has it"
+            lacking = self.seen.leaderless.get(topic)
+            yield f"topic {topic}: {told}" if lacking is None else describe_decision(topic, lacking)
+        led = Counter(where for topic, where in self.seen.routes.items() if not is_internal_topic(topic))
+        several = sum(self.seen.has_home(topic) for topic in self.several)
+        told = ", ".join(f"{led[name]:,} to {name}" for name in self.seen.clusters)
+        yield f"topics are led: {told}; {count_phrase(several, 'topic')} of these on several clusters, at home on one"
+        clashes = sorted(self.clashes.items(), key=lambda one: one[0] not in self.asked)
+        for topic, clusters in clashes[:TOPICS_NAMED_MAX]:
+            yield (
+                f"CLASH: {topic} is on {' and '.join(clusters)}, and neither links nor clusters say where it is at"
+                f" home: no client can write or read it"
+            )
+        if (more := len(clashes) - TOPICS_NAMED_MAX) > 0:
+            yield f"and {count_phrase(more, 'more clash')}: --json names them"
+
+    def _why(self, topic: str) -> str:
+        if topic in self.seen.leads:
+            return ", where the clusters say that it is at home"
+        if topic in self.seen.homes:
+            return ", its home by the store or by links"
+        if self.is_own(topic):
+            return ", or to the cluster of the client's own site"
+        return ", the only one that has it" if topic not in self.several else ""
+
+    def values(self) -> dict[str, Any]:
+        layout = self.layout
+        return {
+            "address": f"{layout.host}:{layout.port}",
+            "last_port": layout.last_port,
+            "node_hosts": layout.node_hosts,
+            "tls": self.tls,
+            "logins": list(self.logins),
+            "groups_home": self.seen.group_home(),
+            "clusters": [
+                {
+                    "name": name,
+                    "answers": one.answers,
+                    "topics": len(one.topics),
+                    "brokers": {str(node): layout.port_of(name, node) for node in sorted(one.brokers)},
+                }
+                for name, one in self.seen.clusters.items()
+            ],
+            "versions": {api_name(key): [low, high] for key, low, high in self._ranges()},
+            "routes": dict(sorted(self._routes().items())),
+            "clashes": self.clashes,
+            "remarks": list(self.remarks),
+            "exit_code": self.exit_code,
+        }
+
+    def _routes(self) -> Mapping[str, str | None]:
+        named = self.asked or [topic for topic in self.seen.routes if not is_internal_topic(topic)]
+        return {topic: self.seen.route(topic) for topic in named}

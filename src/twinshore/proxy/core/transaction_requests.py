@@ -1,0 +1,174 @@
+"""Transactions: a transactional id, the topics that it writes and its group live on the groups' home. Pure.
+
+What one transaction writes is committed by one coordinator, which knows its own cluster only. So a topic that is at
+home elsewhere is refused, with an error that lets the application abort and go on; one that a switch has moved there is
+waited for, as groups are to come behind it, and not every client survives such an error. A switch waits for open
+transactions, and while it holds topics no new one begins there. Once groups have moved, their new home knows nothing of
+a producer: it says so, the client aborts once, and is given an id there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from twinshore.config.model import FIRST_TERM, GROUPS_HOME_NAME
+from twinshore.kafka.protocol.apis import DESCRIBE_TRANSACTIONS, INIT_PRODUCER_ID
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.requests import Request
+from twinshore.kafka.protocol.transactions import encode_describe_transactions, parse_describe_transactions
+from twinshore.proxy.core import message_codec
+from twinshore.proxy.core.message_codec import (
+    build_commit_errors,
+    build_error_response,
+    build_message,
+    decode_request,
+    decode_response,
+    encode_message,
+    get_element_type,
+    get_response_type,
+    to_error_code,
+)
+from twinshore.proxy.core.model import (
+    RESPONSE_TIMEOUT_S,
+    BrokerId,
+    BrokerRequest,
+    FanOut,
+    FanOutSteps,
+    ForwardRequest,
+    ParkRequest,
+    Parts,
+    RequestDecision,
+    RespondNow,
+    RoutingTable,
+)
+
+ADD_PARTITIONS_TO_TXN: Final = 24
+ADD_OFFSETS_TO_TXN: Final = 25
+END_TXN: Final = 26
+TXN_OFFSET_COMMIT: Final = 28
+# Kafka's own, which say that what they are about has no fault of its own, and that the group may not be written.
+_NOT_ATTEMPTED: Final = 55
+_NOT_FOR_GROUP: Final = 30
+# Kafka's own as well, by which a coordinator that does not know a producer has it abort and begin anew.
+_NOT_MAPPED: Final = 49
+_NOBODY: Final = -1
+
+
+def init_transactional_producer(
+    request: Request, asked: Any, place: BrokerId | None, seen: RoutingTable
+) -> RequestDecision:
+    """At the groups' home. A number of another cluster means nothing there."""
+    if place is None or place.cluster != seen.group_home():
+        return RespondNow(build_error_response(request, Code.NOT_COORDINATOR, producer_epoch=-1))
+    if getattr(asked, "producer_id", _NOBODY) < 0:
+        return ForwardRequest(place)
+    return FanOut(_init_known(request, asked, place), RESPONSE_TIMEOUT_S)
+
+
+def _init_known(request: Request, asked: Any, place: BrokerId) -> FanOutSteps:
+    question = [encode_describe_transactions([str(asked.transactional_id)])]
+    (said,) = yield [BrokerRequest(place, DESCRIBE_TRANSACTIONS, 0, question)]
+    states = [] if said is None else parse_describe_transactions(said, 0)
+    if states and not states[0].error and states[0].producer_id != asked.producer_id:
+        asked = replace(asked, producer_id=_NOBODY, producer_epoch=-1)
+    (answer,) = yield [BrokerRequest(place, INIT_PRODUCER_ID, request.version, encode_message(asked))]
+    if answer is None:
+        return build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
+    return [answer]
+
+
+class RefusedTransactions:
+    """For one client: transactions that were refused before anything of them had begun. Their coordinator knows nothing
+    of those, and would say so to a client that ends one, which librdkafka's do not survive."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+
+    def add_partitions(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+        """Where a transaction begins."""
+        asked = decode_request(request)
+        move = _add_partitions(request, asked, place, seen)
+        if isinstance(move, RespondNow | ParkRequest) and place is not None and place.cluster == seen.group_home():
+            self._ids.add(str(asked.v3_and_below_transactional_id))
+        return move
+
+    def end(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+        """At the coordinator that has the transaction, wherever groups are by now."""
+        del seen
+        if place is None:
+            return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
+        asked = decode_request(request)
+        name = str(asked.transactional_id)
+        if asked.committed or name not in self._ids:
+            return ForwardRequest(place)
+        self._ids.discard(name)
+        return ForwardRequest(place, rewrite=partial(_ended, request))
+
+
+def _ended(request: Request, view: memoryview, at: int) -> Parts | None:
+    answer = decode_response(request.key, request.version, view[at:])
+    return build_error_response(request, Code.NONE) if answer.error_code == Code.INVALID_TXN_STATE else None
+
+
+def _has_moved(topic: str, seen: RoutingTable) -> bool:
+    """Whether a switch has moved the topic: it was where groups are, and they may come along."""
+    lead = seen.leads.get(topic)
+    return lead is not None and lead.term > FIRST_TERM
+
+
+def _add_partitions(request: Request, asked: Any, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+    """What is at home elsewhere is refused, and nothing else of the request is done."""
+    names = [str(one.name) for one in asked.v3_and_below_topics]
+    home = seen.group_home()
+    if place is None or place.cluster != home:
+        return RespondNow(_of_partitions(request, asked, dict.fromkeys(names, Code.NOT_COORDINATOR)))
+    # While members gather new ones may begin: whoever waited here would not join anew.
+    elsewhere = {name for name in names if seen.is_elsewhere(name, home)}
+    come = elsewhere and (seen.groups_gathering or all(_has_moved(name, seen) for name in elsewhere))
+    if seen.offset_commits_paused or come or any(seen.writes_paused(name) for name in names):
+        # Who reads what it writes is waited for as groups gather: it aborts, as it must at their new home, and joins.
+        code = _NOT_MAPPED if elsewhere and seen.groups_gathering else Code.CONCURRENT_TRANSACTIONS
+        return ParkRequest(_of_partitions(request, asked, dict.fromkeys(names, code)))
+    if not elsewhere:
+        return ForwardRequest(place)
+    codes = {name: Code.TOPIC_AUTHORIZATION_FAILED if name in elsewhere else _NOT_ATTEMPTED for name in names}
+    return RespondNow(_of_partitions(request, asked, codes))
+
+
+def _of_partitions(request: Request, asked: Any, codes: Mapping[str, int]) -> Parts:
+    kind = get_response_type(request.key, request.version)
+    topic = get_element_type(kind, "results_by_topic_v3_and_below")
+    part = get_element_type(topic, "results_by_partition")
+    told = []
+    for one in asked.v3_and_below_topics:
+        code = to_error_code(codes[str(one.name)])
+        parts = tuple(
+            build_message(part, partition_index=number, partition_error_code=code) for number in one.partitions
+        )
+        told.append(build_message(topic, name=one.name, results_by_partition=parts))
+    return encode_message(build_message(kind, results_by_topic_v3_and_below=tuple(told)))
+
+
+def route_add_offsets(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+    """Places of a group become part of a transaction, or it begins with them."""
+    if place is None or place.cluster != seen.group_home():
+        return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
+    if seen.offset_commits_paused:
+        return ParkRequest(build_error_response(request, Code.CONCURRENT_TRANSACTIONS))
+    return ForwardRequest(place)
+
+
+def route_txn_offset_commit(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+    """Places in topics that the groups' home has."""
+    asked = decode_request(request)
+    if place is None or place.cluster != seen.group_home():
+        return RespondNow(build_commit_errors(request, asked.topics, Code.NOT_COORDINATOR))
+    if seen.offset_commits_paused:
+        return ParkRequest(build_commit_errors(request, asked.topics, Code.COORDINATOR_LOAD_IN_PROGRESS))
+    if not all(seen.stays(str(one.name)) for one in asked.topics):
+        return RespondNow(build_commit_errors(request, asked.topics, _NOT_FOR_GROUP))
+    told = message_codec.strip_commit_epochs(asked, seen)
+    return ForwardRequest(place, body=encode_message(told) if told is not asked else None, topics=(GROUPS_HOME_NAME,))

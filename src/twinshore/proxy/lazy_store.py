@@ -1,0 +1,93 @@
+"""The store, which may be made after the proxy has begun: a mirror makes it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from twinshore.config.errors import StoreError, StoreVersionError
+from twinshore.config.model import Link
+from twinshore.config.sentences import count_phrase, join_names
+from twinshore.config.settings import Settings
+from twinshore.kafka.clock import steady_s
+from twinshore.proxy.core.model import UNKNOWN_RECORDS, HomeRoute, ReplicatedTails, build_replicated_tails
+from twinshore.replication.links import load_all_links
+from twinshore.state.opening import open_if_exists
+from twinshore.state.store import Store
+
+OPEN_RETRY_INTERVAL_S: Final = 2.0
+WITHOUT_STORE_CONSEQUENCE: Final = (
+    "each topic is led to where links and clusters say, else to the first cluster that has it"
+)
+NAMED_MAX = 5
+NO_STORE_MESSAGE = "there is no store, which the mirror tells who wrote what"
+
+
+class LazyStore:
+    """Threads may share it."""
+
+    def __init__(self, settings: Settings, log: Callable[[str], None]) -> None:
+        self._settings, self._log = settings, log
+        self._guard = threading.Lock()
+        self._looked_s = -OPEN_RETRY_INTERVAL_S
+        self._store: Store | None = None
+        self._missed = False
+        self._refused: StoreVersionError | None = None
+
+    def get(self) -> Store | None:
+        """None where there is none yet; StoreError where it does not answer."""
+        with self._guard:
+            if self._store is None and steady_s() >= self._looked_s + OPEN_RETRY_INTERVAL_S:
+                # Where that fails it is not taken for one that is not there.
+                try:
+                    self._store = open_if_exists(self._settings)
+                except StoreVersionError as error:
+                    self._refused = error
+                    raise
+                self._looked_s = steady_s()
+                if self._store is None and not self._missed:
+                    self._log(f"there is no store at {self._settings.store.url}: {WITHOUT_STORE_CONSEQUENCE}")
+                elif self._store is not None and self._missed:
+                    self._log(f"there is a store at {self._settings.store.url} now")
+                self._missed = self._store is None
+            return self._store
+
+    def check_version(self) -> None:
+        """StoreVersionError where one that was asked before has another version's tables. It is asked nothing here."""
+        if self._refused is not None:
+            raise self._refused
+
+    def links(self) -> Sequence[Link]:
+        """Those that there are now, as settings and store say."""
+        store = self.get()
+        return load_all_links(self._settings, store) if store is not None else tuple(self._settings.links)
+
+    def close(self) -> None:
+        """Nobody asks it any more."""
+        with self._guard:
+            if self._store is not None:
+                self._store.close()
+                self._store = None
+                self._looked_s = float("inf")
+
+
+def read_replicated_tails(store: LazyStore, link: str, topics: Mapping[str, HomeRoute]) -> dict[str, ReplicatedTails]:
+    """Of these topics, which `link` carried. StoreError where the store does not say it."""
+    there = store.get()
+    if there is None:
+        raise StoreError(NO_STORE_MESSAGE)
+    known = there.crossings.of(link, {topic: lead.term for topic, lead in topics.items()})
+    return {topic: build_replicated_tails(topic, lead, known) for topic, lead in topics.items()}
+
+
+def describe_unknown_tails(found: Mapping[str, ReplicatedTails]) -> str:
+    """What may be written twice all the same; empty where nothing may."""
+    unsure = {topic: sum(one.unsure.values()) for topic, one in found.items() if one.unsure}
+    if not unsure:
+        return ""
+    names, offsets = join_names(sorted(unsure), NAMED_MAX), sum(unsure.values())
+    why = f"of the last {count_phrase(offsets, 'offset')} it is not known who wrote them"
+    if offsets >= UNKNOWN_RECORDS:
+        why = "so many producers wrote there that some were forgotten"
+    return f"{names} came by force, and {why}: as much may be written twice"

@@ -1,0 +1,604 @@
+"""Where a group of the proxies' clients stands: its members at home, its places there and with topics elsewhere.
+
+The hands of a reset: its row in the store, proxies that hold the group, members that leave, places that are set.
+
+A broker takes a place from outside only for a group that is empty, and nothing of a member that has left. So whatever
+a proxy does that has not heard of the reset, no place of before comes behind the new one.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import Final, NamedTuple
+
+from twinshore.config.errors import ConfigError, KafkaError, RefusedError, TwinshoreError
+from twinshore.config.model import GROUPS_HOME_NAME, Link, TopicPartition, TwinNaming
+from twinshore.config.schema import did_you_mean
+from twinshore.config.sections import near, proxy
+from twinshore.config.sentences import format_time, join_names
+from twinshore.config.settings import Settings
+from twinshore.kafka.clock import steady_s, wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.consumer_groups import (
+    CLASSIC_TYPE,
+    CONSUMER_TYPE,
+    COORDINATOR_UNAVAILABLE_CODES,
+    DEAD_STATE,
+    EMPTY_STATE,
+    ConsumerGroups,
+    GroupListing,
+    GroupMembers,
+    read_group_members,
+    remove_members,
+)
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.error_codes import Code, kafka_error
+from twinshore.kafka.protocol.offsets import CommittedOffset, TopicPartitionTuple
+from twinshore.proxy.core.follower_fetch import FollowerFetchRules
+from twinshore.proxy.core.leader_table import KnownHomes, choose_leader_clusters
+from twinshore.proxy.core.model import HomeRoute, ProxiedCluster, RoutingTable, build_routes, merge_pair_homes
+from twinshore.proxy.core.offset_reset import (
+    MEMBERS_DOUBTED_MS,
+    ResetPartition,
+    ResetTarget,
+    ResetTargetKind,
+    find_stale_goals,
+    find_unset_goals,
+    group_goals_by_topic,
+    refresh_goals,
+)
+from twinshore.proxy.operations.breakers import list_serving_proxies
+from twinshore.replication.core.ownership import PAIR_SEPARATOR, pair_name
+from twinshore.replication.links import load_all_links
+from twinshore.routing.core.home_records import HomeConflict, HomeRecord, current_home
+from twinshore.routing.core.leader_cluster import describe_decision as led_in_words
+from twinshore.routing.homes_topic import HomesTopic, TwinsTopic
+from twinshore.state.core.proxy_values import ResetGoal, ResetRow, ResetState
+from twinshore.state.core.values import AuditRow
+from twinshore.state.store import Store
+
+COORDINATOR_TIMEOUT_S = 8.0
+COORDINATOR_RETRY_INTERVAL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPositions:
+    """`spots`: partitions in which it has a place, and others that were asked for. `silent`: clusters that do not
+    answer, so that what is kept there is not seen. `term`: how often groups have moved."""
+
+    home: str
+    members: GroupMembers
+    partitions: tuple[ResetPartition, ...]
+    silent: Mapping[str, KafkaError] = field(default_factory=dict)
+    term: int = 0
+
+
+def read_routing_table(
+    clusters: Mapping[str, KafkaCluster], settings: Settings, store: Store
+) -> tuple[RoutingTable, dict[str, KafkaError]]:
+    """As a proxy sees them; and which do not answer."""
+    found, silent, lines = dict[str, ProxiedCluster](), dict[str, KafkaError](), list[Mapping[str, HomeRecord]]()
+    for name, kafka in clusters.items():
+        try:
+            told = kafka.metadata()
+            lines.append(HomesTopic(kafka).read())
+            noted = TwinsTopic(kafka).read()
+        except KafkaError as error:
+            silent[name] = error
+            found[name] = ProxiedCluster(name, "", -1, {}, frozenset(), {}, answers=False)
+            continue
+        ids = {topic: one.topic_id for topic, one in told.topics.items() if not one.internal}
+        twins = frozenset(topic for topic, topic_id in ids.items() if topic_id.hex() in noted)
+        found[name] = ProxiedCluster(name, told.cluster_id, told.controller, {}, frozenset(ids), {}, twins=twins)
+    links = load_all_links(settings, store)
+    homes, _ = read_stored_homes(links, store, found.keys())
+    by_copies = choose_leader_clusters(found.values(), homes, KnownHomes(links))
+    return RoutingTable(found, homes, leads=merge_home_records(lines, found, settings), by_copies=by_copies), silent
+
+
+def merge_home_records(
+    lines: Sequence[Mapping[str, HomeRecord]], clusters: Mapping[str, ProxiedCluster], settings: Settings
+) -> dict[str, HomeRoute]:
+    """Where these lines of the clusters say that topics are at home; nowhere for proxies that follow no switch."""
+    if not settings.of(proxy.SECTION).follows_switches:
+        return {}
+    words = {topic: current_home([some.get(topic) for some in lines]) for some in lines for topic in some}
+    said: dict[str, HomeRecord | HomeConflict] = {topic: one for topic, one in words.items() if one is not None}
+    # One that is silent is known by what the others say of it.
+    names = {one.cluster_id: one.home for one in said.values() if isinstance(one, HomeRecord) and one.home in clusters}
+    names |= {one.cluster_id: one.name for one in clusters.values() if one.answers}
+    return build_routes(said, names, {}, 0)
+
+
+class StoredHomes(NamedTuple):
+    """The homes that the store remembers, and their terms where it has them."""
+
+    homes: Mapping[str, str] = {}
+    terms: Mapping[str, int] = {}
+
+
+def list_cluster_pairs(links: Iterable[Link], clusters: Collection[str]) -> list[str]:
+    """The pairs that these clusters are in."""
+    return sorted(
+        {PAIR_SEPARATOR.join(sorted(pair)) for pair in combinations(clusters, 2)}
+        | {pair_name(link) for link in select_same_named_links(links, clusters)}
+    )
+
+
+def select_same_named_links(links: Iterable[Link], clusters: Collection[str]) -> list[Link]:
+    """Those that give twins their source's name, from or to these clusters."""
+    return [one for one in links if one.naming is TwinNaming.SAME and not {one.source, one.target}.isdisjoint(clusters)]
+
+
+def read_stored_homes(links: Sequence[Link], store: Store, clusters: Collection[str]) -> StoredHomes:
+    """Also of topics whose twins a link carries, wherever these come from."""
+    homes, terms = dict[str, str](), dict[str, int]()
+    for link in select_same_named_links(links, clusters):
+        homes |= {row.topic: link.source for row in store.twins.carried(link.name)}
+    rows = [row for pair in list_cluster_pairs(links, clusters) for row in store.homes.of(pair).values()]
+    homes |= merge_pair_homes(rows)
+    for row in rows:
+        if row.home == homes[row.topic]:
+            terms[row.topic] = max(row.term, terms.get(row.topic, 0))
+    return StoredHomes(homes, terms)
+
+
+def read_group_positions(
+    group: str,
+    wanted: Mapping[str, frozenset[int] | None],
+    clusters: Mapping[str, KafkaCluster],
+    settings: Settings,
+    store: Store,
+    since_ms: int | None = None,
+) -> GroupPositions:
+    """Of these topics, or of all in which it has a place. `since_ms`: the time whose offsets are wanted. ConfigError
+    where there is no such group or topic, RefusedError where it cannot be reset as it is."""
+    seen, silent = read_routing_table(clusters, settings, store)
+    home = seen.group_home()
+    if home not in clusters or home in silent:
+        raise RefusedError(f"groups are at home on {home}, which does not answer")
+    if seen.groups_gathering:
+        raise RefusedError("groups are about to move", hint="`twinshore proxy groups` shows where they are")
+    if lacking := [topic for topic in wanted if topic in seen.leaderless]:
+        raise RefusedError(led_in_words(lacking[0], seen.leaderless[lacking[0]]))
+    if away := [topic for topic in wanted if seen.route(topic) is None]:
+        raise ConfigError(f"there is no topic {away[0]}{did_you_mean(away[0], sorted(seen.routes))}")
+    groups = {name: _groups(clusters[name]) for name in clusters if name not in silent}
+    places: dict[tuple[str, str, int], int] = {}
+    for name, known in groups.items():
+        if (there := known.get(group)) is not None:
+            kept = _places(clusters[name], there)
+            places |= {(name, *where): to for where, to in kept.items() if seen.keeps(where[0]) == name}
+    check_no_site_topics({*wanted, *(topic for _, topic, _ in places)}, seen, settings)
+    members = _members(clusters[home], group, groups[home], known=bool(places))
+    for name in {cluster for cluster, _, _ in places} - {home}:
+        _none_past(clusters[name], groups[name][group])
+    spots = _spots(seen, places, wanted, clusters, since_ms)
+    lead = seen.leads.get(GROUPS_HOME_NAME)
+    return GroupPositions(home, members, tuple(spots), silent, lead.term if lead is not None else 0)
+
+
+def check_no_site_topics(topics: Iterable[str], seen: RoutingTable, settings: Settings) -> None:
+    """Which site's log of that name is meant nobody can say, and proxies keep its places beside each."""
+    rules = FollowerFetchRules(own_topics=settings.of(near.SECTION).own_topics)
+    for topic in sorted(topics):
+        several = sum(topic in one.topics for one in seen.clusters.values()) > 1
+        if several and rules.is_own(topic) and not seen.has_home(topic):
+            raise RefusedError(
+                f"each site has topic {topic} for itself, by [near] own_topics",
+                hint="set it with Kafka's own tools at the address of the cluster that is meant, while nobody reads it",
+            )
+
+
+def _groups(cluster: KafkaCluster) -> dict[str, GroupListing]:
+    """To ask for the coordinator of a group that was never there would make the topic of places."""
+    with closing(ConsumerGroups(cluster)) as groups:
+        found = groups.listed()
+    if found.away:
+        raise RefusedError(f"which groups {cluster.name} has is not known: {next(iter(found.away.values())).message}")
+    return found.groups
+
+
+def _places(cluster: KafkaCluster, group: GroupListing) -> dict[TopicPartitionTuple, int]:
+    with closing(ConsumerGroups(cluster)) as groups:
+        found, away = groups.places({group.coordinator: {group.group: None}}, {})
+    if away or group.group not in found or found[group.group].error:
+        raise RefusedError(f"{cluster.name}: where group {group.group} stands is not known")
+    return {where: place.offset for where, place in found[group.group].places.items()}
+
+
+def find_coordinator_node(cluster: KafkaCluster, groups: ConsumerGroups, group: str) -> int:
+    """The broker that coordinates the group. One that has never had a group takes some seconds to become one."""
+    until_s = steady_s() + COORDINATOR_TIMEOUT_S
+    while True:
+        located = groups.located([group])
+        if group in located.refused:
+            raise located.refused[group]
+        if group in located.nodes:
+            return located.nodes[group]
+        if steady_s() > until_s:
+            raise KafkaError(f"{cluster.name}: group {group} has no coordinator just now", retriable=True)
+        time.sleep(COORDINATOR_RETRY_INTERVAL_S)
+
+
+def _members(cluster: KafkaCluster, group: str, there: Mapping[str, GroupListing], *, known: bool) -> GroupMembers:
+    if group not in there:
+        if not known:
+            raise ConfigError(f"there is no group {group} on {cluster.name}{did_you_mean(group, sorted(there))}")
+        return GroupMembers(DEAD_STATE, {})
+    if there[group].kind == CONSUMER_TYPE and there[group].live:
+        raise RefusedError(
+            f"group {group} is of the new protocol, and is set to other places only while it has no members",
+            hint="stop its members, which have group.protocol=consumer, and start them again behind it",
+        )
+    if not _is_ours(there[group]):
+        raise RefusedError(f"{group} is a group of another kind: proxies offer classic groups of consumers only")
+    return read_group_members(cluster, there[group].coordinator, group)
+
+
+def _is_ours(group: GroupListing) -> bool:
+    empty = group.state == EMPTY_STATE and group.kind == CONSUMER_TYPE  # of whichever kind joins it next
+    return empty or (group.kind == CLASSIC_TYPE and group.protocol in ("", "consumer"))
+
+
+def _none_past(cluster: KafkaCluster, group: GroupListing) -> None:
+    if read_group_members(cluster, group.coordinator, group.group).members:
+        raise RefusedError(
+            f"group {group.group} has members on {cluster.name}, who came past the proxies",
+            hint="stop them first, or let them come through one",
+        )
+
+
+def _spots(
+    seen: RoutingTable,
+    places: Mapping[tuple[str, str, int], int],
+    wanted: Mapping[str, frozenset[int] | None],
+    clusters: Mapping[str, KafkaCluster],
+    since_ms: int | None,
+) -> list[ResetPartition]:
+    have = {(topic, number) for _, topic, number in places}
+    by_route: dict[str, list[TopicPartition]] = {}
+    for topic in wanted or sorted({topic for topic, _ in have}):
+        route = seen.route(topic)
+        if route is None:
+            continue  # the topic is gone, and the group's place in it has remained
+        there = clusters[route].metadata([topic]).topics.get(topic)
+        numbers = range(len(there.partitions)) if there is not None else range(0)
+        chosen = wanted.get(topic) if wanted else frozenset(number for name, number in have if name == topic)
+        if lacking := sorted((chosen or frozenset()) - set(numbers) if wanted else ()):
+            raise ConfigError(f"topic {topic} has {len(numbers)} partitions, and none of number {lacking[0]}")
+        some = numbers if chosen is None else sorted(chosen & set(numbers))
+        by_route.setdefault(route, []).extend(TopicPartition(topic, number) for number in some)
+    found: list[ResetPartition] = []
+    for route, parts in by_route.items():
+        found += _bounded(clusters[route], parts, seen, places, since_ms)
+    return sorted(found, key=lambda one: (one.topic, one.partition))
+
+
+def _bounded(
+    cluster: KafkaCluster,
+    parts: Sequence[TopicPartition],
+    seen: RoutingTable,
+    places: Mapping[tuple[str, str, int], int],
+    since_ms: int | None,
+) -> list[ResetPartition]:
+    begins = cluster.list_offsets(parts, OffsetKind.EARLIEST)
+    ends = cluster.list_offsets(parts, OffsetKind.HIGH_WATERMARK)
+    since, failed = cluster.first_since_each(parts, since_ms) if since_ms is not None else ({}, {})
+    if failed:
+        raise next(iter(failed.values()))
+    spots = []
+    for part in parts:
+        keeps = seen.keeps(part.topic)
+        was = places.get((keeps, part.topic, part.partition))
+        spots.append(
+            ResetPartition(keeps, part.topic, part.partition, was, begins[part], ends[part], since.get(part, -1))
+        )
+    return spots
+
+
+AUDIT_KIND: Final = "proxy offsets"
+# So long members wait where whoever holds them is gone, and the time that they are given besides.
+GROUP_HOLD_S: Final = 45.0
+# So long before its end nothing more is written: what was sent has arrived by then.
+COMMIT_ARRIVAL_S: Final = 15.0
+# Heartbeats are three seconds apart by default: where nobody has come by then, none of them gathers.
+FIRST_MEMBER_TIMEOUT_S: Final = 5.0
+# Those who hear only now that they are no members may come so much later.
+LATE_MEMBER_GRACE_S: Final = 4.0
+# A proxy that was killed counts for ten seconds more.
+PROXIES_TIMEOUT_S: Final = 13.0
+SETTLE_TIMEOUT_S: Final = 10.0
+# A client that has lost its membership and its connection commits, or joins anew, within seconds.
+OUTSIDE_COMMITS_MS: Final = 10_000
+_ROUNDS_MAX: Final = 5
+_PAUSE_S: Final = 0.1
+_NAMED_MAX: Final = 5
+_UNHEARD: Final = -2
+_AGAIN: Final = frozenset(
+    {_UNHEARD, Code.UNKNOWN_MEMBER_ID, Code.REBALANCE_IN_PROGRESS, *COORDINATOR_UNAVAILABLE_CODES}
+)
+
+
+def is_reset_under_way(row: ResetRow) -> bool:
+    """Whether somebody is at it just now."""
+    return row.holds(wall_ms())
+
+
+def is_reset_unfinished(row: ResetRow | None) -> bool:
+    """Whether places may be half set, and nobody is at it any more."""
+    return row is not None and row.state is ResetState.SETTING and not is_reset_under_way(row)
+
+
+def check_no_reset_under_way(store: Store) -> None:
+    """RefusedError where a group is being set to other places: it would be set where nobody reads it any more."""
+    if rows := [row for row in store.proxy_resets.all()[1] if is_reset_under_way(row)]:
+        raise RefusedError(
+            f"{rows[0].set_by} sets group {rows[0].group} to other places since {format_time(rows[0].since_ms)}",
+            hint="try again once that is over",
+        )
+
+
+@dataclass(slots=True)
+class OffsetReset:
+    """Of one group. `known`: the run of the row that stood as this was planned, which this one `takes_up` where it was
+    not finished. `undoes`: it ends with all as it was. `look`: how the group stands now; `term`: how often groups had
+    moved as this was planned. `target`: what was asked for, unless a reset is taken up."""
+
+    group: str
+    home: str
+    goals: Sequence[ResetGoal]
+    clusters: Mapping[str, KafkaCluster]
+    store: Store
+    by: str
+    look: Callable[[], GroupPositions]
+    term: int = 0
+    known: str = ""
+    resumes_unfinished: bool = False
+    undoes: bool = False
+    target: ResetTarget | None = None
+    gather_s: float = 10.0
+    run: str = field(default_factory=lambda: secrets.token_hex(16))
+    sent: set[str] = field(default_factory=set)
+    _began_s: float = 0.0
+    _touched: bool = False
+    _row: ResetRow | None = None
+
+    def begin(self) -> None:
+        """Proxies are asked to hold the group. RefusedError where somebody else has begun meanwhile."""
+        self._settle()
+        self._began_s, now_ms = time.monotonic(), wall_ms()
+        before = self._there()
+        late = before is not None and now_ms < before.since_ms + MEMBERS_DOUBTED_MS
+        away = before.members if before is not None and late else frozenset()
+        until_ms = now_ms + int((GROUP_HOLD_S + self.gather_s) * 1000)
+        # Of a reset that is taken up places go where they were to go first, whoever undoes this one.
+        goals = (
+            _kept_now(before.goals, self.goals) if before is not None and self.resumes_unfinished else tuple(self.goals)
+        )
+        # HELD says that nothing was touched: one that is taken up may be half set.
+        state = ResetState.SETTING if self.resumes_unfinished else ResetState.HELD
+        row = ResetRow(self.group, self.run, state, self.by, now_ms, until_ms, goals, away)
+        self._put(row, self.known)
+        self._row = row
+
+    def _settle(self) -> None:
+        """One who is just joining would be told twice to begin anew: it is waited for a while."""
+        until_s = time.monotonic() + SETTLE_TIMEOUT_S
+        kafka = self.clusters[self.home]
+        with closing(ConsumerGroups(kafka)) as groups:
+            while not read_group_members(kafka, find_coordinator_node(kafka, groups, self.group), self.group).settled:
+                if time.monotonic() > until_s:
+                    return
+                time.sleep(_PAUSE_S)
+
+    def _there(self) -> ResetRow | None:
+        return next((row for row in self.store.proxy_resets.all()[1] if row.group == self.group), None)
+
+    def _put(self, row: ResetRow, known: str, told: Sequence[AuditRow] = ()) -> None:
+        """In place of the row of that run."""
+        while True:
+            seen, rows = self.store.proxy_resets.all()
+            there = next((one for one in rows if one.group == self.group), None)
+            if there is not None and there.run != known:
+                raise RefusedError(
+                    f"{there.set_by} sets group {self.group} to other places since {format_time(there.since_ms)}",
+                    hint="`twinshore proxy offsets` shows where it stands",
+                )
+            if self.store.proxy_resets.change(row, seen=seen, told=told):
+                return
+
+    def wait_for_proxies(self) -> int:
+        """How many hold the group, all that serve. RefusedError where one does not, and nothing was touched."""
+        began_s = time.monotonic()
+        while True:
+            live = list_serving_proxies(self.store)
+            holds = {one.instance for one in self.store.proxy_resets.words(self.run)}
+            late = [one.name for one in live if one.id not in holds]
+            if not late:
+                return len(live)
+            if time.monotonic() > began_s + PROXIES_TIMEOUT_S:
+                raise RefusedError(
+                    f"{join_names(late, _NAMED_MAX)} did not say in time that it holds the group: nothing has changed",
+                    hint="`twinshore proxy list` shows whether it serves",
+                )
+            time.sleep(_PAUSE_S)
+
+    def is_about_to_set(self) -> None:
+        """From now on proxies keep what no coordinator would judge. RefusedError as before."""
+        assert self._row is not None
+        before, self.run = self.run, secrets.token_hex(16)
+        self._row = replace(self._row, run=self.run, state=ResetState.SETTING)
+        self._put(self._row, before)
+        self.wait_for_proxies()
+
+    def look_again(self, *, are_set: bool = False) -> GroupPositions:
+        """RefusedError where groups have moved since this was planned, or places cannot be set as they were meant."""
+        there = self.look()
+        if (there.home, there.term) != (self.home, self.term):
+            raise RefusedError(f"groups have moved meanwhile: they are at home on {there.home}")
+        if why := find_stale_goals(self.goals, there.partitions, are_set=are_set):
+            raise RefusedError(join_names(why, _NAMED_MAX, "; "))
+        return there
+
+    def set_places(self) -> None:
+        """Members leave, and places are set, until both is so."""
+        self._reckon()
+        self._write()
+
+    def _reckon(self) -> None:
+        """What members have committed since this was planned counts, once all have left: so a shift begins there, and
+        whoever takes the reset back goes there. RefusedError where a place cannot be shifted so far."""
+        self._set_at_home({})
+        there = self.look_again(are_set=self.shifts)
+        if self.resumes_unfinished:
+            return
+        self.goals, why = refresh_goals(self.target, self.goals, there.partitions)
+        if why:
+            raise RefusedError(join_names(why, _NAMED_MAX, "; "))
+        assert self._row is not None
+        self._row = replace(self._row, goals=tuple(self.goals))
+        self._put(self._row, self.run)
+
+    @property
+    def shifts(self) -> bool:
+        """Whether places are reckoned from where they stand, or from where their log begins."""
+        return self.target is not None and self.target.way in (ResetTargetKind.SHIFT, ResetTargetKind.EARLIEST)
+
+    def _write(self) -> None:
+        here = self._places_of(self.home)
+        elsewhere = {name: self._places_of(name) for name in {one.cluster for one in self.goals} - {self.home}}
+        for _ in range(_ROUNDS_MAX):
+            self._set_at_home(here)
+            for name, places in elsewhere.items():
+                self._set_elsewhere(name, places)
+            # What is kept elsewhere may be overwritten by whoever is a member here.
+            if not elsewhere or not self._members():
+                return
+        raise KafkaError(f"group {self.group} was joined again and again past the proxies", retriable=True)
+
+    def _places_of(self, cluster: str) -> dict[TopicPartitionTuple, CommittedOffset]:
+        return {(one.topic, one.partition): CommittedOffset(one.to) for one in self.goals if one.cluster == cluster}
+
+    def _members(self) -> dict[str, str | None]:
+        with closing(ConsumerGroups(self.clusters[self.home])) as groups:
+            return read_group_members(
+                groups.cluster, find_coordinator_node(groups.cluster, groups, self.group), self.group
+            ).members
+
+    def _set_at_home(self, places: dict[TopicPartitionTuple, CommittedOffset]) -> None:
+        """Where there are none, that nobody is in the group is seen by asking."""
+        with closing(ConsumerGroups(self.clusters[self.home])) as groups:
+            left = places
+            while True:
+                node = find_coordinator_node(groups.cluster, groups, self.group)
+                there = read_group_members(groups.cluster, node, self.group).members
+                if there:
+                    self.sent |= there.keys()
+                    remove_members(groups.cluster, node, self.group, there)
+                left = self._commit(groups, node, left)
+                if not left and (places or not there):
+                    return
+                time.sleep(_PAUSE_S)
+
+    def _set_elsewhere(self, name: str, places: dict[TopicPartitionTuple, CommittedOffset]) -> None:
+        with closing(ConsumerGroups(self.clusters[name])) as groups:
+            while places:
+                places = self._commit(groups, find_coordinator_node(groups.cluster, groups, self.group), places)
+
+    def prove(self) -> None:
+        """RefusedError where groups have moved. A place that is another one by now is set once more, unless a member
+        who came past the proxies has read on from it."""
+        if not self._are_others():
+            return
+        self._write()
+        if found := self._are_others():
+            raise KafkaError(f"{join_names(found, _NAMED_MAX)}: somebody sets other places", retriable=True)
+
+    def _are_others(self) -> list[str]:
+        there = self.look_again(are_set=True)
+        return find_unset_goals(self.goals, there.partitions, but=self.home if there.members.members else "")
+
+    def _commit(
+        self, groups: ConsumerGroups, node: int, places: dict[TopicPartitionTuple, CommittedOffset]
+    ) -> dict[TopicPartitionTuple, CommittedOffset]:
+        """What is to be tried again, since somebody has joined, or the coordinator is about to move."""
+        if not self._may_write():
+            raise KafkaError(f"the places of group {self.group} could not be set in time", retriable=True)
+        self._touched |= bool(places)
+        codes = groups.commit({node: {self.group: places}} if places else {}, self._may_write).get(self.group, {})
+        left = {where: place for where, place in places.items() if codes.get(where, _UNHEARD) != Code.NONE}
+        for where in left:
+            code = codes.get(where, _UNHEARD)
+            if code not in _AGAIN:
+                raise kafka_error(code, f"{groups.name}: group {self.group} in {where[0]}-{where[1]}")
+        return left
+
+    def _may_write(self) -> bool:
+        return time.monotonic() < self._began_s + GROUP_HOLD_S + self.gather_s - COMMIT_ARRIVAL_S
+
+    def gather(self) -> tuple[int, int]:
+        """How many members have committed what they have read and wait to join anew, and how many there are: once all
+        do, or the time for it is over."""
+        there = self._members()
+        came = self._wait_for(min(1, len(there)), min(FIRST_MEMBER_TIMEOUT_S, self.gather_s))
+        return self._wait_for(len(there), self.gather_s) if came else came, len(there)
+
+    def gather_late(self) -> int:
+        """How many members wait to join anew, once all do who were sent away, or a short time is over."""
+        return self._wait_for(len(self.sent), min(LATE_MEMBER_GRACE_S, self.gather_s))
+
+    def _wait_for(self, count: int, within_s: float) -> int:
+        until_s = time.monotonic() + within_s
+        while True:
+            live = {one.id for one in list_serving_proxies(self.store)}
+            waits = sum(one.waits for one in self.store.proxy_resets.words(self.run) if one.instance in live)
+            if waits >= count or time.monotonic() > until_s:
+                return waits
+            time.sleep(_PAUSE_S)
+
+    def end(self) -> None:
+        """Members go on at the new places; it is in the audit."""
+        assert self._row is not None
+        state = ResetState.ROLLED_BACK if self.undoes else ResetState.DONE
+        until_ms = wall_ms() + OUTSIDE_COMMITS_MS
+        row = replace(self._row, state=state, until_ms=until_ms, members=self._row.members | self.sent)
+        self._put(row, self.run, self._told())
+
+    def give_up(self) -> None:
+        """Members go on, wherever the places are by now. Where that cannot be said they do so a minute after the
+        beginning."""
+        if self._row is not None:
+            state = self._row.state if self.is_half_done else ResetState.GIVEN_UP
+            row = replace(self._row, state=state, until_ms=wall_ms(), members=self._row.members | self.sent)
+            with suppress(TwinshoreError):
+                self._put(row, self.run)
+
+    @property
+    def is_half_done(self) -> bool:
+        """Whether some of the places may be set."""
+        return self._touched or self.resumes_unfinished
+
+    def _told(self) -> list[AuditRow]:
+        found = []
+        for topic, goals in group_goals_by_topic(self.goals).items():
+            before = ", ".join(f"{one.partition}: {'no place' if one.was is None else one.was}" for one in goals)
+            after = ", ".join(f"{one.partition}: {one.to}" for one in goals)
+            subject = f"{self.group} in {topic}"
+            found.append(
+                AuditRow(
+                    wall_ms(), "", AUDIT_KIND, subject, before, after, "done", self.by, topic=topic, group=self.group
+                )
+            )
+        return found
+
+
+def _kept_now(before: Sequence[ResetGoal], now: Sequence[ResetGoal]) -> tuple[ResetGoal, ...]:
+    """Those of before, where they are kept now."""
+    keeps = {(one.topic, one.partition): one.cluster for one in now}
+    return tuple(one._replace(cluster=keeps.get((one.topic, one.partition), one.cluster)) for one in before)

@@ -1,0 +1,569 @@
+"""Moving all groups of the proxies' clients to another cluster: their members gather, their places go along."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import inf
+from typing import Self
+
+from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError, TwinshoreError
+from twinshore.config.model import FIRST_TERM, GROUPS_HOME_NAME, Plan
+from twinshore.config.sections.proxy import SECTION
+from twinshore.config.sentences import count_phrase, join_names
+from twinshore.config.settings import Settings
+from twinshore.groups.core.goals import GroupOnBothSides, describe_ahead, describe_rereads, describe_short_logs
+from twinshore.groups.home import load_home, save_home
+from twinshore.groups.offset_move import DONE, inspect_groups, links_between, resume_sync, set_offsets
+from twinshore.kafka.clock import steady_s, wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.consumer_groups import CONSUMER_TYPE, ConsumerGroups, read_group_members, remove_members
+from twinshore.proxy.offset_reset_run import check_no_reset_under_way
+from twinshore.replication.core.filters import INTERNAL_TOPICS
+from twinshore.routing.core.home_records import HomeConflict, HomeRecord, HomeState, current_home
+from twinshore.routing.core.subscribers import SubscriberLog
+from twinshore.routing.homes_topic import HomesTopic, SubscribersTopic
+from twinshore.state.store import Store
+from twinshore.switch.operations.plan import SwitchPlan
+from twinshore.switch.operations.run import SwitchCaller
+from twinshore.switch.operations.waves import WavesPlan
+
+GroupsHome = HomeRecord | HomeConflict | None
+# So many words a silent cluster may have heard.
+UNSEEN_TERMS_MAX = 16
+WRITE_MARGIN_S = 3.0  # a request for the next word has landed by then, or is given up
+NAMED_MAX = 5
+CLUSTER_TIMEOUT_S = 5.0
+# Members hear of it with their next heartbeat, three seconds apart by default, commit, and wait; proxies say which
+# groups have some that have not. For so long a proxy that knows of none is not believed: it may have just begun.
+GATHER_MIN_S = 4.0
+GATHER_MAX_S = 30.0
+# So long proxies may take to say that no place is on its way any more; one that was killed is waited for as well.
+PROXIES_TIMEOUT_S = 12.0
+OFFSETS_COPY_TIMEOUT_S = 5.0
+# So long proxies hold groups whose mover is gone; in the first step besides the times that were asked for.
+PROXIES_HOLD_S = 60.0
+RETRY_INTERVAL_S = 0.05
+
+
+class GroupsHomeRecords:
+    """What clusters say of the home of groups, and who has heard it: read and written on both, by one who moves it. On
+    these clusters. `first`: where groups are at home before anybody has said anything. `store`: keeps where groups have
+    moved."""
+
+    def __init__(self, clusters: Sequence[KafkaCluster], first: str, store: Store | None = None) -> None:
+        self._first, self._store = first, store
+        self._clusters = {one.name: one for one in clusters}
+        self._notes = {one.name: HomesTopic(one) for one in clusters}
+        self._heard: set[str] = set()
+        self._followers = SubscriberLog()
+        self._hearing = {one.name: SubscribersTopic(one, self._followers) for one in clusters}
+        self._held_until_s = inf
+
+    def told(self) -> tuple[GroupsHome, dict[str, KafkaError]]:
+        """What stands, and which clusters do not answer. What the store keeps counts where clusters are silent."""
+        lines, silent = list[HomeRecord | None](), dict[str, KafkaError]()
+        with suppress(StoreError):
+            lines.append(load_home(self._store) if self._store is not None else None)
+        for name, notes in self._notes.items():
+            try:
+                lines.append(notes.read().get(GROUPS_HOME_NAME))
+                self._heard.add(name)
+            except KafkaError as error:
+                silent[name] = error
+        return current_home(lines), silent
+
+    def next(self, told: GroupsHome, state: HomeState, switch: str, by: str, hold_s: float = 0.0) -> HomeRecord:
+        """The next word of the home that stands. `hold_s`: proxies end by themselves what it asks for, so long after
+        they heard it."""
+        hold_ms = int(hold_s * 1000)
+        now_ms = wall_ms()
+        if isinstance(told, HomeConflict):
+            told = told.one  # a higher word ends the clash
+        if told is None:
+            home_id = self._clusters[self._first].cluster_id()
+            return HomeRecord(
+                topic=GROUPS_HOME_NAME,
+                home=self._first,
+                cluster_id=home_id,
+                term=FIRST_TERM,
+                step=0,
+                state=state,
+                switch=switch,
+                source="",
+                since_ms=now_ms,
+                set_by=by,
+                hold_ms=hold_ms,
+            )
+        step = told.step + 1
+        return replace(told, step=step, state=state, switch=switch, since_ms=now_ms, set_by=by, hold_ms=hold_ms)
+
+    def moved(self, told: GroupsHome, to: str, switch: str, by: str) -> HomeRecord:
+        """The first word of the new home. Where it is the home that stands, a silent cluster may have heard of
+        others, and this one counts more."""
+        if isinstance(told, HomeConflict):
+            told = told.one
+        term, source = (told.term, told.home) if told is not None else (FIRST_TERM, self._first)
+        home_id = self._clusters[to].cluster_id()
+        return HomeRecord(
+            topic=GROUPS_HOME_NAME,
+            home=to,
+            cluster_id=home_id,
+            term=term + (1 if source != to else UNSEEN_TERMS_MAX),
+            switch=switch,
+            source=source,
+            since_ms=wall_ms(),
+            set_by=by,
+        )
+
+    def say(self, line: HomeRecord, names: Sequence[str], may: Callable[[], None] | None = None) -> None:
+        """On these clusters. RefusedError where somebody else has said something meanwhile. `may`: as `HomesTopic`."""
+        began_s = steady_s()
+        for name in names:
+            notes = self._notes[name]
+            notes.make()
+            notes.say([line], wall_ms(), may)
+            if not notes.log.is_current(line):
+                raise RefusedError(
+                    f"somebody else moves the groups at this very moment, as {name} says",
+                    hint="`twinshore proxy groups` shows where they are",
+                )
+        self._held_until_s = began_s + line.hold_ms / 1000 if line.hold_ms else inf
+
+    def check_still_held(self) -> None:
+        """RefusedError where a proxy may have ended by itself what the last word asked for. Proxies count from when
+        they heard it, and this process from before it said so."""
+        if steady_s() + WRITE_MARGIN_S > self._held_until_s:
+            raise RefusedError("it took too long: members go on where they were", hint="nothing has moved; try again")
+
+    def move(self, line: HomeRecord, to: str, names: Sequence[str]) -> None:
+        """The new home first: once it is said there groups are there, whatever becomes of the rest. The mirror
+        says it to clusters that are silent now, as the store keeps it."""
+        self.say(line, [to], self.check_still_held)
+        if self._store is not None:
+            save_home(self._store, line)
+        with suppress(KafkaError, RefusedError):
+            self.say(line, [name for name in names if name != to])
+
+    def lacking(self, told: HomeRecord) -> list[str]:
+        """Clusters that answered, and have another line."""
+        return [
+            name
+            for name, notes in self._notes.items()
+            if name in self._heard and notes.homes.get(GROUPS_HOME_NAME) != told
+        ]
+
+    def gathering(self, line: HomeRecord) -> list[str]:
+        """Groups with members who have not gathered since this word, and proxies that have not heard it; some."""
+        self._hear()
+        late = self._followers.gathering(GROUPS_HOME_NAME, line.word, steady_s())
+        return sorted({name for one in late for name in one.busy or (one.name or one.id,)})
+
+    def _hear(self) -> None:
+        for hearing in self._hearing.values():
+            if hearing.exists():
+                hearing.read()
+
+    def awaited(self, line: HomeRecord) -> list[str]:
+        """Proxies that may still commit places at the old home."""
+        self._hear()
+        waits = self._followers.awaited({GROUPS_HOME_NAME: line.word}, steady_s())
+        return sorted(one.name or one.id for one in waits.get(GROUPS_HOME_NAME, ()))
+
+
+class GroupsMoveStage(StrEnum):
+    GATHER = "gather"
+    HOLD = "hold"
+    COPY = "copy"
+    MOVE = "move"
+    FOLLOW = "follow"
+    STAY = "stay"
+
+
+_DONE = {
+    GroupsMoveStage.GATHER: ("have members commit and wait", "members have committed, and wait"),
+    GroupsMoveStage.HOLD: ("let no place be committed on {old}", "no place is committed on {old} any more"),
+    GroupsMoveStage.COPY: ("copy places to {to}", "places are on {to}: {told}"),
+    GroupsMoveStage.MOVE: ("say that groups are at home on {to}", "groups are at home on {to}"),
+    GroupsMoveStage.FOLLOW: ("have places on {old} follow", "not all places on {old} follow yet: {told}"),
+    GroupsMoveStage.STAY: ("say that groups stay on {to}", "groups stay on {to}"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsMoveStep:
+    """`told`: what came of it."""
+
+    stage: GroupsMoveStage
+    old: str
+    to: str
+    told: str = ""
+
+    def sentence(self, *, done: bool) -> str:
+        return _DONE[self.stage][done].format(old=self.old, to=self.to, told=self.told)
+
+
+@dataclass(frozen=True, slots=True)
+class MoveGroups:
+    """Where groups shall be at home; `to` empty: only look. `force`: though the old home does not answer. `gather_s`:
+    how long members that are at work are waited for. `hold_s`: how long they may wait for a switch after that."""
+
+    to: str = ""
+    force: bool = False
+    gather_s: float = GATHER_MAX_S
+    hold_s: float = 0.0
+
+
+def plan(asked: MoveGroups, settings: Settings, store: Store | None) -> Plan[GroupsMoveStep]:
+    """ConfigError where the cluster is none behind the proxy."""
+    names = settings.of(SECTION).clusters
+    if asked.to and asked.to not in names:
+        raise ConfigError(f"{asked.to} is none of the clusters behind the proxy: {join_names(names, NAMED_MAX)}")
+    with ExitStack() as stack:
+        words = _words(settings, stack, store)
+        told, silent = words.told()
+        lacking = words.lacking(told) if isinstance(told, HomeRecord) else []
+    home, shown = _home(told, names[0])
+    if home not in names:
+        silent[home] = KafkaError("it is none of the clusters behind the proxy")
+    remarks = [f"{name} does not answer ({error.message})" for name, error in silent.items()]
+    settled = told is None or (isinstance(told, HomeRecord) and told.state is HomeState.SETTLED)
+    if asked.to == home and asked.force and silent and home not in silent:
+        remarks.append(
+            f"{join_names(list(silent), NAMED_MAX)} may have heard of another home: what is said now counts more"
+        )
+        return Plan((GroupsMoveStep(GroupsMoveStage.MOVE, home, home),), (shown,), tuple(remarks))
+    if not asked.to or (asked.to == home and settled and (home in silent or not lacking)):
+        return Plan((), (shown,), tuple(remarks))
+    if asked.to == home:
+        return Plan((GroupsMoveStep(GroupsMoveStage.STAY, home, home),), (shown,), tuple(remarks))
+    if refused := _refused(asked, home, silent):
+        return Plan((), (shown,), tuple(remarks), refused)
+    if home in silent:
+        remarks.append(
+            f"groups go on at the places that were copied to {asked.to}: what they read behind these is read again"
+        )
+        return Plan((GroupsMoveStep(GroupsMoveStage.MOVE, home, asked.to),), (shown,), tuple(remarks))
+    if store is None:
+        why = RefusedError("there is no store: nobody knows where groups would stand", hint="name it in [store] url")
+        return Plan((), (shown,), tuple(remarks), why)
+    if (busy := _busy(store, home, settings)) is not None:
+        return Plan((), (shown,), tuple(remarks), busy)
+    seen = inspect_groups(links_between(settings, store, home, asked.to), settings, store, ".*", asked.to, stable=False)
+    why_not, more = _judged(seen, home, asked.to)
+    why_not = why_not or _left_behind(seen, home, asked.to, settings)
+    remarks += [*more, describe_rereads(seen.values(), home, asked.to)]
+    whole = (GroupsMoveStage.GATHER, GroupsMoveStage.HOLD, GroupsMoveStage.COPY, GroupsMoveStage.MOVE)
+    steps = tuple(GroupsMoveStep(stage, home, asked.to) for stage in whole) if why_not is None else ()
+    return Plan(steps, (shown,), tuple(remarks), why_not)
+
+
+def _home(told: GroupsHome, first: str) -> tuple[str, str]:
+    if told is None:
+        return first, f"groups are at home on {first}, the first of [proxy] clusters"
+    if isinstance(told, HomeConflict):
+        return told.one.home, f"clusters say different things: groups are at home on {told.one.home}, {told.other.home}"
+    under_way = "" if told.state is HomeState.SETTLED else f"; {told.set_by} moves them, or has begun to"
+    return told.home, f"groups are at home on {told.home}, in term {told.term}{under_way}"
+
+
+def _refused(asked: MoveGroups, home: str, silent: dict[str, KafkaError]) -> TwinshoreError | None:
+    if asked.to in silent:
+        return RefusedError(f"{asked.to} does not answer: {silent[asked.to].message}")
+    if home in silent and not asked.force:
+        return RefusedError(
+            f"{home} does not answer, so nobody knows where groups stand there",
+            hint="--force: they go on at the places that the mirror has copied",
+        )
+    if asked.force and home not in silent:
+        return RefusedError(f"{home} answers", hint="leave --force out: then nothing is read again")
+    return None
+
+
+def _busy(store: Store, home: str, settings: Settings) -> RefusedError | None:
+    try:
+        check_no_reset_under_way(store)
+        _none_newer(home, settings)
+    except RefusedError as error:
+        return error
+    return None
+
+
+def _judged(seen: dict[str, GroupOnBothSides], old: str, to: str) -> tuple[RefusedError | None, list[str]]:
+    unheard = [f"{name} ({one.unheard})" for name, one in seen.items() if one.unheard]
+    if unheard:
+        return RefusedError(f"where groups stand is not known: {join_names(unheard, NAMED_MAX)}"), []
+    live = sorted(name for name, one in seen.items() if one.new_live)
+    if live:
+        why = RefusedError(
+            f"there are members on {to} already: of {join_names(live, NAMED_MAX)}",
+            hint="they came past the proxies: stop them first; or it was away, and keeps those of before until"
+            " their sessions end (45 s by default)",
+        )
+        return why, []
+    remarks = [f"{count_phrase(len(seen), 'group')} with places in topics that both clusters have"]
+    lost = sorted(name for name, one in seen.items() if one.lost)
+    if lost:
+        remarks.append(f"nobody knows where some places would be on {to}, of {join_names(lost, NAMED_MAX)}")
+    ahead = [f"{name} {said}" for name, one in seen.items() if (said := describe_ahead(one.goals, old, to))]
+    remarks += [f"{one}: these places stay" for one in ahead[:NAMED_MAX]]
+    return None, remarks
+
+
+def act(
+    asked: MoveGroups, meant: Plan[GroupsMoveStep], settings: Settings, store: Store | None, by: str
+) -> Generator[GroupsMoveStep, None, None]:
+    """Each step once it is done. Whatever goes wrong before groups have moved lets them go on where they were."""
+    if not meant.steps:
+        return
+    first = meant.steps[0]
+    switch = secrets.token_hex(16)
+    with ExitStack() as stack:
+        words = _words(settings, stack, store)
+        told, silent = words.told()
+        names = [name for name in settings.of(SECTION).clusters if name not in silent]
+        match first.stage:
+            case GroupsMoveStage.MOVE:
+                words.move(words.moved(told, asked.to, switch, by), asked.to, names)
+                yield first
+            case GroupsMoveStage.STAY:
+                words.move(words.next(told, HomeState.SETTLED, switch, by), first.to, names)
+                yield first
+            case _:
+                assert store is not None
+                yield from _Gently(first.old, asked, words, names, switch, by).steps(told, settings, store)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gently:
+    """Of a home that answers: nothing is read again."""
+
+    old: str
+    asked: MoveGroups
+    words: GroupsHomeRecords
+    names: Sequence[str]
+    switch: str
+    by: str
+
+    def steps(self, told: GroupsHome, settings: Settings, store: Store) -> Iterator[GroupsMoveStep]:
+        to = self.asked.to
+        said = self._say(told, HomeState.ANNOUNCED, PROXIES_HOLD_S + self.asked.gather_s + self.asked.hold_s)
+        try:
+            # Behind the word: whoever begins a reset looks for it behind his own.
+            check_no_reset_under_way(store)
+            _none_newer(self.old, settings)
+            _wait_for_members(self.words, said, self.asked.gather_s)
+            _none_newer(self.old, settings)  # by now every proxy has heard, and lets none of them join
+            yield GroupsMoveStep(GroupsMoveStage.GATHER, self.old, to)
+            said = self._say(said, HomeState.HELD, PROXIES_HOLD_S)
+            _wait_for_proxies(self.words, said)
+            yield GroupsMoveStep(GroupsMoveStage.HOLD, self.old, to)
+            seen, copied = _copy(self.old, to, settings, store, self.by)
+            yield GroupsMoveStep(GroupsMoveStage.COPY, self.old, to, copied)
+            self.words.move(self.words.moved(said, to, self.switch, self.by), to, self.names)
+        except BaseException:
+            self._say(self.words.told()[0], HomeState.SETTLED)
+            raise
+        trouble = _follow(seen, self.old, to, settings, store, self.by)
+        yield GroupsMoveStep(GroupsMoveStage.MOVE, self.old, to)
+        if trouble:
+            yield GroupsMoveStep(GroupsMoveStage.FOLLOW, self.old, to, trouble)
+
+    def _say(self, told: GroupsHome, state: HomeState, hold_s: float = 0.0) -> HomeRecord:
+        line = self.words.next(told, state, self.switch, self.by, hold_s)
+        self.words.say(line, self.names, self.words.check_still_held if state is HomeState.HELD else None)
+        return line
+
+
+def _wait_for_members(words: GroupsHomeRecords, said: HomeRecord, gather_s: float) -> None:
+    """A member that has not joined anew may commit what it has read after the places were copied."""
+    time.sleep(GATHER_MIN_S)
+    until_s = time.monotonic() + gather_s - GATHER_MIN_S
+    while late := words.gathering(said):
+        if time.monotonic() > until_s:
+            raise RefusedError(
+                f"members are at work on what they have read, and have not joined anew within {gather_s:g} s: of"
+                f" {join_names(late, NAMED_MAX)}",
+                hint="nothing has moved; try again when they ask for more, or give them longer with --gather-s",
+            )
+        time.sleep(RETRY_INTERVAL_S)
+
+
+def _wait_for_proxies(words: GroupsHomeRecords, said: HomeRecord) -> None:
+    until_s = time.monotonic() + PROXIES_TIMEOUT_S
+    while waits := words.awaited(said):
+        if time.monotonic() > until_s:
+            raise RefusedError(f"{join_names(waits, NAMED_MAX)} did not say in time that no place is on its way")
+        time.sleep(RETRY_INTERVAL_S)
+
+
+def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> tuple[dict[str, GroupOnBothSides], str]:
+    """What became of it. A place that has not crossed yet, or that an open transaction is about to move, is waited for:
+    no more of these can be sent by now."""
+    links = links_between(settings, store, old, to)
+    until_s = time.monotonic() + OFFSETS_COPY_TIMEOUT_S
+    while True:
+        seen = inspect_groups(links, settings, store, ".*", to, stable=True)
+        short = [f"group {name}: {one.unheard}" for name, one in seen.items() if one.unheard]
+        short += [f"{to}: {why}" for one in seen.values() if (why := describe_short_logs(one.goals))]
+        if not short:
+            break
+        if time.monotonic() > until_s:
+            raise RefusedError(short[0])
+        time.sleep(RETRY_INTERVAL_S)
+    refused, _ = _judged(seen, old, to)
+    if refused := refused or _left_behind(seen, old, to, settings):
+        raise refused
+    moves = {name: [goal for goal in one.goals if goal.has is None or goal.has < goal.to] for name, one in seen.items()}
+    steps = [step for some in set_offsets(links, settings, store, moves, by).values() for step in some]
+    if bad := [step for step in steps if step.refused]:
+        raise RefusedError(bad[0].sentence(done=True))
+    return seen, f"{count_phrase(len(steps), 'place')} of {count_phrase(len(seen), 'group')}"
+
+
+def _follow(seen: dict[str, GroupOnBothSides], old: str, to: str, settings: Settings, store: Store, by: str) -> str:
+    """Members that go on at the new home leave their groups on the old one, and places in twins there are the mirror's
+    from now on: they are where the groups left them, and would count as somebody's own. What is left to do by hand."""
+    moves = {name: [goal for goal in one.goals if goal.back] for name, one in seen.items()}
+    try:
+        with closing(_cluster(old, settings)) as cluster, closing(ConsumerGroups(cluster)) as groups:
+            live = [name for name, one in seen.items() if one.old_live]
+            for name, node in groups.coordinators(live).items() if live else ():
+                remove_members(cluster, node, name, read_group_members(cluster, node, name).members)
+        done = resume_sync(links_between(settings, store, old, to), settings, store, moves, by)
+    except KafkaError as error:
+        return f"{old} does not answer ({error.message}); then `twinshore groups move '.*'`"
+    bad = sorted(name for name, steps in done.items() if any(step.outcome != DONE for step in steps))
+    return f"`twinshore groups move` for {join_names(bad, NAMED_MAX)}" if bad else ""
+
+
+def _left_behind(seen: Mapping[str, GroupOnBothSides], old: str, to: str, settings: Settings) -> RefusedError | None:
+    """Why groups do not move while some would lose places: in topics that both clusters have, whatever these hold, and
+    that no link takes along. `seen`: what links would take along."""
+    with ExitStack() as stack:
+        one, other = (stack.enter_context(closing(_cluster(name, settings))) for name in (old, to))
+        both = (one.metadata().topics.keys() & other.metadata().topics.keys()) - INTERNAL_TOPICS
+        _, places, why = stack.enter_context(closing(ConsumerGroups(one))).all_places()
+    if why:
+        return RefusedError(f"where groups stand on {old} is not known: {why[0].message}")
+    named = []
+    for name, group in sorted(places.items()):
+        taken = seen.get(name, GroupOnBothSides())
+        known = {goal.left_topic for goal in taken.goals}  # a group that has just begun may have more places by now
+        left = {where[0] for where in group.places if f"{where[0]}-{where[1]}" not in taken.lost} & (both - known)
+        if left:
+            named.append(f"{name} in {join_names(sorted(left), NAMED_MAX)}")
+    if not named:
+        return None
+    return RefusedError(
+        f"both clusters have topics of which no link takes places along: those of {join_names(named, NAMED_MAX, '; ')}",
+        hint='let a link with naming = "same" carry these topics and groups; or take away what nobody needs of these'
+        f" places on {old}, or of these topics on {to}",
+    )
+
+
+def _none_newer(home: str, settings: Settings) -> None:
+    """RefusedError where a group of the newer protocol (KIP-848) has members there: nothing has them commit what they
+    have read, and wait."""
+    with closing(_cluster(home, settings)) as cluster, closing(ConsumerGroups(cluster)) as groups:
+        found = groups.listed()
+    if found.away:
+        why = next(iter(found.away.values())).message
+        raise RefusedError(f"which groups {home} has is not known: {why}")
+    if live := sorted(one.group for one in found.groups.values() if one.kind == CONSUMER_TYPE and one.live):
+        raise RefusedError(
+            f"groups of the new protocol move only while they have no members: {join_names(live, NAMED_MAX)}",
+            hint="stop their members, which have group.protocol=consumer, until groups have moved",
+        )
+
+
+def _cluster(name: str, settings: Settings) -> KafkaCluster:
+    return KafkaCluster(settings.cluster(name), patience_s=CLUSTER_TIMEOUT_S, call_s=CLUSTER_TIMEOUT_S)
+
+
+def _words(settings: Settings, stack: ExitStack, store: Store | None) -> GroupsHomeRecords:
+    names = settings.of(SECTION).clusters
+    clusters = [stack.enter_context(closing(_cluster(name, settings))) for name in names]
+    return GroupsHomeRecords(clusters, names[0], store)
+
+
+def plan_with_switch(to: str, settings: Settings, store: Store, switch: SwitchPlan) -> Plan[GroupsMoveStep]:
+    """`refused`: why groups cannot go along. Their consumers wait from before the hold until the switch is done, so
+    several switches one behind the other are too long."""
+    if isinstance(switch, WavesPlan):
+        hint = f"switch without --groups, then `twinshore proxy groups --to {to}`"
+        return Plan(refused=RefusedError("groups do not go along with several waves", hint=hint))
+    return plan(MoveGroups(to), settings, store)
+
+
+class GroupsWithSwitch:
+    """Groups of the proxies' clients go along with a switch: their members gather before it, and go on right behind it.
+    Members wait from `begin` on, for as long as the switch may hold writers and some time more. `go_on` moves them
+    right behind the flip; where it is not called they stay, and go on at the end."""
+
+    def __init__(
+        self,
+        meant: Plan[GroupsMoveStep] | None,
+        to: str,
+        settings: Settings,
+        store: Store,
+        asking: SwitchCaller,
+        switch: SwitchPlan,
+    ) -> None:
+        self._meant, self._to, self._settings, self._store, self._asking = meant, to, settings, store, asking
+        self._hold_s = switch.record.hold_s_max if switch.record else 0.0
+        self._steps: Iterator[GroupsMoveStep] | None = None
+        self._refused: TwinshoreError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._steps is not None:
+            self._steps.close()  # type: ignore[attr-defined]
+
+    def begin(self) -> None:
+        """Members have committed, and wait."""
+        if self._meant is not None:
+            asked = MoveGroups(self._to, hold_s=self._hold_s)
+            self._steps = act(asked, self._meant, self._settings, self._store, self._asking.by)
+            self._tell_next()
+
+    def go_on(self) -> None:
+        """The switch goes on also where they cannot be moved."""
+        try:
+            while self._tell_next():
+                pass
+        except TwinshoreError as error:
+            self._asking.tell(f"groups: {error.message}")
+            self._refused = error
+
+    def end(self) -> None:
+        """Behind the switch. Raises where groups were not moved."""
+        self.go_on()
+        if self._refused is not None:
+            raise self._refused
+
+    def _tell_next(self) -> bool:
+        step = next(self._steps, None) if self._steps is not None else None
+        if step is not None:
+            self._asking.tell(step.sentence(done=True))
+        return step is not None
+
+
+def move_groups_by_force(to: str, settings: Settings, where: object, by: str, tell: Callable[[str], None]) -> None:
+    """Behind a switch by force, also where the groups' home does not answer. `where`: the store, if it answers."""
+    store = where if isinstance(where, Store) else None
+    asked = MoveGroups(to, force=True)
+    meant = plan(asked, settings, store)
+    if meant.refused:
+        asked = MoveGroups(to)
+        meant = plan(asked, settings, store)
+    if meant.refused:
+        raise meant.refused
+    for step in act(asked, meant, settings, store, by):
+        tell(step.sentence(done=True))

@@ -1,0 +1,309 @@
+"""Setting a group of the proxies' clients to other places while its members run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+from twinshore.config.errors import ConfigError, RefusedError, TwinshoreError
+from twinshore.config.model import Plan
+from twinshore.config.sections.proxy import SECTION
+from twinshore.config.sentences import count_phrase, format_time, join_names
+from twinshore.config.settings import Settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.proxy.core.offset_reset import (
+    ResetTarget,
+    ResetTargetKind,
+    compute_goals,
+    describe_partition,
+    parse_target,
+    parse_topics,
+    resume_goals,
+    reverse_goals,
+)
+from twinshore.proxy.offset_reset_run import (
+    GroupPositions,
+    OffsetReset,
+    is_reset_under_way,
+    is_reset_unfinished,
+    read_group_positions,
+)
+from twinshore.proxy.operations.breakers import list_serving_proxies
+from twinshore.state.core.proxy_values import ResetGoal, ResetRow
+from twinshore.state.store import Store
+from twinshore.state.tables import GROUP_LENGTH
+
+CLUSTER_TIMEOUT_S: Final = 5.0
+GATHER_TIMEOUT_S: Final = 10.0
+NAMED_MAX: Final = 5
+PARTITIONS_SHOWN_MAX: Final = 1000
+UNFINISHED_HINT: Final = "finish it with --resume, or have places as they were with --undo"
+
+
+class UnfinishedResetAction(StrEnum):
+    """What becomes of a reset that was not finished."""
+
+    RESUME = "resume"
+    UNDO = "undo"
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOffsets:
+    """`topics`: with the partitions that are meant, None for all; empty: wherever the group has a place. `target`: None
+    where only to look, or where a reset that was not finished is taken up or `taking` back. `gather_s`: how long
+    members are waited for, so that they come back together."""
+
+    group: str
+    topics: Mapping[str, frozenset[int] | None]
+    target: ResetTarget | None = None
+    unfinished_action: UnfinishedResetAction | None = None
+    gather_s: float = GATHER_TIMEOUT_S
+
+
+def parse_reset_request(
+    group: str,
+    topics: Sequence[str],
+    *,
+    earliest: bool = False,
+    latest: bool = False,
+    offset: int | None = None,
+    time: str = "",
+    shift: int | None = None,
+    resume: bool = False,
+    undo: bool = False,
+    gather_s: float = GATHER_TIMEOUT_S,
+) -> ResetOffsets:
+    """As options say it. ConfigError where they say more than one thing."""
+    if resume and undo:
+        raise ConfigError("--resume and --undo are two things")
+    target = parse_target(
+        earliest=earliest, latest=latest, offset=offset, time=time, shift=shift, undone=resume or undo
+    )
+    if (resume or undo) and topics:
+        raise ConfigError("--topic: a reset that was not finished knows its places by itself")
+    if not group or len(group) > GROUP_LENGTH:
+        raise ConfigError(f"GROUP: a name of 1 to {GROUP_LENGTH} characters")
+    taking = UnfinishedResetAction.RESUME if resume else UnfinishedResetAction.UNDO if undo else None
+    return ResetOffsets(group, parse_topics(topics), target, taking, gather_s)
+
+
+class OffsetResetStage(StrEnum):
+    """In this order."""
+
+    HOLD = "hold"
+    GATHER = "gather"
+    SET = "set"
+    REJOIN = "go"
+
+
+_WORDS: Final = {
+    OffsetResetStage.HOLD: ("have group {group} held by {count}", "group {group} is held by {count}"),
+    OffsetResetStage.GATHER: ("have members commit and wait", "{count} of {members} have committed, and wait"),
+    OffsetResetStage.SET: (
+        "have {members} leave it, and set {places}",
+        "it was left by {members}, and {places} set{came}",
+    ),
+    OffsetResetStage.REJOIN: ("let members join anew", "members join anew; {count} of {members} had come by then"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetResetStep:
+    """`counts`: the numbers of its sentence."""
+
+    stage: OffsetResetStage
+    group: str
+    counts: Mapping[str, str]
+
+    def sentence(self, *, done: bool) -> str:
+        return _WORDS[self.stage][done].format(group=self.group, **self.counts)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetResetPlan(Plan[OffsetResetStep]):
+    """`known`: the run of the reset that stood as this was planned. `term`: how often groups had moved by then."""
+
+    home: str = ""
+    term: int = 0
+    goals: tuple[ResetGoal, ...] = ()
+    known: str = ""
+
+
+def plan(asked: ResetOffsets, settings: Settings, store: Store) -> OffsetResetPlan:
+    """How the group stands, and where it would. ConfigError where there is no such group, topic or partition."""
+    before = next((row for row in store.proxy_resets.all()[1] if row.group == asked.group), None)
+    if before is not None and is_reset_under_way(before) and _changes(asked):
+        raise RefusedError(_under_way(before), hint=f"it ends by {format_time(before.until_ms)} at the latest")
+    if asked.unfinished_action is not None and not is_reset_unfinished(before):
+        raise ConfigError(f"no reset of group {asked.group} is unfinished")
+    with ExitStack() as stack:
+        clusters = _clusters(settings, stack)
+        since_ms = (
+            asked.target.number if asked.target is not None and asked.target.way is ResetTargetKind.TIME else None
+        )
+        topics = asked.topics if asked.unfinished_action is None or before is None else _topics(before.goals)
+        there = read_group_positions(asked.group, topics, clusters, settings, store, since_ms)
+    return _meant(asked, there, before, len(list_serving_proxies(store)))
+
+
+def _changes(asked: ResetOffsets) -> bool:
+    return asked.target is not None or asked.unfinished_action is not None
+
+
+def _under_way(row: ResetRow) -> str:
+    return f"{row.set_by} sets group {row.group} to other places since {format_time(row.since_ms)}"
+
+
+def _topics(goals: Sequence[ResetGoal]) -> dict[str, frozenset[int]]:
+    found: dict[str, frozenset[int]] = {}
+    for one in goals:
+        found[one.topic] = found.get(one.topic, frozenset()) | {one.partition}
+    return found
+
+
+def _meant(asked: ResetOffsets, there: GroupPositions, before: ResetRow | None, proxies: int) -> OffsetResetPlan:
+    away = there.silent.items()
+    remarks = [f"{name} does not answer ({error.message}): places there are not seen" for name, error in away]
+    count = len(there.members.members)
+    shown = [f"group {asked.group} is at home on {there.home}, and has {count_phrase(count, 'member')}"]
+    if before is not None and is_reset_under_way(before):
+        shown.append(_under_way(before))
+    unfinished = ""
+    if before is not None and is_reset_unfinished(before):
+        unfinished = (
+            f"{before.set_by} began to set it to other places at {format_time(before.since_ms)}, and did not finish"
+        )
+        shown.append(unfinished)
+    goals, why = _goals(asked, there, before)
+    if asked.unfinished_action is not None:
+        remarks, why = [*remarks, *why], []
+    to = {(one.topic, one.partition): one.to for one in goals}
+    shown += [
+        describe_partition(spot, to.get((spot.topic, spot.partition)))
+        for spot in there.partitions[:PARTITIONS_SHOWN_MAX]
+    ]
+    if len(there.partitions) > PARTITIONS_SHOWN_MAX:
+        shown.append(f"and {len(there.partitions) - PARTITIONS_SHOWN_MAX} more partitions")
+    refused = _refused(asked, unfinished, why, count, proxies)
+    if refused is not None or not goals:
+        return OffsetResetPlan((), tuple(shown), tuple(remarks), refused)
+    remarks += _what_stays(asked, before)
+    counts = {
+        "count": _proxies(proxies),
+        "members": count_phrase(count, "member"),
+        "places": count_phrase(len(goals), "place"),
+        "came": "",
+    }
+    steps = tuple(OffsetResetStep(stage, asked.group, counts) for stage in OffsetResetStage)
+    known = before.run if before is not None else ""
+    return OffsetResetPlan(steps, tuple(shown), tuple(remarks), None, there.home, there.term, goals, known)
+
+
+def _goals(
+    asked: ResetOffsets, there: GroupPositions, before: ResetRow | None
+) -> tuple[tuple[ResetGoal, ...], list[str]]:
+    if asked.unfinished_action is not None:
+        assert before is not None
+        return resume_goals(
+            before.goals if asked.unfinished_action is UnfinishedResetAction.RESUME else reverse_goals(before.goals),
+            there.partitions,
+        )
+    return compute_goals(asked.target, there.partitions) if asked.target is not None else ((), [])
+
+
+def _what_stays(asked: ResetOffsets, before: ResetRow | None) -> list[str]:
+    if asked.unfinished_action is not UnfinishedResetAction.UNDO or before is None:
+        return []
+    new = [f"{one.topic}-{one.partition}" for one in before.goals if one.was is None]
+    return [f"where there was no place before, one stays: {join_names(new, NAMED_MAX)}"] if new else []
+
+
+def _refused(
+    asked: ResetOffsets, unfinished: str, why: Sequence[str], members: int, proxies: int
+) -> TwinshoreError | None:
+    if not _changes(asked):
+        return None
+    if unfinished and asked.unfinished_action is None:
+        return RefusedError(unfinished, hint=UNFINISHED_HINT)
+    if why:
+        return RefusedError(f"{join_names(why, NAMED_MAX, '; ')}", hint="nothing has changed")
+    if members and not proxies:
+        return RefusedError(
+            f"group {asked.group} has {count_phrase(members, 'member')}, and no proxy is known to serve",
+            hint="proxies and this command must have the same store; or stop the members",
+        )
+    return None
+
+
+def act(
+    asked: ResetOffsets, meant: OffsetResetPlan, settings: Settings, store: Store, by: str
+) -> Iterator[OffsetResetStep]:
+    """Each step once it is done. What goes wrong before the second lets members go on where they were."""
+    if not meant.steps:
+        return
+    with ExitStack() as stack:
+        clusters = _clusters(settings, stack)
+        look = partial(read_group_positions, asked.group, _topics(meant.goals), clusters, settings, store)
+        hands = OffsetReset(asked.group, meant.home, meant.goals, clusters, store, by, look, meant.term, meant.known)
+        hands.gather_s = asked.gather_s
+        hands.target = asked.target
+        hands.resumes_unfinished, hands.undoes = (
+            asked.unfinished_action is not None,
+            asked.unfinished_action is UnfinishedResetAction.UNDO,
+        )
+        try:
+            hands.begin()
+            held = hands.wait_for_proxies()
+            hands.look_again(are_set=hands.shifts)
+            yield _step(meant, OffsetResetStage.HOLD, count=_proxies(held))
+            came, of = hands.gather()
+            yield _step(meant, OffsetResetStage.GATHER, count=str(came), members=count_phrase(of, "member"))
+            hands.is_about_to_set()
+            hands.set_places()
+            sent = count_phrase(len(hands.sent), "member")
+            yield _step(meant, OffsetResetStage.SET, members=sent, came=_came(asked, hands.goals))
+            came = hands.gather_late()
+            hands.prove()
+            hands.end()
+        except TwinshoreError as error:
+            hands.give_up()
+            if hands.is_half_done:
+                error.hint = UNFINISHED_HINT
+            raise
+        except KeyboardInterrupt as error:
+            hands.give_up()
+            left = f"some places may be set; {UNFINISHED_HINT}" if hands.is_half_done else "no place has changed"
+            raise KeyboardInterrupt(f"group {asked.group}: {left}") from error
+        except BaseException:
+            hands.give_up()
+            raise
+        yield _step(meant, OffsetResetStage.REJOIN, count=str(came), members=sent)
+
+
+def _came(asked: ResetOffsets, goals: Sequence[ResetGoal]) -> str:
+    """Members may have committed since it was shown."""
+    if asked.target is None or asked.target.way is not ResetTargetKind.SHIFT:
+        return ""
+    return ": " + join_names([f"{one.topic}-{one.partition}: {one.was} -> {one.to}" for one in goals], NAMED_MAX)
+
+
+def _proxies(count: int) -> str:
+    return f"{count} prox{'y' if count == 1 else 'ies'}"
+
+
+def _step(meant: OffsetResetPlan, stage: OffsetResetStage, **counts: str) -> OffsetResetStep:
+    step = next(one for one in meant.steps if one.stage is stage)
+    return OffsetResetStep(stage, step.group, {**step.counts, **counts})
+
+
+def _clusters(settings: Settings, stack: ExitStack) -> dict[str, KafkaCluster]:
+    names = settings.of(SECTION).clusters
+    made = {
+        name: KafkaCluster(settings.cluster(name), patience_s=CLUSTER_TIMEOUT_S, call_s=CLUSTER_TIMEOUT_S)
+        for name in names
+    }
+    return {name: stack.enter_context(closing(one)) for name, one in made.items()}

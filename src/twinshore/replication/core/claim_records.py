@@ -1,0 +1,274 @@
+"""What a target's notes say of one link: which store writes it, as whom, and where its twins' sequences begin. Pure.
+
+The lines stand in `twinshore.twins`, a compacted topic that strangers may write to: whatever is not a line of this form
+is passed over. Keys are JSON lists, which no topic's name can be.
+
+A **claim** says that a store writes the link. The claim that comes first in the log holds; a holder never writes its
+claim again, so compaction does not move it behind another. Whoever takes over writes a claim and takes the old one away
+in one batch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
+
+from twinshore.kafka.protocol.primitives import KEY_BYTES_MAX, encode_json, parse_json_or_none, to_printable
+from twinshore.kafka.protocol.record_batch import SEQUENCE_SPAN
+from twinshore.state.core.values import TwinRow
+
+CLEANUP_POLICY = "cleanup.policy"
+TWINS_TOPIC_SETTINGS = {CLEANUP_POLICY: "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": "86400000"}
+CLAIMS_MAX = 100
+SOURCES_MAX = 100  # of one link
+TWIN_RECORDS_MAX = 200_000  # twins of a link: what strangers write must not fill the memory
+PARTITIONS_PER_RECORD = 500
+PARTITIONS_MAX = 1 << 20
+OFFSET_MAX = 1 << 62
+EPOCH_MAX = 1 << 15
+YEAR_9999_MS = 253_370_764_800_000
+STORE_ID_PATTERN = re.compile("[0-9a-f]{32}")
+TOPIC_ID_PATTERN = re.compile("[0-9a-f]{32}")
+TOPIC_NAME_PATTERN = re.compile("[a-zA-Z0-9._-]{1,249}")
+CLAIM_KEY, LINK_KEY, TWIN_KEY = "claim", "link", "twin"
+
+ClaimKeyValue = tuple[bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreClaim:
+    """A store writes the link, since it first did so on that host."""
+
+    store: str
+    host: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkWriter:
+    """As whom the link writes; `process` is the one that wrote this, in that `generation` of the store's lease."""
+
+    store: str
+    producer_id: int
+    producer_epoch: int
+    target_cluster_id: str
+    process: str
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AnchorRun:
+    """The anchors of partitions one behind the other that begin alike: sequence `sequence` at offset `offset`.
+    `inherited` and `epoch` are those of the store's row; a twin that no switch made has none."""
+
+    first: int
+    count: int
+    offset: int
+    sequence: int
+    inherited: int = 0
+    epoch: int = 0
+
+    def numbers(self) -> list[int]:
+        plain = [self.first, self.count, self.offset, self.sequence]
+        return [*plain, self.inherited, self.epoch] if self.inherited or self.epoch else plain
+
+
+@dataclass(frozen=True, slots=True)
+class TwinAnchors:
+    """Some partitions of a twin. Of a mapped one, where its records lie is in the store alone."""
+
+    source_topic_id: str
+    target_topic_id: str
+    mapped: bool
+    runs: tuple[AnchorRun, ...]
+
+    def text(self) -> bytes:
+        runs = [run.numbers() for run in self.runs]
+        ids = {"source": self.source_topic_id, "target": self.target_topic_id}
+        return encode_json({**ids, "mapped": self.mapped, "runs": runs})
+
+
+@dataclass(slots=True)
+class LinkClaimState:
+    """The lines of one link, which is its name and its source's cluster id, as the log goes on."""
+
+    link: str
+    source_id: str
+    claims: dict[str, StoreClaim] = field(default_factory=dict)
+    writer: LinkWriter | None = None
+    twins: dict[tuple[str, int], TwinAnchors] = field(default_factory=dict)
+
+    def holder(self) -> StoreClaim | None:
+        """Whose the link is."""
+        return next(iter(self.claims.values()), None)
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        """One line more; what is none of this link's is passed over."""
+        match parse_json_or_none(key, KEY_BYTES_MAX):
+            case ["claim", self.link, self.source_id, str(store)]:
+                claim = _claim(value)
+                if claim is None:
+                    self.claims.pop(store, None)
+                elif claim.store == store and len(self.claims) < CLAIMS_MAX:
+                    self.claims.setdefault(store, claim)
+            case ["link", self.link, self.source_id]:
+                self.writer = _writer(value)
+            case ["twin", self.link, self.source_id, str(topic), int(part)] if (
+                part >= 0 and TOPIC_NAME_PATTERN.fullmatch(topic)
+            ):
+                note = _twin(value)
+                if note is None:
+                    self.twins.pop((topic, part), None)
+                elif (topic, part) in self.twins or len(self.twins) < TWIN_RECORDS_MAX:
+                    self.twins[topic, part] = note
+            case _:
+                pass
+
+    def of_topic(self, topic: str) -> list[TwinAnchors]:
+        """What is told of a topic's twin, by its partitions."""
+        return [note for (name, _), note in sorted(self.twins.items()) if name == topic]
+
+    def claim_line(self, claim: StoreClaim) -> ClaimKeyValue:
+        return self._key(CLAIM_KEY, claim.store), encode_json(asdict(claim))
+
+    def release_line(self, store: str) -> ClaimKeyValue:
+        return self._key(CLAIM_KEY, store), None
+
+    def writer_line(self, writer: LinkWriter) -> ClaimKeyValue:
+        return self._key(LINK_KEY), encode_json(asdict(writer))
+
+    def twin_lines(self, rows: Iterable[TwinRow], mapped: Iterable[str]) -> list[ClaimKeyValue]:
+        """What these twins, each with all its partitions, lack in the notes."""
+        behind = set(mapped)
+        wanted: dict[tuple[str, int], TwinAnchors] = {}
+        for topic, some in groupby(sorted(rows, key=lambda row: (row.topic, row.partition)), lambda row: row.topic):
+            for part, ours in groupby(some, lambda row: row.partition // PARTITIONS_PER_RECORD):
+                found = list(ours)
+                ids = found[0].source_topic_id, found[0].target_topic_id
+                wanted[topic, part] = TwinAnchors(*ids, topic in behind, tuple(_runs(found)))
+        lacking = {place: note for place, note in wanted.items() if self.twins.get(place) != note}
+        return [(self._key(TWIN_KEY, *place), note.text()) for place, note in lacking.items()]
+
+    def lines_against(self, topics: Container[str]) -> list[ClaimKeyValue]:
+        """Takes back what is told of the twins of these topics."""
+        return [(self._key(TWIN_KEY, *place), None) for place in self.twins if place[0] in topics]
+
+    def _key(self, kind: str, *more: str | int) -> bytes:
+        return encode_json([kind, self.link, self.source_id, *more])
+
+
+@dataclass(slots=True)
+class LinkClaimStates:
+    """The lines of one link from whatever source, as the log goes on: for whoever does not know its source."""
+
+    link: str
+    by_source: dict[str, LinkClaimState] = field(default_factory=dict)
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        match parse_json_or_none(key, KEY_BYTES_MAX):
+            case [str(_), self.link, str(source_id), *_] if (
+                source_id in self.by_source or len(self.by_source) < SOURCES_MAX
+            ):
+                self.by_source.setdefault(source_id, LinkClaimState(self.link, source_id)).take(key, value)
+            case _:
+                pass
+
+    def written(self, target_id: str) -> list[LinkClaimState]:
+        """Of the sources from which the link writes to this cluster, and has told as whom."""
+        found = (told for _, told in sorted(self.by_source.items()))
+        return [told for told in found if told.writer and told.writer.target_cluster_id == target_id]
+
+
+def iter_anchors(notes: Iterable[TwinAnchors]) -> Iterator[tuple[int, AnchorRun]]:
+    """Each partition with its anchor, as a run of itself alone."""
+    for note in notes:
+        for run in note.runs:
+            for partition in range(run.first, run.first + run.count):
+                yield partition, replace(run, first=partition, count=1)
+
+
+def parse_twin_ids(key: bytes, value: bytes | None) -> tuple[str, str] | None:
+    """Of a line by which some link says that it writes a twin: its source's cluster id, and the twin's topic id."""
+    match parse_json_or_none(key, KEY_BYTES_MAX):
+        case ["twin", str(_), str(source_id), str(_), int(_)]:
+            note = _twin(value)
+            return (source_id, note.target_topic_id) if note else None
+        case _:
+            return None
+
+
+def _runs(rows: Iterable[TwinRow]) -> Iterator[AnchorRun]:
+    """Neighbours that begin alike are one run: most twins are a single one."""
+    begun: AnchorRun | None = None
+    for row in rows:
+        here = AnchorRun(row.partition, 1, row.anchor_offset, row.anchor_sequence, row.inherited, row.epoch)
+        if begun and here == replace(begun, first=begun.first + begun.count, count=1):
+            begun = replace(begun, count=begun.count + 1)
+            continue
+        if begun:
+            yield begun
+        begun = here
+    if begun:
+        yield begun
+
+
+def _claim(value: bytes | None) -> StoreClaim | None:
+    match parse_json_or_none(value):
+        case {"store": str(store), "host": str(host), "since_ms": int(since_ms)} if (
+            STORE_ID_PATTERN.fullmatch(store) and 0 <= since_ms < YEAR_9999_MS
+        ):
+            return StoreClaim(store, to_printable(host), since_ms)
+        case _:
+            return None
+
+
+def _writer(value: bytes | None) -> LinkWriter | None:
+    match parse_json_or_none(value):
+        case {
+            "store": str(store),
+            "producer_id": int(producer),
+            "producer_epoch": int(epoch),
+            "target_cluster_id": str(target),
+            "process": str(process),
+            "generation": int(generation),
+        } if (
+            STORE_ID_PATTERN.fullmatch(store)
+            and 0 <= producer < OFFSET_MAX
+            and 0 <= epoch < 1 << 15
+            and 0 <= generation < OFFSET_MAX
+        ):
+            return LinkWriter(store, producer, epoch, to_printable(target), to_printable(process), generation)
+        case _:
+            return None
+
+
+def _twin(value: bytes | None) -> TwinAnchors | None:
+    match parse_json_or_none(value):
+        case {"source": str(source), "target": str(target), "mapped": bool(mapped), "runs": list(raw)}:
+            runs = [run for run in map(_run, raw) if run is not None]
+            known = TOPIC_ID_PATTERN.fullmatch(source) and TOPIC_ID_PATTERN.fullmatch(target) and len(runs) == len(raw)
+            if not known or sum(run.count for run in runs) > PARTITIONS_PER_RECORD:
+                return None
+            return TwinAnchors(source, target, mapped, tuple(runs))
+        case _:
+            return None
+
+
+def _run(raw: object) -> AnchorRun | None:
+    match raw:
+        case [int(first), int(count), int(offset), int(sequence), *more] if (
+            0 <= first < PARTITIONS_MAX
+            and 0 < count <= PARTITIONS_PER_RECORD
+            and 0 <= offset < OFFSET_MAX
+            and 0 <= sequence < SEQUENCE_SPAN
+        ):
+            match more:
+                case []:
+                    return AnchorRun(first, count, offset, sequence)
+                case [int(inherited), int(epoch)] if 0 <= inherited < OFFSET_MAX and 0 <= epoch < EPOCH_MAX:
+                    return AnchorRun(first, count, offset, sequence, inherited, epoch)
+            return None
+        case _:
+            return None

@@ -1,0 +1,124 @@
+"""What really runs, by the heartbeats that arrived. Pure: heartbeats seen in, links, paths and a drawing out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from twinshore.config.model import HEARTBEATS_TOPIC, Link
+from twinshore.config.sentences import count_phrase
+
+HEARTBEAT_FRESH_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class NewestHeartbeat:
+    """The newest heartbeat of a topic. `path`: the clusters it came by, the one where it was seen last."""
+
+    path: tuple[str, ...]
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedLink:
+    """`state`: runs, silent (its last heartbeat is old), unseen (none ever arrived), unknown (nobody to ask)."""
+
+    link: str
+    state: str
+    age_s: float | None
+    naming: str
+    chain: bool
+    settings: bool
+    # The broadcast that it belongs to; empty: none.
+    broadcast: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """`away`: clusters that could not be asked, and why. `homes`: by pair of clusters and home, how many topics are
+    written there that links carry both ways."""
+
+    links: tuple[ObservedLink, ...]
+    paths: tuple[NewestHeartbeat, ...]
+    away: tuple[tuple[str, str], ...]
+    homes: tuple[tuple[str, str, int], ...] = ()
+
+    def as_values(self) -> dict[str, object]:
+        """For programs."""
+        paths = [{"path": list(beat.path), "age_s": round(beat.age_s, 3)} for beat in self.paths]
+        away = [{"cluster": name, "error": why} for name, why in self.away]
+        homes = [{"pair": pair, "home": home, "topics": count} for pair, home, count in self.homes]
+        return {"links": [asdict(link) for link in self.links], "paths": paths, "away": away, "homes": homes}
+
+    def describe_broadcasts(self) -> list[str]:
+        """A sentence for each broadcast: its source, and the targets that are read for together."""
+        targets: dict[tuple[str, str], list[str]] = {}
+        for link in self.links:
+            source, _, target = link.link.partition("->")
+            if link.broadcast:
+                targets.setdefault((link.broadcast, source), []).append(target)
+        return [f"broadcast {name}: {source} -> {', '.join(found)}" for (name, source), found in targets.items()]
+
+    def describe_homes(self) -> list[str]:
+        """A sentence for each pair."""
+        by_pair: dict[str, list[str]] = {}
+        for pair, home, count in self.homes:
+            by_pair.setdefault(pair, []).append(f"{count_phrase(count, 'topic')} at home on {home}")
+        return [f"{pair}: {', '.join(parts)}" for pair, parts in by_pair.items()]
+
+
+def parse_heartbeat_path(topic: str, seen_on: str, clusters: Iterable[str]) -> tuple[str, ...]:
+    """The clusters that a heartbeats topic came by, oldest first: each put its name before. A name that no settings
+    know ends where the next known one begins, or at its first dot."""
+    before = topic.removesuffix(HEARTBEATS_TOPIC)
+    known = sorted(clusters, key=len, reverse=True)
+    hops = [seen_on]
+    while before:
+        hop = next((name for name in known if before.startswith(f"{name}.")), before.partition(".")[0])
+        hops.append(hop)
+        before = before[len(hop) + 1 :]
+    return tuple(reversed(hops))
+
+
+def build_topology(links: Sequence[Link], beats: Iterable[NewestHeartbeat], away: Mapping[str, str]) -> Topology:
+    """Every link of the settings and every other that was seen; `away`: clusters that could not be asked, and why."""
+    found = sorted((beat for beat in beats if len(beat.path) > 1), key=lambda beat: (len(beat.path), beat.path))
+    ages = {f"{beat.path[0]}->{beat.path[1]}": beat.age_s for beat in found if len(beat.path) == 2}
+    seen = [_seen(link, ages.pop(link.name, None), away) for link in links]
+    others = [ObservedLink(name, _state(age_s), age_s, "", chain=False, settings=False) for name, age_s in ages.items()]
+    return Topology((*seen, *others), tuple(found), tuple(sorted(away.items())))
+
+
+def _seen(link: Link, age_s: float | None, away: Mapping[str, str]) -> ObservedLink:
+    state = "unknown" if link.target in away else _state(age_s)
+    return ObservedLink(
+        link.name, state, age_s, link.naming.value, chain=link.chain, settings=True, broadcast=link.broadcast
+    )
+
+
+def _state(age_s: float | None) -> str:
+    if age_s is None:
+        return "unseen"
+    return "runs" if age_s <= HEARTBEAT_FRESH_S else "silent"
+
+
+def draw_topology(seen: Topology) -> list[str]:
+    """A tree for each cluster that records come from: where they go, and how old the last heartbeat there is."""
+    ages = {beat.path: beat.age_s for beat in seen.paths}
+    lines: list[str] = []
+    for origin in sorted({path[0] for path in ages}):
+        lines.append(origin)
+        lines += _branches((origin,), ages, "")
+    return lines
+
+
+def _branches(path: tuple[str, ...], ages: Mapping[tuple[str, ...], float], indent: str) -> list[str]:
+    onward = sorted({other[: len(path) + 1] for other in ages if other[: len(path)] == path and len(other) > len(path)})
+    lines = []
+    for number, branch in enumerate(onward):
+        last = number == len(onward) - 1
+        age_s = ages.get(branch)
+        said = "no heartbeat" if age_s is None else f"{age_s:.0f} s ago"
+        lines.append(f"{indent}{'└─' if last else '├─'} {branch[-1]}  {said}")
+        lines += _branches(branch, ages, indent + ("   " if last else "│  "))
+    return lines

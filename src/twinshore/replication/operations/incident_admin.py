@@ -1,0 +1,214 @@
+"""The ledger: what made twins differ from their sources, with its offsets, also what is over; and stopped partitions
+that an operator resumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from twinshore.config.errors import ConfigError, KafkaError, RefusedError, WireError
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.model import Link, Plan, TopicPartition
+from twinshore.config.schema import did_you_mean
+from twinshore.config.sentences import format_time, join_names
+from twinshore.config.settings import Settings
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.protocol.record_batch import MESSAGE_BYTES_DEFAULT, PREFIX_BYTES, check_crc
+from twinshore.replication.incidents.stopped import read_stopped_partitions
+from twinshore.replication.task.core.batches import SequenceMap
+from twinshore.replication.task.core.config import NO_EPOCH_OFFSET, EpochOffset
+from twinshore.replication.task.core.position import StopAt, judge_position
+from twinshore.replication.task.lookups import inspect_target
+from twinshore.runtime.endpoints import LinkClients
+from twinshore.state.core.values import AuditRow, Incident, IncidentRow, LinkIdentity, TwinRow
+from twinshore.state.incident_log import IncidentFilter
+from twinshore.state.store import Store
+
+LOG_END_KINDS = frozenset({IncidentKind.TRUNCATION, IncidentKind.FOREIGN_WRITE, IncidentKind.POSITION_DISAGREEMENT})
+BATCH_KINDS = frozenset({IncidentKind.CORRUPT_BATCH, IncidentKind.OLD_FORMAT})
+SIZE_KINDS = frozenset({IncidentKind.OVERSIZE_BATCH})
+PATIENCE_S = 5.0
+StoppedRows = dict[TopicPartition, list[IncidentRow]]
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentRequest:
+    """Of these links together, or of all links of the settings; of one kind, about one topic, where one is named; only
+    open ones; only those older than the row with the id `before`."""
+
+    links: Sequence[str] = ()
+    kind: str = ""
+    topic: str = ""
+    open_only: bool = False
+    before: int = 0
+
+
+def list_incidents(asked: IncidentRequest, settings: Settings, store: Store, *, last: int) -> tuple[IncidentRow, ...]:
+    """The newest, newest first; the page that follows is what is `before` the id of the last."""
+    kinds = [one.value for one in IncidentKind]
+    if asked.kind and asked.kind not in kinds:
+        raise ConfigError(f"--kind: no such incident {asked.kind!r}", hint=f"one of: {join_names(kinds, len(kinds))}")
+    links = tuple(one.name for one in settings.chosen(asked.links))
+    kind = IncidentKind(asked.kind) if asked.kind else None
+    wanted = IncidentFilter(links, kind, asked.topic, open_only=asked.open_only, before=asked.before)
+    return store.ledger.page(wanted, limit=last)
+
+
+def describe_incident(row: IncidentRow) -> str:
+    """One row, for people; the last offset is the last that it is about."""
+    one = row.incident
+    place = f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic
+    where = f" {place}:" if place else ""
+    offsets = f", offsets {one.from_offset} to {one.to_offset - 1}" if one.to_offset > one.from_offset >= 0 else ""
+    ended = f"closed {format_time(row.closed_ms)}" if row.closed_ms is not None else "open"
+    return f"{row.id} {format_time(row.opened_ms)} {one.link}:{where} {one.kind}{offsets}: {one.sentence} ({ended})"
+
+
+def incident_values(row: IncidentRow) -> dict[str, object]:
+    """One row, for programs; `to_offset` is the one behind the last. `parts`: of a row that many were joined to."""
+    times = {"id": row.id, "opened_ms": row.opened_ms, "closed_ms": row.closed_ms}
+    return {**times, **asdict(row.incident), "parts": row.parts}
+
+
+@dataclass(frozen=True, slots=True)
+class LinkAccess:
+    """Both clusters, and whom the link writes as."""
+
+    source: KafkaCluster
+    target: KafkaCluster
+    identity: LinkIdentity
+
+
+def explain_still_stopped(
+    incident: Incident, row: TwinRow, twin: TopicPartition, sides: LinkAccess, stand: EpochOffset = NO_EPOCH_OFFSET
+) -> str:
+    """Why the partition would only stop again; empty where the cause is gone or cannot be looked at. `stand`: as far
+    as known, which history of the source was carried."""
+    named = TopicPartition(incident.topic, incident.partition)
+    try:
+        if incident.kind in LOG_END_KINDS:
+            return _log_end(named, row, twin, sides, stand)
+        if incident.kind in BATCH_KINDS:
+            return _batch(named, incident.from_offset, sides.source)
+        if incident.kind in SIZE_KINDS:
+            return _size(named, incident.from_offset, twin, sides)
+    except KafkaError:
+        # Who cannot be asked now is asked by the pump.
+        return ""
+    return ""
+
+
+def _log_end(named: TopicPartition, row: TwinRow, twin: TopicPartition, sides: LinkAccess, stand: EpochOffset) -> str:
+    identity, inherited = sides.identity, {named: row.inherited}
+    asked = {named: twin}, {named: stand}, inherited
+    seen = inspect_target(sides.source, sides.target, identity.producer_id, *asked)[named]
+    stamp = SequenceMap.of((identity.producer_id, identity.producer_epoch), row)
+    verdict = judge_position(seen, stamp, row.inherited, carried=stand.end > 0)
+    return verdict.sentence if isinstance(verdict, StopAt) else ""
+
+
+def _batch(named: TopicPartition, offset: int, source: KafkaCluster) -> str:
+    try:
+        found = source.read_batch(named, offset)
+        if found:
+            check_crc(*found)
+    except WireError as error:
+        return str(error)
+    return ""
+
+
+def _size(named: TopicPartition, offset: int, twin: TopicPartition, sides: LinkAccess) -> str:
+    found = sides.source.read_batch(named, offset)
+    setting = sides.target.admin.topic_settings([twin.topic])[twin.topic].get("max.message.bytes")
+    limit = int(setting.value) if setting and setting.value else MESSAGE_BYTES_DEFAULT
+    size = PREFIX_BYTES + found[1].length if found else 0
+    if size <= limit:
+        return ""
+    return f"the source's batch at offset {offset} has {size} bytes, max.message.bytes of {twin.topic} is {limit}"
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeStopped:
+    """The topic's partitions that are stopped, or one of them, on all links that know it or on these."""
+
+    topic: str
+    partition: int | None = None
+    links: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeStep:
+    """`rows` of the ledger stop the partition, and are closed."""
+
+    link: str
+    named: TopicPartition
+    rows: tuple[IncidentRow, ...]
+
+    def sentence(self, *, done: bool) -> str:
+        return f"{self.link}: {self.named} {'is' if done else 'would be'} resumed"
+
+
+def plan(asked: ResumeStopped, settings: Settings, store: Store) -> Plan[ResumeStep]:
+    """Which partitions go on; those are refused whose cause still stands, as far as it can be looked at."""
+    steps: list[ResumeStep] = []
+    refused: list[str] = []
+    stopped: set[str] = set()
+    for link in settings.chosen(asked.links):
+        found = read_stopped_partitions(store, link.name)
+        stopped |= {named.topic for named in found}
+        ours = {
+            named: rows
+            for named, rows in sorted(found.items())
+            if named.topic == asked.topic and asked.partition in (None, named.partition)
+        }
+        if ours:
+            reasons = _reasons(link, settings, store, ours)
+            refused += [f"{named}: {why}" for named, why in reasons.items() if why]
+            steps += [ResumeStep(link.name, named, tuple(ours[named])) for named, why in reasons.items() if not why]
+    if not steps and not refused:
+        place = asked.topic if asked.partition is None else f"{asked.topic}-{asked.partition}"
+        known = "" if asked.topic in stopped else did_you_mean(asked.topic, sorted(stopped)).removeprefix("; ")
+        raise ConfigError(f"no incident stops {place}", hint=known or "`twinshore status` shows what is open")
+    hint = "docs/incidents.md says what to do about each"
+    return Plan(
+        tuple(steps), refused=RefusedError("not resumed: " + "; ".join(refused), hint=hint) if refused else None
+    )
+
+
+def act(planned: Plan[ResumeStep], store: Store, *, by: str) -> Iterator[ResumeStep]:
+    """The running mirror takes the partitions up within seconds."""
+    for step in planned.steps:
+        now_ms = wall_ms()
+        for row in step.rows:
+            if store.ledger.close(row.id, now_ms=now_ms):  # Else somebody else has closed it since.
+                change = f"{row.incident.kind} at offset {row.incident.from_offset}"
+                told = AuditRow(
+                    now_ms, step.link, "resume", str(step.named), change, "resumed", f"by {by}", by, step.named.topic
+                )
+                store.audit.add([told])
+        yield step
+
+
+def _reasons(link: Link, settings: Settings, store: Store, stopped: StoppedRows) -> dict[TopicPartition, str]:
+    """Why each partition would only stop again; empty where nothing is known against it."""
+    identity = store.links.identity(link.name)
+    if identity is None:
+        return dict.fromkeys(stopped, "")  # A link that never wrote has nothing to look at.
+    twins = {TopicPartition(row.topic, row.partition): row for row in store.twins.of(link.name)}
+    mapped = {TopicPartition(*where) for where in store.extents.reached(link.name)}
+    told = {
+        TopicPartition(at.topic, at.partition): EpochOffset(at.source_epoch, at.to_offset)
+        for at in store.receipts.positions(link.name)
+    }
+    # At offsets of its own a mapped twin cannot be looked at so; its pump does it.
+    known = {named: twins[named] for named in stopped if named in twins and named not in mapped}
+    reasons = dict.fromkeys(stopped, "")
+    with LinkClients(link, settings, patience_s=PATIENCE_S) as ends:
+        sides = LinkAccess(ends.source, ends.target, identity)
+        for named, row in known.items():
+            twin, at = TopicPartition(link.twin_of(named.topic), named.partition), told.get(named, NO_EPOCH_OFFSET)
+            whys = (explain_still_stopped(one.incident, row, twin, sides, at) for one in stopped[named])
+            reasons[named] = next(filter(None, whys), "")
+    return reasons

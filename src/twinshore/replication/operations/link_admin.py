@@ -1,0 +1,353 @@
+"""An operator adds, changes, turns or removes a link. Mirrors that run take it up by themselves.
+
+Which links there are, what settings say otherwise, and which were removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from twinshore.config.errors import ConfigError, RefusedError, StoreError, StoreVersionError
+from twinshore.config.model import Link, Plan, is_heartbeats_topic
+from twinshore.config.schema import did_you_mean
+from twinshore.config.sections.links import find_mixed_broadcasts
+from twinshore.config.sentences import count_phrase, join_names
+from twinshore.config.settings import Settings, parse_link_name
+from twinshore.kafka.clock import wall_ms
+from twinshore.replication.core.filters import check_links
+from twinshore.replication.core.link_config import (
+    LinkRemark,
+    Section,
+    changed_link_row,
+    diff_sections,
+    effective_link,
+    new_link_row,
+    parse_section,
+    reconcile,
+    removed_link_row,
+    select_sections,
+    settings_link_row,
+    with_values,
+    without_values,
+)
+from twinshore.replication.links import check_naming, link_audit_rows, load_links, parse_links, parse_valid_link
+from twinshore.replication.reverse_link import check_reverse_link
+from twinshore.state.core.values import AuditRow, ControlRow, LinkPresence, LinkRow
+from twinshore.state.opening import open_if_exists
+from twinshore.state.store import Store
+
+TRIES_MAX = 5
+NAMED_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class AddLink:
+    """A link that is to be carried from now on. `values` are words such as `topics=["orders.*"]`."""
+
+    link: str
+    values: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLink:
+    """Other values for a link: these, those of `unset` as usual, or `as_settings` all as the settings say."""
+
+    link: str
+    values: Sequence[str] = ()
+    unset: Sequence[str] = ()
+    as_settings: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReverseLink:
+    """The link's source becomes its target, and its target its source."""
+
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveLink:
+    """The link is carried no more. Nothing of what it wrote is touched."""
+
+    link: str
+
+
+LinkRequest = AddLink | ChangeLink | ReverseLink | RemoveLink
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStep:
+    """What becomes of one link: `what` is a word such as "removed"."""
+
+    link: str
+    what: str
+    values: str = ""
+
+    def sentence(self, *, done: bool) -> str:
+        return f"{self.link}: {'is' if done else 'would be'} {self.what}{f': {self.values}' if self.values else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkChange(Plan[LinkStep]):
+    """`rows` are to be put in place of those of revision `seen`; `words` are what operators said of a link that is
+    `turned` into the other."""
+
+    asked: LinkRequest = AddLink("")
+    rows: tuple[LinkRow, ...] = ()
+    seen: int = 0
+    words: tuple[ControlRow, ...] = ()
+    turned: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """The links as they are: `rows` by name, with what settings say anew, and `sections` of those that are carried."""
+
+    revision: int
+    rows: Mapping[str, LinkRow]
+    sections: Mapping[str, Section]
+
+    def section(self, link: str) -> Section:
+        if link not in self.sections:
+            raise ConfigError(f"there is no link {link!r}{did_you_mean(link, self.sections)}")
+        return self.sections[link]
+
+
+def plan(asked: LinkRequest, settings: Settings, store: Store, *, by: str = "") -> LinkChange:
+    """What would change; ConfigError where the link cannot be so, or where links could loop or collide."""
+    now = _now(settings, store)
+    asked = replace(asked, link=parse_link_name(asked.link))
+    match asked:
+        case AddLink():
+            found = _add(asked, now, by)
+        case ChangeLink():
+            found = _set(asked, now, settings, by)
+        case ReverseLink():
+            found = _turn(asked, now, store, by)
+        case RemoveLink():
+            found = _remove(asked, now, settings, store, by)
+    if found.steps:
+        _check(found, now, settings, store)
+    if isinstance(asked, (AddLink, ChangeLink)) and found.rows:
+        about = (*_of_broadcast(found.rows, now), *_of_queue(found.rows, settings, store))
+        found = replace(found, remarks=(*found.remarks, *about))
+        found = _unless_it_goes_back(asked, found, now, settings, store)
+    return replace(found, asked=asked, seen=now.revision)
+
+
+def act(planned: LinkChange, settings: Settings, store: Store, *, by: str) -> Iterator[LinkStep]:
+    """Does it in one transaction, with the audit. ConfigError where the links are others by now, so that something else
+    would be done than was planned; RefusedError where it is refused by now."""
+    for _ in range(TRIES_MAX):
+        found = plan(planned.asked, settings, store, by=by)
+        if found.refused and not planned.refused:
+            raise found.refused
+        if found.steps != planned.steps:
+            raise ConfigError("the links were changed meanwhile; nothing was done", hint="look at them and try again")
+        if not found.steps:
+            return
+        before, now_ms = store.link_rows.read()[1], wall_ms()
+        said = [AuditRow(now_ms, row.link, "control", row.name, "", row.value, f"by {by}", by) for row in found.words]
+        audit = [*link_audit_rows(before, found.rows), *said]
+        if store.link_rows.change(found.rows, seen=found.seen, told=audit, turned=found.turned):
+            yield from found.steps
+            return
+    raise ConfigError("the links are being changed by somebody else all the time", hint="look at them and try again")
+
+
+def _now(settings: Settings, store: Store) -> _Now:
+    revision, rows = store.link_rows.read()
+    sown = reconcile(settings.link_sections, rows, wall_ms(), "the settings")
+    known = {row.link: row for row in (*rows, *sown.rows)}
+    return _Now(revision, known, sown.links)
+
+
+def _add(asked: AddLink, now: _Now, by: str) -> LinkChange:
+    if asked.link in now.sections:
+        raise ConfigError(f"link {asked.link} is there already", hint="change it with `twinshore link set`")
+    section = with_values({}, asked.values)
+    step = LinkStep(asked.link, "added", _in_words(section))
+    return LinkChange((step,), rows=(new_link_row(asked.link, section, wall_ms(), by),))
+
+
+def _set(asked: ChangeLink, now: _Now, settings: Settings, by: str) -> LinkChange:
+    section, row = now.section(asked.link), now.rows[asked.link]
+    if asked.as_settings:
+        if asked.values or asked.unset or asked.link not in settings.link_sections:
+            raise ConfigError("--as-settings takes all from the settings, which must name the link, and nothing else")
+        wanted = dict(settings.link_sections[asked.link])
+        after = settings_link_row(asked.link, wanted, wall_ms(), by)
+    else:
+        wanted = with_values(without_values(section, asked.unset), asked.values)
+        after = changed_link_row(row, wanted, wall_ms(), by)
+    parts = [f"{name} from {one} to {other}" for name, one, other in diff_sections(section, wanted)]
+    if not parts:
+        return LinkChange(shown=(f"{asked.link}: nothing to change",))
+    return LinkChange((LinkStep(asked.link, "changed", ", ".join(parts)),), rows=(after,))
+
+
+def _turn(asked: ReverseLink, now: _Now, store: Store, by: str) -> LinkChange:
+    section = now.section(asked.link)
+    source, _, target = asked.link.partition("->")
+    other = f"{target}->{source}"
+    if other in now.sections:
+        why = f"link {other} is there already: of a pair, each topic is turned for itself"
+        return _refused(RefusedError(f"link {asked.link} cannot be turned: {why}", hint="remove one of them first"))
+    for mine, theirs in ((asked.link, target), (other, source)):
+        # The twin of heartbeats is called by its source and never goes back: it stands in nobody's way.
+        if twins := sorted({row.topic for row in store.twins.of(mine) if not is_heartbeats_topic(row.topic)}):
+            why = (
+                f"{mine} has twins on {theirs} ({join_names(twins, NAMED_MAX)}). Turned, the link would write twins of "
+                "twins, or records into topics that others write. Who writes a topic is changed by "
+                "`twinshore switch`"
+            )
+            hint = "a link can be turned before it has carried anything"
+            return _refused(RefusedError(f"link {asked.link} cannot be turned: {why}", hint=hint))
+    words = tuple(replace(row, link=other) for row in store.controls.of(asked.link))
+    rows = (removed_link_row(now.rows[asked.link], wall_ms(), by), new_link_row(other, section, wall_ms(), by))
+    kept = f", with what operators said of it ({join_names([row.name for row in words], NAMED_MAX)})" if words else ""
+    step = LinkStep(asked.link, f"turned into {other}{kept}")
+    return LinkChange((step,), rows=rows, words=words, turned=(asked.link, other))
+
+
+def _remove(asked: RemoveLink, now: _Now, settings: Settings, store: Store, by: str) -> LinkChange:
+    if asked.link not in now.rows or now.rows[asked.link].state is LinkPresence.REMOVED:
+        now.section(asked.link)
+    target = asked.link.partition("->")[2]
+    topics = sorted({row.topic for row in store.twins.of(asked.link)})
+    twins = f"{count_phrase(len(topics), 'twin')} ({join_names(topics, NAMED_MAX)})" if topics else "no twin"
+    shown = (
+        f"{asked.link}: what it wrote stays on {target} as it is: {twins}; nothing is deleted on any cluster",
+        f"{asked.link}: notes on {target}, receipts, open incidents and what operators said of it stay as well: "
+        "`twinshore link add` goes on from there",
+    )
+    remarks = (f"{asked.link}: the settings still name it; it stays removed",)
+    step = LinkStep(asked.link, "removed")
+    row = removed_link_row(now.rows[asked.link], wall_ms(), by)
+    return LinkChange((step,), shown, remarks if asked.link in settings.link_sections else (), rows=(row,))
+
+
+def _unless_it_goes_back(
+    asked: AddLink | ChangeLink, found: LinkChange, now: _Now, settings: Settings, store: Store
+) -> LinkChange:
+    """What is refused to a turn is refused to a link that is removed and added the other way round."""
+    (link,) = parse_links({asked.link: parse_section(found.rows[0])}, settings)
+    before = parse_valid_link({asked.link: now.sections[asked.link]}, settings) if asked.link in now.sections else ()
+    seen = check_reverse_link(link, next(iter(before), None), now.sections.keys(), now.rows.values(), store)
+    if seen.in_the_way:
+        why = (
+            f"link {asked.link} would carry twins back: {'; '.join(seen.in_the_way)}. Who writes a topic is changed by "
+            "`twinshore switch`"
+        )
+        hint = "exclude these topics; `twinshore mirror forget TOPIC --link LINK` frees one that is no twin any more"
+        return _refused(RefusedError(why, hint=hint))
+    if not seen.at_home:
+        return found
+    about = f"{link.name}: leaves alone what is at home on {link.target}: {join_names(seen.at_home, NAMED_MAX)}"
+    return replace(found, shown=(*found.shown, about))
+
+
+def _check(found: LinkChange, now: _Now, settings: Settings, store: Store) -> None:
+    """What is changed beside every link of the store, whose settings may be others than these."""
+    rows = {**now.rows, **{row.link: row for row in found.rows}}
+    for row in found.rows:
+        if row.state is LinkPresence.KEPT:
+            parse_links({row.link: parse_section(row)}, settings)  # all that is wrong with it, in words
+    mine = {row.link for row in found.rows}
+    links: list[Link] = []
+    for name, section in sorted(select_sections(rows.values(), rows.keys()).items(), key=lambda one: one[0] in mine):
+        links += parse_valid_link(
+            {name: section}, settings
+        )  # what cannot be is carried by nobody who has these settings
+    for link, sentence in find_mixed_broadcasts(links):
+        if link.name in mine:
+            raise ConfigError(f"link {link.name}: {sentence}")
+    check_naming(now.rows.values(), found.rows, store)
+    check_links(links, mine)
+    check_links(
+        [
+            effective_link(
+                link, found.words if found.turned and link.name in mine else store.controls.of(link.name)
+            ).link
+            for link in links
+        ],
+        mine,
+    )
+
+
+def _of_broadcast(rows: Iterable[LinkRow], now: _Now) -> Iterator[str]:
+    """What is to be known of a link that names a broadcast: a name that nobody else has, and a queue that others have
+    and it has not."""
+    for row in rows:
+        section = parse_section(row)
+        name = section.get("broadcast")
+        others = {link: one for link, one in now.sections.items() if link != row.link and one.get("broadcast") == name}
+        known = {str(one["broadcast"]) for one in now.sections.values() if one.get("broadcast")} - {str(name)}
+        if name and not others:
+            yield f"no other link is of broadcast {name!r}: it reads by itself{did_you_mean(str(name), known)}"
+        drops = [link for link, one in others.items() if "fresh" in str(one.get("queue"))] if name else []
+        if drops and "queue" not in section:
+            yield f"its queue keeps all, while that of {join_names(sorted(drops), NAMED_MAX)} is fresh: `queue` says so"
+
+
+def _of_queue(rows: Iterable[LinkRow], settings: Settings, store: Store) -> Iterator[str]:
+    """What becomes of the twins that are there, where a link's queue is fresh."""
+    for link in parse_links({row.link: parse_section(row) for row in rows}, settings):
+        mapped = {topic for topic, _ in store.extents.reached(link.name)}
+        exact = {row.topic for row in store.twins.of(link.name) if not is_heartbeats_topic(row.topic)} - mapped
+        if link.queue.fresh and exact:
+            yield (
+                f"its twins of {join_names(sorted(exact), NAMED_MAX)} are exact, and rest from then on: stop "
+                f"the mirror, type `twinshore mirror forget`, and delete them on {link.target}; new ones are mapped"
+            )
+
+
+def _refused(why: RefusedError) -> LinkChange:
+    return LinkChange(refused=why)
+
+
+def _in_words(section: Section) -> str:
+    return ", ".join(f"{name} {value}" for name, _, value in diff_sections({}, section)) or "all topics"
+
+
+REMOVED_SHOWN_MS = 24 * 3_600_000  # so long a removed link is named that left nothing
+
+
+def with_stored_links(settings: Settings, log: Callable[[str], None]) -> Settings:
+    """The settings with the links that there are. `log` hears where the store cannot say it; they are the settings'
+    then. StoreVersionError where it has another version's tables."""
+    try:
+        store = open_if_exists(settings)
+        if store is None:
+            return settings
+        with store:
+            return settings.with_links(load_links(settings, store).links)
+    except StoreVersionError:
+        raise
+    except StoreError as error:
+        log(f"links are as the settings have them: {error.message}")
+        return settings
+
+
+def list_link_remarks(settings: Settings, store: Store, *, now_ms: int) -> list[LinkRemark]:
+    """What settings say otherwise than the store, and links that were removed: while twins of theirs stay, or for a
+    day."""
+    found = load_links(settings, store)
+    gone = {row.link: row for row in found.removed}
+    others = {(row.link, row.revision) for row in found.rows if row.state is LinkPresence.KEPT}
+    said = [one for one in found.differences if one.link not in gone]
+    for row in gone.values():
+        twins = len({one.topic for one in store.twins.of(row.link)})
+        if twins or now_ms - row.changed_ms < REMOVED_SHOWN_MS or row.link in settings.link_sections:
+            source, _, target = row.link.partition("->")
+            turned = (other := f"{target}->{source}", row.revision) in others
+            went = f"turned into {other}" if turned else "removed"
+            said.append(LinkRemark(row.link, _gone(row, went, twins, named=row.link in settings.link_sections)))
+    return sorted(said, key=lambda one: one.link)
+
+
+def _gone(row: LinkRow, went: str, twins: int, *, named: bool) -> str:
+    target = row.link.partition("->")[2]
+    stays = f"; what it wrote stays on {target}: {count_phrase(twins, 'twin')}" if twins else ""
+    return f"was {went} by {row.changed_by}{stays}{'; the settings still name it' if named else ''}"

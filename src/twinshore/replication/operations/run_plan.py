@@ -1,0 +1,267 @@
+"""Where an offset of a mapped topic lies on the other side, or its map: runs of offsets with one difference.
+
+What running links would begin with, and what each topic will take: looked at, and none of it done.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from twinshore.config.errors import ConfigError, KafkaError
+from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset
+from twinshore.config.sentences import count_copies, count_phrase, join_names
+from twinshore.config.settings import Settings
+from twinshore.replication.core.mapping import Cost, translate_to_source, translate_to_target
+from twinshore.replication.core.model import AtHome, CarryTopic, Create, Grow, PlanStep, Refuse, Rest, Settle, Stay
+from twinshore.replication.preview import (
+    check_chosen_links,
+    describe_step,
+    load_effective_link,
+    preview_link,
+    twin_label,
+)
+from twinshore.replication.sync.core import decisions
+from twinshore.replication.sync.core.decisions import Change, Remark
+from twinshore.replication.sync.syncer import PreviewLine
+from twinshore.replication.sync.syncer import preview_sync as follows
+from twinshore.runtime.endpoints import one_shot_connections
+from twinshore.state.store import Store
+
+OFFSET_RUNS_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetQuery:
+    """An offset of one side, or with neither the last so many extents."""
+
+    topic: str
+    partition: int = 0
+    source_offset: int | None = None
+    target_offset: int | None = None
+    most: int = OFFSET_RUNS_SHOWN
+    links: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetLookup:
+    """`source` and `target` belong together; what is not known is None. `exact`: the record itself is there; else it is
+    the next one that both sides have. `back`: the target's offset was asked for."""
+
+    link: str
+    topic: str
+    partition: int
+    source: int | None
+    target: int | None
+    exact: bool
+    back: bool
+
+    def as_values(self) -> dict[str, Any]:
+        """For programs: what was asked for comes first."""
+        place = {"link": self.link, "topic": self.topic, "partition": self.partition}
+        ends = {"source": self.source, "target": self.target}
+        return {**place, **(dict(reversed(ends.items())) if self.back else ends), "exact": self.exact}
+
+    def sentence(self) -> str:
+        note = "" if self.exact else ", the next record that both sides have"
+        return f"{self.link}: {self.topic}-{self.partition}: source {self.source} is target {self.target}{note}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsetRun:
+    """An extent of a partition: its offsets differ by one number on both sides."""
+
+    link: str
+    topic: str
+    partition: int
+    extent: OffsetRun
+
+    def as_values(self) -> dict[str, Any]:
+        """For programs."""
+        return {"link": self.link, "topic": self.topic, "partition": self.partition, **self.extent._asdict()}
+
+    def sentence(self) -> str:
+        where, (source, target, length, _) = f"{self.link}: {self.topic}-{self.partition}", self.extent
+        if not length:
+            return f"{where}: nothing yet; goes on with {source} of the source behind {target} of the target"
+        span = f"source {source} to {source + length - 1} is target {target} to {target + length - 1}"
+        return f"{where}: {span} ({target - source:+d})"
+
+
+def look_up_offsets(asked: OffsetQuery, settings: Settings, store: Store) -> list[OffsetLookup | PartitionOffsetRun]:
+    """On each link that carries the topic as mapped; ConfigError where none does."""
+    if asked.source_offset is not None and asked.target_offset is not None:
+        raise ConfigError("--source-offset and --target-offset: one or the other")
+    found: list[OffsetLookup | PartitionOffsetRun] = []
+    for link in settings.chosen(asked.links):
+        if store.extents.of(link.name, asked.topic, asked.partition, limit=1):
+            found += _of_link(asked, link.name, store)
+    if not found:
+        raise ConfigError(
+            f"no map of {asked.topic}-{asked.partition}: no link carries it as mapped",
+            hint="exact topics need none: an offset is the same on both sides",
+        )
+    return found
+
+
+def _of_link(asked: OffsetQuery, link: str, store: Store) -> list[OffsetLookup | PartitionOffsetRun]:
+    key = (link, asked.topic, asked.partition)
+    if asked.source_offset is not None:
+        at = asked.source_offset
+        there = translate_to_target(SourceOffset(at), *store.extents.around(*key, at))
+        return [OffsetLookup(*key, at, there.offset if there else None, bool(there and there.exact), back=False)]
+    if asked.target_offset is not None:
+        at = asked.target_offset
+        there = translate_to_source(TargetOffset(at), *store.extents.around(*key, at, on_target=True))
+        return [OffsetLookup(*key, there.offset if there else None, at, bool(there and there.exact), back=True)]
+    return [PartitionOffsetRun(*key, one) for one in store.extents.of(*key, limit=asked.most)]
+
+
+# Kinds of which there may be a line for each topic, rule or user: one of them in words. All others are shown each.
+_COUNTED = {
+    decisions.SETTING_KIND: "topic setting",
+    decisions.ACL_KIND: "ACL",
+    decisions.QUOTA_KIND: "quota",
+    decisions.USER_KIND: "SCRAM user",
+}
+NAMED_MAX = 3
+
+
+def summarize_plan(link: str, steps: Iterable[PlanStep | Cost], besides: Iterable[Change | Remark]) -> list[str]:
+    """The lines for one link."""
+    topics: dict[str, list[PlanStep | Cost]] = {}
+    for step in steps:
+        topics.setdefault(step.topic, []).append(step)
+    return [line for ours in topics.values() for line in _topic(ours)] + _besides(link, list(besides))
+
+
+def _topic(steps: Sequence[PlanStep | Cost]) -> list[str]:
+    """One line, unless a topic is refused for several reasons."""
+    refused = [describe_step(step) for step in steps if isinstance(step, Refuse | Stay)]
+    if refused:
+        return refused
+    rests = [step for step in steps if isinstance(step, Rest)]
+    makes = [step for step in steps if isinstance(step, Create | CarryTopic)]
+    if not makes and rests:
+        more = f" (and {count_phrase(len(rests) - 1, 'more partition')})" if len(rests) > 1 else ""
+        return [describe_step(rests[0]) + more]
+    if not makes:
+        return [describe_step(step) for step in steps]
+    said = [_shape(step) for step in makes]
+    for step in steps:
+        match step:
+            case Grow(_, partitions):
+                said.append(f"its twin grows to {partitions} partitions")
+            case Settle(_, settings):
+                said.append(f"{count_phrase(len(settings), 'setting')} of its twin to change")
+            case AtHome(_, home):
+                said.append(f"at home on {home}")
+    if rests:
+        said.append(f"without {join_names([_rest(one) for one in rests], NAMED_MAX)}")
+    costs = [f"; {step.figures}" for step in steps if isinstance(step, Cost)]
+    return [", ".join(said) + "".join(costs)]
+
+
+def _shape(step: Create | CarryTopic) -> str:
+    partitions = count_phrase(step.partitions, "partition")
+    if isinstance(step, Create):
+        return f"create twin {twin_label(step.topic, step.twin)}: {partitions}, {count_copies(step.replication)}"
+    return f"carry {twin_label(step.topic, step.twin)}: {partitions}{', mapped' if step.mapped else ''}"
+
+
+def _rest(step: Rest) -> str:
+    then = "tried again by itself" if step.retries else "then `twinshore mirror resume`"
+    return f"{step.topic}-{step.partition} (incident {step.incident}, {step.kind}; {then})"
+
+
+def _besides(link: str, lines: Sequence[Change | Remark]) -> list[str]:
+    """A line each for what speaks of a topic as a whole or of the link, counts for the rest."""
+    each = [str(line) for line in lines if line.kind not in _COUNTED or line.subject == link]
+    rest = [line for line in lines if line.kind in _COUNTED and line.subject != link]
+    changes = Counter(line.kind for line in rest if isinstance(line, Change))
+    remarks = Counter(line.kind for line in rest if isinstance(line, Remark))
+    said = [f"{_counts(changes)} to change"] if changes else []
+    said += [f"remarks on {_counts(remarks)}"] if remarks else []
+    return [*each, f"besides records: {'; '.join(said)} (--details shows each)"] if said else each
+
+
+def _counts(found: Counter[str]) -> str:
+    return ", ".join(count_phrase(found[kind], name) for kind, name in _COUNTED.items() if found[kind])
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """By link: each step, what follows besides records, and why nobody can tell what a link would do."""
+
+    steps: tuple[tuple[str, PlanStep | Cost], ...]
+    besides: tuple[tuple[str, PreviewLine], ...]
+    away: tuple[tuple[str, str], ...]
+
+    def as_values(self) -> list[dict[str, Any]]:
+        """For programs."""
+        values: list[dict[str, Any]] = [{"link": name, "step": "unknown", "sentence": why} for name, why in self.away]
+        values += [_values(name, step) for name, step in self.steps]
+        return values + [{"link": name, "step": _kind(line), **asdict(line)} for name, line in self.besides]
+
+    def sentences(self) -> list[str]:
+        """For people, every step and value: first what is not known."""
+        said = [f"{name}: {describe_step(step)}" for name, step in self.steps]
+        return [*self._unknown(), *said, *(f"{name}: {line}" for name, line in self.besides), *self._nothing()]
+
+    def lines(self) -> list[str]:
+        """For people, a line for each topic: first what is not known."""
+        said: list[str] = []
+        for link in dict.fromkeys(name for name, _ in (*self.steps, *self.besides)):
+            steps = [step for name, step in self.steps if name == link]
+            besides = [line for name, line in self.besides if name == link]
+            said += [f"{link}: {line}" for line in summarize_plan(link, steps, besides)]
+        return [*self._unknown(), *said, *self._nothing()]
+
+    def _unknown(self) -> list[str]:
+        return [f"{name}: cannot tell what it would do: {why}" for name, why in self.away]
+
+    def _nothing(self) -> list[str]:
+        if self.steps or self.away:
+            return []
+        return [
+            "nothing to do: the links' filters admit no topic that their sources show to the mirror's user;"
+            " `twinshore link list` shows the filters, and a user sees the topics that it may Describe"
+        ]
+
+
+def plan_run(
+    links: Sequence[str], settings: Settings, store: Store, *, rate_bytes_s: float = 0.0, log: Callable[[str], None]
+) -> RunPlan:
+    """Asks both clusters of each link; one that does not answer is the word on its link. `rate_bytes_s`: for durations;
+    0: as it was measured. StoreError where the store could not be written."""
+    chosen = settings.chosen(links)
+    check_chosen_links(settings, chosen)
+    store.leases.check_writable()
+    steps: list[tuple[str, PlanStep | Cost]] = []
+    besides: list[tuple[str, PreviewLine]] = []
+    away: list[tuple[str, str]] = []
+    shared = one_shot_connections("twinshore-plan")
+    for link in [load_effective_link(one, settings, store, log) for one in chosen]:
+        try:
+            found = list(preview_link(link, settings, store, shared, rate_bytes_s))
+            carried = {step.topic for step in found if not isinstance(step, Refuse | AtHome | Stay)}
+            lines = list(follows(link, settings, store, shared, carried))
+        except KafkaError as error:
+            away.append((link.name, str(error)))
+            continue
+        steps += [(link.name, step) for step in found]
+        besides += [(link.name, line) for line in lines]
+    return RunPlan(tuple(steps), tuple(besides), tuple(away))
+
+
+def _values(link: str, step: PlanStep | Cost) -> dict[str, Any]:
+    values = asdict(step)
+    if "settings" in values:
+        values["settings"] = dict(values["settings"])
+    return {"link": link, "step": _kind(step), **values}
+
+
+def _kind(step: PlanStep | Cost | PreviewLine) -> str:
+    return type(step).__name__.lower()

@@ -1,0 +1,223 @@
+"""An operator's no to deletions of twins, and an operator's yes to one that waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from twinshore.config.errors import ConfigError, RefusedError, TwinshoreError
+from twinshore.config.model import DeletedTopicPolicy, Link, Plan
+from twinshore.config.schema import did_you_mean
+from twinshore.config.settings import Settings
+from twinshore.kafka.clock import wall_ms
+from twinshore.replication.links import effective_links
+from twinshore.replication.sync.cluster_comparison import NEVER_DELETE_REASON, observe_topics, read_twin_ranges
+from twinshore.replication.sync.core.decisions import DeletionState
+from twinshore.replication.sync.core.lifecycle import (
+    ALL_TOPICS,
+    DELETE_APPROVAL,
+    KEEP_TWIN,
+    Approval,
+    ObservedTopic,
+    Presence,
+    TwinRange,
+    describe_kept,
+    describe_not_kept,
+    describe_ranges,
+    explain_unsafe,
+    find_objection,
+    find_unreplicated,
+    parse_lifecycle_states,
+)
+from twinshore.runtime.endpoints import LinkClients, pin_cluster_ids
+from twinshore.state.core.values import AuditRow, LinkStateRow
+from twinshore.state.store import Store
+
+PATIENCE_S = 5.0
+TWIN_GONE = "its twin is gone already"
+
+
+@dataclass(frozen=True, slots=True)
+class TwinPreview:
+    """A topic and its twin now. `against`: why the mirror would not delete the twin whatever is agreed."""
+
+    topic: str
+    source: ObservedTopic
+    target: ObservedTopic
+    spans: tuple[TwinRange, ...]
+    against: str
+
+    def lines(self) -> list[str]:
+        """What goes with the twin, and what of it the link did not carry."""
+        if self.target.presence is not Presence.THERE:
+            return ["its twin is gone already: nothing is deleted"]
+        lost = [
+            f"{self.topic}-{partition} {first} to {last}: no receipt says that this link carried it"
+            for partition, first, last in find_unreplicated(self.spans)
+        ]
+        return [describe_ranges(self.topic, self.spans), *lost]
+
+    def word(self, at_ms: int) -> Approval:
+        """An agreement to just what is shown."""
+        ends = tuple((partition, last + 1) for partition, _, last in find_unreplicated(self.spans))
+        return Approval(at_ms, self.source.topic_id, ends)
+
+
+def explain_unseen_twin(link: Link, settings: Settings, store: Store, topic: str) -> str:
+    """Why the topic's twin is not seen on the target now, GONE where it says that there is none; empty where it is."""
+    twin = link.twin_of(topic)
+    try:
+        with LinkClients(link, settings, client_id="twinshore-word", patience_s=PATIENCE_S) as ends:
+            pin_cluster_ids(link, store, ends.source, ends.target)
+            here = observe_topics(ends.target, [twin])[twin].presence
+    except TwinshoreError as error:
+        return f"whether the twin of {topic} is there is not known: {error}"
+    if here is Presence.HIDDEN:
+        return f"whether the twin of {topic} is there is not known: {link.target} does not show it"
+    return TWIN_GONE if here is Presence.GONE else ""
+
+
+def preview_twin(link: Link, settings: Settings, store: Store, topic: str) -> TwinPreview:
+    """Asks both clusters; KafkaError where one does not answer, or is not the link's."""
+    now = effective_links(settings.links, store)[link.name]
+    kept = {row.subject for row in store.link_states.of(link.name, KEEP_TWIN)}
+    never = NEVER_DELETE_REASON if settings.safety.never_delete else ""
+    against = find_objection(now.link, topic, never=never, kept=kept, troubles=now.troubles)
+    twin = link.twin_of(topic)
+    with LinkClients(link, settings, client_id="twinshore-word", patience_s=PATIENCE_S) as ends:
+        pin_cluster_ids(link, store, ends.source, ends.target)
+        there, here = observe_topics(ends.source, [topic])[topic], observe_topics(ends.target, [twin])[twin]
+        held = (
+            read_twin_ranges(ends.target, topic, twin, here, store.receipts.positions(link.name))
+            if here.partitions
+            else []
+        )
+        return TwinPreview(topic, there, here, tuple(held), against)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepTwin:
+    """Nothing deletes the topic's twin, or with `every` any twin of the links; `undo` takes that back."""
+
+    topic: str = ""
+    links: Sequence[str] = ()
+    every: bool = False
+    undo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KeepTwinStep:
+    """`topic` is EVERY_TOPIC for all; `kept` is what operators keep then."""
+
+    link: str
+    topic: str
+    undo: bool
+    kept: frozenset[str]
+
+    def sentence(self, *, done: bool) -> str:
+        words = describe_kept(self.topic, self.kept)
+        return f"{self.link}: {words}" if done else f"{self.link}: it would be so: {words}"
+
+
+@dataclass(frozen=True, slots=True)
+class AllowDeletion:
+    """Agrees to a deletion that a policy would do, and that waits for a word."""
+
+    topic: str
+    links: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AllowDeletionStep:
+    """The word to the running mirror."""
+
+    link: str
+    topic: str
+
+    def sentence(self, *, done: bool) -> str:
+        word = "deletes" if done else "would delete"
+        return f"{self.link}: the running mirror {word} the twin of {self.topic} within seconds"
+
+
+def plan_keep(asked: KeepTwin, settings: Settings, store: Store) -> Plan[KeepTwinStep]:
+    """A word that keeps may be about all links that have the topic; one that lets go is about one link alone. It is
+    said only of a twin that is there, as far as the target can be asked."""
+    topic = asked.topic or ALL_TOPICS
+    if bool(asked.topic) is asked.every:
+        raise ConfigError("name a topic, or give --all", hint="one or the other")
+    links = [settings.only(asked.links)] if asked.undo else settings.chosen(asked.links)
+    kept = {link.name: frozenset(row.subject for row in store.link_states.of(link.name, KEEP_TWIN)) for link in links}
+    known = {link.name: {row.topic for row in store.twins.of(link.name)} for link in links}
+    if asked.undo:
+        known = {name: topics | kept[name] for name, topics in known.items()}
+    ours = [name for name in known if asked.every or topic in known[name]]
+    if not ours:
+        near = did_you_mean(topic, sorted(set().union(*known.values())))
+        raise ConfigError(f"no link has a twin of topic {topic}", hint=near.removeprefix("; ") or "no link has any")
+    if asked.undo:
+        shown = [f"{name}: {describe_not_kept(topic, kept[name])}" for name in ours if topic not in kept[name]]
+        steps = [
+            KeepTwinStep(name, topic, undo=True, kept=kept[name] - {topic}) for name in ours if topic in kept[name]
+        ]
+        return Plan(tuple(steps), tuple(shown))
+    seen = {
+        name: "" if asked.every else explain_unseen_twin(settings.link(name), settings, store, topic) for name in ours
+    }
+    steps = [
+        KeepTwinStep(name, topic, undo=False, kept=kept[name] | {topic}) for name in ours if seen[name] != TWIN_GONE
+    ]
+    shown = [f"{name}: {why}" for name, why in seen.items() if why]
+    if steps:
+        return Plan(tuple(steps), tuple(shown))
+    gone = RefusedError(
+        f"the twin of {topic} is gone: there is nothing to keep", hint="`twinshore audit` says when it went"
+    )
+    return Plan(refused=gone)
+
+
+def act_keep(planned: Plan[KeepTwinStep], store: Store, *, by: str) -> Iterator[KeepTwinStep]:
+    """A running mirror obeys at once: it asks right before each deletion."""
+    for step in planned.steps:
+        now_ms = wall_ms()
+        row = LinkStateRow(step.link, KEEP_TWIN, step.topic, "", "kept", now_ms)
+        said = "a word that keeps was taken back" if step.undo else "kept: nothing deletes it, or them"
+        told = AuditRow(now_ms, step.link, "topic", step.topic or "all topics", "", said, f"by {by}", by, step.topic)
+        (store.link_states.forget if step.undo else store.link_states.remember)([row], [told])
+        yield step
+
+
+def plan_delete(asked: AllowDeletion, settings: Settings, store: Store) -> Plan[AllowDeletionStep]:
+    """Asks both clusters what goes with the twin; refused where anything speaks against it."""
+    link, topic = settings.only(asked.links), asked.topic
+    memories = parse_lifecycle_states(store.link_states.of(link.name))
+    waiting = sorted(
+        name
+        for name, memory in memories.items()
+        if memory.state is DeletionState.NEEDS_APPROVAL and not memory.source_id
+    )
+    if topic not in waiting:
+        hint = did_you_mean(topic, waiting).removeprefix("; ") or "`twinshore status` shows what is open"
+        raise ConfigError(f"no deletion of the twin of {topic} waits for a word", hint=hint)
+    seen = preview_twin(link, settings, store, topic)
+    shown = tuple(f"{link.name}: {line}" for line in seen.lines())
+    not_by_policy = (
+        "" if link.follow.deleted is DeletedTopicPolicy.DELETE else f"deleted = {link.follow.deleted.value!r} now"
+    )
+    why = seen.against or not_by_policy or explain_unsafe(topic, seen.spans)
+    if why:
+        sentence = f"the twin of {topic} is not deleted: {why}"
+        return Plan(shown=shown, refused=RefusedError(sentence, hint="docs/deletes.md says what forbids it"))
+    return Plan((AllowDeletionStep(link.name, topic),), shown)
+
+
+def act_delete(planned: Plan[AllowDeletionStep], store: Store, *, by: str) -> Iterator[AllowDeletionStep]:
+    """The running mirror looks at everything again before it deletes."""
+    for step in planned.steps:
+        now_ms = wall_ms()
+        told = AuditRow(
+            now_ms, step.link, "topic", step.topic, "", "its twin may be deleted", f"by {by}", by, step.topic
+        )
+        store.link_states.remember(
+            [LinkStateRow(step.link, DELETE_APPROVAL, step.topic, Approval(now_ms).to_json(), "agreed", now_ms)], [told]
+        )
+        yield step

@@ -1,0 +1,581 @@
+"""Everything that a pump decides: what to ask of whom and in which order, when to dial, when to give up. Pure.
+
+Events are methods. Those that want something done are iterators of commands: each is to be carried out before the next
+is asked for, as what comes next may follow from it. `now_s` is on a clock that nobody sets, `now_ms` on the wall's.
+
+What one transactional id does next, where markers go by closed units. Pure.
+
+A transaction that holds a partition and no record appends one marker to it at its end. Whoever opened it may die: the
+coordinator closes it, after a time or when the next holder asks for the id, and appends the same marker. So a marker is
+due next from the moment a unit is open, and nothing else of ours is written to that partition meanwhile.
+
+What takes several questions is a generator: it yields what to ask, and is sent the answer, or has a KafkaError thrown
+in where none could be had. It may be dropped at any question.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.protocol.error_codes import UNKNOWN_ERROR, Code
+from twinshore.kafka.protocol.fetch import FetchResponseById
+from twinshore.replication.task.core.connections import (
+    CloseConnection,
+    CompletedRequest,
+    DeleteTwinRecords,
+    DetachBuffers,
+    EndOffsetConnectionKey,
+    InspectTwins,
+    LearntQuota,
+    LearnTwinNames,
+    LookUpLeaders,
+    OpenConnection,
+    PollSocket,
+    Released,
+    SourceFetcher,
+    TargetProducer,
+    TaskCommand,
+    TaskFinished,
+    TaskProgress,
+    TaskReady,
+    ThrottleUsage,
+)
+from twinshore.replication.task.core.fetching import FetchStream
+from twinshore.replication.task.core.known_end import ZombieRequests
+from twinshore.replication.task.core.messages import (
+    Assign,
+    CoordinatorMessage,
+    Finish,
+    LeaseGranted,
+    Release,
+    StartWriting,
+    Stop,
+    TakeOver,
+    TaskRateLimits,
+)
+from twinshore.replication.task.core.partition import PartitionLeaders
+from twinshore.replication.task.core.partitions import TaskPartitions, take_due_cuts
+from twinshore.replication.task.core.position import MarkerOutcome, TargetState
+from twinshore.replication.task.core.resync import PendingMarkers
+from twinshore.replication.task.core.throttle import quota_figures
+
+REDIAL_S_MIN = 0.1
+REDIAL_S_MAX = 2.0
+DIAL_TIMEOUT_S = 30.0  # Behind that a dial is begun again. The first may still arrive: then the second is let go of.
+REDIAL_DOUBLINGS_MAX = 5
+TIMER_INTERVAL_S = 0.02
+CONGESTED_AFTER_S = 0.5
+LEADERS_REFRESH_S = 30.0
+ABSENT_RETRY_S = 0.5
+FINISH_S_MAX = 5.0
+USAGE_INTERVAL_S = 0.5
+STANDBY_S_MAX = 600.0
+LATENCIES_KEPT = 2048  # of produce requests between two beats
+
+
+class DialBackoff:
+    """When connections that are needed may be dialled, and dialled again. A place is a side and a node or line."""
+
+    def __init__(self) -> None:
+        # When it may be dialled next, and how often it was in vain.
+        self._next: dict[tuple[str, object], tuple[float, int]] = {}
+
+    def due(self, side: str, key: object, now_s: float) -> bool:
+        """Whether to dial it now; then it counts as under way."""
+        at_s, times = self._next.get((side, key), (0.0, 0))
+        if now_s >= at_s:
+            self._next[side, key] = (now_s + DIAL_TIMEOUT_S, times)
+        return now_s >= at_s
+
+    def failed(self, side: str, key: object, now_s: float) -> None:
+        times = self._next.get((side, key), (0.0, 0))[1] + 1
+        wait_s = min(REDIAL_S_MAX, REDIAL_S_MIN * 2 ** min(times, REDIAL_DOUBLINGS_MAX))
+        self._next[side, key] = (now_s + wait_s, times)
+
+    def made(self, side: str, key: object) -> None:
+        self._next.pop((side, key), None)
+
+    def all_tried(self) -> bool:
+        """Whether each that is still missing was tried at least once."""
+        return bool(self._next) and all(times > 0 for _, times in self._next.values())
+
+
+class WriteLease:
+    """A pump's permission to write, on its own clock. It counts from before it was asked for: the desk counts from
+    after it answered, and a little longer."""
+
+    def __init__(self) -> None:
+        self.until_s = 0.0
+
+    def extend(self, asked_s: float, grant_s: float) -> None:
+        """The desk answered what was asked at `asked_s`; several questions may be on their way."""
+        self.until_s = max(self.until_s, asked_s + grant_s)
+
+    def anew(self) -> None:
+        """The word to go answers no question: what it took to arrive is unknown, so one asks at once."""
+        self.until_s = 0.0
+
+    def holds(self, now_s: float) -> bool:
+        """Whether the partitions may still be written."""
+        return now_s < self.until_s
+
+    def ran_out(self, now_s: float) -> bool:
+        """Whether there was one that holds no more."""
+        return 0.0 < self.until_s <= now_s
+
+
+class TaskCore:
+    """Of one pump. `ended` says why it is to end, once it is."""
+
+    def __init__(
+        self, lane: TaskPartitions, grant: WriteLease, now_s: float, *, report_s: float, by_units: bool = False
+    ) -> None:
+        """`by_units`: markers are written by closed units."""
+        self.lane, self.grant = lane, grant
+        self.sources: dict[FetchStream, SourceFetcher] = {}
+        self.targets: dict[int, TargetProducer] = {}
+        self.going, self.ended = False, ""
+        self.timers_at_s = 0.0
+        self._report_s, self._by_units = report_s, by_units
+        self._standby_until_s = now_s + STANDBY_S_MAX
+        self._dials = DialBackoff()
+        self._congested: set[int] = set()
+        self._ready_said = self._asking_routes = self._assigned = False
+        self._beat_at_s = self._finish_by_s = self._used_at_s = self._routes_at_s = self._lands_until_s = 0.0
+        self._produce_s: deque[float] = deque(maxlen=LATENCIES_KEPT)
+
+    # -- what time brings
+
+    def timers(self, now_s: float) -> Iterator[TaskCommand]:
+        """To be called once `timers_at_s` is there."""
+        if self.ended:
+            return
+        self.timers_at_s = now_s + TIMER_INTERVAL_S
+        lane = self.lane
+        if lane.tracks and (lane.stale_routes or now_s >= self._routes_at_s) and not self._asking_routes:
+            lane.stale_routes, self._asking_routes = False, True
+            self._routes_at_s = now_s + LEADERS_REFRESH_S
+            yield LookUpLeaders()
+        yield from self._keep_lines(now_s)
+        lane.fetches.refill(now_s)
+        if self.going:
+            yield from self._going_timers(now_s)
+        elif now_s > self._standby_until_s:
+            self.ended = "stood by for too long"
+
+    def _going_timers(self, now_s: float) -> Iterator[TaskCommand]:
+        lane = self.lane
+        if self.grant.ran_out(now_s):
+            self.ended = "the grant ran out"
+            return
+        if wanted := [] if lane.finishing else lane.take_due_inspections(now_s, self.targets):
+            yield InspectTwins(wanted)
+        if before := take_due_cuts(lane.tracks.values()):
+            yield DeleteTwinRecords(before)
+        yield from self._deadlines(now_s)
+        if now_s >= self._beat_at_s:
+            self._beat_at_s = now_s + self._report_s
+            yield self._beat(now_s)
+        if now_s >= self._used_at_s:
+            self._used_at_s = now_s + USAGE_INTERVAL_S
+            if (used := lane.fetches.buckets.report(now_s)) is not None:
+                yield ThrottleUsage(used)
+        released = lane.released(now_s)
+        if released and lane.incidents:
+            yield self._beat(now_s)  # What was lost of them is told before how far they came.
+        for one in released:
+            yield Released(*one)
+        if lane.finishing and (lane.settled() or now_s >= self._finish_by_s):
+            yield from self._done(now_s)
+
+    def _keep_lines(self, now_s: float) -> Iterator[TaskCommand]:
+        sources, targets = self.lane.lines()
+        for line in sorted(sources - self.sources.keys()):
+            yield from self._dial("source", line[0], line, now_s)
+        for node in sorted(targets - self.targets.keys()):
+            yield from self._dial("target", node, node, now_s)
+        for node in [node for node, one in self.targets.items() if one.lacks_asker]:
+            yield from self._dial("target", node, EndOffsetConnectionKey(node), now_s)
+        for line in sorted(self.sources.keys() - sources):
+            yield from self.lost(self.sources[line], now_s)
+        for node in [node for node in sorted(self.targets.keys() - targets) if not self.targets[node].in_flight]:
+            yield from self.lost(self.targets[node], now_s)
+        # An empty lane changes over as any other: one that never said so would get a pump more all the time.
+        routed = not self._asking_routes and not self.lane.stale_routes
+        if not self._ready_said and self._assigned and (routed or not self.lane.tracks):
+            missing = (sources - self.sources.keys()) or (targets - self.targets.keys())
+            if not missing or self._dials.all_tried():
+                self._ready_said = True
+                yield TaskReady()
+
+    def _dial(self, side: str, node: int, key: object, now_s: float) -> Iterator[TaskCommand]:
+        if self._dials.due(side, key, now_s):
+            yield OpenConnection(side, node, key)
+
+    def _deadlines(self, now_s: float) -> Iterator[TaskCommand]:
+        for dozing in [one for one in self.targets.values() if one.defers_wakeups]:
+            yield PollSocket(dozing)
+        for source in list(self.sources.values()):
+            if source.late(now_s):
+                yield PollSocket(source)
+            if (source.late(now_s) or now_s > source.expires_s) and self.sources.get(source.key) is source:
+                yield from self.lost(source, now_s, "a fetch was not answered in time")
+        for target in list(self.targets.values()):
+            if target.asker and target.asker.over(now_s):
+                yield from self.lost(target.asker, now_s)
+            if target.over(now_s):
+                yield from self.lost(target, now_s)
+            elif target.node not in self._congested and target.silent_s(now_s) > CONGESTED_AFTER_S:
+                self._congested.add(target.node)
+                yield DetachBuffers(target)
+                target.detached()
+                self.lane.congested(target.node)
+
+    def _beat(self, now_s: float) -> TaskProgress:
+        lane = self.lane
+        still = {node for node, target in self.targets.items() if target.quota.held}
+        lane.incidents += lane.silence.told(lane.tracks.values(), lane.fetches, now_s, still)
+        carried, incidents = lane.accounts(now_s), list(lane.incidents)
+        lane.incidents.clear()
+        return TaskProgress(carried, incidents, self._speed(now_s), now_s)
+
+    def _speed(self, now_s: float) -> dict[str, float]:
+        """How many partitions are in which phase, how long requests took, and what quotas let through."""
+        times = sorted(self._produce_s)
+        self._produce_s.clear()
+        found: dict[str, float] = dict(Counter(track.phase.value for track in self.lane.tracks.values()))
+        if times:
+            found["produce_p50_ms"] = 1000 * times[len(times) // 2]
+            found["produce_p99_ms"] = 1000 * times[int(len(times) * 0.99)]
+        if seat := self.lane.fetches.seat:
+            found |= seat.told()
+        return found | quota_figures(self.targets.values(), self.sources.values(), now_s, self._lands_until_s)
+
+    def _done(self, now_s: float) -> Iterator[TaskCommand]:
+        if self.ended:
+            return
+        for target in [one for one in self.targets.values() if one.owed]:
+            yield from self.lost(target, now_s)
+        lane = self.lane
+        for track in lane.tracks.values():
+            track.set_back()
+        carried, incidents, unread_s = lane.accounts(now_s), list(lane.incidents), max(0.0, self._lands_until_s - now_s)
+        paces = list(self._paces(now_s))
+        yield TaskFinished(carried, incidents, lane.handovers(now_s), self._speed(now_s), unread_s, paces)
+        self.ended = "finished"
+
+    def _paces(self, now_s: float) -> Iterator[LearntQuota]:
+        for key, source in self.sources.items():
+            if learnt := source.quota.learnt(now_s):
+                yield LearntQuota("source", *key, learnt)
+        for node, target in self.targets.items():
+            if learnt := target.quota.learnt(now_s):
+                yield LearntQuota("target", node, -1, learnt)
+
+    # -- what flows
+
+    def flow(self, now_s: float, now_ms: int) -> Iterator[TaskCommand]:
+        """What each connection may send now. What is here goes first: asking for more costs its time, and frees
+        nothing."""
+        if self.grant.holds(now_s):
+            for target in list(self.targets.values()):
+                yield from target.serve(self.lane, now_s, now_ms)
+        for source in list(self.sources.values()):
+            if source.free(now_s) and (order := self.lane.fetch_order(source.key)):
+                yield source.ask(order, now_s)
+
+    def fetched(self, source: SourceFetcher, answer: FetchResponseById, size: int, now_s: float, now_ms: int) -> None:
+        """A fetch is answered, by so many bytes, which lie in the buffer that it named."""
+        hold, far = source.answered(answer, size, now_s)
+        self.lane.fetched(source.key, answer, hold, now_s, now_ms)
+        if far:
+            self.lane.fetches.widen(answer)
+
+    def answered(self, target: TargetProducer, answer: CompletedRequest, now_s: float) -> None:
+        """A request to the target is answered; `target` has said what that means."""
+        target.answered_s = now_s
+        if not answer.flight.asking:
+            self._produce_s.append(now_s - answer.flight.sent_s)
+        answer.tell(self.lane, now_s)
+        if target.node in self._congested and target is self.targets.get(target.node):
+            self._congested.discard(target.node)
+            self.lane.fetches.hold(target.node, held=False)
+
+    # -- what errands bring
+
+    def dialled(
+        self, side: str, key: object, now_s: float, *, version: int, expires_s: float = math.inf
+    ) -> SourceFetcher | TargetProducer | None:
+        """A connection is there, which speaks this `version` of what it is for; None where nobody needs it any more, as
+        one that was dialled before came late."""
+        if key in self.sources or key in self.targets:
+            return None
+        flow: SourceFetcher | TargetProducer
+        if isinstance(key, EndOffsetConnectionKey):
+            leading, flow = self.targets.get(key.node), self._target(key.node, version, expires_s)
+            if leading is None or not leading.lacks_asker:
+                self.failed(side, key, "the connection that needed it is gone", now_s)
+                return None
+            leading.lend(flow)
+        elif isinstance(key, tuple):
+            flow = self.sources[key] = SourceFetcher(key, self.lane.limits, expires_s=expires_s)
+        else:
+            assert isinstance(key, int), "a leader on the target"
+            flow = self.targets[key] = self._target(key, version, expires_s)
+            self.lane.silence.over(side, key)
+        self._dials.made(side, key)
+        return flow
+
+    def _target(self, node: int, version: int, expires_s: float) -> TargetProducer:
+        return TargetProducer(node, self.lane.limits, version=version, by_units=self._by_units, expires_s=expires_s)
+
+    def failed(self, side: str, key: object, why: str, now_s: float) -> None:
+        """A connection could not be had. Of one that is there by now, as it was dialled twice, nothing is told."""
+        if key in self.sources or key in self.targets:
+            return
+        self._dials.failed(side, key, now_s)
+        self.lane.silence.met(side, key, why, now_s)
+        self.lane.stale_routes = True
+
+    def routed(self, routes: Mapping[TopicPartition, PartitionLeaders], silent: str, error: str, now_s: float) -> None:
+        """Who leads; `silent` is the side that did not answer, with its `error`, or empty."""
+        self._asking_routes = False
+        for named, route in routes.items():
+            self.lane.routed(named, route)
+        self.lane.silence.asked(silent, error, now_s)
+        self.lane.stale_routes |= bool(silent)
+        if any(route.absent for route in routes.values()):
+            self._routes_at_s = now_s + ABSENT_RETRY_S
+
+    def looked(self, seen: Mapping[TopicPartition, TargetState | KafkaError | None], now_s: float, now_ms: int) -> None:
+        """What looks at twins gave; None where a closed unit of ours must be over first."""
+        for named, found in seen.items():
+            self.lane.on_inspected(named, found, now_s, now_ms)
+            self.lane.stale_routes |= found is None
+
+    def closed(self, marks: list[PendingMarkers], answers: list[MarkerOutcome], now_s: float) -> None:
+        """Runs that closed units wrote are over, one way or the other."""
+        self.lane.marked(marks, answers, now_s)
+
+    # -- what the desk says
+
+    def hear(self, word: CoordinatorMessage, now_s: float) -> Iterator[TaskCommand]:
+        """Words count in the order in which they come. All that have come are told before the timers ask whether a
+        grant has run out."""
+        match word:
+            case Assign(tracks):
+                self._assigned = True
+                yield LearnTwinNames(tracks)
+                self.lane.assign(tracks)
+            case StartWriting():
+                yield from self._go(word, now_s)
+            case LeaseGranted(asked_s, grant_s):
+                self.grant.extend(asked_s, grant_s)
+            case Release(named):
+                self._release(named)
+            case TaskRateLimits():
+                self.lane.fetches.bound(*word)
+            case TakeOver(handovers):
+                self.lane.take_over(handovers, now_s)
+            case Finish():
+                yield from self._finish(now_s)
+            case Stop():
+                self.ended = "told to stop"
+
+    def _release(self, named: TopicPartition) -> None:
+        if self.going:
+            self.lane.release(named)
+        else:
+            # An heir has begun nothing: it forgets at once, or would take what comes later for the same.
+            self.lane.keep_only(self.lane.tracks.keys() - {named})
+
+    def _go(self, go: StartWriting, now_s: float) -> Iterator[TaskCommand]:
+        """What the pump before learnt of quotas holds on the lines to the same leaders."""
+        self.grant.anew()
+        self.lane.keep_only(go.told.keys())
+        for named, track in self.lane.tracks.items():
+            track.told.epoch, track.told.to = go.told[named]
+            if named not in go.untouched:
+                track.strays = ZombieRequests(epoch=track.told.epoch)
+        self.lane.take_over(go.handovers, now_s, go.reached)
+        for one in go.paces:
+            line = self.targets.get(one.node) if one.side == "target" else self.sources.get((one.node, one.stream))
+            if line is not None:
+                line.quota.follow(one.learnt, now_s)
+        self.going = True
+        self._beat_at_s = now_s + self._report_s
+        yield self._beat(now_s)
+
+    def _finish(self, now_s: float) -> Iterator[TaskCommand]:
+        """Another pump waits: what is on its way is waited for, and no longer than it takes."""
+        self.lane.finish()
+        self._finish_by_s = now_s + FINISH_S_MAX
+        if self.going and self.lane.settled():
+            yield from self._done(now_s)
+
+    # -- letting go
+
+    def lost(self, flow: SourceFetcher | TargetProducer, now_s: float, why: str = "") -> Iterator[TaskCommand]:
+        """A connection is gone, or is let go of. `why`: a source's gave no answer, or broke."""
+        if isinstance(flow, SourceFetcher):
+            if self.sources.get(flow.key) is flow:
+                yield from self._lost_source(flow, now_s, why)
+            return
+        leading = self.targets.get(flow.node)
+        if leading is not None and flow in (leading, leading.asker):
+            yield from self._lost_target(leading, now_s, asker_alone=flow is not leading)
+
+    def _lost_source(self, source: SourceFetcher, now_s: float, why: str) -> Iterator[TaskCommand]:
+        if why:
+            self.lane.silence.met("source", source.key, why, now_s)
+        yield CloseConnection(source)
+        self.sources.pop(source.key, None)
+        self.lane.source_lost(source.key)
+
+    def _lost_target(self, target: TargetProducer, now_s: float, *, asker_alone: bool) -> Iterator[TaskCommand]:
+        if target.asker:
+            yield CloseConnection(target.asker)
+            target.part(self.lane, now_s)
+        if asker_alone:
+            return
+        yield CloseConnection(target)
+        del self.targets[target.node]
+        self._congested.discard(target.node)
+        self.lane.marked(target.take_unwritten(), [], now_s)
+        lands_until_s, unanswered = target.quota.lands_until_s(now_s), target.close()
+        self._lands_until_s = max(self._lands_until_s, lands_until_s if unanswered else 0.0)
+        self.lane.lost(target.node, unanswered, now_s, lands_until_s)
+
+
+# The id was taken from us, or forgotten: we take it again and look.
+ID_TAKEN_CODES = frozenset(
+    {
+        Code.INVALID_PRODUCER_EPOCH,
+        Code.PRODUCER_FENCED,
+        Code.INVALID_TXN_STATE,
+        Code.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+
+
+class AcquireTransactionalId(NamedTuple):
+    """Take the id: no unit of it is open any more once that is answered."""
+
+
+class RetryAcquire(NamedTuple):
+    """Wait a little, and ask anew who coordinates the id, unless nothing may be written any more."""
+
+
+class BeginTransaction(NamedTuple):
+    """Open a unit on these. The answer says why it is not open, by partition; nothing where it is."""
+
+    partitions: list[TopicPartition]
+
+
+class AbortTransaction(NamedTuple):
+    """Close the unit, and wait until its markers are in."""
+
+
+class AskEndOffsets(NamedTuple):
+    """Where the logs of these end."""
+
+    partitions: list[TopicPartition]
+
+
+TransactionQuestion = AcquireTransactionalId | RetryAcquire | BeginTransaction | AbortTransaction | AskEndOffsets
+
+
+@dataclass(slots=True)
+class MarkerRunProgress:
+    """One partition's markers, `done` of `times` written."""
+
+    marks: PendingMarkers
+    base: int
+    times: int
+    done: int = 0
+
+    @property
+    def named(self) -> TopicPartition:
+        return self.marks.track.order.twin_named
+
+    def judged(self, end: int) -> MarkerOutcome | None:
+        """What is known when the log ends there after `done` markers; None: there are more to come."""
+        if end == self.base + self.done and self.done < self.times:
+            return None
+        return self.answer(0, end)
+
+    def answer(self, error: int, end: int = -1) -> MarkerOutcome:
+        return MarkerOutcome(self.named.topic, self.named.partition, error, end)
+
+
+FinishedMarkerRuns = list[tuple[MarkerRunProgress, MarkerOutcome]]
+
+
+class EmptyTransactionCore:
+    """Of one transactional id. `held`: this pump has it."""
+
+    def __init__(self) -> None:
+        self.held = False
+        # The last round was cut short, and perhaps its unit is open.
+        self._unsure = False
+
+    def hold(self) -> Generator[TransactionQuestion, Any, None]:
+        """Once it is held no unit of it is open but those of rounds."""
+        if not self.held:
+            yield AcquireTransactionalId()
+            self.held = True
+
+    def round(self, runs: list[MarkerRunProgress]) -> Generator[TransactionQuestion, Any, FinishedMarkerRuns]:
+        """One unit over all of them; returns those that are over. No unit is open when it returns, but where the id is
+        refused us: its coordinator closes that one after a time."""
+        try:
+            if not self._unsure:
+                self._unsure = True
+                over = yield from self._round(runs)
+                self._unsure = False
+                return over
+            code = yield from self._recover(UNKNOWN_ERROR)
+        except KafkaError as error:
+            known = not error.retriable and error.code not in ID_TAKEN_CODES
+            code = yield from self._recover(error.code or UNKNOWN_ERROR if known else UNKNOWN_ERROR)
+        self._unsure = False
+        return [(run, run.answer(code)) for run in runs]
+
+    def _round(self, runs: list[MarkerRunProgress]) -> Generator[TransactionQuestion, Any, FinishedMarkerRuns]:
+        yield from self.hold()
+        if new := [run for run in runs if not run.done]:
+            ends = yield AskEndOffsets([run.named for run in new])
+            # Since its twin was looked at, the leader lost what it had, or somebody wrote to it.
+            if elsewhere := [run for run in new if ends[run.named] != run.base]:
+                return [(run, run.answer(UNKNOWN_ERROR)) for run in elsewhere]
+        names = [run.named for run in runs]
+        if refused := (yield BeginTransaction(names)):
+            return [(run, run.answer(refused[run.named])) for run in runs if run.named in refused]
+        yield AbortTransaction()
+        ends = yield AskEndOffsets(names)
+        over = []
+        for run in runs:
+            run.done += 1
+            if answer := run.judged(ends[run.named]):
+                over.append((run, answer))
+        return over
+
+    def _recover(self, code: int) -> Generator[TransactionQuestion, Any, int]:
+        """What became of a unit is not known: taking the id anew closes it. Returns what its runs are answered, which
+        is `code` unless the id is refused us."""
+        self.held = False
+        while True:
+            try:
+                yield from self.hold()
+            except KafkaError as again:
+                if not again.retriable:
+                    return again.code or UNKNOWN_ERROR
+                yield RetryAcquire()
+            else:
+                return code

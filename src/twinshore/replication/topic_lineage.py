@@ -1,0 +1,233 @@
+"""One link's knowledge of where topics came from: what is told on its source, and what it tells on its target.
+
+Each target holds `twinshore.twins`, a compacted topic with a line for each twin on it. A twin is announced there before
+it is made and named by its topic id afterwards, so that whoever sees the twin can already read what it is, whichever
+mirror made it and wherever that keeps its store. Topic settings cannot say it (Kafka takes no unknown ones), record
+headers must not be touched, and a name says nothing surely. Where the rights for that topic are missing, the link's own
+store knows the twins that its own mirror made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from twinshore.config.errors import KafkaError
+from twinshore.config.model import TWINS_TOPIC, Link
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.state_topic import StateTopic
+from twinshore.replication.core.claim_records import TWINS_TOPIC_SETTINGS
+from twinshore.replication.core.lineage import (
+    NO_LINEAGE,
+    Hop,
+    Lineage,
+    LineageRecords,
+    LineageVerdict,
+    explain_not_replicated,
+    is_confirmed,
+    judge_lineage,
+)
+from twinshore.replication.core.model import CarryTopic, Create
+from twinshore.state.store import Store
+
+TopicVersions = dict[str, tuple[str, int]]
+# So long after a topic was seen the lines of an honest mirror about it may still be on their way.
+LINEAGE_GRACE_S = 60.0
+DOUBT_RECHECK_S = 60.0
+
+
+class TopicLineage:
+    """`link` gives the link as it holds now. `log` hears once of each topic that stays, and of rights that are missing;
+    `tell` gets the topics of which lines say what nothing bears out, whenever these are others."""
+
+    def __init__(
+        self,
+        link: Callable[[], Link],
+        store: Store,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        log: Callable[[str], None],
+        tell: Callable[[Collection[str]], None] = lambda _: None,
+    ) -> None:
+        self._now, self._store = link, store
+        self._source, self._target = source, target
+        self._log, self._tell_doubts = log, tell
+        self._journals = {side: StateTopic(cluster, TWINS_TOPIC) for side, cluster in self._sides()}
+        self._read_to = dict.fromkeys(self._journals, 0)
+        self._told = {side: LineageRecords() for side in self._journals}
+        self._since_s: dict[tuple[str, str], float] = {}
+        self._doubted: dict[str, str] | None = None
+        self._doubted_at_s = 0.0
+        self._judged: dict[tuple[str, str], str] = {}
+        self._judged_by = _filters(link())
+        self._descents: dict[str, Lineage] = {}
+        self._blind: set[str] = set()
+        self.staying: dict[str, str] = {}
+
+    @property
+    def _link(self) -> Link:
+        """The link as it holds now."""
+        return self._now()
+
+    def _sides(self) -> tuple[tuple[str, KafkaCluster], ...]:
+        return ("source", self._source), ("target", self._target)
+
+    def admitted(self, names: TopicVersions, at_home: Collection[str] = ()) -> TopicVersions:
+        """Those of the source's topics that the link may carry on. `at_home`: they are written on the source by now,
+        wherever they came from once."""
+        for name in at_home:
+            self._descents[name] = NO_LINEAGE
+            self.staying.pop(name, None)
+        if self._judged_by != _filters(self._link):
+            self._judged.clear()
+            self._judged_by = _filters(self._link)
+        judged = {name: seen for name, seen in names.items() if name not in at_home}
+        fresh = {name: seen for name, seen in judged.items() if (name, seen[0]) not in self._judged}
+        if self._doubted and time.monotonic() - self._doubted_at_s >= DOUBT_RECHECK_S:
+            fresh |= {name: judged[name] for name in self._doubted if name in judged}
+        if fresh:
+            self._judge(fresh)
+        return {
+            name: seen for name, seen in names.items() if name in at_home or self._judged.get((name, seen[0])) == ""
+        }
+
+    def is_twin(self, topic: str) -> bool:
+        """Whether the topic came to the source from another cluster, as far as is known."""
+        return bool(self._descents.get(topic, NO_LINEAGE).path)
+
+    def announce(self, steps: Iterable[Create]) -> None:
+        """Before twins are made."""
+        self._tell({step.twin or step.topic: self._onward(step.topic, "") for step in steps})
+
+    def declare(self, steps: Iterable[CarryTopic]) -> None:
+        """Once twins have topic ids; what stands there already is not told again."""
+        twins = {step.twin or step.topic: self._onward(step.topic, step.target_topic_id) for step in steps}
+        if twins:
+            self._read("target")
+            known = self._told["target"].descents
+            self._tell({name: descent for name, descent in twins.items() if known.get(name) != descent})
+
+    def retract(self, step: Create) -> None:
+        """The twin was not made: its line must claim no later topic of that name."""
+        self._append([((step.twin or step.topic).encode(), None)])
+
+    def _onward(self, topic: str, topic_id: str) -> Lineage:
+        hop = Hop(self._source.cluster_id(), self._link.source)
+        return self._descents.get(topic, NO_LINEAGE).onward(hop, topic_id)
+
+    def _judge(self, fresh: TopicVersions) -> None:
+        own = read_own_lineage(self._store, self._source.cluster_id())
+        for side in self._journals:
+            self._read(side)
+        before = self._told_before()
+        target_id, now_s = self._target.cluster_id(), time.monotonic()
+        doubted = {name: topic_id for name, topic_id in (self._doubted or {}).items() if name not in fresh}
+        lines, carried = self._told["source"], {row.source_topic_id for row in self._store.twins.of(self._link.name)}
+        written = lines.written()
+        for name, (topic_id, _) in fresh.items():
+            claim = lines.claim(name, topic_id)
+            since_s = self._since_s.setdefault((name, topic_id), now_s)
+            belief, descent = judge_lineage(
+                claim,
+                own=own.get(topic_id),
+                before=before.get((name, topic_id)),
+                borne_out=is_confirmed(written, claim),
+                waited=topic_id in carried or now_s - since_s >= LINEAGE_GRACE_S,
+            )
+            if belief is LineageVerdict.WAITING:
+                self._stay(name, f"{name} on {self._link.source} is said to be a twin: waiting for what bears that out")
+                continue
+            if belief is LineageVerdict.DOUBTED:
+                doubted[name] = topic_id
+            self._descents[name] = descent
+            reason = self._judged[name, topic_id] = explain_not_replicated(self._link, name, descent, target_id)
+            if reason:
+                self._stay(name, reason)
+            else:
+                self.staying.pop(name, None)
+        if doubted != self._doubted:
+            self._tell_doubts(doubted)
+        self._doubted, self._doubted_at_s = doubted, now_s
+
+    def _stay(self, name: str, reason: str) -> None:
+        if self.staying.get(name) != reason:
+            self.staying[name] = reason
+            self._log(f"{self._link.name}: {reason}")
+
+    def _told_before(self) -> dict[tuple[str, str], Lineage]:
+        """Of each topic that the link carries, what it told the target of its descent when it began."""
+        found = {}
+        lines = self._told["target"]
+        for row in self._store.twins.of(self._link.name):
+            told = lines.claim(self._link.twin_of(row.topic), row.target_topic_id)
+            if told.topic_id and told.path and _last_hop(told) == self._source.cluster_id():
+                found[row.topic, row.source_topic_id] = Lineage(row.source_topic_id, told.path[:-1])
+        return found
+
+    def _read(self, side: str) -> None:
+        journal, cluster = self._journals[side], dict(self._sides())[side]
+        try:
+            if not journal.exists():
+                return
+            for notes, read_to in journal.pages(self._read_to[side]):
+                for note in notes:
+                    self._told[side].take(note.key, note.value)
+                self._read_to[side] = read_to
+        except KafkaError as error:
+            self._missing(error, f"what is a twin on {cluster.name} is known from the store alone")
+
+    def _tell(self, twins: dict[str, Lineage]) -> None:
+        if twins:
+            self._append([(name.encode(), descent.to_json(self._link.name)) for name, descent in twins.items()])
+
+    def _append(self, lines: Sequence[tuple[bytes, bytes | None]]) -> None:
+        journal = self._journals["target"]
+        try:
+            if not journal.exists():
+                journal.make(TWINS_TOPIC_SETTINGS, lasting=True)
+            journal.append(lines, wall_ms())
+        except KafkaError as error:
+            self._missing(
+                error, f"mirrors with other stores do not see that its twins on {self._target.name} are twins"
+            )
+
+    def _missing(self, error: KafkaError, what: str) -> None:
+        if error.retriable:
+            raise error
+        if what not in self._blind:
+            self._blind.add(what)
+            self._log(f"{self._link.name}: {what}: {error.message} (try: {error.hint})")
+
+
+def read_own_lineage(store: Store, here: str) -> dict[str, Lineage]:
+    """Twins on the cluster of this id that the store knows, by topic id: also those of links that were removed."""
+    origins: dict[tuple[str, str], tuple[Hop, str]] = {}
+    for identity in store.links.identities():
+        hop = Hop(identity.source_cluster_id, identity.link.partition("->")[0])
+        for row in store.twins.of(identity.link):
+            origins[identity.target_cluster_id, row.target_topic_id] = (hop, row.source_topic_id)
+    return {
+        topic_id: Lineage(topic_id, _path(origins, cluster_id, topic_id))
+        for cluster_id, topic_id in origins
+        if cluster_id == here
+    }
+
+
+def _filters(link: Link) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a heartbeats topic is judged by, besides what is told of it."""
+    return link.topics, link.exclude
+
+
+def _last_hop(descent: Lineage) -> str:
+    return descent.path[-1].cluster_id
+
+
+def _path(origins: dict[tuple[str, str], tuple[Hop, str]], cluster_id: str, topic_id: str) -> tuple[Hop, ...]:
+    path: list[Hop] = []
+    place = (cluster_id, topic_id)
+    while place in origins and len(path) <= len(origins):
+        hop, topic_id = origins[place]
+        path.append(hop)
+        place = (hop.cluster_id, topic_id)
+    return tuple(reversed(path))

@@ -1,0 +1,552 @@
+"""Records of switches, as lines of `twinshore.homes`: there they stand where no store can keep them. Pure.
+
+A record is cut into parts, and a head names them. A head says which one it follows, and one that follows another than
+the one that stands has lost, wherever in the log it lies. So of two processes that go on with one switch the log's
+order decides, and the other one is told. Compaction keeps the last head: whoever sees that one lies there which has
+lost writes what stands again (`mending`).
+
+What the lines of `twinshore.homes` say: where topics are written, which switch has them, records of switches. Pure.
+
+The topic is compacted and strangers may write to it: whatever is not a line of this form is passed over. Keys are JSON
+lists. A **home line** counts against another by its word, (term, step): the higher one stands, wherever in the log it
+lies. Of two different lines with one word the log's first stands. So whoever wrote a line reads the log to its end:
+what stands there for the topic is his line, or his line has lost. Compaction keeps the last line of a topic, so whoever
+sees that another one stands writes that one again (`mending`).
+
+A switch writes the highest term that it has read plus one. So a line that is far above (`is_implausible`) what its
+reader knows of the topic, by this log, a store, or another cluster, is a stranger's: it is passed over, and told of
+(`far`).
+
+A **claim** says that a switch has a topic. The claim that comes first in the log holds until it is taken back; a holder
+never writes its claim again, so compaction does not move it behind another.
+
+Which topics of one cluster `twinshore.twins` calls twins: the lines of all links there, as the log goes on. Pure.
+
+Strangers may write to that topic: what is not a line of this form is passed over. A line counts for the topic of this
+id alone, so a line of a topic that was deleted does not count for another one of that name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import groupby
+from typing import Any
+
+from twinshore.config.errors import TooLargeError
+from twinshore.config.model import FIRST_TERM, HOMES_TOPIC, TERM_MAX
+from twinshore.config.sentences import join_names
+from twinshore.kafka.protocol.primitives import (
+    KEY_BYTES_MAX,
+    encode_json,
+    is_printable,
+    parse_json,
+    parse_json_or_none,
+    to_printable,
+)
+
+PART_BYTES = 1 << 18
+PARTS_MAX = 32
+# What strangers write must not fill the memory.
+SWITCHES_MAX = 200
+ENDED_SWITCHES_MAX = 10_000
+RECORD_BYTES_MAX = PART_BYTES * PARTS_MAX
+RECORDS_BYTES_MAX = 1 << 26
+DIGEST_CHARS = 32
+SWITCH_KEY, PART_KEY = "switch", "part"
+
+KeyValue = tuple[bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchRecordHead:
+    """`after`: the digest of the record that this one follows, empty for a switch's first."""
+
+    digest: str
+    parts: int
+    after: str = ""
+
+    def text(self) -> bytes:
+        return encode_json({"digest": self.digest, "parts": self.parts, "after": self.after})
+
+
+@dataclass(slots=True)
+class SwitchRecordLog:
+    """The records of one cluster, as the log goes on. `full`: there is more than is taken."""
+
+    full: bool = False
+    _heads: dict[str, SwitchRecordHead] = field(default_factory=dict)
+    _gone: dict[str, None] = field(default_factory=dict)
+    _behind: set[str] = field(default_factory=set)
+    _parts: dict[tuple[str, str, int], bytes] = field(default_factory=dict)
+    _bytes: int = 0
+
+    def switches(self) -> list[str]:
+        """Those that have a record."""
+        return sorted(self._heads)
+
+    def digest(self, switch: str) -> str:
+        """Of the record that stands; empty where none does."""
+        head = self._heads.get(switch)
+        return head.digest if head else ""
+
+    def record(self, switch: str) -> dict[str, Any] | None:
+        """What was saved last of the switch; None where nothing is, or where what is there is not whole."""
+        head = self._heads.get(switch)
+        pieces = [self._parts.get((switch, head.digest, number)) for number in range(head.parts)] if head else []
+        text = b"".join(piece for piece in pieces if piece is not None)
+        if head is None or None in pieces or digest_of(text) != head.digest:
+            return None
+        found = parse_json(text, RECORD_BYTES_MAX)
+        return found if isinstance(found, dict) else None
+
+    def lines(self, switch: str, record: Mapping[str, Any]) -> list[KeyValue]:
+        """What is to be written, in this order, so that this record follows the one that stands, which is whole until
+        the last of these lines. TooLargeError where it is larger than what is read."""
+        text = encode_json(record)
+        if len(text) > RECORD_BYTES_MAX:
+            raise TooLargeError(f"the record of a switch has {len(text)} bytes: {RECORD_BYTES_MAX} are kept at most")
+        digest, pieces = (
+            digest_of(text),
+            [text[start : start + PART_BYTES] for start in range(0, len(text), PART_BYTES)],
+        )
+        if self.digest(switch) == digest and self.record(switch) is not None:
+            return []
+        parts: list[KeyValue] = [
+            (encode_json([PART_KEY, switch, digest, number]), piece) for number, piece in enumerate(pieces)
+        ]
+        return [
+            *parts,
+            (encode_json([SWITCH_KEY, switch]), SwitchRecordHead(digest, len(pieces), self.digest(switch)).text()),
+        ]
+
+    def spent(self, switch: str) -> list[KeyValue]:
+        """Takes away the parts of records that stand no more."""
+        stands = self.digest(switch)
+        return [(encode_json([PART_KEY, *place]), None) for place in self._of(switch) if place[1] != stands]
+
+    def tombstones(self, switch: str) -> list[KeyValue]:
+        """The switch is history."""
+        head: list[KeyValue] = [(encode_json([SWITCH_KEY, switch]), None)] if switch in self._heads else []
+        return head + [(encode_json([PART_KEY, *place]), None) for place in self._of(switch)]
+
+    def mending(self) -> list[KeyValue]:
+        """Heads that stand and that compaction would lose, because one that has lost lies behind them."""
+        heads = ((switch, self._heads.get(switch)) for switch in sorted(self._behind))
+        return [(encode_json([SWITCH_KEY, switch]), head.text() if head else None) for switch, head in heads]
+
+    def take_head(self, switch: str, value: bytes | None) -> None:
+        if value is None:
+            self._heads.pop(switch, None)
+            self._behind.discard(switch)
+            self._gone[switch] = None
+            if len(self._gone) > ENDED_SWITCHES_MAX:
+                del self._gone[next(iter(self._gone))]
+            return
+        head, there = _head(value), self._heads.get(switch)
+        if head is None:
+            return
+        if head == there:
+            self._behind.discard(switch)
+        elif (there and head.after != there.digest) or (there is None and switch in self._gone):
+            self._behind.add(switch)
+        elif there or len(self._heads) < SWITCHES_MAX:
+            # The first that is read may follow one that compaction took away.
+            self._heads[switch] = head
+            self._behind.discard(switch)
+        else:
+            self.full = True
+
+    def take_part(self, place: tuple[str, str, int], value: bytes | None) -> None:
+        if value is None:
+            self._bytes -= len(self._parts.pop(place, b""))
+        elif len(value) <= PART_BYTES:
+            whole = self._bytes + len(value) - len(self._parts.get(place, b""))
+            if whole > RECORDS_BYTES_MAX or len(self._parts) >= SWITCHES_MAX * PARTS_MAX:
+                self.full = True
+                return
+            self._parts[place], self._bytes = value, whole
+
+    def _of(self, switch: str) -> list[tuple[str, str, int]]:
+        return [place for place in sorted(self._parts) if place[0] == switch]
+
+
+def digest_of(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()[:DIGEST_CHARS]
+
+
+def record_digest(record: Mapping[str, Any]) -> str:
+    """What a record is known by."""
+    return digest_of(encode_json(record))
+
+
+def _head(value: bytes) -> SwitchRecordHead | None:
+    match parse_json_or_none(value):
+        case {"digest": str(digest), "parts": int(parts), "after": str(after)} if (
+            _is_digest(digest) and 0 < parts <= PARTS_MAX and (not after or _is_digest(after))
+        ):
+            return SwitchRecordHead(digest, parts, after)
+        case _:
+            return None
+
+
+def _is_digest(text: str) -> bool:
+    return len(text) == DIGEST_CHARS and set(text) <= set("0123456789abcdef")
+
+
+IMPLAUSIBLE_SHOWN_MAX = 5
+HOME_BYTES_MAX = 1 << 19
+PARTITIONS_MAX = 20_000  # of one topic: each with a point of its own they still fit into a line
+# What strangers write must not fill the memory.
+TOPICS_MAX = 200_000
+CUTOVER_OFFSETS_MAX = 4_000_000
+CLAIMS_MAX = 100
+OFFSET_MAX = 1 << 62
+STEP_MAX = 1 << 31
+# So far above what is known no switch writes: a reader may have missed many, and not so many.
+TERMS_AHEAD_MAX = 1_000
+STEPS_AHEAD_MAX = 1 << 20
+YEAR_9999_MS = 253_370_764_800_000
+HOLD_MS_MAX = 86_400_000
+TOPIC_NAME = re.compile("[a-zA-Z0-9._-]{1,249}")
+HEX_ID = re.compile("[0-9a-f]{32}")
+_WORDS = ("source", "set_by", "pair", "link", "back", "how")
+PLANNED_SWITCH, FORCED_SWITCH = "planned", "forced"
+_IDS = ("switch", "source_topic_id", "target_topic_id")
+_TEXTS = len(_WORDS) + len(_IDS)
+HOME_KEY, CLAIM_KEY = "home", "claim"
+
+HomeVersion = tuple[int, int]
+
+
+class HomeState(StrEnum):
+    """ANNOUNCED: a switch has begun, writers look often. HELD: writers wait, for `hold_ms` at most."""
+
+    SETTLED = "settled"
+    ANNOUNCED = "announced"
+    HELD = "held"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HomeRecord:
+    """The topic is at home on `home`, the cluster `cluster_id`, in this term; each step within it is a new word.
+
+    What a store needs to make the flip itself: `source` was the home before; `link` carried the topic from there and
+    `back` does now; the ids of the topic on the new home and on the old one; `points`, one for each partition: below it
+    the old home's log is the topic's own. `how` the topic came: PLANNED is with all that the old home had. `hold_ms`:
+    for how long HELD counts, and of groups ANNOUNCED too, from when a reader hears it; 0: until another word comes.
+    """
+
+    topic: str
+    home: str
+    cluster_id: str
+    term: int
+    step: int = 0
+    state: HomeState = HomeState.SETTLED
+    switch: str = ""
+    source: str = ""
+    since_ms: int = 0
+    set_by: str = ""
+    pair: str = ""
+    link: str = ""
+    back: str = ""
+    source_topic_id: str = ""
+    target_topic_id: str = ""
+    points: tuple[int, ...] = ()
+    how: str = ""
+    hold_ms: int = 0
+
+    @property
+    def word(self) -> HomeVersion:
+        return self.term, self.step
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether a hold ended by time alone: rules of its switch may keep writers out until somebody ends that."""
+        return self.state is HomeState.SETTLED and self.hold_ms > 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no switch has had the topic. A mirror wrote the line, and `twinshore.twins` says the same."""
+        return self.term == FIRST_TERM and not self.switch
+
+    def agrees(self, other: HomeRecord) -> bool:
+        """Whether both say the same, whoever said it when. Settings may call the cluster differently."""
+        return self == replace(other, home=self.home, since_ms=self.since_ms, set_by=self.set_by)
+
+    def line(self) -> KeyValue:
+        """TooLargeError where the topic has more partitions than a line can hold."""
+        if len(self.points) > PARTITIONS_MAX:
+            raise TooLargeError(f"topic {self.topic} has {len(self.points)} partitions: a line holds {PARTITIONS_MAX}")
+        told = {name: getattr(self, name) for name in self.__slots__ if name not in ("topic", "points", "hold_ms")}
+        hold = {"hold_ms": self.hold_ms} if self.hold_ms else {}
+        return home_key(self.topic), encode_json({**told, "points": _runs(self.points), **hold})
+
+
+@dataclass(frozen=True, slots=True)
+class HomeConflict:
+    """Two clusters say different things in one word: nobody knows which stands until a higher word does."""
+
+    one: HomeRecord
+    other: HomeRecord
+
+
+@dataclass(frozen=True, slots=True)
+class TopicClaim:
+    """A switch has a topic since then; `by` is for people."""
+
+    switch: str
+    since_ms: int
+    by: str
+
+
+def current_home(lines: Iterable[HomeRecord | None]) -> HomeRecord | HomeConflict | None:
+    """What stands by the lines of several clusters for one topic."""
+    found = [line for line in lines if line is not None]
+    highest = [line for line in found if line.word == max(one.word for one in found)]
+    other = next((line for line in highest if not line.agrees(highest[0])), None)
+    return HomeConflict(highest[0], other) if other else highest[0] if highest else None
+
+
+def is_implausible(line: HomeRecord, known: HomeVersion) -> bool:
+    """Whether the line is further above the highest word that is known of its topic than a switch would write it."""
+    step = known[1] if line.term == known[0] else 0
+    return line.term > known[0] + TERMS_AHEAD_MAX or line.step > step + STEPS_AHEAD_MAX
+
+
+def describe_implausible(cluster: str, far: Iterable[HomeRecord]) -> str:
+    """One sentence, however many lines strangers wrote."""
+    lines = sorted(far, key=lambda one: one.topic)
+    named = join_names([f"{one.topic} on {one.home} in term {one.term}" for one in lines], IMPLAUSIBLE_SHOWN_MAX)
+    return (
+        f"{HOMES_TOPIC} on {cluster} says what no switch says: {named}, more than {TERMS_AHEAD_MAX:,} terms above all"
+        f" that is known. It is not believed: find out who else may write to {HOMES_TOPIC} there"
+    )
+
+
+@dataclass(slots=True)
+class HomeLog:
+    """The lines of one cluster, as the log goes on. `homes` is what stands there. `full`: there is more than is taken,
+    so that what stands is not known. `known`: the highest term of a topic that its reader knows from elsewhere; `far`:
+    the lines that are not believed."""
+
+    homes: dict[str, HomeRecord] = field(default_factory=dict)
+    known: Callable[[str], int] = lambda _: 0
+    far: dict[str, HomeRecord] = field(default_factory=dict)
+    records: SwitchRecordLog = field(default_factory=SwitchRecordLog)
+    full: bool = False
+    _behind: set[str] = field(default_factory=set)
+    _claims: dict[str, dict[str, TopicClaim]] = field(default_factory=dict)
+    _points: int = 0
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        """One line more; what is none is passed over."""
+        match parse_json_or_none(key, KEY_BYTES_MAX):
+            case ["home", str(topic)] if TOPIC_NAME.fullmatch(topic):
+                self._take_home(topic, value)
+            case ["claim", str(topic), str(switch)] if TOPIC_NAME.fullmatch(topic) and HEX_ID.fullmatch(switch):
+                self._take_claim(topic, switch, value)
+            case ["switch", str(switch)] if HEX_ID.fullmatch(switch):
+                self.records.take_head(switch, value)
+            case ["part", str(switch), str(digest), int(number)] if (
+                HEX_ID.fullmatch(switch) and HEX_ID.fullmatch(digest) and 0 <= number < PARTS_MAX
+            ):
+                self.records.take_part((switch, digest, number), value)
+            case _:
+                pass
+        self.full = self.full or self.records.full
+
+    # -- homes
+
+    def mending(self) -> list[KeyValue]:
+        """Lines that stand and that compaction would lose, because a line that lost lies behind them."""
+        return [*(self.homes[topic].line() for topic in sorted(self._behind)), *self.records.mending()]
+
+    def is_superseded(self, line: HomeRecord) -> bool:
+        """Whether the line would lose, or stands already."""
+        there = self.homes.get(line.topic)
+        return there is not None and there.word >= line.word
+
+    def is_current(self, line: HomeRecord) -> bool:
+        """Whether what stands is what the line says."""
+        there = self.homes.get(line.topic)
+        return there is not None and there.agrees(line)
+
+    def _take_home(self, topic: str, value: bytes | None) -> None:
+        line, there = _home(topic, value), self.homes.get(topic)
+        if value is None:
+            self._behind.discard(topic)
+            self.far.pop(topic, None)
+            self._points -= len(self.homes.pop(topic).points) if there else 0
+        elif line is not None and self._is_far(line, there):
+            if topic in self.far or len(self.far) < TOPICS_MAX:
+                self.far[topic] = line
+            if there is not None:
+                self._behind.add(topic)
+        elif line is not None and (there is None or line.word > there.word):
+            self.far.pop(topic, None)
+            points = self._points + len(line.points) - (len(there.points) if there else 0)
+            if points > CUTOVER_OFFSETS_MAX or (there is None and len(self.homes) >= TOPICS_MAX):
+                self.full = True
+                return
+            self.homes[topic], self._points = line, points
+            self._behind.discard(topic)
+        elif there is not None:
+            # The line that lost is the last one now, unless it is the one that stands, written again.
+            (self._behind.discard if line == there else self._behind.add)(topic)
+            if line == there:
+                self.far.pop(topic, None)
+
+    def _is_far(self, line: HomeRecord, there: HomeRecord | None) -> bool:
+        word = there.word if there is not None else (0, 0)
+        # What is known elsewhere is asked only for a line that would not be believed without it.
+        return is_implausible(line, word) and is_implausible(line, max(word, (self.known(line.topic), 0)))
+
+    def accept_plausible(self) -> None:
+        """Takes the far lines that are not far any more by what is known elsewhere now."""
+        for topic, line in list(self.far.items()):
+            if not self._is_far(line, self.homes.get(topic)):
+                self._take_home(topic, line.line()[1])
+
+    # -- claims
+
+    def holder(self, topic: str) -> TopicClaim | None:
+        """Which switch has the topic."""
+        return next(iter(self._claims.get(topic, {}).values()), None)
+
+    def claimed(self, switch: str) -> list[str]:
+        """The topics that the switch has, or would have if others did not have them first."""
+        return sorted(topic for topic, claims in self._claims.items() if switch in claims)
+
+    def switches(self) -> set[str]:
+        """Those that have topics, or would have."""
+        return {switch for claims in self._claims.values() for switch in claims}
+
+    def _take_claim(self, topic: str, switch: str, value: bytes | None) -> None:
+        claim, there = _claim(switch, value), self._claims.get(topic, {})
+        if claim is None:
+            there.pop(switch, None)
+            if not there:
+                self._claims.pop(topic, None)
+        elif len(there) >= CLAIMS_MAX or (not there and len(self._claims) >= TOPICS_MAX):
+            self.full = self.full or switch not in there
+        else:
+            self._claims.setdefault(topic, there).setdefault(switch, claim)
+
+
+def home_key(topic: str) -> bytes:
+    return encode_json([HOME_KEY, topic])
+
+
+def claim_record(topic: str, claim: TopicClaim) -> KeyValue:
+    return encode_json([CLAIM_KEY, topic, claim.switch]), encode_json({"since_ms": claim.since_ms, "by": claim.by})
+
+
+def release_record(topic: str, switch: str) -> KeyValue:
+    return encode_json([CLAIM_KEY, topic, switch]), None
+
+
+def _runs(points: tuple[int, ...]) -> list[int | list[int]]:
+    """Neighbours with one point are a run; one alone is its point."""
+    runs = [(point, len(list(some))) for point, some in groupby(points)]
+    return [[count, point] if count > 1 else point for point, count in runs]
+
+
+def _points(raw: list[Any]) -> tuple[int, ...] | None:
+    found: list[int] = []
+    for one in raw:
+        match one:
+            case int(point) if 0 <= point < OFFSET_MAX:
+                found.append(point)
+            case [int(count), int(point)] if 0 < count <= PARTITIONS_MAX and 0 <= point < OFFSET_MAX:
+                found += [point] * count
+            case _:
+                return None
+        if len(found) > PARTITIONS_MAX:
+            return None
+    return tuple(found)
+
+
+def _home(topic: str, value: bytes | None) -> HomeRecord | None:
+    match parse_json_or_none(value, HOME_BYTES_MAX):
+        case {
+            "home": str(home),
+            "cluster_id": str(cluster_id),
+            "term": int(term),
+            "step": int(step),
+            "state": "settled" | "announced" | "held" as state,
+            "since_ms": int(since_ms),
+            "points": list(raw),
+            **more,
+        } if 0 < term <= TERM_MAX and 0 <= step < STEP_MAX and 0 <= since_ms < YEAR_9999_MS:
+            words, ids = (
+                {name: text for name in names if isinstance(text := more.get(name, ""), str)}
+                for names in (_WORDS, _IDS)
+            )
+            sound = all(map(is_printable, (home, cluster_id, *words.values()))) and all(map(_is_id, ids.values()))
+            points = _points(raw)
+            if points is None or not sound or not home or not cluster_id or len(words) + len(ids) < _TEXTS:
+                return None
+            match more.get("hold_ms"):
+                case int(hold_ms) if 0 < hold_ms <= HOLD_MS_MAX:
+                    pass
+                case _:
+                    hold_ms = 0
+            told = {**words, **ids}
+            return HomeRecord(
+                topic=topic,
+                home=home,
+                cluster_id=cluster_id,
+                term=term,
+                step=step,
+                state=HomeState(state),
+                since_ms=since_ms,
+                points=points,
+                hold_ms=hold_ms,
+                **told,
+            )
+        case _:
+            return None
+
+
+def _claim(switch: str, value: bytes | None) -> TopicClaim | None:
+    match parse_json_or_none(value):
+        case {"since_ms": int(since_ms), "by": str(by)} if 0 <= since_ms < YEAR_9999_MS:
+            return TopicClaim(switch, since_ms, to_printable(by))
+        case _:
+            return None
+
+
+def _is_id(text: str) -> bool:
+    return not text or HEX_ID.fullmatch(text) is not None
+
+
+TWIN_RECORDS_MAX = 200_000
+_ID = re.compile("[0-9a-f]{32}")
+
+
+@dataclass(slots=True)
+class TwinLog:
+    """`ids` of twins, in hex, by their lines' keys."""
+
+    ids: dict[bytes, str] = field(default_factory=dict)
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        """One line more."""
+        match parse_json_or_none(key, KEY_BYTES_MAX):
+            case ["twin", str(_), str(_), str(_), int(_)] if key is not None:
+                match parse_json_or_none(value):
+                    case {"target": str(target)} if _ID.fullmatch(target):
+                        if key in self.ids or len(self.ids) < TWIN_RECORDS_MAX:
+                            self.ids[key] = target
+                    case _:
+                        self.ids.pop(key, None)
+            case _:
+                pass
+
+    def twins(self) -> frozenset[str]:
+        """The ids of topics that are twins."""
+        return frozenset(self.ids.values())

@@ -1,0 +1,462 @@
+"""What the lines of `twinshore.followers` say: clients that write where homes are, and how far they have heard. Pure.
+
+Whoever writes where home lines say is a **follower**: it says so before it writes, every second again, and at once when
+it has heard a new word of a switch or has parked. What it says holds for a lease. A switch waits for a follower until
+that has parked or its lease has run out, which the switch counts from when it saw the line, on its own clock: the
+follower counts from before it wrote it, so it stops earlier. Strangers may write to the topic: they can make a switch
+wait for nobody, and no more.
+
+What a client must do by the home lines it has read: write there, or park. Pure: lines and times in, orders out.
+
+A client reads the lines of the clusters that it knows and takes the highest word that it ever heard. It says on those
+clusters that it follows (`follower_lines`), and writes to a cluster only while that holds there: for a lease since it
+last said so on that cluster, and since it last read there, counted from before it asked. No other cluster renews that
+lease. After a lapse it says so first and reads then: so either it hears of a switch that holds the topic, or that
+switch sees it. A client that starts waits for the clusters that have not answered yet, for one lease.
+
+A hold is a lease: it counts for `hold_ms` from when the client heard it. It ends by the first reading that was asked
+for after that and finds no higher word. The topic is at home then where the line says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from twinshore.config.model import FIRST_TERM
+from twinshore.kafka.protocol.primitives import KEY_BYTES_MAX, encode_json, parse_json_or_none, to_printable
+from twinshore.routing.core.home_records import (
+    HEX_ID,
+    STEP_MAX,
+    TOPIC_NAME,
+    HomeConflict,
+    HomeRecord,
+    HomeState,
+    HomeVersion,
+    KeyValue,
+    current_home,
+)
+from twinshore.routing.core.leader_cluster import KnownHome, NoLeader, TopicCopy, describe_decision, leader_cluster
+
+SUBSCRIBER_BYTES_MAX = 1 << 20  # as the topic takes them
+SUBSCRIBERS_MAX = 10_000
+BUSY_GROUPS_MAX = 5
+LEASE_MS_MAX = 60_000
+SEQUENCE_MAX = 1 << 62
+SUBSCRIBER_KEY = "follower"
+WILDCARD_SUFFIX = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class HomeSubscriber:
+    """`topics`: names, or beginnings of names with a `*` behind. `heard`: the word of each of them that a switch has
+    just now; `parked`: those to which nothing is written, nor on its way, until another word settles them. `said` grows
+    with each line, so that of the lines on two clusters the later one is known. `name` is for people. `busy`: of a
+    proxy, some of the groups that have members who were told to gather, and have not yet."""
+
+    id: str
+    name: str
+    topics: tuple[str, ...]
+    heard: Mapping[str, HomeVersion] = field(default_factory=dict, hash=False)
+    parked: frozenset[str] = frozenset()
+    lease_ms: int = 5000
+    said: int = 0
+    busy: tuple[str, ...] = ()
+
+    def writes(self, topic: str) -> bool:
+        return any_pattern_matches(topic, self.topics)
+
+    def waits(self, topic: str, word: HomeVersion) -> bool:
+        """Whether it has parked for this word."""
+        return topic in self.parked and self.heard.get(topic, (0, 0)) >= word
+
+    def has_gathered(self, topic: str, word: HomeVersion) -> bool:
+        """Whether it has heard this word, and no member there has still to gather."""
+        return not self.busy and self.heard.get(topic, (0, 0)) >= word
+
+    def line(self) -> KeyValue:
+        told: dict[str, object] = {
+            "name": self.name,
+            "topics": self.topics,
+            "heard": self.heard,
+            "parked": sorted(self.parked),
+            "lease_ms": self.lease_ms,
+            "said": self.said,
+        }
+        if self.busy:
+            told["busy"] = self.busy
+        return encode_json([SUBSCRIBER_KEY, self.id]), encode_json(told)
+
+
+@dataclass(slots=True)
+class SubscriberLog:
+    """The followers of one or several clusters, as their logs go on. `full`: there are more than are taken."""
+
+    full: bool = False
+    _seen: dict[str, tuple[HomeSubscriber, float]] = field(default_factory=dict)
+
+    def take(self, key: bytes | None, value: bytes | None, seen_s: float) -> None:
+        """One line more, seen now; what is none is passed over. Without a value the follower has said goodbye."""
+        match parse_json_or_none(key, KEY_BYTES_MAX):
+            case ["follower", str(name)] if HEX_ID.fullmatch(name):
+                pass
+            case _:
+                return
+        if value is None:
+            self._seen.pop(name, None)
+            return
+        found, before = _follower(name, value), self._seen.get(name)
+        if found is None or (before and found.said <= before[0].said):
+            return
+        if before is None and len(self._seen) >= SUBSCRIBERS_MAX:
+            self._forget(seen_s)
+        if before is None and len(self._seen) >= SUBSCRIBERS_MAX:
+            self.full = True
+            return
+        self._seen[name] = found, seen_s + found.lease_ms / 1000
+
+    def living(self, now_s: float) -> list[HomeSubscriber]:
+        """Those whose lease has not run out."""
+        return [follower for follower, until_s in self._seen.values() if now_s < until_s]
+
+    def awaited(self, words: Mapping[str, HomeVersion], now_s: float) -> dict[str, list[HomeSubscriber]]:
+        """Of each topic that is held since this word: the living followers that write it and have not parked yet. A
+        topic for which nobody need be waited for is not in it."""
+        living = self.living(now_s)
+        found = {
+            topic: [one for one in living if one.writes(topic) and not one.waits(topic, word)]
+            for topic, word in words.items()
+        }
+        return {topic: some for topic, some in found.items() if some}
+
+    def gathering(self, topic: str, word: HomeVersion, now_s: float) -> list[HomeSubscriber]:
+        """The living followers of it that have not heard this word, or have members that have not gathered."""
+        return [one for one in self.living(now_s) if one.writes(topic) and not one.has_gathered(topic, word)]
+
+    def _forget(self, now_s: float) -> None:
+        self._seen = {name: one for name, one in self._seen.items() if now_s < one[1]}
+
+
+def pattern_matches(pattern: str, topic: str) -> bool:
+    """Whether the name, or the beginning of names, is the topic's. No more than that: strangers write patterns."""
+    return topic.startswith(pattern[:-1]) if pattern.endswith(WILDCARD_SUFFIX) else topic == pattern
+
+
+def any_pattern_matches(topic: str, patterns: Iterable[str]) -> bool:
+    return any(pattern_matches(one, topic) for one in patterns)
+
+
+def unsubscribe_record(follower_id: str) -> KeyValue:
+    return encode_json([SUBSCRIBER_KEY, follower_id]), None
+
+
+def _follower(follower_id: str, value: bytes) -> HomeSubscriber | None:
+    match parse_json_or_none(value, SUBSCRIBER_BYTES_MAX):
+        case {
+            "name": str(name),
+            "topics": list(topics),
+            "heard": dict(heard),
+            "parked": list(parked),
+            "lease_ms": int(lease_ms),
+            "said": int(said),
+            **more,
+        } if 0 < lease_ms <= LEASE_MS_MAX and 0 <= said < SEQUENCE_MAX:
+            words = {topic: found for topic, raw in heard.items() if (found := _word(raw))}
+            if len(words) < len(heard) or not _names([*heard, *parked]) or not _patterns(topics):
+                return None
+            busy = _groups(more.get("busy"))
+            return HomeSubscriber(
+                follower_id, to_printable(name), tuple(topics), words, frozenset(parked), lease_ms, said, busy
+            )
+        case _:
+            return None
+
+
+def _word(raw: object) -> HomeVersion | None:
+    match raw:
+        case [int(term), int(step)] if 0 < term < STEP_MAX and 0 <= step < STEP_MAX:
+            return term, step
+        case _:
+            return None
+
+
+def _groups(raw: object) -> tuple[str, ...]:
+    """For people."""
+    some = raw if isinstance(raw, list) else []
+    return tuple(to_printable(one) for one in some[:BUSY_GROUPS_MAX] if isinstance(one, str))
+
+
+def _names(raw: Iterable[object]) -> bool:
+    return all(isinstance(one, str) and TOPIC_NAME.fullmatch(one) for one in raw)
+
+
+def _patterns(raw: Iterable[object]) -> bool:
+    return all(
+        isinstance(one, str) and (one == WILDCARD_SUFFIX or TOPIC_NAME.fullmatch(one.removesuffix(WILDCARD_SUFFIX)))
+        for one in raw
+    )
+
+
+SUBSCRIPTION_LEASE_S = 5.0
+RENEW_INTERVAL_S = 1.0
+POLL_INTERVAL_S = 1.0
+SWITCH_POLL_INTERVAL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTo:
+    """To the topic on this cluster, where it is at home in this term; 0: no line tells of it."""
+
+    cluster: str
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Write nothing, and wait until nothing is on its way; then say so. `switch` is the one that wants it, if any."""
+
+    switch: str
+    why: str
+
+
+WriteOrder = WriteTo | Pause
+HomeReport = HomeRecord | HomeConflict | None
+
+
+def decide_write(told: HomeReport, clusters: Mapping[str, str], begin: str) -> WriteOrder:
+    """What a topic's lines order. `clusters`: those that the client knows, names by cluster id. `begin`: where topics
+    are written of which no line tells."""
+    match told:
+        case None:
+            return WriteTo(begin, 0)
+        case HomeConflict():
+            homes = f"{told.one.home} and {told.other.home}"
+            return Pause("", f"topic {told.one.topic}: clusters say different things in one word: {homes}")
+        case HomeRecord(state=HomeState.HELD):
+            return Pause(told.switch, f"topic {told.topic} is held by a switch")
+    name = clusters.get(told.cluster_id)
+    if name is None:
+        return Pause(told.switch, f"topic {told.topic} is at home on {told.home}, which this client has not met")
+    return WriteTo(name, told.term)
+
+
+def poll_interval_s(told: Iterable[HomeReport]) -> float:
+    """How soon the lines are read again: often while a switch is under way."""
+    quiet = all(one is None or (isinstance(one, HomeRecord) and one.state is HomeState.SETTLED) for one in told)
+    return POLL_INTERVAL_S if quiet else SWITCH_POLL_INTERVAL_S
+
+
+@dataclass(slots=True)
+class _Lease:
+    """On one cluster: when it was last told that this client follows, and last read; both from before it was asked.
+    What was read counts only behind `visible_s`, the first answer since the last lapse. `lines`: all that was read."""
+
+    read_s: float = -math.inf
+    said_s: float = -math.inf
+    visible_s: float = -math.inf
+    lines: dict[str, HomeRecord] = field(default_factory=dict)
+
+    @property
+    def was_read(self) -> bool:
+        return self.read_s > -math.inf
+
+    def until_s(self, lease_s: float) -> float:
+        return min(self.read_s, self.said_s) + lease_s if self.read_s > self.visible_s else -math.inf
+
+
+class HomeSubscription:
+    """One client of `topics` (names, or beginnings with a `*`) on clusters of these names. Times are its own monotonic
+    clock's. `told`: what it has heard before, as of other clusters; a lower word counts no more."""
+
+    def __init__(
+        self,
+        follower_id: str,
+        name: str,
+        topics: Iterable[str],
+        clusters: Iterable[str],
+        begin: str,
+        lease_s: float = SUBSCRIPTION_LEASE_S,
+        told: Mapping[str, HomeRecord | HomeConflict] | None = None,
+    ) -> None:
+        self._id, self._name, self._topics = follower_id, name, tuple(topics)
+        self._begin, self._lease_s = begin, lease_s
+        self._clusters: dict[str, str] = {}
+        self._told: dict[str, HomeRecord | HomeConflict] = {}
+        self._unsettled: set[str] = set()
+        for topic, one in (told or {}).items():
+            if any_pattern_matches(topic, self._topics):
+                self._take(topic, one)
+        # A first word knows of no switch: the clusters that could know of one are waited for.
+        self._remembered = frozenset(topic for topic in self._told if self.term(topic) > FIRST_TERM)
+        self._leases = {name: _Lease() for name in clusters}
+        self._first_s = math.inf  # when a cluster was first read
+        self._parked: dict[str, HomeVersion] = {}
+        self._holds: dict[str, tuple[HomeVersion, float]] = {}  # the last held word, and until when it counts
+        self._busy: tuple[str, ...] = ()
+        self._last: dict[str, tuple[tuple[dict[str, HomeVersion], frozenset[str]], float]] = {}
+        self._number = 0
+
+    def met(self, cluster: str, cluster_id: str) -> None:
+        """The cluster that the client calls so has this id, and no other one any more."""
+        if self.cluster_id(cluster) not in ("", cluster_id):
+            self._leases[cluster] = _Lease()
+            self._last.pop(cluster, None)
+        self._clusters = {known: name for known, name in self._clusters.items() if name != cluster}
+        self._clusters[cluster_id] = cluster
+
+    def told(self) -> Mapping[str, HomeRecord | HomeConflict]:
+        """All that it has heard."""
+        return dict(self._told)
+
+    def cluster_id(self, cluster: str) -> str:
+        """Of the cluster that the client calls so; empty before it was met."""
+        return next((known for known, name in self._clusters.items() if name == cluster), "")
+
+    def read(self, cluster: str, lines: Mapping[str, HomeRecord], asked_s: float, heard_s: float | None = None) -> None:
+        """These lines stand on that cluster, which was asked then, and had answered by `heard_s`."""
+        lease = self._leases[cluster]
+        for topic, line in lines.items():
+            if lease.lines.get(topic) is line:
+                continue
+            lease.lines[topic] = line
+            if any_pattern_matches(topic, self._topics):
+                before = self._told.get(topic)
+                higher = current_home([self._in_force(line), *_lines(before)])
+                assert higher is not None
+                self._take(topic, higher)
+                if (
+                    isinstance(higher, HomeRecord)
+                    and higher.hold_ms
+                    and self._holds.get(topic, ((0, 0),))[0] < higher.word
+                ):
+                    self._holds[topic] = higher.word, (asked_s if heard_s is None else heard_s) + higher.hold_ms / 1000
+        for topic, (word, until_s) in self._holds.items():
+            if until_s <= asked_s:
+                self._holds[topic] = word, -math.inf
+                told = self._told[topic]
+                self._take(topic, self._in_force(told) if isinstance(told, HomeRecord) else told)
+        lease.read_s = max(lease.read_s, asked_s)
+        self._first_s = min(self._first_s, asked_s)
+
+    def _take(self, topic: str, told: HomeRecord | HomeConflict) -> None:
+        self._told[topic] = told
+        settled = isinstance(told, HomeRecord) and told.state is HomeState.SETTLED
+        (self._unsettled.discard if settled else self._unsettled.add)(topic)
+
+    def _in_force(self, line: HomeRecord) -> HomeRecord:
+        """The line, or what it leaves behind once its hold has run out here."""
+        is_over = self._holds.get(line.topic) == (line.word, -math.inf)
+        return replace(line, state=HomeState.SETTLED) if is_over else line
+
+    def parked(self, topic: str) -> None:
+        """Nothing is written to the topic, and nothing is on its way, since it was ordered to park."""
+        told = self._told.get(topic)
+        if isinstance(told, HomeRecord) and told.state is HomeState.HELD:
+            self._parked[topic] = told.word
+
+    def busy(self, groups: Iterable[str]) -> None:
+        """Of these groups there are members who have not gathered."""
+        self._busy = tuple(groups)
+
+    def held(self) -> frozenset[str]:
+        """Topics that a switch holds, and of which was not said yet that nothing is on its way."""
+        lines = [one for topic in self._unsettled if isinstance(one := self._told[topic], HomeRecord)]
+        return frozenset(one.topic for one in lines if one.state is HomeState.HELD) - self._state()[1]
+
+    def says(self) -> HomeSubscriber:
+        """What it has to say now, in a separate line."""
+        self._number += 1
+        heard, parked = self._state()
+        lease_ms = int(self._lease_s * 1000)
+        return HomeSubscriber(self._id, self._name, self._topics, heard, parked, lease_ms, self._number, self._busy)
+
+    def _state(self) -> tuple[dict[str, HomeVersion], frozenset[str]]:
+        open_words = {
+            topic: told.word for topic in self._unsettled if isinstance(told := self._told[topic], HomeRecord)
+        }
+        self._parked = {topic: word for topic, word in self._parked.items() if open_words.get(topic) == word}
+        return open_words, frozenset(self._parked)
+
+    def must_announce(self, cluster: str, now_s: float) -> bool:
+        """Whether it is time to say it there: news, or a second has passed."""
+        last, said_s = self._last.get(cluster, (({}, frozenset()), -math.inf))
+        return self._state() != last or now_s >= said_s + RENEW_INTERVAL_S
+
+    def said(self, cluster: str, what: HomeSubscriber, asked_s: float, done_s: float) -> None:
+        """That cluster has it: asked then, answered by now."""
+        lease = self._leases[cluster]
+        if done_s >= lease.said_s + self._lease_s:
+            lease.visible_s = done_s
+        self._last[cluster] = (dict(what.heard), what.parked), asked_s
+        lease.said_s = max(lease.said_s, asked_s)
+
+    def order(self, topic: str, now_s: float) -> WriteOrder:
+        """What must be done with the topic now."""
+        found = self.heard(topic, now_s)
+        if isinstance(found, WriteTo) and now_s >= self.until_s(found.cluster):
+            told = self._told.get(topic)
+            switch = told.switch if isinstance(told, HomeRecord) else ""
+            return Pause(switch, f"{found.cluster} was not read, or told that this client follows, within its lease")
+        return found
+
+    def heard(self, topic: str, now_s: float) -> WriteOrder:
+        """Where the topic is at home as far as was heard, though that may be a while ago: for whoever reads, and so can
+        do no harm where it is at home no more."""
+        told = self._told.get(topic)
+        found = decide_write(told, self._clusters, self._begin)
+        if isinstance(found, WriteTo) and self._is_any_unread():
+            word = KnownHome(found.cluster, told.word) if isinstance(told, HomeRecord) else None
+            copies = [
+                TopicCopy(
+                    name, answered=one.was_read, has_topic=name == self._begin, word=word if one.was_read else None
+                )
+                for name, one in self._leases.items()
+            ]
+            remembered = word if topic in self._remembered else None
+            decision = leader_cluster(remembered, copies, self._waited_s(now_s), self._lease_s)
+            if isinstance(decision, NoLeader):
+                return Pause("", describe_decision(topic, decision))
+        return found
+
+    def skipped_clusters(self, now_s: float) -> list[str]:
+        """Clusters that were never read, and are waited for no longer."""
+        is_over = self._waited_s(now_s) >= self._lease_s
+        return sorted(name for name, one in self._leases.items() if is_over and not one.was_read)
+
+    def _is_any_unread(self) -> bool:
+        return not all(one.was_read for one in self._leases.values())
+
+    def _waited_s(self, now_s: float) -> float:
+        """Since the first cluster was read."""
+        return max(0.0, now_s - self._first_s)
+
+    def line(self, topic: str) -> HomeRecord | None:
+        """What stands of the topic; None where nothing does, or clusters disagree."""
+        told = self._told.get(topic)
+        return told if isinstance(told, HomeRecord) else None
+
+    def term(self, topic: str) -> int:
+        """The highest that it has heard of the topic; 0 where it has heard of none."""
+        return max((one.term for one in _lines(self._told.get(topic))), default=0)
+
+    def until_s(self, cluster: str) -> float:
+        """How long what is written there may go on; it may not before it was read there behind what was said there."""
+        return self._leases[cluster].until_s(self._lease_s)
+
+    def read_since(self, cluster: str, then_s: float) -> bool:
+        """Whether that cluster was read by a question asked after then."""
+        return self._leases[cluster].read_s > then_s
+
+    def poll_s(self) -> float:
+        return poll_interval_s(self._told[topic] for topic in self._unsettled)
+
+
+def _lines(told: HomeReport) -> tuple[HomeRecord, ...]:
+    match told:
+        case None:
+            return ()
+        case HomeConflict():
+            return told.one, told.other
+        case _:
+            return (told,)

@@ -1,0 +1,286 @@
+"""One cluster's home lines over the network: read as the log goes on, written, and what stands afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from twinshore.config.errors import KafkaError, RefusedError
+from twinshore.config.model import HOMES_TOPIC, SUBSCRIBERS_TOPIC, TWINS_TOPIC, TopicPartition
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.protocol.error_codes import Code, kafka_error
+from twinshore.kafka.state_topic import StateRecord, StateTopic, split_into_batches
+from twinshore.routing.core.home_records import (
+    HomeLog,
+    HomeRecord,
+    KeyValue,
+    TopicClaim,
+    TwinLog,
+    claim_record,
+    record_digest,
+    release_record,
+)
+from twinshore.routing.core.subscribers import LEASE_MS_MAX, SubscriberLog
+
+CLEANUP_POLICY = "cleanup.policy"
+HOMES_SETTINGS = {
+    CLEANUP_POLICY: "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.ms": "86400000",
+    # What lost lies behind what stands until somebody mends it.
+    "min.compaction.lag.ms": "86400000",
+    "max.message.bytes": "1048588",
+}
+SUBSCRIBERS_SETTINGS = {
+    CLEANUP_POLICY: "delete",
+    "retention.ms": "3600000",
+    "segment.ms": "600000",
+    "segment.bytes": "16777216",
+    "max.message.bytes": "1048588",
+}
+TOPIC_CHECK_INTERVAL_S = 1.0
+CLOCK_SKEW_MAX_S = 60.0  # so much the clocks of clients and switches may differ
+READ_BACK_MS = LEASE_MS_MAX + int(CLOCK_SKEW_MAX_S * 1000)  # so far back the lines of followers are read at first
+
+
+Log = TypeVar("Log", HomeLog, TwinLog)
+
+
+class TopicTail:
+    """A topic's log from where it was read to. Whether it is the topic of before is asked once a second
+    (`TOPIC_CHECK_INTERVAL_S`); in between only its end is asked for, so that it may be polled often."""
+
+    def __init__(self, cluster: KafkaCluster, topic: str) -> None:
+        self.state_topic = StateTopic(cluster, topic)
+        self._cluster, self._topic, self._place = cluster, topic, f"{cluster.name}: {topic}"
+        self._seen = b"", -1
+        self._begins = self._read_to = 0
+        self._looked_s = -TOPIC_CHECK_INTERVAL_S
+
+    def whole(self) -> bool:
+        """Whether it must be read from the beginning."""
+        if self._seen[0] and time.monotonic() < self._looked_s + TOPIC_CHECK_INTERVAL_S:
+            return False
+        asked_s, seen = time.monotonic(), self.state_topic.seen()
+        if not seen[0]:
+            self._refuse_hidden()
+        begins, end = self.state_topic.bounds() if seen[0] else (0, 0)
+        anew = seen != self._seen or begins > self._begins or end < self._read_to
+        self._seen, self._begins, self._looked_s = seen, begins, asked_s
+        if anew:
+            self._read_to = begins
+        return anew
+
+    def _refuse_hidden(self) -> None:
+        """What one may not see is not absent."""
+        topic = self._cluster.metadata([self._topic], refresh=False).topics.get(self._topic)
+        if topic is not None and topic.error == Code.TOPIC_AUTHORIZATION_FAILED:
+            raise kafka_error(topic.error, self._place, right=f"Describe on topic {self._topic}")
+
+    def again(self) -> None:
+        """It was not read to its end: the next time it is read from the beginning."""
+        self._seen = b"", -1
+
+    def skip_before(self, time_ms: int) -> None:
+        """Begins with the first note that is as late; at the end where none is."""
+        if self._seen[0]:
+            since = self._cluster.first_since(TopicPartition(self._topic, 0), time_ms)
+            self._read_to = max(self._read_to, since if since >= 0 else self.state_topic.end())
+
+    def read(self, log: Log, empty: Log) -> Log:
+        """The log with all that is new, to the end of now; `empty` with all of it where it must be read whole."""
+        whole = self.whole()
+        log = empty if whole else log
+        try:
+            for notes in self.pages():
+                for note in notes:
+                    log.take(note.key, note.value)
+        except BaseException:
+            # Half of a log says too little: what was read before stands until the whole of it is there.
+            if whole:
+                self.again()
+            raise
+        return log
+
+    def pages(self) -> Iterator[list[StateRecord]]:
+        """What is new, to the end of now. KafkaError where that is not reached."""
+        if not self._seen[0]:
+            return
+        end = self.state_topic.end()
+        if end <= self._read_to:
+            return
+        for notes, reached in self.state_topic.pages(self._read_to, (self._begins, end)):
+            yield notes
+            self._read_to = reached
+        if self._read_to < end:
+            self._looked_s = -TOPIC_CHECK_INTERVAL_S
+            raise KafkaError(f"{self._place} cannot be read to its end: {self._read_to} of {end}", retriable=True)
+
+
+class HomesTopic:
+    """The home lines, claims and records of switches on one cluster. Each call ends within the cluster's patience, or
+    is a KafkaError; what is not written is not made up for later. `known`: the highest term of a topic that is known
+    from elsewhere."""
+
+    def __init__(self, cluster: KafkaCluster, known: Callable[[str], int] = lambda _: 0) -> None:
+        self._cluster, self._known = cluster, known
+        self._tail = TopicTail(cluster, HOMES_TOPIC)
+        self.log = HomeLog(known=known)
+
+    @property
+    def homes(self) -> Mapping[str, HomeRecord]:
+        """What stands for each topic, as it was read last."""
+        return self.log.homes
+
+    def exists(self) -> bool:
+        return self._tail.state_topic.exists()
+
+    def make(self) -> None:
+        """Makes the topic where it is not there; one that is there is made compact, or its lines would expire."""
+        with self._cluster.errand():
+            if not self.exists():
+                self._tail.state_topic.make(HOMES_SETTINGS, lasting=True)
+                return
+            admin = self._cluster.admin
+            found = admin.topic_settings([HOMES_TOPIC]).get(HOMES_TOPIC, {}).get(CLEANUP_POLICY)
+            if found is None or found.value != "compact":
+                topic_id, _ = self._tail.state_topic.seen()
+                admin.alter_topic_settings(HOMES_TOPIC, {CLEANUP_POLICY: "compact"}, topic_id=topic_id)
+
+    def read(self) -> Mapping[str, HomeRecord]:
+        """Reads on to the end of the log; what stands for each topic. Nothing, where the topic is not there."""
+        with self._cluster.errand():
+            self.log = self._tail.read(self.log, HomeLog(known=self._known))
+            self.log.accept_plausible()
+        if self.log.full:
+            raise KafkaError(
+                f"{self._cluster.name}: {HOMES_TOPIC} holds more than is taken: what stands is not known",
+                hint=f"find out who writes there: only Twinshore may have Write on {HOMES_TOPIC}",
+            )
+        return self.log.homes
+
+    def say(
+        self, lines: Iterable[HomeRecord], now_ms: int, may: Callable[[], None] | None = None
+    ) -> dict[str, HomeRecord]:
+        """Writes those that would stand; what stands for each of these topics afterwards. Whoever wants to know whether
+        his line won asks `log.is_current`. `may` is asked right before they are written, where some are, and raises
+        where that may not be any more."""
+        wanted = list(lines)
+        with self._cluster.errand():
+            self.read()
+            ours = [line.line() for line in wanted if not self.log.is_superseded(line)]
+            if ours and may:
+                may()
+            self._append(ours, now_ms)
+            self.read()
+            self._append(self.log.mending(), now_ms)
+        return {line.topic: self.log.homes[line.topic] for line in wanted if line.topic in self.log.homes}
+
+    def claim(self, topics: Iterable[str], switch: str, by: str, now_ms: int) -> dict[str, TopicClaim]:
+        """Claims the topics for the switch; which switch has each of them now. What another has is not claimed."""
+        wanted = sorted(set(topics))
+        with self._cluster.errand():
+            self.read()
+            free = [topic for topic in wanted if self.log.holder(topic) is None]
+            self._append([claim_record(topic, TopicClaim(switch, now_ms, by)) for topic in free], now_ms)
+            self.read()
+            holders = {topic: self.log.holder(topic) for topic in wanted}
+            lost = [topic for topic in self.log.claimed(switch) if topic in free and _other(holders[topic], switch)]
+            self._append([release_record(topic, switch) for topic in lost], now_ms)
+        return {topic: holder for topic, holder in holders.items() if holder is not None}
+
+    def release(self, topics: Iterable[str], switch: str, now_ms: int) -> None:
+        """Takes back the switch's claims of these topics."""
+        with self._cluster.errand():
+            self.read()
+            ours = set(self.log.claimed(switch))
+            self._append([release_record(topic, switch) for topic in sorted(set(topics) & ours)], now_ms)
+
+    def save(self, switch: str, record: Mapping[str, Any], seen: str, now_ms: int) -> str:
+        """This is the switch's record from now on; what it is known by. `seen`: what the one is known by that it
+        follows, empty for the first. RefusedError where another one stands by now: somebody else goes on with it."""
+        mine = record_digest(record)
+        with self._cluster.errand():
+            self.read()
+            # Mine: an answer was lost, and it was written all the same.
+            self._must_stand(switch, {seen, mine})
+            self._append(self.log.records.lines(switch, record), now_ms)
+            self.read()
+            self._append(self.log.mending(), now_ms)
+            self._must_stand(switch, {mine})
+            self._append(self.log.records.spent(switch), now_ms)
+        return mine
+
+    def forget(self, switch: str, now_ms: int) -> None:
+        """The switch has no record here any more: it is kept elsewhere. Its claims stay."""
+        with self._cluster.errand():
+            self.read()
+            self._append(self.log.records.tombstones(switch), now_ms)
+
+    def _must_stand(self, switch: str, known: set[str]) -> None:
+        if self.log.records.digest(switch) not in known:
+            raise RefusedError(
+                f"somebody else goes on with switch {switch[:8]}, as {self._cluster.name} says",
+                hint="`twinshore switch status` shows it, once the store answers",
+            )
+
+    def _append(self, lines: Sequence[KeyValue], now_ms: int) -> None:
+        for some in split_into_batches(lines):
+            self._tail.state_topic.append(some, now_ms)
+
+
+class TwinsTopic:
+    """What `twinshore.twins` on one cluster calls twins."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self._cluster = cluster
+        self._tail = TopicTail(cluster, TWINS_TOPIC)
+        self._log = TwinLog()
+
+    def read(self) -> frozenset[str]:
+        """Reads on to the end of the log; the ids of topics that are twins, in hex; none where the topic is not there.
+        KafkaError where the end is not reached, or the topic may not be read."""
+        with self._cluster.errand():
+            self._log = self._tail.read(self._log, TwinLog())
+        return self._log.twins()
+
+
+class SubscribersTopic:
+    """The followers' lines on one cluster. `log` may be that of several clusters' notes together."""
+
+    def __init__(self, cluster: KafkaCluster, log: SubscriberLog | None = None) -> None:
+        self._cluster = cluster
+        self._tail = TopicTail(cluster, SUBSCRIBERS_TOPIC)
+        self.log = log or SubscriberLog()
+
+    def exists(self) -> bool:
+        return self._tail.state_topic.exists()
+
+    def make(self) -> None:
+        with self._cluster.errand():
+            self._tail.state_topic.make(SUBSCRIBERS_SETTINGS)
+
+    def say(self, line: KeyValue, now_ms: int) -> None:
+        """KafkaError where it is not there afterwards, as far as one knows."""
+        with self._cluster.errand():
+            self._tail.state_topic.append([line], now_ms)
+
+    def read(self) -> SubscriberLog:
+        """Reads on to the end; at first those lines alone whose lease may still run, by whatever clock their writers
+        have. They are given a whole lease from now on."""
+        with self._cluster.errand():
+            if self._tail.whole():
+                self._tail.skip_before(wall_ms() - READ_BACK_MS)
+            for notes in self._tail.pages():
+                seen_s = time.monotonic()
+                for note in notes:
+                    self.log.take(note.key, note.value, seen_s)
+        if self.log.full:
+            raise KafkaError(f"{self._cluster.name}: {SUBSCRIBERS_TOPIC} holds more followers than are taken")
+        return self.log
+
+
+def _other(holder: TopicClaim | None, switch: str) -> bool:
+    return holder is not None and holder.switch != switch

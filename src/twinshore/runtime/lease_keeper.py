@@ -1,0 +1,247 @@
+"""Leases kept: what this process holds is renewed by one statement, in a thread that does nothing else.
+
+However many links there are, and whatever else is slow, one thread of the process beats for all of them in one
+transaction, and watches those that others hold.
+
+One process at a time does a thing that the store names.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Self
+
+from twinshore.config.errors import RefusedError, StoreError
+from twinshore.config.repeat_filter import describe_error
+from twinshore.kafka.clock import steady_s
+from twinshore.runtime.scheduler import supervise
+from twinshore.state.core.lease_watch import HeldLease, LeaseWatch
+from twinshore.state.core.values import LeaseRow
+from twinshore.state.store import Store
+
+POLL_RATIO = 0.1  # of the shortest lease's length
+CLOSE_TIMEOUT_S = 10.0
+SeenLease = tuple[LeaseRow, float]  # as it stood at that moment of the steady clock
+
+
+def read_leases(store: Store, names: Collection[str]) -> dict[str, SeenLease]:
+    """How these leases stand now, for whoever begins to keep them later."""
+    rows = store.leases.read_each(names)
+    return {name: (row, steady_s()) for name, row in rows.items()}
+
+
+class LeaseKeeper:
+    """`left_s` says for how long the link is still ours; 0 while it is not. `lands_s`: for how long what we have sent
+    may still land, whatever becomes of us. Where that is longer than the lease, whoever watches it waits so long."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        owner: str,
+        ttl_s: float,
+        grace_s: float,
+        lands_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.store, self.name, self.ttl_s = store, name, ttl_s
+        self._owner, self._lands_s = owner, lands_s
+        self._watch = LeaseWatch(ttl_s, grace_s)
+        self._held: HeldLease | None = None
+        self._trouble = ""
+        self._holder, self._waits_s = "", 0.0
+        # Held while the store is asked to change the lease; `closed` says that it must not be any more.
+        self.change_lock = threading.Lock()
+        self.closed = False
+
+    def begin(self, seen: SeenLease | None = None) -> Self:
+        """The lease is taken, and renewed until it is closed. `seen`: how it stood before; its holder is watched since
+        then."""
+        if seen:
+            self._watch.observe(*seen)
+        lease_renewer.join(self)
+        return self
+
+    def left_s(self) -> float:
+        held = self._held
+        return max(0.0, held.valid_until_s - steady_s()) if held else 0.0
+
+    def generation(self) -> int:
+        """Which term of ours this is; changes whenever the lease was lost in between. 0: not ours."""
+        held = self._held
+        return held.row.generation if held and self.left_s() > 0 else 0
+
+    def row(self) -> LeaseRow | None:
+        """The lease as we hold it, for a transaction that must not outlive it."""
+        held = self._held
+        return held.row if held and self.left_s() > 0 else None
+
+    def sentence(self) -> str:
+        """Why we do not hold it."""
+        if self._trouble:
+            return self._trouble
+        if not self._holder:
+            return "taking the lease"
+        return f"carried by {self._holder}; standing by, to take over {self._waits_s:g} s after its last sign of life"
+
+    def close(self, *, release: bool) -> None:
+        """Gives the lease up, at once when nothing of ours is on its way any more (`release`). Else it runs out, and
+        not before what is on its way may land no more."""
+        lease_renewer.leave(self)
+        # A store that does not answer has the time of one of its transactions.
+        free = self.change_lock.acquire(timeout=CLOSE_TIMEOUT_S)
+        try:
+            self.closed = True
+            held, self._held = self._held, None
+            try:
+                if held and release:
+                    self.store.leases.release(held.row)
+                elif held and self._lands_s() > 0:
+                    self.store.leases.beat_each([held.row], {self.name: self.ttl_ms()})
+            except StoreError as error:
+                self._trouble = error.message
+        finally:
+            if free:
+                self.change_lock.release()
+
+    # -- what the thread of all leases asks and tells
+
+    def due(self) -> LeaseRow | None:
+        """The row that is to be renewed now."""
+        held = self._held
+        return held.row if held and not self.closed and held.beat_due(steady_s()) else None
+
+    def held(self) -> bool:
+        return self._held is not None
+
+    def ttl_ms(self) -> int:
+        """For how long others are to wait after the next beat."""
+        return int(max(self.ttl_s, self._lands_s()) * 1000)
+
+    def beaten(self, row: LeaseRow | None, sent_s: float) -> None:
+        """The lease after a beat that was sent then; None: it is lost."""
+        held = self._held
+        if held and not self.closed:
+            self._held = held.beaten(row, sent_s) if row else None
+
+    def saw(self, row: LeaseRow | None) -> None:
+        """How the lease stands that is not ours; it is taken where that is allowed."""
+        self._holder = ""
+        if row and not self._watch.observe(row, steady_s()):
+            self._holder, self._waits_s = row.owner, self._watch.waits_s(row)
+            return
+        with self.change_lock:
+            if self.closed:
+                return
+            sent_s = steady_s()
+            taken = self.store.leases.take(self.name, self._owner, int(self.ttl_s * 1000), seen=row)
+            self._held = HeldLease(taken, sent_s, self.ttl_s) if taken else None
+
+    def tell(self, trouble: str) -> None:
+        """What hinders it; empty where nothing does."""
+        self._trouble = trouble
+
+
+class LeaseRenewer:
+    """All leases of this process: one thread for each store, begun with its first lease and ended with its last."""
+
+    def __init__(self) -> None:
+        self._news = threading.Condition()
+        self._keepers: dict[Store, list[LeaseKeeper]] = {}
+
+    def join(self, keeper: LeaseKeeper) -> None:
+        with self._news:
+            if keeper.store not in self._keepers:
+                # First: where there is no thread left, nobody must believe that one keeps the leases of this store.
+                supervise(lambda: self._work(keeper.store), "leases")
+            self._keepers[keeper.store] = [*self._keepers.get(keeper.store, ()), keeper]
+            self._news.notify_all()
+
+    def leave(self, keeper: LeaseKeeper) -> None:
+        with self._news:
+            left = [one for one in self._keepers.get(keeper.store, ()) if one is not keeper]
+            self._keepers[keeper.store] = left
+            self._news.notify_all()
+
+    def stores(self) -> list[Store]:
+        """Those of which it keeps leases."""
+        with self._news:
+            return [store for store, ours in self._keepers.items() if ours]
+
+    def _work(self, store: Store) -> None:
+        while True:
+            with self._news:
+                ours = self._keepers.get(store)
+                if not ours:
+                    self._keepers.pop(store, None)
+                    return
+                self._news.wait(min(one.ttl_s for one in ours) * POLL_RATIO)
+                ours = self._keepers.get(store) or []
+            renew_leases(store, ours)
+
+
+def renew_leases(store: Store, keepers: Sequence[LeaseKeeper]) -> None:
+    """Renews what is due, all at once; then looks at those that are not ours."""
+    _renew(store, keepers)
+    others = [one for one in keepers if not one.held()]
+    if not others:
+        return
+    until_s = time.monotonic() + POLL_RATIO * min(one.ttl_s for one in keepers)
+    try:
+        seen = store.leases.read_each([one.name for one in others])
+    except Exception as error:
+        # Nobody would look any more: whatever it is, the next turn tries again.
+        for one in others:
+            one.tell(describe_error(error))
+        return
+    for one in others:
+        if time.monotonic() > until_s:
+            return  # Each taking is a transaction: what is held must be renewed in time.
+        try:
+            one.saw(seen.get(one.name))
+            one.tell("")
+        except Exception as error:
+            one.tell(describe_error(error))
+
+
+def _renew(store: Store, keepers: Sequence[LeaseKeeper]) -> None:
+    due = {one: row for one in keepers if (row := one.due())}
+    if not due:
+        return
+    sent_s = steady_s()
+    try:
+        beaten = store.leases.beat_each(list(due.values()), {one.name: one.ttl_ms() for one in due})
+    except Exception as error:
+        for one in due:
+            one.tell(describe_error(error))
+        return
+    for one in due:
+        one.beaten(beaten.get(one.name), sent_s)
+        one.tell("")
+
+
+lease_renewer = LeaseRenewer()
+
+LEASE_S, GRACE_S = 10.0, 2.0
+ACQUIRE_TIMEOUT_S = 30.0
+ACQUIRE_POLL_INTERVAL_S = 0.05
+
+
+@contextmanager
+def exclusive(thing: str, store: Store, by: str) -> Iterator[LeaseKeeper]:
+    """While this process alone does it, as long as the lease holds. RefusedError where another one does."""
+    owner = f"{by}, process {os.getpid()}, {secrets.token_hex(4)}"  # new with each start, as leases want it
+    lease = LeaseKeeper(store, thing, owner, LEASE_S, GRACE_S).begin()
+    try:
+        until_s, tick = steady_s() + ACQUIRE_TIMEOUT_S, threading.Event()
+        while not lease.generation():
+            if steady_s() > until_s:
+                raise RefusedError(f"{thing} is being worked on by another process: {lease.sentence()}")
+            tick.wait(ACQUIRE_POLL_INTERVAL_S)
+        yield lease
+    finally:
+        lease.close(release=True)

@@ -1,0 +1,477 @@
+"""Where SQL's dialects differ: insert what is not there, insert or replace, and which text they take.
+
+What databases say when they fail, turned once into a sentence with place and remedy.
+
+One database behind SQLAlchemy: which driver, how it is tuned, its transactions, and the methods that are one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import stat
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, wraps
+from pathlib import Path
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from sqlalchemy import URL, Connection, Engine, Insert, Table, create_engine, event, make_url
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
+
+from twinshore.config.errors import ConfigError, StoreError
+from twinshore.config.model import Secret
+
+Row = Mapping[str, Any]
+T = TypeVar("T")
+INSERT_ATTEMPTS_MAX = 5
+# Those that say "on conflict".
+_CONFLICTS: dict[str, Any] = {"postgresql": postgresql, "sqlite": sqlite}
+CHUNK_SIZE = 500  # Values in one IN list.
+
+
+def chunks(values: Iterable[T], size: int = CHUNK_SIZE) -> Iterator[Sequence[T]]:
+    """Slices of at most `size`: databases bound the length of a statement."""
+    ordered = list(values)
+    for start in range(0, len(ordered), size):
+        yield ordered[start : start + size]
+
+
+def sanitize_text(sentence: str) -> str:
+    """The sentence without what some database refuses: NUL, and halves of surrogate pairs, as in broken names."""
+    return sentence.encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd")
+
+
+def insert_absent(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
+    """Inserts the rows whose key is not there yet; the others stay as they are, whoever wrote them."""
+    if not rows:
+        return
+    if dialect := _CONFLICTS.get(connection.dialect.name):
+        connection.execute(dialect.insert(table).on_conflict_do_nothing(), rows)
+    else:
+        first = next(iter(rows[0]))
+        statement = mysql.insert(table)
+        connection.execute(statement.on_duplicate_key_update({first: table.c[first]}), rows)
+
+
+def insert_or_find(make: Callable[[], None], find: Callable[[], T | None], what: str) -> T:
+    """What stands after `make`, which leaves alone what is there. Another transaction may take that away before it is
+    found; then it is made anew."""
+    for _ in range(INSERT_ATTEMPTS_MAX):
+        make()
+        found = find()
+        if found is not None:
+            return found
+    raise StoreError(f"{what} is taken away as often as it is made", hint="which other process uses this store?")
+
+
+def upsert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
+    """Inserts the rows, or replaces the values of those whose primary key is there."""
+    if rows:
+        connection.execute(_put(connection.dialect.name, table, tuple(rows[0])), rows)
+
+
+@cache
+def _put(kind: str, table: Table, names: tuple[str, ...]) -> Insert:
+    # Kept, as building it costs more than doing it; there are a handful.
+    keys = [column.name for column in table.primary_key]
+    values = [name for name in names if name not in keys]
+    if dialect := _CONFLICTS.get(kind):
+        inserted = dialect.insert(table)
+        excluded = {name: inserted.excluded[name] for name in values}
+        made: Insert = inserted.on_conflict_do_update(index_elements=keys, set_=excluded)
+        return made
+    on_mysql = mysql.insert(table)
+    return on_mysql.on_duplicate_key_update({name: on_mysql.inserted[name] for name in values})
+
+
+_PASSING_SQLSTATES = ("40001", "40P01", "55P03")  # serialization, deadlock, lock not available
+_PASSING_NUMBERS = (1205, 1213, 1020)  # lock wait timeout, deadlock, record has changed
+_FULL_SQLSTATE = "53100"
+_FULL_NUMBERS = (1021, 1114, 3, 28)  # disk full, table full, error writing file, no space left
+
+_REFUSED = {
+    "28P01": "the database refused the user or password",
+    "28000": "the database refused the user or password",
+    "3D000": "there is no such database",
+    "42501": "the user lacks a right there",
+    "1045": "the database refused the user or password",
+    "1044": "the user lacks a right there",
+    "1142": "the user lacks a right there",
+    "1049": "there is no such database",
+}
+
+
+def is_retriable(error: DBAPIError) -> bool:
+    """Whether the same transaction may well succeed when run again, and surely did nothing this time."""
+    origin = error.orig
+    if isinstance(origin, sqlite3.Error):
+        return getattr(origin, "sqlite_errorname", "").startswith("SQLITE_BUSY")
+    return getattr(origin, "sqlstate", None) in _PASSING_SQLSTATES or _number(origin) in _PASSING_NUMBERS
+
+
+def store_error(error: SQLAlchemyError, place: str) -> StoreError:
+    """The StoreError an operator reads. Neither statement nor values nor password are in it."""
+    origin = error.orig if isinstance(error, DBAPIError) else None
+    if isinstance(origin, sqlite3.Error):
+        return _told_sqlite(origin, place)
+    code = str(_number(origin) or getattr(origin, "sqlstate", None) or "")
+    if code == _FULL_SQLSTATE or _number(origin) in _FULL_NUMBERS:
+        return StoreError(
+            f"the store {place} has no space left; nothing was recorded half-way",
+            hint="free space on the database server's disk; the mirror goes on by itself",
+        )
+    if code in _REFUSED:
+        return StoreError(
+            f"the store {place}: {_REFUSED[code]}", hint="see [store] url and password_env or password_file"
+        )
+    if isinstance(error, IntegrityError):
+        return StoreError(f"the store {place} refused a row: {_first_line(origin)}")
+    detail = _first_line(origin) or type(error).__name__
+    return StoreError(f"the store {place} cannot be used: {detail}", hint="is the database up, and [store] url right?")
+
+
+def unwritable_file_error(place: str) -> StoreError:
+    """An SQLite file that can neither be opened nor made."""
+    folder = Path(place).parent
+    there = "its folder does not exist" if not folder.is_dir() else "it cannot be opened"
+    return StoreError(f"the store {place}: {there}", hint=f"make {folder} a folder this user can write")
+
+
+def _told_sqlite(origin: sqlite3.Error, place: str) -> StoreError:
+    name = getattr(origin, "sqlite_errorname", "")
+    folder = Path(place).parent
+    if name.startswith("SQLITE_FULL"):
+        return StoreError(
+            f"the store {place} has no space left{_free(folder)}; nothing was recorded half-way",
+            hint=f"free space under {folder}, or point [store] url elsewhere; the mirror goes on by itself",
+        )
+    if name.startswith("SQLITE_IOERR"):
+        return StoreError(
+            f"the store {place} cannot be written{_free(folder)}; nothing was recorded half-way",
+            hint=f"see to the disk under {folder}: space, quota, health",
+        )
+    if name.startswith("SQLITE_CANTOPEN"):
+        return unwritable_file_error(place)
+    if name.startswith(("SQLITE_READONLY", "SQLITE_PERM")):
+        return StoreError(f"the store {place} is read-only", hint="give this user the right to write it and its folder")
+    if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
+        return StoreError(
+            f"the store {place} is not a whole SQLite database: {origin}",
+            hint="put a copy of it back, or name another file in [store] url",
+        )
+    if name.startswith("SQLITE_BUSY"):
+        return StoreError(f"the store {place} is held by another process", hint="see which one holds that file")
+    return StoreError(f"the store {place} cannot be used: {origin}")
+
+
+def _free(folder: Path) -> str:
+    try:
+        return f" ({shutil.disk_usage(folder).free // 1024:,} KiB free on its disk)"
+    except OSError:
+        return ""
+
+
+def _number(origin: object) -> int | None:
+    first = origin.args[0] if isinstance(origin, BaseException) and origin.args else None
+    return first if isinstance(first, int) else None
+
+
+def _first_line(origin: object) -> str:
+    lines = str(origin if origin is not None else "").strip().splitlines()
+    return lines[0] if lines else ""
+
+
+R = TypeVar("R")
+P = ParamSpec("P")
+S = TypeVar("S", bound="StorePart")
+
+DRIVERS = {
+    "sqlite": "sqlite+pysqlite",
+    "postgresql": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mariadb+pymysql",
+}
+TRANSACTION_WAIT_S = 10  # How long a transaction waits for others, and is tried again when they made it fail.
+ANSWER_TIMEOUT_S = 30
+FIRST_PAUSE_S = 0.02
+SHARED_READ_MAX_AGE_S = 0.1
+# Connections of one process, however many links it serves: transactions are short, and who finds none free waits for
+# one. More would only wait in the database, whose own limit (100 in PostgreSQL) all processes share.
+CONNECTIONS_KEPT = 8
+CONNECTIONS_MAX = 16
+_POOL: dict[str, Any] = {
+    "pool_size": CONNECTIONS_KEPT,
+    "max_overflow": CONNECTIONS_MAX - CONNECTIONS_KEPT,
+    "pool_timeout": 2 * ANSWER_TIMEOUT_S,
+}
+# The server's own limits cannot reach who waits for a server that the network has cut off.
+_POSTGRES_NETWORK = {
+    "tcp_user_timeout": ANSWER_TIMEOUT_S * 1000,
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+}
+
+
+class Database:
+    """Transactions on one database, from any thread. Foreign exceptions leave it as StoreError."""
+
+    def __init__(self, url: str, password: Secret, place: str = "") -> None:
+        """`place`: what it is called in sentences, if not by its URL."""
+        self._url = _driver_url(url)
+        self.place = place or _place(self._url)
+        self.kind = self._url.get_backend_name()
+        self._engine = _engine(self._url, password, _place(self._url))
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Runs `work` in one transaction that may write; again from its start when another transaction was in the way.
+
+        So `work` must have no effect but on the database.
+        """
+        return self._run(work, writes=True)
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Runs `work` in one transaction that only reads."""
+        return self._run(work, writes=False)
+
+    def close(self) -> None:
+        """Ends all connections."""
+        self._engine.dispose()
+
+    def _run(self, work: Callable[[Connection], T], *, writes: bool) -> T:
+        pause_s = FIRST_PAUSE_S
+        patient_until_s = time.monotonic() + TRANSACTION_WAIT_S
+        while True:
+            try:
+                with self._engine.connect() as connection:
+                    connection.execution_options(twinshore_writes=writes)
+                    with connection.begin():
+                        return work(connection)
+            except DBAPIError as error:
+                if not is_retriable(error) or time.monotonic() > patient_until_s:
+                    raise store_error(error, self.place) from error
+            except SQLAlchemyError as error:
+                raise store_error(error, self.place) from error
+            time.sleep(pause_s)
+            pause_s *= 2
+
+
+class StorePart:
+    """One subject of the store. Each method that `reads` or `writes` is one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def _write(self, work: Callable[[Connection], T]) -> T:
+        return self._database.write(work)
+
+
+def reads(work: Callable[Concatenate[S, Connection, P], T]) -> Callable[Concatenate[S, P], T]:
+    """The method is given a connection, in a transaction that only reads."""
+
+    @wraps(work)
+    def method(self: S, /, *args: P.args, **named: P.kwargs) -> T:
+        return self._database.read(lambda connection: work(self, connection, *args, **named))
+
+    return method
+
+
+def writes(work: Callable[Concatenate[S, Connection, P], T]) -> Callable[Concatenate[S, P], T]:
+    """The method is given a connection, in a transaction that may write; begun anew when another was in the way."""
+
+    @wraps(work)
+    def method(self: S, /, *args: P.args, **named: P.kwargs) -> T:
+        return self._write(lambda connection: work(self, connection, *args, **named))
+
+    return method
+
+
+class SharedRead(Generic[T]):
+    """What `work` reads: begun a tenth of a second before it was asked for at most, however long it took, so all who
+    wait for one reading have it, be it a failure. For what is looked at again and again; who decides by it reads it
+    anew."""
+
+    def __init__(self, database: Database, work: Callable[[Connection], T]) -> None:
+        self._database, self._work = database, work
+        self._lock = threading.Lock()
+        self._found: list[T] = []
+        self._error: Exception | None = None
+        self._begun_s = -SHARED_READ_MAX_AGE_S
+        self._void = True
+
+    def write(self, work: Callable[[Connection], R]) -> R:
+        """A transaction that writes what is read here: whoever asks from now on sees it."""
+        try:
+            return self._database.write(work)
+        finally:
+            self._void = True
+
+    def now(self) -> T:
+        """StoreError where it cannot be read."""
+        asked_s = time.monotonic()
+        with self._lock:
+            if self._void or self._begun_s < asked_s - SHARED_READ_MAX_AGE_S:
+                self._read()
+            if self._error is not None:
+                raise self._error
+            return self._found[0]
+
+    def _read(self) -> None:
+        self._void, self._begun_s = False, time.monotonic()
+        try:
+            self._found, self._error = [self._database.read(self._work)], None
+        except Exception as error:
+            self._found, self._error = [], error
+
+
+def describe_url(url: str) -> str:
+    """Where the store of this URL is, without user or password: for sentences."""
+    return _place(_driver_url(url))
+
+
+def check_store_file(url: str) -> None:
+    """StoreError where a store that is a file is not there, and could not be made."""
+    parsed = _driver_url(url)
+    place = _place(parsed)
+    if parsed.get_backend_name() != "sqlite" or Path(place).exists():
+        return
+    try:
+        tempfile.TemporaryFile(dir=Path(place).parent).close()
+    except OSError as error:
+        raise unwritable_file_error(place) from error
+
+
+def _driver_url(text: str) -> URL:
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError) as error:
+        raise ConfigError(
+            "the store's URL is not one", hint="write sqlite:///file, postgresql://user@host/db or mysql://user@host/db"
+        ) from error
+    kind, _, driver = url.drivername.partition("+")
+    if kind not in DRIVERS or (driver and url.drivername != DRIVERS[kind]):
+        raise ConfigError(f"no such kind of store {url.drivername!r}", hint=f"known: {', '.join(DRIVERS)}")
+    if kind == "sqlite" and url.database in (None, "", ":memory:"):
+        raise ConfigError("a store in memory forgets all", hint="name a file: sqlite:///twinshore.db")
+    if kind != "sqlite" and not url.database:
+        raise ConfigError(
+            f"the store's URL {url.render_as_string()} names no database", hint="write it after the host: /name"
+        )
+    return url.set(drivername=DRIVERS[kind])
+
+
+def _place(url: URL) -> str:
+    if url.get_backend_name() == "sqlite":
+        return str(Path(url.database or "").absolute())
+    host = url.host or "localhost"
+    port = f":{url.port}" if url.port else ""
+    return f"{url.get_backend_name()}://{host}{port}/{url.database}"
+
+
+def _engine(url: URL, password: Secret, place: str) -> Engine:
+    kind = url.get_backend_name()
+    if kind == "sqlite":
+        _keep_private(Path(place))
+        engine = create_engine(url, connect_args={"timeout": TRANSACTION_WAIT_S, "isolation_level": None}, **_POOL)
+        here = _still_there(Path(place))
+        event.listen(engine, "do_connect", here)
+        event.listen(engine, "connect", _tune_sqlite)
+        event.listen(engine, "begin", here)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    arguments: dict[str, Any] = {"connect_timeout": TRANSACTION_WAIT_S}
+    if kind == "postgresql":
+        limits = f"-c lock_timeout={TRANSACTION_WAIT_S}s -c statement_timeout={ANSWER_TIMEOUT_S}s"
+        arguments["options"] = f"{limits} -c idle_in_transaction_session_timeout={ANSWER_TIMEOUT_S}s"
+        arguments |= _POSTGRES_NETWORK
+    else:
+        arguments |= {"read_timeout": ANSWER_TIMEOUT_S, "write_timeout": ANSWER_TIMEOUT_S, "charset": "utf8mb4"}
+        arguments["init_command"] = f"SET SESSION sql_mode='TRADITIONAL', innodb_lock_wait_timeout={TRANSACTION_WAIT_S}"
+    engine = create_engine(
+        url, connect_args=arguments, isolation_level="READ COMMITTED", pool_pre_ping=True, pool_recycle=1800, **_POOL
+    )
+    if password:
+        event.listen(engine, "do_connect", _with_password(password, place))
+    return engine
+
+
+def _keep_private(file: Path) -> None:
+    """The ledger's sentences hold excerpts of records. SQLite's other files take the rights of this one."""
+    try:
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except OSError:
+        # It is there, as it is nearly always; or it cannot be made, which SQLite says in the same words as ever.
+        return
+
+
+def _still_there(file: Path) -> Callable[..., None]:
+    """Raises where the file is not the one that was opened: what is written into that is lost, and SQLite would make
+    another one that others may read."""
+    opened = _file_id(file)
+
+    def check(*_: Any) -> None:
+        if opened is not None and _file_id(file) != opened:
+            raise StoreError(
+                f"the store {file} was deleted, moved or replaced while it was in use",
+                hint="put the file back; or stop all that use it, put a copy there, and start them again",
+            )
+
+    return check
+
+
+def _file_id(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def readable_by_others(url: str) -> str:
+    """What is to be said of a store's file that others on this machine may read; empty where there is nothing."""
+    found = _driver_url(url)
+    place = Path(_place(found))
+    try:
+        mode = place.stat().st_mode if found.get_backend_name() == "sqlite" else 0
+    except OSError:
+        return ""
+    if not mode & (stat.S_IROTH | stat.S_IRGRP):
+        return ""
+    return f"others on this machine may read the store {place}, which holds excerpts of records: chmod 600 {place}*"
+
+
+def _with_password(password: Secret, place: str) -> Callable[[Any, Any, Any, dict[str, Any]], None]:
+    # Read at each new connection, so that a password is changed without a restart.
+    def give(_dialect: Any, _record: Any, _positional: Any, named: dict[str, Any]) -> None:
+        try:
+            named["password"] = password.read()
+        except ConfigError as error:
+            hint = "see [store] password_env or password_file; each new connection reads it anew"
+            raise StoreError(f"the store {place}: {error.message}", hint=hint) from error
+
+    return give
+
+
+def _tune_sqlite(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    for pragma in (
+        f"busy_timeout={TRANSACTION_WAIT_S * 1000}",
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "foreign_keys=ON",
+        "journal_size_limit=67108864",
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A transaction that will write takes its lock at once: one that only begins to write later can only fail.
+    writes = connection.get_execution_options().get("twinshore_writes", True)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,213 @@
+"""The ledger in SQL: every incident once while it is open, and for ever afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sqlalchemy import Connection, Row, RowMapping, delete, func, select
+
+from twinshore.config.errors import StoreError
+from twinshore.config.incident_policy import IncidentEffect, IncidentKind, IncidentPolicy, IncidentSide
+from twinshore.state import mirrors as twin_rows
+from twinshore.state.core.values import Incident, IncidentCount, IncidentRow, encode_ranges, merge_ranges, parse_ranges
+from twinshore.state.database import StorePart, chunks, insert_absent, insert_or_find, reads, sanitize_text, writes
+from twinshore.state.tables import incidents, twins
+
+_ROWS = select(*incidents.c)
+_OF_INCIDENT = [one.name for one in fields(Incident)]
+DROPS_PER_JOINED_ROW = 1_000  # rows of what a fresh queue dropped that become one
+DROPS_KEPT_SINGLE = 500  # of a partition, the newest, stay as they are
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentFilter:
+    """Which rows: of these links, kind, topic, effect and side, where they are named, and older than the one with the
+    id `before`."""
+
+    links: tuple[str, ...] = ()
+    kind: IncidentKind | None = None
+    topic: str = ""
+    effect: IncidentEffect | None = None
+    side: IncidentSide | None = None
+    open_only: bool = False
+    before: int = 0
+
+
+def add_incident(connection: Connection, incident: Incident, now_ms: int) -> IncidentRow:
+    """The open row for this incident: a new one, or the one that is open for the same thing and place already."""
+    key = _open_key(incident)
+    row = {**_values(incident), "open_key": key, "opened_ms": now_ms}
+    is_open = _ROWS.where(incidents.c.open_key == key)
+    found = insert_or_find(
+        lambda: insert_absent(connection, incidents, [row]),
+        lambda: connection.execute(is_open).mappings().one_or_none(),
+        f"the open row of {incident.topic}-{incident.partition}: {incident.kind}",
+    )
+    return _ledger_row(found)
+
+
+def close_incident(connection: Connection, row_id: int, now_ms: int, came_to: str = "") -> bool:
+    """Whether it was open until now; `came_to` is added to what it says."""
+    values: dict[str, Any] = {"closed_ms": now_ms, "open_key": None}
+    if came_to:
+        said = connection.scalar(select(incidents.c.sentence).where(incidents.c.id == row_id))
+        values["sentence"] = sanitize_text(f"{said}; {came_to}")
+    still_open = incidents.update().where(incidents.c.id == row_id, incidents.c.closed_ms.is_(None))
+    return connection.execute(still_open.values(values)).rowcount == 1
+
+
+def close_topic_incidents(connection: Connection, link: str, topic: str, now_ms: int, came_to: str) -> int:
+    """Closes what is open of a topic that the link carries no more; how many rows."""
+    ours = (incidents.c.link == link, incidents.c.topic == topic, incidents.c.closed_ms.is_(None))
+    found = list(connection.scalars(select(incidents.c.id).where(*ours).order_by(incidents.c.id)))
+    return sum(close_incident(connection, row_id, now_ms, came_to) for row_id in found)
+
+
+def _join(connection: Connection, rows: Sequence[Row[Any]]) -> int:
+    """The newest of these stands for all: what asks for rows since another one sees it then, if it saw any of them."""
+    first, last = rows[0], rows[-1]
+    ranges = merge_ranges((row.from_offset, row.to_offset) for row in rows)
+    many = sum(end - begin for begin, end in ranges)
+    values = {
+        "from_offset": ranges[0][0],
+        "to_offset": ranges[-1][1],
+        "opened_ms": min(row.opened_ms for row in rows),
+        "closed_ms": max(row.closed_ms for row in rows),
+        "stands_for": sum(row.stands_for for row in rows),
+        "parts": encode_ranges(ranges),
+        "sentence": f"{many} offsets were dropped in {len(ranges)} parts between these; first: {first.sentence}; last:"
+        f" {last.sentence}",
+    }
+    connection.execute(incidents.update().where(incidents.c.id == last.id).values(values))
+    ids = [row.id for row in rows[:-1]]
+    for some in chunks(ids):
+        connection.execute(delete(incidents).where(incidents.c.id.in_(some)))
+    return len(ids)
+
+
+def _open_key(incident: Incident) -> str:
+    place: tuple[object, ...] = (incident.link, incident.topic, incident.partition, incident.kind.value)
+    if incident.kind is not IncidentKind.RETENTION_GAP:
+        place = (*place, incident.from_offset)  # A pump that takes over amid a gap tells the rest of it.
+    if incident.kind in (IncidentKind.STALE_DROPPED, IncidentKind.RETENTION_GAP):
+        # A pump that died may have told of a part of it; and a gap that was passed may grow, or halt the next one.
+        place = (*place, incident.to_offset, incident.policy.effect.value)
+    if incident.way:
+        place = (*place, incident.way)
+    if incident.kind is IncidentKind.RIGHTS_LOST and not incident.topic:
+        place = (*place, incident.side.value)  # Both clusters of a link may turn the mirror away, each for itself.
+    return hashlib.sha256(repr(place).encode()).hexdigest()
+
+
+def _values(incident: Incident) -> dict[str, Any]:
+    policy = {"policy": incident.policy.words, "effect": incident.policy.effect.value}
+    words = {"kind": incident.kind.value, "side": incident.side.value, "sentence": sanitize_text(incident.sentence)}
+    return {name: getattr(incident, name) for name in _OF_INCIDENT} | policy | words
+
+
+def _ledger_row(row: RowMapping) -> IncidentRow:
+    try:
+        effect, side = IncidentEffect(row["effect"]), IncidentSide(row["side"])
+    except ValueError as error:
+        raise StoreError(f"the store's table incidents, row {row['id']}: {error}", hint="who wrote it?") from error
+    kind = _kind(row["kind"], f", row {row['id']}")
+    words = {"kind": kind, "policy": IncidentPolicy(row["policy"], effect), "side": side}
+    incident = Incident(**{name: row[name] for name in _OF_INCIDENT} | words)
+    parts = parse_ranges(row["parts"]) if row["parts"] else ()
+    return IncidentRow(row["id"], incident, row["opened_ms"], row["closed_ms"], parts)
+
+
+def _kind(text: str, place: str = "") -> IncidentKind:
+    try:
+        return IncidentKind(text)
+    except ValueError as error:
+        known, where = ", ".join(IncidentKind), f"the store's table incidents{place}"
+        raise StoreError(f"{where}: no such kind {text!r}", hint=f"known: {known}") from error
+
+
+class IncidentLog(StorePart):
+    """Every incident."""
+
+    def add(self, incident: Incident, *, now_ms: int) -> IncidentRow:
+        """The incident's open row; the one that is there already if its place, kind and first offset are the same."""
+        return self._database.write(lambda connection: add_incident(connection, incident, now_ms))
+
+    @writes
+    def add_all(self, connection: Connection, found: Collection[Incident], *, now_ms: int) -> None:
+        """The same of many, all or none."""
+        for incident in found:
+            add_incident(connection, incident, now_ms)
+
+    @writes
+    def join_drops(self, connection: Connection, link: str, topic: str, partition: int) -> int:
+        """Joins old rows of what a fresh queue dropped there, many to one that says each range: a lasting overload
+        writes some a second, for ever. How many are gone. The newest stay as they are, and so does what is open, or of
+        an earlier twin: a row must be of one twin as a whole."""
+        twin_rows.lock_twins(connection, [(link, topic)])  # two mirrors may be at it
+        its = (twins.c.link == link, twins.c.topic == topic, twins.c.partition == partition)
+        ledger_before = connection.scalar(select(twins.c.ledger_before).where(*its))
+        if ledger_before is None:
+            return 0
+        c, kind = incidents.c, IncidentKind.STALE_DROPPED.value
+        ours = (c.link == link, c.topic == topic, c.partition == partition, c.kind == kind)
+        query = (
+            select(incidents)
+            .where(*ours, c.id > ledger_before, c.closed_ms.is_not(None), c.parts.is_(None))
+            .order_by(c.id)
+        )
+        alone = connection.execute(query).all()
+        whole = max(0, len(alone) - DROPS_KEPT_SINGLE) // DROPS_PER_JOINED_ROW
+        return sum(
+            _join(connection, some) for some in chunks(alone[: whole * DROPS_PER_JOINED_ROW], DROPS_PER_JOINED_ROW)
+        )
+
+    def close(self, row_id: int, *, now_ms: int, came_to: str = "") -> bool:
+        """Whether the row was open until now; `came_to` is added to its sentence."""
+        return self._database.write(lambda connection: close_incident(connection, row_id, now_ms, came_to))
+
+    @writes
+    def close_all(self, connection: Connection, row_ids: Collection[int], *, now_ms: int) -> None:
+        """Those of these rows that are open until now, all or none: of an overload there are some each tenth of a
+        second."""
+        for some in chunks(sorted(row_ids)):
+            still_open = (incidents.c.id.in_(some), incidents.c.closed_ms.is_(None))
+            connection.execute(incidents.update().where(*still_open).values(closed_ms=now_ms, open_key=None))
+
+    @reads
+    def rows(
+        self, connection: Connection, link: str | None = None, *, open_only: bool = False
+    ) -> tuple[IncidentRow, ...]:
+        """The ledger of one link, or of all, oldest first."""
+        query = _ROWS.order_by(incidents.c.id)
+        if link is not None:
+            query = query.where(incidents.c.link == link)
+        if open_only:
+            query = query.where(incidents.c.closed_ms.is_(None))
+        return tuple(_ledger_row(row) for row in connection.execute(query).mappings())
+
+    @reads
+    def page(self, connection: Connection, wanted: IncidentFilter, *, limit: int = 100) -> tuple[IncidentRow, ...]:
+        """The newest of the rows that are wanted, newest first; the next page is what is `before` the last row's id."""
+        query = _ROWS.order_by(incidents.c.id.desc()).limit(limit)
+        if wanted.links:
+            query = query.where(incidents.c.link.in_(wanted.links))
+        for name in ("kind", "topic", "effect", "side"):
+            if getattr(wanted, name):
+                query = query.where(incidents.c[name] == str(getattr(wanted, name)))
+        if wanted.open_only:
+            query = query.where(incidents.c.closed_ms.is_(None))
+        if wanted.before:
+            query = query.where(incidents.c.id < wanted.before)
+        return tuple(_ledger_row(row) for row in connection.execute(query).mappings())
+
+    @reads
+    def counts(self, connection: Connection) -> tuple[IncidentCount, ...]:
+        """The ledger in numbers, by link and kind: how many rows there are, and how many of them are open."""
+        place = (incidents.c.link, incidents.c.kind)
+        whole = func.sum(incidents.c.stands_for)
+        query = select(*place, whole, func.count(incidents.c.open_key)).group_by(*place).order_by(*place)
+        rows = connection.execute(query)
+        return tuple(IncidentCount(link, _kind(kind), int(many), still) for link, kind, many, still in rows)

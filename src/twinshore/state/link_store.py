@@ -1,0 +1,217 @@
+"""What operators changed on links while they run, in SQL: named values, and a number that grows with each change.
+
+What each link is, whom it writes as, and what the mirror last said of it, in SQL. All links have one revision:
+whoever follows sees by it that any changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
+
+from sqlalchemy import Connection, select
+
+from twinshore.config.model import is_heartbeats_topic
+from twinshore.state import log, mirrors
+from twinshore.state.core.values import (
+    AuditRow,
+    ControlRow,
+    LinkIdentity,
+    LinkPresence,
+    LinkRow,
+    LinkStatus,
+    twin_naming_of,
+)
+from twinshore.state.database import (
+    Database,
+    SharedRead,
+    StorePart,
+    T,
+    insert_absent,
+    reads,
+    sanitize_text,
+    upsert,
+    writes,
+)
+from twinshore.state.log import LINKS_SUBJECT, add_audit_rows, advance_revision, read_revision
+from twinshore.state.tables import control_versions, controls, link_identities, link_rows, link_status, store_identity
+
+
+def read_control_versions(connection: Connection) -> dict[str, int]:
+    """How often the control of each link was changed that was ever changed."""
+    found = connection.execute(select(control_versions.c.link, control_versions.c.version))
+    return {row.link: row.version for row in found}
+
+
+def read_controls(connection: Connection, link: str) -> tuple[ControlRow, ...]:
+    """What was changed, by name."""
+    query = select(controls).where(controls.c.link == link).order_by(controls.c.name)
+    return tuple(ControlRow(**row) for row in connection.execute(query).mappings())
+
+
+def transfer_controls(connection: Connection, link: str, to: str) -> None:
+    """What is said of the link is said of the other one from now on, and of itself no more. Whatever was said of the
+    other one in an earlier life of it counts no more."""
+    both = sorted((link, to))
+    insert_absent(connection, control_versions, [{"link": name, "version": 0} for name in both])
+    for name in both:
+        # From here on nobody who saw an older version changes anything.
+        newer = control_versions.update().where(control_versions.c.link == name)
+        connection.execute(newer.values(version=control_versions.c.version + 1))
+    said = [{**asdict(row), "link": to} for row in read_controls(connection, link)]
+    connection.execute(controls.delete().where(controls.c.link.in_(both)))
+    upsert(connection, controls, said)
+
+
+class LinkControls(StorePart):
+    """What operators have said of links."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._glance = SharedRead(database, read_control_versions)
+
+    @reads
+    def version(self, connection: Connection, link: str) -> int:
+        """Grows with each change of the link's control; 0 before the first."""
+        query = select(control_versions.c.version).where(control_versions.c.link == link)
+        return connection.scalar(query) or 0
+
+    def version_lately(self, link: str) -> int:
+        """The same, read once for all who ask within a tenth of a second."""
+        return self._glance.now().get(link, 0)
+
+    def of(self, link: str) -> tuple[ControlRow, ...]:
+        """What operators have said of the link, by name."""
+        return self._database.read(lambda connection: read_controls(connection, link))
+
+    @reads
+    def of_each(self, connection: Connection, links: Collection[str]) -> dict[str, tuple[ControlRow, ...]]:
+        """The same of many links, in one look."""
+        found: dict[str, list[ControlRow]] = {link: [] for link in links}
+        query = select(controls).where(controls.c.link.in_(found)).order_by(controls.c.link, controls.c.name)
+        for row in connection.execute(query).mappings():
+            found[row["link"]].append(ControlRow(**row))
+        return {link: tuple(rows) for link, rows in found.items()}
+
+    @writes
+    def change(
+        self,
+        connection: Connection,
+        link: str,
+        rows: Mapping[str, ControlRow | None],
+        *,
+        seen: int,
+        told: Sequence[AuditRow],
+    ) -> bool:
+        """Whether the version was still `seen` and the rows stand now; None drops a name. The audit is told with it."""
+        insert_absent(connection, control_versions, [{"link": link, "version": 0}])
+        as_seen = (control_versions.c.link == link, control_versions.c.version == seen)
+        if connection.execute(control_versions.update().where(*as_seen).values(version=seen + 1)).rowcount != 1:
+            return False
+        dropped = [name for name, row in rows.items() if row is None]
+        connection.execute(controls.delete().where(controls.c.link == link, controls.c.name.in_(dropped)))
+        upsert(connection, controls, [asdict(row) for row in rows.values() if row is not None])
+        add_audit_rows(connection, told)
+        return True
+
+    def _write(self, work: Callable[[Connection], T]) -> T:
+        return self._glance.write(work)
+
+
+class LinkStore(StorePart):
+    """Each link, and which store this is."""
+
+    @writes
+    def own_id(self, connection: Connection, fresh: str) -> str:
+        """Which store this is: `fresh` where nobody has asked yet. It goes wherever the store is moved or restored."""
+        insert_absent(connection, store_identity, [{"row": 1, "store_id": fresh}])
+        return str(connection.scalar(select(store_identity.c.store_id)))
+
+    def identity(self, link: str) -> LinkIdentity | None:
+        """Whom the link writes as; None before its first start."""
+        return self._database.read(lambda connection: _identity(connection, link))
+
+    @reads
+    def identities(self, connection: Connection) -> tuple[LinkIdentity, ...]:
+        """Of every link that ever began."""
+        return tuple(LinkIdentity(**row) for row in connection.execute(select(link_identities)).mappings())
+
+    @writes
+    def save_identity(self, connection: Connection, identity: LinkIdentity) -> LinkIdentity:
+        """The link's identity from now on: this one, or the one another process saved first."""
+        insert_absent(connection, link_identities, [asdict(identity)])
+        return _identity(connection, identity.link) or identity
+
+    @writes
+    def replace_identity(self, connection: Connection, seen: LinkIdentity, new: LinkIdentity) -> bool:
+        """Whether the identity was still as `seen` and is `new` now."""
+        as_seen = [link_identities.c[name] == value for name, value in asdict(seen).items()]
+        return connection.execute(link_identities.update().where(*as_seen).values(asdict(new))).rowcount == 1
+
+    @writes
+    def save_status(self, connection: Connection, status: LinkStatus) -> None:
+        """What the mirror says of a link; the last word stands."""
+        upsert(connection, link_status, [{**asdict(status), "sentence": sanitize_text(status.sentence)}])
+
+    @reads
+    def statuses(self, connection: Connection) -> tuple[LinkStatus, ...]:
+        """The last word on each link, by name."""
+        rows = connection.execute(select(link_status).order_by(link_status.c.link)).mappings()
+        return tuple(LinkStatus(**row) for row in rows)
+
+
+def _identity(connection: Connection, link: str) -> LinkIdentity | None:
+    query = select(link_identities).where(link_identities.c.link == link)
+    row = connection.execute(query).mappings().one_or_none()
+    return None if row is None else LinkIdentity(**row)
+
+
+class LinkRows(StorePart):
+    """What each link is: those that were removed too."""
+
+    @reads
+    def read(self, connection: Connection) -> tuple[int, tuple[LinkRow, ...]]:
+        """The revision and the rows by name, as of one moment or the rows newer: so no change is missed."""
+        revision = read_revision(connection, LINKS_SUBJECT)
+        rows = connection.execute(select(link_rows).order_by(link_rows.c.link)).mappings()
+        return revision, tuple(LinkRow(**{**row, "state": LinkPresence(row["state"])}) for row in rows)
+
+    def change(
+        self,
+        rows: Sequence[LinkRow],
+        *,
+        seen: int,
+        told: Sequence[AuditRow] = (),
+        turned: tuple[str, str] | None = None,
+    ) -> bool:
+        """Whether the revision was still `seen`, no twin, but for those of heartbeats, is in the way of those `turned`
+        or named otherwise, and the rows stand now at the next revision; else nothing is done. The audit is told with
+        it; what operators said of the first of `turned` is said of the second from now on."""
+        try:
+            return self._change(rows, seen, told, turned)
+        except mirrors.TwinExistsError:
+            return False
+
+    @writes
+    def _change(
+        self,
+        connection: Connection,
+        rows: Sequence[LinkRow],
+        seen: int,
+        told: Sequence[AuditRow],
+        turned: tuple[str, str] | None,
+    ) -> bool:
+        if not advance_revision(connection, LINKS_SUBJECT, seen):
+            return False
+        now = {row.link: twin_naming_of(row.section) for row in rows}
+        ours = select(link_rows).where(link_rows.c.link.in_(sorted(now))).order_by(link_rows.c.link)
+        known = connection.execute(ours.with_for_update()).all()
+        bare = [row.link for row in known if twin_naming_of(row.section) != now[row.link]] + list(turned or ())
+        upsert(connection, link_rows, [{**asdict(row), "state": row.state.value, "revision": seen + 1} for row in rows])
+        # The rows are locked by now: whoever saves a twin holds its link's row first, and finds the link changed.
+        if any(not is_heartbeats_topic(row.topic) for link in bare for row in mirrors.read_twins(connection, link)):
+            raise mirrors.TwinExistsError
+        if turned:
+            transfer_controls(connection, *turned)
+        log.add_audit_rows(connection, told)
+        return True

@@ -1,0 +1,529 @@
+"""The tables, for three databases. Names compare byte by byte everywhere: `Orders` and `orders` are two topics.
+
+The tables of proxies: fuses, the processes that serve, what fuses answered, the ledger of what they dropped, and
+resets of groups' places.
+
+The tables of switches: every switch with its record, which topics one moves just now, what had crossed of those that
+moved by force, and who is kept out where.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.dialects.mysql import MEDIUMTEXT, VARCHAR
+from sqlalchemy.types import TypeEngine
+
+LINK_LENGTH = 130
+TOPIC_LENGTH = 249
+ACTOR_LENGTH = GROUP_LENGTH = 255
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def exact_name(length: int) -> TypeEngine[str]:
+    exact = VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin")
+    return String(length).with_variant(exact, "mysql", "mariadb")
+
+
+def long_text() -> TypeEngine[str]:
+    exact = MEDIUMTEXT(charset="utf8mb4", collation="utf8mb4_bin")
+    return Text().with_variant(exact, "mysql", "mariadb")
+
+
+def _row_id() -> TypeEngine[int]:
+    return BigInteger().with_variant(Integer(), "sqlite")
+
+
+def number(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False)
+
+
+def partition_key() -> tuple[Column[str], Column[str], Column[int]]:
+    return (
+        Column("link", exact_name(LINK_LENGTH), primary_key=True),
+        Column("topic", exact_name(TOPIC_LENGTH), primary_key=True),
+        Column("partition", Integer, primary_key=True, autoincrement=False),
+    )
+
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", exact_name(512), primary_key=True),
+    Column("owner", exact_name(255), nullable=False),
+    number("generation"),
+    number("beat"),
+    number("ttl_ms"),
+    Column("released", Boolean, nullable=False),
+)
+
+# One row: which store this is, wherever it is moved or restored to.
+store_identity = Table(
+    "store_identity",
+    metadata,
+    Column("row", Integer, primary_key=True, autoincrement=False),
+    Column("store_id", exact_name(64), nullable=False),
+)
+
+link_identities = Table(
+    "link_identities",
+    metadata,
+    Column("link", exact_name(LINK_LENGTH), primary_key=True),
+    number("producer_id"),
+    number("producer_epoch"),
+    Column("source_cluster_id", exact_name(255), nullable=False),
+    Column("target_cluster_id", exact_name(255), nullable=False),
+)
+
+twins = Table(
+    "twins",
+    metadata,
+    *partition_key(),
+    Column("source_topic_id", exact_name(64), nullable=False),
+    Column("target_topic_id", exact_name(64), nullable=False),
+    number("anchor_offset"),
+    number("anchor_sequence"),
+    number("created_ms"),
+    Column("inherited", BigInteger, nullable=False, server_default="0"),
+    Column("epoch", Integer, nullable=False, server_default="0"),
+    Column("ledger_before", BigInteger, nullable=False, server_default="-1"),
+)
+
+# Where each topic of a pair of clusters is written. `term` grows whenever another home is set.
+homes = Table(
+    "homes",
+    metadata,
+    Column("pair", exact_name(LINK_LENGTH), primary_key=True),
+    Column("topic", exact_name(TOPIC_LENGTH), primary_key=True),
+    Column("home", exact_name(64), nullable=False),
+    number("term"),
+    number("since_ms"),
+    Column("set_by", exact_name(255), nullable=False),
+)
+
+# One row per partition holds its youngest receipt too (the open_* columns), so recording writes one row a partition.
+positions = Table(
+    "positions",
+    metadata,
+    Column("id", _row_id(), primary_key=True, autoincrement=True),
+    Column("link", exact_name(LINK_LENGTH), nullable=False),
+    Column("topic", exact_name(TOPIC_LENGTH), nullable=False),
+    Column("partition", Integer, nullable=False),
+    number("start_offset"),
+    number("to_offset"),
+    number("records"),
+    number("bytes"),
+    number("batches"),
+    number("source_end"),
+    number("lag_records"),
+    Column("state", exact_name(32), nullable=False),
+    number("first_ms"),
+    number("last_ms"),
+    Column("producers", Integer, nullable=False),
+    Column("source_epoch", Integer, nullable=False, server_default="-1"),
+    UniqueConstraint("link", "topic", "partition"),
+)
+
+# Where a mapped twin's records lie; looked up from either side by an index.
+offset_runs = Table(
+    "extents",
+    metadata,
+    *partition_key(),
+    Column("source", BigInteger, primary_key=True, autoincrement=False),
+    number("target"),
+    number("length"),
+    number("sequence"),
+)
+Index("ix_extents_target", offset_runs.c.link, offset_runs.c.topic, offset_runs.c.partition, offset_runs.c.target)
+
+source_producers = Table(
+    "source_producers",
+    metadata,
+    Column("position_id", BigInteger, ForeignKey("positions.id", ondelete="CASCADE"), primary_key=True),
+    Column("producer_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("epoch", Integer, nullable=False),
+    number("last_offset"),
+    number("last_ms"),
+    Column("batches", long_text(), nullable=False),
+)
+Index("ix_source_producers_recent", source_producers.c.position_id, source_producers.c.last_offset)
+
+# `open_key` is unique while an incident is open and NULL afterwards: one open row for one thing, on every database.
+incidents = Table(
+    "incidents",
+    metadata,
+    Column("id", _row_id(), primary_key=True, autoincrement=True),
+    Column("open_key", exact_name(64), nullable=True, unique=True),
+    Column("link", exact_name(LINK_LENGTH), nullable=False, index=True),
+    Column("topic", exact_name(TOPIC_LENGTH), nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("kind", exact_name(64), nullable=False),
+    number("from_offset"),
+    number("to_offset"),
+    Column("policy", long_text(), nullable=False),
+    Column("effect", exact_name(32), nullable=False, server_default=""),
+    Column("side", exact_name(32), nullable=False, server_default=""),
+    Column("sentence", long_text(), nullable=False),
+    number("opened_ms"),
+    Column("closed_ms", BigInteger, nullable=True),
+    Column("parts", long_text(), nullable=True),
+    Column("stands_for", Integer, nullable=False, server_default="1"),
+    Column("way", exact_name(32), nullable=False, server_default=""),
+    Index("ix_incidents_place", "link", "topic", "partition", "kind"),
+)
+
+link_status = Table(
+    "link_status",
+    metadata,
+    Column("link", exact_name(LINK_LENGTH), primary_key=True),
+    Column("owner", exact_name(255), nullable=False),
+    Column("state", exact_name(64), nullable=False),
+    Column("sentence", long_text(), nullable=False),
+    number("updated_ms"),
+    Column("lanes", Integer, nullable=False),
+    Column("partitions", Integer, nullable=False),
+    Column("records_per_s", Double, nullable=False),
+    Column("bytes_per_s", Double, nullable=False),
+    number("lag_records"),
+    Column("p50_ms", Double, nullable=True),
+    Column("p99_ms", Double, nullable=True),
+)
+
+# Every change a link made on its target besides records; of each link the newest rows only.
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", _row_id(), primary_key=True, autoincrement=True),
+    number("at_ms"),
+    Column("link", exact_name(LINK_LENGTH), nullable=False, index=True),
+    Column("kind", exact_name(64), nullable=False),
+    Column("subject", long_text(), nullable=False),
+    Column("before", long_text(), nullable=False),
+    Column("after", long_text(), nullable=False),
+    Column("outcome", long_text(), nullable=False),
+    Column("actor", exact_name(ACTOR_LENGTH), nullable=False, server_default=""),
+    Column("topic", exact_name(TOPIC_LENGTH), nullable=False, server_default=""),
+    Column("group_id", exact_name(GROUP_LENGTH), nullable=False, server_default=""),
+)
+
+# `item` is the subject's digest: subjects are longer than keys may be.
+link_states = Table(
+    "followed",
+    metadata,
+    Column("link", exact_name(LINK_LENGTH), primary_key=True),
+    Column("kind", exact_name(64), primary_key=True),
+    Column("item", exact_name(64), primary_key=True),
+    Column("state", exact_name(32), nullable=False),
+    Column("subject", long_text(), nullable=False),
+    Column("value", long_text(), nullable=False),
+    number("since_ms"),
+)
+
+# One value for each name, as JSON; the version grows with each change, so that whoever follows reads only that.
+controls = Table(
+    "controls",
+    metadata,
+    Column("link", exact_name(LINK_LENGTH), primary_key=True),
+    Column("name", exact_name(64), primary_key=True),
+    Column("value", long_text(), nullable=False),
+    number("changed_ms"),
+    Column("changed_by", exact_name(255), nullable=False),
+)
+
+control_versions = Table(
+    "control_versions",
+    metadata,
+    Column("link", exact_name(LINK_LENGTH), primary_key=True),
+    number("version"),
+)
+
+# What each link is: its section of the settings as JSON. `seed`: what the settings said when they were last taken.
+link_rows = Table(
+    "link_rows",
+    metadata,
+    Column("link", exact_name(LINK_LENGTH), primary_key=True),
+    Column("state", exact_name(32), nullable=False),
+    Column("section", long_text(), nullable=False),
+    Column("seed", long_text(), nullable=False),
+    number("revision"),
+    number("changed_ms"),
+    Column("changed_by", exact_name(255), nullable=False),
+)
+
+# A number for each subject that grows with each change of it, so that whoever follows reads only that.
+revisions = Table(
+    "revisions",
+    metadata,
+    Column("subject", exact_name(64), primary_key=True),
+    number("revision"),
+)
+
+# As with incidents: `open_key` is unique while an alarm stands, and NULL in the history.
+alarms = Table(
+    "alarms",
+    metadata,
+    Column("id", _row_id(), primary_key=True, autoincrement=True),
+    Column("open_key", exact_name(64), nullable=True, unique=True),
+    Column("link", exact_name(LINK_LENGTH), nullable=False, index=True),
+    Column("kind", exact_name(64), nullable=False),
+    Column("topic", exact_name(TOPIC_LENGTH), nullable=False),
+    Column("group_id", exact_name(255), nullable=False),
+    Column("sentence", long_text(), nullable=False),
+    number("raised_ms"),
+    Column("told_ms", BigInteger, nullable=True),
+    number("times_told"),
+    Column("cleared_ms", BigInteger, nullable=True),
+)
+
+partition_delays = Table(
+    "delay_places",
+    metadata,
+    *partition_key(),
+    Column("group_id", exact_name(255), primary_key=True),
+    number("at_ms"),
+    number("source_end"),
+    number("target_end"),
+    number("lag_records"),
+    number("recovery_point_ms"),
+    Column("axis", exact_name(32), nullable=False),
+    Column("state", exact_name(32), nullable=False),
+    Column("waiting", long_text(), nullable=False),
+)
+
+# Who watches delays, and who watches those; each says so itself, and whoever stops saying so is missed.
+watchers = Table(
+    "delay_watches",
+    metadata,
+    Column("name", exact_name(255), primary_key=True),
+    Column("kind", exact_name(32), nullable=False),
+    Column("owner", exact_name(255), nullable=False),
+    number("beat"),
+    number("every_ms"),
+    number("beaten_ms"),
+    number("sampled_ms"),
+    Column("sentence", long_text(), nullable=False),
+    Column("links", long_text(), nullable=True),
+)
+
+# One row for each partition: through which offset both sides were found to be the same, or how they part.
+proofs = Table(
+    "proofs",
+    metadata,
+    *partition_key(),
+    Column("way", exact_name(32), nullable=False),
+    Column("state", exact_name(32), nullable=False),
+    number("from_offset"),
+    number("to_offset"),
+    number("target_offset"),
+    number("source_end"),
+    number("records"),
+    Column("digest", exact_name(32), nullable=False),
+    Column("sentence", long_text(), nullable=False),
+    Column("source_topic_id", exact_name(64), nullable=False),
+    Column("target_topic_id", exact_name(64), nullable=False),
+    number("proven_ms"),
+    number("ledger_id"),
+    number("size"),
+    number("oldest_ms"),
+    number("again_offset"),
+    number("again_target"),
+    number("again_end"),
+    number("again_ms"),
+    number("revision"),
+)
+
+# One row for each partition of a compacted twin: when its keys were last compared, and how many deletions it owes.
+key_checks = Table(
+    "key_looks",
+    metadata,
+    *partition_key(),
+    Column("source_topic_id", exact_name(64), nullable=False),
+    Column("target_topic_id", exact_name(64), nullable=False),
+    number("mark_end"),
+    number("mark_ms"),
+    number("since_ms"),
+    number("retention_ms"),
+    number("missed"),
+    number("looked_ms"),
+    number("looked_end"),
+    number("owed"),
+    number("from_offset"),
+    number("to_offset"),
+)
+
+CLIENT_LENGTH = 255
+INSTANCE_LENGTH = RUN_LENGTH = 64
+NAME_LENGTH = 255
+_WORD_LENGTH = 32
+
+
+def _fuse_key() -> tuple[Column[str], ...]:
+    return (
+        Column("topic", exact_name(TOPIC_LENGTH + 1), primary_key=True),
+        Column("client", exact_name(CLIENT_LENGTH), primary_key=True),
+        Column("kind", exact_name(_WORD_LENGTH), primary_key=True),
+    )
+
+
+# `revisions` has a number that grows with each change of this table.
+proxy_breakers = Table(
+    "proxy_fuses",
+    metadata,
+    *_fuse_key(),
+    Column("state", exact_name(_WORD_LENGTH), nullable=False),
+    Column("policy", exact_name(_WORD_LENGTH), nullable=False),
+    Column("reason", long_text(), nullable=False),
+    Column("set_by", exact_name(ACTOR_LENGTH), nullable=False),
+    number("since_ms"),
+    number("until_ms"),
+    number("records_s"),
+    number("bytes_s"),
+    number("latency_ms"),
+    number("above_s"),
+    number("quiet_s"),
+)
+
+proxy_instances = Table(
+    "proxy_instances",
+    metadata,
+    Column("id", exact_name(INSTANCE_LENGTH), primary_key=True),
+    Column("name", exact_name(NAME_LENGTH), nullable=False),
+    Column("host", exact_name(NAME_LENGTH), nullable=False),
+    number("port"),
+    number("started_ms"),
+    number("revision"),
+    number("seen_ms"),
+)
+
+proxy_breaker_counts = Table(
+    "proxy_fuse_counts",
+    metadata,
+    Column("instance", exact_name(INSTANCE_LENGTH), primary_key=True),
+    *_fuse_key(),
+    number("requests"),
+    number("records"),
+    number("bytes"),
+    Column("tripped", Boolean(), nullable=False),
+    number("changed_ms"),
+)
+
+# Never taken away: what is here is on no broker, though its producers were told that it is.
+proxy_drops = Table(
+    "proxy_drops",
+    metadata,
+    Column("instance", exact_name(INSTANCE_LENGTH), primary_key=True),
+    Column("topic", exact_name(TOPIC_LENGTH), primary_key=True),
+    Column("client", exact_name(CLIENT_LENGTH), primary_key=True),
+    Column("since_ms", BigInteger, primary_key=True, autoincrement=False),
+    Column("fuse", exact_name(TOPIC_LENGTH + 1), nullable=False),
+    Column("partitions", long_text(), nullable=False),
+    number("records"),
+    number("bytes"),
+    number("until_ms"),
+)
+
+# `revisions` has a number that grows with each change of this table.
+proxy_resets = Table(
+    "proxy_resets",
+    metadata,
+    Column("group_id", exact_name(GROUP_LENGTH), primary_key=True),
+    Column("run", exact_name(RUN_LENGTH), nullable=False),
+    Column("state", exact_name(_WORD_LENGTH), nullable=False),
+    Column("set_by", exact_name(ACTOR_LENGTH), nullable=False),
+    number("since_ms"),
+    number("until_ms"),
+    Column("goals", long_text(), nullable=False),
+    Column("members", long_text(), nullable=False),
+)
+
+proxy_reset_statuses = Table(
+    "proxy_reset_words",
+    metadata,
+    Column("instance", exact_name(INSTANCE_LENGTH), primary_key=True),
+    Column("run", exact_name(RUN_LENGTH), primary_key=True),
+    number("waits"),
+    number("at_ms"),
+)
+
+SWITCH_ID_LENGTH = 32
+SET_BY_LENGTH = 255
+
+# The primary key is the lock: of two switches that want one topic, the first has it.
+topics_in_switch = Table(
+    "switching",
+    metadata,
+    Column("pair", exact_name(LINK_LENGTH), primary_key=True),
+    Column("topic", exact_name(TOPIC_LENGTH), primary_key=True),
+    Column("switch_id", exact_name(SWITCH_ID_LENGTH), nullable=False),
+    Column("link", exact_name(LINK_LENGTH), nullable=False),
+    Column("asked", exact_name(32), nullable=False),
+    number("asked_ms"),
+    number("let_go_ms"),
+)
+Index("ix_switching_link", topics_in_switch.c.link)
+
+# `record`: all that the switch has come to, as JSON.
+switches = Table(
+    "switches",
+    metadata,
+    Column("id", exact_name(SWITCH_ID_LENGTH), primary_key=True),
+    Column("kind", exact_name(32), nullable=False),
+    Column("source", exact_name(64), nullable=False),
+    Column("target", exact_name(64), nullable=False),
+    Column("state", exact_name(32), nullable=False),
+    Column("record", long_text(), nullable=False),
+    Column("set_by", exact_name(SET_BY_LENGTH), nullable=False),
+    number("begun_ms"),
+    number("changed_ms"),
+    Column("ended_ms", BigInteger, nullable=True),
+)
+
+
+# Of a topic that moved by force: how far the link that carried it had receipts.
+replicated_prefixes = Table(
+    "crossings",
+    metadata,
+    *partition_key(),
+    number("term"),
+    number("to_offset"),
+    number("since_ms"),
+)
+
+# Rows of `source_producers`, which are gone with the position that they hang on.
+replicated_producers = Table(
+    "crossed_producers",
+    metadata,
+    *partition_key(),
+    Column("producer_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("epoch", Integer, nullable=False),
+    Column("batches", long_text(), nullable=False),
+)
+
+# One guard for all twins of a cluster: `guard` is JSON, and says what of the cluster's ACLs is not as it was.
+write_blocks = Table(
+    "guards",
+    metadata,
+    Column("cluster", exact_name(64), primary_key=True),
+    Column("guard", long_text(), nullable=False),
+    number("changed_ms"),
+)

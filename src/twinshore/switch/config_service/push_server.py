@@ -1,0 +1,351 @@
+"""What a server knows of the store: looked at many times a second, in one place however many clients wait.
+
+Requests are answered from here, so a store that is away for a moment is not noticed. Of one that hangs only the look
+waits. What is older than half a minute is told to nobody: a client has its own, and another server may know better.
+
+The process that serves pushes until it is asked to end: the board beside the doors, in one event loop. The doors
+answer with an application's push to whoever has a token of it, at once or once it changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import uvicorn
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from twinshore.client.core.pushes import PushTag, digest_of, read_tag
+from twinshore.config.errors import ConfigError, RefusedError, StoreError
+from twinshore.config.repeat_filter import RepeatFilter, describe_error
+from twinshore.config.sections.push import PushSettings
+from twinshore.kafka.clock import steady_s
+from twinshore.runtime.http import PROMETHEUS, bind_error
+from twinshore.runtime.process import shutdown_signals
+from twinshore.state.proxies import PushRow, PushTokenRow
+from twinshore.state.store import Store
+from twinshore.switch.config_service.push import SetPush, apply_push, plan_set
+from twinshore.switch.core.config_offer import DIGEST_CHARS_SHOWN, parse_bearer_token
+
+STORE_POLL_INTERVAL_S = 0.3
+STALE_AFTER_S = 30.0
+
+
+def tag_of(row: PushRow) -> PushTag:
+    """By which clients know the push."""
+    return PushTag(row.revision, row.digest)
+
+
+async def _within(event: asyncio.Event, seconds: float) -> None:
+    """Until it is set, or so long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+class PushCache:
+    """`look` is called until `stop`; all else is asked meanwhile, in the same event loop."""
+
+    def __init__(self, store: Store, log: Callable[[str], None]) -> None:
+        self._store, self._told = store, RepeatFilter(log)
+        self._rows: dict[str, PushRow] = {}
+        self._tokens: dict[str, PushTokenRow] = {}
+        self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._stopped, self._looking = asyncio.Event(), asyncio.Lock()
+        self._looked_s = steady_s()
+
+    def push(self, app: str) -> PushRow | None:
+        """What the application's clients are told."""
+        row = self._rows.get(app)
+        return row if row is not None and row.text else None
+
+    def token(self, digest: str) -> PushTokenRow | None:
+        """The token of this digest, if it counts."""
+        return self._tokens.get(digest)
+
+    @property
+    def apps(self) -> int:
+        """How many applications have a push."""
+        return sum(bool(row.text) for row in self._rows.values())
+
+    @property
+    def waiting(self) -> int:
+        """How many clients wait for news."""
+        return sum(map(len, self._waiting.values()))
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether others may know better by now."""
+        return self.age_s > STALE_AFTER_S
+
+    @property
+    def age_s(self) -> float:
+        """For how long the store has not been seen."""
+        return steady_s() - self._looked_s
+
+    async def changed(self, app: str, seen: PushTag, within_s: float) -> None:
+        """Returns once the application's push is not the one that was seen, after this time, or at the end."""
+        row = self.push(app)
+        if row is None or tag_of(row) != seen or self._stopped.is_set():
+            return
+        news = asyncio.Event()
+        self._waiting[app].add(news)
+        try:
+            await _within(news, within_s)
+        finally:
+            self._waiting[app].discard(news)
+            if not self._waiting[app]:
+                del self._waiting[app]
+
+    async def look(self) -> None:
+        """Until `stop`."""
+        while not self._stopped.is_set():
+            await self.refresh()
+            await _within(self._stopped, STORE_POLL_INTERVAL_S)
+
+    async def refresh(self) -> None:
+        """Looks once; what cannot be seen stays as it was known. One look at a time: none that began before another
+        puts back what that one has seen."""
+        async with self._looking:
+            await self._refresh()
+
+    async def _refresh(self) -> None:
+        try:
+            rows, tokens = await asyncio.to_thread(self._read, self._rows)
+        except Exception as error:  # whoever ended here would tell clients old things for ever
+            self._told.say(
+                f"{describe_error(error)}: for {STALE_AFTER_S:g} s clients are told what was known before, and "
+                "nothing then"
+            )
+            return
+        self._told.well()
+        changed = {app for app in rows.keys() | self._rows.keys() if rows.get(app) != self._rows.get(app)}
+        self._rows, self._tokens, self._looked_s = rows, tokens, steady_s()
+        for app in changed:
+            self._wake(app)
+
+    def stop(self) -> None:
+        """Nobody waits any more."""
+        self._stopped.set()
+        for app in list(self._waiting):
+            self._wake(app)
+
+    def _wake(self, app: str) -> None:
+        for news in self._waiting.get(app, ()):
+            news.set()
+
+    def _read(self, known: dict[str, PushRow]) -> tuple[dict[str, PushRow], dict[str, PushTokenRow]]:
+        store = self._store.pushes
+        revisions = store.revisions()
+        same = {app: row for app, row in known.items() if revisions.get(app) == row.revision}
+        news = sorted(revisions.keys() - same.keys())
+        return {**same, **(store.of(news) if news else {})}, {one.digest: one for one in store.tokens()}
+
+
+WAIT_S_MAX = 60.0
+BODY_BYTES_MAX = 4 << 20
+_SECONDS = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?")
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class PushRoutes(Collector):
+    """The routes, and what they count."""
+
+    def __init__(self, board: PushCache, store: Store) -> None:
+        self._board, self._store = board, store
+        self._answers: Counter[int] = Counter()
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        push = "/v1/apps/{app}/push"
+        self.app = Starlette(
+            routes=[
+                Route(push, self._counted(self._get), methods=["GET"]),
+                Route(push, self._counted(self._put), methods=["PUT"]),
+                Route("/health", self._health),
+                Route("/metrics", self._metrics),
+            ]
+        )
+
+    def collect(self) -> Iterator[Metric]:
+        answers = CounterMetricFamily("twinshore_push_answers", "answers about pushes, by code", labels=["code"])
+        for code, count in sorted(self._answers.items()):
+            answers.add_metric([str(code)], count)
+        yield answers
+        yield GaugeMetricFamily("twinshore_push_apps", "applications that have a push", value=self._board.apps)
+        yield GaugeMetricFamily("twinshore_push_waiting", "clients that wait for news", value=self._board.waiting)
+        told = "seconds for which the store has not been seen"
+        yield GaugeMetricFamily("twinshore_push_store_age_seconds", told, value=self._board.age_s)
+
+    def _counted(self, handler: Handler) -> Handler:
+        async def answer(request: Request) -> Response:
+            response = await handler(request)
+            self._answers[response.status_code] += 1
+            return response
+
+        return answer
+
+    def _asks(self, request: Request) -> PushTokenRow | Response:
+        token = self._board.token(digest_of(parse_bearer_token(request.headers.get("authorization", ""))))
+        if token is None:
+            return PlainTextResponse("no token that counts\n", 401, {"WWW-Authenticate": "Bearer"})
+        if token.app != request.path_params["app"]:
+            return PlainTextResponse("the token is for another application\n", 403)
+        return token
+
+    async def _get(self, request: Request) -> Response:
+        """With `If-None-Match`, what it names is waited to change for `wait_s`."""
+        token = self._asks(request)
+        if isinstance(token, Response):
+            return token
+        seen = read_tag(request.headers.get("if-none-match", ""))
+        asked = request.query_params.get("wait_s", "0")
+        if not _SECONDS.fullmatch(asked):
+            return PlainTextResponse("wait_s is no number of seconds\n", 400)
+        wait_s = min(float(asked), WAIT_S_MAX)
+        if seen and wait_s:
+            await self._board.changed(token.app, seen, wait_s)
+            if isinstance(refused := self._asks(request), Response):
+                return refused  # it was revoked meanwhile
+        if self._board.is_stale:
+            return PlainTextResponse(f"{self._stale()}\n", 503)
+        row = self._board.push(token.app)
+        if row is None:
+            return PlainTextResponse(f"nothing is pushed to {token.app}\n", 404)
+        tag = tag_of(row)
+        headers = {"ETag": str(tag), "Cache-Control": "no-store"}
+        if tag == seen:
+            return Response(None, 304, headers)
+        return Response(row.text, 200, headers, "application/json")
+
+    async def _put(self, request: Request) -> Response:
+        """With `If-Match`, only what it names is replaced."""
+        token = self._asks(request)
+        if isinstance(token, Response):
+            return token
+        if not token.may_push:
+            return PlainTextResponse("the token may ask, and not push\n", 403)
+        body = bytearray()
+        async for piece in request.stream():
+            body += piece
+            if len(body) > BODY_BYTES_MAX:
+                return PlainTextResponse(f"a push has {BODY_BYTES_MAX:,} bytes at most\n", 413)
+        try:
+            expected = request.headers.get("if-match", "")
+            seen = read_tag(expected)
+            asked = SetPush(token.app, body.decode(), seen.digest if seen else expected)
+            said = await asyncio.to_thread(self._set, asked, f"token {token.digest[:DIGEST_CHARS_SHOWN]}")
+        except UnicodeDecodeError:
+            return PlainTextResponse("the push is not UTF-8\n", 400)
+        except ConfigError as error:
+            return PlainTextResponse(f"{error}\n", 400)
+        except RefusedError as error:
+            return PlainTextResponse(f"{error}\n", 412)
+        except StoreError as error:
+            return PlainTextResponse(f"{error}\n", 503)
+        await self._board.refresh()
+        return PlainTextResponse(said)
+
+    def _set(self, asked: SetPush, by: str) -> str:
+        planned = plan_set(asked, self._store)
+        done = [step.sentence(done=True) for step in apply_push(planned, self._store, by=by)]
+        return "\n".join([*done, *planned.remarks, ""])
+
+    async def _health(self, _: Request) -> Response:
+        stale = self._board.is_stale
+        says = self._stale() if stale else "ok"
+        values = {"ok": not stale, "says": says, "apps": self._board.apps, "waiting": self._board.waiting}
+        return JSONResponse(values, 503 if stale else 200)
+
+    def _stale(self) -> str:
+        return f"the store has not been seen for {self._board.age_s:.0f} s"
+
+    async def _metrics(self, _: Request) -> Response:
+        return Response(generate_latest(self._registry), media_type=PROMETHEUS)
+
+
+CONNECTIONS_MAX = 20_000
+BACKLOG = 1024
+SHUTDOWN_TIMEOUT_S = 3
+LOCAL_ADDRESSES = ("127.0.0.1", "::1", "localhost")
+
+
+class SignalFreeServer(uvicorn.Server):
+    """Signals are ours: a process that was asked to end does so in good order, and well."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def serve(settings: PushSettings, store: Store, log: Callable[[str], None]) -> None:
+    """Until Ctrl-C, SIGTERM or SIGHUP. ConfigError where the address or the certificate is not to be had."""
+    with _listening(settings) as door:
+        asyncio.run(_serve(settings, door, store, log))
+
+
+def _listening(settings: PushSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.address else socket.AF_INET
+    try:
+        return socket.create_server((settings.address, settings.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise bind_error("push", settings.address, settings.port, error) from error
+
+
+async def _serve(settings: PushSettings, door: socket.socket, store: Store, log: Callable[[str], None]) -> None:
+    board = PushCache(store, log)
+    server = SignalFreeServer(_config(settings, PushRoutes(board, store)))
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        board.stop()
+        server.should_exit = True
+
+    for number in shutdown_signals():
+        with suppress(RuntimeError):  # where no signals can be heard, as in a thread of a test
+            loop.add_signal_handler(number, stop)
+    await board.refresh()
+    looking = asyncio.create_task(board.look())
+    log(f"serves {board.apps} pushes at {_address(settings, door)}")
+    if not settings.certificate_file and settings.address not in LOCAL_ADDRESSES:
+        log("without [push] certificate_file anybody on the way can read tokens: let a proxy speak TLS, or set one")
+    try:
+        await server.serve(sockets=[door])
+    finally:
+        board.stop()
+        await looking
+        log("ended")
+
+
+def _address(settings: PushSettings, door: socket.socket) -> str:
+    return f"{'https' if settings.certificate_file else 'http'}://{settings.address}:{door.getsockname()[1]}"
+
+
+def _config(settings: PushSettings, doors: PushRoutes) -> uvicorn.Config:
+    config = uvicorn.Config(
+        doors.app,
+        lifespan="off",
+        access_log=False,
+        log_level="error",
+        server_header=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
+        ssl_certfile=settings.certificate_file or None,
+        ssl_keyfile=settings.key_file or None,
+    )
+    try:
+        config.load()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"[push] certificate_file, key_file: {error}", hint="PEM files, which this user can read"
+        ) from error
+    return config

@@ -1,0 +1,336 @@
+"""A forced switch takes over what another of a dead process has left on its topics. Pure.
+
+The one that is taken over counts as turned back. What it changed on the new home is undone at once. What it changed on
+the old one, which may be gone, is a debt (`debts.py`).
+
+A fail-back or a rebuild makes twins of topics whose home may die meanwhile. Before its point of no return it is taken
+over as any other. Past that point the forced switch takes only topics of which nothing was deleted. Topics that are
+being filled anew stay in the old switch: their twins hold a part, and the rest is on the home that is gone.
+
+What a forced switch may tear: of transactions, and of groups that read and write, told before, group by group. Pure.
+
+A group's place, what it wrote and its state cross one by one. Where `outputs` name all that it writes, its place waited
+for that: so what it reads again may be there twice, and so may be what it wrote of records that never crossed; nothing
+is missing. Where they do not, either may be.
+
+How much of a home had not crossed when it was seen last, topic by topic, and what of it nobody knows. Pure: the time
+comes in.
+
+The mirror looks at the home's ends, also where it carries nothing, as of topics that are paused, and leaves a word of
+that. Receipts know only what came with what was carried: what they say is missing is the least of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from twinshore.config.model import next_term
+from twinshore.config.sentences import count_phrase, join_names
+from twinshore.groups.core.commit_rules import OutputRules, output_topics
+from twinshore.kafka.protocol.offsets import TopicPartitionTuple
+from twinshore.replication.core.lag import LagStatus
+from twinshore.state.core.values import HomeRow, ReplicatedPosition
+from twinshore.switch.core.acl_rules import deferred_cleanup_of, has_promoted, select_rights
+from twinshore.switch.core.steps import (
+    MAKES_TWINS,
+    MOVES_HOMES,
+    SwitchKind,
+    SwitchState,
+    SwitchStatus,
+    SwitchStep,
+    is_past,
+)
+from twinshore.switch.core.unreplicated import ranges_from_json, topics_of_ranges
+
+NAMED_MAX = 5
+
+HomeEpoch = tuple[str, int]  # its cluster, and its term
+
+
+def why_not_take_over(record: SwitchState, old: str, new: str, *, answers: bool = True) -> str:
+    """Why a forced switch from `old` to `new` may not take this one over; empty where it may. `answers`: whether `old`
+    does."""
+    if record.state is SwitchStatus.DONE:
+        return ""  # nothing but its claims can be left
+    # Without the store it writes to the cluster that keeps its record, whoever holds what in the store.
+    alone = bool(record.kept) and not record.awaits_store
+    if is_reversed_by(record, old, new) and not (alone and answers):
+        return ""  # the switch back moves its topics from the home that it gave them
+    if alone:
+        return "may go on without the store: `twinshore switch resume` or `rollback` takes it into the store's hands"
+    if record.committed and not is_refilling(record):
+        return f"is past its point of no return ({record.deed}): `twinshore switch resume` ends it"
+    if record.kind in MAKES_TWINS and (record.new, record.old) != (old, new):
+        return f"makes twins of them on {record.old}: `twinshore switch rollback` ends it"
+    if record.kind not in MAKES_TWINS | MOVES_HOMES:
+        return f"is a {record.kind}: `twinshore switch rollback` ends it"
+    if record.kind not in MAKES_TWINS and (record.old, record.new) != (old, new):
+        return f"moves them from {record.old} to {record.new}: `twinshore switch rollback` ends it"
+    return ""
+
+
+def is_reversed_by(record: SwitchState, old: str, new: str) -> bool:
+    """Whether a switch from `old` to `new` moves topics back that it has moved."""
+    return has_promoted(record) and (record.new, record.old) == (old, new)
+
+
+def is_refilling(record: SwitchState) -> bool:
+    """Whether it has deleted twins, or is about to, which are not whole again without their topics' home."""
+    past = record.committed and not record.ended and not is_past(record.kind, record.deed, SwitchStep.REFILL)
+    return past and record.kind in (SwitchKind.FAILBACK, SwitchKind.REBUILD)
+
+
+def refilling_topics(record: SwitchState) -> tuple[str, ...]:
+    """The topics whose twins it fills anew: nobody can be sent to these."""
+    if not is_refilling(record):
+        return ()
+    if record.kind is SwitchKind.REBUILD:
+        return record.names()
+    return tuple(topic for topic in topics_of_ranges(ranges_from_json(record.tails)) if topic in record.names())
+
+
+def homes_by_topic(rows: Mapping[str, HomeRow]) -> dict[str, HomeEpoch]:
+    """Homes as the store has them."""
+    return {topic: (row.home, row.term) for topic, row in rows.items()}
+
+
+def find_topics_moved_since(record: SwitchState, *homes: Mapping[str, HomeEpoch]) -> tuple[str, ...]:
+    """The topics of a switch past its point of no return that have moved on since, by what any of `homes` says.
+    What it has not done yet would be done to a home of long ago."""
+    if record.kind not in MOVES_HOMES or not record.committed:
+        return ()
+    ours = {one.topic: (record.new, next_term(one.term)) for one in record.topics}
+    said = [(topic, home) for some in homes for topic, home in some.items() if topic in ours]
+    return tuple(sorted({topic for topic, home in said if home[1] >= ours[topic][1] and home != ours[topic]}))
+
+
+def drop_topics(
+    record: SwitchState, topics: Collection[str], now_ms: int, why: str = "has moved on since"
+) -> SwitchState:
+    """The same switch without these topics; over, where none is left."""
+    if not topics:
+        return record
+    left = tuple(one for one in record.topics if one.topic not in topics)
+    rights = select_rights(record.rights, [one.topic for one in left]) if has_promoted(record) else record.rights
+    told = replace(record, rights=rights).tell(
+        now_ms, f"{join_names(sorted(topics), NAMED_MAX)} {why}: nothing more is done to it"
+    )
+    if left:
+        return replace(told, topics=left)
+    which = f"{join_names(record.names(), NAMED_MAX)} {why}"
+    return replace(told, state=SwitchStatus.DONE, kept="", awaits_store=False, waits="", why=which)
+
+
+def mark_taken_over(record: SwitchState, topics: Collection[str], by: str, now_ms: int) -> SwitchState:
+    """The record of the one that is no more; one that has ended stays as it ended, and one that is past its point of no
+    return goes on without the topics that are taken."""
+    if record.ended:
+        return record
+    if is_refilling(record) or (has_promoted(record) and len(topics_taken_over(record, topics)) < len(record.topics)):
+        return drop_topics(record, topics_taken_over(record, topics), now_ms, f"is moved by force, by {by}")
+    if has_promoted(record):
+        told = record.tell(now_ms, f"ended at {record.deed}, as {record.new} is gone: {by} moves the topics by force")
+        return replace(told, state=SwitchStatus.DONE, kept="", awaits_store=False, waits="")
+    why = f"{by} moves the topics by force"
+    told = record.tell(now_ms, f"taken over at {record.deed}: {why}")
+    return replace(told, state=SwitchStatus.ROLLED_BACK, why=why, waits="")
+
+
+def topics_taken_over(record: SwitchState, topics: Collection[str]) -> tuple[str, ...]:
+    """What a forced switch of these topics takes of that one: all of it, unless it goes on with the others."""
+    return tuple(one for one in record.names() if one in topics) if keeps_other_topics(record) else record.names()
+
+
+def topics_freed(record: SwitchState, topics: Collection[str]) -> tuple[str, ...]:
+    """What is claimed for it no more. Topics that were taken out of it before, by whoever was killed then, are in its
+    record no more, and may be claimed still."""
+    return tuple(topics) if keeps_other_topics(record) else record.names()
+
+
+def keeps_other_topics(record: SwitchState) -> bool:
+    """Whether it is past the point where what is not taken of it could turn back."""
+    return is_refilling(record) or has_promoted(record)
+
+
+def describe_takeover(record: SwitchState, topics: Collection[str]) -> str:
+    """What the preview of a forced switch of these topics says."""
+    debt = deferred_cleanup_of(record)
+    away = debt.old if debt else ""
+    if record.ended:
+        return f"frees what is claimed still for the {_called(record)}, which has ended"
+    if has_promoted(record):
+        return _said_of_flipped(record, topics)
+    which = f"{_called(record)}, by {record.by}, which stands at {record.deed}"
+    if is_refilling(record):
+        return (
+            f"takes {join_names(list(topics_taken_over(record, topics)), NAMED_MAX)} out of the {which}: nothing "
+            "was deleted of it"
+        )
+    later = f"; what it changed on {away} is undone when {away} is back" if away else ""
+    return f"takes over the {which}: it counts as turned back{later}"
+
+
+def _said_of_flipped(record: SwitchState, topics: Collection[str]) -> str:
+    which = f"{_called(record)}, by {record.by}, which stands at {record.deed}: it has moved them already"
+    left = sorted(set(record.names()) - set(topics))
+    some = join_names(sorted(set(record.names()) & set(topics)), NAMED_MAX)
+    what = f"takes {some} out of the {which}, and {join_names(left, NAMED_MAX)} stays on {record.new}" if left else ""
+    runs = record.kept and not record.awaits_store and record.deed is SwitchStep.AFTER
+    command = "; see that no command `after` of it runs any more, with whoever began it" if runs else ""
+    return (what or f"ends the {which}") + command
+
+
+def describe_refilling_topics(record: SwitchState, topics: Collection[str]) -> str:
+    """Why these topics stay where they are."""
+    some = join_names([one for one in refilling_topics(record) if one in topics], NAMED_MAX)
+    return (
+        f"left out: {some}, which the {_called(record)} fills anew on {record.old}: only a part is there, and it stays "
+        f"at home on {record.new} until that is back"
+    )
+
+
+def _called(record: SwitchState) -> str:
+    noun = record.kind if record.kind is SwitchKind.REBUILD else f"{record.kind} switch"
+    return f"{noun} {record.id[:8]} of {join_names(record.names(), NAMED_MAX)}"
+
+
+# As Kafka Streams calls the topics of an application, whose id is its group's name.
+REPARTITION_SUFFIX = "-repartition"
+STREAMS_SUFFIXES = ("-changelog", REPARTITION_SUFFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class InconsistentGroup:
+    """A group that writes to topics of the switch. `named`: by `outputs`, which its place waits for; `unnamed`: by what
+    its topics are called. `again`: so many offsets at most it reads again. `placeless`: partitions of what it reads
+    where no place of its has crossed; they count whole."""
+
+    group: str
+    named: frozenset[str]
+    unnamed: frozenset[str]
+    again: int
+    placeless: tuple[str, ...] = ()
+
+    def sentence(self) -> str:
+        written = join_names(sorted(self.named | self.unnamed), NAMED_MAX)
+        if self.unnamed:
+            why = (
+                f"no `outputs` name {join_names(sorted(self.unnamed), NAMED_MAX)}, so its places did not wait for them"
+            )
+            told = f"group {self.group} may be torn: what it wrote to {written} may be missing or come twice: {why}"
+        else:
+            some = count_phrase(self.again, "offset")
+            again = f"it reads up to {some} again, and {written} may hold already what it wrote of these"
+            told = f"group {self.group} may be torn: {again}, and of records that never crossed"
+        if not self.placeless:
+            return told
+        where = join_names(self.placeless, NAMED_MAX)
+        return f"{told}; it has no place in {where}, and begins there where its `auto.offset.reset` says"
+
+
+def describe_torn_transactions(new: str) -> str:
+    """What becomes of transactions that had not crossed whole: records cross only below the last stable offset, those
+    of each partition by themselves."""
+    return (
+        f"a transaction that was open has no record on {new}; one that was committed and had crossed in part is torn: "
+        "its records that crossed stay"
+    )
+
+
+def topics_read_by_group(
+    group: str, rules: OutputRules, topics: Iterable[str], places: Iterable[TopicPartitionTuple]
+) -> frozenset[str]:
+    """The topics of these that the group reads, where it writes to some of them too, as far as is known; else none. It
+    reads a topic where it has a place in it; an application of Kafka Streams reads its repartition topics as well."""
+    some = frozenset(topics)
+    own = _own(group, some)
+    read = {topic for topic, _ in places if topic in some}
+    if not read or not output_topics(rules, group, some) | own:
+        return frozenset()
+    return frozenset(read | {topic for topic in own if topic.endswith(REPARTITION_SUFFIX)})
+
+
+def assess_group(
+    group: str,
+    rules: OutputRules,
+    topics: Iterable[str],
+    places: Mapping[TopicPartitionTuple, int],
+    spans: Mapping[TopicPartitionTuple, tuple[int, int]],
+) -> InconsistentGroup | None:
+    """None where the group writes to none of these topics, as far as is known, or reads none. `spans`: begin and end of
+    each partition of what it reads."""
+    some = frozenset(topics)
+    reads = topics_read_by_group(group, rules, some, places)
+    if not reads:
+        return None
+    named = output_topics(rules, group, some)
+    filled = {where: span for where, span in spans.items() if where[0] in reads and span[1] > span[0]}
+    placeless = tuple(f"{topic}-{number}" for topic, number in sorted(filled.keys() - places.keys()))
+    again = sum(max(0, end - places.get(where, begin)) for where, (begin, end) in filled.items())
+    return InconsistentGroup(group, named, _own(group, some) - named, again, placeless)
+
+
+def _own(group: str, topics: frozenset[str]) -> frozenset[str]:
+    return frozenset(one for one in topics if one.startswith(f"{group}-") and one.endswith(STREAMS_SUFFIXES))
+
+
+LOSS_UNKNOWN = "how much is lost is not known"  # said first: a count of before may be taken for it
+
+
+@dataclass(frozen=True, slots=True)
+class UnreplicatedOffsets:
+    """`offsets` had not crossed when the home was seen at `seen_ms`; at least so many, where not `whole`. `unknown`:
+    topics of which nothing is known."""
+
+    offsets: int
+    seen_ms: int
+    whole: bool = True
+    unknown: tuple[str, ...] = ()
+
+    def sentences(self, home: str, topics: int, now_ms: int) -> list[str]:
+        """For people; of how many `topics` it was asked."""
+        if len(self.unknown) == topics:
+            return [f"how much of {home} had not crossed is not known: this store has not seen where its logs end"]
+        age = f"{max(0.0, (now_ms - self.seen_ms) / 1000):.0f} s"
+        count = f"{count_phrase(self.offsets, 'offset')} had not crossed"
+        if self.whole:
+            said = [f"{LOSS_UNKNOWN}: {age} before now, when {home} was last seen, {count}"]
+        elif self.offsets:
+            said = [f"{LOSS_UNKNOWN}: {age} before now, when {home} was last seen in part, at least {count}"]
+        else:
+            seen = f"nothing was missing of the part that was seen {age} ago"
+            said = [f"how much of {home} had not crossed is not known: {seen}"]
+        if self.unknown:
+            some = join_names(self.unknown, NAMED_MAX)
+            said.append(f"how much of {some} had not crossed is not known: this store has not seen where that ends")
+        return said
+
+
+def estimate_unreplicated(
+    partitions: Mapping[str, int], positions: Iterable[ReplicatedPosition], word: LagStatus | None, *, every: bool
+) -> UnreplicatedOffsets:
+    """Of topics with so many partitions each, by the mirror's last word where it says something of the topic, else by
+    the receipts. `every`: these are all topics of the link, so that a word which names no topics tells of them."""
+    if every and word is not None and not word.topics and word.partitions == sum(partitions.values()):
+        seen = word.partitions > word.unseen
+        return UnreplicatedOffsets(word.lag, word.seen_ms, not word.unseen, () if seen else tuple(sorted(partitions)))
+    receipts: dict[str, list[ReplicatedPosition]] = {}
+    for at in positions:
+        receipts.setdefault(at.topic, []).append(at)
+    offsets, whole, by_word = 0, True, False
+    unknown: list[str] = []
+    last_ms: list[int] = []
+    for topic, count in sorted(partitions.items()):
+        told = word.topics.get(topic) if word is not None else None
+        ours = receipts.get(topic, [])
+        if told is not None and told.partitions > told.unseen:
+            offsets, by_word = offsets + told.lag, True
+            whole = whole and not told.unseen and told.partitions >= count
+        elif ours:
+            offsets, whole = offsets + sum(max(0, at.source_end - at.to_offset) for at in ours), False
+            last_ms.append(max(at.last_ms for at in ours))
+        else:
+            unknown.append(topic)
+    seen_ms = word.seen_ms if word is not None and by_word else max(last_ms, default=0)
+    return UnreplicatedOffsets(offsets, seen_ms, whole, tuple(unknown))

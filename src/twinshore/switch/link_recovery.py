@@ -1,0 +1,170 @@
+"""What the cluster that is left says of a link while the store is dead: as whom it writes, its twins, their homes.
+
+A store for the time of a switch is filled with it, so that the same deeds are done by the same hands. What the dead
+store alone knows is not in it: receipts, operators' words, what was held back from the twins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from twinshore.config.errors import RefusedError
+from twinshore.config.model import TWINS_TOPIC, Link, TopicPartition
+from twinshore.config.sentences import join_names
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.record_batch import CONTROL_FLAG
+from twinshore.kafka.state_topic import StateTopic
+from twinshore.replication.core.claim_records import LinkClaimState, LinkClaimStates, LinkWriter, iter_anchors
+from twinshore.replication.core.ownership import pair_name
+from twinshore.replication.task.core.position import marker_producer_id
+from twinshore.routing.core.home_records import HomeRecord
+from twinshore.state.core.values import HomeChange, HomeRow, LinkIdentity, TwinRow
+from twinshore.state.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredLink:
+    """What the new home says of a link whose store does not answer. `mapped`: topics whose twins have offsets of their
+    own."""
+
+    link: Link
+    identity: LinkIdentity
+    twins: tuple[TwinRow, ...]
+    homes: tuple[HomeRow, ...]
+    mapped: tuple[str, ...]
+
+    def topics(self) -> set[str]:
+        return {row.topic for row in self.twins}
+
+    def elsewhere(self) -> dict[str, str]:
+        """Topics that are not at home on the link's source, with their homes."""
+        return {row.topic: row.home for row in self.homes if row.home != self.link.source}
+
+
+def recover_link(link: Link, target: KafkaCluster, lines: Mapping[str, HomeRecord]) -> RecoveredLink | None:
+    """None where nothing there says that the link writes. `lines`: the home lines of that cluster."""
+    told = _told(link, target)
+    if told is None or told.writer is None:
+        return None
+    return rebuild_link_state(link, told, told.writer, lines)
+
+
+def rebuild_link_state(
+    link: Link, told: LinkClaimState, writer: LinkWriter, lines: Mapping[str, HomeRecord]
+) -> RecoveredLink:
+    """What these notes and lines say. Pure."""
+    ids = {told.source_id: link.source, writer.target_cluster_id: link.target}
+    identity = LinkIdentity(
+        link.name, writer.producer_id, writer.producer_epoch, told.source_id, writer.target_cluster_id
+    )
+    rows = [
+        TwinRow(
+            *(link.name, topic, partition, note.source_topic_id, note.target_topic_id),
+            *(run.offset, run.sequence, 0, run.inherited, run.epoch),
+        )
+        for (topic, _), note in sorted(told.twins.items())
+        for partition, run in iter_anchors([note])
+    ]
+    topics = {row.topic for row in rows}
+    homes = [
+        HomeRow(pair_name(link), topic, ids.get(line.cluster_id, line.home), line.term, line.since_ms, line.set_by)
+        for topic, line in sorted(lines.items())
+        # A mirror that runs forgets a twin that has become a home.
+        if topic in topics or ids.get(line.cluster_id) == link.target
+    ]
+    mapped = sorted({topic for (topic, _), note in told.twins.items() if note.mapped})
+    return RecoveredLink(link, identity, tuple(rows), tuple(homes), tuple(mapped))
+
+
+def store_recovered_links(store: Store, found: Iterable[RecoveredLink], also: Collection[str] = ()) -> None:
+    """The store knows what is left there, of topics at home elsewhere only those of `also`."""
+    for one in found:
+        gone = (one.elsewhere().keys() | set(one.mapped)) - set(also)
+        store.links.save_identity(one.identity)
+        # Before the twins, which a flip takes away.
+        store.topics_in_switch.flip([_said(row) for row in one.homes])
+        store.twins.save([row for row in one.twins if row.topic not in gone])
+
+
+def _said(row: HomeRow) -> HomeChange:
+    """The home as the lines say it, in their term."""
+    return HomeChange(
+        pair=row.pair,
+        topic=row.topic,
+        home=row.home,
+        term=row.term,
+        link="",
+        back="",
+        source_topic_id="",
+        target_topic_id="",
+        points=(),
+        since_ms=row.since_ms,
+        set_by=row.set_by,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LastWriters:
+    """Who wrote last to the link's twins. `strange`: partitions that end with records of somebody whom the notes do not
+    name; `ours`: whether a broker knows the link that they name as a writer of any of these."""
+
+    strange: tuple[str, ...] = ()
+    ours: bool = True
+
+    @property
+    def refused(self) -> bool:
+        """Nothing shows that the notes are of the link as it writes now."""
+        return bool(self.strange) and not self.ours
+
+
+def find_last_writers(target: KafkaCluster, found: RecoveredLink, topics: Collection[str]) -> LastWriters:
+    """Of these topics. The notes may be older than what was written last, and a fence shuts out whom they name. Read
+    are the ends alone to which a broker remembers that somebody else has written."""
+    pid = found.identity.producer_id
+    ours = {pid, marker_producer_id(pid)}
+    below = {TopicPartition(row.topic, row.partition): row.inherited for row in found.twins if row.topic in topics}
+    writers = target.describe_producers(below)
+    others = [
+        named
+        for named, some in writers.items()
+        if any(one.producer_id not in ours and one.last_sequence >= 0 for one in some)
+    ]
+    ends = target.list_offsets(others, OffsetKind.HIGH_WATERMARK) if others else {}
+    strange = []
+    for named in others:
+        last = target.read_tail_batch(named, ends[named] - 1) if ends[named] > below[named] else None
+        if last is not None and not last.attributes & CONTROL_FLAG and last.producer_id not in ours:
+            strange.append(str(named))
+    known = any(one.producer_id in ours for some in writers.values() for one in some)
+    return LastWriters(tuple(sorted(strange)), known)
+
+
+def _told(link: Link, target: KafkaCluster) -> LinkClaimState | None:
+    """The notes of the one source that the link's twins are of."""
+    with target.errand():
+        notebook, found = StateTopic(target, TWINS_TOPIC), LinkClaimStates(link.name)
+        if not notebook.exists():
+            return None
+        for notes, _ in notebook.pages(0):
+            for note in notes:
+                found.take(note.key, note.value)
+        several = found.written(target.cluster_id())
+        if len(several) > 1:
+            several = _of_now(link, several, target)
+    if len(several) > 1:
+        sources = join_names([told.source_id for told in several], len(several))
+        raise RefusedError(
+            f"{target.name} has notes of {link.name} from several clusters ({sources}), and the store does not answer",
+            hint=f"which of them is {link.source} the store knows",
+        )
+    return several[0] if several else None
+
+
+def _of_now(link: Link, several: list[LinkClaimState], target: KafkaCluster) -> list[LinkClaimState]:
+    """Those whose twins are the topics that are there now."""
+    names = sorted({link.twin_of(topic) for told in several for topic, _ in told.twins})
+    seen = target.metadata(names, refresh=True).topics
+    ids = {topic.topic_id.hex() for topic in seen.values() if not topic.error}
+    return [told for told in several if any(note.target_topic_id in ids for note in told.twins.values())]
