@@ -60,7 +60,7 @@ IDLE_MIN, IDLE_RECORDS, IDLE_TURNS = 0.9, 100_000, 3
 def claims(_seed: int, _only: Collection[str] = ()) -> list[Claim]:
     """All that are measured, in the order of the promise."""
     moved = Once(_planned)
-    load = f"{RECORDS_PER_S:,} records/s by {PRODUCERS} HotProducers, {GROUPS} groups of HotConsumers"
+    load = f"{RECORDS_PER_S:,} records/s by {PRODUCERS} FailoverProducers, {GROUPS} groups of FailoverConsumers"
     return [
         Claim("planned", f"planned under {load}: 0 lost, doubled, reordered, read again; no error", _exact(moved)),
         Claim("planned-pause", f"the same: the longest pause is below {PAUSE_S_MAX:g} s", _pause(moved)),

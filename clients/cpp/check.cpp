@@ -3,7 +3,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "hot_consumer.hpp"
+#include "failover_consumer.hpp"
 
 #include <librdkafka/rdkafka_mock.h>  // it leans on the other one
 
@@ -77,7 +77,7 @@ Clusters clusters(const Played& east, const Played& west, const Settings& more) 
 }
 
 // The next so many; fewer where there are no more within the time.
-std::vector<Message> read(HotConsumer& consumer, std::size_t count) {
+std::vector<Message> read(FailoverConsumer& consumer, std::size_t count) {
     std::vector<Message> found;
     const std::int64_t until = now() + WITHIN_MS * MS;
     while (found.size() < count && now() < until)
@@ -88,7 +88,7 @@ std::vector<Message> read(HotConsumer& consumer, std::size_t count) {
 void it_refuses_to_be_a_static_member() {
     std::string why;
     try {
-        HotConsumer({{"east", {{"group.id", "readers"}, {"group.instance.id", "one"}}}}, "east", "check");
+        FailoverConsumer({{"east", {{"group.id", "readers"}, {"group.instance.id", "one"}}}}, "east", "check");
     } catch (const Error& error) {
         why = error.what();
     }
@@ -100,7 +100,7 @@ void it_commits_by_itself_as_it_is_set() {
     east.write("stays", "key", "0");
     const auto stands = [&](const std::string& word) {
         const std::string group = "readers-" + word;
-        HotConsumer consumer(clusters(east, west, {{"group.id", group}, {"enable.auto.commit", word}}), "east", "check");
+        FailoverConsumer consumer(clusters(east, west, {{"group.id", group}, {"enable.auto.commit", word}}), "east", "check");
         consumer.subscribe({"stays"});
         if (read(consumer, 1).size() != 1) throw Error(group + " reads nothing");
         consumer.close();
@@ -174,7 +174,7 @@ void a_line_that_no_switch_writes_is_far() {
 }
 
 // What is handed out until then.
-std::vector<Message> read_until(HotConsumer& consumer, const std::function<bool()>& holds, const std::string& what) {
+std::vector<Message> read_until(FailoverConsumer& consumer, const std::function<bool()>& holds, const std::string& what) {
     std::vector<Message> found;
     const std::int64_t until = now() + WITHIN_MS * MS;
     while (!holds()) {
@@ -192,7 +192,7 @@ void it_reads_on_where_it_was_though_a_neighbour_leaves_another_home() {
         for (Played* played : {&east, &west}) played->write("moves", "key", std::to_string(one));
     }
     say(east, west, "stays", west, 30'000, 0, "settled");  // a stranger's, which leads nobody away
-    HotConsumer consumer(clusters(east, west, {{"group.id", "readers"}, {"enable.auto.commit", "false"}}), "east", "check");
+    FailoverConsumer consumer(clusters(east, west, {{"group.id", "readers"}, {"enable.auto.commit", "false"}}), "east", "check");
     consumer.subscribe({"moves", "stays"});
     if (read(consumer, 2 * RECORDS).size() != 2 * RECORDS) throw Error("it does not read all");
     say(east, west, "stays", east, 1, 1, "announced");

@@ -4,7 +4,7 @@
 #include <iostream>
 #include <thread>
 
-#include "hot_producer.hpp"
+#include "failover_producer.hpp"
 
 int main(int count, char** words) try {
     if (count != 5) throw twinshore::Error("load TOPIC EAST WEST RECORDS_PER_S");
@@ -18,7 +18,7 @@ int main(int count, char** words) try {
     });
     const twinshore::Clusters clusters{
         {"east", {{"bootstrap.servers", words[2]}}}, {"west", {{"bootstrap.servers", words[3]}}}};
-    twinshore::HotProducer producer(
+    twinshore::FailoverProducer producer(
         clusters, "east", {topic}, "cpp-load", [](const std::string& sentence) { std::cerr << sentence << std::endl; });
     const auto begun = std::chrono::steady_clock::now();
     for (long number = 0; !ending; ++number) {

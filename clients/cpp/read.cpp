@@ -6,7 +6,7 @@
 #include <sstream>
 #include <thread>
 
-#include "hot_consumer.hpp"
+#include "failover_consumer.hpp"
 
 int main(int count, char** words) try {
     if (count != 5) throw twinshore::Error("read TOPIC GROUP EAST WEST");
@@ -26,7 +26,7 @@ int main(int count, char** words) try {
         std::cout << "moved " << old << " " << home << std::endl;
     };
     moving.warn = [](const std::string& sentence) { std::cerr << sentence << std::endl; };
-    twinshore::HotConsumer consumer(clusters, "east", "cpp-read", moving);
+    twinshore::FailoverConsumer consumer(clusters, "east", "cpp-read", moving);
     std::vector<std::string> topics;
     std::istringstream named(words[1]);
     for (std::string topic; std::getline(named, topic, ',');) topics.push_back(topic);

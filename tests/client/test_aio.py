@@ -1,4 +1,4 @@
-"""The asyncio variants: nothing keeps the loop waiting, and the answers are those of a HotProducer and HotConsumer."""
+"""The asyncio variants: nothing keeps the loop waiting, and the answers are those of a FailoverProducer and FailoverConsumer."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ class Stage:
 def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     made = Stage()
     monkeypatch.setattr("twinshore.client.paired_consumer.Consumer", lambda settings: Played(settings, made))
-    monkeypatch.setattr("twinshore.client.paired_consumer.LogEnds", lambda *_: made.ends)
+    monkeypatch.setattr("twinshore.client.paired_consumer.LogEndPoller", lambda *_: made.ends)
     monkeypatch.setattr("twinshore.client.group_member.LEAVE_TIMEOUT_S", 0.2)
     yield made
     made.answers.set()

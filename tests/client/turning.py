@@ -1,4 +1,4 @@
-"""A HotProducer whose turns a test makes one by one: librdkafka is played, what clusters say is told by hand."""
+"""A FailoverProducer whose turns a test makes one by one: librdkafka is played, what clusters say is told by hand."""
 
 from __future__ import annotations
 

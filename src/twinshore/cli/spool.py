@@ -10,7 +10,7 @@ import typer
 
 from twinshore.cli.app import JSON, SETTINGS, load_settings_file, print_result, run_steps
 
-FOLDER = typer.Argument(help="The folder that a HotProducer has as `spool`.", metavar="DIR")
+FOLDER = typer.Argument(help="The folder that a FailoverProducer has as `spool`.", metavar="DIR")
 TOPICS = typer.Option([], "--topic", help="Only this topic, whole name; may be given several times.")
 TOPIC = typer.Option(..., "--topic", help="The topic, whole name.")
 FIRST = typer.Option("", "--first", help="Where topics go of which no cluster says where they are at home.")

@@ -287,7 +287,7 @@ POLL_INTERVAL_S = 0.05
 
 
 class FailoverConsumer(AssignmentCalls):
-    """`clusters` and `config` as a HotProducer's, with `group.id`. `before_move(topic, old, "")` is called before the
+    """`clusters` and `config` as a FailoverProducer's, with `group.id`. `before_move(topic, old, "")` is called before the
     member leaves a topic that a switch holds, or for settings that were pushed, `after_move(topic, old, new)` once it
     has joined at the new home; from within poll or consume, as all callbacks. One thread at a time may call it."""
 
@@ -337,7 +337,7 @@ class FailoverConsumer(AssignmentCalls):
         on. ConfigError for an expression: topics are followed by name."""
         names = check_topic_names(topics)
         if wild := [topic for topic in names if topic.startswith("^")]:
-            raise ConfigError(f"{wild[0]} is an expression: a HotConsumer follows topics by their names")
+            raise ConfigError(f"{wild[0]} is an expression: a FailoverConsumer follows topics by their names")
         self._moves.end()
         assigned, revoked, lost = self._telling(on_assign, deals=True), self._telling(on_revoke), self._telling(on_lost)
         self._moves.begin(names, RebalanceCallbacks(assigned, revoked, lost))

@@ -424,7 +424,7 @@ WAITING_POLL_INTERVAL_S = 0.01  # while records wait for answers
 
 
 class FailoverPairConsumer(AssignmentCalls):
-    """`clusters` and `config` as a HotConsumer's; the two clusters are called as their links call them, which is what
+    """`clusters` and `config` as a FailoverConsumer's; the two clusters are called as their links call them, which is what
     twins' names begin with. `cluster`: the one where it reads, without it the first, or the pushed home. `wait_s`: how
     long a home that does not answer is waited for. One thread at a time may call it."""
 
@@ -472,7 +472,7 @@ class FailoverPairConsumer(AssignmentCalls):
         there. Callbacks are given this consumer, whose places are behind what was handed out."""
         for topic in check_topic_names(topics):
             if topic.startswith("^"):
-                raise ConfigError(f"{topic} is an expression: a HotPairConsumer follows topics by their names")
+                raise ConfigError(f"{topic} is an expression: a FailoverPairConsumer follows topics by their names")
             for home in self._sites:
                 if topic in (local_topic_name(one, home, "") for one in topics):
                     raise ConfigError(f"{topic} is the twin that {home} has of another topic, and is read with it")

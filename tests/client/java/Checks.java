@@ -160,7 +160,7 @@ public final class Checks {
         east.put("linger.ms", "soon");
         east.put("delivery.timeout.ms", "1000");
         east.put("retries", "1");
-        HotProducer producer = new HotProducer(Map.of("east", east), "east", List.of("orders"), "shop");
+        FailoverProducer producer = new FailoverProducer(Map.of("east", east), "east", List.of("orders"), "shop");
         said("given up after", producer.settings("east").get("delivery.timeout.ms"));
         said("tried again", producer.settings("east").get("retries"));
         settled(producer);
@@ -183,7 +183,7 @@ public final class Checks {
         Properties east = new Properties();
         east.put("bootstrap.servers", "127.0.0.1:1");
         east.put("interceptor.classes", Raises.class.getName());
-        HotProducer producer = new HotProducer(Map.of("east", east), "east", List.of("orders"), "till");
+        FailoverProducer producer = new FailoverProducer(Map.of("east", east), "east", List.of("orders"), "till");
         List<String> heard = Collections.synchronizedList(new ArrayList<>());
         for (String value : List.of("one", "two")) {
             producer.send(new ProducerRecord<>("orders", null, value.getBytes()), (at, error) -> {
@@ -197,7 +197,7 @@ public final class Checks {
         producer.close(Duration.ZERO);
     }
 
-    private static void settled(HotProducer producer) {
+    private static void settled(FailoverProducer producer) {
         Following following = producer.centre.following;
         long now = Clock.now();
         following.met("east", "east");

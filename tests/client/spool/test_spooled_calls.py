@@ -1,4 +1,4 @@
-"""A HotProducer with a spool, where no cluster answers and where one does."""
+"""A FailoverProducer with a spool, where no cluster answers and where one does."""
 
 from __future__ import annotations
 

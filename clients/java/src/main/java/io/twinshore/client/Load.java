@@ -23,7 +23,7 @@ public final class Load {
         }
         long pause = 1_000_000_000L / Integer.parseInt(words[3]);
         var clusters = Map.of("east", east, "west", west);
-        try (HotProducer producer = new HotProducer(clusters, "east", List.of(topic), "java-load")) {
+        try (FailoverProducer producer = new FailoverProducer(clusters, "east", List.of(topic), "java-load")) {
             long begun = System.nanoTime();
             for (long number = 0; System.in.available() == 0; number++) {
                 String key = "key-" + number % 7, value = Long.toString(number);

@@ -15,13 +15,13 @@ public final class Read {
 
     public static void main(String[] words) throws Exception {
         Properties east = settings(words[1], words[2]), west = settings(words[1], words[3]);
-        HotConsumer.Moves moves = new HotConsumer.Moves() {
+        FailoverConsumer.Moves moves = new FailoverConsumer.Moves() {
             @Override
             public void afterMove(String moved, String from, String to) {
                 System.out.println("moved " + from + " " + to);
             }
         };
-        try (HotConsumer consumer = new HotConsumer(Map.of("east", east, "west", west), "east", "java-read", moves)) {
+        try (FailoverConsumer consumer = new FailoverConsumer(Map.of("east", east, "west", west), "east", "java-read", moves)) {
             consumer.subscribe(List.of(words[0].split(",")));
             while (System.in.available() == 0) {
                 for (ConsumerRecord<byte[], byte[]> one : consumer.poll(Duration.ofMillis(200))) {

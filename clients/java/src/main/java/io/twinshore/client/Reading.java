@@ -10,7 +10,7 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.TimeoutException;
 
-/** One topic as a HotConsumer reads it: where ({@code at}; null between two homes), in which term, and how far its
+/** One topic as a FailoverConsumer reads it: where ({@code at}; null between two homes), in which term, and how far its
  * records were handed out to the application, by partition. */
 final class Reading {
     private static final Duration PATIENCE = Duration.ofSeconds(5);

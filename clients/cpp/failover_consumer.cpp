@@ -1,4 +1,4 @@
-#include "hot_consumer.hpp"
+#include "failover_consumer.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -13,7 +13,7 @@ constexpr int LOOK_MS = 50, ASK_MS = 10'000, LEAVE_MS = 5'000;
 
 }  // namespace
 
-HotConsumer::HotConsumer(Clusters clusters, std::string begin, std::string name, Moving moving)
+FailoverConsumer::FailoverConsumer(Clusters clusters, std::string begin, std::string name, Moving moving)
     : clusters_(std::move(clusters)), begin_(std::move(begin)), name_(std::move(name)), moving_(std::move(moving)) {
     if (!clusters_.count(begin_)) throw Error("no cluster is called " + begin_);
     for (const auto& [cluster, settings] : clusters_) {
@@ -25,9 +25,9 @@ HotConsumer::HotConsumer(Clusters clusters, std::string begin, std::string name,
     }
 }
 
-HotConsumer::~HotConsumer() { close(); }
+FailoverConsumer::~FailoverConsumer() { close(); }
 
-void HotConsumer::subscribe(std::vector<std::string> topics) {
+void FailoverConsumer::subscribe(std::vector<std::string> topics) {
     if (centre_) throw Error(name_ + " has subscribed already");
     for (const auto& topic : topics)
         if (topic.empty() || topic[0] == '^' || topic.back() == '*')
@@ -36,7 +36,7 @@ void HotConsumer::subscribe(std::vector<std::string> topics) {
     centre_ = std::make_unique<Centre>(name_, topics_, begin_, clusters_, [this] { news_ = true; }, moving_.warn);
 }
 
-std::optional<Message> HotConsumer::poll(std::chrono::milliseconds within) {
+std::optional<Message> FailoverConsumer::poll(std::chrono::milliseconds within) {
     if (!centre_) throw Error(name_ + " has subscribed to nothing");
     const std::int64_t until = now() + within.count() * MS;
     while (true) {
@@ -59,14 +59,14 @@ std::optional<Message> HotConsumer::poll(std::chrono::milliseconds within) {
     }
 }
 
-void HotConsumer::commit() {
+void FailoverConsumer::commit() {
     for (auto& [cluster, member] : members_) {
         const Partitions done = places(member.kafka.get());
         if (done->cnt) check(rd_kafka_commit(member.kafka.get(), done.get(), 0), cluster);
     }
 }
 
-std::string HotConsumer::where(const std::string& topic) const {
+std::string FailoverConsumer::where(const std::string& topic) const {
     const auto at = at_.find(topic);
     if (at != at_.end()) return at->second;
     if (!centre_) return "nothing is subscribed to";
@@ -74,7 +74,7 @@ std::string HotConsumer::where(const std::string& topic) const {
     return order.writes() ? "about to be read on " + order.cluster : order.why;
 }
 
-void HotConsumer::close() {
+void FailoverConsumer::close() {
     while (!members_.empty()) {
         const auto [cluster, topics] = std::pair(members_.begin()->first, members_.begin()->second.topics);
         leave(cluster, topics);
@@ -84,7 +84,7 @@ void HotConsumer::close() {
 }
 
 // Leaves what a switch holds, and joins where topics are at home.
-void HotConsumer::follow() {
+void FailoverConsumer::follow() {
     if (!news_.exchange(false) && now() < looked_ + LOOK) return;
     looked_ = now();
     const auto held = centre_->following.held();
@@ -107,7 +107,7 @@ void HotConsumer::follow() {
 }
 
 // All of the member's topics; those that stay are joined again.
-void HotConsumer::leave(const std::string& cluster, const std::set<std::string>& stay) {
+void FailoverConsumer::leave(const std::string& cluster, const std::set<std::string>& stay) {
     Member& member = members_.at(cluster);
     std::vector<std::string> leaving;
     std::set_difference(member.topics.begin(), member.topics.end(), stay.begin(), stay.end(), std::back_inserter(leaving));
@@ -131,7 +131,7 @@ void HotConsumer::leave(const std::string& cluster, const std::set<std::string>&
 }
 
 // A home that does not answer takes no place, and is left all the same: this member knows how far it has read.
-void HotConsumer::commit_last(const std::string& cluster, rd_kafka_t* kafka, const rd_kafka_topic_partition_list_t* places) {
+void FailoverConsumer::commit_last(const std::string& cluster, rd_kafka_t* kafka, const rd_kafka_topic_partition_list_t* places) {
     const Queue answers(rd_kafka_queue_new(kafka));
     auto error = rd_kafka_commit_queue(kafka, places, answers.get(), nullptr, nullptr);
     if (!error) {
@@ -142,7 +142,7 @@ void HotConsumer::commit_last(const std::string& cluster, rd_kafka_t* kafka, con
 }
 
 // Within its time, also where the cluster is dead. What was fetched and not handed out is dropped.
-void HotConsumer::leave_group(rd_kafka_t* kafka) {
+void FailoverConsumer::leave_group(rd_kafka_t* kafka) {
     const Queue events(rd_kafka_queue_new(kafka));
     if (rd_kafka_error_t* error = rd_kafka_consumer_close_queue(kafka, events.get())) rd_kafka_error_destroy(error);
     const std::int64_t until = now() + LEAVE_MS * MS;
@@ -154,7 +154,7 @@ void HotConsumer::leave_group(rd_kafka_t* kafka) {
     }
 }
 
-void HotConsumer::join(const std::string& cluster, const std::map<std::string, std::int64_t>& topics) {
+void FailoverConsumer::join(const std::string& cluster, const std::map<std::string, std::int64_t>& topics) {
     Member made{member(cluster), {}};
     const Partitions names = partitions();
     for (const auto& [topic, term] : topics) {
@@ -176,7 +176,7 @@ void HotConsumer::join(const std::string& cluster, const std::map<std::string, s
 }
 
 // How far the topic was handed out, as its home counts now.
-void HotConsumer::carry(const std::string& topic, std::int64_t term) {
+void FailoverConsumer::carry(const std::string& topic, std::int64_t term) {
     const auto line = centre_->following.line(topic);
     const auto was = terms_.try_emplace(topic, term).first->second;
     for (auto one = behind_.begin(); one != behind_.end();) {
@@ -188,7 +188,7 @@ void HotConsumer::carry(const std::string& topic, std::int64_t term) {
     terms_[topic] = term;
 }
 
-void HotConsumer::rebalanced(rd_kafka_t* kafka, bool dealt, rd_kafka_topic_partition_list_t* partitions) {
+void FailoverConsumer::rebalanced(rd_kafka_t* kafka, bool dealt, rd_kafka_topic_partition_list_t* partitions) {
     const char* const protocol = rd_kafka_rebalance_protocol(kafka);
     const bool is_incremental = protocol && !std::strcmp(protocol, "COOPERATIVE");
     rd_kafka_error_t* error = nullptr;
@@ -211,7 +211,7 @@ void HotConsumer::rebalanced(rd_kafka_t* kafka, bool dealt, rd_kafka_topic_parti
 
 // Right behind a move, where the group's place lies before what this member has handed out, behind that. At any later
 // time the group's place alone counts, as for every consumer.
-void HotConsumer::place(rd_kafka_t* kafka, rd_kafka_topic_partition_list_t* partitions) {
+void FailoverConsumer::place(rd_kafka_t* kafka, rd_kafka_topic_partition_list_t* partitions) {
     const Partitions ours = twinshore::partitions();
     std::set<std::string> dealt;
     for (int one = 0; one < partitions->cnt; ++one) {
@@ -233,7 +233,7 @@ void HotConsumer::place(rd_kafka_t* kafka, rd_kafka_topic_partition_list_t* part
 }
 
 // Behind what was handed out of what this member reads now.
-Partitions HotConsumer::places(rd_kafka_t* kafka) const {
+Partitions FailoverConsumer::places(rd_kafka_t* kafka) const {
     rd_kafka_topic_partition_list_t* raw = nullptr;
     check(rd_kafka_assignment(kafka, &raw), name_);
     const Partitions mine(raw);
@@ -247,7 +247,7 @@ Partitions HotConsumer::places(rd_kafka_t* kafka) const {
     return found;
 }
 
-Message HotConsumer::message(const std::string& cluster, const rd_kafka_message_t& raw) {
+Message FailoverConsumer::message(const std::string& cluster, const rd_kafka_message_t& raw) {
     const auto bytes = [](const void* at, std::size_t size) {
         return at ? std::optional(std::string(static_cast<const char*>(at), size)) : std::nullopt;
     };
@@ -266,19 +266,19 @@ Message HotConsumer::message(const std::string& cluster, const rd_kafka_message_
 }
 
 // As librdkafka reads the setting: it takes more words than true and false.
-bool HotConsumer::commits(const std::string& cluster) const {
+bool FailoverConsumer::commits(const std::string& cluster) const {
     char word[16] = "";
     std::size_t size = sizeof word;
     rd_kafka_conf_get(conf(clusters_.at(cluster)).get(), "enable.auto.commit", word, &size);
     return !std::strcmp(word, "true");
 }
 
-Handle HotConsumer::member(const std::string& cluster) {
+Handle FailoverConsumer::member(const std::string& cluster) {
     Conf made = conf(clusters_.at(cluster));
     rd_kafka_conf_set_opaque(made.get(), this);
     rd_kafka_conf_set_rebalance_cb(made.get(),
         [](rd_kafka_t* kafka, rd_kafka_resp_err_t what, rd_kafka_topic_partition_list_t* partitions, void* ours) {
-            static_cast<HotConsumer*>(ours)->rebalanced(kafka, what == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS, partitions);
+            static_cast<FailoverConsumer*>(ours)->rebalanced(kafka, what == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS, partitions);
         });
     return handle(RD_KAFKA_CONSUMER, std::move(made));
 }

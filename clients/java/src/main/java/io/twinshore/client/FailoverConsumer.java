@@ -29,7 +29,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * says so. At the new home it joins again, and reads on at the place that stands there, or where it stopped itself,
  * whichever lies behind. One KafkaConsumer for each cluster; one thread calls it, as it would a KafkaConsumer.
  */
-public final class HotConsumer implements AutoCloseable {
+public final class FailoverConsumer implements AutoCloseable {
     /** What an application does around a move; called from within {@code poll}. */
     public interface Moves {
         /** All records that were handed out of the topic count as done: whoever commits by himself does it here. */
@@ -56,7 +56,7 @@ public final class HotConsumer implements AutoCloseable {
      *     one whose id is not the {@code twinshore.cluster.id} among them, where that is given
      * @param begin where topics are read of which no cluster says where they are at home
      */
-    public HotConsumer(Map<String, Properties> clusters, String begin, String name, Moves moves) {
+    public FailoverConsumer(Map<String, Properties> clusters, String begin, String name, Moves moves) {
         clusters.forEach((cluster, settings) -> {
             if (!settings.containsKey("group.id")) {
                 throw new IllegalArgumentException(cluster + ": group.id is not set");
@@ -74,7 +74,7 @@ public final class HotConsumer implements AutoCloseable {
     /** These topics and no others, by their names. */
     public void subscribe(Collection<String> topics) {
         topics.stream().filter(topic -> topic.endsWith("*")).forEach(topic -> {
-            throw new IllegalArgumentException(topic + ": a HotConsumer follows topics by their names");
+            throw new IllegalArgumentException(topic + ": a FailoverConsumer follows topics by their names");
         });
         close();
         topics.forEach(topic -> readings.put(topic, new Reading()));

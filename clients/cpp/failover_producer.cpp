@@ -1,4 +1,4 @@
-#include "hot_producer.hpp"
+#include "failover_producer.hpp"
 
 namespace twinshore {
 
@@ -38,22 +38,22 @@ rd_kafka_vu_t field(rd_kafka_vtype_t type, const std::optional<std::string>& byt
 
 }  // namespace
 
-HotProducer::HotProducer(Clusters clusters, std::string begin, std::vector<std::string> topics, std::string name,
+FailoverProducer::FailoverProducer(Clusters clusters, std::string begin, std::vector<std::string> topics, std::string name,
     std::function<void(const std::string&)> warn)
     : clusters_(std::move(clusters)) {
     if (!clusters_.count(begin)) throw Error("no cluster is called " + begin);
     for (const auto& [cluster, settings] : clusters_) {
-        if (settings.count("transactional.id")) throw Error(cluster + ": transactions are not written by a HotProducer");
+        if (settings.count("transactional.id")) throw Error(cluster + ": transactions are not written by a FailoverProducer");
         producer(cluster);  // a setting that is wrong is told to whoever gave it
     }
     centre_ = std::make_unique<Centre>(
         std::move(name), std::move(topics), std::move(begin), clusters_, [this] { changed_.notify_all(); }, std::move(warn));
-    thread_ = std::thread(&HotProducer::run, this);
+    thread_ = std::thread(&FailoverProducer::run, this);
 }
 
-HotProducer::~HotProducer() { close(); }
+FailoverProducer::~FailoverProducer() { close(); }
 
-void HotProducer::send(Record record, Told told) {
+void FailoverProducer::send(Record record, Told told) {
     if (!centre_->following.covers(record.topic)) throw Error("topic " + record.topic + " is not one that it may write");
     std::unique_lock lock(guard_);
     if (std::this_thread::get_id() != thread_.get_id())
@@ -68,18 +68,18 @@ void HotProducer::send(Record record, Told told) {
     if (lane.kept.size() == 1) go(topic, lane);
 }
 
-std::size_t HotProducer::flush(std::chrono::milliseconds within) {
+std::size_t FailoverProducer::flush(std::chrono::milliseconds within) {
     std::unique_lock lock(guard_);
     changed_.wait_for(lock, within, [this] { return !waiting_; });
     return waiting_;
 }
 
-std::string HotProducer::where(const std::string& topic) const {
+std::string FailoverProducer::where(const std::string& topic) const {
     const Order order = centre_->following.order(topic, now());
     return order.writes() ? order.cluster : order.why;
 }
 
-std::size_t HotProducer::close(std::chrono::milliseconds within) {
+std::size_t FailoverProducer::close(std::chrono::milliseconds within) {
     if (!thread_.joinable()) return 0;
     const auto left = flush(within);
     {
@@ -103,7 +103,7 @@ std::size_t HotProducer::close(std::chrono::milliseconds within) {
     return left;
 }
 
-void HotProducer::run() {
+void FailoverProducer::run() {
     std::unique_lock lock(guard_);
     while (!stopping_) {
         lock.unlock();
@@ -113,7 +113,7 @@ void HotProducer::run() {
     }
 }
 
-void HotProducer::turn() {
+void FailoverProducer::turn() {
     std::vector<Lane*> asked, left;
     std::unique_lock lock(guard_);
     for (auto& [topic, lane] : lanes_)
@@ -151,7 +151,7 @@ void HotProducer::turn() {
 }
 
 // What was refused is kept where its topic is held or at home elsewhere by now; else it is refused for good.
-void HotProducer::judge(const std::string& topic, Lane& lane) {
+void FailoverProducer::judge(const std::string& topic, Lane& lane) {
     if (lane.refused.empty()) return;
     const bool is_here = lane.producer && is_home(topic, lane.at);
     const Following& following = centre_->following;
@@ -164,7 +164,7 @@ void HotProducer::judge(const std::string& topic, Lane& lane) {
 }
 
 // Sends what is kept, if the topic may be written now.
-void HotProducer::go(const std::string& topic, Lane& lane) {
+void FailoverProducer::go(const std::string& topic, Lane& lane) {
     while (!lane.kept.empty() && !lane.leaving && lane.refused.empty()) {
         const Order order = centre_->following.order(topic, now());
         if (!order.writes() || (lane.producer && lane.at != order.cluster)) return;
@@ -190,7 +190,7 @@ void HotProducer::go(const std::string& topic, Lane& lane) {
     }
 }
 
-rd_kafka_resp_err_t HotProducer::produce(const Lane& lane, Call& call) {
+rd_kafka_resp_err_t FailoverProducer::produce(const Lane& lane, Call& call) {
     const Record& record = call.record;
     std::vector<rd_kafka_vu_t> fields{field(RD_KAFKA_VTYPE_TOPIC), field(RD_KAFKA_VTYPE_PARTITION),
         field(RD_KAFKA_VTYPE_TIMESTAMP), field(RD_KAFKA_VTYPE_MSGFLAGS), field(RD_KAFKA_VTYPE_OPAQUE),
@@ -213,7 +213,7 @@ rd_kafka_resp_err_t HotProducer::produce(const Lane& lane, Call& call) {
 }
 
 // All that is on its way is given back. Librdkafka may tell of some of it later: nothing newer is sent before that.
-void HotProducer::leave(Lane& lane) {
+void FailoverProducer::leave(Lane& lane) {
     rd_kafka_purge(lane.producer.get(), RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
     for (int tries = 0; rd_kafka_outq_len(lane.producer.get()) && tries < 10; ++tries)
         rd_kafka_poll(lane.producer.get(), SLICE_MS);
@@ -226,7 +226,7 @@ void HotProducer::leave(Lane& lane) {
     lock.unlock();  // its end may take a while
 }
 
-void HotProducer::heard(const rd_kafka_message_t& message) {
+void FailoverProducer::heard(const rd_kafka_message_t& message) {
     Call* const call = static_cast<Call*>(message._private);
     std::unique_lock lock(guard_);
     Lane& lane = *call->lane;
@@ -249,12 +249,12 @@ void HotProducer::heard(const rd_kafka_message_t& message) {
     if (call->told) call->told({message.err ? rd_kafka_err2str(message.err) : "", message.partition, message.offset});
 }
 
-bool HotProducer::is_home(const std::string& topic, const std::string& cluster) const {
+bool FailoverProducer::is_home(const std::string& topic, const std::string& cluster) const {
     const Order order = centre_->following.order(topic, now());
     return order.writes() && order.cluster == cluster;
 }
 
-Handle HotProducer::producer(const std::string& cluster) {
+Handle FailoverProducer::producer(const std::string& cluster) {
     Settings settings{{"partitioner", "murmur2_random"}};  // as Java's clients do it
     for (const auto& [key, value] : clusters_.at(cluster)) settings[key] = value;
     // What was given up might still arrive, so nothing may be.
@@ -266,7 +266,7 @@ Handle HotProducer::producer(const std::string& cluster) {
     Conf made = conf(settings);
     rd_kafka_conf_set_opaque(made.get(), this);
     rd_kafka_conf_set_dr_msg_cb(made.get(), [](rd_kafka_t*, const rd_kafka_message_t* message, void* ours) {
-        static_cast<HotProducer*>(ours)->heard(*message);
+        static_cast<FailoverProducer*>(ours)->heard(*message);
     });
     return handle(RD_KAFKA_PRODUCER, std::move(made));
 }

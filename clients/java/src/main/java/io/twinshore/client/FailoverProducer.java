@@ -22,12 +22,12 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * sent again at the new one. One KafkaProducer for each topic and cluster, so that what becomes of one topic touches no
  * other.
  */
-public final class HotProducer implements AutoCloseable {
+public final class FailoverProducer implements AutoCloseable {
     /** How many records may be kept or on their way. */
     public static final int WAITING_MAX = 100_000;
     private static final long LEASE = 5 * Following.SECOND;
     private static final long TURN_MS = 20;
-    private static final System.Logger LOG = System.getLogger(HotProducer.class.getName());
+    private static final System.Logger LOG = System.getLogger(FailoverProducer.class.getName());
 
     private record Call(long number, ProducerRecord<byte[], byte[]> record, Callback told) {}
 
@@ -61,10 +61,10 @@ public final class HotProducer implements AutoCloseable {
      * @param topics what may be written: names, or beginnings of names with a * behind; a switch waits for whoever may
      *     write its topics
      */
-    public HotProducer(Map<String, Properties> clusters, String begin, List<String> topics, String name) {
+    public FailoverProducer(Map<String, Properties> clusters, String begin, List<String> topics, String name) {
         clusters.forEach((cluster, settings) -> {
             if (settings.containsKey("transactional.id")) {
-                throw new IllegalArgumentException(cluster + ": transactions are not written by a HotProducer");
+                throw new IllegalArgumentException(cluster + ": transactions are not written by a FailoverProducer");
             }
         });
         if (!clusters.containsKey(begin)) {
@@ -149,7 +149,7 @@ public final class HotProducer implements AutoCloseable {
         }
         refused.forEach(one -> tell(one.call, null, one.why));
         kept.forEach(one -> tell(one, null, new KafkaException("the producer was closed before that was acknowledged")));
-        open.forEach(HotProducer::end);
+        open.forEach(FailoverProducer::end);
         centre.close();
     }
 
@@ -178,7 +178,7 @@ public final class HotProducer implements AutoCloseable {
             left = turn();
         }
         refused.forEach(one -> tell(one.call, null, one.why));
-        left.forEach(HotProducer::end);
+        left.forEach(FailoverProducer::end);
     }
 
     /** Its callbacks come from here or from its own thread, and take what was not acknowledged back. */

@@ -35,12 +35,12 @@ struct Moving {
 };
 
 // One thread at a time may call it.
-class HotConsumer {
+class FailoverConsumer {
 public:
     // `clusters`: settings of librdkafka by the application's name of each, with group.id and without
     // group.instance.id, or Error. `begin`: where topics are read of which no cluster says where they are at home.
-    HotConsumer(Clusters clusters, std::string begin, std::string name, Moving moving = {});
-    ~HotConsumer();
+    FailoverConsumer(Clusters clusters, std::string begin, std::string name, Moving moving = {});
+    ~FailoverConsumer();
 
     // Once, by their names.
     void subscribe(std::vector<std::string> topics);

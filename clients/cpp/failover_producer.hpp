@@ -34,7 +34,7 @@ struct Answer {
 };
 using Told = std::function<void(const Answer&)>;
 
-class HotProducer {
+class FailoverProducer {
 public:
     // How many records may be kept or on their way.
     static constexpr std::size_t WAITING_MAX = 100'000;
@@ -43,9 +43,9 @@ public:
     // cluster says where they are at home. `topics`: what may be written: names, or beginnings of names with a * behind;
     // a switch waits for whoever may write its topics. `warn` hears what an operator should read, in a thread of ours, and
     // calls nothing here.
-    HotProducer(Clusters clusters, std::string begin, std::vector<std::string> topics, std::string name,
+    FailoverProducer(Clusters clusters, std::string begin, std::vector<std::string> topics, std::string name,
         std::function<void(const std::string&)> warn = {});
-    ~HotProducer();
+    ~FailoverProducer();
 
     // Returns once the record is taken; `told` hears what became of it, in a thread of ours, and must not throw. Waits
     // while too many are on their way, but where `told` calls it. Any thread may call it.
