@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import GROUPS_HOME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.routing.core.records import HomeLine, HomeLog

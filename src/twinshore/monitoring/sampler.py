@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from twinshore.config.errors import KafkaError, StoreError
+from twinshore.config.frozen import HEARTBEATS
 from twinshore.config.incidents import Effect, IncidentKind
-from twinshore.config.model import HEARTBEATS, Extent, Link, NamedPartition, is_heartbeats
+from twinshore.config.model import Extent, Link, NamedPartition, is_heartbeats
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.groups import Groups
 from twinshore.kafka.metadata import ClusterMetadata

@@ -17,7 +17,8 @@ from itertools import combinations
 from typing import Final, NamedTuple
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, TwinshoreError
-from twinshore.config.model import GROUPS_HOME, Link, NamedPartition, Naming
+from twinshore.config.frozen import GROUPS_HOME
+from twinshore.config.model import Link, NamedPartition, Naming
 from twinshore.config.schema import did_you_mean
 from twinshore.config.sections import near, proxy
 from twinshore.config.sentences import listed, moment

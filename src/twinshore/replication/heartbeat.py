@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from twinshore.config.errors import KafkaError, StoreError, WireError
-from twinshore.config.model import HEARTBEATS, Link, is_heartbeats
+from twinshore.config.frozen import HEARTBEATS
+from twinshore.config.model import Link, is_heartbeats
 from twinshore.config.once import Once, in_words
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms

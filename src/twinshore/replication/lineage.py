@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import TWINS_TOPIC, Link
+from twinshore.config.frozen import TWINS_TOPIC
+from twinshore.config.model import Link
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.state_topic import Notebook

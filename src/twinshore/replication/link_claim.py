@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass
 
 from twinshore.config.errors import KafkaError, RefusedError
-from twinshore.config.model import TWINS_TOPIC, Link
+from twinshore.config.frozen import TWINS_TOPIC
+from twinshore.config.model import Link
 from twinshore.config.once import Once
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster

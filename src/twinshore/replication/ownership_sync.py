@@ -20,8 +20,9 @@ from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from twinshore.config.errors import KafkaError
+from twinshore.config.frozen import HOMES_TOPIC
 from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import HOMES_TOPIC, Link, Mode, NamedPartition, Naming
+from twinshore.config.model import Link, Mode, NamedPartition, Naming
 from twinshore.config.once import Once
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster

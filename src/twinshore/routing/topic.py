@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from twinshore.config.errors import KafkaError, RefusedError
-from twinshore.config.model import FOLLOWERS_TOPIC, HOMES_TOPIC, TWINS_TOPIC, NamedPartition
+from twinshore.config.frozen import FOLLOWERS_TOPIC, HOMES_TOPIC, TWINS_TOPIC
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.errors import Code, kafka_error

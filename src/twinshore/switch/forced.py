@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from twinshore.config.errors import RefusedError
-from twinshore.config.model import TWINS_TOPIC, Link, NamedPartition
+from twinshore.config.frozen import TWINS_TOPIC
+from twinshore.config.model import Link, NamedPartition
 from twinshore.config.sentences import listed
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.record_batch import CONTROL

@@ -20,6 +20,7 @@ from twinshore.client.core.pushes import Pushed
 from twinshore.client.discovery.config_service import Pushes, RememberedHomes
 from twinshore.client.sites import Site, Warned, client_thread, sites_of
 from twinshore.config.errors import ConfigError, KafkaError
+from twinshore.config.frozen import FOLLOWER_CLIENT_ID_PREFIX
 from twinshore.config.model import Cluster
 from twinshore.config.once import in_words
 from twinshore.kafka.clock import steady_s, wall_ms
@@ -160,7 +161,9 @@ class HomesCentre:
         while not (self._stopping.is_set() or self._deaf.is_set()):
             try:
                 with closing(
-                    KafkaCluster(site.cluster, client_id=f"follower-{self._name}", patience_s=PATIENCE_S)
+                    KafkaCluster(
+                        site.cluster, client_id=f"{FOLLOWER_CLIENT_ID_PREFIX}{self._name}", patience_s=PATIENCE_S
+                    )
                 ) as kafka:
                     self._follow_by(site, kafka)
             except Exception as error:  # whoever ended here would leave the lease to run out for ever, and nobody told

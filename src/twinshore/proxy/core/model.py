@@ -30,7 +30,7 @@ from typing import Final, NamedTuple, TypeAlias
 from crc32c import crc32c
 
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import GROUPS_HOME
+from twinshore.config.frozen import GROUPS_HOME, PROXY_CLUSTER_ID
 from twinshore.kafka.protocol.primitives import Buffer
 from twinshore.proxy.core.leader_cluster import led_by_copies
 from twinshore.replication.core.filters import KAFKAS, is_of_no_application
@@ -77,7 +77,7 @@ class Layout:
     port: int
     clusters: tuple[str, ...]
     nodes_per_cluster: int
-    cluster_id: str = "twinshore"
+    cluster_id: str = PROXY_CLUSTER_ID
     new_topics: NewTopics = field(default_factory=NewTopics)
     node_hosts: str = ""
 

@@ -12,7 +12,8 @@ from math import inf
 from typing import Self
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError, TwinshoreError
-from twinshore.config.model import FIRST_TERM, GROUPS_HOME, Plan
+from twinshore.config.frozen import GROUPS_HOME
+from twinshore.config.model import FIRST_TERM, Plan
 from twinshore.config.sections.proxy import SECTION
 from twinshore.config.sentences import counted, listed
 from twinshore.config.settings import Settings

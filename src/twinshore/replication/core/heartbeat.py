@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from twinshore.config.model import HEARTBEATS, Link
+from twinshore.config.frozen import HEARTBEATS
+from twinshore.config.model import Link
 from twinshore.config.sentences import counted
 
 RUNS_S = 10.0

@@ -20,7 +20,8 @@ from functools import partial
 from typing import TypeVar
 
 from twinshore.config.errors import WireError
-from twinshore.config.model import HEARTBEATS, Link, is_heartbeats
+from twinshore.config.frozen import HEARTBEATS
+from twinshore.config.model import Link, is_heartbeats
 from twinshore.config.sentences import listed
 from twinshore.kafka.protocol.primitives import bounded_json, is_word
 from twinshore.replication.core.filters import passes_filters

@@ -27,7 +27,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from twinshore.config.model import FIRST_TERM, GROUPS_HOME, Link, Naming, is_heartbeats
+from twinshore.config.frozen import GROUPS_HOME
+from twinshore.config.model import FIRST_TERM, Link, Naming, is_heartbeats
 from twinshore.replication.core.filters import admits
 from twinshore.routing.core.records import FORCED, HEX_ID, YEAR_9999_MS, Clash, HomeLine, HomeState, stands
 from twinshore.state.core.values import Flip, HomeRow, SwitchRow

@@ -36,7 +36,8 @@ from itertools import groupby
 from typing import Any
 
 from twinshore.config.errors import TooLargeError
-from twinshore.config.model import FIRST_TERM, HOMES_TOPIC, TERM_MAX
+from twinshore.config.frozen import HOMES_TOPIC
+from twinshore.config.model import FIRST_TERM, TERM_MAX
 from twinshore.config.sentences import listed
 from twinshore.kafka.protocol.primitives import KEY_BYTES_MAX, as_word, bounded_json, is_word, json_or_none, note_text
 

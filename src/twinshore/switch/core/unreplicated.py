@@ -45,6 +45,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from twinshore.config.errors import WireError
+from twinshore.config.frozen import RESCUED_HEADER, RESCUED_KEY, RESCUED_VERSION, RESCUED_WHAT
 from twinshore.config.incidents import IncidentKind
 from twinshore.config.model import NamedPartition
 from twinshore.config.sentences import counted, listed
@@ -54,8 +55,6 @@ from twinshore.state.core.progress import PRODUCER_AGE_MS
 from twinshore.switch.core.steps import Kind, Moved, Stray
 from twinshore.switch.core.steps import SwitchState as Switch
 
-WHAT = "rescued tail"
-VERSION = 1
 RECORD_LINE = b'{"offset":'
 MARKER_BYTES = 4
 COMMIT = 1
@@ -174,7 +173,7 @@ def is_commit(key: bytes | None) -> bool:
 
 
 def head_line(origin: Origin) -> str:
-    return json.dumps({"twinshore": WHAT, "version": VERSION, **asdict(origin)})
+    return json.dumps({RESCUED_KEY: RESCUED_WHAT, "version": RESCUED_VERSION, **asdict(origin)})
 
 
 def record_line(saved: Saved) -> str:
@@ -200,7 +199,7 @@ def read_head(line: str, name: str) -> Origin:
     """WireError where the file is none of a rescued tail."""
     try:
         raw: dict[str, Any] = json.loads(line)
-        if raw.pop("twinshore") != WHAT or raw.pop("version") != VERSION:
+        if raw.pop(RESCUED_KEY) != RESCUED_WHAT or raw.pop("version") != RESCUED_VERSION:
             raise ValueError(line)
         return Origin(**raw)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -378,7 +377,6 @@ def _digest(record: Record) -> bytes:
     return blake2b(repr(record[1:]).encode(), digest_size=DIGEST_BYTES).digest()
 
 
-HEADER = b"twinshore-rescued"
 BATCH_RECORDS = 500
 BATCH_BYTES = 256 * 1024
 UNDER_WAY = 1 << 62
@@ -474,7 +472,9 @@ def as_written(some: Sequence[Saved], origin: Origin) -> list[Record]:
     """Offsets from 0. Key, value, headers and time stamps are kept; one header more says where each record lay."""
     lay = f"{origin.cluster} {origin.topic}-{origin.partition}"
     return [
-        one.record._replace(offset=at, headers=(*one.record.headers, (HEADER, f"{lay} {one.record.offset}".encode())))
+        one.record._replace(
+            offset=at, headers=(*one.record.headers, (RESCUED_HEADER, f"{lay} {one.record.offset}".encode()))
+        )
         for at, one in enumerate(some)
     ]
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError, WireError
+from twinshore.config.frozen import SWITCH_CLIENT_ID
 from twinshore.config.model import Link, Naming
 from twinshore.config.sections.switch import SECTION as SWITCH
 from twinshore.config.sentences import are, listed
@@ -232,7 +233,7 @@ def _go_on(
     link, back = both_ways(record, settings, store)
     with (
         alone(f"switch {record.id}", store, asking.by) as lease,
-        Ends(link, settings, client_id="twinshore-switch", patience_s=CALL_S, call_s=CALL_S) as ends,
+        Ends(link, settings, client_id=SWITCH_CLIENT_ID, patience_s=CALL_S, call_s=CALL_S) as ends,
     ):
         kept = store.switches.of(record.id)
         stale = kept is not None and (over is None or kept.record != over[0])

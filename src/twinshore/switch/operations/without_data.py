@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError
+from twinshore.config.frozen import SWITCH_CLIENT_ID
 from twinshore.config.model import TERM_MAX, Link, NamedPartition, Naming
 from twinshore.config.schema import did_you_mean
 from twinshore.config.sentences import counted, listed
@@ -88,7 +89,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
 
 
 def _opened(name: str, settings: Settings) -> KafkaCluster:
-    return KafkaCluster(settings.cluster(name), client_id="twinshore-switch", patience_s=ASK_S, call_s=ASK_S)
+    return KafkaCluster(settings.cluster(name), client_id=SWITCH_CLIENT_ID, patience_s=ASK_S, call_s=ASK_S)
 
 
 def _home(asked: Switch, names: Sequence[str], settings: Settings, links: Sequence[Link]) -> KafkaCluster:
