@@ -16,15 +16,11 @@ from twinshore.switch.core.acl_rules import write_denied_to
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "tests" / "fixtures" / "formats" / "unversioned" / "lines.json"
 
-TOPICS = (
-    "Clusters that run have these topics, and rules for them: under another name a mirror begins with nothing known."
-)
+TOPICS = "Clusters that run have these topics, and rules for them: under other names a mirror would begin with nothing."
 KEYS = "A reader of another version finds by a line's key whom it speaks of, though it cannot read its value."
 LINES = "A line of another version must be known as one by readers that cannot read it."
 CLIENTS = "Operators have given these ids quotas, and look for them in the logs of their brokers."
-TRANSACTIONS = (
-    "Rights on transactional ids are granted by this prefix, and brokers fence what was left by the whole id."
-)
+TRANSACTIONS = "Rights on transactional ids are granted by this prefix; brokers fence what was left by the whole id."
 GROUPS = "Rights to read are granted by the group's name."
 MARKS = "Offsets that bear it are a link's own: without it groups would be taken for consumers that committed there."
 HEADERS = "Records with this header lie in topics of applications; by it a call is found again that may be there."

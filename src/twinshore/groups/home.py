@@ -69,7 +69,7 @@ class HomeRelay:
 
     def _say(self, name: str, notes: HomeNotes, line: HomeLine) -> None:
         there = notes.read().get(GROUPS_HOME)
-        if there is None or there.word < line.word:
+        if there is None or (not there.newer and there.word < line.word):
             notes.make()
             notes.say([line], wall_ms())
             self._log(f"{name} hears that groups are at home on {line.home}, in term {line.term}")

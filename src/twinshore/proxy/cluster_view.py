@@ -163,7 +163,7 @@ class Follows:
         if self._loop is None:
             return
         ids = {self._centre.cluster_id(name): name for name in self._clusters}
-        heard = ids, self._centre.told()
+        heard = ids, {**self._centre.told(), **self._centre.unread()}
         if heard == self._heard_then:
             # Many times a second during a switch, and there may be ten thousand topics that have ever moved.
             self._tell(self._led.leads)
@@ -562,7 +562,8 @@ class _Cluster:
                 ids = {name: topic.topic_id for name, topic in found.items()}
                 counts = {name: len(topic.partitions) for name, topic in found.items()}
                 noted = self._noted()
-                twins = frozenset(name for name, topic_id in ids.items() if topic_id.hex() in noted)
+                may_be = self._twins.may_be()  # twins by lines of a newer version, as far as their names say it
+                twins = frozenset(name for name, topic_id in ids.items() if name in may_be or topic_id.hex() in noted)
                 self._seen = replace(self._seen, topics=frozenset(ids), ids=ids, partitions=counts, twins=twins)
                 self._looked_s = steady_s()
         offers: Ranges = shared(self._offers.values())

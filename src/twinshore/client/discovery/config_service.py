@@ -68,6 +68,9 @@ class RememberedHomes:
     def __init__(self, path: Path | None, warn: Callable[[str], None]) -> None:
         self._path, self._warn, self._guard = path, warn, threading.Lock()
         self._lines = _read(path) if path else {}
+        if strange := sorted(topic for topic, line in self._lines.items() if line.newer):
+            self._lines = {topic: line for topic, line in self._lines.items() if not line.newer}
+            warn(f"{path} is of a newer version: where {', '.join(strange[:NAMED_MAX])} was at home is not remembered")
 
     def lines(self) -> dict[str, HomeLine]:
         return dict(self._lines)
@@ -105,6 +108,7 @@ def _read(path: Path) -> dict[str, HomeLine]:
 
 
 FILE_S = 0.5
+NAMED_MAX = 5
 QUERY_S = 2.0
 
 

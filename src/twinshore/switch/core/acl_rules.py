@@ -576,7 +576,11 @@ def untold(
     store's row does: of others somebody else must decide."""
     found = [new[topic] for topic in topics if topic in new and topic in homes]
     true = [line for line in found if (line.cluster_id, line.term) == (home_id, homes[line.topic].term)]
-    return tuple(line for line in true if line.topic not in old or old[line.topic].word < line.word)
+    return tuple(
+        line
+        for line in true
+        if line.topic not in old or (not old[line.topic].newer and old[line.topic].word < line.word)
+    )
 
 
 def of_old_home(old: str, topics: Collection[str], *, ruled: bool | None) -> str:

@@ -24,7 +24,7 @@ from twinshore.kafka.questions import OffsetKind
 from twinshore.replication.core.filters import admits
 from twinshore.replication.core.ownership import pair_of
 from twinshore.replication.links import standing
-from twinshore.routing.core.records import Clash, stands
+from twinshore.routing.core.records import NEWER_HINT, Clash, newer_in_words, stands
 from twinshore.routing.topic import HomeNotes
 from twinshore.state.store import Store
 from twinshore.switch.announce import taken
@@ -142,6 +142,8 @@ def _moved(
         row = rows.get(name)
         if isinstance(said, Clash):
             return (), RefusedError(f"clusters say different things of the home of {name}")
+        if said is not None and said.newer:
+            return (), RefusedError(newer_in_words(name, said.newer), hint=NEWER_HINT)
         if (said is not None and said.cluster_id != old.cluster_id()) or (row is not None and row.home != old.name):
             return (), RefusedError(f"{name} is not at home on {old.name}", hint="`twinshore link homes` shows homes")
         term = max(said.term if said is not None else 0, row.term if row is not None else 0)
