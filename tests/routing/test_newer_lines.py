@@ -224,7 +224,8 @@ def test_it_is_above_all_that_other_clusters_say() -> None:
 def test_a_mirror_carries_the_topic_nowhere_and_tells_its_target_nothing() -> None:
     rows = {"orders": HomeRow("east<>west", "orders", "east", 1, 1, "link east->west")}
     found = behind(LINK, IDS, [{"orders": FIRST}, {"orders": UNKNOWN}], rows)
-    assert (found.lines, found.unread) == ({}, {"orders"})
+    assert not found.lines
+    assert found.unread == {"orders"}
     assert found.doubts["orders"].startswith("twinshore.homes on west says where topic orders is at home")
     for logs in ((FIRST, UNKNOWN), (UNKNOWN, None), (UNKNOWN, UNKNOWN)):
         assert first_word(LINK, "orders", IDS, logs, is_twin=False, now_ms=1) is None
@@ -260,13 +261,15 @@ def test_of_a_topic_with_such_a_note_nobody_says_that_it_is_no_twin() -> None:
     for line in (twin, newer(twin), newer(descent)):
         log.take(*line)
         lines.take(*line)
-    assert (log.twins(), log.may_be()) == (frozenset(), {"orders", "east.orders"})
+    assert not log.twins()
+    assert log.may_be() == {"orders", "east.orders"}
     assert lines.unread == {"east.orders": 2}
     assert bears_out(lines.written(), samples.DESCENT), "what it says may be just this"
     for line in (twin, descent):
         log.take(*line)
         lines.take(*line)
-    assert (log.twins(), log.may_be(), lines.unread) == ({samples.TARGET_ID}, frozenset(), {})
+    assert log.twins() == {samples.TARGET_ID}
+    assert not log.may_be() and not lines.unread
 
 
 def test_of_a_heartbeat_of_a_newer_version_its_time_stamp_counts() -> None:

@@ -122,8 +122,8 @@ class Told:
                     self.claims.setdefault(store, claim)
             case [frozen.LINK_LINE, self.link, self.source_id]:
                 writer = _writer(value)
-                is_newer = isinstance(writer, NewerLine)
-                self.writer, self.newer_writer = (None, writer.version) if is_newer else (writer, 0)
+                self.writer = None if isinstance(writer, NewerLine) else writer
+                self.newer_writer = writer.version if isinstance(writer, NewerLine) else 0
             case [frozen.TWIN_LINE, self.link, self.source_id, str(topic), int(part)] if part >= 0 and TOPIC.fullmatch(
                 topic
             ):

@@ -168,9 +168,9 @@ def _unread(follower_id: str, version: int, said: int) -> Follower:
 
 
 def _follower(follower_id: str, value: bytes) -> Follower | NewerLine | None:
-    match found := read_line(value, FOLLOWER_BYTES_MAX):
+    match line := read_line(value, FOLLOWER_BYTES_MAX):
         case NewerLine():
-            return found
+            return line
         case {
             "name": str(name),
             "topics": list(topics),

@@ -604,6 +604,7 @@ def _home(topic: str, value: bytes | None) -> HomeLine | None:
                 since_ms=since_ms,
                 points=points,
                 hold_ms=hold_ms,
+                newer=0,
                 **told,
             )
         case _:
