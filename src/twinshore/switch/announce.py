@@ -201,6 +201,7 @@ class ClusterWords:
 
     def claim(self, record: SwitchState) -> str:
         """Why a topic is another switch's by what the clusters say; empty once all are this one's."""
+        self._told(record)  # nothing is claimed of a topic whose home is unknown
         for cluster in self.heard(record):
             self._hearing[cluster.name].make()
             if why := claimed_on(cluster, self._notes[cluster.name], record):

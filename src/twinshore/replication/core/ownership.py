@@ -309,7 +309,7 @@ def behind(link: Link, ids: Ids, logs: Iterable[Mapping[str, HomeLine]], rows: M
 
 def clusters_of(link: Link, logs: Iterable[Mapping[str, HomeLine]], topic: str) -> str:
     """Which of the link's two clusters has a line of the topic that cannot be read."""
-    named = zip((link.source, link.target), logs, strict=True)
+    named = zip((link.source, link.target), logs, strict=False)
     return " and ".join(name for name, log in named if topic in log and log[topic].newer)
 
 
