@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 
 from tests.fixtures.formats import samples
 from twinshore.config.errors import KafkaError, NotYetError, RefusedError, WireError
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.config.incidents import IncidentKind
 from twinshore.config.model import Cluster, Link
+from twinshore.groups.home import KIND, HomeRelay, remember, remembered
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.proxy.core.model import leads_of
 from twinshore.replication.core.heartbeat import beat_ms
@@ -34,7 +37,8 @@ from twinshore.routing.core.records import (
     stands,
 )
 from twinshore.routing.topic import HomeNotes
-from twinshore.state.core.values import HomeRow
+from twinshore.state.core.values import HomeRow, Remembered
+from twinshore.state.store import open_store
 from twinshore.switch.announce import ClusterWords
 from twinshore.switch.core.acl_rules import untold
 from twinshore.switch.core.unreplicated import Copies, read_head, read_lines
@@ -289,3 +293,20 @@ def test_rescued_records_of_a_newer_version_are_named_as_such() -> None:
     for line in texts[1:]:
         with pytest.raises(WireError, match="newer version"):
             list(read_lines([line], "a file"))
+
+
+def test_where_groups_are_at_home_by_a_newer_version_is_not_forgotten(tmp_path: Path) -> None:
+    newest = replace(MOVED, topic=GROUPS_HOME, term=9)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        remember(store, replace(FIRST, topic=GROUPS_HOME))
+        key, value = newer(newest.line())
+        store.memories.remember([Remembered(GROUPS_HOME, KIND, key.decode(), (value or b"").decode(), "", 1)])
+        remember(store, newest)
+        found = remembered(store)
+        assert found is not None
+        assert found.newer == 2
+        relay = HomeRelay(store, [], print)
+        ours = notes("east")
+        relay._notes = {"east": ours}
+        relay.turn(10.0)
+        assert ours._tail.lines == [], "nobody hears of it from this version"

@@ -29,9 +29,9 @@ def remembered(store: Store) -> HomeLine | None:
 
 
 def remember(store: Store, line: HomeLine) -> None:
-    """Keeps the line, unless a later one is kept."""
+    """Keeps the line, unless a later one is kept, or one that only a newer version can read."""
     before = remembered(store)
-    if before is None or before.word < line.word:
+    if before is None or (not before.newer and before.word < line.word):
         key, value = line.line()
         row = Remembered(GROUPS_HOME, KIND, key.decode(), (value or b"").decode(), "", line.since_ms)
         store.memories.remember([row])
@@ -58,7 +58,7 @@ class HomeRelay:
         self._looked_s = now_s
         line = remembered(self._store)
         for name, notes in self._notes.items():
-            if line is not None and self._said.get(name) != line:
+            if line is not None and not line.newer and self._said.get(name) != line:
                 try:
                     self._say(name, notes, line)
                 except KafkaError as error:
