@@ -17,9 +17,9 @@ from confluent_kafka import Producer
 
 from bench.kit.tree import ProcessTree
 from testkit.figures import StageError
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.config.model import Cluster, Link
 from twinshore.config.settings import Settings, parse_settings
-from twinshore.groups.core.rules import MARK
 from twinshore.groups.sync import Round, Rounds
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.groups import Groups
@@ -208,7 +208,7 @@ class _Stage:
             wanted.setdefault(listed[name].coordinator, {})[name] = None
         found, _ = target.places(wanted, {})
         return sum(
-            found[name].places.get(where) != place._replace(metadata=MARK)
+            found[name].places.get(where) != place._replace(metadata=COMMIT_MARK)
             for name, ours in self.places.items()
             for where, place in ours.items()
         )

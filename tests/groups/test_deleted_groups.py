@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.groups.test_direction import PARTS, SCOPE, TWINS, Stage
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.groups.cluster_groups import Direction
 from twinshore.groups.core.progress import Book
-from twinshore.groups.core.rules import MARK, Rules, State, decide_back
+from twinshore.groups.core.rules import Rules, State, decide_back
 from twinshore.groups.sync import standing
 from twinshore.kafka.protocol.offsets import Place
 
@@ -35,7 +36,7 @@ def both() -> BothWays:
     stage = BothWays()
     stage.commit("g", 50)
     stage.rounds()
-    assert stage.west.groups["g"] == {TWINS[PARTS[0]]: Place(50, MARK)}
+    assert stage.west.groups["g"] == {TWINS[PARTS[0]]: Place(50, COMMIT_MARK)}
     return stage
 
 

@@ -8,10 +8,11 @@ import pytest
 
 from tests.groups.model_sides import ModelSide
 from twinshore.config.errors import KafkaError
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.config.model import NamedPartition
 from twinshore.groups.cluster_groups import FRESH_S, Direction
 from twinshore.groups.core.progress import Book, Turn
-from twinshore.groups.core.rules import AS_IS, MARK, Scope, State, decide_back
+from twinshore.groups.core.rules import AS_IS, Scope, State, decide_back
 from twinshore.groups.sync import Round, standing
 from twinshore.groups.task import compared_among, last_said, word_of
 from twinshore.kafka.groups import GroupListing
@@ -339,7 +340,7 @@ def test_a_twins_partition_without_a_leader_holds_up_no_other_topic() -> None:
         return stage.direction.turn(scope, here, there, lambda _: True, stage.now_s)
 
     told = turn().told
-    assert stage.west.groups["g"] == {("orders", 0): Place(10, MARK)}
+    assert stage.west.groups["g"] == {("orders", 0): Place(10, COMMIT_MARK)}
     assert stage.state("g")[0] is State.AWAY
     assert told == {"topic lost of west": "its groups wait: west: lost-0 has no leader"}
     assert turn().told == {}, "it is not asked again at once"
@@ -347,7 +348,7 @@ def test_a_twins_partition_without_a_leader_holds_up_no_other_topic() -> None:
     stage.west.leaderless.clear()
     for _ in range(20):
         turn()
-    assert stage.west.groups["g"][("lost", 0)] == Place(10, MARK)
+    assert stage.west.groups["g"][("lost", 0)] == Place(10, COMMIT_MARK)
     assert not stage.direction.book.entries["g"].check
 
 

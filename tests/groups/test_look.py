@@ -8,7 +8,8 @@ import pytest
 
 from tests.groups.model_sides import ModelSide
 from tests.groups.test_direction import PARTS, SCOPE, TWINS
-from twinshore.groups.core.rules import MARK, PLAIN, Rules, State
+from twinshore.config.frozen import COMMIT_MARK
+from twinshore.groups.core.rules import PLAIN, Rules, State
 from twinshore.groups.view import ONLY_THERE, PARTLY_THERE, GroupView, Sight, _parts, _view, sight_of
 from twinshore.kafka.groups import Listed
 from twinshore.kafka.protocol.offsets import Place, Where
@@ -24,7 +25,7 @@ def shown(there: Place, rules: Rules = PLAIN, *, own: bool = False) -> str:
 def test_a_place_that_the_mirror_leaves_alone_is_shown_so() -> None:
     assert shown(Place(60, "AgA")) == State.MOVES
     assert shown(Place(60, "AgA"), own=True) == State.OWN
-    assert shown(Place(60, MARK), own=True) == State.MOVES, "it was asked for since"
+    assert shown(Place(60, COMMIT_MARK), own=True) == State.MOVES, "it was asked for since"
     assert shown(Place(99, "AgB"), own=True) == State.SAME
 
 
@@ -47,7 +48,7 @@ def state_of(here: dict[Where, Place], there: dict[Where, Place]) -> str:
 
 def test_a_group_of_which_a_partition_is_read_on_the_target_only_is_not_called_the_same() -> None:
     first, second = PARTS[:2]
-    both = {TWINS[first]: Place(50, MARK), TWINS[second]: Place(7)}
+    both = {TWINS[first]: Place(50, COMMIT_MARK), TWINS[second]: Place(7)}
     assert state_of({first: Place(50), second: Place(7)}, both) == State.SAME
     assert state_of({first: Place(50)}, both) == PARTLY_THERE
     assert state_of({first: Place(60)}, both) == State.MOVES, "what the mirror does comes first"
@@ -61,7 +62,8 @@ def test_a_group_waits_only_where_the_mirror_holds_its_places_back(word: dict[st
 
     def states(at: int) -> tuple[str, str]:
         here, there = (
-            Sight(Listed({}, {}), {"g": one}, {}) for one in ({where: Place(60)}, {TWINS[where]: Place(at, MARK)})
+            Sight(Listed({}, {}), {"g": one}, {})
+            for one in ({where: Place(60)}, {TWINS[where]: Place(at, COMMIT_MARK)})
         )
         view = _view("east->west", "g", (here, there), SCOPE, dict.fromkeys(TWINS.values(), 100), word, PLAIN)
         return view.state, view.parts[0].state
@@ -79,7 +81,7 @@ def sight(side: ModelSide) -> Sight:
 def sides() -> tuple[ModelSide, ModelSide]:
     """A group that stands at 50 of the first partition, on both."""
     east, west = ModelSide("east"), ModelSide("west")
-    east.groups["g"], west.groups["g"] = {PARTS[0]: Place(50)}, {TWINS[PARTS[0]]: Place(50, MARK)}
+    east.groups["g"], west.groups["g"] = {PARTS[0]: Place(50)}, {TWINS[PARTS[0]]: Place(50, COMMIT_MARK)}
     return east, west
 
 

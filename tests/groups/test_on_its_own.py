@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tests.groups.test_direction import PARTS, TWINS, Stage
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.groups.cluster_groups import Direction
 from twinshore.groups.core.progress import Book
-from twinshore.groups.core.rules import MARK, State
+from twinshore.groups.core.rules import State
 from twinshore.kafka.protocol.offsets import Place, Where
 
 
@@ -24,7 +25,7 @@ def test_who_reads_on_its_own_at_the_target_is_left_alone_until_it_is_asked_for(
     stage.commit("flink", 97)
     stage.turn()
     assert stage.there("flink") == 42
-    stage.west.groups["flink"][twin] = Place(95, MARK)  # as `groups move` leaves it
+    stage.west.groups["flink"][twin] = Place(95, COMMIT_MARK)  # as `groups move` leaves it
     for _ in range(4):
         stage.turn()
     assert (stage.there("flink"), stage.state("flink")[0]) == (97, State.SAME)
@@ -124,7 +125,7 @@ def test_a_group_whose_consumers_ever_left_a_note_gets_no_mark() -> None:
     twins = [TWINS[where] for where in PARTS]
     stage.commit("g", 30, PARTS[1])
     stage.turn()
-    assert stage.west.groups["g"][twins[1]] == Place(30, MARK)
+    assert stage.west.groups["g"][twins[1]] == Place(30, COMMIT_MARK)
     streams_note = Place(50, "open: 48, 49")
     stage.east.groups["g"][PARTS[0]] = streams_note
     for _ in range(2):

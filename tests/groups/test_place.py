@@ -5,11 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinshore.groups.core.rules import MARK, NOTHING, PLAIN, Memory, Rules, Spot, State, decide, decide_back
+from twinshore.config.frozen import COMMIT_MARK
+from twinshore.groups.core.rules import NOTHING, PLAIN, Memory, Rules, Spot, State, decide, decide_back
 from twinshore.kafka.protocol.offsets import Place
 
 OFFSETS = st.integers(0, 60)
-NOTES = st.sampled_from(["", MARK, "note"])
+NOTES = st.sampled_from(["", COMMIT_MARK, "note"])
 MEMORIES = st.builds(
     Memory,
     st.integers(-1, 60),
@@ -24,7 +25,7 @@ RULES = st.builds(Rules, st.booleans(), st.booleans(), st.booleans(), st.just(Tr
 
 def ours(offset: int) -> Place:
     """As the link leaves a place whose consumer left no note."""
-    return Place(offset, MARK)
+    return Place(offset, COMMIT_MARK)
 
 
 @given(OFFSETS, OFFSETS, st.none() | OFFSETS, NOTES, MEMORIES, RULES)
@@ -40,9 +41,9 @@ def test_no_commit_lies_beyond_the_twins_end_or_the_sources_place(
         assert rules.resets
         assert decision.state is State.SET_BACK
         sent = memory.tried.offset if memory.tried else -1
-        assert there in (memory.agreed, sent) or note == MARK, "somebody else's place was moved backwards"
+        assert there in (memory.agreed, sent) or note == COMMIT_MARK, "somebody else's place was moved backwards"
         known = memory.agreed >= 0 or memory.own
-        assert source < memory.high or (note == MARK and not known), "the source's group was never set back"
+        assert source < memory.high or (note == COMMIT_MARK and not known), "the source's group was never set back"
 
 
 @given(OFFSETS, OFFSETS, OFFSETS, MEMORIES, RULES, NOTES)
@@ -60,7 +61,7 @@ def test_a_place_that_somebody_else_has_set_is_never_committed_over(
     if there not in (source, end):
         assert decision.state in (State.OWN, State.AHEAD)
         assert decision.memory.own
-    again = decide(Place(source, note), Spot(source), end, Place(there, MARK), decision.memory, rules)
+    again = decide(Place(source, note), Spot(source), end, Place(there, COMMIT_MARK), decision.memory, rules)
     assert again.state is not State.OWN, "asked for, it follows again"
 
 
@@ -76,7 +77,9 @@ def test_a_place_that_was_never_seen_before_is_the_links_by_its_mark_its_note_or
     assert found(Place(20), Rules(trusts=True)) is State.MOVES, "the link left no marks before"
     same = decide(Place(50), Spot(50), 99, Place(50))
     assert (same.state, same.to) == (State.SAME, ours(50))
-    assert decide(Place(50, MARK), Spot(50), 99, None).to == ours(50), "a mark of another link is no note of a consumer"
+    assert decide(Place(50, COMMIT_MARK), Spot(50), 99, None).to == ours(50), (
+        "a mark of another link is no note of a consumer"
+    )
 
 
 def test_who_comes_by_itself_to_the_sources_place_is_not_the_links_for_that() -> None:

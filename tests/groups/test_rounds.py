@@ -13,9 +13,10 @@ from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from tests.groups.test_direction import PARTS, TWINS, Stage
 from twinshore.config.errors import KafkaError, StoreError
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.config.model import GroupRules, NamedPartition
 from twinshore.config.settings import Settings, parse_settings
-from twinshore.groups.core.rules import MARK, State
+from twinshore.groups.core.rules import State
 from twinshore.groups.sync import EVERYBODY, MARKS_KIND, Rounds, names_row
 from twinshore.kafka.protocol.offsets import Place
 from twinshore.replication.core.ownership import pair_of
@@ -198,7 +199,7 @@ def test_a_link_that_left_no_marks_for_a_while_knows_its_places_when_it_leaves_t
     owing.stage.commit("g", 97)
     owing.process()
     owing.turn()
-    assert owing.stage.west.groups["g"][twin] == Place(97, MARK)
+    assert owing.stage.west.groups["g"][twin] == Place(97, COMMIT_MARK)
 
 
 def test_the_next_process_knows_which_groups_leave_notes(owing: Owing) -> None:

@@ -9,9 +9,10 @@ import pytest
 from tests.groups.model_sides import ModelSide
 from tests.groups.test_direction import PARTS, SCOPE, TWINS
 from tests.groups.test_kept_together import INVOICES, Stage
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.groups.cluster_groups import ROUNDS_UNTIL_GONE, Direction
 from twinshore.groups.core.progress import Book
-from twinshore.groups.core.rules import MARK, NOWHERE, Rules, Scope, decide_back
+from twinshore.groups.core.rules import NOWHERE, Rules, Scope, decide_back
 from twinshore.kafka.protocol.offsets import Place, Where
 
 OTHERS: Where = ("refunds", 0)
@@ -99,7 +100,7 @@ def test_a_topic_that_goes_and_comes_holds_back_no_group_that_does_not_read_it()
         assert (stage.kept.held(), set(stage.kept.waiting)) == (frozenset(), {"billing"})
     cross(stage)
     stage.turn()
-    assert stage.west.groups["billing"] == {("east.refunds", 0): Place(20, MARK)}
+    assert stage.west.groups["billing"] == {("east.refunds", 0): Place(20, COMMIT_MARK)}
 
 
 def test_where_the_link_left_a_group_that_is_no_more_is_forgotten_with_the_topic() -> None:

@@ -12,8 +12,9 @@ import pytest
 
 from tests.groups.model_sides import ModelSide
 from twinshore.config.errors import KafkaError
+from twinshore.config.frozen import HEARTBEATS
 from twinshore.config.incidents import POLICY_TOPIC, IncidentKind
-from twinshore.config.model import HEARTBEATS, Cluster, Extent, Link, NamedPartition, SourceOffset, TargetOffset
+from twinshore.config.model import Cluster, Extent, Link, NamedPartition, SourceOffset, TargetOffset
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from twinshore.kafka.protocol.offsets import GroupPlaces, Where

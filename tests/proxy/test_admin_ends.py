@@ -21,7 +21,7 @@ from tests.proxy.talks import (
     seen,
     session,
 )
-from twinshore.config.model import GROUPS_HOME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.proxy.core.messages import error, filled
 from twinshore.proxy.core.model import ANY, CONSUMER_GROUP_DESCRIBE, Ask, Hold, Lead, Pass, Place, Seen
 from twinshore.proxy.core.offers import DELETE_GROUPS, DESCRIBE_GROUPS, FIND_COORDINATOR, OFFSET_DELETE

@@ -8,7 +8,7 @@ import pytest
 
 from tests.proxy.talks import EAST, LAYOUT, WEST, answer, asked, asked_part, by_kio, said_part, session, view
 from tests.proxy.talks import seen as plain
-from twinshore.config.model import GROUPS_HOME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.kafka.protocol.apis import OFFSET_COMMIT
 from twinshore.proxy.core.groups import AtWork
 from twinshore.proxy.core.messages import error, filled

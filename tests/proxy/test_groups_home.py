@@ -11,7 +11,8 @@ import pytest
 
 from tests.scenarios.mirror_rig import settings_text
 from twinshore.config.errors import ConfigError, RefusedError
-from twinshore.config.model import GROUPS_HOME, Cluster
+from twinshore.config.frozen import GROUPS_HOME
+from twinshore.config.model import Cluster
 from twinshore.config.settings import Settings, parse_settings
 from twinshore.groups.core.goals import GroupSeen
 from twinshore.groups.home import HomeRelay

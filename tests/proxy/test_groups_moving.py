@@ -8,7 +8,7 @@ import pytest
 
 from tests.proxy.talks import EAST, WEST, asked, by_kio, carried, session, told, view
 from tests.proxy.talks import seen as plain
-from twinshore.config.model import GROUPS_HOME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.kafka.protocol.apis import OFFSET_COMMIT, OFFSET_FETCH
 from twinshore.proxy.core.model import Hold, Lead, Move, Pass, Seen
 from twinshore.proxy.core.offers import FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP

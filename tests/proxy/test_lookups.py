@@ -23,7 +23,7 @@ from tests.proxy.talks import (
     told,
 )
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import GROUPS_HOME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.kafka.protocol.apis import INIT_PRODUCER_ID, METADATA
 from twinshore.proxy.core.messages import error, filled, read_asked
 from twinshore.proxy.core.model import ANY, Ask, Lead, Place, Seen, check_marks, mark_of

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.proxy.served import ProxyProcess
 from tests.proxy.talks import LAYOUT, seen
-from twinshore.config.model import FOLLOWERS_TOPIC, HEARTBEATS, HOMES_TOPIC, TWINS_TOPIC, Cluster
+from twinshore.config.frozen import FOLLOWERS_TOPIC, HEARTBEATS, HOMES_TOPIC, TWINS_TOPIC
+from twinshore.config.model import Cluster
 from twinshore.config.settings import load_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port

@@ -10,7 +10,7 @@ import pytest
 
 from tests.proxy.talks import answer, asked, asked_part, by_kio, carried, request, said_part, seen, session
 from twinshore.config.errors import WireError
-from twinshore.config.model import GROUPS_HOME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.kafka.protocol.apis import METADATA
 from twinshore.proxy.core.messages import error, filled, read_asked
 from twinshore.proxy.core.model import Ask, Lead, Seen

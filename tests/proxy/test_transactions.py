@@ -21,7 +21,7 @@ from tests.proxy.talks import (
     told,
     view,
 )
-from twinshore.config.model import GROUPS_HOME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.kafka.protocol.apis import DESCRIBE_TRANSACTIONS, INIT_PRODUCER_ID
 from twinshore.kafka.protocol.server import Request
 from twinshore.proxy.core.messages import error, filled, read_asked

@@ -9,7 +9,8 @@ import pytest
 
 from tests.replication.test_known import LINK, OTHER, put, section, settings_of, topics_of
 from twinshore.config.errors import ConfigError, RefusedError
-from twinshore.config.model import HEARTBEATS, Extent, Naming, SourceOffset, TargetOffset
+from twinshore.config.frozen import HEARTBEATS
+from twinshore.config.model import Extent, Naming, SourceOffset, TargetOffset
 from twinshore.config.settings import Settings
 from twinshore.replication.core.link_config import added, removed
 from twinshore.replication.links import known, taken

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.replication.desk_office import KEY, LINK, Office, going, until
-from twinshore.config.model import HEARTBEATS, Link, NamedPartition
+from twinshore.config.frozen import HEARTBEATS
+from twinshore.config.model import Link, NamedPartition
 from twinshore.replication.core.filters import admits
 from twinshore.replication.core.model import STANDBY, Carrying, Idle, carrying, link_state
 from twinshore.replication.task.core.config import TrackOrder

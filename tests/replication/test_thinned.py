@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.config.model import HEARTBEATS, Extent, Link, QueuePolicy, QueueRules, SourceOffset, TargetOffset
+from twinshore.config.frozen import HEARTBEATS
+from twinshore.config.model import Extent, Link, QueuePolicy, QueueRules, SourceOffset, TargetOffset
 from twinshore.replication.core.model import CarryTopic
 from twinshore.replication.planner import ALWAYS, orders_for, thinned
 from twinshore.replication.task.core.config import Reach

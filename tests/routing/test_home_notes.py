@@ -12,7 +12,8 @@ from threading import Thread
 import pytest
 
 from twinshore.config.errors import KafkaError, RefusedError
-from twinshore.config.model import FOLLOWERS_TOPIC, HOMES_TOPIC, Cluster
+from twinshore.config.frozen import FOLLOWERS_TOPIC, HOMES_TOPIC
+from twinshore.config.model import Cluster
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.state_topic import Notebook

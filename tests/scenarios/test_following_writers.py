@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 
 from testkit.switch_under_load import told
 from tests.scenarios.following_writer import FollowingWriter, Writing
-from twinshore.config.model import FOLLOWERS_TOPIC, HOMES_TOPIC
+from twinshore.config.frozen import FOLLOWERS_TOPIC, HOMES_TOPIC
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import admin_of, client_settings

@@ -17,7 +17,8 @@ from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, unt
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.cli.app import app, gather
 from twinshore.config.errors import RefusedError
-from twinshore.config.model import HEARTBEATS, Cluster
+from twinshore.config.frozen import HEARTBEATS
+from twinshore.config.model import Cluster
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.produce import Workload
 from twinshore.state.store import open_store

@@ -15,8 +15,9 @@ from tests.pages.shell import kafka_tools, play
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.rights_stage import acl, client, guarded, may_read, may_write, remove_user
 from twinshore.cli.app import app, gather
+from twinshore.config.frozen import FOLLOWERS_TOPIC, TWINS_TOPIC
 from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import FOLLOWERS_TOPIC, TWINS_TOPIC, Cluster
+from twinshore.config.model import Cluster
 from twinshore.kafka.admin import alter_quotas, create_acls, delete_acls, read_acls, read_quotas, read_scram_users
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.rights import Operation, Pattern, Permission, QuotaEntity, Resource

@@ -11,8 +11,9 @@ import pytest
 from tests.switch.test_decision import NOW_MS, record
 from tests.switch.test_hands import hands
 from twinshore.config.errors import KafkaError, WireError
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.config.model import Link
-from twinshore.groups.core.rules import MARK, State
+from twinshore.groups.core.rules import State
 from twinshore.groups.offset_move import DONE, NOT_DONE, Wishes, wishes_of
 from twinshore.groups.view import GroupView, PartView
 from twinshore.kafka.protocol.offsets import Place
@@ -55,7 +56,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
         def commit(links: list[Link], *args: Any, **how: bool) -> dict[str, list[Any]]:
             wanted = args[2]
             assert (links, how) == ([link], {"mark": True, "notes": False})
-            done.update({name: wishes_of(goals, MARK) for name, goals in wanted.items()})
+            done.update({name: wishes_of(goals, COMMIT_MARK) for name, goals in wanted.items()})
             return {name: [SimpleNamespace(outcome=NOT_DONE if name == "gone-on" else DONE)] for name in wanted}
 
         monkeypatch.setattr(handover, "look", lambda *_: list(views))
@@ -81,18 +82,20 @@ def test_a_group_bound_by_outputs_gets_the_mark_where_it_stands(asked: Any) -> N
     """The mirror's own round moves it then, with all places of one moment."""
     seen = view("counter", part("in", State.OWN, 4_000), part("out", State.WAITS, 3))
     done, said = asked(seen, link=BOUND, left=(forced("in"),))
-    assert done == {"counter": {("in", 0): (4_000, Place(4_000, MARK))}}
+    assert done == {"counter": {("in", 0): (4_000, Place(4_000, COMMIT_MARK))}}
     assert said == "group counter follows west again"
 
 
 def test_what_a_forced_switch_left_there_follows(asked: Any) -> None:
     seen = view("billing", part("in", State.OWN, 7), part("out", State.AHEAD, 9_001))
     done, said = asked(seen, left=(forced("in", "out"),))
-    assert done == {"billing": {("in", 0): (7, Place(9_000, MARK))}}
+    assert done == {"billing": {("in", 0): (7, Place(9_000, COMMIT_MARK))}}
     assert said == "group billing follows west again"
     level = view("billing", replace(part("in", State.OWN, 5_000), end=5_000))
     done, _ = asked(level, left=(forced("in"),))
-    assert done == {"billing": {("in", 0): (5_000, Place(5_000, MARK))}}, "it stands at the twin's end, and is not its"
+    assert done == {"billing": {("in", 0): (5_000, Place(5_000, COMMIT_MARK))}}, (
+        "it stands at the twin's end, and is not its"
+    )
 
 
 def test_who_reads_the_twin_on_his_own_is_left_alone_and_named(asked: Any) -> None:
@@ -153,10 +156,10 @@ def test_a_place_is_left_by_force_until_its_topic_moves_or_is_a_twin() -> None:
     ("saved", "there", "lacks"),
     [
         (Place(40, ""), None, True),
-        (Place(40, MARK), None, True),
-        (Place(40, ""), Place(200, MARK), True),
+        (Place(40, COMMIT_MARK), None, True),
+        (Place(40, ""), Place(200, COMMIT_MARK), True),
         (Place(40, ""), Place(200, ""), False),
-        (Place(40, MARK), Place(200, MARK), False),
+        (Place(40, COMMIT_MARK), Place(200, COMMIT_MARK), False),
         (Place(40, ""), Place(60, ""), True),
         (Place(40, ""), Place(40, ""), False),
     ],
@@ -240,7 +243,7 @@ def test_mapped_its_groups_follow_as_well() -> None:
 
 def test_a_place_that_was_the_links_is_put_back_as_the_links() -> None:
     """Without its mark a rebuild would make each group stand on its own, and none would follow."""
-    saved = {"billing": {("in", 0): Place(40, MARK), ("out", 1): Place(7, "")}}
+    saved = {"billing": {("in", 0): Place(40, COMMIT_MARK), ("out", 1): Place(7, "")}}
     assert handover.places_from(handover.places_json(saved)) == saved
     assert handover.places_from('{"billing":[["in",0,40]]}') == {"billing": {("in", 0): Place(40, "")}}
     for text in ("{", "[1]", '{"billing":[["in",0]]}'):

@@ -11,13 +11,13 @@ from hypothesis import given
 from tests.switch.test_decision import record
 from tests.switch.test_rescued import ORIGIN, SAVED
 from twinshore.config.errors import WireError
+from twinshore.config.frozen import RESCUED_HEADER
 from twinshore.kafka.protocol import record_batch
 from twinshore.kafka.protocol.record_batch import decode_batch, encode_batch, split_batches
 from twinshore.switch.core.steps import Deed, Kind, Moved, State, SwitchState
 from twinshore.switch.core.unreplicated import (
     BATCH_BYTES,
     BATCH_RECORDS,
-    HEADER,
     UNDER_WAY,
     Batch,
     Ending,
@@ -48,7 +48,9 @@ def test_each_record_is_in_one_batch_as_it_was(saved: list[Saved]) -> None:
     assert [(one.key, one.value, one.timestamp, one.headers[:-1]) for one in some] == [
         (one.key, one.value, one.timestamp, one.headers) for one in wanted
     ]
-    assert [one.headers[-1] for one in some] == [(HEADER, b"east orders-3 %d" % record.offset) for record in wanted]
+    assert [one.headers[-1] for one in some] == [
+        (RESCUED_HEADER, b"east orders-3 %d" % record.offset) for record in wanted
+    ]
 
 
 def test_batches_are_bounded_and_can_be_read() -> None:

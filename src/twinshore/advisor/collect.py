@@ -31,6 +31,7 @@ from twinshore.advisor.core.model import (
 )
 from twinshore.advisor.core.report import FindingPlace, places_of, with_before
 from twinshore.config.errors import KafkaError, TwinshoreError, WireError
+from twinshore.config.frozen import ADVISE_CLIENT_ID
 from twinshore.config.model import Cluster, Link, NamedPartition
 from twinshore.config.sentences import counted
 from twinshore.config.settings import Settings
@@ -412,7 +413,7 @@ def look_at_topic(cluster: Cluster, name: str) -> Seen:
 @contextmanager
 def _opened(cluster: Cluster, patience_s: float) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
     """For what the whole cluster tells, and for what each broker tells by itself."""
-    ways = {"client_id": "twinshore-advise", "pool": Pool()}
+    ways = {"client_id": ADVISE_CLIENT_ID, "pool": Pool()}
     with (
         closing(KafkaCluster(cluster, patience_s=patience_s, call_s=CALL_S, **ways)) as kafka,  # type: ignore[arg-type]
         closing(KafkaCluster(cluster, patience_s=BROKER_S, call_s=BROKER_S, **ways)) as each,  # type: ignore[arg-type]
@@ -510,7 +511,7 @@ def links_from(
 ) -> tuple[LinkSeen, ...]:
     """Each link whose source the cluster is, without topics that are at home elsewhere."""
     settings = settings.with_links(known(settings, store).links)
-    found, shared = [], once("twinshore-advise")
+    found, shared = [], once(ADVISE_CLIENT_ID)
     for link in settings.links:
         if link.source != cluster:
             continue

@@ -14,9 +14,10 @@ from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from twinshore.client.core.spool_format import HEADER, Left, mark_of, own_mark
+from twinshore.client.core.spool_format import Left, mark_of, own_mark
 from twinshore.client.pending import Kept
 from twinshore.client.sites import Site, client_thread
+from twinshore.config.frozen import CALL_HEADER, LOOKS_GROUP_ID
 from twinshore.config.once import in_words
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.connection import client_settings
@@ -33,7 +34,7 @@ Pairs = Sequence[tuple[str, bytes | None]]
 
 def marked(kept: Kept, who: str, now_ms: int) -> Kept:
     """The call with the header, and with a time by which it can be found. Pure."""
-    header = (HEADER, f"{who}-{kept.number}".encode())
+    header = (CALL_HEADER, f"{who}-{kept.number}".encode())
     return kept._replace(headers=(*kept.headers, header), timestamp=kept.timestamp or now_ms)
 
 
@@ -152,7 +153,7 @@ class Search:
         consumer = Consumer(
             {
                 **client_settings(self.site.cluster),
-                "group.id": "twinshore-looks",  # which it never joins, and where it commits nothing
+                "group.id": LOOKS_GROUP_ID,  # which it never joins, and where it commits nothing
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "isolation.level": "read_uncommitted",

@@ -25,8 +25,9 @@ from twinshore.client.discovery.routing_topic import Clusters, Reach, must_be_le
 from twinshore.client.pending import Delivered, Given, Kept, KeptCalls, KeptInMemory, KeptOnDisk, given
 from twinshore.client.producer_routing import TURN_S, Moves, Straight, must_make
 from twinshore.client.sites import Warned, names_of
-from twinshore.client.spool.spool import HOMES, SPOOL_BYTES_MAX, Spool
+from twinshore.client.spool.spool import SPOOL_BYTES_MAX, Spool
 from twinshore.config.errors import ConfigError
+from twinshore.config.frozen import SPOOL_HOMES_FILE
 from twinshore.kafka.clock import steady_s
 from twinshore.routing.core.followers import LEASE_S, Park, Write, covered
 
@@ -87,7 +88,7 @@ class HotProducer:
             except BaseException:
                 reach.stop()
                 raise
-            reach.memory = opened.folder / HOMES
+            reach.memory = opened.folder / SPOOL_HOMES_FILE
             waiting = KeptOnDisk(opened, kept_max, self._follows, warned)
             warned.tell()
             first_number, left = opened.next_number, opened.left

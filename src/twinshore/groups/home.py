@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import GROUPS_HOME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.routing.core.records import HomeLine, HomeLog
@@ -29,9 +29,9 @@ def remembered(store: Store) -> HomeLine | None:
 
 
 def remember(store: Store, line: HomeLine) -> None:
-    """Keeps the line, unless a later one is kept."""
+    """Keeps the line, unless a later one is kept, or one that only a newer version can read."""
     before = remembered(store)
-    if before is None or before.word < line.word:
+    if before is None or (not before.newer and before.word < line.word):
         key, value = line.line()
         row = Remembered(GROUPS_HOME, KIND, key.decode(), (value or b"").decode(), "", line.since_ms)
         store.memories.remember([row])
@@ -58,7 +58,7 @@ class HomeRelay:
         self._looked_s = now_s
         line = remembered(self._store)
         for name, notes in self._notes.items():
-            if line is not None and self._said.get(name) != line:
+            if line is not None and not line.newer and self._said.get(name) != line:
                 try:
                     self._say(name, notes, line)
                 except KafkaError as error:
@@ -69,7 +69,7 @@ class HomeRelay:
 
     def _say(self, name: str, notes: HomeNotes, line: HomeLine) -> None:
         there = notes.read().get(GROUPS_HOME)
-        if there is None or there.word < line.word:
+        if there is None or (not there.newer and there.word < line.word):
             notes.make()
             notes.say([line], wall_ms())
             self._log(f"{name} hears that groups are at home on {line.home}, in term {line.term}")

@@ -11,11 +11,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from twinshore.config.errors import KafkaError
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.config.model import Link
 from twinshore.config.settings import Settings
 from twinshore.groups.cluster_groups import ClusterGroups
 from twinshore.groups.core.goals import Goal, GroupSeen, goals_of
-from twinshore.groups.core.rules import MARK
 from twinshore.groups.sync import Rounds
 from twinshore.groups.view import look
 from twinshore.kafka.clock import wall_ms
@@ -209,7 +209,7 @@ def set_places(
                 rounds.begin(time.monotonic())
             writer = rounds.at_source if at_source else rounds.at_target
             wished = {
-                name: wishes_of(some, MARK if marks and not rounds.rules_for(name).notes else "")
+                name: wishes_of(some, COMMIT_MARK if marks and not rounds.rules_for(name).notes else "")
                 for name, some in ours.items()
             }
             for name, done in commit_offsets(store, writer, link.name, wished, by=by, lower=lower).items():

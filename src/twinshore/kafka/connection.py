@@ -22,6 +22,7 @@ from kio.static.protocol import RequestPayload, ResponsePayload
 
 from twinshore import __version__
 from twinshore.config.errors import ConfigError, KafkaError, WireError
+from twinshore.config.frozen import CLIENT_ID, SOFTWARE_NAME
 from twinshore.config.model import Cluster, SaslMechanism, Security
 from twinshore.kafka.oauth import fetch_token
 from twinshore.kafka.protocol.apis import API_VERSIONS, SPOKEN, api_name
@@ -206,7 +207,7 @@ class Connection:
 
     def handshake(self, *, timeout_s: float) -> None:
         """Learns which API versions the broker offers."""
-        answer = self.hold(offered(Software("twinshore", __version__)), timeout_s=timeout_s)
+        answer = self.hold(offered(Software(SOFTWARE_NAME, __version__)), timeout_s=timeout_s)
         if answer.error:
             name = describe(answer.error).name
             raise KafkaError(f"{self.place}: ApiVersions answered {name}", code=answer.error)
@@ -277,7 +278,7 @@ def open_connection(
     address: tuple[str, int],
     security: Security,
     *,
-    client_id: str = "twinshore",
+    client_id: str = CLIENT_ID,
     timeout_s: float = TIMEOUT_S,
     call_s: float | None = None,
     cluster: str = "",

@@ -22,7 +22,8 @@ from kio.schema.metadata.v11.request import MetadataRequestTopic
 from kio.schema.types import TopicName
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import FOLLOWERS_TOPIC, HOMES_TOPIC, TWINS_TOPIC, Cluster, NamedPartition, SaslMechanism
+from twinshore.config.frozen import FOLLOWERS_TOPIC, HOMES_TOPIC, TWINS_TOPIC
+from twinshore.config.model import Cluster, NamedPartition, SaslMechanism
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import client_settings as kafka_client_settings
 from twinshore.kafka.connection import open_connection

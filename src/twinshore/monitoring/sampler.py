@@ -7,7 +7,6 @@ knows a twin of, is asked for by name where the list of all topics leaves it out
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from twinshore.config.errors import KafkaError, StoreError
+from twinshore.config.frozen import HEARTBEATS
 from twinshore.config.incidents import Effect, IncidentKind
-from twinshore.config.model import HEARTBEATS, Extent, Link, NamedPartition, is_heartbeats
+from twinshore.config.model import Extent, Link, NamedPartition, is_heartbeats
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.groups import Groups
 from twinshore.kafka.metadata import ClusterMetadata
@@ -36,6 +36,7 @@ from twinshore.monitoring.core.lag import (
     sought,
 )
 from twinshore.replication.core.filters import admits
+from twinshore.replication.core.heartbeat import beat_ms
 from twinshore.replication.core.incident_kinds import rests
 from twinshore.replication.core.link_config import in_force
 from twinshore.replication.core.ownership import at_home_in_words, elsewhere, pair_of
@@ -343,8 +344,8 @@ class Sampler:
         notes = self._beats.last() if self._beats else []
         if not notes:
             return None
-        found = re.search(rb'"at_ms":(\d+)', notes[-1].value or b"")
-        return Heartbeat(notes[-1].offset, int(found[1]) if found else notes[-1].timestamp)
+        at_ms = beat_ms(notes[-1].value)
+        return Heartbeat(notes[-1].offset, notes[-1].timestamp if at_ms is None else at_ms)
 
 
 def left_alone(link: Link, store: Store, rows: Iterable[LedgerRow]) -> dict[str, HomeRow]:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from twinshore.config.errors import TwinshoreError
+from twinshore.config.frozen import STATUS_CLIENT_ID
 from twinshore.config.incidents import IncidentKind
 from twinshore.config.model import Control, Link
 from twinshore.config.sentences import ago, counted, listed, moment
@@ -366,7 +367,7 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int, pool: Pool, 
     try:
         source = KafkaCluster(
             settings.cluster(link.source),
-            client_id="twinshore-status",
+            client_id=STATUS_CLIENT_ID,
             cluster_id=known.source_cluster_id if known else "",
             patience_s=ASK_S,
             call_s=ASK_S,

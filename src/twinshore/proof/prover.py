@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from twinshore.config.errors import KafkaError, TwinshoreError, WireError
+from twinshore.config.frozen import PROOF_CLIENT_ID
 from twinshore.config.model import Cluster, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.log_reader import LogReader, Pace
@@ -47,7 +48,6 @@ from twinshore.proof.core.records import (
     without,
 )
 
-CLIENT_ID = "twinshore-proof"
 KEPT = 1_000
 # What a pump has fetched before the source's cleaner came lands within this, as a rule.
 SETTLE_S = 2.0
@@ -98,7 +98,7 @@ class BothSides:
     @contextlib.contextmanager
     def reading(self, kafka: KafkaCluster, named: NamedPartition, at: int, end: int) -> Iterator[LogReader]:
         """A reader whose bytes are counted; it is closed behind the block."""
-        reader = LogReader(kafka, named, at, end, self._pace, client_id=CLIENT_ID)
+        reader = LogReader(kafka, named, at, end, self._pace, client_id=PROOF_CLIENT_ID)
         try:
             yield reader
         finally:
@@ -257,7 +257,7 @@ class KeyLook:
         (heapq.heappush if len(self._first) < KEPT else heapq.heappushpop)(self._first, (-at, key))
 
     def _chunks(self, kafka: KafkaCluster, named: NamedPartition, start: int, end: int) -> Iterator[Chunk]:
-        reader = LogReader(kafka, named, start, end, self._pace, client_id=CLIENT_ID)
+        reader = LogReader(kafka, named, start, end, self._pace, client_id=PROOF_CLIENT_ID)
         try:
             yield from read_chunks(reader)
         finally:

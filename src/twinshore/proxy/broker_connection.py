@@ -19,6 +19,7 @@ from itertools import count
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from twinshore.config.errors import KafkaError, TwinshoreError, WireError
+from twinshore.config.frozen import PROXY_CLIENT_ID
 from twinshore.config.model import Cluster, SaslMechanism, Security
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.connection import credentials_of
@@ -39,7 +40,6 @@ DIAL_S: Final = 10.0
 LIFETIME_PART: Final = 0.8
 # As much as one record of TLS holds.
 _TLS_BYTES: Final = 16 << 10
-CLIENT_ID = "twinshore-proxy"
 # A broker that lets logins end at once would be logged in to without end.
 SESSION_S_MIN = 0.1
 
@@ -301,7 +301,7 @@ class Upstream(asyncio.BufferedProtocol):
 
         self._asked.append(Asked(question.key, number, deadline(DIAL_S), done))
         body = [question.body]
-        parts = framed(question.key, question.version, number, CLIENT_ID, body, shape.tags_in_request)
+        parts = framed(question.key, question.version, number, PROXY_CLIENT_ID, body, shape.tags_in_request)
         transport.write(b"".join(parts))
         found = await heard
         if found is None:

@@ -22,6 +22,7 @@ from twinshore import __version__
 from twinshore.client.discovery.routing_topic import HomesCentre
 from twinshore.client.sites import Site
 from twinshore.config.errors import KafkaError, StoreError
+from twinshore.config.frozen import PROXY_CLIENT_ID, PROXY_SOFTWARE_NAME
 from twinshore.config.model import Cluster, Link, NamedPartition
 from twinshore.config.once import Once, in_words
 from twinshore.config.sentences import listed
@@ -162,7 +163,7 @@ class Follows:
         if self._loop is None:
             return
         ids = {self._centre.cluster_id(name): name for name in self._clusters}
-        heard = ids, self._centre.told()
+        heard = ids, {**self._centre.told(), **self._centre.unread()}
         if heard == self._heard_then:
             # Many times a second during a switch, and there may be ten thousand topics that have ever moved.
             self._tell(self._led.leads)
@@ -272,7 +273,7 @@ class Follows:
     def _ask(self, name: str, topics: Sequence[str]) -> dict[str, dict[int, list[tuple[int, int, int]]]]:
         """Ids, epochs and last sequences, by topic and partition."""
         cluster = self._clusters[name]
-        with closing(KafkaCluster(cluster, client_id="twinshore-proxy", patience_s=FOLLOWS_PATIENCE_S)) as kafka:
+        with closing(KafkaCluster(cluster, client_id=PROXY_CLIENT_ID, patience_s=FOLLOWS_PATIENCE_S)) as kafka:
             known = kafka.metadata(topics).topics
             parts = [NamedPartition(topic, one.partition) for topic in topics for one in known[topic].partitions]
             states = kafka.describe_producers(parts)
@@ -515,7 +516,7 @@ class _Cluster:
     def __init__(self, cluster: Cluster, layout: Layout, log: Callable[[str], None]) -> None:
         self.name = cluster.name
         self._layout, self._told, self._crowded = layout, Once(log), Once(log)
-        self._kafka = KafkaCluster(cluster, client_id="twinshore-proxy", patience_s=PATIENCE_S, call_s=CALL_S)
+        self._kafka = KafkaCluster(cluster, client_id=PROXY_CLIENT_ID, patience_s=PATIENCE_S, call_s=CALL_S)
         self._seen = _unseen(cluster.name)
         self._offers: dict[tuple[int, Broker], Ranges] = {}
         self._newer_groups = False
@@ -561,7 +562,8 @@ class _Cluster:
                 ids = {name: topic.topic_id for name, topic in found.items()}
                 counts = {name: len(topic.partitions) for name, topic in found.items()}
                 noted = self._noted()
-                twins = frozenset(name for name, topic_id in ids.items() if topic_id.hex() in noted)
+                may_be = self._twins.may_be()  # twins by lines of a newer version, as far as their names say it
+                twins = frozenset(name for name, topic_id in ids.items() if name in may_be or topic_id.hex() in noted)
                 self._seen = replace(self._seen, topics=frozenset(ids), ids=ids, partitions=counts, twins=twins)
                 self._looked_s = steady_s()
         offers: Ranges = shared(self._offers.values())
@@ -607,7 +609,7 @@ class _Cluster:
 
 
 def _ask_offers(connection: Connection, timeout_s: float) -> VersionsAnswer:
-    return connection.hold(asks_offered(Software("twinshore-proxy", __version__)), timeout_s=timeout_s)
+    return connection.hold(asks_offered(Software(PROXY_SOFTWARE_NAME, __version__)), timeout_s=timeout_s)
 
 
 def _unseen(name: str) -> ClusterSeen:

@@ -17,7 +17,8 @@ from itertools import combinations
 from typing import Final, NamedTuple
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, TwinshoreError
-from twinshore.config.model import GROUPS_HOME, Link, NamedPartition, Naming
+from twinshore.config.frozen import GROUPS_HOME
+from twinshore.config.model import Link, NamedPartition, Naming
 from twinshore.config.schema import did_you_mean
 from twinshore.config.sections import near, proxy
 from twinshore.config.sentences import listed, moment
@@ -78,13 +79,14 @@ def see_clusters(
         try:
             told = kafka.metadata()
             lines.append(HomeNotes(kafka).read())
-            noted = TwinNotes(kafka).read()
+            notes = TwinNotes(kafka)
+            noted, may_be = notes.read(), notes.may_be()
         except KafkaError as error:
             silent[name] = error
             found[name] = ClusterSeen(name, "", -1, {}, frozenset(), {}, answers=False)
             continue
         ids = {topic: one.topic_id for topic, one in told.topics.items() if not one.internal}
-        twins = frozenset(topic for topic, topic_id in ids.items() if topic_id.hex() in noted)
+        twins = frozenset(topic for topic, topic_id in ids.items() if topic in may_be or topic_id.hex() in noted)
         found[name] = ClusterSeen(name, told.cluster_id, told.controller, {}, frozenset(ids), {}, twins=twins)
     links = of_all_settings(settings, store)
     homes, _ = stored_homes(links, store, found.keys())

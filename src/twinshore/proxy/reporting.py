@@ -23,6 +23,7 @@ from typing import Any, Final, TypeVar
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from twinshore.config.frozen import PROXY_CLIENT_ID
 from twinshore.config.model import Cluster
 from twinshore.config.once import Once, in_words
 from twinshore.kafka.clock import steady_s, wall_ms
@@ -189,7 +190,7 @@ class TopicOfTraffic:
     thread. The topic is made where it is not there."""
 
     def __init__(self, cluster: Cluster, topic: str, keep_ms: int, log: Callable[[str], None]) -> None:
-        self._kafka = KafkaCluster(cluster, client_id="twinshore-proxy", patience_s=CALL_S, call_s=CALL_S)
+        self._kafka = KafkaCluster(cluster, client_id=PROXY_CLIENT_ID, patience_s=CALL_S, call_s=CALL_S)
         self._notes = Notebook(self._kafka, topic)
         self._settings = {"retention.ms": str(keep_ms)} if keep_ms else {}
         self._made = False

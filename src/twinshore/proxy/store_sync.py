@@ -24,6 +24,7 @@ from typing import Final, TypeVar
 from pydantic import TypeAdapter
 
 from twinshore.client.discovery import config_service
+from twinshore.config.frozen import PROXY_CLIENT_ID
 from twinshore.config.model import Cluster, Link, Mode, NamedPartition, Naming
 from twinshore.config.once import Once, in_words
 from twinshore.kafka.clock import steady_s, wall_ms
@@ -410,7 +411,7 @@ class _Side:
     """One cluster; its questions are asked one at a time."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._kafka = KafkaCluster(cluster, client_id="twinshore-proxy", patience_s=PATIENCE_S, call_s=PATIENCE_S)
+        self._kafka = KafkaCluster(cluster, client_id=PROXY_CLIENT_ID, patience_s=PATIENCE_S, call_s=PATIENCE_S)
         self._starts: dict[NamedPartition, int] = {}
         self._topics: frozenset[str] = frozenset()
         self._looked_s = -BEGINNINGS_EVERY_S

@@ -5,20 +5,19 @@ Reads the newest heartbeat of every heartbeats topic of every cluster.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from twinshore.config.errors import KafkaError, StoreError, WireError
-from twinshore.config.model import HEARTBEATS, Link, is_heartbeats
+from twinshore.config.errors import KafkaError, StoreError
+from twinshore.config.frozen import HEARTBEATS
+from twinshore.config.model import Link, is_heartbeats
 from twinshore.config.once import Once, in_words
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.primitives import bounded_json
 from twinshore.kafka.state_topic import Note, Notebook
-from twinshore.replication.core.heartbeat import LastBeat, Picture, path_of, picture
+from twinshore.replication.core.heartbeat import LastBeat, Picture, beat_line, beat_ms, path_of, picture
 from twinshore.replication.core.ownership import counterpart, pair_of
 from twinshore.runtime.endpoints import QUICK, known_clusters
 from twinshore.runtime.scheduler import tasks
@@ -64,7 +63,7 @@ class Heart:
                 self._notebook.make(HEARTBEAT_SETTINGS)
             self._there = True
             now_ms = wall_ms()
-            self._notebook.append([(self._link.name.encode(), self._beat(now_ms))], now_ms)
+            self._notebook.append([beat_line(self._link, now_ms)], now_ms)
             self._once.well(f"{self._link.name}: heartbeats are written on {self._link.source} again")
             return self._every_s
         except KafkaError as error:
@@ -76,10 +75,6 @@ class Heart:
             self._there = False
             self._tell(in_words(error))
             return REFUSED_PAUSE_S
-
-    def _beat(self, now_ms: int) -> bytes:
-        beat = {"link": self._link.name, "source": self._link.source, "target": self._link.target, "at_ms": now_ms}
-        return json.dumps(beat, separators=(",", ":")).encode()
 
     def _say(self, error: KafkaError) -> None:
         if not error.retriable:
@@ -137,7 +132,5 @@ def _newest(cluster: KafkaCluster, topic: str, path: tuple[str, ...]) -> list[La
 
 
 def _written_ms(note: Note) -> int:
-    try:
-        return int(bounded_json(note.value or b"")["at_ms"])
-    except (WireError, ValueError, OverflowError, KeyError, TypeError):
-        return note.timestamp
+    at_ms = beat_ms(note.value)
+    return note.timestamp if at_ms is None else at_ms

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import TWINS_TOPIC, Link
+from twinshore.config.frozen import TWINS_TOPIC
+from twinshore.config.model import Link
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.state_topic import Notebook
@@ -55,6 +56,7 @@ class Descents:
         self._descents: dict[str, Descent] = {}
         self._blind: set[str] = set()
         self.staying: dict[str, str] = {}
+        self.unread: dict[str, str] = {}  # topics that a newer version speaks of: whether they are twins is unknown
 
     @property
     def _link(self) -> Link:
@@ -73,6 +75,7 @@ class Descents:
         if self._judged_by != _filters(self._link):
             self._judged.clear()
             self._judged_by = _filters(self._link)
+        self.unread = {name: why for name, why in self.unread.items() if name in names and name not in at_home}
         judged = {name: seen for name, seen in names.items() if name not in at_home}
         fresh = {name: seen for name, seen in judged.items() if (name, seen[0]) not in self._judged}
         if self._doubted and time.monotonic() - self._doubted_at_s >= DOUBTED_AGAIN_S:
@@ -97,7 +100,8 @@ class Descents:
         if twins:
             self._read("target")
             known = self._told["target"].descents
-            self._tell({name: descent for name, descent in twins.items() if known.get(name) != descent})
+            newer = self._told["target"].unread
+            self._tell({name: one for name, one in twins.items() if name not in newer and known.get(name) != one})
 
     def retract(self, step: Create) -> None:
         """The twin was not made: its line must claim no later topic of that name."""
@@ -117,6 +121,10 @@ class Descents:
         lines, carried = self._told["source"], {row.source_topic_id for row in self._store.twins.of(self._link.name)}
         written = lines.written()
         for name, (topic_id, _) in fresh.items():
+            self.unread.pop(name, None)
+            if name in lines.unread and topic_id not in own and (name, topic_id) not in before:
+                self._leave(name, lines.unread[name])
+                continue
             claim = lines.claim(name, topic_id)
             since_s = self._since_s.setdefault((name, topic_id), now_s)
             belief, descent = judge(
@@ -140,6 +148,13 @@ class Descents:
         if doubted != self._doubted:
             self._tell_doubts(doubted)
         self._doubted, self._doubted_at_s = doubted, now_s
+
+    def _leave(self, name: str, version: int) -> None:
+        self.unread[name] = (
+            f"{TWINS_TOPIC} on {self._link.source} speaks of topic {name} in a form of a newer version (v {version}): "
+            "whether it is a twin cannot be read here"
+        )
+        self._stay(name, self.unread[name])
 
     def _stay(self, name: str, reason: str) -> None:
         if self.staying.get(name) != reason:

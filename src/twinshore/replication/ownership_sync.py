@@ -21,8 +21,9 @@ from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from twinshore.config.errors import KafkaError
+from twinshore.config.frozen import HOMES_TOPIC
 from twinshore.config.incidents import IncidentKind
-from twinshore.config.model import HOMES_TOPIC, Link, Mode, NamedPartition, Naming
+from twinshore.config.model import Link, Mode, NamedPartition, Naming
 from twinshore.config.once import Once
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
@@ -36,7 +37,7 @@ from twinshore.replication.core.ownership import Birth, Held, There, pair_of, sp
 from twinshore.replication.incidents import stopped
 from twinshore.replication.incidents.stopped import Standing
 from twinshore.replication.lineage import Descents, Seen
-from twinshore.routing.core.records import HomeLine, far_in_words
+from twinshore.routing.core.records import NEWER_HINT, HomeLine, far_in_words
 from twinshore.routing.topic import HomeNotes
 from twinshore.state.core.values import Asked, AuditRow, Flip, HomeRow
 from twinshore.state.store import Store
@@ -149,6 +150,7 @@ class Yielding:
         self._said: set[str] = set()  # topics that were looked at since the last look at the clusters
         self._look_at_s = self._switches_at_s = 0.0
         self._doubts: dict[str, str] = {}
+        self.unread: frozenset[str] = frozenset()  # of these doubts: the home is named by a newer version
 
     def look(self) -> dict[str, str]:
         """Takes up what stands there in a higher term; topics that nobody may carry, each with why. KafkaError where a
@@ -165,7 +167,7 @@ class Yielding:
         self._tell_far(link)
         ids = self._source.cluster_id(), self._target.cluster_id()
         found = ownership.behind(link, ids, logs, rows)
-        doubts = dict(found.doubts)
+        doubts, self.unread = dict(found.doubts), found.unread
         if found.lines:
             made, unclear = ownership.flips(link, ids, found.lines, rows, self._there(link, found.lines))
             doubts |= unclear
@@ -350,13 +352,17 @@ class Homing:
         """Those of the source's topics that the link may carry."""
         link = self._now()
         if link.naming is not Naming.SAME:
-            return self._descents.admitted(names)
+            found = self._descents.admitted(names)
+            self.refused = self._unread_twins()
+            return found
         doubts = self._yielding.look() if self._notes else {}
         self._read()
         found = self._descents.admitted(names, ownership.brought(link, self._rows))
         self.homeless, self.doubted = {}, {name: why for name, why in doubts.items() if name in names}
-        self.refused = {
-            name: Refuse(name, IncidentKind.HOME_UNDECIDED, why, ownership.hint_for(name, link))
+        self.refused = self._unread_twins() | {
+            name: _unread(name, why)
+            if name in self._yielding.unread
+            else Refuse(name, IncidentKind.HOME_UNDECIDED, why, ownership.hint_for(name, link))
             for name, why in self.doubted.items()
         }
         found = {name: seen for name, seen in found.items() if name not in self.doubted}
@@ -369,6 +375,9 @@ class Homing:
         self._tell()
         left = self.elsewhere.keys() | self.homeless.keys() | self.refused.keys()
         return {name: seen for name, seen in found.items() if name not in left}
+
+    def _unread_twins(self) -> dict[str, Refuse]:
+        return {name: _unread(name, why) for name, why in self._descents.unread.items()}
 
     def kept(self, steps: Sequence[CarryTopic], known: Container[str]) -> list[CarryTopic]:
         """The steps of topics that are at home on the source still, now that the twins of all are remembered. Whoever
@@ -443,6 +452,10 @@ class Homing:
             if self._said.get(name) != sentence:
                 self._log(f"{self._now().name}: {sentence}")
         self._said = said
+
+
+def _unread(topic: str, why: str) -> Refuse:
+    return Refuse(topic, IncidentKind.NEWER_LINE, why, NEWER_HINT)
 
 
 def written(cluster: KafkaCluster, topics: Sequence[str]) -> dict[str, bool | None]:

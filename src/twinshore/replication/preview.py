@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, TwinshoreError
+from twinshore.config.frozen import FIRST_CLIENT_ID
 from twinshore.config.model import Extent, Link, NamedPartition, is_heartbeats
 from twinshore.config.sentences import copies, counted
 from twinshore.config.settings import Settings
@@ -229,7 +230,7 @@ def refusals(links: Sequence[Link], settings: Settings, store: Store) -> dict[st
     found: dict[str, RefusedError] = {}
 
     def look(link: Link) -> None:
-        with Ends(link, settings, client_id="twinshore-first", patience_s=PATIENCE_S, call_s=PATIENCE_S) as ends:
+        with Ends(link, settings, client_id=FIRST_CLIENT_ID, patience_s=PATIENCE_S, call_s=PATIENCE_S) as ends:
             try:
                 recognise(link, store, ends.source, ends.target)
             except RefusedError as error:
@@ -253,7 +254,7 @@ def first_words(link: Link, settings: Settings, store: Store) -> Callable[[], st
     resting = f"; open incidents stop {rests} partitions, see `twinshore status`" if rests else ""
 
     def ask() -> str:
-        with Ends(now, settings, client_id="twinshore-first", patience_s=PATIENCE_S, call_s=PATIENCE_S) as ends:
+        with Ends(now, settings, client_id=FIRST_CLIENT_ID, patience_s=PATIENCE_S, call_s=PATIENCE_S) as ends:
             surveyor = Surveyor(now, ends.source, ends.target)
             topics = _answer(ends.source, lambda: of_topics(surveyor.names(), _shown(ends.source)))
             there = _answer(ends.target, lambda: f"brokers: {len(ends.target.metadata([]).brokers):,}")

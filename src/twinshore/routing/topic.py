@@ -7,19 +7,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from twinshore.config.errors import KafkaError, RefusedError
-from twinshore.config.model import FOLLOWERS_TOPIC, HOMES_TOPIC, TWINS_TOPIC, NamedPartition
+from twinshore.config.frozen import FOLLOWERS_TOPIC, HOMES_TOPIC, TWINS_TOPIC
+from twinshore.config.model import NamedPartition
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.errors import Code, kafka_error
 from twinshore.kafka.state_topic import Note, Notebook, portions
 from twinshore.routing.core.followers import LEASE_MS_MAX, FollowerLog
 from twinshore.routing.core.records import (
+    NEWER_HINT,
     HomeLine,
     HomeLog,
     Line,
     TopicClaim,
     TwinLog,
     claim_line,
+    newer_in_words,
     record_digest,
     release_line,
 )
@@ -163,11 +166,12 @@ class HomeNotes:
 
     def say(self, lines: Iterable[HomeLine], now_ms: int, may: Callable[[], None] | None = None) -> dict[str, HomeLine]:
         """Writes those that would stand; what stands for each of these topics afterwards. Whoever wants to know whether
-        his line won asks `log.won`. `may` is asked right before they are written, where some are, and raises where that
-        may not be any more."""
+        his line won asks `log.won`. KafkaError where a line of a newer version stands for one of them. `may` is asked
+        right before they are written, where some are, and raises where that may not be any more."""
         wanted = list(lines)
         with self._cluster.errand():
             self.read()
+            self._must_be_read(wanted)
             ours = [line.line() for line in wanted if not self.log.outdone(line)]
             if ours and may:
                 may()
@@ -217,7 +221,15 @@ class HomeNotes:
             self.read()
             self._append(self.log.records.end_lines(switch), now_ms)
 
+    def _must_be_read(self, lines: Iterable[HomeLine]) -> None:
+        found = (self.log.homes.get(line.topic) for line in lines)
+        if there := next((one for one in found if one is not None and one.newer), None):
+            raise KafkaError(newer_in_words(there.topic, there.newer, self._cluster.name), hint=NEWER_HINT)
+
     def _must_stand(self, switch: str, known: set[str]) -> None:
+        if self.log.records.is_newer(switch):
+            place = f"switch {switch[:8]} goes on in a newer version, as {self._cluster.name} says"
+            raise RefusedError(place, hint="go on with it in that version")
         if self.log.records.digest(switch) not in known:
             raise RefusedError(
                 f"somebody else goes on with switch {switch[:8]}, as {self._cluster.name} says",
@@ -243,6 +255,10 @@ class TwinNotes:
         with self._cluster.errand():
             self._log = self._tail.read(self._log, TwinLog())
         return self._log.twins()
+
+    def may_be(self) -> frozenset[str]:
+        """Names of topics that may be twins by lines of a newer version, as they were read last."""
+        return self._log.may_be()
 
 
 class FollowerNotes:

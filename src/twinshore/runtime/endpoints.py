@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from twinshore.config.errors import RefusedError
+from twinshore.config.frozen import CLIENT_ID, LOOKS_CLIENT_ID
 from twinshore.config.model import Link
 from twinshore.config.settings import Settings
 from twinshore.kafka.cluster import CALL_S, PATIENCE_S, KafkaCluster
@@ -58,8 +59,8 @@ class Shared:
     pool: Pool = field(default_factory=lambda: Pool(LINES, spares=True))
 
 
-QUICK = Shared("twinshore-looks")
-PATIENT = Shared("twinshore")
+QUICK = Shared(LOOKS_CLIENT_ID)
+PATIENT = Shared(CLIENT_ID)
 
 
 def once(client_id: str) -> Shared:
@@ -76,7 +77,7 @@ class Ends:
         link: Link,
         settings: Settings,
         *,
-        client_id: str = "twinshore",
+        client_id: str = CLIENT_ID,
         patience_s: float = PATIENCE_S,
         call_s: float = CALL_S,
         sleep: Callable[[float], None] = time.sleep,

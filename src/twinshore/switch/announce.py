@@ -11,7 +11,7 @@ topics. Done twice, nothing is written twice: what stands is read before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -24,7 +24,16 @@ from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.core.ownership import BETWEEN, of_topic, pair_of
 from twinshore.routing.core.followers import FollowerLog
-from twinshore.routing.core.records import FORCED, PLANNED, Clash, HomeLine, HomeState, stands
+from twinshore.routing.core.records import (
+    FORCED,
+    NEWER_HINT,
+    PLANNED,
+    Clash,
+    HomeLine,
+    HomeState,
+    newer_in_words,
+    stands,
+)
 from twinshore.routing.topic import FollowerNotes, HomeNotes
 from twinshore.state.core.values import Asked, Flip, HomeRow, TopicInSwitch
 from twinshore.state.store import Store
@@ -145,6 +154,7 @@ class ClusterWords:
     def has_flipped(self, record: SwitchState) -> bool:
         """Whether the new home says already that a topic is at home there."""
         there = self._notes[self._new.name].read()
+        _must_be_read(self._new, there, record)
         return any(one.term > topic.term for topic in record.topics if (one := _by(there.get(topic.topic), record)))
 
     def flip(self, record: SwitchState, flips: Sequence[Flip]) -> SwitchState:
@@ -161,6 +171,7 @@ class ClusterWords:
     def tell_old(self, record: SwitchState) -> None:
         """The old home has the lines of the new one."""
         there = self._notes[self._new.name].read()
+        _must_be_read(self._new, there, record)
         self._write(self._old, [there[topic] for topic in record.names() if topic in there])
 
     def awaited(self, record: SwitchState, *, parked: bool) -> tuple[str, ...]:
@@ -190,6 +201,7 @@ class ClusterWords:
 
     def claim(self, record: SwitchState) -> str:
         """Why a topic is another switch's by what the clusters say; empty once all are this one's."""
+        self._told(record)  # nothing is claimed of a topic whose home is unknown
         for cluster in self.heard(record):
             self._hearing[cluster.name].make()
             if why := claimed_on(cluster, self._notes[cluster.name], record):
@@ -227,7 +239,10 @@ class ClusterWords:
 
     def _told(self, record: SwitchState) -> dict[str, Told]:
         self._terms = {one.topic: one.term for one in record.topics}
-        logs = [self._notes[cluster.name].read() for cluster in self.heard(record)]
+        logs = []
+        for cluster in self.heard(record):
+            logs.append(self._notes[cluster.name].read())
+            _must_be_read(cluster, logs[-1], record)
         return {topic: stands([log.get(topic) for log in logs]) for topic in record.names()}
 
     def _next(self, record: SwitchState, one: Moved, there: Told, state: HomeState) -> HomeLine:
@@ -285,6 +300,13 @@ class ClusterWords:
                 f"{cluster.name}: somebody else spoke of the home of {lost[0].topic} at this very moment",
                 retriable=True,
             )
+
+
+def _must_be_read(cluster: KafkaCluster, lines: Mapping[str, HomeLine], record: SwitchState) -> None:
+    """RefusedError where a home is unknown that the switch would move."""
+    for topic in record.names():
+        if (there := lines.get(topic)) is not None and there.newer:
+            raise RefusedError(newer_in_words(topic, there.newer, cluster.name), hint=NEWER_HINT)
 
 
 def claimed_on(cluster: KafkaCluster, notes: HomeNotes, record: SwitchState) -> str:

@@ -18,11 +18,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from twinshore.config.errors import KafkaError, WireError
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.config.model import Link, NamedPartition
 from twinshore.config.sentences import counted, listed
 from twinshore.config.settings import Settings
 from twinshore.groups.core.goals import Goal, goals_of
-from twinshore.groups.core.rules import MARK, State, waits_for
+from twinshore.groups.core.rules import State, waits_for
 from twinshore.groups.offset_move import DONE, MEMBERLESS, set_places
 from twinshore.groups.view import GroupView, PartView, look
 from twinshore.kafka.cluster import KafkaCluster
@@ -208,7 +209,7 @@ def is_lacking(saved: SavedPlace, there: Place | None) -> bool:
     """Whether the saved place is to be put back. One that stands by now is another's word, and newer; but not the
     link's: while the topic was filled anew it gave each group that had no place there its home's, also one that had
     stood there on its own, and would pass records over. Nor the old topic's, in records that are no more."""
-    if there is None or (there.metadata == MARK and saved.to.metadata != MARK):
+    if there is None or (there.metadata == COMMIT_MARK and saved.to.metadata != COMMIT_MARK):
         return True
     return there.offset == saved.was.offset > saved.to.offset
 
@@ -216,7 +217,9 @@ def is_lacking(saved: SavedPlace, there: Place | None) -> bool:
 def places_json(places: Places) -> str:
     """A place that is a link's has one value more."""
     rows = {
-        name: [[*where, one.offset, *([1] if one.metadata == MARK else [])] for where, one in sorted(some.items())]
+        name: [
+            [*where, one.offset, *([1] if one.metadata == COMMIT_MARK else [])] for where, one in sorted(some.items())
+        ]
         for name, some in sorted(places.items())
     }
     return json.dumps(rows, separators=(",", ":"))
@@ -228,7 +231,7 @@ def places_from(text: str) -> dict[str, dict[Where, Place]]:
         raw = json.loads(text or "{}")
         return {
             str(name): {
-                (str(topic), int(number)): Place(int(at), MARK if any(rest) else "")
+                (str(topic), int(number)): Place(int(at), COMMIT_MARK if any(rest) else "")
                 for topic, number, at, *rest in some
             }
             for name, some in raw.items()
@@ -243,7 +246,7 @@ def _of(cluster: KafkaCluster, one: GroupPlaces, topics: Collection[str]) -> dic
         raise KafkaError(f"{cluster.name}: where group {one.group} stands cannot be read", retriable=True)
     return {
         # A consumer's text is about the place at which it was left.
-        where: Place(place.offset, MARK if place.metadata == MARK else "")
+        where: Place(place.offset, COMMIT_MARK if place.metadata == COMMIT_MARK else "")
         for where, place in one.places.items()
         if where[0] in topics
     }

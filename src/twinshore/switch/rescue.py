@@ -19,11 +19,11 @@ from itertools import chain
 from pathlib import Path
 
 from twinshore.config.errors import ConfigError, KafkaError, WireError
+from twinshore.config.frozen import COMMIT_MARK, RESCUED_TOPIC
 from twinshore.config.incidents import POLICY_RESCUE, IncidentKind
-from twinshore.config.model import RESCUED_TOPIC, Link, NamedPartition
+from twinshore.config.model import Link, NamedPartition
 from twinshore.config.sentences import are, counted, listed
 from twinshore.config.settings import Settings
-from twinshore.groups.core.rules import MARK
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
@@ -580,7 +580,7 @@ class PutBack:
         for group, places in places_from(record.places).items():
             at = clamped({where: one.offset for where, one in places.items()}, starts)
             found[group] = {
-                where: SavedPlace(one, Place(at[where], MARK if where[0] in theirs else one.metadata))
+                where: SavedPlace(one, Place(at[where], COMMIT_MARK if where[0] in theirs else one.metadata))
                 for where, one in places.items()
             }
         return found

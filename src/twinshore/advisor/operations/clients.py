@@ -18,6 +18,7 @@ from twinshore.advisor.core.clients.rules import HABITS
 from twinshore.advisor.core.model import Policy, parse_policy
 from twinshore.advisor.operations.advise import read_text
 from twinshore.config.errors import ConfigError
+from twinshore.config.frozen import CONDUCT_CLIENT_ID
 from twinshore.config.sentences import one_line
 from twinshore.config.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
@@ -97,7 +98,7 @@ def min_insync(uses: Uses, settings: Settings, eyes: Eyes) -> MinInsync:
     for name, topics in wanted.items():
         if name not in settings.clusters:
             continue
-        ways = {"client_id": "twinshore-conduct", "patience_s": ANSWERS_S, "call_s": ANSWERS_S}
+        ways = {"client_id": CONDUCT_CLIENT_ID, "patience_s": ANSWERS_S, "call_s": ANSWERS_S}
         with (
             eyes.trying(f"{MIN_INSYNC} of topics on {name}"),
             closing(KafkaCluster(settings.cluster(name), **ways)) as kafka,  # type: ignore[arg-type]

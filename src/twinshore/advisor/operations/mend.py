@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from twinshore.advisor.core.model import MIN_ISR, Finding
 from twinshore.advisor.core.report import Advice
 from twinshore.config.errors import KafkaError, RefusedError
+from twinshore.config.frozen import ADVISE_CLIENT_ID
 from twinshore.config.model import Cluster, Plan
 from twinshore.config.sentences import counted, listed
 from twinshore.kafka.cluster import KafkaCluster
@@ -107,7 +108,7 @@ def against(topic: TopicMetadata | None, wanted: Mapping[str, str]) -> str:
 def _open(advice: Advice, cluster: Cluster) -> KafkaCluster:
     """The cluster that the advice is of, and no other."""
     return KafkaCluster(
-        cluster, client_id="twinshore-advise", cluster_id=advice.cluster_id, patience_s=PATIENCE_S, call_s=PATIENCE_S
+        cluster, client_id=ADVISE_CLIENT_ID, cluster_id=advice.cluster_id, patience_s=PATIENCE_S, call_s=PATIENCE_S
     )
 
 

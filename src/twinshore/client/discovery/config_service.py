@@ -27,12 +27,11 @@ from crc32c import crc32c
 from twinshore.client.core.pushes import OwnSettings, Pushed, read_pushed
 from twinshore.client.sites import client_thread
 from twinshore.config.errors import ConfigError
+from twinshore.config.frozen import PUSH_HEAD
 from twinshore.config.once import Once, in_words
 from twinshore.config.private_files import opener
 from twinshore.kafka.clock import steady_s
 from twinshore.routing.core.records import Clash, HomeLine, HomeLog, HomeState
-
-HEAD = "twinshore push 1"
 
 
 def keep(path: Path, text: str) -> None:
@@ -41,7 +40,7 @@ def keep(path: Path, text: str) -> None:
     data = text.encode()
     try:
         with open(part, "wb", opener=opener) as file:
-            file.write(f"{HEAD} {crc32c(data):08x}\n".encode() + data)
+            file.write(f"{PUSH_HEAD} {crc32c(data):08x}\n".encode() + data)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
@@ -57,7 +56,7 @@ def kept(path: Path) -> str | None:
         head, _, data = path.read_bytes().partition(b"\n")
     except OSError:
         return None
-    return data.decode("utf-8", "replace") if head == f"{HEAD} {crc32c(data):08x}".encode() else None
+    return data.decode("utf-8", "replace") if head == f"{PUSH_HEAD} {crc32c(data):08x}".encode() else None
 
 
 class RememberedHomes:
@@ -69,6 +68,9 @@ class RememberedHomes:
     def __init__(self, path: Path | None, warn: Callable[[str], None]) -> None:
         self._path, self._warn, self._guard = path, warn, threading.Lock()
         self._lines = _read(path) if path else {}
+        if strange := sorted(topic for topic, line in self._lines.items() if line.newer):
+            self._lines = {topic: line for topic, line in self._lines.items() if not line.newer}
+            warn(f"{path} is of a newer version: where {', '.join(strange[:NAMED_MAX])} was at home is not remembered")
 
     def lines(self) -> dict[str, HomeLine]:
         return dict(self._lines)
@@ -106,6 +108,7 @@ def _read(path: Path) -> dict[str, HomeLine]:
 
 
 FILE_S = 0.5
+NAMED_MAX = 5
 QUERY_S = 2.0
 
 

@@ -20,12 +20,13 @@ from twinshore.client.core.pushes import Pushed
 from twinshore.client.discovery.config_service import Pushes, RememberedHomes
 from twinshore.client.sites import Site, Warned, client_thread, sites_of
 from twinshore.config.errors import ConfigError, KafkaError
+from twinshore.config.frozen import FOLLOWER_CLIENT_ID_PREFIX
 from twinshore.config.model import Cluster
 from twinshore.config.once import in_words
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.routing.core.followers import LEASE_MS_MAX, LEASE_S, POLL_S, Following, Order, Park, Write, goodbye_line
-from twinshore.routing.core.records import Clash, HomeLine, far_in_words
+from twinshore.routing.core.records import NEWER_HINT, Clash, HomeLine, far_in_words, newer_in_words
 from twinshore.routing.topic import FollowerNotes, HomeNotes
 
 PATIENCE_S = 1.0
@@ -43,9 +44,9 @@ def must_be_lease(lease_s: float) -> None:
 
 class HomesCentre:
     """`topics`: names, or beginnings of names with a `*` behind; `begin`: where topics are written of which no line
-    tells; `told`: what another one has heard before it. `news` is called from a thread of the centre when it has heard
-    or lost something; `warn` is told, once, why a cluster is not believed. There is a thread for each cluster, from
-    `start` on: `stop` ends them, and waits for them, but no longer than a cluster has patience."""
+    tells; `told` and `unread`: what another one has heard before it. `news` is called from a thread of the centre when
+    it has heard or lost something; `warn` is told, once, why a cluster is not believed. There is a thread for each
+    cluster, from `start` on: `stop` ends them, and waits for them, but no longer than a cluster has patience."""
 
     def __init__(
         self,
@@ -56,12 +57,13 @@ class HomesCentre:
         *,
         lease_s: float = LEASE_S,
         told: Mapping[str, HomeLine | Clash] | None = None,
+        unread: Mapping[str, HomeLine] | None = None,
         news: Callable[[], None] = lambda: None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._id, self._name, self._sites = uuid.uuid4().hex, name, sites
         self._guard = threading.Lock()
-        self._following = Following(self._id, name, topics, sites, begin, lease_s, told)
+        self._following = Following(self._id, name, topics, sites, begin, lease_s, told, unread)
         self._news, self._warned = news, Warned(warn)
         self._shown: set[str] = set()
         self._unheard = set(sites)
@@ -105,6 +107,11 @@ class HomesCentre:
         """All that was heard of where topics are at home."""
         with self._guard:
             return self._following.told()
+
+    def unread(self) -> Mapping[str, HomeLine]:
+        """The lines of a newer version that stand on clusters: where these topics are at home is unknown."""
+        with self._guard:
+            return self._following.unread()
 
     def cluster_id(self, cluster: str) -> str:
         """The id by which the cluster was met; empty before."""
@@ -160,7 +167,9 @@ class HomesCentre:
         while not (self._stopping.is_set() or self._deaf.is_set()):
             try:
                 with closing(
-                    KafkaCluster(site.cluster, client_id=f"follower-{self._name}", patience_s=PATIENCE_S)
+                    KafkaCluster(
+                        site.cluster, client_id=f"{FOLLOWER_CLIENT_ID_PREFIX}{self._name}", patience_s=PATIENCE_S
+                    )
                 ) as kafka:
                     self._follow_by(site, kafka)
             except Exception as error:  # whoever ended here would leave the lease to run out for ever, and nobody told
@@ -216,6 +225,9 @@ class HomesCentre:
         found = homes.read()
         if homes.log.far:
             self._warned.now(far_in_words(site.name, homes.log.far.values()))
+        for line in found.values():
+            if line.newer:
+                self._warned.now(f"{newer_in_words(line.topic, line.newer, site.name)}: it is parked ({NEWER_HINT})")
         with self._guard:
             self._unheard.discard(site.name)
             self._following.read(site.name, found, asked_s, steady_s())
@@ -291,8 +303,14 @@ class Reach:
         if self._remembered is None:
             self._remembered = RememberedHomes(self.memory, self._warn)
         told = lasting(self._asked.told()) if self._asked is not None else self._remembered.lines()
+        unread = self._asked.unread() if self._asked is not None else None
         made = HomesCentre(
-            *(name, topics, self.sites, self.begin), lease_s=lease_s, told=told, news=self._heard, warn=self._warn
+            *(name, topics, self.sites, self.begin),
+            lease_s=lease_s,
+            told=told,
+            unread=unread,
+            news=self._heard,
+            warn=self._warn,
         )
         made.start()
         self._asked, self.is_due = made, False

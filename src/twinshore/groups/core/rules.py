@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.config.model import Extent, Link
 from twinshore.config.sections.links import GROUP
 from twinshore.kafka.protocol.offsets import GroupPlaces, Place, Where
@@ -212,9 +213,6 @@ def scope_of(
 
 # One look might see a consumer that commits late; after two of them the source's group has been set back on purpose.
 LOOKS_FOR_A_RESET = 2
-# What the link leaves beside a place whose consumer left nothing there, so that its own places are known on the target
-# itself, whatever store or process is gone. It is base64 of a version that Kafka Streams takes for none of its own.
-MARK = "twinshore+++"
 
 
 class State(StrEnum):
@@ -289,7 +287,7 @@ def decide(
     lower = place.offset < memory.high or _is_below_mark(spot, there, memory)
     looks = memory.lower_looks + 1 if lower else 0
     wanted = Place(goal, _note(place, rules, whole=whole))
-    moved = Memory(place.offset, 0, goal, marked=wanted.metadata == MARK)
+    moved = Memory(place.offset, 0, goal, marked=wanted.metadata == COMMIT_MARK)
     met = whole and there is not None and there.offset == goal
     if there is not None and rules.marks and _is_anothers(there, memory, rules, met=met):
         state = State.SAME if met else State.OWN if goal >= there.offset else State.AHEAD
@@ -299,9 +297,9 @@ def decide(
         return Decision(State.MOVES if whole else State.BEHIND, wanted, moved, whole)
     if goal == there.offset:
         to = wanted if whole and _may_note(there, wanted, memory, rules) else None
-        seen = moved if to is not None else moved._replace(marked=there.metadata == MARK)
+        seen = moved if to is not None else moved._replace(marked=there.metadata == COMMIT_MARK)
         return Decision(State.SAME if whole else State.BEHIND, to, seen, whole)
-    if rules.resets and lower and (memory.agreed == there.offset or there.metadata == MARK):
+    if rules.resets and lower and (memory.agreed == there.offset or there.metadata == COMMIT_MARK):
         if looks >= LOOKS_FOR_A_RESET:
             return Decision(State.SET_BACK, wanted, moved, whole)
         return Decision(State.SETTING_BACK, None, memory._replace(lower_looks=looks), whole=False)
@@ -313,7 +311,7 @@ def _answered(memory: Memory, there: Place | None) -> Memory:
     sent = memory.tried
     if sent is None or there is None or (there.offset, there.metadata or "") != (sent.offset, sent.metadata or ""):
         return memory
-    return memory._replace(agreed=sent.offset, marked=sent.metadata == MARK, tried=None)
+    return memory._replace(agreed=sent.offset, marked=sent.metadata == COMMIT_MARK, tried=None)
 
 
 def _may_note(there: Place, wanted: Place, memory: Memory, rules: Rules) -> bool:
@@ -322,25 +320,25 @@ def _may_note(there: Place, wanted: Place, memory: Memory, rules: Rules) -> bool
     if (wanted.metadata or "") == (there.metadata or ""):
         return False
     rested = rules.returns and memory.agreed == there.offset and not memory.own
-    return there.metadata == MARK or has_note(there) or _is_first(memory) or rested or not rules.marks
+    return there.metadata == COMMIT_MARK or has_note(there) or _is_first(memory) or rested or not rules.marks
 
 
 def _note(place: Place, rules: Rules, *, whole: bool) -> str:
     """What is written beside a place: its consumer's note, which is about that place alone, or else the mark."""
     note = place.metadata if whole and has_note(place) else ""
-    return note or (MARK if rules.marks and not rules.notes else "")
+    return note or (COMMIT_MARK if rules.marks and not rules.notes else "")
 
 
 def has_note(place: Place) -> bool:
     """Whether a consumer left a text there. Some clients send a byte 0 for none."""
-    return bool((place.metadata or "").rstrip("\0")) and place.metadata != MARK
+    return bool((place.metadata or "").rstrip("\0")) and place.metadata != COMMIT_MARK
 
 
 def _is_anothers(there: Place, memory: Memory, rules: Rules, *, met: bool) -> bool:
     """Whether the target's place is not the link's: it lacks the mark, and is not as the link left it. Once so, it
     stays so. Where a consumer's note is in the mark's place, one that was never seen before may be the link's; and one
     that was never seen before and is where it should be (`met`) is taken for the link's too."""
-    if there.metadata == MARK or (met and rules.returns):
+    if there.metadata == COMMIT_MARK or (met and rules.returns):
         return False
     if memory.own:
         return True
@@ -354,7 +352,7 @@ def _is_below_mark(spot: Spot, there: Place | None, memory: Memory) -> bool:
     """Whether the target's place is the link's own and lies further on than the source's, though nothing is
     remembered. Then the group was set back on the source meanwhile, or was deleted and began again. The mark says
     that nobody has read on from that place."""
-    if there is None or there.metadata != MARK:
+    if there is None or there.metadata != COMMIT_MARK:
         return False
     return _is_first(memory) and spot.reached and spot.offset < there.offset
 

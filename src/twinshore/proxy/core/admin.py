@@ -25,7 +25,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from twinshore.config.errors import WireError
-from twinshore.config.model import GROUPS_HOME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.kafka.protocol.apis import (
     DESCRIBE_CONFIGS,
     DESCRIBE_PRODUCERS,

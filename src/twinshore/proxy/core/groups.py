@@ -35,7 +35,7 @@ from kio.serial import entity_reader
 from kio.serial.errors import SerialError
 
 from twinshore.config.errors import WireError
-from twinshore.config.model import GROUPS_HOME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.config.sentences import listed, one_line
 from twinshore.kafka.protocol.apis import METADATA, OFFSET_COMMIT, OFFSET_FETCH
 from twinshore.kafka.protocol.errors import Code

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from twinshore.config.model import GROUPS_HOME, Link, Naming
+from twinshore.config.frozen import GROUPS_HOME
+from twinshore.config.model import Link, Naming
 from twinshore.replication.core.filters import admits, is_of_no_application
 from twinshore.replication.core.ownership import counterpart
 from twinshore.routing.core.followers import LEASE_S

@@ -30,7 +30,8 @@ from typing import Final, NamedTuple, TypeAlias
 from crc32c import crc32c
 
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import GROUPS_HOME
+from twinshore.config.frozen import GROUPS_HOME, PROXY_CLUSTER_ID
+from twinshore.config.model import FIRST_TERM
 from twinshore.kafka.protocol.primitives import Buffer
 from twinshore.proxy.core.leader_cluster import led_by_copies
 from twinshore.replication.core.filters import KAFKAS, is_of_no_application
@@ -77,7 +78,7 @@ class Layout:
     port: int
     clusters: tuple[str, ...]
     nodes_per_cluster: int
-    cluster_id: str = "twinshore"
+    cluster_id: str = PROXY_CLUSTER_ID
     new_topics: NewTopics = field(default_factory=NewTopics)
     node_hosts: str = ""
 
@@ -231,6 +232,9 @@ def leads_of(
 
 
 def _lead(told: HomeLine | Clash, names: Mapping[str, str], before: Lead | None, since_ms: int) -> Lead:
+    if isinstance(told, HomeLine) and told.newer:
+        # Unknown, and not none: nobody writes until it can be read, or is taken away.
+        return (before or Lead(None, FIRST_TERM))._replace(held=True)
     if isinstance(told, Clash):
         # Nobody knows which one stands, so nobody writes. Whichever will is news.
         return (before or Lead(None, told.one.term - 1, sound=told.one.term - 1))._replace(held=True)

@@ -14,7 +14,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from twinshore.config.model import FIRST_TERM, GROUPS_HOME
+from twinshore.config.frozen import GROUPS_HOME
+from twinshore.config.model import FIRST_TERM
 from twinshore.kafka.protocol.apis import DESCRIBE_TRANSACTIONS, INIT_PRODUCER_ID
 from twinshore.kafka.protocol.errors import Code
 from twinshore.kafka.protocol.server import Request

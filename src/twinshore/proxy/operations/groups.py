@@ -12,7 +12,8 @@ from math import inf
 from typing import Self
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError, TwinshoreError
-from twinshore.config.model import FIRST_TERM, GROUPS_HOME, Plan
+from twinshore.config.frozen import GROUPS_HOME
+from twinshore.config.model import FIRST_TERM, Plan
 from twinshore.config.sections.proxy import SECTION
 from twinshore.config.sentences import counted, listed
 from twinshore.config.settings import Settings
@@ -25,7 +26,7 @@ from twinshore.kafka.groups import CONSUMER, Groups, members_of, send_away
 from twinshore.proxy.offset_reset import none_under_way
 from twinshore.replication.core.filters import INTERNAL
 from twinshore.routing.core.followers import FollowerLog
-from twinshore.routing.core.records import Clash, HomeLine, HomeState, stands
+from twinshore.routing.core.records import NEWER_HINT, Clash, HomeLine, HomeState, newer_in_words, stands
 from twinshore.routing.topic import FollowerNotes, HomeNotes
 from twinshore.state.store import Store
 from twinshore.switch.operations.plan import SwitchPlan
@@ -65,7 +66,8 @@ class GroupWords:
         self._held_until_s = inf
 
     def told(self) -> tuple[Told, dict[str, KafkaError]]:
-        """What stands, and which clusters do not answer. What the store keeps counts where clusters are silent."""
+        """What stands, and which clusters do not answer. What the store keeps counts where clusters are silent.
+        RefusedError where only a newer version can read what stands."""
         lines, silent = list[HomeLine | None](), dict[str, KafkaError]()
         with suppress(StoreError):
             lines.append(remembered(self._store) if self._store is not None else None)
@@ -75,7 +77,10 @@ class GroupWords:
                 self._heard.add(name)
             except KafkaError as error:
                 silent[name] = error
-        return stands(lines), silent
+        found = stands(lines)
+        if isinstance(found, HomeLine) and found.newer:
+            raise RefusedError(newer_in_words(GROUPS_HOME, found.newer), hint=NEWER_HINT)
+        return found, silent
 
     def next(self, told: Told, state: HomeState, switch: str, by: str, hold_s: float = 0.0) -> HomeLine:
         """The next word of the home that stands. `hold_s`: proxies end by themselves what it asks for, so long after

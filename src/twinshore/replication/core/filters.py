@@ -23,9 +23,9 @@ from functools import lru_cache
 from typing import Any
 
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import HEARTBEATS, NOTES_TOPICS, Link, Naming, is_heartbeats
+from twinshore.config.frozen import HEARTBEATS, NOTES_TOPICS, OWN_PREFIX
+from twinshore.config.model import Link, Naming, is_heartbeats
 
-OWN_PREFIX = "twinshore."
 KAFKAS = frozenset(
     ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__remote_log_metadata")
 )

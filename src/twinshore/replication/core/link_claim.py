@@ -15,8 +15,11 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 
+from twinshore.config import frozen
+from twinshore.config.frozen import CLAIM_LINE, LINK_LINE, TWIN_LINE
 from twinshore.kafka.protocol.primitives import KEY_BYTES_MAX, as_word, json_or_none, note_text
 from twinshore.kafka.protocol.record_batch import SEQUENCE_SPAN
+from twinshore.routing.core.records import NewerLine, line_value, read_line
 from twinshore.state.core.values import TwinRow
 
 POLICY = "cleanup.policy"
@@ -32,7 +35,7 @@ YEAR_9999_MS = 253_370_764_800_000
 STORE_ID = re.compile("[0-9a-f]{32}")
 TOPIC_ID = re.compile("[0-9a-f]{32}")
 TOPIC = re.compile("[a-zA-Z0-9._-]{1,249}")
-CLAIM, LINK, TWIN = "claim", "link", "twin"
+ANY = ""  # the id of a twin that nobody can read here
 
 Line = tuple[bytes, bytes | None]
 
@@ -87,18 +90,22 @@ class TwinNote:
     def text(self) -> bytes:
         runs = [run.numbers() for run in self.runs]
         ids = {"source": self.source_topic_id, "target": self.target_topic_id}
-        return note_text({**ids, "mapped": self.mapped, "runs": runs})
+        return line_value({**ids, "mapped": self.mapped, "runs": runs})
 
 
 @dataclass(slots=True)
 class Told:
-    """The lines of one link, which is its name and its source's cluster id, as the log goes on."""
+    """The lines of one link, which is its name and its source's cluster id, as the log goes on. Those of a newer
+    version are left as they are: `newer_writer`: that of who writes, 0: none; `newer_twins`: twins with such lines.
+    Whose the link is every version can read, as the key of a claim says it."""
 
     link: str
     source_id: str
     claims: dict[str, Claim] = field(default_factory=dict)
     writer: Writer | None = None
     twins: dict[tuple[str, int], TwinNote] = field(default_factory=dict)
+    newer_writer: int = 0
+    newer_twins: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def holder(self) -> Claim | None:
         """Whose the link is."""
@@ -107,35 +114,44 @@ class Told:
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """One line more; what is none of this link's is passed over."""
         match json_or_none(key, KEY_BYTES_MAX):
-            case ["claim", self.link, self.source_id, str(store)]:
-                claim = _claim(value)
+            case [frozen.CLAIM_LINE, self.link, self.source_id, str(store)]:
+                claim = _claim(store, value)
                 if claim is None:
                     self.claims.pop(store, None)
                 elif claim.store == store and len(self.claims) < CLAIMS_MAX:
                     self.claims.setdefault(store, claim)
-            case ["link", self.link, self.source_id]:
-                self.writer = _writer(value)
-            case ["twin", self.link, self.source_id, str(topic), int(part)] if part >= 0 and TOPIC.fullmatch(topic):
-                note = _twin(value)
-                if note is None:
-                    self.twins.pop((topic, part), None)
-                elif (topic, part) in self.twins or len(self.twins) < LINES_MAX:
-                    self.twins[topic, part] = note
+            case [frozen.LINK_LINE, self.link, self.source_id]:
+                writer = _writer(value)
+                self.writer = None if isinstance(writer, NewerLine) else writer
+                self.newer_writer = writer.version if isinstance(writer, NewerLine) else 0
+            case [frozen.TWIN_LINE, self.link, self.source_id, str(topic), int(part)] if part >= 0 and TOPIC.fullmatch(
+                topic
+            ):
+                self._take_twin((topic, part), value)
             case _:
                 pass
+
+    def _take_twin(self, place: tuple[str, int], value: bytes | None) -> None:
+        is_known = self.twins.pop(place, None) is not None or self.newer_twins.pop(place, None) is not None
+        note = _twin(value)
+        if note is not None and (is_known or len(self.twins) + len(self.newer_twins) < LINES_MAX):
+            if isinstance(note, NewerLine):
+                self.newer_twins[place] = note.version
+            else:
+                self.twins[place] = note
 
     def of_topic(self, topic: str) -> list[TwinNote]:
         """What is told of a topic's twin, by its partitions."""
         return [note for (name, _), note in sorted(self.twins.items()) if name == topic]
 
     def claim_line(self, claim: Claim) -> Line:
-        return self._key(CLAIM, claim.store), note_text(asdict(claim))
+        return self._key(CLAIM_LINE, claim.store), line_value(asdict(claim))
 
     def release_line(self, store: str) -> Line:
-        return self._key(CLAIM, store), None
+        return self._key(CLAIM_LINE, store), None
 
     def writer_line(self, writer: Writer) -> Line:
-        return self._key(LINK), note_text(asdict(writer))
+        return self._key(LINK_LINE), line_value(asdict(writer))
 
     def twin_lines(self, rows: Iterable[TwinRow], mapped: Iterable[str]) -> list[Line]:
         """What these twins, each with all its partitions, lack in the notes."""
@@ -146,12 +162,16 @@ class Told:
                 found = list(ours)
                 ids = found[0].source_topic_id, found[0].target_topic_id
                 wanted[topic, part] = TwinNote(*ids, topic in behind, tuple(_runs(found)))
-        lacking = {place: note for place, note in wanted.items() if self.twins.get(place) != note}
-        return [(self._key(TWIN, *place), note.text()) for place, note in lacking.items()]
+        lacking = {
+            place: note
+            for place, note in wanted.items()
+            if self.twins.get(place) != note and place not in self.newer_twins
+        }
+        return [(self._key(TWIN_LINE, *place), note.text()) for place, note in lacking.items()]
 
     def lines_against(self, topics: Container[str]) -> list[Line]:
         """Takes back what is told of the twins of these topics."""
-        return [(self._key(TWIN, *place), None) for place in self.twins if place[0] in topics]
+        return [(self._key(TWIN_LINE, *place), None) for place in self.twins if place[0] in topics]
 
     def _key(self, kind: str, *more: str | int) -> bytes:
         return note_text([kind, self.link, self.source_id, *more])
@@ -188,11 +208,14 @@ def anchors(notes: Iterable[TwinNote]) -> Iterator[tuple[int, AnchorRun]]:
 
 
 def twin_of_line(key: bytes, value: bytes | None) -> tuple[str, str] | None:
-    """Of a line by which some link says that it writes a twin: its source's cluster id, and the twin's topic id."""
+    """Of a line by which some link says that it writes a twin: its source's cluster id, and the twin's topic id, `ANY`
+    where that is of a newer version."""
     match json_or_none(key, KEY_BYTES_MAX):
-        case ["twin", str(_), str(source_id), str(_), int(_)]:
+        case [frozen.TWIN_LINE, str(_), str(source_id), str(_), int(_)]:
             note = _twin(value)
-            return (source_id, note.target_topic_id) if note else None
+            if note is None:
+                return None
+            return source_id, ANY if isinstance(note, NewerLine) else note.target_topic_id
         case _:
             return None
 
@@ -212,8 +235,10 @@ def _runs(rows: Iterable[TwinRow]) -> Iterator[AnchorRun]:
         yield begun
 
 
-def _claim(value: bytes | None) -> Claim | None:
-    match json_or_none(value):
+def _claim(store: str, value: bytes | None) -> Claim | None:
+    match read_line(value):
+        case NewerLine(version) if STORE_ID.fullmatch(store):
+            return Claim(store, f"a newer version (v {version})", 0)
         case {"store": str(store), "host": str(host), "since_ms": int(since_ms)} if (
             STORE_ID.fullmatch(store) and 0 <= since_ms < YEAR_9999_MS
         ):
@@ -222,8 +247,10 @@ def _claim(value: bytes | None) -> Claim | None:
             return None
 
 
-def _writer(value: bytes | None) -> Writer | None:
-    match json_or_none(value):
+def _writer(value: bytes | None) -> Writer | NewerLine | None:
+    match found := read_line(value):
+        case NewerLine():
+            return found
         case {
             "store": str(store),
             "producer_id": int(producer),
@@ -242,8 +269,10 @@ def _writer(value: bytes | None) -> Writer | None:
             return None
 
 
-def _twin(value: bytes | None) -> TwinNote | None:
-    match json_or_none(value):
+def _twin(value: bytes | None) -> TwinNote | NewerLine | None:
+    match found := read_line(value):
+        case NewerLine():
+            return found
         case {"source": str(source), "target": str(target), "mapped": bool(mapped), "runs": list(raw)}:
             runs = [run for run in map(_run, raw) if run is not None]
             known = TOPIC_ID.fullmatch(source) and TOPIC_ID.fullmatch(target) and len(runs) == len(raw)

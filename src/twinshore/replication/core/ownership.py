@@ -27,9 +27,19 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from twinshore.config.model import FIRST_TERM, GROUPS_HOME, Link, Naming, is_heartbeats
+from twinshore.config.frozen import GROUPS_HOME
+from twinshore.config.model import FIRST_TERM, Link, Naming, is_heartbeats
 from twinshore.replication.core.filters import admits
-from twinshore.routing.core.records import FORCED, HEX_ID, YEAR_9999_MS, Clash, HomeLine, HomeState, stands
+from twinshore.routing.core.records import (
+    FORCED,
+    HEX_ID,
+    YEAR_9999_MS,
+    Clash,
+    HomeLine,
+    HomeState,
+    newer_in_words,
+    stands,
+)
 from twinshore.state.core.values import Flip, HomeRow, SwitchRow
 
 BETWEEN = "<>"
@@ -252,10 +262,12 @@ Lines = tuple[HomeLine | None, HomeLine | None]
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What the clusters say and the store does not know. `doubts`: topics that nobody may carry, each with why."""
+    """What the clusters say and the store does not know. `doubts`: topics that nobody may carry, each with why; of
+    these the home of `unread` is unknown, as lines of a newer version name it."""
 
     lines: Mapping[str, HomeLine]
     doubts: Mapping[str, str]
+    unread: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,9 +284,13 @@ def behind(link: Link, ids: Ids, logs: Iterable[Mapping[str, HomeLine]], rows: M
     both = list(logs)
     lines: dict[str, HomeLine] = {}
     doubts: dict[str, str] = {}
+    unread: set[str] = set()
     for topic in sorted({name for log in both for name in log} - {GROUPS_HOME}):
         told, row = stands(log.get(topic) for log in both), rows.get(topic)
-        if isinstance(told, Clash) and told.one.term > FIRST_TERM:
+        if isinstance(told, HomeLine) and told.newer:
+            unread.add(topic)
+            doubts[topic] = newer_in_words(topic, told.newer, clusters_of(link, both, topic))
+        elif isinstance(told, Clash) and told.one.term > FIRST_TERM:
             doubts[topic] = (
                 f"topic {topic}: {link.source} and {link.target} say different things in term {told.one.term}: it is "
                 f"at home on {told.one.home}, and on {told.other.home}"
@@ -288,7 +304,13 @@ def behind(link: Link, ids: Ids, logs: Iterable[Mapping[str, HomeLine]], rows: M
                     f"topic {topic} is at home on {home}, as the clusters say, and on {row.home}, as the store says, "
                     f"both in term {term}"
                 )
-    return Behind(lines, doubts)
+    return Behind(lines, doubts, frozenset(unread))
+
+
+def clusters_of(link: Link, logs: Iterable[Mapping[str, HomeLine]], topic: str) -> str:
+    """Which of the link's two clusters has a line of the topic that cannot be read."""
+    named = zip((link.source, link.target), logs, strict=False)
+    return " and ".join(name for name, log in named if topic in log and log[topic].newer)
 
 
 def first_word(link: Link, topic: str, ids: Ids, logs: Lines, *, is_twin: bool, now_ms: int) -> HomeLine | None:
@@ -303,6 +325,8 @@ def first_word(link: Link, topic: str, ids: Ids, logs: Lines, *, is_twin: bool, 
     if told is None:
         return None if is_twin else line
     said = [told.one, told.other] if isinstance(told, Clash) else [told]
+    if said[0].newer:
+        return None
     first = said[0]
     if any(one.state is not HomeState.SETTLED for one in said):
         return None

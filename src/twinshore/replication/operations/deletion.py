@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from twinshore.config.errors import ConfigError, RefusedError, TwinshoreError
+from twinshore.config.frozen import WORD_CLIENT_ID
 from twinshore.config.model import Deleted, Link, Plan
 from twinshore.config.schema import did_you_mean
 from twinshore.config.settings import Settings
@@ -67,7 +68,7 @@ def unseen(link: Link, settings: Settings, store: Store, topic: str) -> str:
     """Why the topic's twin is not seen on the target now, GONE where it says that there is none; empty where it is."""
     twin = link.twin_of(topic)
     try:
-        with Ends(link, settings, client_id="twinshore-word", patience_s=PATIENCE_S) as ends:
+        with Ends(link, settings, client_id=WORD_CLIENT_ID, patience_s=PATIENCE_S) as ends:
             hold_to(link, store, ends.source, ends.target)
             here = sides(ends.target, [twin])[twin].presence
     except TwinshoreError as error:
@@ -84,7 +85,7 @@ def show(link: Link, settings: Settings, store: Store, topic: str) -> Shown:
     never = NEVER if settings.safety.never_delete else ""
     against = objection(now.link, topic, never=never, kept=kept, troubles=now.troubles)
     twin = link.twin_of(topic)
-    with Ends(link, settings, client_id="twinshore-word", patience_s=PATIENCE_S) as ends:
+    with Ends(link, settings, client_id=WORD_CLIENT_ID, patience_s=PATIENCE_S) as ends:
         hold_to(link, store, ends.source, ends.target)
         there, here = sides(ends.source, [topic])[topic], sides(ends.target, [twin])[twin]
         held = spans(ends.target, topic, twin, here, store.receipts.positions(link.name)) if here.partitions else []

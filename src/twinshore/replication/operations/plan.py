@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from twinshore.config.errors import ConfigError, KafkaError
+from twinshore.config.frozen import PLAN_CLIENT_ID
 from twinshore.config.model import Extent, SourceOffset, TargetOffset
 from twinshore.config.sentences import copies, counted, listed
 from twinshore.config.settings import Settings
@@ -236,7 +237,7 @@ def plan_of_running(
     steps: list[tuple[str, Step | Cost]] = []
     besides: list[tuple[str, Line]] = []
     away: list[tuple[str, str]] = []
-    shared = once("twinshore-plan")
+    shared = once(PLAN_CLIENT_ID)
     for link in [holding(one, settings, store, log) for one in chosen]:
         try:
             found = list(preview(link, settings, store, shared, rate_bytes_s))

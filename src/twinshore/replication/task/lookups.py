@@ -28,6 +28,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from twinshore.config.errors import KafkaError, WireError
+from twinshore.config.frozen import NOWHERE_TOPIC, SCOUT_CLIENT_ID, TRANSACTIONAL_ID_PREFIX, UNITS_CLIENT_ID
 from twinshore.config.model import Cluster, NamedPartition
 from twinshore.config.sentences import followed
 from twinshore.kafka.clock import wall_ms
@@ -78,7 +79,7 @@ from twinshore.replication.task.mapped_lookup import look_at_mapped
 
 # Answers of a broker that will not cut a log until somebody changes a right, or the topic's settings.
 KEPT = RIGHTS | {Code.POLICY_VIOLATION}
-NO_PARTITION = ("twinshore.nowhere", [2**31 - 1])
+NO_PARTITION = (NOWHERE_TOPIC, [2**31 - 1])
 
 
 def may_write_markers(target: KafkaCluster) -> bool:
@@ -321,7 +322,7 @@ class Ended(Exception):
 
 def id_prefix(link: str, producer_id: int) -> str:
     """What the transactional ids of a link begin with. Its producer id is nobody else's on that target."""
-    return f"twinshore.{link}.{producer_id}."
+    return f"{TRANSACTIONAL_ID_PREFIX}{link}.{producer_id}."
 
 
 class Units:
@@ -486,7 +487,7 @@ class Slot:
 
 def _client(target: Cluster, cluster_id: str) -> KafkaCluster:
     return KafkaCluster(
-        target, client_id="twinshore-units", cluster_id=cluster_id, patience_s=UNITS_PATIENCE_S, call_s=UNITS_CALL_S
+        target, client_id=UNITS_CLIENT_ID, cluster_id=cluster_id, patience_s=UNITS_PATIENCE_S, call_s=UNITS_CALL_S
     )
 
 
@@ -669,7 +670,7 @@ class Scout:
         if side not in mine:
             cluster, cluster_id = self._clusters[side]
             mine[side] = KafkaCluster(
-                cluster, client_id="twinshore-scout", cluster_id=cluster_id, patience_s=PATIENCE_S, call_s=CALL_S
+                cluster, client_id=SCOUT_CLIENT_ID, cluster_id=cluster_id, patience_s=PATIENCE_S, call_s=CALL_S
             )
             with self._guard:
                 self._opened.append(mine[side])

@@ -29,6 +29,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from twinshore.config.errors import KafkaError, TwinshoreError, WireError
+from twinshore.config.frozen import PUMP_CLIENT_ID
 from twinshore.config.once import in_words
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.connection import Connection, explain_wire_error
@@ -84,7 +85,6 @@ from twinshore.replication.task.lookups import Closed, Dialled, Looked, Report, 
 LINE_BYTES_MAX = 64 << 20
 HELLO_S = 20.0
 TELL_S = 1.0
-CLIENT_ID = "twinshore-pump"
 BUFFER_BYTES_MIN = 256 << 10
 READ_COMMITTED = 1
 # A turn of the loop costs about what receiving 100 KB costs, and nothing is cut from an answer before it is whole.
@@ -200,7 +200,7 @@ class SourceLine:
         self.flow = flow
         self.outbox = Outbox(connection)
         self.version = connection.spoken(FETCH_KEY)
-        self._exchange = connection.hand_over(CLIENT_ID)
+        self._exchange = connection.hand_over(PUMP_CLIENT_ID)
         for hold in flow.holds:
             hold.buffer = bytearray(BUFFER_BYTES_MIN)
 
@@ -266,7 +266,7 @@ class TargetLine:
         self.flow = flow
         self.outbox = Outbox(connection)
         self._producer = producer
-        self._exchange = connection.hand_over(CLIENT_ID)
+        self._exchange = connection.hand_over(PUMP_CLIENT_ID)
         connection.lend(bytearray(BUFFER_BYTES_MIN))
         self.outbox.transport.drop_unsent_at_close()
         self._undelivered_s = flow.undelivered_s

@@ -45,17 +45,25 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from twinshore.config.errors import WireError
+from twinshore.config.frozen import (
+    LINE_VERSION,
+    LINE_VERSION_KEY,
+    RESCUED_HEADER,
+    RESCUED_KEY,
+    RESCUED_VERSION,
+    RESCUED_WHAT,
+)
 from twinshore.config.incidents import IncidentKind
 from twinshore.config.model import NamedPartition
 from twinshore.config.sentences import counted, listed
 from twinshore.kafka.protocol.primitives import Buffer, note_text
 from twinshore.kafka.protocol.record_batch import CONTROL, TRANSACTIONAL, BatchHeader, Record, iter_records
+from twinshore.routing.core.records import NewerLine, versioned
 from twinshore.state.core.progress import PRODUCER_AGE_MS
 from twinshore.switch.core.steps import Kind, Moved, Stray
 from twinshore.switch.core.steps import SwitchState as Switch
 
-WHAT = "rescued tail"
-VERSION = 1
+VERSIONED = {LINE_VERSION_KEY: LINE_VERSION}
 RECORD_LINE = b'{"offset":'
 MARKER_BYTES = 4
 COMMIT = 1
@@ -152,8 +160,8 @@ class Copies:
             self._open[key] = origin, copy, records + 1
             return
         del self._open[key]
-        with suppress(ValueError, TypeError):
-            count = Count(**json.loads(value))
+        with suppress(ValueError, TypeError, WireError):
+            count = Count(**_read(value.decode(), "a line"))
             if count.records == records:
                 self.whole[origin] = copy, count
 
@@ -174,7 +182,7 @@ def is_commit(key: bytes | None) -> bool:
 
 
 def head_line(origin: Origin) -> str:
-    return json.dumps({"twinshore": WHAT, "version": VERSION, **asdict(origin)})
+    return json.dumps({**VERSIONED, RESCUED_KEY: RESCUED_WHAT, "version": RESCUED_VERSION, **asdict(origin)})
 
 
 def record_line(saved: Saved) -> str:
@@ -187,20 +195,21 @@ def record_line(saved: Saved) -> str:
             "value": _text(one.value),
             "headers": [[_text(name), _text(value)] for name, value in one.headers],
             "fate": saved.ending,
+            **VERSIONED,  # behind the offset, by which such a line is known
         },
         separators=(",", ":"),
     )
 
 
 def last_line(count: Count) -> str:
-    return json.dumps(asdict(count))
+    return json.dumps({**VERSIONED, **asdict(count)})
 
 
 def read_head(line: str, name: str) -> Origin:
     """WireError where the file is none of a rescued tail."""
     try:
-        raw: dict[str, Any] = json.loads(line)
-        if raw.pop("twinshore") != WHAT or raw.pop("version") != VERSION:
+        raw = _read(line, name)
+        if raw.pop(RESCUED_KEY) != RESCUED_WHAT or raw.pop("version") != RESCUED_VERSION:
             raise ValueError(line)
         return Origin(**raw)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -212,7 +221,7 @@ def read_lines(lines: Iterable[str], name: str) -> Iterator[Saved]:
     count = Count()
     for line in lines:
         try:
-            raw: dict[str, Any] = json.loads(line)
+            raw = _read(line, name)
             if "offset" not in raw:
                 if Count(**raw) != count:
                     raise WireError(f"{name} is damaged: it says {raw['records']} records and holds {count.records}")
@@ -223,6 +232,21 @@ def read_lines(lines: Iterable[str], name: str) -> Iterator[Saved]:
         count = count.with_one(saved.ending)
         yield saved
     raise WireError(f"{name} is not whole: it ends behind record {count.records}")
+
+
+def _read(line: str, name: str) -> dict[str, Any]:
+    """A line of a tail without its version. WireError where that is a newer one, ValueError where it is no line."""
+    raw = json.loads(line)
+    found = versioned(raw) if isinstance(raw, dict) else None
+    if isinstance(found, NewerLine):
+        raise WireError(
+            f"{name} was written by a newer version (v {found.version}), which this one cannot read",
+            hint="read it with that version",
+        )
+    if found is None:
+        raise ValueError(line)
+    found.pop(LINE_VERSION_KEY, None)
+    return found
 
 
 def _saved(raw: dict[str, Any]) -> Saved:
@@ -378,7 +402,6 @@ def _digest(record: Record) -> bytes:
     return blake2b(repr(record[1:]).encode(), digest_size=DIGEST_BYTES).digest()
 
 
-HEADER = b"twinshore-rescued"
 BATCH_RECORDS = 500
 BATCH_BYTES = 256 * 1024
 UNDER_WAY = 1 << 62
@@ -474,7 +497,9 @@ def as_written(some: Sequence[Saved], origin: Origin) -> list[Record]:
     """Offsets from 0. Key, value, headers and time stamps are kept; one header more says where each record lay."""
     lay = f"{origin.cluster} {origin.topic}-{origin.partition}"
     return [
-        one.record._replace(offset=at, headers=(*one.record.headers, (HEADER, f"{lay} {one.record.offset}".encode())))
+        one.record._replace(
+            offset=at, headers=(*one.record.headers, (RESCUED_HEADER, f"{lay} {one.record.offset}".encode()))
+        )
         for at, one in enumerate(some)
     ]
 

@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError
+from twinshore.config.frozen import SWITCH_CLIENT_ID
 from twinshore.config.incidents import IncidentKind
 from twinshore.config.model import Link, Mode, NamedPartition, Naming
 from twinshore.config.sentences import are, counted, have, listed
@@ -219,7 +220,7 @@ def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store,
     of the link, or is not waited for any more."""
     began_s, looks, told = steady_s(), 0, ""
     mirror = MirrorWatch(store, carrier.name, settings.mirror.lease_s)
-    with Ends(carrier, settings, client_id="twinshore-switch", patience_s=ASK_S, call_s=ASK_S) as ends:
+    with Ends(carrier, settings, client_id=SWITCH_CLIENT_ID, patience_s=ASK_S, call_s=ASK_S) as ends:
         while not asking.stop.wait(LOOK_S):
             waits = lacks(carrier, fresh, ends, store)
             if not waits:

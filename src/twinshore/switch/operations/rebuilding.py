@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from twinshore.config.errors import ConfigError, RefusedError, TwinshoreError
+from twinshore.config.frozen import RESCUED_TOPIC
 from twinshore.config.incidents import Effect
-from twinshore.config.model import RESCUED_TOPIC, Link, Mode, Naming, is_heartbeats
+from twinshore.config.model import Link, Mode, Naming, is_heartbeats
 from twinshore.config.schema import did_you_mean
 from twinshore.config.sentences import are, counted, have, listed
 from twinshore.config.settings import Settings, with_arrow

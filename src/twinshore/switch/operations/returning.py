@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from twinshore.config.errors import ConfigError, RefusedError, TwinshoreError
-from twinshore.config.model import RESCUED_TOPIC, Link, Naming, is_heartbeats
+from twinshore.config.frozen import RESCUED_TOPIC
+from twinshore.config.model import Link, Naming, is_heartbeats
 from twinshore.config.sentences import are, counted, have, listed
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms

@@ -14,7 +14,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError
-from twinshore.config.model import TWINS_TOPIC, Naming
+from twinshore.config.frozen import SWITCH_CLIENT_ID, TWINS_TOPIC
+from twinshore.config.model import Naming
 from twinshore.config.sections.switch import SECTION as SWITCH
 from twinshore.config.sentences import are, listed
 from twinshore.config.settings import Settings
@@ -99,7 +100,7 @@ def run_switch(planned: SwitchPlan, settings: Settings, where: Store | Without, 
     now_ms = wall_ms()
     record = anew(begun.record, asking.by, now_ms) if begun else begin(planned.record, now_ms)
     link, back = running.both_ways(record, settings, where.store)
-    with Ends(link, settings, client_id="twinshore-switch", patience_s=CALL_S, call_s=CALL_S) as ends:
+    with Ends(link, settings, client_id=SWITCH_CLIENT_ID, patience_s=CALL_S, call_s=CALL_S) as ends:
         notes = HomeNotes(ends.target)
         notes.make()
         if begun:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError
+from twinshore.config.frozen import SWITCH_CLIENT_ID
 from twinshore.config.model import TERM_MAX, Link, NamedPartition, Naming
 from twinshore.config.schema import did_you_mean
 from twinshore.config.sentences import counted, listed
@@ -23,7 +24,7 @@ from twinshore.kafka.questions import OffsetKind
 from twinshore.replication.core.filters import admits
 from twinshore.replication.core.ownership import pair_of
 from twinshore.replication.links import standing
-from twinshore.routing.core.records import Clash, stands
+from twinshore.routing.core.records import NEWER_HINT, Clash, newer_in_words, stands
 from twinshore.routing.topic import HomeNotes
 from twinshore.state.store import Store
 from twinshore.switch.announce import taken
@@ -88,7 +89,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
 
 
 def _opened(name: str, settings: Settings) -> KafkaCluster:
-    return KafkaCluster(settings.cluster(name), client_id="twinshore-switch", patience_s=ASK_S, call_s=ASK_S)
+    return KafkaCluster(settings.cluster(name), client_id=SWITCH_CLIENT_ID, patience_s=ASK_S, call_s=ASK_S)
 
 
 def _home(asked: Switch, names: Sequence[str], settings: Settings, links: Sequence[Link]) -> KafkaCluster:
@@ -141,6 +142,8 @@ def _moved(
         row = rows.get(name)
         if isinstance(said, Clash):
             return (), RefusedError(f"clusters say different things of the home of {name}")
+        if said is not None and said.newer:
+            return (), RefusedError(newer_in_words(name, said.newer), hint=NEWER_HINT)
         if (said is not None and said.cluster_id != old.cluster_id()) or (row is not None and row.home != old.name):
             return (), RefusedError(f"{name} is not at home on {old.name}", hint="`twinshore link homes` shows homes")
         term = max(said.term if said is not None else 0, row.term if row is not None else 0)

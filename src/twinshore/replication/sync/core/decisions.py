@@ -28,8 +28,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from enum import StrEnum
 
+from twinshore.config.frozen import HOMES_TOPIC, RESCUED_TOPIC, TWINS_TOPIC
 from twinshore.config.incidents import IncidentKind, IncidentSide, Policy
-from twinshore.config.model import HOMES_TOPIC, RESCUED_TOPIC, TWINS_TOPIC, Link
+from twinshore.config.model import Link
 from twinshore.config.sentences import listed
 from twinshore.kafka.protocol.record_batch import MESSAGE_BYTES_DEFAULT
 from twinshore.kafka.protocol.rights import (
