@@ -1,7 +1,8 @@
 """`python -m bench.measure.client_rate`: what following costs a producer, and what a spool does that is idle.
 
-Records a second of a FailoverProducer with and without one, beside a Producer of confluent-kafka alone, by turns on one real
-broker. Besides: how many calls a second are kept on the disk by one thread and by eight, and how many are sent again.
+Records a second of a FailoverProducer with and without one, beside a Producer of confluent-kafka alone, by turns on
+one real broker. Besides: how many calls a second are kept on the disk by one thread and by eight, and how many are
+sent again.
 """
 
 from __future__ import annotations

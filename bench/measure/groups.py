@@ -17,9 +17,9 @@ from confluent_kafka import Producer
 
 from bench.kit.tree import ProcessTree
 from testkit.figures import StageError
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.config.model import Cluster, Link
 from twinshore.config.settings import Settings, parse_settings
-from twinshore.groups.core.commit_rules import COMMIT_MARK
 from twinshore.groups.sync import GroupSync, SyncRoundResult
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.consumer_groups import ConsumerGroups

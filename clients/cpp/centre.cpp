@@ -167,6 +167,12 @@ private:
             homes_.erase(*topic);
         } else if (const auto line = home_line({static_cast<const char*>(message.payload), message.len})) {
             const auto there = homes_.find(*topic);
+            // One that only a newer version can read stands until it is taken away.
+            if (there != homes_.end() && there->second.unknown) return;
+            if (line->unknown) {
+                homes_.insert_or_assign(*topic, *line);
+                return;
+            }
             const auto heard = following_.line(*topic);
             Word known = there == homes_.end() ? Word{0, 0} : there->second.word;
             if (heard) known = std::max(known, heard->word);

@@ -1,4 +1,4 @@
-// `make check` runs this, with the file of the cases that all clients play: the consumer on clusters that librdkafka plays within this process, so that it takes no broker.
+// `make check` runs this, with the files of the cases that all clients play and of the lines that all read: the consumer on clusters that librdkafka plays within this process, so that it takes no broker.
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -154,12 +154,40 @@ void it_writes_by_what_it_was_answered(const char* file) {
             following.met(cluster, cluster);
             following.said(cluster, *following.says(cluster, at), at, at);
             std::map<std::string, HomeLine> lines;
-            if (const auto& told = asked[2]; !told.is_null())
+            if (const auto& told = asked[2]; told.is_string())
+                lines["orders"] = *home_line("{\"v\":2}");
+            else if (!told.is_null())
                 lines["orders"] = {told[0], told[0], {told[1], 0}, State::settled, {}, {}};
             following.read(cluster, lines, at + 10 * MS, at + 10 * MS);
         }
         must(following.order("orders", nanos(one["at_s"])).cluster == one["writes"], one["name"]);
     }
+}
+
+// What the readers of each language make of these lines.
+void it_reads_each_line_as_the_others_do(const char* file) {
+    std::ifstream text(file);
+    if (!text) throw Error(std::string(file) + " cannot be read");
+    const std::map<State, std::string> states{
+        {State::settled, "settled"}, {State::announced, "announced"}, {State::held, "held"}};
+    for (const auto& one : nlohmann::json::parse(text)) {
+        const std::string key = one["key"], value = one["value"];
+        const auto topic = topic_of(key);
+        const auto line = topic ? home_line(value) : std::nullopt;
+        std::string points;
+        for (const std::int64_t point : line ? line->points : std::vector<std::int64_t>{})
+            points += (points.empty() ? "" : ", ") + std::to_string(point);
+        const std::string read = !line ? "none" : line->unknown ? "unknown"
+            : *topic + " on " + line->home + " " + line->cluster_id + " " + std::to_string(line->word.term) + "." +
+                std::to_string(line->word.step) + " " + states.at(line->state) + " [" + points + "] " +
+                std::to_string(line->hold / MS);
+        must(read == one["reads"], "line, " + one["name"].get<std::string>() + ": " + read);
+    }
+}
+
+void its_follower_line_has_a_version() {
+    Following following("shop", {"orders"}, {"east"}, "east", {});
+    must(nlohmann::json::parse(following.says("east", 0)->value)["v"] == 1, "its follower line has a version");
 }
 
 void a_line_that_no_switch_writes_is_far() {
@@ -213,6 +241,8 @@ int main(int count, char** words) try {
     it_refuses_to_be_a_static_member();
     a_hold_ends_by_itself();
     it_writes_by_what_it_was_answered(count > 1 ? words[1] : "../../tests/routing/client_orders.json");
+    it_reads_each_line_as_the_others_do(count > 2 ? words[2] : "../../tests/fixtures/formats/home_lines.json");
+    its_follower_line_has_a_version();
     a_line_that_no_switch_writes_is_far();
     it_commits_by_itself_as_it_is_set();
     it_reads_on_where_it_was_though_a_neighbour_leaves_another_home();

@@ -14,9 +14,18 @@ constexpr std::int64_t LEASE = 5 * SECOND, NEVER = INT64_MIN / 4;
 constexpr std::size_t BYTES_MAX = 1 << 19, TOPIC_MAX = 249, PARTITIONS_MAX = 20'000;
 constexpr std::int64_t TERM_MAX = 30'000, STEP_MAX = INT64_C(1) << 31, OFFSET_MAX = INT64_C(1) << 62,
                        HOLD_MS_MAX = 86'400'000;
+// Of the lines that are read and written here; a line that names none is of this one.
+constexpr std::int64_t VERSION = 1, VERSIONS_MAX = INT64_C(1) << 31;
 
 bool is_number(const json& one, std::int64_t from, std::int64_t below) {
     return one.is_number_integer() && one >= from && one < below;
+}
+
+// 0 where it is none. Of a newer one nothing else is looked at.
+std::int64_t version_of(const json& said) {
+    const auto found = said.find("v");
+    if (found == said.end()) return VERSION;
+    return is_number(*found, 1, VERSIONS_MAX) ? found->get<std::int64_t>() : 0;
 }
 
 // A number is one partition's point, [count, point] are so many with the same one.
@@ -58,6 +67,13 @@ std::optional<std::string> topic_of(std::string_view key) {
 std::optional<HomeLine> home_line(std::string_view value) {
     const json said = value.size() > BYTES_MAX ? json() : json::parse(value, nullptr, false);
     if (!said.is_object()) return {};
+    const std::int64_t version = version_of(said);
+    if (version > VERSION) {
+        HomeLine line{"", "", {0, 0}, State::held, {}, {}};
+        line.unknown = true;
+        return line;
+    }
+    if (version < VERSION) return {};
     const auto text = [&said](const char* field) {
         const auto found = said.find(field);
         return found == said.end() ? std::string() : found->is_string() ? found->get<std::string>() : "\n";
@@ -110,6 +126,7 @@ bool Following::met(const std::string& cluster, const std::string& id) {
     if (was_known && !is_same) {
         leases_[cluster] = {NEVER, NEVER, NEVER};
         last_.erase(cluster);
+        unread_.erase(cluster);
     }
     const auto expected = expected_.find(cluster);
     if (expected != expected_.end() && expected->second != id) return false;
@@ -126,7 +143,13 @@ HomeLine Following::in_force(const std::string& topic, HomeLine line) const {
 void Following::read(const std::string& cluster, const std::map<std::string, HomeLine>& lines, std::int64_t asked,
     std::int64_t heard) {
     std::lock_guard lock(guard_);
+    std::set<std::string>& unread = unread_[cluster];
+    unread.clear();
     for (const auto& [topic, one] : lines) {
+        if (one.unknown) {
+            unread.insert(topic);
+            continue;
+        }
         const HomeLine line = in_force(topic, one);
         const auto hold = holds_.find(topic);
         if (line.hold && (hold == holds_.end() || hold->second.word < line.word))
@@ -197,7 +220,7 @@ std::optional<Saying> Following::says(const std::string& cluster, std::int64_t a
     json heard = json::object();
     for (const auto& [topic, word] : saying.heard) heard[topic] = {word.term, word.step};
     const json value{
-        {"name", name_}, {"topics", topics_}, {"heard", heard}, {"parked", saying.parked},
+        {"v", VERSION}, {"name", name_}, {"topics", topics_}, {"heard", heard}, {"parked", saying.parked},
         {"lease_ms", LEASE / MS}, {"said", ++number_}};
     saying.value = value.dump(-1, ' ', true, json::error_handler_t::replace);
     return saying;
@@ -227,6 +250,9 @@ Order Following::heard(const std::string& topic, std::int64_t at) const {
 }
 
 Order Following::in_time(const std::string& topic, std::int64_t at) const {
+    for (const auto& [cluster, topics] : unread_)
+        if (topics.count(topic))
+            return {"", "where topic " + topic + " is at home " + cluster + " says in a form of a newer version"};
     const Order found = by_lines(topic);
     const bool is_whole = std::all_of(
         leases_.begin(), leases_.end(), [](const auto& one) { return one.second.read != NEVER; });

@@ -3,6 +3,7 @@
 // lease; both count from before it asked. After a lapse it says so first and reads then: so either it hears of a switch, or
 // the switch sees it. A client that starts waits for clusters that have not answered yet, for one lease.
 // A hold counts from when it was heard, and ends by the first reading that was asked for after its time.
+// A topic of which a cluster has a line of a newer version waits while that line stands there: it is no word.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +35,8 @@ struct HomeLine {
     std::vector<std::int64_t> points;
     std::string rest;  // what else it says, but for who said it when
     std::int64_t hold = 0;  // for how long a line that holds counts, from when it is heard; 0 until another word comes
+    // A newer version wrote it in a form that cannot be read here: so the topic has a home, and nobody here knows which.
+    bool unknown = false;
 
     // Whether a hold ended by time alone: rules of its switch may keep writers out until somebody ends that.
     bool ran_out() const { return state == State::settled && hold > 0; }
@@ -47,7 +50,7 @@ bool is_far(const HomeLine& line, const Word& known);
 // The topic that a key names; none where it is the key of another line.
 std::optional<std::string> topic_of(std::string_view key);
 
-// The line that a value is; none where it is no such line, as strangers may write to the topic.
+// The line that a value is, also where only a newer version can read it; none where it is no such line, as strangers may write to the topic.
 std::optional<HomeLine> home_line(std::string_view value);
 
 // A place kept under the term `was`, as the home of term `now` counts: what lay behind the point at which the topic
@@ -137,6 +140,7 @@ private:
     std::map<std::string, Hold> holds_;
     std::map<std::string, std::pair<Saying, std::int64_t>> last_;
     std::map<std::string, Lease> leases_;
+    std::map<std::string, std::set<std::string>> unread_;  // topics of lines that cannot be read here, by cluster
     std::int64_t first_, number_ = 0;
 };
 

@@ -1,4 +1,5 @@
-"""The asyncio variants: nothing keeps the loop waiting, and the answers are those of a FailoverProducer and FailoverConsumer."""
+"""The asyncio variants: nothing keeps the loop waiting, and the answers are those of a FailoverProducer and
+FailoverConsumer."""
 
 from __future__ import annotations
 

@@ -14,15 +14,16 @@ from hypothesis import strategies as st
 
 from tests.client.spool.spooling import put
 from tests.client.turning import Stage, stage
-from twinshore.client.core.spool_format import SEND_ID_HEADER, SpoolRecord, find_own_send_id, find_send_id
+from twinshore.client.core.spool_format import SpoolRecord, find_own_send_id, find_send_id
 from twinshore.client.dedupe import SEARCH_BACK_MS, SendSearch, with_send_id
 from twinshore.client.pending import PendingSend
 from twinshore.client.spool.spool import Spool
+from twinshore.config.frozen import CALL_HEADER
 from twinshore.kafka.clock import steady_s, wall_ms
 
 __all__ = ["stage"]
 
-HEADERS = st.lists(st.tuples(st.sampled_from([SEND_ID_HEADER, "other"]), st.none() | st.binary(max_size=9)), max_size=4)
+HEADERS = st.lists(st.tuples(st.sampled_from([CALL_HEADER, "other"]), st.none() | st.binary(max_size=9)), max_size=4)
 NOW_MS, HOUR_MS = 1_700_000_000_000, 3_600_000
 
 
@@ -70,7 +71,7 @@ class Log:
 
     def _headers(self, offset: int) -> list[tuple[str, str | bytes | None]]:
         mark = self.records[offset][0]
-        return [] if mark is None else [(SEND_ID_HEADER, mark)]
+        return [] if mark is None else [(CALL_HEADER, mark)]
 
     def close(self) -> None:
         pass
@@ -88,7 +89,7 @@ def left_there(folder: Path, *calls: tuple[int, int, bytes | None]) -> None:
     """By an earlier process: the number of each, its time, and its mark."""
     spool = Spool(folder)
     for number, time_ms, mark in calls:
-        headers = () if mark is None else ((SEND_ID_HEADER, mark),)
+        headers = () if mark is None else ((CALL_HEADER, mark),)
         put(spool, SpoolRecord(number, "orders", b"%d" % number, None, 0, time_ms, headers, NOW_MS))
     spool.close()
 

@@ -12,6 +12,7 @@ from twinshore.lab.jars import compile_java, fetch_kafka_classpath, find_java
 
 CLIENTS = Path(__file__).resolve().parents[2] / "clients" / "java" / "src" / "main" / "java"
 PLAYED = Path(__file__).parents[1] / "routing" / "client_orders.json"
+LINES = Path(__file__).parents[1] / "fixtures" / "formats" / "home_lines.json"
 CHECKS = Path(__file__).with_name("java") / "Checks.java"
 
 
@@ -19,7 +20,15 @@ CHECKS = Path(__file__).with_name("java") / "Checks.java"
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     clients = compile_java(CLIENTS, fetch_kafka_classpath(), tmp_path_factory.mktemp("clients"))
     classpath = compile_java(CHECKS, clients, tmp_path_factory.mktemp("checks"))
-    command = [find_java(), "-XX:TieredStopAtLevel=1", "-cp", classpath, "io.twinshore.client.Checks", str(PLAYED)]
+    command = [
+        find_java(),
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        classpath,
+        "io.twinshore.client.Checks",
+        str(PLAYED),
+        str(LINES),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return dict(line.rsplit(": ", 1) for line in done.stdout.splitlines())
@@ -54,6 +63,17 @@ def test_where_a_client_writes_by_what_it_was_answered(said: dict[str, str]) -> 
     cases = json.loads(PLAYED.read_text(encoding="utf-8"))["cases"]
     assert len(cases) > 10
     assert {one["name"]: said[one["name"]] for one in cases} == {one["name"]: one["writes"] or "-" for one in cases}
+
+
+@pytest.mark.long
+def test_each_line_is_read_as_the_others_read_it(said: dict[str, str]) -> None:
+    cases = json.loads(LINES.read_text(encoding="utf-8"))
+    assert {one["name"]: said[f"line, {one['name']}"] for one in cases} == {one["name"]: one["reads"] for one in cases}
+
+
+@pytest.mark.long
+def test_its_follower_line_has_a_version(said: dict[str, str]) -> None:
+    assert json.loads(said["follower"])["v"] == 1
 
 
 @pytest.mark.long

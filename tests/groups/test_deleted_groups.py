@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.groups.test_direction import PARTS, SCOPE, TWINS, Stage
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.groups.cluster_groups import SyncDirection
-from twinshore.groups.core.commit_rules import COMMIT_MARK, CommitRules, GroupSyncStatus, decide_commit_back
+from twinshore.groups.core.commit_rules import CommitRules, GroupSyncStatus, decide_commit_back
 from twinshore.groups.core.sync_state import SyncState
 from twinshore.groups.sync import worst_status
 from twinshore.kafka.protocol.offsets import CommittedOffset

@@ -8,15 +8,10 @@ import pytest
 
 from tests.groups.model_sides import ModelSide
 from twinshore.config.errors import KafkaError
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.config.model import TopicPartition
 from twinshore.groups.cluster_groups import TARGET_READ_MAX_AGE_S, SyncDirection
-from twinshore.groups.core.commit_rules import (
-    COMMIT_MARK,
-    EXACT_TRANSLATION,
-    GroupSyncStatus,
-    SyncScope,
-    decide_commit_back,
-)
+from twinshore.groups.core.commit_rules import EXACT_TRANSLATION, GroupSyncStatus, SyncScope, decide_commit_back
 from twinshore.groups.core.sync_state import DirectionResult, SyncState
 from twinshore.groups.sync import SyncRoundResult, worst_status
 from twinshore.groups.sync_service import build_status, compared_groups, last_compared_status

@@ -8,7 +8,8 @@ import pytest
 
 from tests.groups.model_sides import ModelSide
 from tests.groups.test_direction import PARTS, SCOPE, TWINS
-from twinshore.groups.core.commit_rules import COMMIT_MARK, DEFAULT_RULES, CommitRules, GroupSyncStatus
+from twinshore.config.frozen import COMMIT_MARK
+from twinshore.groups.core.commit_rules import DEFAULT_RULES, CommitRules, GroupSyncStatus
 from twinshore.groups.view import (
     ONLY_ON_TARGET,
     PARTLY_ONLY_ON_TARGET,

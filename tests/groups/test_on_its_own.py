@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.groups.test_direction import PARTS, TWINS, Stage
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.groups.cluster_groups import SyncDirection
-from twinshore.groups.core.commit_rules import COMMIT_MARK, GroupSyncStatus
+from twinshore.groups.core.commit_rules import GroupSyncStatus
 from twinshore.groups.core.sync_state import SyncState
 from twinshore.kafka.protocol.offsets import CommittedOffset, TopicPartitionTuple
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.groups.core.commit_rules import (
-    COMMIT_MARK,
     DEFAULT_RULES,
     NO_MEMORY,
     CommitRules,

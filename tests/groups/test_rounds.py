@@ -13,9 +13,10 @@ from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from tests.groups.test_direction import PARTS, TWINS, Stage
 from twinshore.config.errors import KafkaError, StoreError
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.config.model import GroupRules, TopicPartition
 from twinshore.config.settings import Settings, parse_settings
-from twinshore.groups.core.commit_rules import COMMIT_MARK, GroupSyncStatus
+from twinshore.groups.core.commit_rules import GroupSyncStatus
 from twinshore.groups.sync import ALL_GROUPS, UNMARKED_GROUPS_KIND, GroupSync, group_names_row
 from twinshore.kafka.protocol.offsets import CommittedOffset
 from twinshore.replication.core.ownership import pair_name

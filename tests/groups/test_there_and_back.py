@@ -9,8 +9,9 @@ import pytest
 from tests.groups.model_sides import ModelSide
 from tests.groups.test_direction import PARTS, SCOPE, TWINS
 from tests.groups.test_kept_together import INVOICES, Stage
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.groups.cluster_groups import ROUNDS_UNTIL_GONE, SyncDirection
-from twinshore.groups.core.commit_rules import COMMIT_MARK, EMPTY_SCOPE, CommitRules, SyncScope, decide_commit_back
+from twinshore.groups.core.commit_rules import EMPTY_SCOPE, CommitRules, SyncScope, decide_commit_back
 from twinshore.groups.core.sync_state import SyncState
 from twinshore.kafka.protocol.offsets import CommittedOffset, TopicPartitionTuple
 

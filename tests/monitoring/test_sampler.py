@@ -12,16 +12,9 @@ import pytest
 
 from tests.groups.model_sides import ModelSide
 from twinshore.config.errors import KafkaError
+from twinshore.config.frozen import HEARTBEATS
 from twinshore.config.incident_policy import POLICY_TOPIC, IncidentKind
-from twinshore.config.model import (
-    HEARTBEATS_TOPIC,
-    Cluster,
-    Link,
-    OffsetRun,
-    SourceOffset,
-    TargetOffset,
-    TopicPartition,
-)
+from twinshore.config.model import Cluster, Link, OffsetRun, SourceOffset, TargetOffset, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
@@ -214,7 +207,7 @@ def test_a_topic_that_the_store_knows_a_twin_of_is_expected_and_an_excluded_one_
     east, west = Side("east", {"orders": 51}), Side("west", {})
     store.twins.save([TwinRow(LINK.name, "orders", 0, "aa", "bb", 0, 0, 5)])
     # A mirror's heartbeats have a twin too, and are no topic that can be late.
-    store.twins.save([TwinRow(LINK.name, HEARTBEATS_TOPIC, 0, "aa", "bb", 0, 0, 5)])
+    store.twins.save([TwinRow(LINK.name, HEARTBEATS, 0, "aa", "bb", 0, 0, 5)])
     sampler = Sampler(LINK, east, west, store, groups=False)
     sample = sampler.sample(lambda: 5_000, -1)
     assert sample.failures.keys() == {"orders"}
@@ -265,7 +258,7 @@ def test_a_late_group_that_a_list_leaves_out_is_asked_for_by_name(store: Store) 
 
 
 def test_groups_and_heartbeats_that_are_refused_hold_nothing_else_up(store: Store) -> None:
-    beats = f"east.{HEARTBEATS_TOPIC}"
+    beats = f"east.{HEARTBEATS}"
     east, west = Side("east", {"orders": 51}), Side("west", {"orders": 51, beats: 0})
     sampler = Sampler(LINK, east, west, store, groups=True)
     east.refuses = {"groups"}

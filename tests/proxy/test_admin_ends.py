@@ -21,7 +21,7 @@ from tests.proxy.talks import (
     seen,
     session,
 )
-from twinshore.config.model import GROUPS_HOME_NAME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.proxy.core.api_versions import DELETE_GROUPS, DESCRIBE_GROUPS, FIND_COORDINATOR, OFFSET_DELETE
 from twinshore.proxy.core.message_codec import build_message, to_error_code
 from twinshore.proxy.core.model import (
@@ -150,13 +150,13 @@ def test_a_cluster_that_hangs_is_asked_for_one_group_and_not_for_all() -> None:
 
 def test_nothing_of_groups_ends_while_they_move() -> None:
     moving = HomeRoute("east", 1, held=True)
-    now = replace(seen(), leads={GROUPS_HOME_NAME: moving})
+    now = replace(seen(), leads={GROUPS_HOME: moving})
     for asks in (asked(DELETE_GROUPS, 2, groups_names=("g",)), ends("orders")):
         move = session().move(asks, now)
         assert isinstance(move, ParkRequest)
         assert move.refusal is not None
     # Where they are at home then, they end first.
-    there = replace(seen(), leads={GROUPS_HOME_NAME: HomeRoute("west", 2)})
+    there = replace(seen(), leads={GROUPS_HOME: HomeRoute("west", 2)})
     clusters = coordinators(home=NON_EMPTY)
     assert deleted(2, clusters, now=there, place=EAST) == {"g": NOT_COORDINATOR}
     assert deleted(2, clusters, now=there, place=WEST_KEEPS) == {"g": NON_EMPTY}

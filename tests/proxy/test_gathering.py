@@ -8,7 +8,7 @@ import pytest
 
 from tests.proxy.talks import EAST, LAYOUT, WEST, answer, asked, asked_part, by_kio, said_part, session, view
 from tests.proxy.talks import seen as plain
-from twinshore.config.model import GROUPS_HOME_NAME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.kafka.protocol.apis import OFFSET_COMMIT
 from twinshore.proxy.core.api_versions import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from twinshore.proxy.core.group_requests import ActiveMembers
@@ -17,7 +17,7 @@ from twinshore.proxy.core.model import ForwardRequest, HomeRoute, RoutingTable
 from twinshore.proxy.core.session import ClientSession
 
 NO_SUCH_GROUP, UNKNOWN_MEMBER, ILLEGAL_GENERATION = 69, 25, 22
-GATHER = replace(plain(), leads={GROUPS_HOME_NAME: HomeRoute("east", 1, moves=True)})
+GATHER = replace(plain(), leads={GROUPS_HOME: HomeRoute("east", 1, moves=True)})
 
 
 def client(at_work: ActiveMembers) -> ClientSession:
@@ -44,7 +44,7 @@ def test_a_member_is_at_work_until_it_joins_anew_or_leaves() -> None:
     assert at_work.some(5) == ()
     asks(one, HEARTBEAT)
     assert at_work.some(5) == ("g",), "it did not wait until groups had moved"
-    asks(one, HEARTBEAT, now=replace(plain(), leads={GROUPS_HOME_NAME: HomeRoute("west", 2)}))
+    asks(one, HEARTBEAT, now=replace(plain(), leads={GROUPS_HOME: HomeRoute("west", 2)}))
     assert at_work.some(5) == (), "it is told where its group is"
 
 
@@ -103,7 +103,7 @@ def test_a_member_of_a_group_that_moved_without_it_is_told_that_it_is_none() -> 
 
     def told(code: int) -> int:
         move = session(WEST).move(
-            asked(OFFSET_COMMIT, 9, group_id="g"), replace(plain(), leads={GROUPS_HOME_NAME: HomeRoute("west", 2)})
+            asked(OFFSET_COMMIT, 9, group_id="g"), replace(plain(), leads={GROUPS_HOME: HomeRoute("west", 2)})
         )
         assert isinstance(move, ForwardRequest) and move.rewrite is not None
         said = build_message(

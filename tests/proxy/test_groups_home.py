@@ -11,7 +11,8 @@ import pytest
 
 from tests.scenarios.mirror_rig import settings_text
 from twinshore.config.errors import ConfigError, RefusedError
-from twinshore.config.model import GROUPS_HOME_NAME, Cluster
+from twinshore.config.frozen import GROUPS_HOME
+from twinshore.config.model import Cluster
 from twinshore.config.settings import Settings, parse_settings
 from twinshore.groups.core.goals import GroupOnBothSides
 from twinshore.groups.home import GroupsHomeAnnouncer
@@ -97,7 +98,7 @@ def test_proxies_end_a_hold_of_groups_whose_mover_is_gone_and_a_late_mover_moves
         def lead_at(now_s: float) -> HomeRoute:
             for name in names:
                 proxy.read(name, lines[name], now_s)
-            return build_routes(proxy.told(), ids, {}, 0)[GROUPS_HOME_NAME]
+            return build_routes(proxy.told(), ids, {}, 0)[GROUPS_HOME]
 
         for now_s, waits in ((0.0, True), (3.1, True), (3.3, False), (9.9, False)):
             lead = lead_at(now_s)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.proxy.talks import EAST, WEST, asked, by_kio, carried, session, told, view
 from tests.proxy.talks import seen as plain
-from twinshore.config.model import GROUPS_HOME_NAME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.kafka.protocol.apis import OFFSET_COMMIT, OFFSET_FETCH
 from twinshore.proxy.core.api_versions import FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from twinshore.proxy.core.model import ForwardRequest, HomeRoute, ParkRequest, RequestDecision, RoutingTable
@@ -22,7 +22,7 @@ AWAY = HomeRoute(None, 2)
 
 
 def seen(lead: HomeRoute) -> RoutingTable:
-    return replace(plain(), leads={GROUPS_HOME_NAME: lead})
+    return replace(plain(), leads={GROUPS_HOME: lead})
 
 
 def asks(key: int, lead: HomeRoute) -> RequestDecision:
@@ -52,7 +52,7 @@ def commit(lead: HomeRoute) -> RequestDecision:
 def test_they_commit_what_they_have_read_until_places_are_copied() -> None:
     passed = commit(ANNOUNCED)
     assert isinstance(passed, ForwardRequest)
-    assert GROUPS_HOME_NAME in passed.topics, "the mover waits until it is answered"
+    assert GROUPS_HOME in passed.topics, "the mover waits until it is answered"
     assert isinstance(commit(HELD), ParkRequest)
     assert isinstance(commit(AWAY), ParkRequest)
     assert isinstance(session().move(asked(OFFSET_FETCH, 5, group_id="g", topics=()), seen(HELD)), ForwardRequest)

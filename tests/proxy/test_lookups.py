@@ -23,7 +23,7 @@ from tests.proxy.talks import (
     told,
 )
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import GROUPS_HOME_NAME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.kafka.protocol.apis import INIT_PRODUCER_ID, METADATA
 from twinshore.proxy.core.api_versions import DESCRIBE_CLUSTER, FIND_COORDINATOR
 from twinshore.proxy.core.message_codec import build_message, decode_request, to_error_code
@@ -280,7 +280,7 @@ def test_a_topic_that_two_clusters_have_and_of_which_no_home_is_known_has_no_lea
 @pytest.mark.parametrize("home", ["east", "west"])
 def test_kafkas_own_topics_are_told_by_the_home_of_groups(home: str) -> None:
     """Every cluster has them: a client that waits for their leaders would wait for ever."""
-    now = replace(seen(), leads={GROUPS_HOME_NAME: HomeRoute(home, 1)})
+    now = replace(seen(), leads={GROUPS_HOME: HomeRoute(home, 1)})
     leads = {"east": 1, "west": 2}
 
     def tells_own(ask: BrokerRequest) -> memoryview:

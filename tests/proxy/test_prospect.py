@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.proxy.served import ProxyProcess
 from tests.proxy.talks import LAYOUT, seen
-from twinshore.config.model import HEARTBEATS_TOPIC, HOMES_TOPIC, SUBSCRIBERS_TOPIC, TWINS_TOPIC, Cluster
+from twinshore.config.frozen import FOLLOWERS_TOPIC, HEARTBEATS, HOMES_TOPIC, TWINS_TOPIC
+from twinshore.config.model import Cluster
 from twinshore.config.settings import load_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
@@ -36,7 +37,7 @@ def test_a_topic_of_two_clusters_that_nobody_knows_the_home_of_clashes() -> None
 
 
 def test_twinshores_own_notes_are_on_each_cluster_and_clash_with_nothing() -> None:
-    notes = frozenset({HOMES_TOPIC, SUBSCRIBERS_TOPIC, TWINS_TOPIC, HEARTBEATS_TOPIC, f"east.{HEARTBEATS_TOPIC}"})
+    notes = frozenset({HOMES_TOPIC, FOLLOWERS_TOPIC, TWINS_TOPIC, HEARTBEATS, f"east.{HEARTBEATS}"})
     now = seen(homes={"shared": "west"})
     both = {name: replace(one, topics=one.topics | notes) for name, one in now.clusters.items()}
     quiet = prospect(RoutingTable(both, now.homes, now.offers))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.proxy.talks import answer, asked, asked_part, by_kio, carried, request, said_part, seen, session
 from twinshore.config.errors import WireError
-from twinshore.config.model import GROUPS_HOME_NAME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.kafka.protocol.apis import METADATA
 from twinshore.proxy.core.api_versions import HANDLED_API_VERSIONS
 from twinshore.proxy.core.message_codec import build_message, decode_request, to_error_code
@@ -30,7 +30,7 @@ def known(*, shared_at: str = "west", groups_at: str = "") -> RoutingTable:
         name: replace(one, ids={topic: found.bytes for topic, found in IDS[name].items()})
         for name, one in seen().clusters.items()
     }
-    leads = {GROUPS_HOME_NAME: HomeRoute(groups_at, 2)} if groups_at else {}
+    leads = {GROUPS_HOME: HomeRoute(groups_at, 2)} if groups_at else {}
     return RoutingTable(clusters, {"shared": shared_at}, HANDLED_API_VERSIONS, leads=leads)
 
 

@@ -21,7 +21,7 @@ from tests.proxy.talks import (
     told,
     view,
 )
-from twinshore.config.model import GROUPS_HOME_NAME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.kafka.protocol.apis import DESCRIBE_TRANSACTIONS, INIT_PRODUCER_ID
 from twinshore.kafka.protocol.requests import Request
 from twinshore.proxy.core.message_codec import build_message, decode_request, to_error_code
@@ -49,7 +49,7 @@ HELD = HomeRoute("east", 1, held=True, moves=True)
 
 
 def led(**leads: HomeRoute) -> RoutingTable:
-    return replace(seen(), leads={name.replace("groups", GROUPS_HOME_NAME): one for name, one in leads.items()})
+    return replace(seen(), leads={name.replace("groups", GROUPS_HOME): one for name, one in leads.items()})
 
 
 def adds(*topics: str, version: int = 3) -> Request:
@@ -149,7 +149,7 @@ def place_codes(move: RequestDecision) -> dict[str, int]:
 def test_places_are_committed_where_the_home_has_their_topics() -> None:
     passed = session().move(commits("orders", "shared"), seen())
     assert isinstance(passed, ForwardRequest)
-    assert GROUPS_HOME_NAME in passed.topics
+    assert GROUPS_HOME in passed.topics
     assert place_codes(session(WEST).move(commits("orders"), seen())) == {"orders": NOT_COORDINATOR}
     assert place_codes(session().move(commits("bills"), seen())) == {"bills": NO_GROUP}
     assert place_codes(session().move(commits("orders"), led(groups=HELD))) == {"orders": LOADING}

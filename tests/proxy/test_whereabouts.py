@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from twinshore.config.model import GROUPS_HOME_NAME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import ClusterMetadata
@@ -17,7 +17,7 @@ from twinshore.proxy.offset_reset_run import read_routing_table
 from twinshore.routing.core.home_records import HomeRecord
 from twinshore.state.store import open_store
 
-MOVED = HomeRecord(topic=GROUPS_HOME_NAME, home="west", cluster_id="id-west", term=2)
+MOVED = HomeRecord(topic=GROUPS_HOME, home="west", cluster_id="id-west", term=2)
 
 
 @dataclass
@@ -39,7 +39,7 @@ def test_who_does_not_follow_keeps_groups_on_the_first_cluster(
             pass
 
         def read(self) -> dict[str, HomeRecord]:
-            return {GROUPS_HOME_NAME: MOVED}
+            return {GROUPS_HOME: MOVED}
 
     class NoTwins(Notes):
         def read(self) -> frozenset[str]:  # type: ignore[override]

@@ -9,7 +9,8 @@ import pytest
 
 from tests.replication.test_known import LINK, OTHER, put, section, settings_of, topics_of
 from twinshore.config.errors import ConfigError, RefusedError
-from twinshore.config.model import HEARTBEATS_TOPIC, OffsetRun, SourceOffset, TargetOffset, TwinNaming
+from twinshore.config.frozen import HEARTBEATS
+from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset, TwinNaming
 from twinshore.config.settings import Settings
 from twinshore.replication.core.link_config import new_link_row, removed_link_row
 from twinshore.replication.links import adopt_settings, load_links
@@ -159,15 +160,14 @@ def test_a_twin_that_came_since_a_turn_was_planned_is_named(settings: Settings, 
 def test_the_twin_of_the_heartbeats_does_not_keep_a_link_from_being_turned(settings: Settings, store: Store) -> None:
     """A mirror with usual settings makes it in its first seconds; it is called by its source and never goes back."""
     beats = [
-        TwinRow(LINK, name, 0, "aa", f"b{at}", 0, 0, 1)
-        for at, name in enumerate((HEARTBEATS_TOPIC, f"far.{HEARTBEATS_TOPIC}"))
+        TwinRow(LINK, name, 0, "aa", f"b{at}", 0, 0, 1) for at, name in enumerate((HEARTBEATS, f"far.{HEARTBEATS}"))
     ]
     store.twins.save(beats)
     assert do(ReverseLink(LINK), settings, store) == ["east->west: is turned into west->east"]
     assert store.twins.of(BACK) == (), "the turned link has heartbeats of its own"
-    store.twins.save([TwinRow(BACK, HEARTBEATS_TOPIC, 0, "cc", "dd", 0, 0, 1)])
+    store.twins.save([TwinRow(BACK, HEARTBEATS, 0, "cc", "dd", 0, 0, 1)])
     assert do(ReverseLink(BACK), settings, store), "and back, over the twins of both"
-    assert [row.topic for row in store.twins.of(LINK)] == [f"far.{HEARTBEATS_TOPIC}", HEARTBEATS_TOPIC], (
+    assert [row.topic for row in store.twins.of(LINK)] == [f"far.{HEARTBEATS}", HEARTBEATS], (
         "they go on where they stood"
     )
     assert links(settings, store) == {LINK: ("orders",)}
@@ -252,7 +252,7 @@ def test_a_link_of_a_broadcast_is_told_what_others_of_it_have_and_it_has_not(set
 
 
 def test_what_a_fresh_queue_makes_of_the_twins_that_are_there_is_said_before(settings: Settings, store: Store) -> None:
-    rows = [TwinRow(LINK, topic, 0, "aa" * 16, "bb" * 16, 0, 0, 5) for topic in ("orders", "bills", HEARTBEATS_TOPIC)]
+    rows = [TwinRow(LINK, topic, 0, "aa" * 16, "bb" * 16, 0, 0, 5) for topic in ("orders", "bills", HEARTBEATS)]
     store.twins.save(rows)
     store.extents.continue_exact([(rows[1], [OffsetRun(SourceOffset(7), TargetOffset(9), 0, 0)])])
     fresh = ['broadcast="prices"', 'queue={policy="fresh", max_age_s=2}']
@@ -275,7 +275,7 @@ def test_what_a_turn_refuses_is_refused_to_a_link_that_is_added_the_other_way_ro
 ) -> None:
     """Where the journal of twins cannot be read, nothing else would keep them from being carried back."""
     adopt_settings(settings, store, by="the settings")
-    store.twins.save([TwinRow(LINK, topic, 0, "aa", f"b{topic}", 0, 0, 1) for topic in ("orders", HEARTBEATS_TOPIC)])
+    store.twins.save([TwinRow(LINK, topic, 0, "aa", f"b{topic}", 0, 0, 1) for topic in ("orders", HEARTBEATS)])
     do(RemoveLink(LINK), settings, store)
     planned = change.plan(AddLink(BACK), settings, store)
     assert planned.steps == (), "a dry run shows it"
@@ -307,7 +307,7 @@ def test_a_link_keeps_its_naming_while_it_has_twins(settings: Settings, store: S
     refused = r"east->west cannot have another naming while it has twins \(orders\)"
     adopt_settings(settings, store, by="the settings")
     do(ChangeLink(LINK, ['naming="prefix"']), settings, store)
-    store.twins.save([TwinRow(LINK, topic, 0, "aa", f"b{topic}", 0, 0, 1) for topic in ("orders", HEARTBEATS_TOPIC)])
+    store.twins.save([TwinRow(LINK, topic, 0, "aa", f"b{topic}", 0, 0, 1) for topic in ("orders", HEARTBEATS)])
     for asked in (ChangeLink(LINK, unset=["naming"]), ChangeLink(LINK, as_settings=True)):
         with pytest.raises(ConfigError, match=refused):
             do(asked, settings, store)

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import Cluster, Link, TwinNaming
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.core.model import CarryTopic
 from twinshore.replication.ownership_sync import TopicHomes
 from twinshore.replication.topic_lineage import TopicLineage
-from twinshore.state.core.values import HomeRow, TwinRow
+from twinshore.state.core.values import HomeRow, LinkIdentity, TwinRow
 from twinshore.state.store import Store, open_store
 
 THERE, BACK = Link("east", "west"), Link("west", "east")
@@ -63,3 +64,43 @@ def test_what_is_at_home_here_or_needs_no_home_is_kept(store: Store, home: str) 
 def test_by_prefix_no_topic_has_a_home(store: Store) -> None:
     store.homes.settle([HomeRow(PAIR, "orders", "west", 1, 1, "me")])
     assert homing(store, [], replace(THERE, naming=TwinNaming.PREFIX)).kept([STEP], known=()) == [STEP]
+
+
+def test_a_topic_of_which_a_newer_version_says_the_home_is_refused_as_such(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = homing(store, [])
+    doubts = {"orders": "a newer version says it", "bills": "clusters say different things"}
+    monkeypatch.setattr(ours._yielding, "look", lambda: doubts)
+    monkeypatch.setattr(ours._yielding, "unread", frozenset(["orders"]))
+    monkeypatch.setattr(ours._descents, "admitted", lambda names, _=(): names)
+    monkeypatch.setattr(ours._descents, "unread", {"east.audit": "whether it is a twin cannot be read here"})
+    assert ours.admitted({"orders": ("aa", 1), "bills": ("bb", 1)}) == {}
+    assert {name: one.kind for name, one in ours.refused.items()} == {
+        "orders": IncidentKind.NEWER_LINE,
+        "bills": IncidentKind.HOME_UNDECIDED,
+        "east.audit": IncidentKind.NEWER_LINE,
+    }
+    assert ours.doubted == doubts, "what runs of them is let go"
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_topic_of_which_a_newer_version_says_whether_it_is_a_twin_stays(
+    store: Store, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    said: list[str] = []
+    ours = homing(store, said)._descents
+    for cluster, cluster_id in ((ours._source, "id-e"), (ours._target, "id-w")):
+        monkeypatch.setattr(cluster, "cluster_id", lambda cluster_id=cluster_id: cluster_id)
+    monkeypatch.setattr(ours, "_read", lambda _: None)
+    ours._told["source"].take(b"orders", b'{"v":2}')
+    if known:  # the store has carried it here itself
+        store.links.save_identity(LinkIdentity("north->east", 1, 0, "id-n", "id-e"))
+        store.twins.save([replace(TWIN, link="north->east", topic="orders", target_topic_id="aa")])
+    names = {"orders": ("aa", 1), "bills": ("bb", 1)}
+    assert ours.admitted(names) == {"bills": ("bb", 1)}
+    assert list(ours.unread) == ([] if known else ["orders"])
+    assert any("newer version (v 2)" in line for line in said) is not known
+    ours._told["source"].take(b"orders", None)
+    assert list(ours.admitted(names)) == (["bills"] if known else ["orders", "bills"])
+    assert ours.unread == {}, "the line was taken away"

@@ -325,3 +325,19 @@ def test_a_store_that_is_not_there_yet_is_named_without_an_id(begin: Begin, log:
     assert here.endswith("none.db, which is not there yet") and "," not in here.removesuffix(", which is not there yet")
     with pytest.raises(RefusedError, match=r"; the store here is [0-9a-f]{8}, "):
         begin("second", begun=False).notes.refuse_other_store(SOURCE)
+
+
+def test_a_writer_of_a_newer_version_is_left_as_it_is_and_told_once(begin: Begin, clock: list[float]) -> None:
+    first = begin("first")
+    writer = first.notes.told.writer
+    assert writer
+    key, _ = first.notes.told.writer_line(writer)
+    first.reader.append([(key, b'{"v":2}')], 1)
+    for _ in range(2):
+        clock[0] += 60.0
+        first.notes.check()
+    first.notes.publish_writer(IDENTITY)
+    assert [line for line in first.said if "newer version (v 2)" in line] == first.said
+    assert len(first.said) == 1
+    assert first.notes.look(SOURCE).newer_writer == 2, "nothing was written over it"
+    assert first.holder() == first.notes.own, "the link stays this store's"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.replication.desk_office import KEY, LINK, Office, going, until
-from twinshore.config.model import HEARTBEATS_TOPIC, Link, TopicPartition
+from twinshore.config.frozen import HEARTBEATS
+from twinshore.config.model import Link, TopicPartition
 from twinshore.replication.core.filters import admits
 from twinshore.replication.core.model import STANDBY, ActiveLink, InactiveLink, count_partitions, describe_link_state
 from twinshore.replication.task.core.config import PartitionConfig
@@ -120,7 +121,7 @@ def test_partitions_have_no_pump_until_one_carries_their_lane() -> None:
 def test_heartbeats_count_among_the_partitions_whatever_the_filters_say() -> None:
     """Somebody with 8 partitions looked for the ninth; docs/mirror.md says which it is."""
     link = Link("east", "west", topics=("orders",))
-    carried = [topic for topic in ("bills", HEARTBEATS_TOPIC, "orders") if admits(link, topic)]
-    assert carried == [HEARTBEATS_TOPIC, "orders"]
-    _, sentence = describe_link_state(ActiveLink(8 * carried.count("orders") + carried.count(HEARTBEATS_TOPIC), 1))
+    carried = [topic for topic in ("bills", HEARTBEATS, "orders") if admits(link, topic)]
+    assert carried == [HEARTBEATS, "orders"]
+    _, sentence = describe_link_state(ActiveLink(8 * carried.count("orders") + carried.count(HEARTBEATS), 1))
     assert sentence == "9 partitions on 1 lane"

@@ -8,15 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.config.model import (
-    HEARTBEATS_TOPIC,
-    Link,
-    OffsetRun,
-    QueuePolicy,
-    QueueRules,
-    SourceOffset,
-    TargetOffset,
-)
+from twinshore.config.frozen import HEARTBEATS
+from twinshore.config.model import Link, OffsetRun, QueuePolicy, QueueRules, SourceOffset, TargetOffset
 from twinshore.replication.core.model import CarryTopic
 from twinshore.replication.task.core.config import WrittenPosition
 from twinshore.replication.topic_scanner import ALL_OFFSETS, build_partition_configs, read_lossy_offsets
@@ -27,7 +20,7 @@ from twinshore.switch.drain import describe_partial_refill
 KEEP = Link("east", "west")
 FRESH = replace(KEEP, queue=QueueRules(QueuePolicy.DROP_OLDEST))
 TWIN = TwinRow(KEEP.name, "prices", 0, "aa" * 16, "bb" * 16, 0, 0, 1_700_000_000_000)
-BILLS, BEATS = replace(TWIN, topic="bills"), replace(TWIN, topic=HEARTBEATS_TOPIC)
+BILLS, BEATS = replace(TWIN, topic="bills"), replace(TWIN, topic=HEARTBEATS)
 
 
 @pytest.fixture

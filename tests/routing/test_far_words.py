@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from twinshore.config.frozen import HOMES_TOPIC
 from twinshore.config.incident_policy import IncidentKind
-from twinshore.config.model import HOMES_TOPIC, TERM_MAX, Link
+from twinshore.config.model import TERM_MAX, Link
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.state_topic import StateTopic
 from twinshore.lab.clients import forget_links

@@ -98,6 +98,7 @@ def test_what_one_client_has_heard_holds_for_the_one_that_goes_on_with_other_clu
     assert set(after.told()) == {"orders"}
 
 
+NEWER = HomeRecord(topic="orders", home="", cluster_id="", term=0, state=HomeState.HELD, newer=2)
 PLAYED = json.loads(Path(__file__).with_name("client_orders.json").read_text(encoding="utf-8"))
 
 
@@ -112,7 +113,9 @@ def test_where_a_client_writes_by_what_it_was_answered(case: dict[str, Any]) -> 
     for cluster, asked_s, told in case["asked"]:
         found.met(cluster, cluster)
         found.said(cluster, found.says(), asked_s, asked_s)
-        lines = {} if told is None else {"orders": replace(WEST, home=told[0], cluster_id=told[0], term=told[1])}
+        lines = {"orders": NEWER} if told == "newer" else {}
+        if isinstance(told, list):
+            lines = {"orders": replace(WEST, home=told[0], cluster_id=told[0], term=told[1])}
         found.read(cluster, lines, asked_s + 0.01)
     order = found.order("orders", case["at_s"])
     assert (order.cluster if isinstance(order, WriteTo) else "") == case["writes"], order

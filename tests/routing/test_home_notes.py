@@ -12,7 +12,8 @@ from threading import Thread
 import pytest
 
 from twinshore.config.errors import KafkaError, RefusedError
-from twinshore.config.model import HOMES_TOPIC, SUBSCRIBERS_TOPIC, Cluster
+from twinshore.config.frozen import FOLLOWERS_TOPIC, HOMES_TOPIC
+from twinshore.config.model import Cluster
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.state_topic import StateTopic
@@ -29,10 +30,10 @@ WEST = HomeRecord(topic="orders", home="west", cluster_id="id-w", term=2, switch
 
 @pytest.fixture
 def kafka(east: LabCluster) -> Iterator[KafkaCluster]:
-    forget(east, HOMES_TOPIC, SUBSCRIBERS_TOPIC)
+    forget(east, HOMES_TOPIC, FOLLOWERS_TOPIC)
     with closing(KafkaCluster(east.cluster, patience_s=20)) as cluster:
         yield cluster
-    forget(east, HOMES_TOPIC, SUBSCRIBERS_TOPIC)
+    forget(east, HOMES_TOPIC, FOLLOWERS_TOPIC)
 
 
 def forget(lab: LabCluster, *topics: str) -> None:
@@ -163,7 +164,7 @@ def test_a_silent_follower_with_a_long_lease_is_known_behind_many_lines_of_other
     """400 clients for a minute."""
     ours, now_ms = SubscribersTopic(kafka), wall_ms()
     ours.make()
-    notebook = StateTopic(kafka, SUBSCRIBERS_TOPIC)
+    notebook = StateTopic(kafka, FOLLOWERS_TOPIC)
     gone = HomeSubscriber(TWO, "gone", ("orders",), lease_ms=60_000, said=1)
     notebook.append([gone.line()], now_ms - READ_BACK_MS - 60_000)
     silent = HomeSubscriber(ONE, "silent", ("orders",), lease_ms=60_000, said=1)

@@ -15,8 +15,9 @@ from tests.scenarios.spool_stage import SpoolingProcess, key_of
 from tests.scenarios.test_client_homes import Heard, sites
 from tests.scenarios.test_following_writers import Hand, records, until
 from twinshore.client import FailoverProducer
-from twinshore.client.core.spool_format import SEND_ID_HEADER, SpoolRecord
+from twinshore.client.core.spool_format import SpoolRecord
 from twinshore.client.spool.spool import Spool, SpoolFiles, load_spool
+from twinshore.config.frozen import CALL_HEADER
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
@@ -121,7 +122,7 @@ def test_what_a_killed_process_had_sent_is_not_sent_again_by_the_next_one(
     made = [
         SpoolRecord(
             *(number, unique_topic, b"%d" % number, key_of(number), -1, wall_ms()),
-            headers=((SEND_ID_HEADER, b"before-%d" % number),),
+            headers=((CALL_HEADER, b"before-%d" % number),),
             made_ms=wall_ms(),
         )
         for number in range(MANY)

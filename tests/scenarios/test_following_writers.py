@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 
 from testkit.switch_under_load import told
 from tests.scenarios.following_writer import FollowingWriter, Writing
-from twinshore.config.model import HOMES_TOPIC, SUBSCRIBERS_TOPIC
+from twinshore.config.frozen import FOLLOWERS_TOPIC, HOMES_TOPIC
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import client_settings, create_admin_client
@@ -87,7 +87,7 @@ def both(east: LabCluster, west: LabCluster) -> Iterator[tuple[KafkaCluster, Kaf
         yield found[0], found[1]
     for lab in (east, west):
         admin = create_admin_client(lab.cluster)
-        there = [name for name in (HOMES_TOPIC, SUBSCRIBERS_TOPIC) if name in admin.list_topics(timeout=10).topics]
+        there = [name for name in (HOMES_TOPIC, FOLLOWERS_TOPIC) if name in admin.list_topics(timeout=10).topics]
         for future in admin.delete_topics(there).values() if there else ():
             future.result(timeout=30)
 

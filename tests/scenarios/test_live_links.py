@@ -17,7 +17,8 @@ from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, unt
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import RefusedError
-from twinshore.config.model import HEARTBEATS_TOPIC, Cluster
+from twinshore.config.frozen import HEARTBEATS
+from twinshore.config.model import Cluster
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.produce import Workload
 from twinshore.state.store import open_store
@@ -123,17 +124,15 @@ def a_link_with_twins_is_not_turned(place: Place) -> None:
 def a_link_is_turned_before_it_has_carried_anything(place: Place, east: LabCluster, west: LabCluster) -> None:
     place.link("add", FRESH, 'topics=["links-home"]')
     place.until_said(f"{FRESH}: carried by this process", within_s=TAKEN_UP_S)
-    until(lambda: place.twins(FRESH) == {HEARTBEATS_TOPIC}, TAKEN_UP_S, "heartbeats alone have a twin, as ever", place)
+    until(lambda: place.twins(FRESH) == {HEARTBEATS}, TAKEN_UP_S, "heartbeats alone have a twin, as ever", place)
     place.link("turn", FRESH)
     place.until_said(f"{TURNED}: carried by this process", within_s=TAKEN_UP_S)
     west.create_topic("links-home", partitions=2)
     fill(west, "links-home", 10)
     until(lambda: spans(east.cluster, "links-home", 1) == [(0, 10)], TAKEN_UP_S, "it is carried back", place)
     until(lambda: place.terms()[FRESH][1], TAKEN_UP_S, "the other direction's lease is given back", place)
-    until(
-        lambda: place.twins(TURNED) == {HEARTBEATS_TOPIC, "links-home"}, TAKEN_UP_S, "it has its own heartbeats", place
-    )
-    assert place.twins(FRESH) == {HEARTBEATS_TOPIC}
+    until(lambda: place.twins(TURNED) == {HEARTBEATS, "links-home"}, TAKEN_UP_S, "it has its own heartbeats", place)
+    assert place.twins(FRESH) == {HEARTBEATS}
 
 
 def a_link_is_removed_and_taken_up_again(place: Place, east: LabCluster, west: LabCluster) -> None:

@@ -15,8 +15,9 @@ from tests.pages.shell import kafka_tools, play
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.rights_stage import acl, client, guarded, may_read, may_write, remove_user
 from twinshore.cli.app import app, register_verbs
+from twinshore.config.frozen import FOLLOWERS_TOPIC, TWINS_TOPIC
 from twinshore.config.incident_policy import IncidentKind
-from twinshore.config.model import SUBSCRIBERS_TOPIC, TWINS_TOPIC, Cluster
+from twinshore.config.model import Cluster
 from twinshore.kafka.admin import alter_quotas, create_acls, delete_acls, read_acls, read_quotas, read_scram_users
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.access_control import AclOperation, AclPermission, PatternType, QuotaEntity, ResourceType
@@ -148,7 +149,7 @@ def test_who_else_may_write_to_our_own_topics_is_told_and_the_printed_line_ends_
         rows = [row for row in rig.ledger(back) if row.closed_ms is None]
         return [row.incident.sentence for row in rows if row.incident.kind is IncidentKind.OWN_TOPICS_OPEN]
 
-    source.create_topic(SUBSCRIBERS_TOPIC)
+    source.create_topic(FOLLOWERS_TOPIC)
     rig.process.start()
     try:
         rig.until_said("carried by this process", within_s=90)
@@ -167,7 +168,7 @@ def test_who_else_may_write_to_our_own_topics_is_told_and_the_printed_line_ends_
             play(sentence.partition("(try: ")[2].removesuffix(")"), tmp_path, kafka_tools(tmp_path / "tools"))
             until(lambda: not told(), 30, "the row is closed", rig)
             until(lambda: not may_write(carl, TWINS_TOPIC), 10, "the denial holds")
-            assert may_write(carl, SUBSCRIBERS_TOPIC)  # as each application must
+            assert may_write(carl, FOLLOWERS_TOPIC)  # as each application must
     finally:
         rig.process.end()
 

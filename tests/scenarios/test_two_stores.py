@@ -13,7 +13,8 @@ import pytest
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.config.errors import RefusedError
-from twinshore.config.model import TWINS_TOPIC, Link, TopicPartition
+from twinshore.config.frozen import TWINS_TOPIC
+from twinshore.config.model import Link, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.state_topic import StateTopic
 from twinshore.lab.clients import alter_topic, delete_records, delete_topic, forget_links

@@ -11,8 +11,9 @@ import pytest
 from tests.switch.test_decision import NOW_MS, record
 from tests.switch.test_hands import hands
 from twinshore.config.errors import KafkaError, WireError
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.config.model import Link
-from twinshore.groups.core.commit_rules import COMMIT_MARK, GroupSyncStatus
+from twinshore.groups.core.commit_rules import GroupSyncStatus
 from twinshore.groups.offset_move import DONE, NOT_DONE, WantedOffsets, build_wanted_offsets
 from twinshore.groups.view import GroupView, PartitionView
 from twinshore.kafka.protocol.offsets import CommittedOffset

@@ -11,6 +11,7 @@ from hypothesis import given
 from tests.switch.test_decision import record
 from tests.switch.test_rescued import ORIGIN, SAVED
 from twinshore.config.errors import WireError
+from twinshore.config.frozen import RESCUED_HEADER
 from twinshore.kafka.protocol import record_batch
 from twinshore.kafka.protocol.record_batch import decode_batch, encode_batch, split_batches
 from twinshore.switch.core.steps import SwitchKind, SwitchState, SwitchStatus, SwitchStep, TopicMove
@@ -18,7 +19,6 @@ from twinshore.switch.core.unreplicated import (
     BATCH_BYTES,
     BATCH_RECORDS,
     END_UNKNOWN,
-    RESCUED_HEADER,
     ReplayedBatch,
     TransactionOutcome,
     UnreplicatedRecord,

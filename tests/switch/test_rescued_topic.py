@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from twinshore.config.errors import WireError
-from twinshore.config.model import RESCUED_TOPIC, TopicPartition
+from twinshore.config.frozen import RESCUED_TOPIC
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.record_batch import Record as KafkaRecord
 from twinshore.kafka.state_topic import StateTopic

@@ -31,6 +31,7 @@ from twinshore.advisor.core.model import (
     replace_positions,
 )
 from twinshore.config.errors import KafkaError, TwinshoreError, WireError
+from twinshore.config.frozen import ADVISE_CLIENT_ID
 from twinshore.config.model import Cluster, Link, TopicPartition
 from twinshore.config.sentences import count_phrase
 from twinshore.config.settings import Settings
@@ -421,7 +422,7 @@ def collect_topic(cluster: Cluster, name: str) -> ClusterSnapshot:
 @contextmanager
 def _opened(cluster: Cluster, patience_s: float) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
     """For what the whole cluster tells, and for what each broker tells by itself."""
-    ways = {"client_id": "twinshore-advise", "pool": ConnectionPool()}
+    ways = {"client_id": ADVISE_CLIENT_ID, "pool": ConnectionPool()}
     with (
         closing(KafkaCluster(cluster, patience_s=patience_s, call_s=REQUEST_TIMEOUT_S, **ways)) as kafka,  # type: ignore[arg-type]
         closing(KafkaCluster(cluster, patience_s=BROKER_TIMEOUT_S, call_s=BROKER_TIMEOUT_S, **ways)) as each,  # type: ignore[arg-type]
@@ -528,7 +529,7 @@ def collect_links(
 ) -> tuple[LinkSnapshot, ...]:
     """Each link whose source the cluster is, without topics that are at home elsewhere."""
     settings = settings.with_links(load_links(settings, store).links)
-    found, shared = [], one_shot_connections("twinshore-advise")
+    found, shared = [], one_shot_connections(ADVISE_CLIENT_ID)
     for link in settings.links:
         if link.source != cluster:
             continue

@@ -14,9 +14,10 @@ from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from twinshore.client.core.spool_format import SEND_ID_HEADER, EarlierSends, find_own_send_id, find_send_id
+from twinshore.client.core.spool_format import EarlierSends, find_own_send_id, find_send_id
 from twinshore.client.pending import PendingSend
 from twinshore.client.sites import Site, client_thread
+from twinshore.config.frozen import CALL_HEADER, LOOKS_GROUP_ID
 from twinshore.config.repeat_filter import describe_error
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.connection import librdkafka_settings
@@ -33,7 +34,7 @@ HeaderPairs = Sequence[tuple[str, bytes | None]]
 
 def with_send_id(kept: PendingSend, who: str, now_ms: int) -> PendingSend:
     """The call with the header, and with a time by which it can be found. Pure."""
-    header = (SEND_ID_HEADER, f"{who}-{kept.number}".encode())
+    header = (CALL_HEADER, f"{who}-{kept.number}".encode())
     return kept._replace(headers=(*kept.headers, header), timestamp=kept.timestamp or now_ms)
 
 
@@ -152,7 +153,7 @@ class SendSearch:
         consumer = Consumer(
             {
                 **librdkafka_settings(self.site.cluster),
-                "group.id": "twinshore-looks",  # which it never joins, and where it commits nothing
+                "group.id": LOOKS_GROUP_ID,  # which it never joins, and where it commits nothing
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "isolation.level": "read_uncommitted",

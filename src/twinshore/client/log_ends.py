@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from twinshore.client.sites import Site, client_thread
 from twinshore.config.errors import KafkaError
+from twinshore.config.frozen import ENDS_CLIENT_ID_PREFIX
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster
@@ -140,7 +141,7 @@ class _ClusterPoller:
             try:
                 kafka = KafkaCluster(
                     self._site.cluster,
-                    client_id=f"ends-{self._name}",
+                    client_id=f"{ENDS_CLIENT_ID_PREFIX}{self._name}",
                     cluster_id=self._site.cluster_id,
                     patience_s=REQUEST_TIMEOUT_S,
                     call_s=REQUEST_TIMEOUT_S / 2,

@@ -424,9 +424,9 @@ WAITING_POLL_INTERVAL_S = 0.01  # while records wait for answers
 
 
 class FailoverPairConsumer(AssignmentCalls):
-    """`clusters` and `config` as a FailoverConsumer's; the two clusters are called as their links call them, which is what
-    twins' names begin with. `cluster`: the one where it reads, without it the first, or the pushed home. `wait_s`: how
-    long a home that does not answer is waited for. One thread at a time may call it."""
+    """`clusters` and `config` as a FailoverConsumer's; the two clusters are called as their links call them, which is
+    what twins' names begin with. `cluster`: the one where it reads, without it the first, or the pushed home.
+    `wait_s`: how long a home that does not answer is waited for. One thread at a time may call it."""
 
     def __init__(
         self,

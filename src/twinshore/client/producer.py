@@ -33,8 +33,9 @@ from twinshore.client.pending import (
 )
 from twinshore.client.producer_routing import LOOP_INTERVAL_S, DirectSend, ProducerRouter, check_settings
 from twinshore.client.sites import WarningQueue, check_topic_names
-from twinshore.client.spool.spool import HOMES_FILE, SPOOL_BYTES_MAX, Spool
+from twinshore.client.spool.spool import SPOOL_BYTES_MAX, Spool
 from twinshore.config.errors import ConfigError
+from twinshore.config.frozen import SPOOL_HOMES_FILE
 from twinshore.kafka.clock import steady_s
 from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S, Pause, WriteTo, any_pattern_matches
 
@@ -95,7 +96,7 @@ class FailoverProducer:
             except BaseException:
                 reach.stop()
                 raise
-            reach.memory = opened.folder / HOMES_FILE
+            reach.memory = opened.folder / SPOOL_HOMES_FILE
             waiting = DiskQueue(opened, kept_max, self._follows, warned)
             warned.tell()
             first_number, left = opened.next_number, opened.left

@@ -16,19 +16,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twinshore.config.errors import ConfigError, UnsupportedError
+from twinshore.config.frozen import CLIENT_SETTINGS_PREFIX, CLUSTER_ID_SETTING
 from twinshore.config.model import Cluster, SaslMechanism, Secret, Security
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.connection import librdkafka_settings
 from twinshore.kafka.pool import parse_address
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-CLUSTER_ID = "twinshore.cluster.id"
 # Whatever else librdkafka reads as none: it takes the digits that a word begins with.
 _ANSWERED = re.compile(r"all|-1|[1-9][0-9]*", re.IGNORECASE)
-_SAFE = ("ssl.", "sasl.", "security.", "oauth", "twinshore.")
+_SAFE = ("ssl.", "sasl.", "security.", "oauth", CLIENT_SETTINGS_PREFIX)
 _KNOWN = (
     *("bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password"),
-    *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password", CLUSTER_ID),
+    *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password", CLUSTER_ID_SETTING),
     "ssl.endpoint.identification.algorithm",
 )
 
@@ -115,7 +115,7 @@ def _site(name: str, given: Mapping[str, Any] | Cluster, shared: Mapping[str, An
     for one in bootstrap:
         parse_address(one, name)
     cluster = Cluster(name, bootstrap, _security(name, every))
-    return Site(cluster, clients, str(every.get(CLUSTER_ID, "")))
+    return Site(cluster, clients, str(every.get(CLUSTER_ID_SETTING, "")))
 
 
 def _must_be_answered(name: str, every: Mapping[str, Any]) -> None:

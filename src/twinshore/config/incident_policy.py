@@ -54,6 +54,7 @@ class IncidentKind(StrEnum):
     OLD_HOME_OPEN = "old home open", IncidentSide.TARGET
     OWN_TOPICS_OPEN = "own topics open", IncidentSide.BOTH
     WRITERS_HELD = "writers held", IncidentSide.SOURCE
+    NEWER_LINE = "newer line", IncidentSide.BOTH
 
     side: IncidentSide
 

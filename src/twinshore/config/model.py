@@ -33,6 +33,7 @@ from typing import Generic, NamedTuple, NewType, Protocol, TypeVar
 
 from twinshore.config.declaration import setting
 from twinshore.config.errors import ConfigError, TwinshoreError
+from twinshore.config.frozen import HEARTBEATS, NOTES_TOPICS
 
 PRIORITY_DEFAULT = 10
 PRIORITY_MAX = 100
@@ -78,18 +79,6 @@ def first_match(pairs: tuple[tuple[str, int], ...], topic: str, default: int) ->
 
 DEFAULT_CONTROL = LinkControl()
 
-# Where each link says that it runs; crosses under the source's name whatever the naming.
-HEARTBEATS_TOPIC = "twinshore.heartbeats"
-# Where each target says which of its topics are twins.
-TWINS_TOPIC = "twinshore.twins"
-# Where each cluster says where topics are at home, and where clients say that they follow it.
-HOMES_TOPIC = "twinshore.homes"
-SUBSCRIBERS_TOPIC = "twinshore.followers"
-# Where the home of a topic keeps the records that an old home took and never sent.
-RESCUED_TOPIC = "twinshore.rescued"
-STATE_TOPICS = (TWINS_TOPIC, HOMES_TOPIC, SUBSCRIBERS_TOPIC, RESCUED_TOPIC)
-# What has a home as topics have: all groups of the clients of proxies. No topic is called so.
-GROUPS_HOME_NAME = "twinshore.groups"
 SourceOffset = NewType("SourceOffset", int)
 TargetOffset = NewType("TargetOffset", int)
 
@@ -329,12 +318,12 @@ class Link:
 
 def is_heartbeats_topic(topic: str) -> bool:
     """Whether it holds a cluster's heartbeats, its own or those that came from others."""
-    return topic == HEARTBEATS_TOPIC or topic.endswith(f".{HEARTBEATS_TOPIC}")
+    return topic == HEARTBEATS or topic.endswith(f".{HEARTBEATS}")
 
 
 def is_internal_topic(topic: str) -> bool:
     """Whether it is one of Twinshore's own topics."""
-    return topic in STATE_TOPICS or is_heartbeats_topic(topic)
+    return topic in NOTES_TOPICS or is_heartbeats_topic(topic)
 
 
 @dataclass(frozen=True, slots=True, order=True)

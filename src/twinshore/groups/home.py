@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import GROUPS_HOME_NAME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.routing.core.home_records import HomeLog, HomeRecord
@@ -23,17 +23,17 @@ CHECK_INTERVAL_S = 5.0
 def load_home(store: Store) -> HomeRecord | None:
     """The line that was said last; None where groups have never moved."""
     log = HomeLog()
-    for row in store.link_states.of(GROUPS_HOME_NAME, GROUPS_HOME_KIND):
+    for row in store.link_states.of(GROUPS_HOME, GROUPS_HOME_KIND):
         log.take(row.subject.encode(), row.value.encode())
-    return log.homes.get(GROUPS_HOME_NAME)
+    return log.homes.get(GROUPS_HOME)
 
 
 def save_home(store: Store, line: HomeRecord) -> None:
-    """Keeps the line, unless a later one is kept."""
+    """Keeps the line, unless a later one is kept, or one that only a newer version can read."""
     before = load_home(store)
-    if before is None or before.word < line.word:
+    if before is None or (not before.newer and before.word < line.word):
         key, value = line.line()
-        row = LinkStateRow(GROUPS_HOME_NAME, GROUPS_HOME_KIND, key.decode(), (value or b"").decode(), "", line.since_ms)
+        row = LinkStateRow(GROUPS_HOME, GROUPS_HOME_KIND, key.decode(), (value or b"").decode(), "", line.since_ms)
         store.link_states.remember([row])
 
 
@@ -58,7 +58,7 @@ class GroupsHomeAnnouncer:
         self._looked_s = now_s
         line = load_home(self._store)
         for name, notes in self._notes.items():
-            if line is not None and self._said.get(name) != line:
+            if line is not None and not line.newer and self._said.get(name) != line:
                 try:
                     self._say(name, notes, line)
                 except KafkaError as error:
@@ -68,8 +68,8 @@ class GroupsHomeAnnouncer:
                 self._said[name] = line
 
     def _say(self, name: str, notes: HomesTopic, line: HomeRecord) -> None:
-        there = notes.read().get(GROUPS_HOME_NAME)
-        if there is None or there.word < line.word:
+        there = notes.read().get(GROUPS_HOME)
+        if there is None or (not there.newer and there.word < line.word):
             notes.make()
             notes.say([line], wall_ms())
             self._log(f"{name} hears that groups are at home on {line.home}, in term {line.term}")

@@ -11,10 +11,10 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from twinshore.config.errors import KafkaError
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.config.model import Link
 from twinshore.config.settings import Settings
 from twinshore.groups.cluster_groups import OffsetClient
-from twinshore.groups.core.commit_rules import COMMIT_MARK
 from twinshore.groups.core.goals import GroupOnBothSides, OffsetGoal, build_goals
 from twinshore.groups.sync import GroupSync
 from twinshore.groups.view import view_groups

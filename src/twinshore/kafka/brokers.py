@@ -14,6 +14,7 @@ from kio.schema.list_partition_reassignments.v0 import (
 from kio.static.primitive import i32Timedelta
 
 from twinshore import __version__
+from twinshore.config.frozen import SOFTWARE_NAME
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
@@ -62,7 +63,7 @@ class BrokerFeatures(NamedTuple):
 
 def read_features(line: Connection, timeout_s: float) -> BrokerFeatures:
     """Of the broker at the other end."""
-    request = ApiVersionsRequest(client_software_name="twinshore", client_software_version=__version__)
+    request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
     answer = line.call(request, ApiVersionsResponse, timeout_s=timeout_s)
     if answer.error_code:
         raise kafka_error(int(answer.error_code), f"{line.place}: its versions")

@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinshore.config.errors import KafkaError
+from twinshore.config.frozen import CLIENT_ID
 from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.leader_queries import (
@@ -56,7 +57,7 @@ class KafkaCluster:
         self,
         cluster: Cluster,
         *,
-        client_id: str = "twinshore",
+        client_id: str = CLIENT_ID,
         cluster_id: str = "",
         patience_s: float = API_TIMEOUT_S,
         call_s: float = REQUEST_TIMEOUT_S,

@@ -22,6 +22,7 @@ from kio.static.protocol import RequestPayload, ResponsePayload
 
 from twinshore import __version__
 from twinshore.config.errors import ConfigError, KafkaError, WireError
+from twinshore.config.frozen import CLIENT_ID, SOFTWARE_NAME
 from twinshore.config.model import Cluster, SaslMechanism, Security
 from twinshore.kafka.oauth import fetch_token
 from twinshore.kafka.protocol.apis import API_VERSIONS, HANDWRITTEN_VERSIONS, api_name
@@ -214,7 +215,7 @@ class Connection:
 
     def handshake(self, *, timeout_s: float) -> None:
         """Learns which API versions the broker offers."""
-        answer = self.hold(negotiate_versions(ClientSoftware("twinshore", __version__)), timeout_s=timeout_s)
+        answer = self.hold(negotiate_versions(ClientSoftware(SOFTWARE_NAME, __version__)), timeout_s=timeout_s)
         if answer.error:
             name = error_kind(answer.error).name
             raise KafkaError(f"{self.place}: ApiVersions answered {name}", code=answer.error)
@@ -285,7 +286,7 @@ def open_connection(
     address: tuple[str, int],
     security: Security,
     *,
-    client_id: str = "twinshore",
+    client_id: str = CLIENT_ID,
     timeout_s: float = CONNECT_TIMEOUT_S,
     call_s: float | None = None,
     cluster: str = "",

@@ -23,7 +23,8 @@ from kio.schema.metadata.v11.request import MetadataRequestTopic
 from kio.schema.types import TopicName
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import HOMES_TOPIC, SUBSCRIBERS_TOPIC, TWINS_TOPIC, Cluster, SaslMechanism, TopicPartition
+from twinshore.config.frozen import FOLLOWERS_TOPIC, HOMES_TOPIC, TWINS_TOPIC
+from twinshore.config.model import Cluster, SaslMechanism, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import librdkafka_settings as kafka_client_settings
 from twinshore.kafka.connection import open_connection
@@ -214,7 +215,7 @@ def forget_links(cluster: Cluster, admin: AdminClient | None = None) -> None:
     there. `admin`: a client of the cluster that whoever asks often has already."""
     admin = admin or create_admin_client(cluster)
     topics = admin.list_topics(timeout=10).topics
-    there = [name for name in (TWINS_TOPIC, HOMES_TOPIC, SUBSCRIBERS_TOPIC) if name in topics]
+    there = [name for name in (TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC) if name in topics]
     if not there:
         return
     for gone in admin.delete_topics(there, operation_timeout=30).values():

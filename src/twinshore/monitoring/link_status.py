@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from twinshore.config.errors import TwinshoreError
+from twinshore.config.frozen import STATUS_CLIENT_ID
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import Link, LinkControl
 from twinshore.config.sentences import count_phrase, format_age, format_time, join_names
@@ -384,7 +385,7 @@ def _ask(
     try:
         source = KafkaCluster(
             settings.cluster(link.source),
-            client_id="twinshore-status",
+            client_id=STATUS_CLIENT_ID,
             cluster_id=known.source_cluster_id if known else "",
             patience_s=SOURCE_TIMEOUT_S,
             call_s=SOURCE_TIMEOUT_S,

@@ -21,6 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from twinshore.config.errors import ConfigError, StoreError
+from twinshore.config.frozen import DELAY_CLIENT_ID
 from twinshore.config.model import Link
 from twinshore.config.sections.delay import DelaySection
 from twinshore.config.sentences import count_phrase
@@ -370,7 +371,7 @@ class Monitor:
     def _sample(self, link: Link, store: Store) -> None:
         """A link's thread: a cluster that does not answer delays no other link."""
         ends = LinkClients(
-            link, self._settings, client_id="twinshore-delay", patience_s=CLUSTER_TIMEOUT_S, call_s=CLUSTER_TIMEOUT_S
+            link, self._settings, client_id=DELAY_CLIENT_ID, patience_s=CLUSTER_TIMEOUT_S, call_s=CLUSTER_TIMEOUT_S
         )
         expected = partial(self._expected, link.name)
         sampler = Sampler(link, ends.source, ends.target, store, groups=self._section.groups, expected=expected)

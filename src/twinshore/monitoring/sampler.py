@@ -7,7 +7,6 @@ knows a twin of, is asked for by name where the list of all topics leaves it out
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from twinshore.config.errors import KafkaError, StoreError
+from twinshore.config.frozen import HEARTBEATS
 from twinshore.config.incident_policy import IncidentEffect, IncidentKind
-from twinshore.config.model import HEARTBEATS_TOPIC, Link, OffsetRun, TopicPartition, is_heartbeats_topic
+from twinshore.config.model import Link, OffsetRun, TopicPartition, is_heartbeats_topic
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.consumer_groups import ConsumerGroups
 from twinshore.kafka.leader_queries import OffsetKind
@@ -39,6 +39,7 @@ from twinshore.replication.core.filters import admits
 from twinshore.replication.core.incident_kinds import stops_replication
 from twinshore.replication.core.link_config import effective_link
 from twinshore.replication.core.ownership import explain_homed_elsewhere, homes_elsewhere, pair_name
+from twinshore.replication.core.topology_view import beat_ms
 from twinshore.runtime.endpoints import pin_cluster_ids
 from twinshore.state.core.values import HomeRow, IncidentRow
 from twinshore.state.store import Store
@@ -179,7 +180,7 @@ class Sampler:
         shared = _shared(link, source, target)
         self._topics = {name: one for name, one in shared if name not in self._told.elsewhere}
         self._seek()
-        names = (f"{link.source}.{HEARTBEATS_TOPIC}", f"{link.source}.{MIRRORMAKER_HEARTBEATS_TOPIC}")
+        names = (f"{link.source}.{HEARTBEATS}", f"{link.source}.{MIRRORMAKER_HEARTBEATS_TOPIC}")
         there = next((name for name in names if name in target.topics and not target.topics[name].error), None)
         self._beats = StateTopic(self._target, there, call_s=2.0) if there else None
         self._look_again_s = time.monotonic() + METADATA_REFRESH_S
@@ -345,8 +346,8 @@ class Sampler:
         notes = self._beats.last() if self._beats else []
         if not notes:
             return None
-        found = re.search(rb'"at_ms":(\d+)', notes[-1].value or b"")
-        return LastHeartbeat(notes[-1].offset, int(found[1]) if found else notes[-1].timestamp)
+        at_ms = beat_ms(notes[-1].value)
+        return LastHeartbeat(notes[-1].offset, notes[-1].timestamp if at_ms is None else at_ms)
 
 
 def find_reversed_topics(link: Link, store: Store, rows: Iterable[IncidentRow]) -> dict[str, HomeRow]:

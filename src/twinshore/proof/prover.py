@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from twinshore.config.errors import KafkaError, TwinshoreError, WireError
+from twinshore.config.frozen import PROOF_CLIENT_ID
 from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
@@ -63,7 +64,6 @@ from twinshore.proof.core.record_rows import (
     record_at,
 )
 
-CLIENT_ID = "twinshore-proof"
 KEYS_REPORTED_MAX = 1_000
 # What a pump has fetched before the source's cleaner came lands within this, as a rule.
 SETTLE_S = 2.0
@@ -114,7 +114,7 @@ class BothSides:
     @contextlib.contextmanager
     def reading(self, kafka: KafkaCluster, named: TopicPartition, at: int, end: int) -> Iterator[LogReader]:
         """A reader whose bytes are counted; it is closed behind the block."""
-        reader = LogReader(kafka, named, at, end, self._pace, client_id=CLIENT_ID)
+        reader = LogReader(kafka, named, at, end, self._pace, client_id=PROOF_CLIENT_ID)
         try:
             yield reader
         finally:
@@ -273,7 +273,7 @@ class KeyComparison:
         (heapq.heappush if len(self._first) < KEYS_REPORTED_MAX else heapq.heappushpop)(self._first, (-at, key))
 
     def _chunks(self, kafka: KafkaCluster, named: TopicPartition, start: int, end: int) -> Iterator[Chunk]:
-        reader = LogReader(kafka, named, start, end, self._pace, client_id=CLIENT_ID)
+        reader = LogReader(kafka, named, start, end, self._pace, client_id=PROOF_CLIENT_ID)
         try:
             yield from read_chunks(reader)
         finally:

@@ -19,6 +19,7 @@ from itertools import count
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from twinshore.config.errors import KafkaError, TwinshoreError, WireError
+from twinshore.config.frozen import PROXY_CLIENT_ID
 from twinshore.config.model import Cluster, SaslMechanism, Security
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.connection import read_credentials
@@ -39,7 +40,6 @@ CONNECT_TIMEOUT_S: Final = 10.0
 REAUTHENTICATE_AT_FRACTION: Final = 0.8
 # As much as one record of TLS holds.
 _TLS_BYTES: Final = 16 << 10
-CLIENT_ID = "twinshore-proxy"
 # A broker that lets logins end at once would be logged in to without end.
 SESSION_LIFETIME_MIN_S = 0.1
 
@@ -305,7 +305,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
         self._asked.append(PendingBrokerRequest(question.key, number, deadline_after(CONNECT_TIMEOUT_S), done))
         body = [question.body]
-        parts = framed(question.key, question.version, number, CLIENT_ID, body, shape.tags_in_request)
+        parts = framed(question.key, question.version, number, PROXY_CLIENT_ID, body, shape.tags_in_request)
         transport.write(b"".join(parts))
         found = await heard
         if found is None:

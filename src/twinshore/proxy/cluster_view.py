@@ -22,6 +22,7 @@ from twinshore import __version__
 from twinshore.client.discovery.routing_topic import HomeTracker
 from twinshore.client.sites import Site
 from twinshore.config.errors import KafkaError, StoreError
+from twinshore.config.frozen import PROXY_CLIENT_ID, PROXY_SOFTWARE_NAME
 from twinshore.config.model import Cluster, Link, TopicPartition
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.config.sentences import join_names
@@ -167,7 +168,7 @@ class HomeWatcher:
         if self._loop is None:
             return
         ids = {self._centre.cluster_id(name): name for name in self._clusters}
-        heard = ids, self._centre.told()
+        heard = ids, {**self._centre.told(), **self._centre.unread()}
         if heard == self._heard_then:
             # Many times a second during a switch, and there may be ten thousand topics that have ever moved.
             self._tell(self._led.leads)
@@ -282,7 +283,7 @@ class HomeWatcher:
     def _ask(self, name: str, topics: Sequence[str]) -> dict[str, dict[int, list[tuple[int, int, int]]]]:
         """Ids, epochs and last sequences, by topic and partition."""
         cluster = self._clusters[name]
-        with closing(KafkaCluster(cluster, client_id="twinshore-proxy", patience_s=PRODUCER_STATES_TIMEOUT_S)) as kafka:
+        with closing(KafkaCluster(cluster, client_id=PROXY_CLIENT_ID, patience_s=PRODUCER_STATES_TIMEOUT_S)) as kafka:
             known = kafka.metadata(topics).topics
             parts = [TopicPartition(topic, one.partition) for topic in topics for one in known[topic].partitions]
             states = kafka.describe_producers(parts)
@@ -543,7 +544,7 @@ class _Cluster:
         self.name = cluster.name
         self._layout, self._told, self._crowded = layout, RepeatFilter(log), RepeatFilter(log)
         self._kafka = KafkaCluster(
-            cluster, client_id="twinshore-proxy", patience_s=CLUSTER_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S
+            cluster, client_id=PROXY_CLIENT_ID, patience_s=CLUSTER_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S
         )
         self._seen = _unseen(cluster.name)
         self._offers: dict[tuple[int, BrokerEndpoint], ApiVersionRanges] = {}
@@ -590,7 +591,8 @@ class _Cluster:
                 ids = {name: topic.topic_id for name, topic in found.items()}
                 counts = {name: len(topic.partitions) for name, topic in found.items()}
                 noted = self._noted()
-                twins = frozenset(name for name, topic_id in ids.items() if topic_id.hex() in noted)
+                may_be = self._twins.may_be()  # twins by lines of a newer version, as far as their names say it
+                twins = frozenset(name for name, topic_id in ids.items() if name in may_be or topic_id.hex() in noted)
                 self._seen = replace(self._seen, topics=frozenset(ids), ids=ids, partitions=counts, twins=twins)
                 self._looked_s = steady_s()
         offers: ApiVersionRanges = intersect_versions(self._offers.values())
@@ -638,7 +640,7 @@ class _Cluster:
 
 
 def _ask_offers(connection: Connection, timeout_s: float) -> ApiVersionsResponse:
-    return connection.hold(asks_offered(ClientSoftware("twinshore-proxy", __version__)), timeout_s=timeout_s)
+    return connection.hold(asks_offered(ClientSoftware(PROXY_SOFTWARE_NAME, __version__)), timeout_s=timeout_s)
 
 
 def _unseen(name: str) -> ProxiedCluster:

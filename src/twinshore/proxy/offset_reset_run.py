@@ -17,7 +17,8 @@ from itertools import combinations
 from typing import Final, NamedTuple
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, TwinshoreError
-from twinshore.config.model import GROUPS_HOME_NAME, Link, TopicPartition, TwinNaming
+from twinshore.config.frozen import GROUPS_HOME
+from twinshore.config.model import Link, TopicPartition, TwinNaming
 from twinshore.config.schema import did_you_mean
 from twinshore.config.sections import near, proxy
 from twinshore.config.sentences import format_time, join_names
@@ -87,13 +88,14 @@ def read_routing_table(
         try:
             told = kafka.metadata()
             lines.append(HomesTopic(kafka).read())
-            noted = TwinsTopic(kafka).read()
+            notes = TwinsTopic(kafka)
+            noted, may_be = notes.read(), notes.may_be()
         except KafkaError as error:
             silent[name] = error
             found[name] = ProxiedCluster(name, "", -1, {}, frozenset(), {}, answers=False)
             continue
         ids = {topic: one.topic_id for topic, one in told.topics.items() if not one.internal}
-        twins = frozenset(topic for topic, topic_id in ids.items() if topic_id.hex() in noted)
+        twins = frozenset(topic for topic, topic_id in ids.items() if topic in may_be or topic_id.hex() in noted)
         found[name] = ProxiedCluster(name, told.cluster_id, told.controller, {}, frozenset(ids), {}, twins=twins)
     links = load_all_links(settings, store)
     homes, _ = read_stored_homes(links, store, found.keys())
@@ -179,7 +181,7 @@ def read_group_positions(
     for name in {cluster for cluster, _, _ in places} - {home}:
         _none_past(clusters[name], groups[name][group])
     spots = _spots(seen, places, wanted, clusters, since_ms)
-    lead = seen.leads.get(GROUPS_HOME_NAME)
+    lead = seen.leads.get(GROUPS_HOME)
     return GroupPositions(home, members, tuple(spots), silent, lead.term if lead is not None else 0)
 
 

@@ -23,6 +23,7 @@ from typing import Any, Final, TypeVar
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from twinshore.config.frozen import PROXY_CLIENT_ID
 from twinshore.config.model import Cluster
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.kafka.clock import steady_s, wall_ms
@@ -197,7 +198,7 @@ class TrafficTopic:
 
     def __init__(self, cluster: Cluster, topic: str, keep_ms: int, log: Callable[[str], None]) -> None:
         self._kafka = KafkaCluster(
-            cluster, client_id="twinshore-proxy", patience_s=STORE_TIMEOUT_S, call_s=STORE_TIMEOUT_S
+            cluster, client_id=PROXY_CLIENT_ID, patience_s=STORE_TIMEOUT_S, call_s=STORE_TIMEOUT_S
         )
         self._notes = StateTopic(self._kafka, topic)
         self._settings = {"retention.ms": str(keep_ms)} if keep_ms else {}

@@ -24,6 +24,7 @@ from typing import Final, TypeVar
 from pydantic import TypeAdapter
 
 from twinshore.client.discovery import config_service
+from twinshore.config.frozen import PROXY_CLIENT_ID
 from twinshore.config.model import Cluster, Link, OffsetMode, TopicPartition, TwinNaming
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.kafka.clock import steady_s, wall_ms
@@ -427,7 +428,7 @@ class _Side:
 
     def __init__(self, cluster: Cluster) -> None:
         self._kafka = KafkaCluster(
-            cluster, client_id="twinshore-proxy", patience_s=CLUSTER_TIMEOUT_S, call_s=CLUSTER_TIMEOUT_S
+            cluster, client_id=PROXY_CLIENT_ID, patience_s=CLUSTER_TIMEOUT_S, call_s=CLUSTER_TIMEOUT_S
         )
         self._starts: dict[TopicPartition, int] = {}
         self._topics: frozenset[str] = frozenset()

@@ -5,21 +5,27 @@ Reads the newest heartbeat of every heartbeats topic of every cluster.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from twinshore.config.errors import KafkaError, StoreError, WireError
-from twinshore.config.model import HEARTBEATS_TOPIC, Link, is_heartbeats_topic
+from twinshore.config.errors import KafkaError, StoreError
+from twinshore.config.frozen import HEARTBEATS
+from twinshore.config.model import Link, is_heartbeats_topic
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.primitives import parse_json
 from twinshore.kafka.state_topic import StateRecord, StateTopic
 from twinshore.replication.core.ownership import find_reverse_link, pair_name
-from twinshore.replication.core.topology_view import NewestHeartbeat, Topology, build_topology, parse_heartbeat_path
+from twinshore.replication.core.topology_view import (
+    NewestHeartbeat,
+    Topology,
+    beat_line,
+    beat_ms,
+    build_topology,
+    parse_heartbeat_path,
+)
 from twinshore.runtime.endpoints import SHORT_TIMEOUT_CONNECTIONS, known_cluster_ids
 from twinshore.runtime.scheduler import process_scheduler
 from twinshore.state.opening import open_or_temporary
@@ -50,7 +56,7 @@ class HeartbeatTask:
             call_s=2.0,
             pool=SHORT_TIMEOUT_CONNECTIONS.pool,
         )
-        self._notebook, self._there = StateTopic(self._source, HEARTBEATS_TOPIC, call_s=2.0), False
+        self._notebook, self._there = StateTopic(self._source, HEARTBEATS, call_s=2.0), False
         name, asks = f"heart {link.name}", (link.source,)
         self._task = process_scheduler.every(name, self._turn, asks=asks, first_s=every_s) if every_s else None
 
@@ -68,7 +74,7 @@ class HeartbeatTask:
                 self._notebook.make(HEARTBEAT_SETTINGS)
             self._there = True
             now_ms = wall_ms()
-            self._notebook.append([(self._link.name.encode(), self._beat(now_ms))], now_ms)
+            self._notebook.append([beat_line(self._link, now_ms)], now_ms)
             self._once.well(f"{self._link.name}: heartbeats are written on {self._link.source} again")
             return self._every_s
         except KafkaError as error:
@@ -80,10 +86,6 @@ class HeartbeatTask:
             self._there = False
             self._tell(describe_error(error))
             return REFUSED_PAUSE_S
-
-    def _beat(self, now_ms: int) -> bytes:
-        beat = {"link": self._link.name, "source": self._link.source, "target": self._link.target, "at_ms": now_ms}
-        return json.dumps(beat, separators=(",", ":")).encode()
 
     def _say(self, error: KafkaError) -> None:
         if not error.retriable:
@@ -144,7 +146,5 @@ def _newest(cluster: KafkaCluster, topic: str, path: tuple[str, ...]) -> list[Ne
 
 
 def _written_ms(note: StateRecord) -> int:
-    try:
-        return int(parse_json(note.value or b"")["at_ms"])
-    except (WireError, ValueError, OverflowError, KeyError, TypeError):
-        return note.timestamp
+    at_ms = beat_ms(note.value)
+    return note.timestamp if at_ms is None else at_ms

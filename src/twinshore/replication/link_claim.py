@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass
 
 from twinshore.config.errors import KafkaError, RefusedError
-from twinshore.config.model import TWINS_TOPIC, Link
+from twinshore.config.frozen import TWINS_TOPIC
+from twinshore.config.model import Link
 from twinshore.config.repeat_filter import RepeatFilter
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
@@ -194,6 +195,12 @@ class LinkClaim:
         if holder and holder.store != self.own:
             self._identity = None
             raise self._refusal(holder)
+        if told.newer_writer:
+            self._once.say(
+                f"{self._link.name}: who writes the link is told on {self._link.target} in a form of a newer version "
+                f"(v {told.newer_writer}), which this one cannot read: that line is left as it is"
+            )
+            return
         ours = bool(holder) and told.writer == self._writer(identity)
         if ours and told is before and self._read_to == read_to and not self._owed:
             return
@@ -282,7 +289,7 @@ class LinkClaim:
 
     def _write_writer(self, identity: LinkIdentity) -> None:
         writer = self._writer(identity)
-        if self.told.writer != writer:
+        if self.told.writer != writer and not self.told.newer_writer:
             self._tell([self.told.writer_line(writer)])
             self._met = None
 

@@ -21,8 +21,9 @@ from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from twinshore.config.errors import KafkaError
+from twinshore.config.frozen import HOMES_TOPIC
 from twinshore.config.incident_policy import IncidentKind
-from twinshore.config.model import HOMES_TOPIC, Link, OffsetMode, TopicPartition, TwinNaming
+from twinshore.config.model import Link, OffsetMode, TopicPartition, TwinNaming
 from twinshore.config.repeat_filter import RepeatFilter
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
@@ -43,7 +44,7 @@ from twinshore.replication.core.ownership import (
 from twinshore.replication.incidents import stopped
 from twinshore.replication.incidents.stopped import StoppedPartitions
 from twinshore.replication.topic_lineage import TopicLineage, TopicVersions
-from twinshore.routing.core.home_records import HomeRecord, describe_implausible
+from twinshore.routing.core.home_records import NEWER_HINT, HomeRecord, describe_implausible
 from twinshore.routing.homes_topic import HomesTopic
 from twinshore.state.core.values import AuditRow, HomeChange, HomeRow, MirrorRequest
 from twinshore.state.store import Store
@@ -165,6 +166,7 @@ class HomeRecordSync:
         self._said: set[str] = set()  # topics that were looked at since the last look at the clusters
         self._look_at_s = self._switches_at_s = 0.0
         self._doubts: dict[str, str] = {}
+        self.unread: frozenset[str] = frozenset()  # of these doubts: the home is named by a newer version
 
     def look(self) -> dict[str, str]:
         """Takes up what stands there in a higher term; topics that nobody may carry, each with why. KafkaError where a
@@ -181,7 +183,7 @@ class HomeRecordSync:
         self._tell_far(link)
         ids = self._source.cluster_id(), self._target.cluster_id()
         found = ownership.compare_home_records(link, ids, logs, rows)
-        doubts = dict(found.doubts)
+        doubts, self.unread = dict(found.doubts), found.unread
         if found.lines:
             made, unclear = ownership.derive_home_changes(link, ids, found.lines, rows, self._there(link, found.lines))
             doubts |= unclear
@@ -369,13 +371,17 @@ class TopicHomes:
         """Those of the source's topics that the link may carry."""
         link = self._now()
         if link.naming is not TwinNaming.SAME:
-            return self._descents.admitted(names)
+            found = self._descents.admitted(names)
+            self.refused = self._unread_twins()
+            return found
         doubts = self._yielding.look() if self._notes else {}
         self._read()
         found = self._descents.admitted(names, ownership.topics_moved_here(link, self._rows))
         self.homeless, self.doubted = {}, {name: why for name, why in doubts.items() if name in names}
-        self.refused = {
-            name: Refuse(name, IncidentKind.HOME_UNDECIDED, why, ownership.home_hint(name, link))
+        self.refused = self._unread_twins() | {
+            name: _unread(name, why)
+            if name in self._yielding.unread
+            else Refuse(name, IncidentKind.HOME_UNDECIDED, why, ownership.home_hint(name, link))
             for name, why in self.doubted.items()
         }
         found = {name: seen for name, seen in found.items() if name not in self.doubted}
@@ -390,6 +396,9 @@ class TopicHomes:
         self._tell()
         left = self.elsewhere.keys() | self.homeless.keys() | self.refused.keys()
         return {name: seen for name, seen in found.items() if name not in left}
+
+    def _unread_twins(self) -> dict[str, Refuse]:
+        return {name: _unread(name, why) for name, why in self._descents.unread.items()}
 
     def kept(self, steps: Sequence[CarryTopic], known: Container[str]) -> list[CarryTopic]:
         """The steps of topics that are at home on the source still, now that the twins of all are remembered. Whoever
@@ -466,6 +475,10 @@ class TopicHomes:
             if self._said.get(name) != sentence:
                 self._log(f"{self._now().name}: {sentence}")
         self._said = said
+
+
+def _unread(topic: str, why: str) -> Refuse:
+    return Refuse(topic, IncidentKind.NEWER_LINE, why, NEWER_HINT)
 
 
 def find_written_topics(cluster: KafkaCluster, topics: Sequence[str]) -> dict[str, bool | None]:

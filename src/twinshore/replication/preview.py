@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, TwinshoreError
+from twinshore.config.frozen import FIRST_CLIENT_ID
 from twinshore.config.model import Link, OffsetRun, TopicPartition, is_heartbeats_topic
 from twinshore.config.sentences import count_copies, count_phrase
 from twinshore.config.settings import Settings
@@ -240,7 +241,7 @@ def find_refused_links(links: Sequence[Link], settings: Settings, store: Store) 
     found: dict[str, RefusedError] = {}
 
     def look(link: Link) -> None:
-        with LinkClients(link, settings, client_id="twinshore-first", patience_s=PATIENCE_S, call_s=PATIENCE_S) as ends:
+        with LinkClients(link, settings, client_id=FIRST_CLIENT_ID, patience_s=PATIENCE_S, call_s=PATIENCE_S) as ends:
             try:
                 verify_cluster_ids(link, store, ends.source, ends.target)
             except RefusedError as error:
@@ -267,7 +268,7 @@ def prepare_start_message(link: Link, settings: Settings, store: Store) -> Calla
     resting = f"; open incidents stop {rests} partitions, see `twinshore status`" if rests else ""
 
     def ask() -> str:
-        with LinkClients(now, settings, client_id="twinshore-first", patience_s=PATIENCE_S, call_s=PATIENCE_S) as ends:
+        with LinkClients(now, settings, client_id=FIRST_CLIENT_ID, patience_s=PATIENCE_S, call_s=PATIENCE_S) as ends:
             surveyor = TopicScanner(now, ends.source, ends.target)
             topics = _answer(ends.source, lambda: describe_topic_count(surveyor.names(), _shown(ends.source)))
             there = _answer(ends.target, lambda: f"brokers: {len(ends.target.metadata([]).brokers):,}")

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.model import TWINS_TOPIC, Link
+from twinshore.config.frozen import TWINS_TOPIC
+from twinshore.config.model import Link
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.state_topic import StateTopic
@@ -64,6 +65,7 @@ class TopicLineage:
         self._descents: dict[str, Lineage] = {}
         self._blind: set[str] = set()
         self.staying: dict[str, str] = {}
+        self.unread: dict[str, str] = {}  # topics that a newer version speaks of: whether they are twins is unknown
 
     @property
     def _link(self) -> Link:
@@ -82,6 +84,7 @@ class TopicLineage:
         if self._judged_by != _filters(self._link):
             self._judged.clear()
             self._judged_by = _filters(self._link)
+        self.unread = {name: why for name, why in self.unread.items() if name in names and name not in at_home}
         judged = {name: seen for name, seen in names.items() if name not in at_home}
         fresh = {name: seen for name, seen in judged.items() if (name, seen[0]) not in self._judged}
         if self._doubted and time.monotonic() - self._doubted_at_s >= DOUBT_RECHECK_S:
@@ -106,7 +109,8 @@ class TopicLineage:
         if twins:
             self._read("target")
             known = self._told["target"].descents
-            self._tell({name: descent for name, descent in twins.items() if known.get(name) != descent})
+            newer = self._told["target"].unread
+            self._tell({name: one for name, one in twins.items() if name not in newer and known.get(name) != one})
 
     def retract(self, step: Create) -> None:
         """The twin was not made: its line must claim no later topic of that name."""
@@ -126,6 +130,10 @@ class TopicLineage:
         lines, carried = self._told["source"], {row.source_topic_id for row in self._store.twins.of(self._link.name)}
         written = lines.written()
         for name, (topic_id, _) in fresh.items():
+            self.unread.pop(name, None)
+            if name in lines.unread and topic_id not in own and (name, topic_id) not in before:
+                self._leave(name, lines.unread[name])
+                continue
             claim = lines.claim(name, topic_id)
             since_s = self._since_s.setdefault((name, topic_id), now_s)
             belief, descent = judge_lineage(
@@ -149,6 +157,13 @@ class TopicLineage:
         if doubted != self._doubted:
             self._tell_doubts(doubted)
         self._doubted, self._doubted_at_s = doubted, now_s
+
+    def _leave(self, name: str, version: int) -> None:
+        self.unread[name] = (
+            f"{TWINS_TOPIC} on {self._link.source} speaks of topic {name} in a form of a newer version (v {version}): "
+            "whether it is a twin cannot be read here"
+        )
+        self._stay(name, self.unread[name])
 
     def _stay(self, name: str, reason: str) -> None:
         if self.staying.get(name) != reason:

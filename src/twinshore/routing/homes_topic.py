@@ -7,18 +7,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from twinshore.config.errors import KafkaError, RefusedError
-from twinshore.config.model import HOMES_TOPIC, SUBSCRIBERS_TOPIC, TWINS_TOPIC, TopicPartition
+from twinshore.config.frozen import FOLLOWERS_TOPIC, HOMES_TOPIC, TWINS_TOPIC
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.error_codes import Code, kafka_error
 from twinshore.kafka.state_topic import StateRecord, StateTopic, split_into_batches
 from twinshore.routing.core.home_records import (
+    NEWER_HINT,
     HomeLog,
     HomeRecord,
     KeyValue,
     TopicClaim,
     TwinLog,
     claim_record,
+    newer_in_words,
     record_digest,
     release_record,
 )
@@ -165,11 +168,12 @@ class HomesTopic:
         self, lines: Iterable[HomeRecord], now_ms: int, may: Callable[[], None] | None = None
     ) -> dict[str, HomeRecord]:
         """Writes those that would stand; what stands for each of these topics afterwards. Whoever wants to know whether
-        his line won asks `log.is_current`. `may` is asked right before they are written, where some are, and raises
-        where that may not be any more."""
+        his line won asks `log.is_current`. KafkaError where a line of a newer version stands for one of them. `may` is
+        asked right before they are written, where some are, and raises where that may not be any more."""
         wanted = list(lines)
         with self._cluster.errand():
             self.read()
+            self._must_be_read(wanted)
             ours = [line.line() for line in wanted if not self.log.is_superseded(line)]
             if ours and may:
                 may()
@@ -219,7 +223,15 @@ class HomesTopic:
             self.read()
             self._append(self.log.records.tombstones(switch), now_ms)
 
+    def _must_be_read(self, lines: Iterable[HomeRecord]) -> None:
+        found = (self.log.homes.get(line.topic) for line in lines)
+        if there := next((one for one in found if one is not None and one.newer), None):
+            raise KafkaError(newer_in_words(there.topic, there.newer, self._cluster.name), hint=NEWER_HINT)
+
     def _must_stand(self, switch: str, known: set[str]) -> None:
+        if self.log.records.is_newer(switch):
+            place = f"switch {switch[:8]} goes on in a newer version, as {self._cluster.name} says"
+            raise RefusedError(place, hint="go on with it in that version")
         if self.log.records.digest(switch) not in known:
             raise RefusedError(
                 f"somebody else goes on with switch {switch[:8]}, as {self._cluster.name} says",
@@ -246,13 +258,17 @@ class TwinsTopic:
             self._log = self._tail.read(self._log, TwinLog())
         return self._log.twins()
 
+    def may_be(self) -> frozenset[str]:
+        """Names of topics that may be twins by lines of a newer version, as they were read last."""
+        return self._log.may_be()
+
 
 class SubscribersTopic:
     """The followers' lines on one cluster. `log` may be that of several clusters' notes together."""
 
     def __init__(self, cluster: KafkaCluster, log: SubscriberLog | None = None) -> None:
         self._cluster = cluster
-        self._tail = TopicTail(cluster, SUBSCRIBERS_TOPIC)
+        self._tail = TopicTail(cluster, FOLLOWERS_TOPIC)
         self.log = log or SubscriberLog()
 
     def exists(self) -> bool:
@@ -278,7 +294,7 @@ class SubscribersTopic:
                 for note in notes:
                     self.log.take(note.key, note.value, seen_s)
         if self.log.full:
-            raise KafkaError(f"{self._cluster.name}: {SUBSCRIBERS_TOPIC} holds more followers than are taken")
+            raise KafkaError(f"{self._cluster.name}: {FOLLOWERS_TOPIC} holds more followers than are taken")
         return self.log
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from twinshore.config.errors import RefusedError
+from twinshore.config.frozen import CLIENT_ID, LOOKS_CLIENT_ID
 from twinshore.config.model import Link
 from twinshore.config.settings import Settings
 from twinshore.kafka.cluster import API_TIMEOUT_S, REQUEST_TIMEOUT_S, KafkaCluster
@@ -58,8 +59,8 @@ class SharedConnections:
     pool: ConnectionPool = field(default_factory=lambda: ConnectionPool(CONNECTIONS_PER_BROKER, spares=True))
 
 
-SHORT_TIMEOUT_CONNECTIONS = SharedConnections("twinshore-looks")
-LONG_TIMEOUT_CONNECTIONS = SharedConnections("twinshore")
+SHORT_TIMEOUT_CONNECTIONS = SharedConnections(LOOKS_CLIENT_ID)
+LONG_TIMEOUT_CONNECTIONS = SharedConnections(CLIENT_ID)
 
 
 def one_shot_connections(client_id: str) -> SharedConnections:
@@ -76,7 +77,7 @@ class LinkClients:
         link: Link,
         settings: Settings,
         *,
-        client_id: str = "twinshore",
+        client_id: str = CLIENT_ID,
         patience_s: float = API_TIMEOUT_S,
         call_s: float = REQUEST_TIMEOUT_S,
         sleep: Callable[[float], None] = time.sleep,

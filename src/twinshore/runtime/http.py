@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
 
 from twinshore.config.errors import ConfigError
+from twinshore.config.frozen import HEALTH_PATH, METRICS_PATH
 from twinshore.runtime.scheduler import supervise, thread_failures
 
 HEALTH_TIMEOUT_S = 30.0
@@ -124,9 +125,9 @@ def _handler(
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            if path == "/metrics":
+            if path == METRICS_PATH:
                 self._answer(200, generate_latest(registry), PROMETHEUS)
-            elif path == "/health":
+            elif path == HEALTH_PATH:
                 stand = links()
                 why = trouble(stand)
                 body = json.dumps({"ok": not why, "says": why or "ok", of: stand}) + "\n"

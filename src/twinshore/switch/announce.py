@@ -11,7 +11,7 @@ topics. Done twice, nothing is written twice: what stands is read before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -25,11 +25,13 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.core.ownership import PAIR_SEPARATOR, find_home_row, pair_name
 from twinshore.routing.core.home_records import (
     FORCED_SWITCH,
+    NEWER_HINT,
     PLANNED_SWITCH,
     HomeConflict,
     HomeRecord,
     HomeState,
     current_home,
+    newer_in_words,
 )
 from twinshore.routing.core.subscribers import SubscriberLog
 from twinshore.routing.homes_topic import HomesTopic, SubscribersTopic
@@ -161,6 +163,7 @@ class HomeAnnouncer:
     def has_promoted(self, record: SwitchState) -> bool:
         """Whether the new home says already that a topic is at home there."""
         there = self._notes[self._new.name].read()
+        _must_be_read(self._new, there, record)
         return any(one.term > topic.term for topic in record.topics if (one := _by(there.get(topic.topic), record)))
 
     def flip(self, record: SwitchState, flips: Sequence[HomeChange]) -> SwitchState:
@@ -177,6 +180,7 @@ class HomeAnnouncer:
     def announce_to_old_home(self, record: SwitchState) -> None:
         """The old home has the lines of the new one."""
         there = self._notes[self._new.name].read()
+        _must_be_read(self._new, there, record)
         self._write(self._old, [there[topic] for topic in record.names() if topic in there])
 
     def awaited(self, record: SwitchState, *, parked: bool) -> tuple[str, ...]:
@@ -206,6 +210,7 @@ class HomeAnnouncer:
 
     def claim(self, record: SwitchState) -> str:
         """Why a topic is another switch's by what the clusters say; empty once all are this one's."""
+        self._told(record)  # nothing is claimed of a topic whose home is unknown
         for cluster in self.heard(record):
             self._hearing[cluster.name].make()
             if why := claim_on_cluster(cluster, self._notes[cluster.name], record):
@@ -243,7 +248,10 @@ class HomeAnnouncer:
 
     def _told(self, record: SwitchState) -> dict[str, AnnouncedHome]:
         self._terms = {one.topic: one.term for one in record.topics}
-        logs = [self._notes[cluster.name].read() for cluster in self.heard(record)]
+        logs = []
+        for cluster in self.heard(record):
+            logs.append(self._notes[cluster.name].read())
+            _must_be_read(cluster, logs[-1], record)
         return {topic: current_home([log.get(topic) for log in logs]) for topic in record.names()}
 
     def _next(self, record: SwitchState, one: TopicMove, there: AnnouncedHome, state: HomeState) -> HomeRecord:
@@ -301,6 +309,13 @@ class HomeAnnouncer:
                 f"{cluster.name}: somebody else spoke of the home of {lost[0].topic} at this very moment",
                 retriable=True,
             )
+
+
+def _must_be_read(cluster: KafkaCluster, lines: Mapping[str, HomeRecord], record: SwitchState) -> None:
+    """RefusedError where a home is unknown that the switch would move."""
+    for topic in record.names():
+        if (there := lines.get(topic)) is not None and there.newer:
+            raise RefusedError(newer_in_words(topic, there.newer, cluster.name), hint=NEWER_HINT)
 
 
 def claim_on_cluster(cluster: KafkaCluster, notes: HomesTopic, record: SwitchState) -> str:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from twinshore.config.errors import KafkaError
+from twinshore.config.frozen import SWITCH_CLIENT_ID
 from twinshore.config.model import TopicPartition
 from twinshore.config.sentences import count_phrase, has_or_have, is_or_are, join_names
 from twinshore.kafka.clock import steady_s, wall_ms
@@ -164,7 +165,7 @@ def _error(version: int, view: memoryview) -> int:
 
 def _is_ours(new: KafkaCluster, named: TopicPartition, begin: int, end: int) -> bool:
     """Whether all that would be cut off is filler."""
-    reader = LogReader(new, named, begin, end, client_id="twinshore-switch")
+    reader = LogReader(new, named, begin, end, client_id=SWITCH_CLIENT_ID)
     try:
         found = (batch for fetched in reader.fetches() for batch in split_batches(fetched.records))
         return all(is_filler(data, header) for data, header in found)

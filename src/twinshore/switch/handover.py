@@ -18,10 +18,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from twinshore.config.errors import KafkaError, WireError
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.config.model import Link, TopicPartition
 from twinshore.config.sentences import count_phrase, join_names
 from twinshore.config.settings import Settings
-from twinshore.groups.core.commit_rules import COMMIT_MARK, GroupSyncStatus, output_patterns
+from twinshore.groups.core.commit_rules import GroupSyncStatus, output_patterns
 from twinshore.groups.core.goals import OffsetGoal, build_goals
 from twinshore.groups.offset_move import DONE, STATES_WITHOUT_MEMBERS, set_offsets
 from twinshore.groups.view import GroupView, PartitionView, view_groups

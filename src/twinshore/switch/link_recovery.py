@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from twinshore.config.errors import RefusedError
-from twinshore.config.model import TWINS_TOPIC, Link, TopicPartition
+from twinshore.config.frozen import TWINS_TOPIC
+from twinshore.config.model import Link, TopicPartition
 from twinshore.config.sentences import join_names
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
@@ -71,8 +72,8 @@ def rebuild_link_state(
     homes = [
         HomeRow(pair_name(link), topic, ids.get(line.cluster_id, line.home), line.term, line.since_ms, line.set_by)
         for topic, line in sorted(lines.items())
-        # A mirror that runs forgets a twin that has become a home.
-        if topic in topics or ids.get(line.cluster_id) == link.target
+        # A mirror that runs forgets a twin that has become a home. An unknown home is none of a store's.
+        if not line.newer and (topic in topics or ids.get(line.cluster_id) == link.target)
     ]
     mapped = sorted({topic for (topic, _), note in told.twins.items() if note.mapped})
     return RecoveredLink(link, identity, tuple(rows), tuple(homes), tuple(mapped))
@@ -150,6 +151,12 @@ def _told(link: Link, target: KafkaCluster) -> LinkClaimState | None:
         for notes, _ in notebook.pages(0):
             for note in notes:
                 found.take(note.key, note.value)
+        if versions := [told.newer_writer for told in found.by_source.values() if told.newer_writer]:
+            raise RefusedError(
+                f"who writes link {link.name} is told on {target.name} in a form of a newer version (v {versions[0]}), "
+                "which this one cannot read",
+                hint="switch with that version",
+            )
         several = found.written(target.cluster_id())
         if len(several) > 1:
             several = _of_now(link, several, target)

@@ -19,11 +19,11 @@ from itertools import chain
 from pathlib import Path
 
 from twinshore.config.errors import ConfigError, KafkaError, WireError
+from twinshore.config.frozen import COMMIT_MARK, RESCUED_TOPIC
 from twinshore.config.incident_policy import POLICY_RESCUE, IncidentKind
-from twinshore.config.model import RESCUED_TOPIC, Link, TopicPartition
+from twinshore.config.model import Link, TopicPartition
 from twinshore.config.sentences import count_phrase, is_or_are, join_names
 from twinshore.config.settings import Settings
-from twinshore.groups.core.commit_rules import COMMIT_MARK
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection

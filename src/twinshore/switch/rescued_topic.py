@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import RESCUED_TOPIC, TopicPartition
+from twinshore.config.frozen import RESCUED_TOPIC
+from twinshore.config.model import TopicPartition
 from twinshore.config.private_files import make_private_folder, private_opener
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster

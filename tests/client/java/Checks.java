@@ -2,11 +2,13 @@ package io.twinshore.client;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.CompletableFuture;
@@ -25,6 +27,7 @@ import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 /** What a client in Java makes of what it hears, without a broker: a line for each, for the test to read. */
 public final class Checks {
     private static final HomeLine.State SETTLED = HomeLine.State.SETTLED, HELD = HomeLine.State.HELD;
+    private static final HomeLine NEWER = HomeLine.of("orders", "{\"v\":2}".getBytes(StandardCharsets.UTF_8));
     private static long nanos, wallMs;
 
     public static void main(String[] words) throws Exception {
@@ -35,6 +38,7 @@ public final class Checks {
         oneLook();
         holdEnds();
         orders(words[0]);
+        lines(words[1]);
         clock();
         handedOutBefore();
         producerInTrouble();
@@ -107,13 +111,28 @@ public final class Checks {
                 following.met(cluster, cluster);
                 following.said(cluster, following.says(cluster, at), at, at);
                 JsonNode told = asked.get(2);
-                List<HomeLine> lines = told.isNull() ? List.of()
+                List<HomeLine> lines = told.isNull() ? List.of() : told.isTextual() ? List.of(NEWER)
                     : List.of(line(told.get(0).asText(), told.get(1).asLong(), 0, SETTLED));
                 following.read(cluster, lines, at + 10_000_000, at + 10_000_000);
             }
             Following.Order order = following.order("orders", nanos(one.get("at_s")));
             said(one.get("name").asText(), order.writes() ? order.cluster() : "-");
         }
+    }
+
+    /** What the readers of each language make of these lines. */
+    private static void lines(String file) throws Exception {
+        for (JsonNode one : new ObjectMapper().readTree(Path.of(file).toFile())) {
+            String key = one.get("key").asText(), value = one.get("value").asText();
+            String topic = HomeLine.topicOf(key.getBytes(StandardCharsets.UTF_8));
+            HomeLine line = topic == null ? null : HomeLine.of(topic, value.getBytes(StandardCharsets.UTF_8));
+            String read = line == null ? "none" : line.isUnknown() ? "unknown"
+                : topic + " on " + line.home() + " " + line.clusterId() + " " + line.term() + "." + line.step() + " "
+                    + line.state().name().toLowerCase(Locale.ROOT) + " " + line.points() + " " + line.holdMs();
+            said("line, " + one.get("name").asText(), read);
+        }
+        Following following = new Following("shop", List.of("orders"), List.of("east"), "east", 5 * Following.SECOND);
+        said("follower", new String(following.says("east", 0).value(), StandardCharsets.UTF_8));
     }
 
     private static long nanos(JsonNode seconds) {

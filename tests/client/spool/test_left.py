@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.client.spool.spooling import done, put, taken
-from twinshore.client.core.spool_format import SEND_ID_HEADER, SpoolRecord
+from twinshore.client.core.spool_format import SpoolRecord
 from twinshore.client.spool.spool import Spool
+from twinshore.config.frozen import CALL_HEADER
 
 
 def call(number: int, time_ms: int, mark: bytes | None, made_ms: int = 9_000) -> SpoolRecord:
-    headers = () if mark is None else ((SEND_ID_HEADER, mark),)
+    headers = () if mark is None else ((CALL_HEADER, mark),)
     return SpoolRecord(number, "orders", b"value", None, -1, time_ms, headers, made_ms)
 
 

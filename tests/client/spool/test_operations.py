@@ -8,7 +8,6 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.client.spool.spooling import numbers, put, record, segments, taken
-from twinshore.client.core.spool_format import SEND_ID_HEADER
 from twinshore.client.spool.admin import (
     DropTopic,
     SendSpool,
@@ -20,6 +19,7 @@ from twinshore.client.spool.admin import (
 )
 from twinshore.client.spool.spool import Spool
 from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.frozen import CALL_HEADER
 from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
@@ -142,7 +142,7 @@ def test_what_its_producer_had_sent_before_it_was_killed_is_not_sent_again(
     east.create_topic(unique_topic)
     made = [
         record(number, unique_topic)._replace(
-            headers=((SEND_ID_HEADER, b"before-%d" % number),) if number else (), timestamp=wall_ms() - number * 60_000
+            headers=((CALL_HEADER, b"before-%d" % number),) if number else (), timestamp=wall_ms() - number * 60_000
         )
         for number in range(20)
     ]

@@ -18,6 +18,7 @@ from twinshore.advisor.core.clients.model import ClientFinding, UsageByFlow, fin
 from twinshore.advisor.core.model import AdvisorPolicy, parse_policy
 from twinshore.advisor.operations.advice_on_cluster import read_text
 from twinshore.config.errors import ConfigError
+from twinshore.config.frozen import CONDUCT_CLIENT_ID
 from twinshore.config.sentences import escape_line
 from twinshore.config.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
@@ -108,7 +109,7 @@ def min_insync(uses: UsageByFlow, settings: Settings, eyes: BlindSpotCollector) 
     for name, topics in wanted.items():
         if name not in settings.clusters:
             continue
-        ways = {"client_id": "twinshore-conduct", "patience_s": CLUSTER_TIMEOUT_S, "call_s": CLUSTER_TIMEOUT_S}
+        ways = {"client_id": CONDUCT_CLIENT_ID, "patience_s": CLUSTER_TIMEOUT_S, "call_s": CLUSTER_TIMEOUT_S}
         with (
             eyes.trying(f"{MIN_INSYNC_CONFIG} of topics on {name}"),
             closing(KafkaCluster(settings.cluster(name), **ways)) as kafka,  # type: ignore[arg-type]

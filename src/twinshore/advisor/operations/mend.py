@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from twinshore.advisor.core.advice_report import Advice
 from twinshore.advisor.core.model import MIN_ISR_CONFIG, Finding
 from twinshore.config.errors import KafkaError, RefusedError
+from twinshore.config.frozen import ADVISE_CLIENT_ID
 from twinshore.config.model import Cluster, Plan
 from twinshore.config.sentences import count_phrase, join_names
 from twinshore.kafka.cluster import KafkaCluster
@@ -108,7 +109,7 @@ def _open(advice: Advice, cluster: Cluster) -> KafkaCluster:
     """The cluster that the advice is of, and no other."""
     return KafkaCluster(
         cluster,
-        client_id="twinshore-advise",
+        client_id=ADVISE_CLIENT_ID,
         cluster_id=advice.cluster_id,
         patience_s=CLUSTER_TIMEOUT_S,
         call_s=CLUSTER_TIMEOUT_S,

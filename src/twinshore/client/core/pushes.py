@@ -15,8 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from twinshore.client.sites import CLUSTER_ID, Site, sites_of
+from twinshore.client.sites import Site, sites_of
 from twinshore.config.errors import ConfigError
+from twinshore.config.frozen import CLUSTER_ID_SETTING
 from twinshore.config.sentences import join_names
 from twinshore.routing.core.subscribers import any_pattern_matches
 
@@ -24,7 +25,7 @@ PUSH_CHARS_MAX = 1 << 20
 CLUSTERS_MAX = 64
 NAMES_SHOWN_MAX = 5
 _ITS_OWN = ("plugin.", "enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm")
-_GROUPS = ("sasl.", "ssl.", CLUSTER_ID)  # of which an application sets all or none
+_GROUPS = ("sasl.", "ssl.", CLUSTER_ID_SETTING)  # of which an application sets all or none
 PUSH_KEYS = ("clusters", "home", "settings", "topics")
 
 

@@ -33,10 +33,8 @@ from typing import Any, NamedTuple
 from crc32c import crc32c
 
 from twinshore.config.errors import UnsupportedError
+from twinshore.config.frozen import CALL_HEADER, SPOOL_FRAME_MAGIC, SPOOL_SEGMENT_MAGIC, SPOOL_VERSION
 
-VERSION = 1
-SEGMENT_MAGIC = b"TWSPOOL\n"
-FRAME_MAGIC = b"\xf5SPR"
 _HEADER = struct.Struct(">8sHHIQQ")  # magic, version, nothing, salt, sequence, first number; its checksum follows
 _CRC = struct.Struct(">I")
 _PREFIX = struct.Struct(">4sIQI")  # magic, length of the whole frame, batch, checksum of both and of what follows
@@ -84,7 +82,7 @@ class FramedRecord(NamedTuple):
 
 
 def header_bytes(header: SegmentHeader) -> bytes:
-    text = _HEADER.pack(SEGMENT_MAGIC, VERSION, 0, header.salt, header.sequence, header.first_number)
+    text = _HEADER.pack(SPOOL_SEGMENT_MAGIC, SPOOL_VERSION, 0, header.salt, header.sequence, header.first_number)
     return text + _CRC.pack(crc32c(text))
 
 
@@ -93,11 +91,11 @@ def read_header(text: bytes) -> SegmentHeader | None:
     if len(text) < HEADER_BYTES or crc32c(text[: _HEADER.size]) != _CRC.unpack_from(text, _HEADER.size)[0]:
         return None
     magic, version, _, salt, sequence, first_number = _HEADER.unpack_from(text)
-    if magic != SEGMENT_MAGIC:
+    if magic != SPOOL_SEGMENT_MAGIC:
         return None
-    if version != VERSION:
+    if version != SPOOL_VERSION:
         raise UnsupportedError(
-            f"the spool is of version {version}, and this is version {VERSION}", hint="update the client"
+            f"the spool is of version {version}, and this is version {SPOOL_VERSION}", hint="update the client"
         )
     return SegmentHeader(sequence, first_number, salt)
 
@@ -127,7 +125,7 @@ def body_bytes(record: SpoolRecord) -> bytes:
 
 def frame_bytes(body: bytes, batch: int, salt: int) -> bytes:
     length = PREFIX_BYTES + len(body)
-    return _PREFIX.pack(FRAME_MAGIC, length, batch, _checksum(length, batch, body, salt)) + body
+    return _PREFIX.pack(SPOOL_FRAME_MAGIC, length, batch, _checksum(length, batch, body, salt)) + body
 
 
 def frame_length(prefix: bytes) -> int | None:
@@ -135,7 +133,7 @@ def frame_length(prefix: bytes) -> int | None:
     if len(prefix) < _PREFIX.size:
         return None
     magic, length, _, _ = _PREFIX.unpack_from(prefix)
-    return length if magic == FRAME_MAGIC and length >= _PREFIX.size + _BODY.size else None
+    return length if magic == SPOOL_FRAME_MAGIC and length >= _PREFIX.size + _BODY.size else None
 
 
 def read_frame(text: bytes, at: int, salt: int) -> FramedRecord | None:
@@ -211,7 +209,7 @@ class SpoolMarks:
 
     def text(self) -> bytes:
         topics = {name: [mark.below, list(mark.open)] for name, mark in sorted(self.topics.items())}
-        told = {"version": VERSION, "next": self.next_number, "end": self.end, "topics": topics}
+        told = {"version": SPOOL_VERSION, "next": self.next_number, "end": self.end, "topics": topics}
         if self.gaps:
             told["gaps"] = sorted(self.gaps)
         body = json.dumps(told).encode()
@@ -224,9 +222,9 @@ def read_marks(text: bytes) -> SpoolMarks | None:
     if not body or checksum != b"%08x" % crc32c(body):
         return None
     found = json.loads(body)
-    if found["version"] != VERSION:
+    if found["version"] != SPOOL_VERSION:
         raise UnsupportedError(
-            f"the spool's marks are of version {found['version']}, and this is version {VERSION}",
+            f"the spool's marks are of version {found['version']}, and this is version {SPOOL_VERSION}",
             hint="update the client",
         )
     topics = {name: TopicMark(below, tuple(still)) for name, (below, still) in found["topics"].items()}
@@ -235,13 +233,12 @@ def read_marks(text: bytes) -> SpoolMarks | None:
     return SpoolMarks(found["next"], (segment, at), topics, gaps)
 
 
-SEND_ID_HEADER = "twinshore-call"
 SEND_NUMBER_DIGITS_MAX = 20
 
 
 def find_send_id(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
     """By which a call is known; None where it has none."""
-    return next((value for name, value in reversed(headers) if name == SEND_ID_HEADER and value is not None), None)
+    return next((value for name, value in reversed(headers) if name == CALL_HEADER and value is not None), None)
 
 
 def find_own_send_id(headers: Sequence[tuple[str, bytes | None]], number: int) -> bytes | None:
@@ -471,12 +468,12 @@ def _next(pages: BlockReader, salt: int, at: int) -> int | None:
     """Where the next record begins that can be read."""
     while at < pages.end:
         block = pages.bytes_at(at, BLOCK_BYTES)
-        place = block.find(FRAME_MAGIC)
+        place = block.find(SPOOL_FRAME_MAGIC)
         while place >= 0:
             if pages.frame_at(at + place, salt) is not None:
                 return at + place
-            place = block.find(FRAME_MAGIC, place + 1)
+            place = block.find(SPOOL_FRAME_MAGIC, place + 1)
         if at + len(block) >= pages.end:
             return None
-        at += max(1, len(block) - len(FRAME_MAGIC) + 1)
+        at += max(1, len(block) - len(SPOOL_FRAME_MAGIC) + 1)
     return None

@@ -27,12 +27,11 @@ from crc32c import crc32c
 from twinshore.client.core.pushes import ApplicationSettings, PushedSettings, read_pushed
 from twinshore.client.sites import client_thread
 from twinshore.config.errors import ConfigError
+from twinshore.config.frozen import PUSH_HEAD
 from twinshore.config.private_files import private_opener
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.kafka.clock import steady_s
 from twinshore.routing.core.home_records import HomeConflict, HomeLog, HomeRecord, HomeState
-
-LAST_PUSH_HEADER = "twinshore push 1"
 
 
 def save_last_push(path: Path, text: str) -> None:
@@ -41,7 +40,7 @@ def save_last_push(path: Path, text: str) -> None:
     data = text.encode()
     try:
         with open(part, "wb", opener=private_opener) as file:
-            file.write(f"{LAST_PUSH_HEADER} {crc32c(data):08x}\n".encode() + data)
+            file.write(f"{PUSH_HEAD} {crc32c(data):08x}\n".encode() + data)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
@@ -57,7 +56,7 @@ def load_last_push(path: Path) -> str | None:
         head, _, data = path.read_bytes().partition(b"\n")
     except OSError:
         return None
-    return data.decode("utf-8", "replace") if head == f"{LAST_PUSH_HEADER} {crc32c(data):08x}".encode() else None
+    return data.decode("utf-8", "replace") if head == f"{PUSH_HEAD} {crc32c(data):08x}".encode() else None
 
 
 class RememberedHomes:
@@ -69,6 +68,9 @@ class RememberedHomes:
     def __init__(self, path: Path | None, warn: Callable[[str], None]) -> None:
         self._path, self._warn, self._guard = path, warn, threading.Lock()
         self._lines = _read(path) if path else {}
+        if strange := sorted(topic for topic, line in self._lines.items() if line.newer):
+            self._lines = {topic: line for topic, line in self._lines.items() if not line.newer}
+            warn(f"{path} is of a newer version: where {', '.join(strange[:NAMED_MAX])} was at home is not remembered")
 
     def lines(self) -> dict[str, HomeRecord]:
         return dict(self._lines)
@@ -108,6 +110,7 @@ def _read(path: Path) -> dict[str, HomeRecord]:
 
 
 FILE_POLL_INTERVAL_S = 0.5
+NAMED_MAX = 5
 QUERY_INTERVAL_S = 2.0
 
 

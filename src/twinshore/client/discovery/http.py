@@ -27,6 +27,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from twinshore.client.core.pushes import PushTag, digest_of, read_tag
 from twinshore.config.errors import ConfigError
+from twinshore.config.frozen import APOLLO_KEY, PUSH_PATH
 from twinshore.kafka.clock import steady_s, wall_ms
 
 RESPONSE_BYTES_MAX = 4 << 20
@@ -97,7 +98,7 @@ class Apollo:
         *,
         namespace: str = "application",
         cluster: str = "default",
-        key: str = "twinshore.clients",
+        key: str = APOLLO_KEY,
         access_key: str = "",
         insecure_http: bool = False,
     ) -> None:
@@ -175,7 +176,7 @@ class PushServer:
         if bool(token) == bool(token_file):
             raise ConfigError("a push server is asked with either token or token_file")
         self._server = parse_server_url(server, "the push server's")
-        self._url = f"{self._server}/v1/apps/{app}/push?wait_s={PUSH_WAIT_S}"
+        self._url = f"{self._server}{PUSH_PATH.format(app=app)}?wait_s={PUSH_WAIT_S}"
         self._given, self._token_file = token, Path(token_file) if token_file else None
         self._trust = ssl.create_default_context(cafile=str(ca_file)) if ca_file else None
         self.in_clear = is_unencrypted(server) and not insecure_http

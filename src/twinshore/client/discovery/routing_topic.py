@@ -20,11 +20,18 @@ from twinshore.client.core.pushes import PushedSettings
 from twinshore.client.discovery.config_service import Pushes, RememberedHomes
 from twinshore.client.sites import Site, WarningQueue, client_thread, sites_of
 from twinshore.config.errors import ConfigError, KafkaError
+from twinshore.config.frozen import FOLLOWER_CLIENT_ID_PREFIX
 from twinshore.config.model import Cluster
 from twinshore.config.repeat_filter import describe_error
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.routing.core.home_records import HomeConflict, HomeRecord, describe_implausible
+from twinshore.routing.core.home_records import (
+    NEWER_HINT,
+    HomeConflict,
+    HomeRecord,
+    describe_implausible,
+    newer_in_words,
+)
 from twinshore.routing.core.subscribers import (
     LEASE_MS_MAX,
     POLL_INTERVAL_S,
@@ -52,9 +59,9 @@ def check_lease(lease_s: float) -> None:
 
 class HomeTracker:
     """`topics`: names, or beginnings of names with a `*` behind; `begin`: where topics are written of which no line
-    tells; `told`: what another one has heard before it. `news` is called from a thread of the centre when it has heard
-    or lost something; `warn` is told, once, why a cluster is not believed. There is a thread for each cluster, from
-    `start` on: `stop` ends them, and waits for them, but no longer than a cluster has patience."""
+    tells; `told` and `unread`: what another one has heard before it. `news` is called from a thread of the centre when
+    it has heard or lost something; `warn` is told, once, why a cluster is not believed. There is a thread for each
+    cluster, from `start` on: `stop` ends them, and waits for them, but no longer than a cluster has patience."""
 
     def __init__(
         self,
@@ -65,12 +72,13 @@ class HomeTracker:
         *,
         lease_s: float = SUBSCRIPTION_LEASE_S,
         told: Mapping[str, HomeRecord | HomeConflict] | None = None,
+        unread: Mapping[str, HomeRecord] | None = None,
         news: Callable[[], None] = lambda: None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._id, self._name, self._sites = uuid.uuid4().hex, name, sites
         self._guard = threading.Lock()
-        self._following = HomeSubscription(self._id, name, topics, sites, begin, lease_s, told)
+        self._following = HomeSubscription(self._id, name, topics, sites, begin, lease_s, told, unread)
         self._news, self._warned = news, WarningQueue(warn)
         self._shown: set[str] = set()
         self._unheard = set(sites)
@@ -114,6 +122,11 @@ class HomeTracker:
         """All that was heard of where topics are at home."""
         with self._guard:
             return self._following.told()
+
+    def unread(self) -> Mapping[str, HomeRecord]:
+        """The lines of a newer version that stand on clusters: where these topics are at home is unknown."""
+        with self._guard:
+            return self._following.unread()
 
     def cluster_id(self, cluster: str) -> str:
         """The id by which the cluster was met; empty before."""
@@ -169,7 +182,9 @@ class HomeTracker:
         while not (self._stopping.is_set() or self._deaf.is_set()):
             try:
                 with closing(
-                    KafkaCluster(site.cluster, client_id=f"follower-{self._name}", patience_s=REQUEST_TIMEOUT_S)
+                    KafkaCluster(
+                        site.cluster, client_id=f"{FOLLOWER_CLIENT_ID_PREFIX}{self._name}", patience_s=REQUEST_TIMEOUT_S
+                    )
                 ) as kafka:
                     self._follow_by(site, kafka)
             except Exception as error:  # whoever ended here would leave the lease to run out for ever, and nobody told
@@ -225,6 +240,9 @@ class HomeTracker:
         found = homes.read()
         if homes.log.far:
             self._warned.now(describe_implausible(site.name, homes.log.far.values()))
+        for line in found.values():
+            if line.newer:
+                self._warned.now(f"{newer_in_words(line.topic, line.newer, site.name)}: it is parked ({NEWER_HINT})")
         with self._guard:
             self._unheard.discard(site.name)
             self._following.read(site.name, found, asked_s, steady_s())
@@ -300,8 +318,14 @@ class Discovery:
         if self._remembered is None:
             self._remembered = RememberedHomes(self.memory, self._warn)
         told = without_holds(self._asked.told()) if self._asked is not None else self._remembered.lines()
+        unread = self._asked.unread() if self._asked is not None else None
         made = HomeTracker(
-            *(name, topics, self.sites, self.begin), lease_s=lease_s, told=told, news=self._heard, warn=self._warn
+            *(name, topics, self.sites, self.begin),
+            lease_s=lease_s,
+            told=told,
+            unread=unread,
+            news=self._heard,
+            warn=self._warn,
         )
         made.start()
         self._asked, self.is_due = made, False

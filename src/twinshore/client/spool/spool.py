@@ -45,6 +45,7 @@ from twinshore.client.core.spool_format import (
     scan_segment,
 )
 from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.frozen import SPOOL_HOMES_FILE, SPOOL_LOCK_FILE, SPOOL_MARKS_FILE, SPOOL_SEGMENT_ENDING
 from twinshore.config.private_files import make_private_folder
 from twinshore.config.sentences import count_phrase
 from twinshore.kafka.clock import steady_s
@@ -52,13 +53,16 @@ from twinshore.kafka.clock import steady_s
 Sync = Callable[[int], None]
 # What is needed to read a file again, its length too, is on the disk after either of them.
 DEFAULT_SYNC: Sync = getattr(os, "fdatasync", os.fsync)
-_SEGMENT = re.compile(r"(\d{16})-([0-9a-f]{8})\.spool")
-_LOCK, _MARKS, HOMES_FILE = "lock", "done", "homes"  # HOMES is the producer's own
+_SEGMENT = re.compile(r"(\d{16})-([0-9a-f]{8})" + re.escape(SPOOL_SEGMENT_ENDING))
 LOCK_TRIES, LOCK_RETRY_DELAY_S = 10, 0.05
 
 
 def _is_ours(name: str) -> bool:
-    return name == _LOCK or name.startswith((_MARKS, HOMES_FILE)) or _SEGMENT.fullmatch(name) is not None
+    return (
+        name == SPOOL_LOCK_FILE
+        or name.startswith((SPOOL_MARKS_FILE, SPOOL_HOMES_FILE))
+        or _SEGMENT.fullmatch(name) is not None
+    )
 
 
 class SpoolFiles:
@@ -79,7 +83,7 @@ class SpoolFiles:
         return {int(one[1]): int(one[2], 16) for one in found}
 
     def path(self, sequence: int) -> Path:
-        return self.folder / f"{sequence:016d}-{self.salts[sequence]:08x}.spool"
+        return self.folder / f"{sequence:016d}-{self.salts[sequence]:08x}{SPOOL_SEGMENT_ENDING}"
 
     # -- one process at a time
 
@@ -113,7 +117,7 @@ class SpoolFiles:
 
     def holder(self) -> str:
         """The process of the producer that has the folder now, or nothing."""
-        if not (self.folder / _LOCK).exists():
+        if not (self.folder / SPOOL_LOCK_FILE).exists():
             return ""
         holder = self._try_lock()
         self.unlock()
@@ -131,7 +135,7 @@ class SpoolFiles:
     def _try_lock(self) -> str | None:
         import fcntl  # there is none on Windows, where only the spool is lacking then
 
-        self._lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        self._lock = os.open(self.folder / SPOOL_LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -165,7 +169,7 @@ class SpoolFiles:
     def marks(self) -> bytes | None:
         """None where there are none."""
         try:
-            return (self.folder / _MARKS).read_bytes()
+            return (self.folder / SPOOL_MARKS_FILE).read_bytes()
         except FileNotFoundError:
             return None
 
@@ -234,7 +238,7 @@ class SpoolFiles:
 
     def save_marks(self, text: bytes) -> None:
         """The former ones stay until these are whole."""
-        new = self.folder / f"{_MARKS}.new"
+        new = self.folder / f"{SPOOL_MARKS_FILE}.new"
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             left = memoryview(text)
@@ -243,7 +247,7 @@ class SpoolFiles:
             self._sync(handle)
         finally:
             os.close(handle)
-        new.replace(self.folder / _MARKS)
+        new.replace(self.folder / SPOOL_MARKS_FILE)
 
     def close(self) -> None:
         try:

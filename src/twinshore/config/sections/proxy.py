@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from twinshore.config.declaration import setting
+from twinshore.config.frozen import PROXY_CLUSTER_ID
 from twinshore.config.model import Cluster, SaslMechanism, Secret
 from twinshore.config.schema import (
     TOPIC_WILDCARD,
@@ -97,7 +98,7 @@ class ProxySettings:
         " `port`, and the name in their TLS handshake says which broker they mean; empty: each has a port of its own",
     )
     nodes_per_cluster: int = setting(100, "how many ports each cluster has; never change it", low=1, high=10_000)
-    cluster_id: str = setting("twinshore", "id of the one cluster that clients see")
+    cluster_id: str = setting(PROXY_CLUSTER_ID, "id of the one cluster that clients see")
     follows_switches: bool = setting(
         True,
         "hold writers while a switch moves their topics; the clusters are told so in `twinshore.followers`."

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from twinshore.config.frozen import COMMIT_MARK
 from twinshore.config.model import Link, OffsetRun
 from twinshore.config.sections.links import GROUP_PLACEHOLDER
 from twinshore.kafka.protocol.offsets import CommittedOffset, GroupOffsets, TopicPartitionTuple
@@ -217,9 +218,6 @@ def build_scope(
 
 # One look might see a consumer that commits late; after two of them the source's group has been set back on purpose.
 RESET_CONFIRMATIONS = 2
-# What the link leaves beside a place whose consumer left nothing there, so that its own places are known on the target
-# itself, whatever store or process is gone. It is base64 of a version that Kafka Streams takes for none of its own.
-COMMIT_MARK = "twinshore+++"
 
 
 class GroupSyncStatus(StrEnum):

@@ -160,7 +160,6 @@ def _check_version(version: int) -> None:
 
 
 PRODUCE_VERSIONS = range(3, 14)
-SERVED_VERSION_BY_ID = 13
 
 _BEFORE_LOG_START = struct.Struct(">ihqq")
 _APPENDED = struct.Struct(">ihqqq")
@@ -216,7 +215,7 @@ def read_produce_request(view: memoryview, position: int, version: int) -> Produ
         acks, timeout_ms = _OPENING.unpack_from(view, position)
         topics, position = read_count(view, position + _OPENING.size)
         for _ in range(topics):
-            topic, position = read_topic(notation, view, position, version >= SERVED_VERSION_BY_ID)
+            topic, position = read_topic(notation, view, position, version >= PRODUCE_VERSION_BY_ID)
             count, position = read_count(view, position)
             if topics + len(batches) + count > ARRAY_ELEMENTS_MAX:
                 raise WireError(f"a produce request has more than {ARRAY_ELEMENTS_MAX} topics and batches")
@@ -276,7 +275,7 @@ def _before_partition(version: int, request: ProduceRequest) -> bytes:
     """What stands before the only partition of a request, as clients write it."""
     notation = _notation(version)
     opening = notation.string(request.transactional_id) + _OPENING.pack(request.acks, request.timeout_ms)
-    topic = topic_bytes(notation, request.batches[0].topic, version >= SERVED_VERSION_BY_ID)
+    topic = topic_bytes(notation, request.batches[0].topic, version >= PRODUCE_VERSION_BY_ID)
     return opening + notation.counted(1) + topic + notation.counted(1)
 
 
@@ -288,7 +287,7 @@ def write_produce_request(version: int, request: ProduceRequest) -> list[Buffer]
     pending += notation.counted(len(topics))
     out: list[Buffer] = []
     for topic, batches in topics:
-        pending += topic_bytes(notation, topic, version >= SERVED_VERSION_BY_ID) + notation.counted(len(batches))
+        pending += topic_bytes(notation, topic, version >= PRODUCE_VERSION_BY_ID) + notation.counted(len(batches))
         for _, partition, records in batches:
             pending += I32.pack(partition) + notation.sized(-1 if records is None else len(records))
             if records:
@@ -305,7 +304,7 @@ def write_produce_response(version: int, answer: ProduceResponse) -> bytes:
     topics = list(group_by_topic(answer.appended))
     out = [notation.counted(len(topics))]
     for topic, partitions in topics:
-        out += [topic_bytes(notation, topic, version >= SERVED_VERSION_BY_ID), notation.counted(len(partitions))]
+        out += [topic_bytes(notation, topic, version >= PRODUCE_VERSION_BY_ID), notation.counted(len(partitions))]
         out += [_appended(notation, version, one) for one in partitions]
         out.append(notation.no_tags)
     out.append(I32.pack(answer.throttle_ms))
@@ -337,7 +336,7 @@ def read_produce_response(view: memoryview, position: int, version: int) -> Prod
     try:
         topics, position = notation.read_count(view, position)
         for _ in range(topics):
-            topic, position = read_topic(notation, view, position, version >= SERVED_VERSION_BY_ID)
+            topic, position = read_topic(notation, view, position, version >= PRODUCE_VERSION_BY_ID)
             count, position = notation.read_count(view, position)
             for _ in range(count):
                 one, position = _read_appended(notation, view, position, version, topic)
@@ -363,7 +362,7 @@ def is_all_appended(view: memoryview, position: int, version: int) -> bool:
         topics, position = read_count(view, position)
         for _ in range(topics):
             length, position = (
-                (16, position) if version >= SERVED_VERSION_BY_ID else notation.read_length(view, position)
+                (16, position) if version >= PRODUCE_VERSION_BY_ID else notation.read_length(view, position)
             )
             count, position = read_count(view, position + length)
             for _ in range(count):

@@ -25,7 +25,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from twinshore.config.errors import WireError
-from twinshore.config.model import GROUPS_HOME_NAME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.kafka.protocol.apis import (
     DESCRIBE_CONFIGS,
     DESCRIBE_PRODUCERS,
@@ -623,10 +623,10 @@ class GroupDeletion:
         if seen.groups_gathering:
             return ParkRequest(_deleted(request, dict.fromkeys(asked.groups_names, _AGAIN)))
         if len(seen.clusters) == 1:
-            return ForwardRequest(place, topics=(GROUPS_HOME_NAME,))
+            return ForwardRequest(place, topics=(GROUPS_HOME,))
         if len(seen.answering()) < len(seen.clusters):
             return RespondNow(_deleted(request, dict.fromkeys(asked.groups_names, _AGAIN)))
-        return FanOut(self._delete_groups(request, asked, place, seen), CHANGE_TIMEOUT_S, (GROUPS_HOME_NAME,))
+        return FanOut(self._delete_groups(request, asked, place, seen), CHANGE_TIMEOUT_S, (GROUPS_HOME,))
 
     def _delete_groups(self, request: Request, asked: Any, place: BrokerId, seen: RoutingTable) -> FanOutSteps:
         codes = yield from self._deleted_at(place, request.version, asked.groups_names)
@@ -668,8 +668,8 @@ class GroupDeletion:
             return ParkRequest(build_error_response(request, _AGAIN))
         shares = group_topics_by_cluster(asked.topics, seen)
         if set(shares) <= {place.cluster}:
-            return ForwardRequest(place, topics=(GROUPS_HOME_NAME,))
-        return FanOut(self._delete_places(request, asked, shares, place, seen), CHANGE_TIMEOUT_S, (GROUPS_HOME_NAME,))
+            return ForwardRequest(place, topics=(GROUPS_HOME,))
+        return FanOut(self._delete_places(request, asked, shares, place, seen), CHANGE_TIMEOUT_S, (GROUPS_HOME,))
 
     def _delete_places(
         self, request: Request, asked: Any, shares: dict[str, tuple[Any, ...]], place: BrokerId, seen: RoutingTable

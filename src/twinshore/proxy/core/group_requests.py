@@ -35,7 +35,7 @@ from kio.serial import entity_reader
 from kio.serial.errors import SerialError
 
 from twinshore.config.errors import WireError
-from twinshore.config.model import GROUPS_HOME_NAME
+from twinshore.config.frozen import GROUPS_HOME
 from twinshore.config.sentences import escape_line, join_names
 from twinshore.kafka.protocol.apis import METADATA, OFFSET_COMMIT, OFFSET_FETCH
 from twinshore.kafka.protocol.error_codes import Code
@@ -551,9 +551,9 @@ class OffsetRequests:
         if all(seen.stays(str(one.name)) for one in asked.topics):
             rewrite = partial(_members_told, version=request.version) if request.version >= _TELLS_NO_GROUP else None
             body = encode_message(told) if told is not asked else None
-            return ForwardRequest(place, rewrite=rewrite, body=body, topics=(GROUPS_HOME_NAME,))
+            return ForwardRequest(place, rewrite=rewrite, body=body, topics=(GROUPS_HOME,))
         asked = told
-        return FanOut(self._commit(request, asked, place, seen, still), topics=(GROUPS_HOME_NAME,))
+        return FanOut(self._commit(request, asked, place, seen, still), topics=(GROUPS_HOME,))
 
     def _commit(
         self, request: Request, asked: Any, place: BrokerId, seen: RoutingTable, still: Callable[[], bool]

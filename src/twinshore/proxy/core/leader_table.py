@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from twinshore.config.model import GROUPS_HOME_NAME, Link, TwinNaming
+from twinshore.config.frozen import GROUPS_HOME
+from twinshore.config.model import Link, TwinNaming
 from twinshore.replication.core.filters import admits, is_internal_topic
 from twinshore.replication.core.ownership import find_reverse_link
 from twinshore.routing.core.leader_cluster import (
@@ -70,7 +71,7 @@ class _Table:
 
     def decision(self, topic: str, stored: str | None, word: str | None = None) -> LeaderDecision:
         heard = self._heard
-        if is_internal_topic(topic) and topic != GROUPS_HOME_NAME:
+        if is_internal_topic(topic) and topic != GROUPS_HOME:
             return Leader(next((one.name for one in self.clusters if topic in one.topics), self.clusters[0].name))
         carriers = self._carriers(topic)
         twins = self._twins(topic)
@@ -93,7 +94,7 @@ class _Table:
         """The clusters that a link of the topic names; None where all could carry it."""
         if self._all_answered:
             return frozenset()
-        if self._heard.links is None or topic == GROUPS_HOME_NAME:
+        if self._heard.links is None or topic == GROUPS_HOME:
             return None
         return frozenset(end for one in self._links if admits(one, topic) for end in (one.source, one.target))
 

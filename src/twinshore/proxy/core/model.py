@@ -30,7 +30,8 @@ from typing import Final, NamedTuple, TypeAlias
 from crc32c import crc32c
 
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import GROUPS_HOME_NAME
+from twinshore.config.frozen import GROUPS_HOME, PROXY_CLUSTER_ID
+from twinshore.config.model import FIRST_TERM
 from twinshore.kafka.protocol.primitives import Buffer
 from twinshore.proxy.core.leader_table import choose_leader_clusters
 from twinshore.replication.core.filters import KAFKA_INTERNAL_TOPICS, is_internal_topic
@@ -77,7 +78,7 @@ class BrokerAddressing:
     port: int
     clusters: tuple[str, ...]
     nodes_per_cluster: int
-    cluster_id: str = "twinshore"
+    cluster_id: str = PROXY_CLUSTER_ID
     new_topics: NewTopicRules = field(default_factory=NewTopicRules)
     node_hosts: str = ""
 
@@ -240,6 +241,9 @@ def build_routes(
 def _lead(
     told: HomeRecord | HomeConflict, names: Mapping[str, str], before: HomeRoute | None, since_ms: int
 ) -> HomeRoute:
+    if isinstance(told, HomeRecord) and told.newer:
+        # Unknown, and not none: nobody writes until it can be read, or is taken away.
+        return (before or HomeRoute(None, FIRST_TERM))._replace(held=True)
     if isinstance(told, HomeConflict):
         # Nobody knows which one stands, so nobody writes. Whichever will is news.
         return (before or HomeRoute(None, told.one.term - 1, sound=told.one.term - 1))._replace(held=True)
@@ -561,7 +565,7 @@ class RoutingTable:
 
     def written_at(self, topic: str) -> str | None:
         """The same; of groups' committed offsets, where groups are."""
-        return self.group_home() if topic == GROUPS_HOME_NAME else self.routes.get(topic)
+        return self.group_home() if topic == GROUPS_HOME else self.routes.get(topic)
 
     def is_elsewhere(self, topic: str, cluster: str) -> bool:
         """Whether the topic is known to be at another cluster. One that is not known yet is its broker's to refuse."""
@@ -570,21 +574,21 @@ class RoutingTable:
     def group_home(self) -> str:
         """The cluster where groups are: that which the clusters say, else the first one. Also while it is away, since a
         group in two places would read everything twice."""
-        lead = self.leads.get(GROUPS_HOME_NAME)
+        lead = self.leads.get(GROUPS_HOME)
         return lead.cluster if lead and lead.cluster else next(iter(self.clusters))
 
     @property
     def groups_gathering(self) -> bool:
         """Whether members are to commit what they have read, and to wait then: groups are about to move. Also while
         their home is not heard: they may have moved already."""
-        lead = self.leads.get(GROUPS_HOME_NAME)
+        lead = self.leads.get(GROUPS_HOME)
         moves = lead is not None and (lead.moves or lead.held or lead.cluster is None)
         return moves or self.group_home() in self.lapsed
 
     @property
     def offset_commits_paused(self) -> bool:
         """Whether no place may be committed now."""
-        lead = self.leads.get(GROUPS_HOME_NAME)
+        lead = self.leads.get(GROUPS_HOME)
         return self.group_home() in self.lapsed or (lead is not None and (lead.held or lead.cluster is None))
 
     def keeps(self, topic: str) -> str:

@@ -14,7 +14,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from twinshore.config.model import FIRST_TERM, GROUPS_HOME_NAME
+from twinshore.config.frozen import GROUPS_HOME
+from twinshore.config.model import FIRST_TERM
 from twinshore.kafka.protocol.apis import DESCRIBE_TRANSACTIONS, INIT_PRODUCER_ID
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.requests import Request
@@ -171,4 +172,4 @@ def route_txn_offset_commit(request: Request, place: BrokerId | None, seen: Rout
     if not all(seen.stays(str(one.name)) for one in asked.topics):
         return RespondNow(build_commit_errors(request, asked.topics, _NOT_FOR_GROUP))
     told = message_codec.strip_commit_epochs(asked, seen)
-    return ForwardRequest(place, body=encode_message(told) if told is not asked else None, topics=(GROUPS_HOME_NAME,))
+    return ForwardRequest(place, body=encode_message(told) if told is not asked else None, topics=(GROUPS_HOME,))

@@ -12,7 +12,8 @@ from math import inf
 from typing import Self
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError, TwinshoreError
-from twinshore.config.model import FIRST_TERM, GROUPS_HOME_NAME, Plan
+from twinshore.config.frozen import GROUPS_HOME
+from twinshore.config.model import FIRST_TERM, Plan
 from twinshore.config.sections.proxy import SECTION
 from twinshore.config.sentences import count_phrase, join_names
 from twinshore.config.settings import Settings
@@ -24,7 +25,14 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.consumer_groups import CONSUMER_TYPE, ConsumerGroups, read_group_members, remove_members
 from twinshore.proxy.offset_reset_run import check_no_reset_under_way
 from twinshore.replication.core.filters import INTERNAL_TOPICS
-from twinshore.routing.core.home_records import HomeConflict, HomeRecord, HomeState, current_home
+from twinshore.routing.core.home_records import (
+    NEWER_HINT,
+    HomeConflict,
+    HomeRecord,
+    HomeState,
+    current_home,
+    newer_in_words,
+)
 from twinshore.routing.core.subscribers import SubscriberLog
 from twinshore.routing.homes_topic import HomesTopic, SubscribersTopic
 from twinshore.state.store import Store
@@ -65,17 +73,21 @@ class GroupsHomeRecords:
         self._held_until_s = inf
 
     def told(self) -> tuple[GroupsHome, dict[str, KafkaError]]:
-        """What stands, and which clusters do not answer. What the store keeps counts where clusters are silent."""
+        """What stands, and which clusters do not answer. What the store keeps counts where clusters are silent.
+        RefusedError where only a newer version can read what stands."""
         lines, silent = list[HomeRecord | None](), dict[str, KafkaError]()
         with suppress(StoreError):
             lines.append(load_home(self._store) if self._store is not None else None)
         for name, notes in self._notes.items():
             try:
-                lines.append(notes.read().get(GROUPS_HOME_NAME))
+                lines.append(notes.read().get(GROUPS_HOME))
                 self._heard.add(name)
             except KafkaError as error:
                 silent[name] = error
-        return current_home(lines), silent
+        found = current_home(lines)
+        if isinstance(found, HomeRecord) and found.newer:
+            raise RefusedError(newer_in_words(GROUPS_HOME, found.newer), hint=NEWER_HINT)
+        return found, silent
 
     def next(self, told: GroupsHome, state: HomeState, switch: str, by: str, hold_s: float = 0.0) -> HomeRecord:
         """The next word of the home that stands. `hold_s`: proxies end by themselves what it asks for, so long after
@@ -87,7 +99,7 @@ class GroupsHomeRecords:
         if told is None:
             home_id = self._clusters[self._first].cluster_id()
             return HomeRecord(
-                topic=GROUPS_HOME_NAME,
+                topic=GROUPS_HOME,
                 home=self._first,
                 cluster_id=home_id,
                 term=FIRST_TERM,
@@ -110,7 +122,7 @@ class GroupsHomeRecords:
         term, source = (told.term, told.home) if told is not None else (FIRST_TERM, self._first)
         home_id = self._clusters[to].cluster_id()
         return HomeRecord(
-            topic=GROUPS_HOME_NAME,
+            topic=GROUPS_HOME,
             home=to,
             cluster_id=home_id,
             term=term + (1 if source != to else UNSEEN_TERMS_MAX),
@@ -152,15 +164,13 @@ class GroupsHomeRecords:
     def lacking(self, told: HomeRecord) -> list[str]:
         """Clusters that answered, and have another line."""
         return [
-            name
-            for name, notes in self._notes.items()
-            if name in self._heard and notes.homes.get(GROUPS_HOME_NAME) != told
+            name for name, notes in self._notes.items() if name in self._heard and notes.homes.get(GROUPS_HOME) != told
         ]
 
     def gathering(self, line: HomeRecord) -> list[str]:
         """Groups with members who have not gathered since this word, and proxies that have not heard it; some."""
         self._hear()
-        late = self._followers.gathering(GROUPS_HOME_NAME, line.word, steady_s())
+        late = self._followers.gathering(GROUPS_HOME, line.word, steady_s())
         return sorted({name for one in late for name in one.busy or (one.name or one.id,)})
 
     def _hear(self) -> None:
@@ -171,8 +181,8 @@ class GroupsHomeRecords:
     def awaited(self, line: HomeRecord) -> list[str]:
         """Proxies that may still commit places at the old home."""
         self._hear()
-        waits = self._followers.awaited({GROUPS_HOME_NAME: line.word}, steady_s())
-        return sorted(one.name or one.id for one in waits.get(GROUPS_HOME_NAME, ()))
+        waits = self._followers.awaited({GROUPS_HOME: line.word}, steady_s())
+        return sorted(one.name or one.id for one in waits.get(GROUPS_HOME, ()))
 
 
 class GroupsMoveStage(StrEnum):

@@ -15,8 +15,11 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 
+from twinshore.config import frozen
+from twinshore.config.frozen import CLAIM_LINE, LINK_LINE, TWIN_LINE
 from twinshore.kafka.protocol.primitives import KEY_BYTES_MAX, encode_json, parse_json_or_none, to_printable
 from twinshore.kafka.protocol.record_batch import SEQUENCE_SPAN
+from twinshore.routing.core.home_records import NewerLine, line_value, read_line
 from twinshore.state.core.values import TwinRow
 
 CLEANUP_POLICY = "cleanup.policy"
@@ -32,7 +35,7 @@ YEAR_9999_MS = 253_370_764_800_000
 STORE_ID_PATTERN = re.compile("[0-9a-f]{32}")
 TOPIC_ID_PATTERN = re.compile("[0-9a-f]{32}")
 TOPIC_NAME_PATTERN = re.compile("[a-zA-Z0-9._-]{1,249}")
-CLAIM_KEY, LINK_KEY, TWIN_KEY = "claim", "link", "twin"
+ANY = ""  # the id of a twin that nobody can read here
 
 ClaimKeyValue = tuple[bytes, bytes | None]
 
@@ -87,18 +90,22 @@ class TwinAnchors:
     def text(self) -> bytes:
         runs = [run.numbers() for run in self.runs]
         ids = {"source": self.source_topic_id, "target": self.target_topic_id}
-        return encode_json({**ids, "mapped": self.mapped, "runs": runs})
+        return line_value({**ids, "mapped": self.mapped, "runs": runs})
 
 
 @dataclass(slots=True)
 class LinkClaimState:
-    """The lines of one link, which is its name and its source's cluster id, as the log goes on."""
+    """The lines of one link, which is its name and its source's cluster id, as the log goes on. Those of a newer
+    version are left as they are: `newer_writer`: that of who writes, 0: none; `newer_twins`: twins with such lines.
+    Whose the link is every version can read, as the key of a claim says it."""
 
     link: str
     source_id: str
     claims: dict[str, StoreClaim] = field(default_factory=dict)
     writer: LinkWriter | None = None
     twins: dict[tuple[str, int], TwinAnchors] = field(default_factory=dict)
+    newer_writer: int = 0
+    newer_twins: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def holder(self) -> StoreClaim | None:
         """Whose the link is."""
@@ -107,37 +114,44 @@ class LinkClaimState:
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """One line more; what is none of this link's is passed over."""
         match parse_json_or_none(key, KEY_BYTES_MAX):
-            case ["claim", self.link, self.source_id, str(store)]:
-                claim = _claim(value)
+            case [frozen.CLAIM_LINE, self.link, self.source_id, str(store)]:
+                claim = _claim(store, value)
                 if claim is None:
                     self.claims.pop(store, None)
                 elif claim.store == store and len(self.claims) < CLAIMS_MAX:
                     self.claims.setdefault(store, claim)
-            case ["link", self.link, self.source_id]:
-                self.writer = _writer(value)
-            case ["twin", self.link, self.source_id, str(topic), int(part)] if (
+            case [frozen.LINK_LINE, self.link, self.source_id]:
+                writer = _writer(value)
+                self.writer = None if isinstance(writer, NewerLine) else writer
+                self.newer_writer = writer.version if isinstance(writer, NewerLine) else 0
+            case [frozen.TWIN_LINE, self.link, self.source_id, str(topic), int(part)] if (
                 part >= 0 and TOPIC_NAME_PATTERN.fullmatch(topic)
             ):
-                note = _twin(value)
-                if note is None:
-                    self.twins.pop((topic, part), None)
-                elif (topic, part) in self.twins or len(self.twins) < TWIN_RECORDS_MAX:
-                    self.twins[topic, part] = note
+                self._take_twin((topic, part), value)
             case _:
                 pass
+
+    def _take_twin(self, place: tuple[str, int], value: bytes | None) -> None:
+        is_known = self.twins.pop(place, None) is not None or self.newer_twins.pop(place, None) is not None
+        note = _twin(value)
+        if note is not None and (is_known or len(self.twins) + len(self.newer_twins) < TWIN_RECORDS_MAX):
+            if isinstance(note, NewerLine):
+                self.newer_twins[place] = note.version
+            else:
+                self.twins[place] = note
 
     def of_topic(self, topic: str) -> list[TwinAnchors]:
         """What is told of a topic's twin, by its partitions."""
         return [note for (name, _), note in sorted(self.twins.items()) if name == topic]
 
     def claim_line(self, claim: StoreClaim) -> ClaimKeyValue:
-        return self._key(CLAIM_KEY, claim.store), encode_json(asdict(claim))
+        return self._key(CLAIM_LINE, claim.store), line_value(asdict(claim))
 
     def release_line(self, store: str) -> ClaimKeyValue:
-        return self._key(CLAIM_KEY, store), None
+        return self._key(CLAIM_LINE, store), None
 
     def writer_line(self, writer: LinkWriter) -> ClaimKeyValue:
-        return self._key(LINK_KEY), encode_json(asdict(writer))
+        return self._key(LINK_LINE), line_value(asdict(writer))
 
     def twin_lines(self, rows: Iterable[TwinRow], mapped: Iterable[str]) -> list[ClaimKeyValue]:
         """What these twins, each with all its partitions, lack in the notes."""
@@ -148,12 +162,16 @@ class LinkClaimState:
                 found = list(ours)
                 ids = found[0].source_topic_id, found[0].target_topic_id
                 wanted[topic, part] = TwinAnchors(*ids, topic in behind, tuple(_runs(found)))
-        lacking = {place: note for place, note in wanted.items() if self.twins.get(place) != note}
-        return [(self._key(TWIN_KEY, *place), note.text()) for place, note in lacking.items()]
+        lacking = {
+            place: note
+            for place, note in wanted.items()
+            if self.twins.get(place) != note and place not in self.newer_twins
+        }
+        return [(self._key(TWIN_LINE, *place), note.text()) for place, note in lacking.items()]
 
     def lines_against(self, topics: Container[str]) -> list[ClaimKeyValue]:
         """Takes back what is told of the twins of these topics."""
-        return [(self._key(TWIN_KEY, *place), None) for place in self.twins if place[0] in topics]
+        return [(self._key(TWIN_LINE, *place), None) for place in self.twins if place[0] in topics]
 
     def _key(self, kind: str, *more: str | int) -> bytes:
         return encode_json([kind, self.link, self.source_id, *more])
@@ -190,11 +208,14 @@ def iter_anchors(notes: Iterable[TwinAnchors]) -> Iterator[tuple[int, AnchorRun]
 
 
 def parse_twin_ids(key: bytes, value: bytes | None) -> tuple[str, str] | None:
-    """Of a line by which some link says that it writes a twin: its source's cluster id, and the twin's topic id."""
+    """Of a line by which some link says that it writes a twin: its source's cluster id, and the twin's topic id, `ANY`
+    where that is of a newer version."""
     match parse_json_or_none(key, KEY_BYTES_MAX):
-        case ["twin", str(_), str(source_id), str(_), int(_)]:
+        case [frozen.TWIN_LINE, str(_), str(source_id), str(_), int(_)]:
             note = _twin(value)
-            return (source_id, note.target_topic_id) if note else None
+            if note is None:
+                return None
+            return source_id, ANY if isinstance(note, NewerLine) else note.target_topic_id
         case _:
             return None
 
@@ -214,8 +235,10 @@ def _runs(rows: Iterable[TwinRow]) -> Iterator[AnchorRun]:
         yield begun
 
 
-def _claim(value: bytes | None) -> StoreClaim | None:
-    match parse_json_or_none(value):
+def _claim(store: str, value: bytes | None) -> StoreClaim | None:
+    match read_line(value):
+        case NewerLine(version) if STORE_ID_PATTERN.fullmatch(store):
+            return StoreClaim(store, f"a newer version (v {version})", 0)
         case {"store": str(store), "host": str(host), "since_ms": int(since_ms)} if (
             STORE_ID_PATTERN.fullmatch(store) and 0 <= since_ms < YEAR_9999_MS
         ):
@@ -224,8 +247,10 @@ def _claim(value: bytes | None) -> StoreClaim | None:
             return None
 
 
-def _writer(value: bytes | None) -> LinkWriter | None:
-    match parse_json_or_none(value):
+def _writer(value: bytes | None) -> LinkWriter | NewerLine | None:
+    match found := read_line(value):
+        case NewerLine():
+            return found
         case {
             "store": str(store),
             "producer_id": int(producer),
@@ -244,8 +269,10 @@ def _writer(value: bytes | None) -> LinkWriter | None:
             return None
 
 
-def _twin(value: bytes | None) -> TwinAnchors | None:
-    match parse_json_or_none(value):
+def _twin(value: bytes | None) -> TwinAnchors | NewerLine | None:
+    match found := read_line(value):
+        case NewerLine():
+            return found
         case {"source": str(source), "target": str(target), "mapped": bool(mapped), "runs": list(raw)}:
             runs = [run for run in map(_run, raw) if run is not None]
             known = TOPIC_ID_PATTERN.fullmatch(source) and TOPIC_ID_PATTERN.fullmatch(target) and len(runs) == len(raw)

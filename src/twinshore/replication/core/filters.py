@@ -23,14 +23,14 @@ from functools import lru_cache
 from typing import Any
 
 from twinshore.config.errors import ConfigError
-from twinshore.config.model import HEARTBEATS_TOPIC, STATE_TOPICS, Link, TwinNaming, is_heartbeats_topic
+from twinshore.config.frozen import HEARTBEATS, NOTES_TOPICS, OWN_PREFIX
+from twinshore.config.model import Link, TwinNaming, is_heartbeats_topic
 
-OWN_PREFIX = "twinshore."
 KAFKA_INTERNAL_TOPICS = frozenset(
     ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__remote_log_metadata")
 )
 # Nothing an application wrote.
-INTERNAL_TOPICS = KAFKA_INTERNAL_TOPICS.union(STATE_TOPICS)
+INTERNAL_TOPICS = KAFKA_INTERNAL_TOPICS.union(NOTES_TOPICS)
 
 
 def is_internal_topic(topic: str) -> bool:
@@ -47,7 +47,7 @@ def is_protected_topic(topic: str) -> bool:
 def admits(link: Link, topic: str) -> bool:
     """Whether the link may carry the topic. Kafka's own topics never pass; the source's own heartbeats always do, and
     those of others where twins go on, as far as they are twins, which their descent says."""
-    if topic == HEARTBEATS_TOPIC or (link.chain and is_heartbeats_topic(topic)):
+    if topic == HEARTBEATS or (link.chain and is_heartbeats_topic(topic)):
         return True
     return topic not in INTERNAL_TOPICS and passes_filters(link, topic)
 

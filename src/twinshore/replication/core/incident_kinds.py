@@ -450,6 +450,17 @@ _ROWS = (
         "A switch has held writers for more than three seconds. Who follows goes on by itself, 5 s after `--hold-s`.",
         "Where its process is gone the mirror ends it: see `twinshore switch status`. The row closes within seconds.",
     ),
+    IncidentKindEntry(
+        IncidentKind.NEWER_LINE,
+        IncidentOutcome.TOPIC,
+        POLICY_TOPIC,
+        "A line of `twinshore.homes` or `twinshore.twins` that speaks of the topic was written by a newer version of "
+        "Twinshore: its `v` is above 1. This mirror cannot read it. So it does not know where the topic is at home, or "
+        "whether it is a twin, and carries it nowhere. Clients, proxies and switches of this version wait, too.",
+        "Run the version that wrote the line. If no newer version has run here, find out who may write to the topic "
+        "that the sentence names: only mirrors and switches should. Then take the line away: write a line with its key "
+        "and no value. The row closes within seconds.",
+    ),
 )
 INCIDENT_KINDS: Mapping[IncidentKind, IncidentKindEntry] = {row.kind: row for row in _ROWS}
 

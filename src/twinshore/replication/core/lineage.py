@@ -12,19 +12,19 @@ carry the topic, or the lines of the link that is said to have made the twin, wh
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import TypeVar
 
-from twinshore.config.errors import WireError
-from twinshore.config.model import HEARTBEATS_TOPIC, Link, is_heartbeats_topic
+from twinshore.config.frozen import HEARTBEATS
+from twinshore.config.model import Link, is_heartbeats_topic
 from twinshore.config.sentences import join_names
-from twinshore.kafka.protocol.primitives import is_printable, parse_json
-from twinshore.replication.core.claim_records import TOPIC_NAME_PATTERN, parse_twin_ids
+from twinshore.kafka.protocol.primitives import is_printable
+from twinshore.replication.core.claim_records import ANY, TOPIC_NAME_PATTERN, parse_twin_ids
 from twinshore.replication.core.filters import passes_filters
+from twinshore.routing.core.home_records import NewerLine, line_value, read_line
 
 HOPS_MAX = 32
 NAME_CHARS_MAX = 128
@@ -55,16 +55,14 @@ class Lineage:
 
     def to_json(self, link: str) -> bytes:
         path = [[hop.cluster_id, hop.name] for hop in self.path]
-        return json.dumps({"topic_id": self.topic_id, "path": path, "link": link}, separators=(",", ":")).encode()
+        return line_value({"topic_id": self.topic_id, "path": path, "link": link})
 
     @staticmethod
-    def from_json(text: bytes) -> Lineage | None:
-        """None where it is not one: somebody else wrote there, or a version to come."""
-        try:
-            raw = parse_json(text)
-        except WireError:
-            return None
-        match raw:
+    def from_json(text: bytes) -> Lineage | NewerLine | None:
+        """None where it is not one: somebody else wrote there."""
+        match found := read_line(text):
+            case NewerLine():
+                return found
             case {"topic_id": str(topic_id), "path": list(path)} if len(path) <= HOPS_MAX and _is_word(topic_id):
                 hops = [hop for hop in map(_hop, path) if hop is not None]
                 return Lineage(topic_id, tuple(hops)) if len(hops) == len(path) else None
@@ -88,7 +86,7 @@ def explain_not_replicated(link: Link, topic: str, descent: Lineage, target_id: 
     if not descent.path:
         if is_heartbeats_topic(topic) and f".{link.target}." in f".{topic}":
             return f"{topic} on {link.source} came from {link.target} and does not go back"
-        if is_heartbeats_topic(topic) and topic != HEARTBEATS_TOPIC and not passes_filters(link, topic):
+        if is_heartbeats_topic(topic) and topic != HEARTBEATS and not passes_filters(link, topic):
             return f"{topic} on {link.source} is nobody's twin, whatever it is called: the filters leave it out"
         return ""
     if any(hop.cluster_id == target_id for hop in descent.path):
@@ -115,16 +113,20 @@ SHOWN_MAX = 5
 @dataclass(slots=True)
 class LineageRecords:
     """The lines of one cluster, as the log goes on. `descents`: of topics by name. `made`: by key, the source's cluster
-    id and the twin's topic id of each twin that some link says it writes."""
+    id and the twin's topic id of each twin that some link says it writes, `ANY` where that cannot be read. `unread`:
+    versions of lines that tell of a topic's descent in a form that cannot be read here."""
 
     descents: dict[str, Lineage] = field(default_factory=dict)
     made: dict[bytes, tuple[str, str]] = field(default_factory=dict)
+    unread: dict[str, int] = field(default_factory=dict)
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """One line more; what is none is passed over."""
         name = (key or b"").decode("utf-8", "replace")
         if TOPIC_NAME_PATTERN.fullmatch(name):
-            _put(self.descents, name, Lineage.from_json(value) if value else None)
+            found = Lineage.from_json(value) if value else None
+            _put(self.unread, name, found.version if isinstance(found, NewerLine) else None)
+            _put(self.descents, name, None if isinstance(found, NewerLine) else found)
         elif key and key.startswith(b"["):
             _put(self.made, key, parse_twin_ids(key, value))
 
@@ -139,7 +141,9 @@ class LineageRecords:
 
 def is_confirmed(written: Collection[tuple[str, str]], claim: Lineage) -> bool:
     """Whether a link that carries from the last cluster on the way says that it writes this very topic."""
-    return bool(claim.path and claim.topic_id) and (claim.path[-1].cluster_id, claim.topic_id) in written
+    if not claim.path or not claim.topic_id:
+        return False
+    return any((claim.path[-1].cluster_id, topic_id) in written for topic_id in (claim.topic_id, ANY))
 
 
 class LineageVerdict(Enum):

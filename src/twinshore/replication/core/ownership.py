@@ -27,7 +27,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from twinshore.config.model import FIRST_TERM, GROUPS_HOME_NAME, Link, TwinNaming, is_heartbeats_topic
+from twinshore.config.frozen import GROUPS_HOME
+from twinshore.config.model import FIRST_TERM, Link, TwinNaming, is_heartbeats_topic
 from twinshore.replication.core.filters import admits
 from twinshore.routing.core.home_records import (
     FORCED_SWITCH,
@@ -37,6 +38,7 @@ from twinshore.routing.core.home_records import (
     HomeRecord,
     HomeState,
     current_home,
+    newer_in_words,
 )
 from twinshore.state.core.values import HomeChange, HomeRow, SwitchRow
 
@@ -260,10 +262,12 @@ HomeRecordPair = tuple[HomeRecord | None, HomeRecord | None]
 
 @dataclass(frozen=True, slots=True)
 class NewHomeRecords:
-    """What the clusters say and the store does not know. `doubts`: topics that nobody may carry, each with why."""
+    """What the clusters say and the store does not know. `doubts`: topics that nobody may carry, each with why; of
+    these the home of `unread` is unknown, as lines of a newer version name it."""
 
     lines: Mapping[str, HomeRecord]
     doubts: Mapping[str, str]
+    unread: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,9 +286,13 @@ def compare_home_records(
     both = list(logs)
     lines: dict[str, HomeRecord] = {}
     doubts: dict[str, str] = {}
-    for topic in sorted({name for log in both for name in log} - {GROUPS_HOME_NAME}):
+    unread: set[str] = set()
+    for topic in sorted({name for log in both for name in log} - {GROUPS_HOME}):
         told, row = current_home(log.get(topic) for log in both), rows.get(topic)
-        if isinstance(told, HomeConflict) and told.one.term > FIRST_TERM:
+        if isinstance(told, HomeRecord) and told.newer:
+            unread.add(topic)
+            doubts[topic] = newer_in_words(topic, told.newer, clusters_of(link, both, topic))
+        elif isinstance(told, HomeConflict) and told.one.term > FIRST_TERM:
             doubts[topic] = (
                 f"topic {topic}: {link.source} and {link.target} say different things in term {told.one.term}: it is "
                 f"at home on {told.one.home}, and on {told.other.home}"
@@ -298,7 +306,13 @@ def compare_home_records(
                     f"topic {topic} is at home on {home}, as the clusters say, and on {row.home}, as the store says, "
                     f"both in term {term}"
                 )
-    return NewHomeRecords(lines, doubts)
+    return NewHomeRecords(lines, doubts, frozenset(unread))
+
+
+def clusters_of(link: Link, logs: Iterable[Mapping[str, HomeRecord]], topic: str) -> str:
+    """Which of the link's two clusters has a line of the topic that cannot be read."""
+    named = zip((link.source, link.target), logs, strict=False)
+    return " and ".join(name for name, log in named if topic in log and log[topic].newer)
 
 
 def first_home_record(
@@ -315,6 +329,8 @@ def first_home_record(
     if told is None:
         return None if is_twin else line
     said = [told.one, told.other] if isinstance(told, HomeConflict) else [told]
+    if said[0].newer:
+        return None
     first = said[0]
     if any(one.state is not HomeState.SETTLED for one in said):
         return None

@@ -5,10 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from twinshore.config.model import HEARTBEATS_TOPIC, Link
+from twinshore.config.frozen import HEARTBEATS
+from twinshore.config.model import Link
 from twinshore.config.sentences import count_phrase
+from twinshore.routing.core.home_records import line_value, read_line
 
 HEARTBEAT_FRESH_S = 10.0
+
+
+def beat_line(link: Link, now_ms: int) -> tuple[bytes, bytes]:
+    """A link's heartbeat, as it is written on its source."""
+    beat = {"link": link.name, "source": link.source, "target": link.target, "at_ms": now_ms}
+    return link.name.encode(), line_value(beat)
+
+
+def beat_ms(value: bytes | None) -> int | None:
+    """When a heartbeat was written, by its own words; None where it has none, or none that this version can read."""
+    match read_line(value):
+        case {"at_ms": int(at_ms)}:
+            return at_ms
+        case _:
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +87,7 @@ class Topology:
 def parse_heartbeat_path(topic: str, seen_on: str, clusters: Iterable[str]) -> tuple[str, ...]:
     """The clusters that a heartbeats topic came by, oldest first: each put its name before. A name that no settings
     know ends where the next known one begins, or at its first dot."""
-    before = topic.removesuffix(HEARTBEATS_TOPIC)
+    before = topic.removesuffix(HEARTBEATS)
     known = sorted(clusters, key=len, reverse=True)
     hops = [seen_on]
     while before:

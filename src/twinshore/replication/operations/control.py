@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twinshore.config.errors import ConfigError, TwinshoreError
+from twinshore.config.frozen import LINK_CLIENT_ID
 from twinshore.config.model import Link, Plan, QueueRules
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
@@ -215,7 +216,7 @@ def _source_topics(settings: Settings, link: Link) -> set[str] | None:
     """None where the source cannot be asked from here."""
     try:
         source = KafkaCluster(
-            settings.cluster(link.source), client_id="twinshore-link", patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S
+            settings.cluster(link.source), client_id=LINK_CLIENT_ID, patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S
         )
         try:
             return set(source.metadata(None, refresh=True).topics)

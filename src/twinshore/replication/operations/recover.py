@@ -88,6 +88,12 @@ class Recoverer:
         link, source_id, target_id = self._link, self._source.cluster_id(), self._target.cluster_id()
         told = self._notes.look(source_id)
         writer, holder = told.writer, told.holder()
+        if told.newer_writer:
+            raise RefusedError(
+                f"who writes link {link.name} is told on {link.target} in a form of a newer version "
+                f"(v {told.newer_writer}), which this one cannot read",
+                hint="recover it with that version",
+            )
         if writer is None and holder:
             return Recovery(self._notes.own, source_id, holder, None)
         if writer is None:
@@ -102,7 +108,9 @@ class Recoverer:
         known = verify_cluster_ids(link, self._store, self._source, self._target)
         if known and known != identity and self._store.twins.of(link.name):
             return Recovery(self._notes.own, source_id, holder, None, known)
-        rows, left = self._rows({topic: told.of_topic(topic) for topic, _ in sorted(told.twins)})
+        unread = {topic for topic, _ in told.newer_twins}
+        rows, left = self._rows({topic: told.of_topic(topic) for topic, _ in sorted(told.twins) if topic not in unread})
+        left |= dict.fromkeys(sorted(unread), "is told of in a form of a newer version, which this one cannot read")
         found: list[RecoveredPartition] = []
         for topic in sorted({row.topic for row in rows}):
             ours = [row for row in rows if row.topic == topic]

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from twinshore.config.errors import ConfigError, KafkaError
+from twinshore.config.frozen import PLAN_CLIENT_ID
 from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset
 from twinshore.config.sentences import count_copies, count_phrase, join_names
 from twinshore.config.settings import Settings
@@ -242,7 +243,7 @@ def plan_run(
     steps: list[tuple[str, PlanStep | Cost]] = []
     besides: list[tuple[str, PreviewLine]] = []
     away: list[tuple[str, str]] = []
-    shared = one_shot_connections("twinshore-plan")
+    shared = one_shot_connections(PLAN_CLIENT_ID)
     for link in [load_effective_link(one, settings, store, log) for one in chosen]:
         try:
             found = list(preview_link(link, settings, store, shared, rate_bytes_s))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from twinshore.config.errors import ConfigError, RefusedError, TwinshoreError
+from twinshore.config.frozen import WORD_CLIENT_ID
 from twinshore.config.model import DeletedTopicPolicy, Link, Plan
 from twinshore.config.schema import did_you_mean
 from twinshore.config.settings import Settings
@@ -67,7 +68,7 @@ def explain_unseen_twin(link: Link, settings: Settings, store: Store, topic: str
     """Why the topic's twin is not seen on the target now, GONE where it says that there is none; empty where it is."""
     twin = link.twin_of(topic)
     try:
-        with LinkClients(link, settings, client_id="twinshore-word", patience_s=PATIENCE_S) as ends:
+        with LinkClients(link, settings, client_id=WORD_CLIENT_ID, patience_s=PATIENCE_S) as ends:
             pin_cluster_ids(link, store, ends.source, ends.target)
             here = observe_topics(ends.target, [twin])[twin].presence
     except TwinshoreError as error:
@@ -84,7 +85,7 @@ def preview_twin(link: Link, settings: Settings, store: Store, topic: str) -> Tw
     never = NEVER_DELETE_REASON if settings.safety.never_delete else ""
     against = find_objection(now.link, topic, never=never, kept=kept, troubles=now.troubles)
     twin = link.twin_of(topic)
-    with LinkClients(link, settings, client_id="twinshore-word", patience_s=PATIENCE_S) as ends:
+    with LinkClients(link, settings, client_id=WORD_CLIENT_ID, patience_s=PATIENCE_S) as ends:
         pin_cluster_ids(link, store, ends.source, ends.target)
         there, here = observe_topics(ends.source, [topic])[topic], observe_topics(ends.target, [twin])[twin]
         held = (

@@ -29,6 +29,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from twinshore.config.errors import KafkaError, WireError
+from twinshore.config.frozen import NOWHERE_TOPIC, SCOUT_CLIENT_ID, TRANSACTIONAL_ID_PREFIX, UNITS_CLIENT_ID
 from twinshore.config.model import Cluster, TopicPartition
 from twinshore.config.sentences import append_hint
 from twinshore.kafka.clock import wall_ms
@@ -85,7 +86,7 @@ from twinshore.replication.task.mapped_lookup import inspect_mapped_target
 
 # Answers of a broker that will not cut a log until somebody changes a right, or the topic's settings.
 DELETE_RECORDS_DENIED_CODES = AUTHORIZATION_CODES | {Code.POLICY_VIOLATION}
-NONEXISTENT_PARTITION = ("twinshore.nowhere", [2**31 - 1])
+NONEXISTENT_PARTITION = (NOWHERE_TOPIC, [2**31 - 1])
 
 
 def may_write_markers(target: KafkaCluster) -> bool:
@@ -330,7 +331,7 @@ class WriteLeaseLost(Exception):
 
 def transactional_id_prefix(link: str, producer_id: int) -> str:
     """What the transactional ids of a link begin with. Its producer id is nobody else's on that target."""
-    return f"twinshore.{link}.{producer_id}."
+    return f"{TRANSACTIONAL_ID_PREFIX}{link}.{producer_id}."
 
 
 class EmptyTransactions:
@@ -496,7 +497,7 @@ class TransactionalIdWorker:
 def _client(target: Cluster, cluster_id: str) -> KafkaCluster:
     return KafkaCluster(
         target,
-        client_id="twinshore-units",
+        client_id=UNITS_CLIENT_ID,
         cluster_id=cluster_id,
         patience_s=TRANSACTION_PATIENCE_S,
         call_s=TRANSACTION_CALL_S,
@@ -686,11 +687,7 @@ class BlockingCalls:
         if side not in mine:
             cluster, cluster_id = self._clusters[side]
             mine[side] = KafkaCluster(
-                cluster,
-                client_id="twinshore-scout",
-                cluster_id=cluster_id,
-                patience_s=PATIENCE_S,
-                call_s=CALL_TIMEOUT_S,
+                cluster, client_id=SCOUT_CLIENT_ID, cluster_id=cluster_id, patience_s=PATIENCE_S, call_s=CALL_TIMEOUT_S
             )
             with self._guard:
                 self._opened.append(mine[side])

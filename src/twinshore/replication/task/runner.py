@@ -29,6 +29,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from twinshore.config.errors import KafkaError, TwinshoreError, WireError
+from twinshore.config.frozen import PUMP_CLIENT_ID
 from twinshore.config.repeat_filter import describe_error
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.connection import Connection, protocol_violation_error
@@ -91,7 +92,6 @@ from twinshore.replication.task.lookups import (
 LINE_BYTES_MAX = 64 << 20
 HELLO_TIMEOUT_S = 20.0
 SEND_TIMEOUT_S = 1.0
-CLIENT_ID = "twinshore-pump"
 BUFFER_BYTES_MIN = 256 << 10
 READ_COMMITTED = 1
 # A turn of the loop costs about what receiving 100 KB costs, and nothing is cut from an answer before it is whole.
@@ -207,7 +207,7 @@ class SourceConnection:
         self.flow = flow
         self.outbox = Outbox(connection)
         self.version = connection.handwritten_version(FETCH_KEY)
-        self._exchange = connection.hand_over(CLIENT_ID)
+        self._exchange = connection.hand_over(PUMP_CLIENT_ID)
         for hold in flow.holds:
             hold.buffer = bytearray(BUFFER_BYTES_MIN)
 
@@ -273,7 +273,7 @@ class TargetConnection:
         self.flow = flow
         self.outbox = Outbox(connection)
         self._producer = producer
-        self._exchange = connection.hand_over(CLIENT_ID)
+        self._exchange = connection.hand_over(PUMP_CLIENT_ID)
         connection.lend(bytearray(BUFFER_BYTES_MIN))
         self.outbox.transport.drop_unsent_at_close()
         self._undelivered_s = flow.undelivered_s

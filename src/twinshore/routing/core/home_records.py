@@ -20,6 +20,10 @@ reader knows of the topic, by this log, a store, or another cluster, is a strang
 A **claim** says that a switch has a topic. The claim that comes first in the log holds until it is taken back; a holder
 never writes its claim again, so compaction does not move it behind another.
 
+The value of each line has a version, `v`; one without it is of version 1. A line of a newer version is known as one,
+and not read: what it says of the topic that its key names is unknown here, which is not "nothing" (`read_line`). Such a
+home line stands until it is taken away, nothing is written over it, and its topic has an **unknown home**.
+
 Which topics of one cluster `twinshore.twins` calls twins: the lines of all links there, as the log goes on. Pure.
 
 Strangers may write to that topic: what is not a line of this form is passed over. A line counts for the topic of this
@@ -34,13 +38,24 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
-from twinshore.config.errors import TooLargeError
-from twinshore.config.model import FIRST_TERM, HOMES_TOPIC, TERM_MAX
+from twinshore.config import frozen
+from twinshore.config.errors import TooLargeError, UnsupportedError
+from twinshore.config.frozen import (
+    CLAIM_LINE,
+    HOME_LINE,
+    HOMES_TOPIC,
+    LINE_VERSION,
+    LINE_VERSION_KEY,
+    PART_LINE,
+    SWITCH_LINE,
+)
+from twinshore.config.model import FIRST_TERM, TERM_MAX
 from twinshore.config.sentences import join_names
 from twinshore.kafka.protocol.primitives import (
     KEY_BYTES_MAX,
+    VALUE_BYTES_MAX,
     encode_json,
     is_printable,
     parse_json,
@@ -56,9 +71,47 @@ ENDED_SWITCHES_MAX = 10_000
 RECORD_BYTES_MAX = PART_BYTES * PARTS_MAX
 RECORDS_BYTES_MAX = 1 << 26
 DIGEST_CHARS = 32
-SWITCH_KEY, PART_KEY = "switch", "part"
+VERSIONS_MAX = 1 << 31
 
 KeyValue = tuple[bytes, bytes | None]
+
+
+class NewerLine(NamedTuple):
+    """The value of a line in a form of this version, which is above the one that is read here."""
+
+    version: int
+
+
+def line_value(fields: Mapping[str, object]) -> bytes:
+    """The value of a line, as it is written on clusters."""
+    return encode_json({LINE_VERSION_KEY: LINE_VERSION, **fields})
+
+
+def read_line(value: bytes | None, bytes_max: int = VALUE_BYTES_MAX) -> dict[str, Any] | NewerLine | None:
+    """What a line's value says; None where it is no line, as strangers may write there. Nothing of a line of a newer
+    version is interpreted, by no reader."""
+    found = parse_json_or_none(value, bytes_max)
+    return versioned(found) if isinstance(found, dict) else None
+
+
+def versioned(found: dict[str, Any]) -> dict[str, Any] | NewerLine | None:
+    """The same of JSON that was read already: here alone a version is judged."""
+    version = found.get(LINE_VERSION_KEY, LINE_VERSION)
+    if type(version) is not int or not 0 < version < VERSIONS_MAX:
+        return None
+    return NewerLine(version) if version > LINE_VERSION else found
+
+
+def newer_in_words(topic: str, version: int, cluster: str = "") -> str:
+    """Why the home of a topic is not known."""
+    where = f" on {cluster}" if cluster else ""
+    return (
+        f"{HOMES_TOPIC}{where} says where topic {topic} is at home in a form of a newer version (v {version}), which "
+        "this one cannot read"
+    )
+
+
+NEWER_HINT = "run the version that wrote it; where none did, take the line away: write its key with no value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +123,16 @@ class SwitchRecordHead:
     after: str = ""
 
     def text(self) -> bytes:
-        return encode_json({"digest": self.digest, "parts": self.parts, "after": self.after})
+        return line_value({"digest": self.digest, "parts": self.parts, "after": self.after})
 
 
 @dataclass(slots=True)
 class SwitchRecordLog:
-    """The records of one cluster, as the log goes on. `full`: there is more than is taken."""
+    """The records of one cluster, as the log goes on. `full`: there is more than is taken. Of a switch whose head is of
+    a newer version there is a record that cannot be read: it is left as it is."""
 
     full: bool = False
+    _newer: dict[str, int] = field(default_factory=dict)
     _heads: dict[str, SwitchRecordHead] = field(default_factory=dict)
     _gone: dict[str, None] = field(default_factory=dict)
     _behind: set[str] = field(default_factory=set)
@@ -86,16 +141,22 @@ class SwitchRecordLog:
 
     def switches(self) -> list[str]:
         """Those that have a record."""
-        return sorted(self._heads)
+        return sorted({*self._heads, *self._newer})
+
+    def is_newer(self, switch: str) -> bool:
+        """Whether a newer version has written the record that stands."""
+        return switch in self._newer
 
     def digest(self, switch: str) -> str:
-        """Of the record that stands; empty where none does."""
+        """Of the record that stands; empty where none does, and no digest of ours where it cannot be read."""
+        if switch in self._newer:
+            return f"{LINE_VERSION_KEY}{self._newer[switch]}"
         head = self._heads.get(switch)
         return head.digest if head else ""
 
     def record(self, switch: str) -> dict[str, Any] | None:
         """What was saved last of the switch; None where nothing is, or where what is there is not whole."""
-        head = self._heads.get(switch)
+        head = self._heads.get(switch) if switch not in self._newer else None
         pieces = [self._parts.get((switch, head.digest, number)) for number in range(head.parts)] if head else []
         text = b"".join(piece for piece in pieces if piece is not None)
         if head is None or None in pieces or digest_of(text) != head.digest:
@@ -116,38 +177,46 @@ class SwitchRecordLog:
         if self.digest(switch) == digest and self.record(switch) is not None:
             return []
         parts: list[KeyValue] = [
-            (encode_json([PART_KEY, switch, digest, number]), piece) for number, piece in enumerate(pieces)
+            (encode_json([PART_LINE, switch, digest, number]), piece) for number, piece in enumerate(pieces)
         ]
         return [
             *parts,
-            (encode_json([SWITCH_KEY, switch]), SwitchRecordHead(digest, len(pieces), self.digest(switch)).text()),
+            (encode_json([SWITCH_LINE, switch]), SwitchRecordHead(digest, len(pieces), self.digest(switch)).text()),
         ]
 
     def spent(self, switch: str) -> list[KeyValue]:
         """Takes away the parts of records that stand no more."""
         stands = self.digest(switch)
-        return [(encode_json([PART_KEY, *place]), None) for place in self._of(switch) if place[1] != stands]
+        if switch in self._newer:
+            return []
+        return [(encode_json([PART_LINE, *place]), None) for place in self._of(switch) if place[1] != stands]
 
     def tombstones(self, switch: str) -> list[KeyValue]:
         """The switch is history."""
-        head: list[KeyValue] = [(encode_json([SWITCH_KEY, switch]), None)] if switch in self._heads else []
-        return head + [(encode_json([PART_KEY, *place]), None) for place in self._of(switch)]
+        if switch in self._newer:
+            return []
+        head: list[KeyValue] = [(encode_json([SWITCH_LINE, switch]), None)] if switch in self._heads else []
+        return head + [(encode_json([PART_LINE, *place]), None) for place in self._of(switch)]
 
     def mending(self) -> list[KeyValue]:
         """Heads that stand and that compaction would lose, because one that has lost lies behind them."""
         heads = ((switch, self._heads.get(switch)) for switch in sorted(self._behind))
-        return [(encode_json([SWITCH_KEY, switch]), head.text() if head else None) for switch, head in heads]
+        return [(encode_json([SWITCH_LINE, switch]), head.text() if head else None) for switch, head in heads]
 
     def take_head(self, switch: str, value: bytes | None) -> None:
         if value is None:
             self._heads.pop(switch, None)
+            self._newer.pop(switch, None)
             self._behind.discard(switch)
             self._gone[switch] = None
             if len(self._gone) > ENDED_SWITCHES_MAX:
                 del self._gone[next(iter(self._gone))]
             return
         head, there = _head(value), self._heads.get(switch)
-        if head is None:
+        if head is None or switch in self._newer:
+            return
+        if isinstance(head, NewerLine):
+            self._take_newer(switch, head.version)
             return
         if head == there:
             self._behind.discard(switch)
@@ -159,6 +228,13 @@ class SwitchRecordLog:
             self._behind.discard(switch)
         else:
             self.full = True
+
+    def _take_newer(self, switch: str, version: int) -> None:
+        if len(self._newer) >= SWITCHES_MAX:
+            self.full = True
+            return
+        self._newer[switch] = version
+        self._behind.discard(switch)
 
     def take_part(self, place: tuple[str, str, int], value: bytes | None) -> None:
         if value is None:
@@ -183,8 +259,10 @@ def record_digest(record: Mapping[str, Any]) -> str:
     return digest_of(encode_json(record))
 
 
-def _head(value: bytes) -> SwitchRecordHead | None:
-    match parse_json_or_none(value):
+def _head(value: bytes) -> SwitchRecordHead | NewerLine | None:
+    match found := read_line(value):
+        case NewerLine():
+            return found
         case {"digest": str(digest), "parts": int(parts), "after": str(after)} if (
             _is_digest(digest) and 0 < parts <= PARTS_MAX and (not after or _is_digest(after))
         ):
@@ -217,7 +295,7 @@ _WORDS = ("source", "set_by", "pair", "link", "back", "how")
 PLANNED_SWITCH, FORCED_SWITCH = "planned", "forced"
 _IDS = ("switch", "source_topic_id", "target_topic_id")
 _TEXTS = len(_WORDS) + len(_IDS)
-HOME_KEY, CLAIM_KEY = "home", "claim"
+_NOT_TOLD = ("topic", "points", "hold_ms", "newer")
 
 HomeVersion = tuple[int, int]
 
@@ -238,6 +316,9 @@ class HomeRecord:
     `back` does now; the ids of the topic on the new home and on the old one; `points`, one for each partition: below it
     the old home's log is the topic's own. `how` the topic came: PLANNED is with all that the old home had. `hold_ms`:
     for how long HELD counts, and of groups ANNOUNCED too, from when a reader hears it; 0: until another word comes.
+
+    `newer`: the version of a line that cannot be read here; 0: it was read. Then the topic has a home, and nobody here
+    knows which: it is on no known cluster, in no known term, and never written.
     """
 
     topic: str
@@ -258,6 +339,7 @@ class HomeRecord:
     points: tuple[int, ...] = ()
     how: str = ""
     hold_ms: int = 0
+    newer: int = 0
 
     @property
     def word(self) -> HomeVersion:
@@ -279,11 +361,13 @@ class HomeRecord:
 
     def line(self) -> KeyValue:
         """TooLargeError where the topic has more partitions than a line can hold."""
+        if self.newer:
+            raise UnsupportedError(newer_in_words(self.topic, self.newer), hint=NEWER_HINT)
         if len(self.points) > PARTITIONS_MAX:
             raise TooLargeError(f"topic {self.topic} has {len(self.points)} partitions: a line holds {PARTITIONS_MAX}")
-        told = {name: getattr(self, name) for name in self.__slots__ if name not in ("topic", "points", "hold_ms")}
+        told = {name: getattr(self, name) for name in self.__slots__ if name not in _NOT_TOLD}
         hold = {"hold_ms": self.hold_ms} if self.hold_ms else {}
-        return home_key(self.topic), encode_json({**told, "points": _runs(self.points), **hold})
+        return home_key(self.topic), line_value({**told, "points": _runs(self.points), **hold})
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,8 +388,10 @@ class TopicClaim:
 
 
 def current_home(lines: Iterable[HomeRecord | None]) -> HomeRecord | HomeConflict | None:
-    """What stands by the lines of several clusters for one topic."""
+    """What stands by the lines of several clusters for one topic. One that cannot be read may be above all others."""
     found = [line for line in lines if line is not None]
+    if newer := next((line for line in found if line.newer), None):
+        return newer
     highest = [line for line in found if line.word == max(one.word for one in found)]
     other = next((line for line in highest if not line.agrees(highest[0])), None)
     return HomeConflict(highest[0], other) if other else highest[0] if highest else None
@@ -345,13 +431,15 @@ class HomeLog:
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """One line more; what is none is passed over."""
         match parse_json_or_none(key, KEY_BYTES_MAX):
-            case ["home", str(topic)] if TOPIC_NAME.fullmatch(topic):
+            case [frozen.HOME_LINE, str(topic)] if TOPIC_NAME.fullmatch(topic):
                 self._take_home(topic, value)
-            case ["claim", str(topic), str(switch)] if TOPIC_NAME.fullmatch(topic) and HEX_ID.fullmatch(switch):
+            case [frozen.CLAIM_LINE, str(topic), str(switch)] if TOPIC_NAME.fullmatch(topic) and HEX_ID.fullmatch(
+                switch
+            ):
                 self._take_claim(topic, switch, value)
-            case ["switch", str(switch)] if HEX_ID.fullmatch(switch):
+            case [frozen.SWITCH_LINE, str(switch)] if HEX_ID.fullmatch(switch):
                 self.records.take_head(switch, value)
-            case ["part", str(switch), str(digest), int(number)] if (
+            case [frozen.PART_LINE, str(switch), str(digest), int(number)] if (
                 HEX_ID.fullmatch(switch) and HEX_ID.fullmatch(digest) and 0 <= number < PARTS_MAX
             ):
                 self.records.take_part((switch, digest, number), value)
@@ -366,9 +454,9 @@ class HomeLog:
         return [*(self.homes[topic].line() for topic in sorted(self._behind)), *self.records.mending()]
 
     def is_superseded(self, line: HomeRecord) -> bool:
-        """Whether the line would lose, or stands already."""
+        """Whether the line would lose, or stands already. Nothing is written over one that cannot be read."""
         there = self.homes.get(line.topic)
-        return there is not None and there.word >= line.word
+        return there is not None and (there.newer > 0 or there.word >= line.word)
 
     def is_current(self, line: HomeRecord) -> bool:
         """Whether what stands is what the line says."""
@@ -381,6 +469,8 @@ class HomeLog:
             self._behind.discard(topic)
             self.far.pop(topic, None)
             self._points -= len(self.homes.pop(topic).points) if there else 0
+        elif any(one is not None and one.newer for one in (line, there)):
+            self._take_newer(topic, line, there)
         elif line is not None and self._is_far(line, there):
             if topic in self.far or len(self.far) < TOPICS_MAX:
                 self.far[topic] = line
@@ -399,6 +489,18 @@ class HomeLog:
             (self._behind.discard if line == there else self._behind.add)(topic)
             if line == there:
                 self.far.pop(topic, None)
+
+    def _take_newer(self, topic: str, line: HomeRecord | None, there: HomeRecord | None) -> None:
+        """It stands until it is taken away: what is written behind it may have a lower word."""
+        if line is None or not line.newer:
+            return
+        if there is None and len(self.homes) >= TOPICS_MAX:
+            self.full = True
+            return
+        self._points -= len(there.points) if there else 0
+        self.homes[topic] = line
+        self.far.pop(topic, None)
+        self._behind.discard(topic)
 
     def _is_far(self, line: HomeRecord, there: HomeRecord | None) -> bool:
         word = there.word if there is not None else (0, 0)
@@ -438,15 +540,15 @@ class HomeLog:
 
 
 def home_key(topic: str) -> bytes:
-    return encode_json([HOME_KEY, topic])
+    return encode_json([HOME_LINE, topic])
 
 
 def claim_record(topic: str, claim: TopicClaim) -> KeyValue:
-    return encode_json([CLAIM_KEY, topic, claim.switch]), encode_json({"since_ms": claim.since_ms, "by": claim.by})
+    return encode_json([CLAIM_LINE, topic, claim.switch]), line_value({"since_ms": claim.since_ms, "by": claim.by})
 
 
 def release_record(topic: str, switch: str) -> KeyValue:
-    return encode_json([CLAIM_KEY, topic, switch]), None
+    return encode_json([CLAIM_LINE, topic, switch]), None
 
 
 def _runs(points: tuple[int, ...]) -> list[int | list[int]]:
@@ -471,7 +573,9 @@ def _points(raw: list[Any]) -> tuple[int, ...] | None:
 
 
 def _home(topic: str, value: bytes | None) -> HomeRecord | None:
-    match parse_json_or_none(value, HOME_BYTES_MAX):
+    match read_line(value, HOME_BYTES_MAX):
+        case NewerLine(version):
+            return HomeRecord(topic=topic, home="", cluster_id="", term=0, state=HomeState.HELD, newer=version)
         case {
             "home": str(home),
             "cluster_id": str(cluster_id),
@@ -506,6 +610,7 @@ def _home(topic: str, value: bytes | None) -> HomeRecord | None:
                 since_ms=since_ms,
                 points=points,
                 hold_ms=hold_ms,
+                newer=0,
                 **told,
             )
         case _:
@@ -513,7 +618,9 @@ def _home(topic: str, value: bytes | None) -> HomeRecord | None:
 
 
 def _claim(switch: str, value: bytes | None) -> TopicClaim | None:
-    match parse_json_or_none(value):
+    match read_line(value):
+        case NewerLine(version):  # whose the topic is its key says
+            return TopicClaim(switch, 0, f"a newer version (v {version})")
         case {"since_ms": int(since_ms), "by": str(by)} if 0 <= since_ms < YEAR_9999_MS:
             return TopicClaim(switch, since_ms, to_printable(by))
         case _:
@@ -530,22 +637,39 @@ _ID = re.compile("[0-9a-f]{32}")
 
 @dataclass(slots=True)
 class TwinLog:
-    """`ids` of twins, in hex, by their lines' keys."""
+    """`ids` of twins, in hex, by their lines' keys. `newer`: the topics of lines that cannot be read, by the same: what
+    ids their twins have is not known."""
 
     ids: dict[bytes, str] = field(default_factory=dict)
+    newer: dict[bytes, tuple[str, str]] = field(default_factory=dict)
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """One line more."""
         match parse_json_or_none(key, KEY_BYTES_MAX):
-            case ["twin", str(_), str(_), str(_), int(_)] if key is not None:
-                match parse_json_or_none(value):
-                    case {"target": str(target)} if _ID.fullmatch(target):
-                        if key in self.ids or len(self.ids) < TWIN_RECORDS_MAX:
-                            self.ids[key] = target
-                    case _:
-                        self.ids.pop(key, None)
+            case [frozen.TWIN_LINE, str(link), str(_), str(topic), int(_)] if key is not None:
+                self._take(key, link, topic, value)
             case _:
                 pass
+
+    def _take(self, key: bytes, link: str, topic: str, value: bytes | None) -> None:
+        is_known = key in self.ids or key in self.newer
+        room = is_known or len(self.ids) + len(self.newer) < TWIN_RECORDS_MAX
+        for some in (self.ids, self.newer):
+            some.pop(key, None)
+        match read_line(value):
+            case NewerLine() if room:
+                self.newer[key] = link, topic
+            case {"target": str(target)} if room and _ID.fullmatch(target):
+                self.ids[key] = target
+            case _:
+                pass
+
+    def may_be(self) -> frozenset[str]:
+        """Names that twins have of which nobody can read here what they are."""
+        found = set()
+        for link, topic in self.newer.values():
+            found |= {topic, f"{link.partition('->')[0]}.{topic}"}
+        return frozenset(found)
 
     def twins(self) -> frozenset[str]:
         """The ids of topics that are twins."""

@@ -26,8 +26,7 @@ from twinshore.routing.core.home_records import HomeVersion
 @dataclass(frozen=True, slots=True)
 class KnownHome:
     """A home line in short. `cluster` is the name that this process has for it; one that it does not know counts as
-    elsewhere. `version`: the term and the step; what a store or a push has of it.
-    """
+    elsewhere. `version`: the term and the step; what a store or a push has of it."""
 
     cluster: str
     version: HomeVersion
@@ -36,10 +35,9 @@ class KnownHome:
 @dataclass(frozen=True, slots=True)
 class TopicCopy:
     """One cluster, as it is known for one topic. `answered`: its home words, its twins' notes and its topics were read
-    to the end since this process began. `could_carry`: a link that admits the topic names the cluster; also where links
-    are not known. `is_twin`: `twinshore.twins` there calls its copy a twin, or a link that carries the topic one way
-    ends there.
-    """
+    to the end since this process began. `could_carry`: a link that admits the topic names the cluster; also where
+    links are not known. `is_twin`: `twinshore.twins` there calls its copy a twin, or a link that carries the topic
+    one way ends there."""
 
     cluster: str
     answered: bool
@@ -63,9 +61,8 @@ class NoLeaderReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """The topic is written on `cluster`. `unheard`: clusters that could say otherwise and were waited for in vain: an
-    incident where there are any.
-    """
+    """The topic is written on `cluster`. `unheard`: clusters that could say otherwise and were waited for in vain:
+    an incident where there are any."""
 
     cluster: str
     unheard: tuple[str, ...] = ()
@@ -74,8 +71,7 @@ class Leader:
 @dataclass(frozen=True, slots=True)
 class NoLeader:
     """The topic is written nowhere now. `clusters`: those that the reason speaks of. `wait_s`: for how long at most,
-    where time alone ends it.
-    """
+    where time alone ends it."""
 
     lacks: NoLeaderReason
     clusters: tuple[str, ...] = ()

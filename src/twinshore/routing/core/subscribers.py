@@ -14,6 +14,9 @@ last said so on that cluster, and since it last read there, counted from before 
 lease. After a lapse it says so first and reads then: so either it hears of a switch that holds the topic, or that
 switch sees it. A client that starts waits for the clusters that have not answered yet, for one lease.
 
+A topic of which a cluster has a line of a newer version has an unknown home: it is parked while that line stands there.
+The line is no word, and is not remembered.
+
 A hold is a lease: it counts for `hold_ms` from when the client heard it. It ends by the first reading that was asked
 for after that and finds no higher word. The topic is at home then where the line says.
 """
@@ -24,6 +27,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from twinshore.config import frozen
+from twinshore.config.frozen import FOLLOWER_LINE
 from twinshore.config.model import FIRST_TERM
 from twinshore.kafka.protocol.primitives import KEY_BYTES_MAX, encode_json, parse_json_or_none, to_printable
 from twinshore.routing.core.home_records import (
@@ -35,7 +40,11 @@ from twinshore.routing.core.home_records import (
     HomeState,
     HomeVersion,
     KeyValue,
+    NewerLine,
     current_home,
+    line_value,
+    newer_in_words,
+    read_line,
 )
 from twinshore.routing.core.leader_cluster import KnownHome, NoLeader, TopicCopy, describe_decision, leader_cluster
 
@@ -44,7 +53,6 @@ SUBSCRIBERS_MAX = 10_000
 BUSY_GROUPS_MAX = 5
 LEASE_MS_MAX = 60_000
 SEQUENCE_MAX = 1 << 62
-SUBSCRIBER_KEY = "follower"
 WILDCARD_SUFFIX = "*"
 
 
@@ -86,7 +94,7 @@ class HomeSubscriber:
         }
         if self.busy:
             told["busy"] = self.busy
-        return encode_json([SUBSCRIBER_KEY, self.id]), encode_json(told)
+        return encode_json([FOLLOWER_LINE, self.id]), line_value(told)
 
 
 @dataclass(slots=True)
@@ -99,7 +107,7 @@ class SubscriberLog:
     def take(self, key: bytes | None, value: bytes | None, seen_s: float) -> None:
         """One line more, seen now; what is none is passed over. Without a value the follower has said goodbye."""
         match parse_json_or_none(key, KEY_BYTES_MAX):
-            case ["follower", str(name)] if HEX_ID.fullmatch(name):
+            case [frozen.FOLLOWER_LINE, str(name)] if HEX_ID.fullmatch(name):
                 pass
             case _:
                 return
@@ -107,7 +115,9 @@ class SubscriberLog:
             self._seen.pop(name, None)
             return
         found, before = _follower(name, value), self._seen.get(name)
-        if found is None or (before and found.said <= before[0].said):
+        if isinstance(found, NewerLine):
+            found = _unread(name, found.version, before[0].said if before else 0)
+        elif found is None or (before and found.said <= before[0].said):
             return
         if before is None and len(self._seen) >= SUBSCRIBERS_MAX:
             self._forget(seen_s)
@@ -148,11 +158,19 @@ def any_pattern_matches(topic: str, patterns: Iterable[str]) -> bool:
 
 
 def unsubscribe_record(follower_id: str) -> KeyValue:
-    return encode_json([SUBSCRIBER_KEY, follower_id]), None
+    return encode_json([FOLLOWER_LINE, follower_id]), None
 
 
-def _follower(follower_id: str, value: bytes) -> HomeSubscriber | None:
-    match parse_json_or_none(value, SUBSCRIBER_BYTES_MAX):
+def _unread(follower_id: str, version: int, said: int) -> HomeSubscriber:
+    """A client whose line cannot be read here: it may write anything, has heard nothing, and is waited for."""
+    name = f"a client of a newer version (v {version})"
+    return HomeSubscriber(follower_id, name, (WILDCARD_SUFFIX,), lease_ms=LEASE_MS_MAX, said=said)
+
+
+def _follower(follower_id: str, value: bytes) -> HomeSubscriber | NewerLine | None:
+    match line := read_line(value, SUBSCRIBER_BYTES_MAX):
+        case NewerLine():
+            return line
         case {
             "name": str(name),
             "topics": list(topics),
@@ -202,6 +220,7 @@ SUBSCRIPTION_LEASE_S = 5.0
 RENEW_INTERVAL_S = 1.0
 POLL_INTERVAL_S = 1.0
 SWITCH_POLL_INTERVAL_S = 0.05
+BEFORE = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +286,8 @@ class _Lease:
 
 class HomeSubscription:
     """One client of `topics` (names, or beginnings with a `*`) on clusters of these names. Times are its own monotonic
-    clock's. `told`: what it has heard before, as of other clusters; a lower word counts no more."""
+    clock's. `told`: what it has heard before, as of other clusters; a lower word counts no more. `unread`: lines of a
+    newer version that were heard before, which count until every cluster was read."""
 
     def __init__(
         self,
@@ -278,6 +298,7 @@ class HomeSubscription:
         begin: str,
         lease_s: float = SUBSCRIPTION_LEASE_S,
         told: Mapping[str, HomeRecord | HomeConflict] | None = None,
+        unread: Mapping[str, HomeRecord] | None = None,
     ) -> None:
         self._id, self._name, self._topics = follower_id, name, tuple(topics)
         self._begin, self._lease_s = begin, lease_s
@@ -290,6 +311,8 @@ class HomeSubscription:
         # A first word knows of no switch: the clusters that could know of one are waited for.
         self._remembered = frozenset(topic for topic in self._told if self.term(topic) > FIRST_TERM)
         self._leases = {name: _Lease() for name in clusters}
+        # Lines of a newer version, by cluster; those of before are of no cluster.
+        self._unread: dict[str, Mapping[str, HomeRecord]] = {BEFORE: dict(unread or {})}
         self._first_s = math.inf  # when a cluster was first read
         self._parked: dict[str, HomeVersion] = {}
         self._holds: dict[str, tuple[HomeVersion, float]] = {}  # the last held word, and until when it counts
@@ -302,12 +325,17 @@ class HomeSubscription:
         if self.cluster_id(cluster) not in ("", cluster_id):
             self._leases[cluster] = _Lease()
             self._last.pop(cluster, None)
+            self._unread.pop(cluster, None)
         self._clusters = {known: name for known, name in self._clusters.items() if name != cluster}
         self._clusters[cluster_id] = cluster
 
     def told(self) -> Mapping[str, HomeRecord | HomeConflict]:
         """All that it has heard."""
         return dict(self._told)
+
+    def unread(self) -> Mapping[str, HomeRecord]:
+        """The lines of a newer version that stand on some cluster: where these topics are at home is unknown."""
+        return {topic: line for lines in self._unread.values() for topic, line in lines.items()}
 
     def cluster_id(self, cluster: str) -> str:
         """Of the cluster that the client calls so; empty before it was met."""
@@ -316,10 +344,15 @@ class HomeSubscription:
     def read(self, cluster: str, lines: Mapping[str, HomeRecord], asked_s: float, heard_s: float | None = None) -> None:
         """These lines stand on that cluster, which was asked then, and had answered by `heard_s`."""
         lease = self._leases[cluster]
+        self._unread[cluster] = {
+            topic: line for topic, line in lines.items() if line.newer and any_pattern_matches(topic, self._topics)
+        }
         for topic, line in lines.items():
             if lease.lines.get(topic) is line:
                 continue
             lease.lines[topic] = line
+            if line.newer:
+                continue
             if any_pattern_matches(topic, self._topics):
                 before = self._told.get(topic)
                 higher = current_home([self._in_force(line), *_lines(before)])
@@ -338,6 +371,8 @@ class HomeSubscription:
                 self._take(topic, self._in_force(told) if isinstance(told, HomeRecord) else told)
         lease.read_s = max(lease.read_s, asked_s)
         self._first_s = min(self._first_s, asked_s)
+        if not self._is_any_unread():
+            self._unread.pop(BEFORE, None)
 
     def _take(self, topic: str, told: HomeRecord | HomeConflict) -> None:
         self._told[topic] = told
@@ -403,6 +438,9 @@ class HomeSubscription:
     def heard(self, topic: str, now_s: float) -> WriteOrder:
         """Where the topic is at home as far as was heard, though that may be a while ago: for whoever reads, and so can
         do no harm where it is at home no more."""
+        for cluster, lines in self._unread.items():
+            if topic in lines:
+                return Pause("", newer_in_words(topic, lines[topic].newer, cluster))
         told = self._told.get(topic)
         found = decide_write(told, self._clusters, self._begin)
         if isinstance(found, WriteTo) and self._is_any_unread():

@@ -27,6 +27,7 @@ from starlette.routing import Route
 
 from twinshore.client.core.pushes import PushTag, digest_of, read_tag
 from twinshore.config.errors import ConfigError, RefusedError, StoreError
+from twinshore.config.frozen import HEALTH_PATH, METRICS_PATH, PUSH_PATH
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.config.sections.push import PushSettings
 from twinshore.kafka.clock import steady_s
@@ -166,13 +167,12 @@ class PushRoutes(Collector):
         self._answers: Counter[int] = Counter()
         self._registry = CollectorRegistry()
         self._registry.register(self)
-        push = "/v1/apps/{app}/push"
         self.app = Starlette(
             routes=[
-                Route(push, self._counted(self._get), methods=["GET"]),
-                Route(push, self._counted(self._put), methods=["PUT"]),
-                Route("/health", self._health),
-                Route("/metrics", self._metrics),
+                Route(PUSH_PATH, self._counted(self._get), methods=["GET"]),
+                Route(PUSH_PATH, self._counted(self._put), methods=["PUT"]),
+                Route(HEALTH_PATH, self._health),
+                Route(METRICS_PATH, self._metrics),
             ]
         )
 

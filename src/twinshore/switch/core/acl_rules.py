@@ -228,7 +228,7 @@ def plan_denial(sight: AclSnapshot, owed: Collection[Acl] = ()) -> RulesPlan:
     if sight.acls is None:
         return _nobody_kept_out(sight)
     shut, open_to_all = _can_be_ruled(sight)
-    deny = {_write_denied_to(ANY_USER, topic) for topic in shut} - sight.acls.difference(owed)
+    deny = {write_denied_to(ANY_USER, topic) for topic in shut} - sight.acls.difference(owed)
     remarks = _of_open(sight, open_to_all)
     if shut:
         remarks += [
@@ -252,7 +252,7 @@ def plan_write_block(sight: AclSnapshot, earlier: RulesPlan | None = None) -> Ru
     shut, open_to_all = _can_be_ruled(replace(sight, acls=original))
     writing = [acl for acl in original if _lets_write(acl) and acl.principal != sight.us]
     deny = {
-        _write_denied_to(acl.principal, topic)
+        write_denied_to(acl.principal, topic)
         for acl in writing
         if acl.principal != ANY_USER
         for topic in shut
@@ -342,7 +342,7 @@ def _writing(acl: Acl, topic: str) -> Acl:
     return replace(acl, name=topic, pattern=int(PatternType.LITERAL), operation=int(AclOperation.WRITE))
 
 
-def _write_denied_to(principal: str, topic: str) -> Acl:
+def write_denied_to(principal: str, topic: str) -> Acl:
     """From any host: a principal that may write from one is not to write from another either."""
     where = (int(ResourceType.TOPIC), topic, int(PatternType.LITERAL))
     return Acl(*where, principal, WILDCARD, int(AclOperation.WRITE), int(AclPermission.DENY))
@@ -603,7 +603,11 @@ def missing_home_records(
     store's row does: of others somebody else must decide."""
     found = [new[topic] for topic in topics if topic in new and topic in homes]
     true = [line for line in found if (line.cluster_id, line.term) == (home_id, homes[line.topic].term)]
-    return tuple(line for line in true if line.topic not in old or old[line.topic].word < line.word)
+    return tuple(
+        line
+        for line in true
+        if line.topic not in old or (not old[line.topic].newer and old[line.topic].word < line.word)
+    )
 
 
 def describe_old_home_writers(old: str, topics: Collection[str], *, ruled: bool | None) -> str:

@@ -45,17 +45,25 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from twinshore.config.errors import WireError
+from twinshore.config.frozen import (
+    LINE_VERSION,
+    LINE_VERSION_KEY,
+    RESCUED_HEADER,
+    RESCUED_KEY,
+    RESCUED_VERSION,
+    RESCUED_WHAT,
+)
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import TopicPartition
 from twinshore.config.sentences import count_phrase, join_names
 from twinshore.kafka.protocol.primitives import Buffer, encode_json
 from twinshore.kafka.protocol.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader, Record, iter_records
+from twinshore.routing.core.home_records import NewerLine, versioned
 from twinshore.state.core.progress_rules import PRODUCER_AGE_MS
 from twinshore.switch.core.steps import ForeignWrites, SwitchKind, TopicMove
 from twinshore.switch.core.steps import SwitchState as Switch
 
-FILE_MARK = "rescued tail"
-FORMAT_VERSION = 1
+VERSIONED = {LINE_VERSION_KEY: LINE_VERSION}
 RECORD_LINE = b'{"offset":'
 MARKER_KEY_BYTES = 4
 COMMIT_MARKER_TYPE = 1
@@ -152,8 +160,8 @@ class RescueCopies:
             self._open[key] = origin, copy, records + 1
             return
         del self._open[key]
-        with suppress(ValueError, TypeError):
-            count = RecordCount(**json.loads(value))
+        with suppress(ValueError, TypeError, WireError):
+            count = RecordCount(**_read(value.decode(), "a line"))
             if count.records == records:
                 self.whole[origin] = copy, count
 
@@ -174,7 +182,7 @@ def is_commit_marker(key: bytes | None) -> bool:
 
 
 def header_line(origin: RescueOrigin) -> str:
-    return json.dumps({"twinshore": FILE_MARK, "version": FORMAT_VERSION, **asdict(origin)})
+    return json.dumps({**VERSIONED, RESCUED_KEY: RESCUED_WHAT, "version": RESCUED_VERSION, **asdict(origin)})
 
 
 def record_line(saved: UnreplicatedRecord) -> str:
@@ -187,20 +195,21 @@ def record_line(saved: UnreplicatedRecord) -> str:
             "value": _text(one.value),
             "headers": [[_text(name), _text(value)] for name, value in one.headers],
             "fate": saved.ending,
+            **VERSIONED,  # behind the offset, by which such a line is known
         },
         separators=(",", ":"),
     )
 
 
 def count_line(count: RecordCount) -> str:
-    return json.dumps(asdict(count))
+    return json.dumps({**VERSIONED, **asdict(count)})
 
 
 def read_header(line: str, name: str) -> RescueOrigin:
     """WireError where the file is none of a rescued tail."""
     try:
-        raw: dict[str, Any] = json.loads(line)
-        if raw.pop("twinshore") != FILE_MARK or raw.pop("version") != FORMAT_VERSION:
+        raw = _read(line, name)
+        if raw.pop(RESCUED_KEY) != RESCUED_WHAT or raw.pop("version") != RESCUED_VERSION:
             raise ValueError(line)
         return RescueOrigin(**raw)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -212,7 +221,7 @@ def read_lines(lines: Iterable[str], name: str) -> Iterator[UnreplicatedRecord]:
     count = RecordCount()
     for line in lines:
         try:
-            raw: dict[str, Any] = json.loads(line)
+            raw = _read(line, name)
             if "offset" not in raw:
                 if RecordCount(**raw) != count:
                     raise WireError(f"{name} is damaged: it says {raw['records']} records and holds {count.records}")
@@ -223,6 +232,21 @@ def read_lines(lines: Iterable[str], name: str) -> Iterator[UnreplicatedRecord]:
         count = count.with_one(saved.ending)
         yield saved
     raise WireError(f"{name} is not whole: it ends behind record {count.records}")
+
+
+def _read(line: str, name: str) -> dict[str, Any]:
+    """A line of a tail without its version. WireError where that is a newer one, ValueError where it is no line."""
+    raw = json.loads(line)
+    found = versioned(raw) if isinstance(raw, dict) else None
+    if isinstance(found, NewerLine):
+        raise WireError(
+            f"{name} was written by a newer version (v {found.version}), which this one cannot read",
+            hint="read it with that version",
+        )
+    if found is None:
+        raise ValueError(line)
+    found.pop(LINE_VERSION_KEY, None)
+    return found
 
 
 def _saved(raw: dict[str, Any]) -> UnreplicatedRecord:
@@ -382,7 +406,6 @@ def _digest(record: Record) -> bytes:
     return blake2b(repr(record[1:]).encode(), digest_size=DIGEST_BYTES).digest()
 
 
-RESCUED_HEADER = b"twinshore-rescued"
 BATCH_RECORDS = 500
 BATCH_BYTES = 256 * 1024
 END_UNKNOWN = 1 << 62

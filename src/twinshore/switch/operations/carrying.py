@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError
+from twinshore.config.frozen import SWITCH_CLIENT_ID
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import Link, OffsetMode, TopicPartition, TwinNaming
 from twinshore.config.sentences import count_phrase, has_or_have, is_or_are, join_names
@@ -239,7 +240,7 @@ def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store,
     began_s, looks, told = steady_s(), 0, ""
     mirror = MirrorWatch(store, carrier.name, settings.mirror.lease_s)
     with LinkClients(
-        carrier, settings, client_id="twinshore-switch", patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S
+        carrier, settings, client_id=SWITCH_CLIENT_ID, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S
     ) as ends:
         while not asking.stop.wait(POLL_INTERVAL_S):
             waits = describe_twin_lag(carrier, fresh, ends, store)

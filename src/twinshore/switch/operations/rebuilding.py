@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from twinshore.config.errors import ConfigError, RefusedError, TwinshoreError
+from twinshore.config.frozen import RESCUED_TOPIC
 from twinshore.config.incident_policy import IncidentEffect
-from twinshore.config.model import RESCUED_TOPIC, Link, OffsetMode, TwinNaming, is_heartbeats_topic
+from twinshore.config.model import Link, OffsetMode, TwinNaming, is_heartbeats_topic
 from twinshore.config.schema import did_you_mean
 from twinshore.config.sentences import count_phrase, has_or_have, is_or_are, join_names
 from twinshore.config.settings import Settings, parse_link_name

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError, WireError
-from twinshore.config.model import RESCUED_TOPIC, Link, Plan, TopicPartition
+from twinshore.config.frozen import RESCUED_TOPIC
+from twinshore.config.model import Link, Plan, TopicPartition
 from twinshore.config.sentences import count_phrase, join_names
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from twinshore.config.errors import ConfigError, RefusedError, TwinshoreError
-from twinshore.config.model import RESCUED_TOPIC, Link, TwinNaming, is_heartbeats_topic
+from twinshore.config.frozen import RESCUED_TOPIC
+from twinshore.config.model import Link, TwinNaming, is_heartbeats_topic
 from twinshore.config.sentences import count_phrase, has_or_have, is_or_are, join_names
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms

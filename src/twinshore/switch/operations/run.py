@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError, WireError
+from twinshore.config.frozen import SWITCH_CLIENT_ID
 from twinshore.config.model import Link, TwinNaming
 from twinshore.config.sections.switch import SECTION as SWITCH
 from twinshore.config.sentences import is_or_are, join_names
@@ -26,7 +27,7 @@ from twinshore.replication.links import effective_links
 from twinshore.replication.operations.link_admin import AddLink, ChangeLink
 from twinshore.replication.operations.link_admin import act as change_links
 from twinshore.replication.operations.link_admin import plan as plan_links
-from twinshore.routing.core.home_records import HomeLog
+from twinshore.routing.core.home_records import NEWER_HINT, HomeLog, newer_in_words
 from twinshore.routing.homes_topic import HomesTopic
 from twinshore.runtime.endpoints import LinkClients
 from twinshore.runtime.lease_keeper import exclusive
@@ -124,6 +125,11 @@ def move_record_to_store(
     was done without the store is done once more with it, but for topics that have moved on since. RefusedError while
     another switch has one of the others."""
     lines = notes.read()
+    unread = [lines[topic] for topic in record.names() if topic in lines and lines[topic].newer]
+    if unread:
+        raise RefusedError(newer_in_words(unread[0].topic, unread[0].newer), hint=NEWER_HINT)
+    if notes.log.records.is_newer(record.id):
+        raise RefusedError(f"switch {record.id[:8]} goes on in a newer version", hint="go on with it in that version")
     there = read_switch_records(notes.log).get(record.id)
     if there is not None:
         record = there.record.tell(wall_ms(), "the store keeps the switch again")
@@ -249,7 +255,7 @@ def _go_on(
     link, back = links_both_ways(record, settings, store)
     with (
         exclusive(f"switch {record.id}", store, asking.by) as lease,
-        LinkClients(link, settings, client_id="twinshore-switch", patience_s=CALL_S, call_s=CALL_S) as ends,
+        LinkClients(link, settings, client_id=SWITCH_CLIENT_ID, patience_s=CALL_S, call_s=CALL_S) as ends,
     ):
         kept = store.switches.of(record.id)
         stale = kept is not None and (over is None or kept.record != over[0])

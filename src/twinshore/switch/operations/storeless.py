@@ -14,7 +14,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError
-from twinshore.config.model import TWINS_TOPIC, TwinNaming
+from twinshore.config.frozen import SWITCH_CLIENT_ID, TWINS_TOPIC
+from twinshore.config.model import TwinNaming
 from twinshore.config.sections.switch import SECTION as SWITCH
 from twinshore.config.sentences import is_or_are, join_names
 from twinshore.config.settings import Settings
@@ -122,7 +123,7 @@ def run_switch(
     now_ms = wall_ms()
     record = continue_switch(begun.record, asking.by, now_ms) if begun else begin_switch(planned.record, now_ms)
     link, back = running.links_both_ways(record, settings, where.store)
-    with LinkClients(link, settings, client_id="twinshore-switch", patience_s=CALL_S, call_s=CALL_S) as ends:
+    with LinkClients(link, settings, client_id=SWITCH_CLIENT_ID, patience_s=CALL_S, call_s=CALL_S) as ends:
         notes = HomesTopic(ends.target)
         notes.make()
         if begun:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError
+from twinshore.config.frozen import SWITCH_CLIENT_ID
 from twinshore.config.model import TERM_MAX, Link, TopicPartition, TwinNaming
 from twinshore.config.schema import did_you_mean
 from twinshore.config.sentences import count_phrase, join_names
@@ -23,7 +24,7 @@ from twinshore.kafka.metadata import TopicMetadata
 from twinshore.replication.core.filters import admits
 from twinshore.replication.core.ownership import pair_name
 from twinshore.replication.links import effective_links
-from twinshore.routing.core.home_records import HomeConflict, current_home
+from twinshore.routing.core.home_records import NEWER_HINT, HomeConflict, current_home, newer_in_words
 from twinshore.routing.homes_topic import HomesTopic
 from twinshore.state.store import Store
 from twinshore.switch.announce import refuse_claimed_topics
@@ -99,7 +100,7 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str 
 
 def _opened(name: str, settings: Settings) -> KafkaCluster:
     return KafkaCluster(
-        settings.cluster(name), client_id="twinshore-switch", patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S
+        settings.cluster(name), client_id=SWITCH_CLIENT_ID, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S
     )
 
 
@@ -156,6 +157,8 @@ def _moved(
         row = rows.get(name)
         if isinstance(said, HomeConflict):
             return (), RefusedError(f"clusters say different things of the home of {name}")
+        if said is not None and said.newer:
+            return (), RefusedError(newer_in_words(name, said.newer), hint=NEWER_HINT)
         if (said is not None and said.cluster_id != old.cluster_id()) or (row is not None and row.home != old.name):
             return (), RefusedError(f"{name} is not at home on {old.name}", hint="`twinshore link homes` shows homes")
         term = max(said.term if said is not None else 0, row.term if row is not None else 0)

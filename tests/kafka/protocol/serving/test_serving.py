@@ -33,6 +33,7 @@ from twinshore.kafka.protocol.requests import Endpoint
 I16, I32, I64 = st.integers(-(2**15), 2**15 - 1), st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 CODES = st.sampled_from([0, 1, 3, 6, 45, 87, 100])
 NAMES = st.text(max_size=12)
+BY_ID = {produce: produce.PRODUCE_VERSION_BY_ID, fetch: fetch.FETCH_VERSION_BY_ID}
 IDS = st.integers(1, 2**128 - 1).map(lambda number: number.to_bytes(16, "big"))
 PAIRS = st.none() | st.tuples(I32, I32)
 ENDPOINTS = st.lists(st.builds(Endpoint, I32, NAMES, I32, st.none() | NAMES), max_size=2)
@@ -84,7 +85,7 @@ PRODUCE_VERSIONS, FETCH_VERSIONS = list(produce.PRODUCE_VERSIONS), list(fetch.FE
 
 
 def topics_of(module: Any, version: int) -> st.SearchStrategy[Any]:
-    return IDS if version >= module.BY_ID else NAMES
+    return IDS if version >= BY_ID[module] else NAMES
 
 
 def kios_topic(entity: Any) -> str | bytes:
@@ -128,7 +129,7 @@ def test_produce_requests(version: int, data: st.DataObject) -> None:
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
 def test_a_reader_of_one_client_s_produce_requests_reads_what_anybody_would(version: int) -> None:
     """Behind a request that it remembers: the same cut anywhere, longer, or with any byte another one."""
-    topic = IDS_OF_ONE if version >= produce.SERVED_VERSION_BY_ID else "orders"
+    topic = IDS_OF_ONE if version >= produce.PRODUCE_VERSION_BY_ID else "orders"
     whole = body(
         produce.write_produce_request(
             version, ProduceRequest(None, 1, 1000, [ProduceRequestPartition(topic, 3, b"batch")])
@@ -278,7 +279,7 @@ def test_fetch_answers(version: int, data: st.DataObject) -> None:
 
 def one_of_each(module: Any, version: int) -> list[tuple[Callable[..., Any], bytes]]:
     """Each reader with bytes that have everything in them."""
-    topic: str | bytes = uuid.UUID(int=9).bytes if version >= module.BY_ID else "orders"
+    topic: str | bytes = uuid.UUID(int=9).bytes if version >= BY_ID[module] else "orders"
     if module is produce:
         request = ProduceRequest(
             "tx", 1, 5000, [ProduceRequestPartition(topic, 0, b"abc"), ProduceRequestPartition(topic, 1, None)]
@@ -313,7 +314,7 @@ def test_what_is_cut_anywhere_is_a_wire_error(module: Any, version: int) -> None
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
 def test_an_answer_that_is_cut_anywhere_is_not_taken_for_a_whole_one(version: int) -> None:
-    topic: str | bytes = uuid.UUID(int=9).bytes if version >= produce.SERVED_VERSION_BY_ID else "orders"
+    topic: str | bytes = uuid.UUID(int=9).bytes if version >= produce.PRODUCE_VERSION_BY_ID else "orders"
     written = produce.write_produce_response(
         version, ProduceResponse([ProduceResponsePartition(topic, 0, 0, 7), ProduceResponsePartition(topic, 1, 0, 8)])
     )

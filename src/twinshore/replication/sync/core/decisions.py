@@ -28,8 +28,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from enum import StrEnum
 
+from twinshore.config.frozen import HOMES_TOPIC, RESCUED_TOPIC, TWINS_TOPIC
 from twinshore.config.incident_policy import IncidentKind, IncidentPolicy, IncidentSide
-from twinshore.config.model import HOMES_TOPIC, RESCUED_TOPIC, TWINS_TOPIC, Link
+from twinshore.config.model import Link
 from twinshore.config.sentences import join_names
 from twinshore.kafka.protocol.access_control import (
     ANY_USER,

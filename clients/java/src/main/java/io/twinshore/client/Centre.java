@@ -220,11 +220,16 @@ final class Centre implements AutoCloseable {
                 return;
             }
             HomeLine line = value == null ? null : HomeLine.of(topic, value);
+            HomeLine before = homes.get(topic);
             if (value == null) {
                 homes.remove(topic);
-            } else if (line != null && !line.isFar(homes.get(topic), following.line(topic))) {
+            } else if (line == null || (before != null && before.isUnknown())) {
+                return; // one that only a newer version can read stands until it is taken away
+            } else if (line.isUnknown()) {
+                homes.put(topic, line);
+            } else if (!line.isFar(before, following.line(topic))) {
                 // Of two lines with one word the log's first stands.
-                homes.merge(topic, line, (before, now) -> now.isAbove(before) ? now : before);
+                homes.merge(topic, line, (first, now) -> now.isAbove(first) ? now : first);
             }
         }
 

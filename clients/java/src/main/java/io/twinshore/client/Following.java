@@ -16,7 +16,8 @@ import java.util.TreeSet;
  * as it has read the lines there, and has said there that it follows, within its lease; both count from before it asked.
  * After a lapse it says so first and reads then: so either it hears of a switch, or the switch sees it. A client that starts
  * waits for clusters that have not answered yet, for one lease. A hold counts from when it was heard, and
- * ends by the first reading that was asked for after its time. Times are nanoseconds of one clock.
+ * ends by the first reading that was asked for after its time. A topic of which a cluster has a line of a newer version
+ * waits while that line stands there: it is no word, and is not remembered. Times are nanoseconds of one clock.
  */
 final class Following {
     /** At home on this cluster, by this line, if there is one; without a cluster the topic waits, and {@code why} says
@@ -66,6 +67,8 @@ final class Following {
     private final Map<String, Saying> last = new HashMap<>();
     private final Map<String, Long> lastAt = new HashMap<>();
     private final Map<String, Lease> leases = new HashMap<>();
+    /** Topics of which a cluster has a line that cannot be read here. */
+    private final Map<String, Set<String>> unread = new HashMap<>();
     private long first = NEVER, number;
 
     Following(String name, List<String> topics, Iterable<String> clusters, String begin, long lease) {
@@ -99,12 +102,17 @@ final class Following {
     private void begins(String cluster) {
         leases.put(cluster, new Lease());
         last.remove(cluster);
+        unread.remove(cluster);
     }
 
     /** These lines stand on that cluster, which was asked then, and had answered by {@code heard}. */
     synchronized void read(String cluster, Iterable<HomeLine> lines, long asked, long heard) {
+        Set<String> unknown = new HashSet<>();
+        unread.put(cluster, unknown);
         for (HomeLine one : lines) {
-            if (covered(one.topic())) {
+            if (one.isUnknown()) {
+                unknown.add(one.topic());
+            } else if (covered(one.topic())) {
                 HomeLine line = inForce(one);
                 told.merge(one.topic(), new Told(line, null), (before, now) -> higher(before, line));
                 begin(told.get(one.topic()), heard);
@@ -190,6 +198,7 @@ final class Following {
             return null;
         }
         Map<String, Object> value = new LinkedHashMap<>();
+        value.put("v", 1);
         value.put("name", name);
         value.put("topics", topics);
         Map<String, long[]> words = new LinkedHashMap<>();
@@ -231,6 +240,11 @@ final class Following {
     /** Where the topic is at home as far as was heard, though that may be a while ago: for whoever reads, and so can do
      * no harm where it is at home no more. */
     synchronized Order heard(String topic, long now) {
+        for (Map.Entry<String, Set<String>> one : unread.entrySet()) {
+            if (one.getValue().contains(topic)) {
+                return waits("where topic " + topic + " is at home " + one.getKey() + " says in a form of a newer version");
+            }
+        }
         Order found = byLines(topic);
         if (!found.writes() || leases.values().stream().allMatch(one -> one.read != NEVER)) {
             return found;

@@ -9,13 +9,16 @@ import java.util.regex.Pattern;
 
 /** Where a topic is at home, as a line of {@code twinshore.homes} says. Compared by its word: the term, then the step.
  * {@code points}: for each partition, the offset at which the topic came to this home. {@code holdMs}: for how long a
- * line that holds counts, from when it is heard; 0 until another word comes. */
+ * line that holds counts, from when it is heard; 0 until another word comes. {@code UNKNOWN}: a newer version wrote the
+ * line in a form that cannot be read here. So the topic has a home, and nobody here knows which: never none. */
 record HomeLine(
     String topic, String home, String clusterId, long term, long step, State state, List<Long> points, long holdMs) {
-    enum State { SETTLED, ANNOUNCED, HELD }
+    enum State { SETTLED, ANNOUNCED, HELD, UNKNOWN }
 
     private static final Pattern TOPIC = Pattern.compile("[a-zA-Z0-9._-]{1,249}");
     private static final int BYTES_MAX = 1 << 19, PARTITIONS_MAX = 20_000, HOLD_MS_MAX = 86_400_000;
+    /** Of the lines that are read here; a line that names none is of this one. */
+    private static final int VERSION = 1;
     private static final ObjectMapper JSON = new ObjectMapper();
 
     /** Whether a hold ended by time alone: rules of its switch may keep writers out until somebody ends that. */
@@ -32,6 +35,10 @@ record HomeLine(
     boolean agrees(HomeLine other) {
         return equals(new HomeLine(
             other.topic, home, other.clusterId, other.term, other.step, other.state, other.points, other.holdMs));
+    }
+
+    boolean isUnknown() {
+        return state == State.UNKNOWN;
     }
 
     boolean isAbove(HomeLine other) {
@@ -62,6 +69,10 @@ record HomeLine(
         if (said == null || !said.isObject()) {
             return null;
         }
+        int version = versionOf(said);
+        if (version != VERSION) {
+            return version < VERSION ? null : new HomeLine(topic, "", "", 0, 0, State.UNKNOWN, List.of(), 0);
+        }
         String home = said.path("home").textValue(), id = said.path("cluster_id").textValue();
         JsonNode term = said.path("term"), step = said.path("step");
         State state = stateOf(said.path("state").textValue());
@@ -73,6 +84,13 @@ record HomeLine(
         JsonNode hold = said.path("hold_ms");
         long holdMs = isNumber(hold) && hold.longValue() <= HOLD_MS_MAX ? hold.longValue() : 0;
         return sound ? new HomeLine(topic, home, id, term.longValue(), step.longValue(), state, points, holdMs) : null;
+    }
+
+    /** 0 where it is none. Of a newer one nothing else is looked at. */
+    private static int versionOf(JsonNode said) {
+        JsonNode version = said.path("v");
+        boolean sound = version.isIntegralNumber() && version.canConvertToInt() && version.intValue() > 0;
+        return version.isMissingNode() ? VERSION : sound ? version.intValue() : 0;
     }
 
     /** A list of two is a count and the point of so many partitions; null where one is neither. */
@@ -98,7 +116,7 @@ record HomeLine(
 
     private static State stateOf(String word) {
         for (State state : State.values()) {
-            if (state.name().toLowerCase(java.util.Locale.ROOT).equals(word)) {
+            if (state != State.UNKNOWN && state.name().toLowerCase(java.util.Locale.ROOT).equals(word)) {
                 return state;
             }
         }
