@@ -10,8 +10,8 @@ import pytest
 from twinshore.config.errors import ConfigError
 from twinshore.config.incident_policy import POLICY_TOPIC, IncidentKind
 from twinshore.config.settings import parse_settings
-from twinshore.monitoring import delay_operations
-from twinshore.monitoring.delay_operations import (
+from twinshore.monitoring import operations
+from twinshore.monitoring.operations import (
     CheckStatus,
     ForgetWatcher,
     act,
@@ -97,21 +97,21 @@ def test_what_is_written_while_it_looks_is_not_from_the_future(store: Store) -> 
 
 
 def test_a_verdict_has_its_level_and_why(store: Store) -> None:
-    well = delay_operations.check_links((), "", SETTINGS, store, clock=lambda: NOW_MS)
+    well = operations.check_links((), "", SETTINGS, store, clock=lambda: NOW_MS)
     assert str(well) == "OK: 3 places watched, recovery point 2.5 s"
-    assert delay_operations.read_figure("lag", (), "orders", SETTINGS, store, clock=lambda: NOW_MS).value == 10
+    assert operations.read_figure("lag", (), "orders", SETTINGS, store, clock=lambda: NOW_MS).value == 10
     store.delay.raise_alarm(AlarmRow(LINK, "recovery point", "orders", "", "orders are late", NOW_MS - 9_000))
-    late = delay_operations.check_links((), "", SETTINGS, store, clock=lambda: NOW_MS)
+    late = operations.check_links((), "", SETTINGS, store, clock=lambda: NOW_MS)
     assert (late.level, late.sentences) == (CheckStatus.WARNING, ("orders are late [for 9 s, read 1 s ago]",))
-    assert delay_operations.read_figure("alarms", (), "", SETTINGS, store, clock=lambda: NOW_MS).value == 1
+    assert operations.read_figure("alarms", (), "", SETTINGS, store, clock=lambda: NOW_MS).value == 1
     later_ms = NOW_MS + 600_000
-    assert delay_operations.check_links((), "", SETTINGS, store, clock=lambda: later_ms).level is CheckStatus.CRITICAL
+    assert operations.check_links((), "", SETTINGS, store, clock=lambda: later_ms).level is CheckStatus.CRITICAL
     assert (
         "has said nothing for 600 s"
-        in delay_operations.read_figure("alarms", (), "", SETTINGS, store, clock=lambda: later_ms).why
+        in operations.read_figure("alarms", (), "", SETTINGS, store, clock=lambda: later_ms).why
     )
     with pytest.raises(ConfigError, match="no item 'speed'"):
-        delay_operations.read_figure("speed", (), "", SETTINGS, store, clock=lambda: NOW_MS)
+        operations.read_figure("speed", (), "", SETTINGS, store, clock=lambda: NOW_MS)
 
 
 def test_an_alarm_that_nobody_judges_any_more_is_not_told_as_of_now(store: Store) -> None:
@@ -137,7 +137,7 @@ def test_an_alarm_that_nobody_judges_any_more_is_not_told_as_of_now(store: Store
         assert found.sentences()[0] == f"alarm that {then}, {ago}: east does not answer"
         assert found.sentences()[1] == f"  with it, {then}, {ago}: orders are late"
         assert [one["watched"] for one in found.as_values()["alarms"]] == [False, False]
-        said = delay_operations.check_links((), "", SETTINGS, store, clock=lambda: later_ms)
+        said = operations.check_links((), "", SETTINGS, store, clock=lambda: later_ms)
         assert said.level is CheckStatus.CRITICAL
         assert f"east does not answer [{then}, {ago}]" in str(said) and "[for " not in str(said)
         assert describe_alarm_durations(rows, SETTINGS, store, clock=lambda: later_ms) == [f"{then}, {ago}"] * 2

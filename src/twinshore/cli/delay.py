@@ -17,7 +17,7 @@ from twinshore.kafka.clock import wall_ms
 from twinshore.runtime.logging import LogWriter
 
 if TYPE_CHECKING:
-    from twinshore.monitoring.delay_operations import TopicDelay
+    from twinshore.monitoring.operations import TopicDelay
 
 CRITICAL = 2
 TOPIC = typer.Option("", "--topic", help="Only this topic.")
@@ -46,7 +46,7 @@ def show(
     """Shows how far behind each topic is, as a monitor saw it last, and what alarms stand. Asks no cluster."""
     if context.invoked_subcommand:
         return
-    from twinshore.monitoring.delay_operations import read_delays
+    from twinshore.monitoring.operations import read_delays
     from twinshore.state.opening import open_for_report
 
     loaded = load_cli_settings(settings)
@@ -82,7 +82,7 @@ def forget(
     name: str = typer.Argument(help="As `twinshore delay` shows it before the colon."), settings: Path = SETTINGS
 ) -> None:
     """Removes a monitor, or a watch-watchers, that was killed and will not come back, so that no alarm misses it."""
-    from twinshore.monitoring.delay_operations import ForgetWatcher, act, plan
+    from twinshore.monitoring.operations import ForgetWatcher, act, plan
     from twinshore.state.opening import open_for_report
 
     with open_for_report(load_cli_settings(settings), NOT_WATCHED, WATCH_IT) as store:
@@ -105,7 +105,7 @@ def check(
     it looks at the alarms of that topic and of whole links. With --item it prints no number, and ends with 2, if the
     figure is too old or if nobody would raise an alarm.
     """
-    from twinshore.monitoring import delay_operations as checks
+    from twinshore.monitoring import operations as checks
     from twinshore.state.opening import open_for_report
 
     checks.check_item(item)
@@ -133,7 +133,7 @@ def alarms(
     json_output: bool = JSON,
 ) -> None:
     """Shows the history of alarms, newest first."""
-    from twinshore.monitoring.delay_operations import describe_alarm_durations, read_alarm_history
+    from twinshore.monitoring.operations import describe_alarm_durations, read_alarm_history
     from twinshore.state.opening import open_for_report
 
     loaded = load_cli_settings(settings)

@@ -412,7 +412,7 @@ def end_of_last_batch(records: memoryview) -> int:
     """The offset behind the last complete batch of a fetch, -1 where none is complete."""
     compiled = compiled_loops()
     if compiled is not None and len(records):
-        after, place = compiled.get_last_judged_ms(np.frombuffer(records.toreadonly(), dtype=np.uint8), 0)
+        after, place = compiled.last_of(np.frombuffer(records.toreadonly(), dtype=np.uint8), 0)
         if place == len(records):
             return int(after)
         rest = split_batches(records[place:])

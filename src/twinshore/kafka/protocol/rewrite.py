@@ -256,10 +256,9 @@ def merge_small(
                 merged_count = len(out)  # each packed one so far is a piece of its own
                 break
             left -= len(plain)
-            chosen = record_frames(plain, header)
-            ours_anew = rewrite_frames(plain, header, chosen, base_timestamp, base_offset=base_offset)
-            out.append(ours_anew.data)
-            timestamp = ours_anew.max_timestamp
+            moved = rewrite_frames(plain, header, record_frames(plain, header), base_timestamp, base_offset=base_offset)
+            out.append(placed.data)
+            timestamp = placed.max_timestamp
         if timestamp > latest:
             latest = timestamp
         next_offset = offset + last_delta + 1
