@@ -256,9 +256,9 @@ def merge_small(
                 merged_count = len(out)  # each packed one so far is a piece of its own
                 break
             left -= len(plain)
-            moved = rewrite_frames(plain, header, record_frames(plain, header), base_timestamp, base_offset=base_offset)
-            out.append(placed.data)
-            timestamp = placed.max_timestamp
+            new = rewrite_frames(plain, header, record_frames(plain, header), base_timestamp, base_offset=base_offset)
+            out.append(new.data)
+            timestamp = new.max_timestamp
         if timestamp > latest:
             latest = timestamp
         next_offset = offset + last_delta + 1
