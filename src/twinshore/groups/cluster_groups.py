@@ -1,4 +1,4 @@
-"""One direction of a link: what groups read on the one side becomes known on the other. One call is one round."""
+"""One sync direction of a link: offsets of the reading side become known on the writing side, round by round."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ UNKNOWN_END_RETRY_S = 15.0
 
 
 class OffsetReader(Protocol):
-    """Says where groups stand."""
+    """Reads committed offsets."""
 
     @property
     def name(self) -> str: ...
@@ -56,7 +56,7 @@ class OffsetReader(Protocol):
 
 
 class OffsetClient(OffsetReader, Protocol):
-    """A cluster's groups, as `kafka.groups.Groups` asks and commits them."""
+    """A cluster's groups, as `ConsumerGroups` reads and commits them."""
 
     @property
     def asked(self) -> Counter[str]: ...
@@ -71,7 +71,7 @@ class OffsetClient(OffsetReader, Protocol):
 
 
 class LogEndSource(Protocol):
-    """The cluster whose logs end somewhere."""
+    """Reads log ends of a cluster."""
 
     def offsets_of_each(
         self, parts: Iterable[TopicPartition], which: OffsetKind
@@ -82,7 +82,7 @@ DecideCommit = Callable[..., CommitDecision]
 
 
 class SyncDirection:
-    """`reader` is asked where groups stand, `writer` is told. `held`: groups whose places the reader keeps back."""
+    """`reader` reports offsets, `writer` receives commits. `held`: groups whose offsets the reader holds back."""
 
     def __init__(
         self,
@@ -122,8 +122,9 @@ class SyncDirection:
         may: Callable[[], bool] = always_allowed,
         holds: Callable[[], bool] = always_allowed,
     ) -> DirectionResult:
-        """One round. `may`: whether the link is still ours to act for. `holds`: whether the scope still does; asked
-        once the ends are known, since no place up to such an end is a wrong one."""
+        """Runs one round. `may`: whether this process still owns the link. `holds`: whether the scope is still valid;
+        called after the log ends are read, since no offset up to such an end is wrong.
+        """
         turn, book = DirectionResult(), self.book
         if scope is not book.scope or now_s >= self._ends_until_s:
             # An end is trusted to grow only, and only for a while: a twin's log can be lost as any other.
@@ -157,7 +158,7 @@ class SyncDirection:
         return turn
 
     def _over(self, some: Iterable[tuple[str, GroupState]], now_s: float, wishes: Container[str] = ()) -> None:
-        """Marks these groups as compared. Where an end is not known, the next round compares the group again."""
+        """Marks these groups as compared. Without a known log end, the next round compares the group again."""
         for name, entry in some:
             if entry.renews and name not in wishes:
                 self.book.renewed(entry, now_s)
@@ -166,7 +167,7 @@ class SyncDirection:
             entry.check = any(parts[where][0] not in self._ends for where in entry.open)
 
     def _portions(self, nodes: Mapping[str, int]) -> Iterator[tuple[int, list[str]]]:
-        """Groups that are read and committed together, by their coordinator."""
+        """Yields groups to read and commit together, by coordinator."""
         by_node: dict[int, list[str]] = {}
         for name, node in nodes.items():
             by_node.setdefault(node, []).append(name)
@@ -178,7 +179,7 @@ class SyncDirection:
                 yield node, some
 
     def _fresh(self, node: int, read_at_s: float, turn: DirectionResult) -> bool:
-        """Whether what was read of the groups there is young enough to commit by. This process may have been paused."""
+        """Returns whether the offsets read there are recent enough to commit. This process may have stalled."""
         fresh = self._clock() - read_at_s < TARGET_READ_MAX_AGE_S
         self._at_once = min(GROUPS_PER_COMMIT_MAX, self._at_once * 2) if fresh else max(1, self._at_once // 2)
         if not fresh:
@@ -220,7 +221,7 @@ class SyncDirection:
         turn.unheard = None if reading.away or away else refused.keys() | (names & set(self._held()))
 
     def _let_go(self, names: set[str]) -> None:
-        """Forgets groups that are no more. A coordinator that moves lists none of its groups for a moment."""
+        """Drops groups that are gone. A moving coordinator lists none of its groups for a moment."""
         gone = self._known.keys() - names
         self._missed = {name: self._missed.get(name, 0) + 1 for name in gone}
         over = [name for name, times in self._missed.items() if times >= ROUNDS_UNTIL_GONE]
@@ -241,7 +242,7 @@ class SyncDirection:
         self.book.absent(absent)
 
     def refusals(self) -> dict[str, tuple[float, str]]:
-        """The groups that a cluster refuses, or of which it refuses some places: since when, and in which words."""
+        """Returns refused groups, and groups with refused offsets: since when, and why."""
         entries = {name: one for name, one in self.book.entries.items() if one.refused and not one.live}
         places = {name: (one.refused[min(one.refused)][1], one.refused.values()) for name, one in entries.items()}
         found = {name: (min(since_s for since_s, _ in some), words) for name, (words, some) in places.items()}
@@ -252,8 +253,9 @@ class SyncDirection:
     def _spots(
         self, due: Mapping[str, GroupState], now_s: float, turn: DirectionResult
     ) -> dict[str, dict[TopicPartitionTuple, tuple[TranslatedOffset, int]]]:
-        """For each group and partition: where the group would stand on the other side, and where the log there ends. A
-        place that cannot be further on is not asked for. Where no end is known, the group gets no place yet."""
+        """Returns the translated offset and the log end, by group and partition. Offsets that cannot have moved on are
+        skipped; without a log end the group waits.
+        """
         spots: dict[str, dict[TopicPartitionTuple, TranslatedOffset]] = {}
         short: set[TopicPartitionTuple] = set()
         parts = self.book.scope.parts
@@ -284,7 +286,7 @@ class SyncDirection:
         }
 
     def _stands(self, entry: GroupState, where: TopicPartitionTuple, spot: TranslatedOffset) -> bool:
-        """Whether it stands where the twin ends, and the twin has not grown."""
+        """Returns whether the group is at the end of the twin, and the twin has not grown."""
         goal = min(spot.offset, self._ends[self.book.scope.parts[where][0]])
         memory = self.book.memory_of(entry, where)
         whole = spot.reached and goal == spot.offset
@@ -314,8 +316,9 @@ class SyncDirection:
     def _theirs(
         self, node: int, spots: Mapping[str, Mapping[TopicPartitionTuple, object]], now_s: float, turn: DirectionResult
     ) -> dict[str, Mapping[TopicPartitionTuple, CommittedOffset]]:
-        """The places that these groups have there now; what cannot be asked for is left out until the next round. A
-        group that is not listed is asked for all the same: its coordinator may just be moving."""
+        """Returns the groups' offsets on the writing side; those without an answer wait for the next round. Unlisted
+        groups are asked for too: their coordinator may be moving.
+        """
         parts = self.book.scope.parts
         # Whether a group has any place there matters where none is made.
         wanted: dict[str, list[TopicPartitionTuple] | None] = {
@@ -345,7 +348,7 @@ class SyncDirection:
         theirs: Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]],
         now_s: float,
     ) -> dict[str, dict[TopicPartitionTuple, PlannedCommit]]:
-        """What to commit, by group and place on the writing side. All else is settled here."""
+        """Returns what to commit, by group and target partition, and settles the rest."""
         parts, book = self.book.scope.parts, self.book
         wishes: dict[str, dict[TopicPartitionTuple, PlannedCommit]] = {}
         for name, there in theirs.items():

@@ -1,4 +1,4 @@
-"""A source's groups, of which some are known to the link's rounds only once what their readers wrote has crossed."""
+"""A source's groups, some held back until the output of their consumers is replicated."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NO_TWIN = "the link keeps no twin of that now, or its leader does not answer"
 
 
 class OutputWait(NamedTuple):
-    """`in_vain`: no crossing of records alone will end it."""
+    """`in_vain`: replication alone will not end the wait."""
 
     since_s: float
     words: str
@@ -50,23 +50,26 @@ class OutputReplication(Protocol):
     """The link's topics on both sides."""
 
     def scope(self) -> SyncScope:
-        """Of which there are twins now."""
+        """Returns the current twins."""
 
     def topics(self) -> Mapping[str, int]:
-        """Those of the source that the link may carry, and how many partitions each has: none of it, where the topic is
-        at home elsewhere, and what is written there need not cross."""
+        """Returns the partition counts of source topics that the link may replicate; 0 if the topic's home is
+        elsewhere, so that its records need no replication.
+        """
 
     def ends(self, parts: Sequence[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
-        """Where these logs of the source end now; those that cannot be asked for are left out."""
+        """Returns current log ends on the source; without those that cannot be read."""
 
     def crossed(self, parts: Sequence[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
-        """How far each has crossed, by its twin's end and by the receipts; those without a twin are left out."""
+        """Returns how far each partition is replicated, by the twin's end and the progress; without those that have no
+        twin.
+        """
 
 
 class OutputAwareGroups:
-    """`reader` with the places of some groups held back. One thread's. `waiting`: since when
-    each group waits, and for what. `unmatched_outputs`: expressions of the rules that met no topic when that was last
-    seen."""
+    """Wraps `reader`, and holds back offsets of some groups. Use from one thread. `waiting`: since when each group
+    waits, and why. `unmatched`: patterns of the rules that matched no topic at the last check.
+    """
 
     def __init__(
         self,
@@ -92,14 +95,15 @@ class OutputAwareGroups:
         return self._reader.name
 
     def held(self) -> frozenset[str]:
-        """Groups that have places, of which none may be known yet."""
+        """Returns groups with offsets, none of them released yet."""
         return frozenset(self._raw.keys() - self._released.keys())
 
     def places(
         self, wanted: GroupsByCoordinator, known: Mapping[str, GroupOffsets]
     ) -> tuple[dict[str, GroupOffsets], dict[int, KafkaError]]:
-        """The places that the reader tells. A group that waits for its outputs is given its places of an earlier
-        moment; where there was no such moment yet, the group is left out (`held`)."""
+        """Returns the offsets. A group that waits for its output gets earlier offsets; without any, the group is left
+        out (`held`).
+        """
         if not self._rules:
             return self._reader.places(wanted, known)
         self._forget({name for groups in wanted.values() for name in groups})
@@ -123,8 +127,9 @@ class OutputAwareGroups:
         return free | known_now, away
 
     def lag_of(self, group: str) -> int:
-        """By how many records the places that were given out are behind the group's own. A place that was never
-        given out is not counted: nobody knows where the target's would begin."""
+        """Returns by how many records the released offsets lag the group's own. Offsets never released do not count:
+        where the target would begin is unknown.
+        """
         raw, given = self._raw.get(group), self._given.get(group)
         if raw is None or given is None:
             return 0
@@ -138,8 +143,9 @@ class OutputAwareGroups:
                 del kept[name]
 
     def _rescope(self, scope: SyncScope) -> None:
-        """Forgets what was given out, and what waits, of groups with places in topics that have gone or come: others
-        have moved these groups meanwhile. Such a group is known again once what it has written by now has crossed."""
+        """Drops released and waiting offsets of groups in topics that came or went: another link may have moved these
+        groups. They are released again once their current output is replicated.
+        """
         topics = added_topics(self._scope, scope) | added_topics(scope, self._scope)
         self._scope = scope
         said = (self._raw, self._taken, self._released) if topics else ()
@@ -155,7 +161,7 @@ class OutputAwareGroups:
         return known
 
     def _take(self, groups: Mapping[str, GroupOffsets], now_s: float) -> None:
-        """Asks where the logs end that these write to, after their places were read."""
+        """Reads the ends of the output logs, after the offsets were read."""
         new = {name: said for name, said in groups.items() if self._taken.get(name) is not said}
         if not new:
             return
@@ -176,7 +182,7 @@ class OutputAwareGroups:
             self._moments[name] = OffsetSnapshot(said, {where: ends[where] for where in ours if ends[where]}, now_s)
 
     def _look(self, now_s: float) -> None:
-        """Lets go of the groups of which all has crossed."""
+        """Releases groups whose output is replicated."""
         old = {name: one for name, one in self._moments.items() if now_s - one.asked_s >= ENDS_REFRESH_INTERVAL_S}
         if old:
             topics = self._crossing.topics()
@@ -219,9 +225,9 @@ class OutputAwareGroups:
 
 
 class LinkOutputReplication:
-    """How far the topics of a link have crossed: by the ends that both clusters tell now, and by the store's receipts.
-    `link` and `scope` give what holds now; `receipted`: how far each partition has crossed, by the store; `elsewhere`:
-    which topics are at home on the target."""
+    """Replication of a link's topics, by the log ends of both clusters and the stored progress. `link` and `scope`
+    return current values. `receipted`: progress by partition. `elsewhere`: topics whose home is the target.
+    """
 
     def __init__(
         self,
@@ -241,7 +247,7 @@ class LinkOutputReplication:
         return self._scope()
 
     def topics(self) -> Mapping[str, int]:
-        """Also those that are hidden from this user, or that nobody answers for, as far as they are known."""
+        """Includes known topics that are hidden from this user, or that do not answer."""
         seen = self._source.metadata(None, refresh=True).topics
         found = {name: one for name, one in seen.items() if not one.error and admits(self._link(), name)}
         counts = {name: len(one.partitions) for name, one in found.items()}
@@ -283,7 +289,7 @@ class LinkOutputReplication:
 def _ends(
     cluster: KafkaCluster, parts: Mapping[TopicPartitionTuple, TopicPartitionTuple], which: OffsetKind
 ) -> dict[TopicPartitionTuple, int]:
-    """By each name, the end of the log that is called as its value there."""
+    """Returns log ends by key; `parts` maps each key to its name on that cluster."""
     named = {TopicPartition(*there): where for where, there in parts.items()}
     found, _ = cluster.offsets_of_each(list(named), which) if named else ({}, {})
     return {named[one]: end for one, end in found.items()}

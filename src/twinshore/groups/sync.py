@@ -1,4 +1,4 @@
-"""A link's rounds: both clusters' groups listed once, then each direction takes its turn."""
+"""Offset sync rounds of a link: lists the groups of both clusters once, then runs each direction."""
 
 from __future__ import annotations
 
@@ -87,21 +87,21 @@ STATUSES_WORST_FIRST = (
 
 
 def group_names_row(link: str, kind: str, names: Collection[str], now_ms: int) -> LinkStateRow:
-    """The row that keeps them."""
+    """Returns the row that stores the names."""
     listed = sorted(names) if len(names) <= NAMES_MAX else []
     value = base64.b85encode(zlib.compress(json.dumps(listed).encode())).decode()
     return LinkStateRow(link, kind, "", value, kind, now_ms)
 
 
 def parse_group_names(rows: Iterable[LinkStateRow]) -> frozenset[str]:
-    """What such a row keeps; nothing without one, or where its value is empty."""
+    """Returns the stored names; none if there is no row or an empty value."""
     for row in rows:
         return frozenset(json.loads(zlib.decompress(base64.b85decode(row.value))) if row.value else ())
     return frozenset()
 
 
 class _Asks(TypedDict):
-    """What each direction of a round is told alike."""
+    """Arguments that both directions of a round share."""
 
     may: Callable[[], bool]
     holds: Callable[[], bool]
@@ -109,7 +109,7 @@ class _Asks(TypedDict):
 
 @dataclass(slots=True)
 class SyncRoundResult:
-    """What one round did and took; `asked` are requests by their names, on both clusters."""
+    """Result and cost of one round. `asked`: requests by name, on both clusters."""
 
     groups: int = 0
     changed: int = 0
@@ -128,8 +128,9 @@ class SyncRoundResult:
 
 
 class GroupSync:
-    """One link's. `close` ends its connections. `leaves`: topics that a switch has the link let go are left alone.
-    `stable`: as `ConsumerGroups` has it."""
+    """Syncs the groups of one link. `close` ends its connections. `leaves`: skip topics that a switch has taken from
+    the link. `stable`: as for `ConsumerGroups`.
+    """
 
     def __init__(
         self,
@@ -179,7 +180,7 @@ class GroupSync:
             one.close()
 
     def run(self, now_s: float, *, may: Callable[[], bool] = always_allowed) -> SyncRoundResult:
-        """One round. `may` is asked before each commit: the link may have become another process's since it began."""
+        """Runs one round. `may` is called before each commit: another process may own the link by now."""
         begun_s = time.perf_counter()
         done = SyncRoundResult()
         self._positions = None
@@ -206,7 +207,7 @@ class GroupSync:
     def _share(
         self, reading: GroupListings, writing: GroupListings, now_s: float, done: SyncRoundResult, asks: _Asks
     ) -> None:
-        """Starts of share groups, now and then: they move only as whole runs of records are done with."""
+        """Syncs share group starts, less often: a start moves only when whole runs of records are done."""
         if now_s - self._shared_at_s < SHARE_GROUPS_INTERVAL_S or not any(
             one.kind == SHARE_TYPE for one in reading.groups.values()
         ):
@@ -232,25 +233,26 @@ class GroupSync:
         return one.kind == SHARE_TYPE and self.admits(one.group)
 
     def entries(self) -> dict[str, GroupState]:
-        """What is remembered of the groups whose places go to the target."""
+        """Returns the memory of groups whose offsets go to the target."""
         shared = self._shares.book.entries if self._shares else {}
         return {**shared, **self._forward.book.entries} if self._forward else {}
 
     def waiting(self) -> dict[str, tuple[float, int]]:
-        """Groups that wait for what their readers wrote: since when, and how many records they have read meanwhile."""
+        """Returns groups that wait for their output: since when, and their lag in records."""
         together = self._together
         return {name: (one.since_s, together.lag_of(name)) for name, one in together.waiting.items()}
 
     def refusals(self, now_s: float) -> str:
-        """Which groups a cluster refuses again and again, in words for the ledger."""
+        """Describes lasting refusals, for the incident log."""
         ways = [one for one in (self._shares, self._back, self._forward) if one is not None]
         found = {name: one for way in ways for name, one in way.refusals().items()}
         waits = {name: (one.since_s, one.words) for name, one in self._together.waiting.items() if one.in_vain}
         return describe_refusals({**waits, **found}, now_s)
 
     def begin(self, now_s: float, *, source_gone: bool = False) -> None:
-        """Learns what holds now: the operators' filters, and every few seconds which twins there are. Where the source
-        is gone, its topics are believed to be those of which the twins are."""
+        """Reads the operators' filters, and every few seconds the twins. If `source_gone`, source topic ids are assumed
+        to be those of the twins.
+        """
         self._held = self._held or pin_cluster_ids(self.link, self._store, self.source, self.target)
         version = self._store.controls.version(self.link.name)
         if version != self._control_version:
@@ -277,7 +279,7 @@ class GroupSync:
                 self._carried.clear()
 
     def _see_ways(self, forward: SyncDirection) -> None:
-        """Whether what groups read at the target comes to the source: as links change, where no setting says it."""
+        """Updates whether target offsets are synced to the source: by the setting, or else by the existing links."""
         revision = self._store.revisions.of(LINKS_SUBJECT)
         if revision == self._links_revision:
             return
@@ -297,8 +299,9 @@ class GroupSync:
             self._back, forward.echo = None, None
 
     def _hear_switches(self) -> None:
-        """Which topics are let go, and at once whether one has changed homes: where it is written now, other records
-        come to have the offsets that groups read at the old home."""
+        """Reads which topics a switch has taken, and notices a change of homes at once: the new home then writes other
+        records at offsets that groups read on the old one.
+        """
         pair = pair_name(self.link)
         version = self._store.topics_in_switch.version(pair)
         if version != self._switching_version:
@@ -309,18 +312,18 @@ class GroupSync:
             self._switching_version = version
 
     def _holds(self) -> bool:
-        """Whether no topic has changed homes since this round began."""
+        """Returns whether no topic has changed homes since this round began."""
         return self._store.topics_in_switch.version(pair_name(self.link)) == self._switching_version
 
     def rules_for(self, group: str, *sides: Mapping[TopicPartitionTuple, CommittedOffset]) -> CommitRules:
-        """What holds for the group's places, which are these on the two sides."""
+        """Returns the rules for the group, given its offsets on the two sides."""
         if self._forward is None:
             return CommitRules()
         rules = self._forward.book.rules_for(group, self._forward.rules)
         return rules._replace(notes=rules.notes or any(has_metadata(place) for one in sides for place in one.values()))
 
     def _know_names(self, book: SyncState) -> None:
-        """What the processes before have learned. Where the link left no marks, any place may be its own."""
+        """Loads what earlier processes have learned. If the link wrote no marks, any offset may be its own."""
         name = self.link.name
         book.noted = set(parse_group_names(self._store.link_states.of(name, GROUPS_WITH_METADATA_KIND)))
         marked = self._store.link_states.of(name, UNMARKED_GROUPS_KIND)
@@ -331,7 +334,7 @@ class GroupSync:
             self._kept[UNMARKED_GROUPS_KIND] = owed
 
     def _keep_names(self, book: SyncState, turn: DirectionResult) -> None:
-        """What the next process must know. Until every coordinator was heard nobody knows which groups there are."""
+        """Saves what the next process needs. The set of groups is unknown until every coordinator has answered."""
         if not self.link.groups.marks:
             book.owed = None  # Should marks be left one day, places that were moved until then have none.
         elif book.owed is not None or turn.unheard is not None:
@@ -347,14 +350,14 @@ class GroupSync:
             self._kept |= names
 
     def admits(self, group: str) -> bool:
-        """Whether the group follows, by the link's filters."""
+        """Returns whether the link's filters admit the group."""
         known = self._admitted.get(group)
         if known is None:
             known = self._admitted[group] = self.link.control.admits_group(group)
         return known
 
     def _look(self, *, source_gone: bool) -> SyncScope:
-        """Which twins there are now, as the store and both clusters say."""
+        """Returns the current twins, by the store and both clusters."""
         rows = [row for row in self._store.twins.of(self.link.name) if row.topic not in self._left]
         topics = sorted({row.topic for row in rows})
         twins = sorted({self.link.twin_of(topic) for topic in topics})
@@ -369,8 +372,9 @@ class GroupSync:
         return build_run_translation(self._store, self.link.name, where, lambda: self._crossed().get(where, 0))
 
     def _carried_to(self, where: TopicPartitionTuple, offset: int) -> int:
-        """How far the link carried the partition; asked again, once a round, where that is below the offset. Receipts
-        are written a little after what they tell of: whoever looks once waits for them."""
+        """Returns the link's progress on the partition; reads the store again, once a round, if that is below the
+        offset. Progress is stored with a delay, so a single read waits for it.
+        """
         if self._carried.get(where, -1) < offset:
             self._carried.update(self._crossed())
         while not self._leaves and self._carried.get(where, 0) < offset and time.monotonic() < self._receipts_until_s:
@@ -380,14 +384,14 @@ class GroupSync:
         return self._carried.get(where, 0)
 
     def _crossed(self) -> Mapping[TopicPartitionTuple, int]:
-        """How far the source has crossed, as it was at some moment of this round."""
+        """Returns the link's progress, as of some moment of this round."""
         if self._positions is None:
             known = self._store.receipts.positions(self.link.name)
             self._positions = {(one.topic, one.partition): one.to_offset for one in known}
         return self._positions
 
     def _retention(self) -> float:
-        """For how long the target remembers what an idle group has committed; the shortest of its brokers counts."""
+        """Returns how long the target keeps offsets of an idle group: the shortest retention of its brokers."""
         if self._retention_s is None:
             found = RETENTION_DEFAULT_S
             try:
@@ -406,7 +410,7 @@ class GroupSync:
 def build_run_translation(
     store: Store, link: str, where: TopicPartitionTuple, crossed: Callable[[], int]
 ) -> RunTranslation:
-    """The translation of a mapped partition, by what the store keeps; `crossed`: how far the source has crossed."""
+    """Returns the translation of a mapped partition, by the store. `crossed`: how far the source is replicated."""
     topic, partition = where
 
     def around(offset: int, on_target: bool) -> tuple[OffsetRun | None, OffsetRun | None]:
@@ -416,7 +420,7 @@ def build_run_translation(
 
 
 def worst_status(entry: GroupState) -> tuple[GroupSyncStatus, int, float]:
-    """The group as a whole: the worst of its places, records that it is behind by, since when; since -1: never."""
+    """Returns the group's worst status, records behind, and since when (-1: never)."""
     if entry.live:
         return GroupSyncStatus.LIVE, 0, -1.0
     if not entry.standing:

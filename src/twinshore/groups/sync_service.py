@@ -1,6 +1,5 @@
-"""The word that a link's rounds leave in the store: what they say of each group, for when the source is lost.
-
-Rounds of one link, in a task beside its mirror: they can be late or fail, and hinder no record.
+"""Runs a link's offset sync beside its mirror, and stores the status of each group, for when the source is down. Late
+or failed rounds do not affect replication.
 """
 
 from __future__ import annotations
@@ -50,9 +49,9 @@ def build_status(
     now_ms: int,
     waiting: Mapping[str, tuple[float, int]] = NO_GROUPS_WAITING,
 ) -> dict[str, Any]:
-    """The last round in figures, and each group that differs: how, by how many records, since when, and which of its
-    places are somebody's own, and which are refused. `waiting`: groups of which the rounds know earlier places only, or
-    none; since when, and how many records later their places are."""
+    """Returns figures of the last round, and each group that differs: status, records behind, since when, its own and
+    its refused offsets. `waiting`: groups held back, with since when and additional lag.
+    """
     differ: dict[str, list[Any]] = {}
     counts: dict[str, int] = {}
     behind = 0
@@ -86,12 +85,12 @@ def build_status(
 
 
 def compared_groups(entries: Mapping[str, GroupState]) -> frozenset[str]:
-    """The groups whose places on both sides are known; a coordinator that does not answer leaves others out."""
+    """Returns the groups whose offsets are known on both sides; a silent coordinator leaves others out."""
     return frozenset(name for name, entry in entries.items() if entry.live or not entry.check)
 
 
 def read_status(store: Store, link: str, *, fresh: bool = True) -> dict[str, Any]:
-    """What the mirror last said of the link's groups; empty when `fresh` is wanted and it is old."""
+    """Returns the last status of the link's groups; empty if none, or if `fresh` and the status is old."""
     for row in store.link_states.of(link, GROUPS_KIND):
         word = json.loads(row.value)
         if not fresh or wall_ms() - word["at_ms"] < STATUS_MAX_AGE_MS:
@@ -100,17 +99,17 @@ def read_status(store: Store, link: str, *, fresh: bool = True) -> dict[str, Any
 
 
 def own_offsets_in(word: Mapping[str, Any], group: str) -> frozenset[TopicPartitionTuple]:
-    """The group's places that the mirror leaves to whoever set them on the target, by its last round."""
+    """Returns the group's own offsets on the target, which the mirror leaves alone."""
     return _places_in(word, group, 3)
 
 
 def refused_offsets_in(word: Mapping[str, Any], group: str) -> frozenset[TopicPartitionTuple]:
-    """The group's places that the target refused in the mirror's last round."""
+    """Returns the group's offsets that the target refused."""
     return _places_in(word, group, 4)
 
 
 def is_waiting_in(word: Mapping[str, Any], group: str) -> bool:
-    """Whether the mirror's last round held the group's places back, until what its readers wrote has crossed."""
+    """Returns whether the group's offsets were held back for its output."""
     return group in word.get("waits", ())
 
 
@@ -120,8 +119,9 @@ def _places_in(word: Mapping[str, Any], group: str, at: int) -> frozenset[TopicP
 
 
 def last_compared_status(word: Mapping[str, Any], compared: Collection[str], group: str) -> tuple[str, int]:
-    """How the group stood when it was last compared, and by how many records it was behind. Only of a group that was
-    compared and would have been named had it differed may it be said that it stood the same."""
+    """Returns the group's last status and lag. Only a group that was compared, and would have been listed if different,
+    counts as the same.
+    """
     differ = word.get("differ", {})
     if group in differ:
         state, behind, *_ = differ[group]
@@ -141,7 +141,7 @@ REST_RATIO = 0.2
 
 
 class GroupSyncService:
-    """`active`: whether the link is ours to act for. `log` gets a sentence for what changed or failed, once."""
+    """`active`: whether this process owns the link. `log` gets one sentence for each change or failure."""
 
     def __init__(
         self, link: Link, settings: Settings, store: Store, *, active: Callable[[], bool], log: Callable[[str], None]
@@ -164,7 +164,7 @@ class GroupSyncService:
         )
 
     def close(self) -> None:
-        """A round that waits for a cluster is not waited for: each commit is whole by itself."""
+        """Does not wait for a round that waits for a cluster: each commit is complete by itself."""
         self._closed.set()
         self._task.close(CLOSE_TIMEOUT_S)
 
@@ -217,7 +217,7 @@ class GroupSyncService:
             self._leave_word(rounds, done)
 
     def _say(self, told: dict[str, str]) -> None:
-        """Each sentence once, and again when it is still true after an hour."""
+        """Logs each sentence once, and again if still true after an hour."""
         now_s = time.monotonic()
         for key, sentence in told.items() if not self._closed.is_set() else ():
             said, at_s = self._said.get(key, ("", 0.0))
@@ -231,7 +231,7 @@ class GroupSyncService:
             self._said = dict(list(self._said.items())[-LOGGED_SENTENCES_MAX:])
 
     def _leave_word(self, rounds: GroupSync, done: SyncRoundResult) -> None:
-        """For `groups` and whoever else wants to know how old a difference is."""
+        """Stores the status, so that others know how old a difference is."""
         now_s = time.monotonic()
         if now_s - self._word_at_s < STATUS_INTERVAL_S:
             return
@@ -256,14 +256,14 @@ class GroupSyncService:
 
 
 class NoGroupSync:
-    """Beside a link whose groups do not follow."""
+    """For a link without offset sync."""
 
     def close(self) -> None:
-        """Nothing runs."""
+        """Does nothing."""
 
 
 def start_group_sync(beside: LinkContext) -> LinkService:
-    """Starts what the link's rules ask for."""
+    """Starts offset sync if the link enables it."""
     if not beside.link.groups.enabled:
         return NoGroupSync()
     return GroupSyncService(beside.link, beside.settings, beside.store, active=beside.active, log=beside.log)

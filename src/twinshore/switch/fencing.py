@@ -1,13 +1,12 @@
 """The fence against late requests of the old link, and idempotent appends.
 
 The fence is the first append on the new home: in each partition, a transaction marker of the old link's producer with
-its next epoch. From then on brokers refuse all late requests of the old link.
+the next epoch. From then on brokers refuse all late requests of the old link.
 
-The marker takes one offset, the point itself. Consumers do not see the marker; the reverse link replicates it like any
-other. If clients write there before the topics have moved, the marker follows their records, which belong to the new
-home.
+The marker takes one offset, the point. Consumers do not see the marker; the reverse link replicates it like any other.
+If clients write there before the topics have moved, the marker follows their records, which belong to the new home.
 
-Appended batches carry sequences, so that a broker recognises a batch that it already has.
+Appended batches carry sequences, so that a broker recognises a duplicate batch.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def switch_points(record: SwitchState) -> dict[TopicPartition, int]:
 
 @dataclass(frozen=True, slots=True)
 class FencedProducer:
-    """The producer of the old link, which the fence shuts out. `epochs`: its producer epoch, by topic."""
+    """The producer of the old link, which the fence shuts out. `epochs`: producer epoch by topic."""
 
     producer_id: int
     epochs: Mapping[str, int]
@@ -126,9 +125,9 @@ def write_fence(
     look_s: float = FOREIGN_READ_S,
     page_bytes: int = PAGE_BYTES,
 ) -> StepOutcome:
-    """Writes a marker to each log that ends at its point, or with only foreign records past it. A marker left by a
-    crashed process is not repeated. The points of a forced switch are not announced yet: they move past the link's last
-    records, which are then below the fence too.
+    """Writes a marker to each log that ends at the point, or with only foreign records past the point. A marker left by
+    a crashed process is not repeated. The points of a forced switch are not announced yet: they move past the link's
+    last records, which are then below the fence too.
     """
     points = switch_points(record)
     ends = new.list_offsets(points, OffsetKind.LOG_END)
@@ -184,7 +183,7 @@ def _behind(
     page_bytes: int,
 ) -> dict[TopicPartition, PastPointScan]:
     """Scans past the points. Each partition gets a share of the time, and at least one page: however fast clients
-    write, the log is read in the end. A log that ends below its point counts as LINK_WRITES: the link has to repair it.
+    write, the log is read in the end. A log that ends below the point counts as LINK_WRITES: the link has to repair it.
     """
     points, theirs = switch_points(record), (shut.producer_id, marker_producer_id(shut.producer_id))
     known = {TopicPartition(one.topic, one.partition): one for one in record.strays}
@@ -240,7 +239,7 @@ def _write(new: KafkaCluster, parts: Iterable[TopicPartition], shut: FencedProdu
 
 
 def _fences(new: KafkaCluster, parts: Iterable[TopicPartition], producer_id: int) -> dict[TopicPartition, int]:
-    """Returns for each partition a coordinator epoch that its leader accepts as new."""
+    """Returns for each partition a coordinator epoch that the leader accepts as new."""
     known = new.describe_producers(parts)
     return {
         named: 1 + max((one.coordinator_epoch for one in states if one.producer_id == producer_id), default=-1)
@@ -270,8 +269,8 @@ APPEND_TIMEOUT_S = 30.0
 def append_batch(
     cluster: KafkaCluster, named: TopicPartition, who: tuple[int, int], sequence: int, records: Sequence[Record]
 ) -> int:
-    """Appends a batch, and returns the offset after it once all in-sync replicas have it; 0 if the broker only knows
-    that it has the batch. A retry does not write twice. `who`: producer id and epoch.
+    """Appends a batch, and returns the offset after the batch once all in-sync replicas have it; 0 if the broker
+    reports a duplicate without an offset. A retry does not write twice. `who`: producer id and epoch.
     """
     batch = encode_batch(records, producer_id=who[0], producer_epoch=who[1], base_sequence=sequence)
     for number in range(TRIES_MAX):

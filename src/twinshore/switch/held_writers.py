@@ -45,7 +45,7 @@ class HeldWriters:
         )
 
     def close(self) -> None:
-        """Stops watching. A switch that is being ended stays as it is, for the next process to resume."""
+        """Stops watching. The next process resumes any switch that is being ended."""
         self._task.close()
 
     def _turn(self) -> float:

@@ -42,13 +42,14 @@ BATCH_BYTES = 256 * 1024
 
 
 class RescuedTopic:
-    """The topic on one cluster. Methods raise KafkaError if the topic cannot be written, or read to its end."""
+    """The topic on one cluster. Methods raise KafkaError if a write fails, or if the topic cannot be read to the end.
+    """
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster, self._notes = cluster, StateTopic(cluster, RESCUED_TOPIC)
 
     def save(self, origin: RescueOrigin, records: Iterable[UnreplicatedRecord]) -> tuple[RescueCopy, RecordCount]:
-        """Saves a new copy of the records; on return all in-sync replicas have it. Nothing is overwritten."""
+        """Saves a new copy of the records; on return all in-sync replicas have the copy. Nothing is overwritten."""
         self._make()
         copy, count = RescueCopy(self._notes.end(), rescue_key(origin, secrets.token_hex(4))), RecordCount()
         writer = self._cluster.init_producer_id()
@@ -95,7 +96,7 @@ class RescuedTopic:
         return found.whole
 
     def _make(self) -> None:
-        """Creates the topic, or restores its settings: else the records would expire."""
+        """Creates the topic, or restores the settings: else the records would expire."""
         if not self._notes.exists():
             self._notes.make(TOPIC_SETTINGS, lasting=True)
             return

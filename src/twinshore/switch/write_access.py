@@ -4,8 +4,8 @@ During the hold, nothing writes on the old home. After the switch, only the twin
 with rights on the old home have the same on the new one.
 
 A plan is saved in the switch state, or in the store, before any rule changes, so a process that resumes continues with
-the same plan. The response to a new rule is the controller's. Each broker applies the rule later, and enforces whatever
-rules it reports. Requests that a broker admitted before are still appended, so log ends read at once may still move.
+the same plan. The response to a new rule is the controller's. Each broker applies the rule later, and enforces what it
+reports. Requests that a broker admitted before are still appended, so log ends read at once may still move.
 
 A finished switch may leave home records that hold writers, claims, and a denial of Write. All of them are removed;
 repeating this is harmless. For a cluster that does not answer, the mirror performs a deferred cleanup.

@@ -1,5 +1,5 @@
 """Serves pushes from the configured store, and manages tokens. A token permits to read an application's push, or to
-change it, and is shown once, when made.
+change it. Each token is shown once, when made.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOKEN_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """`may_push`: may change the push, besides reading it."""
+    """`may_push`: may change the push, besides reading."""
 
     app: str
     may_push: bool = False

@@ -1,7 +1,7 @@
-"""A topic that no link carries gets a link and a twin first, with its records; then it is switched as any other.
+"""Replicates an unreplicated topic first, records included; then switches the topic like any other.
 
-A topic that no link admits is carried so only where it is named by its whole name: an expression that fits nothing may
-be a slip of the pen. One that a link admits and that has no twin yet is carried first whatever word means it.
+If no link admits the topic, this happens only when the whole name is given: a pattern without a match may be a typo. A
+topic that a link admits but that has no twin yet may be matched by any pattern.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ TRANSIENT_INCIDENT_KINDS = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY)
 
 @dataclass(frozen=True, slots=True)
 class CarryFirstPlan(SwitchPlan):
-    """`carrier` is given the topics `fresh`, and `asked` is planned once their twins follow closely; it moves `topics`,
-    those among them."""
+    """`carrier` first replicates the topics `fresh`; `asked` is planned once their twins are nearly level. `topics`:
+    all topics that move, including `fresh`.
+    """
 
     asked: SwitchPlanRequest | None = None
     carrier: Link | None = None
@@ -68,7 +69,7 @@ class CarryFirstPlan(SwitchPlan):
 
 
 def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> CarryFirstPlan | None:
-    """None where no topic has to be carried first, or none could be: then the plan of the switch says why."""
+    """Returns None if no topic has to be replicated first, or none can be: then the plan of the switch says why."""
     if asked.kind is not SwitchKind.PLANNED or asked.of:
         return None
     links = [one.link for one in effective_links(settings.links, store).values()]
@@ -117,8 +118,9 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> CarryFir
 
 
 def carry_and_plan(planned: CarryFirstPlan, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchPlan:
-    """The plan of the switch, once the link carries the topics and their twins follow closely. Whoever stops it before
-    leaves the link as it is: the topics have twins then, and nothing was switched."""
+    """Returns the plan of the switch, once the link replicates the topics and their twins are nearly level. A stop
+    before that leaves the link as it is: the topics have twins then, and nothing was switched.
+    """
     assert planned.carrier is not None and planned.asked is not None
     _must_run(planned.carrier, settings, store, asking)
     if new := [topic for topic in planned.fresh if not admits(planned.carrier, topic)]:
@@ -129,7 +131,7 @@ def carry_and_plan(planned: CarryFirstPlan, settings: Settings, store: Store, as
 
 
 def refuse_other_topics(planned: CarryFirstPlan, found: SwitchPlan) -> SwitchPlan:
-    """What is planned behind a wait moves what was said yes to: an expression may fit more topics by then."""
+    """Refuses a plan that would move other topics than the operator confirmed: a pattern may match more by now."""
     if others := sorted(set(found.record.names() if found.record else ()) - {*planned.topics}):
         also = f"{join_names(others, NAMED_MAX)} would move as well, which was not there when this began"
         return replace(found, record=None, refused=RefusedError(also, hint="switch again: all have twins by now"))
@@ -137,7 +139,7 @@ def refuse_other_topics(planned: CarryFirstPlan, found: SwitchPlan) -> SwitchPla
 
 
 def describe_left_out(asked: SwitchPlanRequest, settings: Settings, store: Store, *, answers: bool) -> str:
-    """Which topics that are meant stay behind, where none is carried first. `answers`: whether their home does."""
+    """Describes matched topics that stay behind, as they have no twin. `answers`: whether their home does."""
     links = [one.link for one in effective_links(settings.links, store).values()]
     asked = replace(asked, topics=asked.topics or [".*"])
     into, words = links_leading_to(asked, links), match_topics(asked, links, store)
@@ -154,8 +156,9 @@ def describe_left_out(asked: SwitchPlanRequest, settings: Settings, store: Store
 def find_topics_without_twin(
     asked: SwitchPlanRequest, into: Sequence[Link], words: MatchedTopics, settings: Settings
 ) -> dict[Link, dict[str, int]]:
-    """Topics with records that are meant, that a link admits and that have no twin yet, with how many offsets each
-    holds. Of a source that does not answer nothing is known."""
+    """Returns matched topics with records that a link admits and that have no twin yet, with their number of offsets.
+    Skips sources that do not answer.
+    """
     found: dict[Link, dict[str, int]] = {}
     names = {row.topic for rows in words.rows.values() for row in rows}
     for link in into if not names.issuperset(asked.topics) else ():
@@ -177,7 +180,7 @@ def find_topics_without_twin(
 
 
 def _holding(into: Sequence[Link], fresh: Sequence[str], settings: Settings) -> dict[Link, int]:
-    """The links whose source has all these topics, each with how many offsets it holds of them."""
+    """Returns the links whose source has all these topics, with the number of offsets there."""
     found: dict[Link, int] = {}
     for link in into if fresh else ():
         would = replace(link, topics=(*link.topics, *map(escape_topic, fresh)))
@@ -197,7 +200,7 @@ def _holding(into: Sequence[Link], fresh: Sequence[str], settings: Settings) -> 
 
 
 def _held(cluster: KafkaCluster, topics: Sequence[str], *, whole: bool = False) -> dict[str, int]:
-    """How many offsets the cluster holds of each of these topics that it has; `whole`: or has held."""
+    """Returns how many offsets the cluster holds of each existing topic; `whole`: has ever held."""
     seen = {name: one for name, one in cluster.metadata(sorted(topics), refresh=True).topics.items() if not one.error}
     parts = [TopicPartition(name, part.partition) for name, one in seen.items() for part in one.partitions]
     ends, starts = (cluster.list_offsets(parts, kind) for kind in (OffsetKind.LOG_END, OffsetKind.EARLIEST))
@@ -225,7 +228,7 @@ def _shown(asked: SwitchPlanRequest, carrier: Link, fresh: Sequence[str], held: 
 
 
 def _must_run(carrier: Link, settings: Settings, store: Store, asking: SwitchCaller) -> None:
-    """RefusedError where no mirror carries the link, before anything of it is changed."""
+    """Raises RefusedError if no mirror runs the link, before the link is changed."""
     mirror, began_s = MirrorWatch(store, carrier.name, settings.mirror.lease_s), steady_s()
     while outcome := mirror.check_alive():
         is_gone = isinstance(outcome, StepFailed) and steady_s() >= began_s + MIRROR_RESTART_S
@@ -234,8 +237,9 @@ def _must_run(carrier: Link, settings: Settings, store: Store, asking: SwitchCal
 
 
 def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store, asking: SwitchCaller) -> None:
-    """Until the twins follow closely; RefusedError where the mirror stops with them, does not come back from the change
-    of the link, or is not waited for any more."""
+    """Waits until the twins are nearly level. Raises RefusedError if a twin stops, the mirror does not return after the
+    change of the link, or the wait is stopped.
+    """
     began_s, looks, told = steady_s(), 0, ""
     mirror = MirrorWatch(store, carrier.name, settings.mirror.lease_s)
     with LinkClients(
@@ -259,7 +263,7 @@ def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store,
 
 
 def describe_twin_lag(carrier: Link, fresh: Sequence[str], ends: LinkClients, store: Store) -> str:
-    """What the twins lack still; RefusedError where one has stopped for good."""
+    """Returns what the twins still lack. Raises RefusedError if one has stopped for good."""
     rows = [row for row in store.twins.carried(carrier.name) if row.topic in fresh]
     rest = find_stopped_partitions(carrier, fresh, store)
     if stopped := format_stopped_partitions(
