@@ -45,8 +45,6 @@ UNKNOWN_END_RETRY_S = 15.0
 
 
 class OffsetReader(Protocol):
-    """Reads committed offsets."""
-
     @property
     def name(self) -> str: ...
 
@@ -56,8 +54,6 @@ class OffsetReader(Protocol):
 
 
 class OffsetClient(OffsetReader, Protocol):
-    """A cluster's groups, as `ConsumerGroups` reads and commits them."""
-
     @property
     def asked(self) -> Counter[str]: ...
 
@@ -71,8 +67,6 @@ class OffsetClient(OffsetReader, Protocol):
 
 
 class LogEndSource(Protocol):
-    """Reads log ends of a cluster."""
-
     def offsets_of_each(
         self, parts: Iterable[TopicPartition], which: OffsetKind
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]: ...

@@ -61,7 +61,6 @@ class OffsetStep:
         return f"{self.link}: group {self.group}: {place}: {was} -> {self.after} ({outcome})"
 
     def row(self, now_ms: int, by: str) -> AuditRow:
-        """Returns the audit row."""
         subject = f"{self.group} {self.topic}-{self.partition} on {self.cluster}"
         before = "" if self.before is None else str(self.before)
         what = (now_ms, self.link, "group", subject, before, str(self.after), self.outcome, by)

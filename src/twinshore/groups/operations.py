@@ -41,7 +41,6 @@ class GroupNotMoved:
 
     @property
     def refused(self) -> bool:
-        """Requested and not done."""
         return True
 
     def sentence(self, *, done: bool) -> str:
@@ -164,7 +163,6 @@ def reasons_not_moved(
 
 
 def is_literal_name(pattern: str) -> bool:
-    """Returns whether the pattern names one group."""
     return not set(pattern) & set("*+?[](){}|^$\\")
 
 

@@ -47,8 +47,6 @@ class OutputWait(NamedTuple):
 
 
 class OutputReplication(Protocol):
-    """The link's topics on both sides."""
-
     def scope(self) -> SyncScope:
         """Returns the current twins."""
 
@@ -182,7 +180,6 @@ class OutputAwareGroups:
             self._moments[name] = OffsetSnapshot(said, {where: ends[where] for where in ours if ends[where]}, now_s)
 
     def _look(self, now_s: float) -> None:
-        """Releases groups whose output is replicated."""
         old = {name: one for name, one in self._moments.items() if now_s - one.asked_s >= ENDS_REFRESH_INTERVAL_S}
         if old:
             topics = self._crossing.topics()

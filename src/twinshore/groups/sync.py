@@ -87,7 +87,6 @@ STATUSES_WORST_FIRST = (
 
 
 def group_names_row(link: str, kind: str, names: Collection[str], now_ms: int) -> LinkStateRow:
-    """Returns the row that stores the names."""
     listed = sorted(names) if len(names) <= NAMES_MAX else []
     value = base64.b85encode(zlib.compress(json.dumps(listed).encode())).decode()
     return LinkStateRow(link, kind, "", value, kind, now_ms)
@@ -101,8 +100,6 @@ def parse_group_names(rows: Iterable[LinkStateRow]) -> frozenset[str]:
 
 
 class _Asks(TypedDict):
-    """Arguments that both directions of a round share."""
-
     may: Callable[[], bool]
     holds: Callable[[], bool]
 
@@ -350,14 +347,12 @@ class GroupSync:
             self._kept |= names
 
     def admits(self, group: str) -> bool:
-        """Returns whether the link's filters admit the group."""
         known = self._admitted.get(group)
         if known is None:
             known = self._admitted[group] = self.link.control.admits_group(group)
         return known
 
     def _look(self, *, source_gone: bool) -> SyncScope:
-        """Returns the current twins, by the store and both clusters."""
         rows = [row for row in self._store.twins.of(self.link.name) if row.topic not in self._left]
         topics = sorted({row.topic for row in rows})
         twins = sorted({self.link.twin_of(topic) for topic in topics})

@@ -104,7 +104,6 @@ def own_offsets_in(word: Mapping[str, Any], group: str) -> frozenset[TopicPartit
 
 
 def refused_offsets_in(word: Mapping[str, Any], group: str) -> frozenset[TopicPartitionTuple]:
-    """Returns the group's offsets that the target refused."""
     return _places_in(word, group, 4)
 
 
@@ -263,7 +262,6 @@ class NoGroupSync:
 
 
 def start_group_sync(beside: LinkContext) -> LinkService:
-    """Starts offset sync if the link enables it."""
     if not beside.link.groups.enabled:
         return NoGroupSync()
     return GroupSyncService(beside.link, beside.settings, beside.store, active=beside.active, log=beside.log)

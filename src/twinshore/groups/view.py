@@ -359,7 +359,6 @@ class OffsetTranslator:
         return self._parts[self._twins[self._known((topic, partition), self._twins, self.link.target)]].back(offset)
 
     def source_topic(self, twin: str) -> str:
-        """Returns the source topic of a twin."""
         for (name, _), (topic, _) in self._twins.items():
             if name == twin:
                 return topic

@@ -71,7 +71,6 @@ def _near(store: Store, pair: str, names: Collection[str]) -> list[TopicInSwitch
 
 
 def read_homes(store: Store, link: Link, topics: Collection[str]) -> dict[str, HomeRow]:
-    """Returns the homes of these topics, whichever clusters the last switch was between."""
     rows: dict[str, list[HomeRow]] = {}
     for row in store.homes.everywhere(topics):
         rows.setdefault(row.topic, []).append(row)
@@ -203,7 +202,6 @@ class HomeAnnouncer:
         return tuple(sorted(one.name or one.id for one in waits))
 
     def followed(self, record: SwitchState) -> frozenset[str]:
-        """Returns the topics that a live subscriber writes."""
         for cluster in self.heard(record):
             self._hearing[cluster.name].read()
         living = self._followers.living(self._clock())

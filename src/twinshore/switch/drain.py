@@ -244,8 +244,7 @@ NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class LogEndsSnapshot:
-    """`ends`: log ends of each topic, by partition. `unsettled`: a sentence if replicas lag or a transaction is open.
-    """
+    """`ends`: log ends of each topic, by partition. `unsettled`: a sentence if replicas lag or a transaction is open."""
 
     ends: dict[str, tuple[int, ...]]
     unsettled: str = ""

@@ -41,7 +41,6 @@ TOPIC_SETTINGS: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "rete
 
 
 def describe_old_home_changes(old: KafkaCluster, record: SwitchState) -> str:
-    """Returns what differs from the plan on the old home."""
     return describe_topic_changes(old, record.topics, new=False)
 
 
@@ -129,7 +128,6 @@ class LogFiller:
         self._begins: dict[TopicPartition, int] = {}
 
     def take(self, spans: Mapping[TopicPartition, tuple[int, int]], ids: Mapping[str, bytes]) -> None:
-        """Fills for at most some seconds."""
         self._writer = self._writer or self.new.init_producer_id()
         over_s = steady_s() + FILL_S_MAX
         for named, (begin, end) in spans.items():
@@ -165,7 +163,6 @@ def _error(version: int, view: memoryview) -> int:
 
 
 def _is_ours(new: KafkaCluster, named: TopicPartition, begin: int, end: int) -> bool:
-    """Returns whether everything to be deleted is filler."""
     reader = LogReader(new, named, begin, end, client_id="twinshore-switch")
     try:
         found = (batch for fetched in reader.fetches() for batch in split_batches(fetched.records))

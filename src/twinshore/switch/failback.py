@@ -203,7 +203,6 @@ class RebuildSteps(StepExecutor):
     # -- what may have changed
 
     def _elsewhere(self, record: SwitchState) -> str:
-        """Returns which topic's home is not as planned; empty if none."""
         homes = self._store.homes.of(pair_name(self._link))
         for one in record.topics:
             home = homes.get(one.topic)
@@ -217,7 +216,6 @@ class RebuildSteps(StepExecutor):
         )
 
     def _readers(self, record: SwitchState) -> str:
-        """Returns whose consumers would read what is deleted."""
         live = () if record.anyway else read_group_offsets(self._old, record.names())[1]
         if not live:
             return ""

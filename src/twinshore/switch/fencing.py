@@ -52,7 +52,6 @@ FOREIGN_READ_S = 5.0  # so long what others wrote is read at one try, in all par
 
 
 def switch_points(record: SwitchState) -> dict[TopicPartition, int]:
-    """Returns where each partition changes homes."""
     return {
         TopicPartition(one.topic, number): point for one in record.topics for number, point in enumerate(one.points)
     }
@@ -66,7 +65,6 @@ class FencedProducer:
     epochs: Mapping[str, int]
 
     def epoch(self, named: TopicPartition) -> int:
-        """Returns the epoch of the fence."""
         return fence_epoch(self.epochs[named.topic])
 
 
@@ -107,7 +105,6 @@ def check_twins_settled(
 
 
 def _fenced(new: KafkaCluster, ends: Mapping[TopicPartition, int], shut: FencedProducer) -> set[TopicPartition]:
-    """Returns the partitions that already end with the fence."""
     known = new.describe_producers(ends)
     may_be = [
         named
@@ -217,7 +214,6 @@ def _page(cluster: KafkaCluster, named: TopicPartition, page_bytes: int, at: int
 
 
 def is_fence(cluster: KafkaCluster, named: TopicPartition, point: int, shut: FencedProducer) -> bool:
-    """Returns whether the batch at the point is the fence."""
     header = cluster.read_tail_batch(named, point)
     return header is not None and header.base_offset == point and _is_fence(header, named, shut)
 

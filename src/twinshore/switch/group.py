@@ -157,6 +157,5 @@ class GroupSwitchSteps(StepExecutor):
 
 
 def _failed(steps: Mapping[str, Sequence[OffsetStep]]) -> str:
-    """Describes offsets that were not set; empty if all were."""
     failed = [step.sentence(done=True) for some in steps.values() for step in some if step.outcome != DONE]
     return "; ".join(failed[:NAMED_MAX])

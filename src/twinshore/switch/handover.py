@@ -140,7 +140,6 @@ def find_topics_with_own_offsets(link: Link, store: Store, topics: Collection[st
 
 
 def _records(store: Store) -> list[SwitchState]:
-    """Returns all switches that this version can read, newest first."""
     return [record for row in store.switches.all() if (record := parse_switch_state(row.record))]
 
 
@@ -351,7 +350,6 @@ def apply_topic_settings(new: KafkaCluster, link: Link, record: SwitchState) -> 
 
 
 def _is_twins(name: str, value: str | None) -> bool:
-    """Returns whether the mirror set this value on the twin."""
     return value == TWIN_SETTINGS.get(name) or (name, value) == ("cleanup.policy", COMPACTED_POLICY)
 
 

@@ -38,7 +38,6 @@ class RecoveredLink:
         return {row.topic for row in self.twins}
 
     def elsewhere(self) -> dict[str, str]:
-        """Returns the topics whose home is not the link's source, with their homes."""
         return {row.topic: row.home for row in self.homes if row.home != self.link.source}
 
 
@@ -53,7 +52,6 @@ def recover_link(link: Link, target: KafkaCluster, lines: Mapping[str, HomeRecor
 def rebuild_link_state(
     link: Link, told: LinkClaimState, writer: LinkWriter, lines: Mapping[str, HomeRecord]
 ) -> RecoveredLink:
-    """Builds the link state from claim state and home records."""
     ids = {told.source_id: link.source, writer.target_cluster_id: link.target}
     identity = LinkIdentity(
         link.name, writer.producer_id, writer.producer_epoch, told.source_id, writer.target_cluster_id
@@ -88,7 +86,6 @@ def store_recovered_links(store: Store, found: Iterable[RecoveredLink], also: Co
 
 
 def _said(row: HomeRow) -> HomeChange:
-    """Returns the home by the home record, in its term."""
     return HomeChange(
         pair=row.pair,
         topic=row.topic,
@@ -143,7 +140,6 @@ def find_last_writers(target: KafkaCluster, found: RecoveredLink, topics: Collec
 
 
 def _told(link: Link, target: KafkaCluster) -> LinkClaimState | None:
-    """Returns the claim state of the one source of the link's twins."""
     with target.errand():
         notebook, found = StateTopic(target, TWINS_TOPIC), LinkClaimStates(link.name)
         if not notebook.exists():
@@ -164,7 +160,6 @@ def _told(link: Link, target: KafkaCluster) -> LinkClaimState | None:
 
 
 def _of_now(link: Link, several: list[LinkClaimState], target: KafkaCluster) -> list[LinkClaimState]:
-    """Returns the states whose twins are the current topics."""
     names = sorted({link.twin_of(topic) for told in several for topic, _ in told.twins})
     seen = target.metadata(names, refresh=True).topics
     ids = {topic.topic_id.hex() for topic in seen.values() if not topic.error}

@@ -77,7 +77,6 @@ class OldHomeGuard:
         return CHECK_INTERVAL_S
 
     def _look(self) -> bool:
-        """Returns whether there is an old home to check."""
         topics, active = self._left(), self._beside.active()
         debts = self._store.link_states.of_each((pair_name(self._link), self._link.name), DEFERRED_CLEANUP_KIND)
         if not active:
@@ -176,7 +175,6 @@ class OldHomeGuard:
         return tuple(topic for topic in found if topic not in others)
 
     def _let_in(self) -> None:
-        """Removes blocks of topics that are at home on the target."""
         topics = self._guarded_at_home()
         if not topics:
             return
@@ -235,11 +233,9 @@ class SwitchServices:
         self._each = [kind(beside) for kind in kinds]
 
     def close(self) -> None:
-        """Waits for what is running."""
         for one in self._each:
             one.close()
 
 
 def start_switch_services(beside: LinkContext) -> LinkService:
-    """Starts the services, if the link's topics can change homes."""
     return SwitchServices(beside)

@@ -218,13 +218,11 @@ def _between(cluster: KafkaCluster, named: TopicPartition, at: int, first: int) 
 
 
 def link_producer_ids(store: Store, link: str) -> frozenset[int]:
-    """Returns the producer ids of a link."""
     identity = store.links.identity(link)
     return frozenset({identity.producer_id, marker_producer_id(identity.producer_id)} if identity else ())
 
 
 def read_high_watermarks(cluster: KafkaCluster, parts: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
-    """Returns the log ends that consumers see."""
     named = [TopicPartition(*where) for where in parts]
     found = cluster.list_offsets(named, OffsetKind.HIGH_WATERMARK) if named else {}
     return {(one.topic, one.partition): end for one, end in found.items()}
@@ -328,7 +326,6 @@ def _written(cluster: KafkaCluster, origin: RescueOrigin) -> Iterator[TwinRecord
 
 
 def _held(cluster: KafkaCluster, origin: RescueOrigin) -> Iterator[Record]:
-    """Yields the home's records in this range, as far as its log goes."""
     named = TopicPartition(origin.topic, origin.partition)
     end = cluster.list_offsets([named], OffsetKind.HIGH_WATERMARK)[named]
     for view, header in _batches(cluster, replace(origin, end=min(end, origin.end))):
@@ -339,7 +336,6 @@ def _held(cluster: KafkaCluster, origin: RescueOrigin) -> Iterator[Record]:
 def count_unreplicated_records(
     cluster: KafkaCluster, origin: RescueOrigin, home: HomeToCompare | None = None
 ) -> RecordCount:
-    """Counts the records to save, without saving them."""
     count = RecordCount()
     for one in read_unreplicated_records(cluster, origin, home):
         count = count.with_one(one.ending)
@@ -391,7 +387,6 @@ HomeOf = Callable[[SwitchState, UnreplicatedRange], HomeToCompare]
 
 
 def origin_of(record: SwitchState, tail: UnreplicatedRange) -> RescueOrigin:
-    """Returns the range as its file names it."""
     old_id = next(one.old_id for one in record.topics if one.topic == tail.topic)
     return RescueOrigin(record.id, record.old, record.new, tail.topic, old_id, tail.partition, tail.first, tail.end)
 

@@ -110,7 +110,6 @@ class _Run:
         return record
 
     def _say(self, before: SwitchState, now: SwitchState) -> None:
-        """Reports new history entries; the history has a maximum length."""
         told = len(before.told)
         for one in now.told[told:] if len(now.told) >= told and now.told[:1] == before.told[:1] else now.told[-1:]:
             self.tell(one.sentence)
@@ -178,7 +177,6 @@ def _tried(once: Callable[[SwitchState], StepOutcome], record: SwitchState) -> S
 
 
 def continue_switch(record: SwitchState, by: str, now_ms: int) -> SwitchState:
-    """Returns the state from which another process resumes the switch."""
     return repeat_hold(record, now_ms).tell(now_ms, f"{by} goes on with the switch")
 
 
@@ -189,7 +187,6 @@ class StepExecutor:
     _undoing: Mapping[SwitchStep, Callable[[SwitchState], StepOutcome]]
 
     def once(self, record: SwitchState) -> StepOutcome:
-        """Tries the current step, or its undo, once."""
         undo = record.state is SwitchStatus.ROLLING_BACK
         return (self._undoing if undo else self._doing)[record.deed](record)
 
@@ -404,8 +401,7 @@ class SwitchSteps(StepExecutor):
         return fencing.FencedProducer(identity.producer_id, epochs)
 
     def _give(self, record: SwitchState) -> StepOutcome:
-        """Reports rights that Twinshore lacks on the new home, for operators to grant: writers must not wait for that.
-        """
+        """Reports rights that Twinshore lacks on the new home, for operators to grant: writers must not wait for that."""
         refused: list[str] = []
         for part in (self._writers.given, lambda one: handover.apply_topic_settings(self._new, self._link, one)):
             try:
@@ -526,7 +522,6 @@ def _said(record: SwitchState, deed: SwitchStep) -> bool:
 
 
 def home_change_of(record: SwitchState, one: TopicMove, pair: str, now_ms: int) -> HomeChange:
-    """Returns the change of one topic, for the store."""
     return HomeChange(
         pair=pair,
         topic=one.topic,

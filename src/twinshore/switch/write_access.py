@@ -153,7 +153,6 @@ def defer_cleanup(store: Store, record: SwitchState, topics: Collection[str] | N
 
 
 def _keep(store: Store, record: SwitchState, debt: DeferredCleanup) -> None:
-    """Stores one cleanup for each cluster of the switch."""
     pair = pair_name(Link(record.old, record.new))
     subject = f"{debt.switch} {debt.old}"
     before = next((row for row in store.link_states.of(pair, DEFERRED_CLEANUP_KIND) if row.subject == subject), None)
@@ -201,7 +200,6 @@ def _said_on_each(
 
 
 def end_hold_on_cluster(cluster: KafkaCluster, switch: str, topics: Collection[str], by: str) -> HomesTopic:
-    """Ends the holds of this switch on the cluster."""
     notes = HomesTopic(cluster)
     ours = [line for topic, line in notes.read().items() if topic in topics and line.switch == switch]
     held = [line for line in ours if line.state is not HomeState.SETTLED]
@@ -212,7 +210,6 @@ def end_hold_on_cluster(cluster: KafkaCluster, switch: str, topics: Collection[s
 
 
 def release_topics_on_cluster(cluster: KafkaCluster, switch: str, topics: Collection[str], by: str) -> None:
-    """Ends the holds of this switch, and frees its claims of these topics."""
     notes = end_hold_on_cluster(cluster, switch, topics, by)
     if notes.log.claimed(switch):
         notes.release(topics, switch, wall_ms())
@@ -246,12 +243,8 @@ def clean_up(old: KafkaCluster, debt: DeferredCleanup, by: str, may: Callable[[]
 
 
 class AclAccess(Protocol):
-    """Reads and changes the ACLs of a cluster."""
-
     @property
-    def name(self) -> str:
-        """The name of the cluster."""
-        ...
+    def name(self) -> str: ...
 
     def look(self, topics: Iterable[str], us: str) -> AclSnapshot: ...
 
@@ -263,17 +256,13 @@ class AclAccess(Protocol):
 
 
 class ClusterAclAccess:
-    """ACL access to a reachable cluster."""
-
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster, self.name = cluster, cluster.name
 
     def look(self, topics: Iterable[str], us: str) -> AclSnapshot:
-        """Returns the current rules and topics."""
         return read_acl_snapshot(self._cluster, topics, us)
 
     def take(self, plan: RulesPlan, may: Callable[[], None]) -> None:
-        """Applies the plan change by change, until every broker confirms."""
         apply_rules_plan(self._cluster, plan, may)
         confirm_rules_plan(self._cluster, plan, within_s=CONFIRM_TIMEOUT_S)
 
@@ -285,7 +274,6 @@ class WriteBlockKeeper:
         self._store, self._by = store, by
 
     def known(self, cluster: str) -> WriteBlock:
-        """Returns the last saved write block of this cluster."""
         row = self._store.write_blocks.of(cluster)
         return WriteBlock.from_json(row.guard) if row else WriteBlock()
 

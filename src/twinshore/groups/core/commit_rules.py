@@ -41,7 +41,6 @@ def output_patterns(rules: OutputRules, group: str) -> tuple[str, ...]:
 
 
 def output_topics(rules: OutputRules, group: str, topics: Iterable[str]) -> frozenset[str]:
-    """Returns those of the topics that the group writes."""
     patterns = [re.compile(one) for one in output_patterns(rules, group)]
     return frozenset(topic for topic in topics if any(one.fullmatch(topic) for one in patterns))
 
@@ -94,8 +93,6 @@ class OffsetTranslation(Protocol):
 
 
 class ExactTranslation:
-    """Exact twins: the offsets are the same."""
-
     def forward(self, offset: int) -> TranslatedOffset | None:
         return TranslatedOffset(offset)
 
@@ -186,7 +183,6 @@ class SyncScope:
     names: tuple[tuple[str, str, str, str], ...] = ()
 
     def reversed(self) -> SyncScope:
-        """Returns the scope of the other direction."""
         parts = {twin: (where, ReversedTranslation(translation)) for where, (twin, translation) in self.parts.items()}
         return SyncScope(parts, self.names)
 

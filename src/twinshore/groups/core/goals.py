@@ -38,7 +38,6 @@ class OffsetGoal:
 
     @property
     def moves(self) -> bool:
-        """Whether the group has another offset."""
         return self.within != self.has
 
     @property

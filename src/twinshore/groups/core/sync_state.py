@@ -168,7 +168,6 @@ class SyncState:
             self.reopen(self.entries[name])
 
     def rules_for(self, name: str, rules: CommitRules) -> CommitRules:
-        """Returns the rules for this group."""
         return rules._replace(trusts=self.owed is None or name in self.owed, notes=name in self.noted)
 
     def confirm(self, unheard: Iterable[str]) -> None:
@@ -290,7 +289,6 @@ class SyncState:
         return NO_MEMORY._replace(high=self._expected.get(entry.said.group, {}).get(where, NO_MEMORY.high))
 
     def reopen(self, entry: GroupState) -> None:
-        """Checks all offsets again, regardless of memory."""
         entry.check = True
         entry.open |= entry.said.places.keys() & self.scope.parts.keys()
 

@@ -106,7 +106,6 @@ def apply_push(planned: Plan[PushStep], store: Store, *, by: str) -> Iterator[Pu
 
 
 def read_pushes(store: Store, app: str = "") -> list[dict[str, Any]]:
-    """Returns the push of this application, or all, as values."""
     rows = [row for row in store.pushes.of([check_app(app)] if app else None).values() if row.text]
     if app and not rows:
         raise ConfigError(f"nothing is pushed to {app}", hint="`twinshore push list` shows to whom something is")

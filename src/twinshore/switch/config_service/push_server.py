@@ -42,12 +42,10 @@ STALE_AFTER_S = 30.0
 
 
 def tag_of(row: PushRow) -> PushTag:
-    """Returns the tag by which clients know the push."""
     return PushTag(row.revision, row.digest)
 
 
 async def _within(event: asyncio.Event, seconds: float) -> None:
-    """Waits until the event is set, for at most so many seconds."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
@@ -65,7 +63,6 @@ class PushCache:
         self._looked_s = steady_s()
 
     def push(self, app: str) -> PushRow | None:
-        """Returns the push of the application, or None."""
         row = self._rows.get(app)
         return row if row is not None and row.text else None
 
@@ -75,12 +72,10 @@ class PushCache:
 
     @property
     def apps(self) -> int:
-        """The number of applications with a push."""
         return sum(bool(row.text) for row in self._rows.values())
 
     @property
     def waiting(self) -> int:
-        """The number of waiting clients."""
         return sum(map(len, self._waiting.values()))
 
     @property
@@ -108,7 +103,6 @@ class PushCache:
                 del self._waiting[app]
 
     async def look(self) -> None:
-        """Refreshes until `stop`."""
         while not self._stopped.is_set():
             await self.refresh()
             await _within(self._stopped, STORE_POLL_INTERVAL_S)
@@ -136,7 +130,6 @@ class PushCache:
             self._wake(app)
 
     def stop(self) -> None:
-        """Wakes all waiting clients."""
         self._stopped.set()
         for app in list(self._waiting):
             self._wake(app)
@@ -160,8 +153,6 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class PushRoutes(Collector):
-    """The routes and their metrics."""
-
     def __init__(self, board: PushCache, store: Store) -> None:
         self._board, self._store = board, store
         self._answers: Counter[int] = Counter()

@@ -23,7 +23,6 @@ from twinshore.switch.core.config_offer import DIGEST_CHARS_SHOWN, check_app
 
 
 def serve(settings: Settings, log: Callable[[str], None]) -> None:
-    """Serves until Ctrl-C, SIGTERM or SIGHUP."""
     with open_or_create(settings) as store:
         until_ended(settings.of(push.SECTION), store, log)
 
@@ -67,7 +66,6 @@ def revoke(row: PushTokenRow, store: Store, *, by: str) -> bool:
 
 
 def read_tokens(store: Store) -> list[dict[str, Any]]:
-    """Returns all valid tokens, as values."""
     return [
         {
             "app": one.app,

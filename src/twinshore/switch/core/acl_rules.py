@@ -117,7 +117,6 @@ def pair_names(links: Iterable[Link]) -> tuple[str, ...]:
 
 
 def _lacks(short: Mapping[int, int], whole: Mapping[int, int]) -> int:
-    """Returns by how many offsets log `short` ends before `whole`."""
     return sum(max(0, end - short.get(number, 0)) for number, end in whole.items())
 
 
@@ -177,8 +176,7 @@ class RulesPlan:
     ruled: bool = True
 
     def changes_to_apply(self) -> list[AclChange]:
-        """Returns the changes in order. Halfway, no principal has gained a right or lost any but Write on these topics.
-        """
+        """Returns the changes in order. Halfway, no principal has gained a right or lost any but Write on these topics."""
         return _steps((True, self.deny), (True, (*self.give, *self.back)), (False, (*self.take, *self.over)))
 
     def changes_to_restore(self) -> list[AclChange]:
@@ -188,11 +186,9 @@ class RulesPlan:
         return _steps((True, (*self.take, *self.back)), (False, (*self.give, *self.over)), (False, self.deny))
 
     def stands(self, acls: Collection[Acl]) -> bool:
-        """Returns whether `acls` are as after `changes_to_apply`."""
         return _are_done(self.changes_to_apply(), acls)
 
     def is_restored(self, acls: Collection[Acl]) -> bool:
-        """Returns whether `acls` are as after `changes_to_restore`."""
         return _are_done(self.changes_to_restore(), acls)
 
     def before(self, acls: frozenset[Acl]) -> frozenset[Acl]:
@@ -370,7 +366,6 @@ def _names(topics: Collection[str]) -> str:
 
 
 def denies_writing(acl: Acl, topics: Iterable[str]) -> bool:
-    """Returns whether the rule denies any principal Write to one of these topics."""
     writes = acl.operation in (AclOperation.WRITE, AclOperation.ALL)
     return (
         acl.resource == ResourceType.TOPIC
@@ -417,7 +412,6 @@ def has_promoted(record: SwitchState) -> bool:
 
 
 def select_rights(rights: str, topics: Collection[str]) -> str:
-    """Returns the part of a planned switch's denials that concerns these topics."""
     if not rights:
         return ""
     plan = RulesPlan.from_record(json.loads(rights))
@@ -439,7 +433,6 @@ def deferred_cleanup_of(record: SwitchState, topics: Collection[str] | None = No
 
 
 def merge_cleanups(debt: DeferredCleanup, before: DeferredCleanup | None) -> DeferredCleanup:
-    """Adds an earlier cleanup of the same switch on the same cluster."""
     if before is None or before.old != debt.old:
         return debt
     return replace(debt, topics=tuple(sorted({*debt.topics, *before.topics})), rights=debt.rights or before.rights)
@@ -516,7 +509,6 @@ def settle_write_block(done: WriteBlock) -> WriteBlock:
 
 
 def is_write_block_up(known: WriteBlock, wanted: WriteBlock, acls: Collection[Acl] | None) -> bool:
-    """Returns whether there is nothing to do."""
     return known == wanted == settle_write_block(wanted) and wanted.plan.stands(acls or ())
 
 

@@ -484,8 +484,7 @@ class SwitchState:
 
 
 def parse_switch_state(text: str) -> SwitchState | None:
-    """Returns the state in a row; None if this version cannot read the row, so that one row does not block the others.
-    """
+    """Returns the state in a row; None if this version cannot read the row, so that one row does not block the others."""
     try:
         return SwitchState.from_json(text)
     except WireError:

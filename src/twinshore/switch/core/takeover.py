@@ -136,8 +136,7 @@ def mark_taken_over(record: SwitchState, topics: Collection[str], by: str, now_m
 
 
 def topics_taken_over(record: SwitchState, topics: Collection[str]) -> tuple[str, ...]:
-    """Returns the topics that a forced switch of `topics` takes: all of them, unless the other switch keeps the rest.
-    """
+    """Returns the topics that a forced switch of `topics` takes: all of them, unless the other switch keeps the rest."""
     return tuple(one for one in record.names() if one in topics) if keeps_other_topics(record) else record.names()
 
 

@@ -198,8 +198,7 @@ def read_header(line: str, name: str) -> RescueOrigin:
 
 
 def read_lines(lines: Iterable[str], name: str) -> Iterator[UnreplicatedRecord]:
-    """Yields the records after the first line, in order. Raises WireError if a line is invalid or the count is missing.
-    """
+    """Yields the records after the first line, in order. Raises WireError if a line is invalid or the count is missing."""
     count = RecordCount()
     for line in lines:
         try:

@@ -50,8 +50,6 @@ class FreeRequest:
 
 @dataclass(frozen=True, slots=True)
 class FreeStep:
-    """What is freed on one cluster."""
-
     cluster: str
     switch: str
     topics: tuple[str, ...]
@@ -68,8 +66,6 @@ class FreeStep:
 
 @dataclass(slots=True)
 class _Seen:
-    """The answers of the clusters, and why others did not answer."""
-
     steps: list[FreeStep] = field(default_factory=list)
     kept: list[SwitchState] = field(default_factory=list)
     rules: dict[str, tuple[Acl, ...]] = field(default_factory=dict)

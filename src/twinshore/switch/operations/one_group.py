@@ -83,7 +83,6 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str 
 
 
 def _seen(asked: SwitchPlanRequest, settings: Settings, store: Store) -> dict[str, GroupOnBothSides]:
-    """Returns the group's state, by the cluster to leave."""
     found: dict[str, GroupOnBothSides] = {}
     known = [at.link for at in effective_links(settings.links, store).values()]
     others = {

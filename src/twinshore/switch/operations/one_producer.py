@@ -58,7 +58,6 @@ def _both_sides(asked: SwitchPlanRequest, link: Link, topics: Sequence[str]) -> 
 
 
 def _others(home: KafkaCluster, producer: str, topics: Sequence[str]) -> list[str]:
-    """Returns live subscribers that write there, and users with a right to write."""
     log = SubscriberLog()
     notes = SubscribersTopic(home, log)
     try:
@@ -72,7 +71,6 @@ def _others(home: KafkaCluster, producer: str, topics: Sequence[str]) -> list[st
 
 
 def writers_by_rule(acls: Iterable[Acl], topics: Sequence[str]) -> set[str]:
-    """Returns the users that a rule allows to write one of these topics."""
     return {
         acl.principal
         for acl in acls

@@ -125,7 +125,6 @@ def build_switch_request(
     producer: str = "",
     bare: bool = False,
 ) -> SwitchPlanRequest:
-    """Builds the request from command-line options."""
     kind = SwitchKind.DRILL if drill else SwitchKind.FORCED if force else SwitchKind.PLANNED
     return SwitchPlanRequest(topics, to, kind, links, hold_s, group, wave, of, producer, bare)
 
@@ -144,7 +143,6 @@ def carrier_of(asked: SwitchPlanRequest, settings: Settings, store: Store) -> tu
 
 
 def links_leading_to(asked: SwitchPlanRequest, links: Sequence[Link]) -> list[Link]:
-    """Returns the links along which the topics may move."""
     return [one for one in links if one.target == asked.to and (not asked.links or one.name in asked.links)]
 
 
@@ -252,7 +250,6 @@ def _twins_on_sources(into: Sequence[Link], links: Sequence[Link], store: Store)
 
 
 def escape_topic(topic: str) -> str:
-    """Returns a pattern that matches only this topic."""
     return topic.replace(".", "\\.")
 
 
@@ -422,8 +419,6 @@ GONE_HOME_TIMEOUT_S = 1.5  # for an old home of which an operator says that it d
 
 @dataclass(frozen=True, slots=True)
 class SwitchPlanStep:
-    """A step of the switch."""
-
     deed: SwitchStep
 
     def sentence(self, *, done: bool) -> str:
@@ -544,7 +539,6 @@ def refuse_adopting_link(link: Link, done: str) -> RefusedError:
 def _refused(
     asked: SwitchPlanRequest, link: Link, topics: Sequence[str], store: Store, away: str
 ) -> TwinshoreError | None:
-    """Returns an obstacle by the store."""
     if link.naming is not TwinNaming.SAME:
         return RefusedError(
             f"{link.name} gives its twins other names: their topics are written on both sides",
@@ -598,7 +592,6 @@ def _refused(
 def _unfit(
     asked: SwitchPlanRequest, link: Link, topics: Sequence[str], store: Store, ends: LinkClients, away: str
 ) -> TwinshoreError | None:
-    """Returns an obstacle by the clusters."""
     if not away:
         verify_cluster_ids(link, store, ends.source, ends.target)
     try:
@@ -615,7 +608,6 @@ def _unfit(
 
 
 def topic_move_of(topic: str, rows: Sequence[TwinRow], link: Link, store: Store) -> TopicMove:
-    """Returns the initial move of the topic, from its twin's rows."""
     ours = [row for row in rows if row.topic == topic]
     home = read_homes(store, link, [topic]).get(topic)
     return TopicMove(
@@ -643,8 +635,7 @@ def _shown(asked: SwitchPlanRequest, link: Link, rows: Sequence[TwinRow], store:
 
 
 def _elsewhere(link: Link, topics: Sequence[str], store: Store) -> dict[str, str]:
-    """Returns the topics that a switch between other clusters has moved away from the link's source, with their homes.
-    """
+    """Returns the topics that a switch between other clusters has moved away from the link's source, with their homes."""
     homes = read_homes(store, link, topics)
     return {topic: row.home for topic, row in homes.items() if row.home not in (link.source, link.target)}
 
@@ -679,7 +670,6 @@ def _strange(link: Link, topics: Sequence[str], store: Store) -> Iterator[str]:
 
 
 def _unknown(new: KafkaCluster, link: Link, topics: Sequence[str], back: Link | None) -> Iterator[str]:
-    """Yields what the new home cannot say, and the consequences."""
     yield (
         "not known without the store: what operators said of links since the settings were written, which partitions "
         "had stopped and why, and what of settings and rights was held back from the twins. `twinshore switch resume` "

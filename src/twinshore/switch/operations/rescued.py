@@ -83,8 +83,6 @@ class RescuedFile:
 
 @dataclass(frozen=True, slots=True)
 class KeptRescue:
-    """Rescued records in `twinshore.rescued` on a cluster."""
-
     origin: RescueOrigin
     copy: RescueCopy
     count: RecordCount

@@ -65,7 +65,6 @@ class FailbackRequest:
 
 
 def rescue_folder(settings: Settings, said: Path | None = None) -> Path:
-    """Returns the folder for rescued records."""
     return said.absolute() if said else (settings.file or Path.cwd() / "twinshore.toml").parent / RESCUE_FOLDER
 
 
@@ -231,7 +230,6 @@ def _refused(
 
 
 def refuse_deletion(topics: Sequence[str], link: Link, settings: Settings, store: Store) -> TwinshoreError | None:
-    """Returns what forbids the deletion of a twin of these topics."""
     never = NEVER_DELETE_REASON if settings.safety.never_delete else ""
     kept = {row.subject for row in store.link_states.of(link.name, KEEP_TWIN)}
     now = effective_links(settings.links, store)[link.name]

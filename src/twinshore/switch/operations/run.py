@@ -78,7 +78,6 @@ class ClusterRecordKeeper:
 
 
 def switch_state_values(record: SwitchState) -> dict[str, Any]:
-    """Returns the state as clusters store it."""
     found: dict[str, Any] = json.loads(record.to_json())
     return found
 
@@ -281,7 +280,6 @@ def _go_on(
 
 
 def links_both_ways(record: SwitchState, settings: Settings, store: Store) -> tuple[Link, Link]:
-    """Returns the link that replicates the topics, and the reverse link."""
     links = {one.link.name: one.link for one in effective_links(settings.links, store).values()}
     return links.get(record.link) or Link(record.old, record.new), links.get(record.back) or Link(
         record.new, record.old

@@ -77,7 +77,6 @@ class SwitchView:
         return f"{self._ended()}; run it by hand: {left}" if left else self._ended()
 
     def onward(self) -> tuple[str, ...]:
-        """Returns what the operator does next."""
         one = self.record
         if not self.done:
             return ()

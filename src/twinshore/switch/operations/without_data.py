@@ -48,8 +48,6 @@ WHOLE_NAMES_ONLY = (
 
 @dataclass(frozen=True, slots=True)
 class OldHomeOffsets:
-    """Start and end of each partition on the old home."""
-
     begins: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
 
@@ -132,8 +130,7 @@ def _there(cluster: KafkaCluster, names: Sequence[str] | None) -> dict[str, Topi
 
 
 def _carried(link: Link, names: Sequence[str], links: Sequence[Link]) -> RefusedError | None:
-    """Refuses topics of a link: a reverse link would delete the old records, since a twin begins where its source does.
-    """
+    """Refuses topics of a link: a reverse link would delete the old records, since a twin begins where its source does."""
     for one in links:
         theirs = [name for name in names if admits(one, name)]
         if one.naming is TwinNaming.SAME and {one.source, one.target} == {link.source, link.target} and theirs:
